@@ -1,0 +1,48 @@
+import type { Budget } from './budget-view.ts'
+import type {
+  AssistantMessage,
+  FinishReason,
+  Message,
+  Sampling,
+  ToolCall,
+  ToolDefinition,
+  ToolMessage,
+} from '../schema/index.ts'
+import type { Update } from './context.ts'
+
+/**
+ * The loop that turns a task into an answer. It returns when the agent is done; whatever it throws becomes the outcome:
+ * a spent budget as that limit's outcome, a failed model call as `model_error`, its own exception as `agent_error`.
+ */
+export type Agent = (context: AgentContext) => Promise<void>
+
+export interface AgentContext {
+  /** The conversation so far; `append` is the only way to add to it. */
+  readonly messages: readonly Message[]
+  append(...messages: readonly Message[]): void
+  /** One model turn over the conversation; the reply is appended and durable before the next turn starts. */
+  turn(options?: TurnOptions): Promise<Turn>
+  readonly tools: AgentTools
+  /** The environment's word after a turn. */
+  update(reply: AssistantMessage): Promise<Update>
+  readonly budget: Budget
+  readonly signal: AbortSignal
+}
+
+export interface TurnOptions {
+  /** Defaults to all tools of the rollout. */
+  readonly tools?: readonly ToolDefinition[]
+  readonly toolChoice?: 'auto' | 'none' | 'required' | { readonly name: string }
+  readonly sampling?: Sampling
+}
+
+export interface Turn {
+  readonly message: AssistantMessage
+  readonly finishReason: FinishReason
+}
+
+export interface AgentTools {
+  readonly definitions: readonly ToolDefinition[]
+  /** Runs the calls of one turn, in parallel where the tools allow it; appends nothing, fails never. */
+  call(calls: readonly ToolCall[]): Promise<readonly ToolMessage[]>
+}

@@ -1,0 +1,59 @@
+import type { Budget } from './budget-view.ts'
+import type { ChildRequest, ChildResult } from './child.ts'
+import type { AssistantMessage, Message, Outcome } from '../schema/index.ts'
+
+/** What all of an environment's functions get. */
+export interface RolloutContext<Task, State, Options> {
+  readonly task: Task
+  readonly options: Options
+  /** What `setup` returned: this rollout's own. Children share it. */
+  readonly state: State
+  readonly rollout: RolloutIdentity
+  /** What is left of time, turns, tokens and money. */
+  readonly budget: Budget
+  readonly signal: AbortSignal
+  /** Starts another rollout that shares this one's tools, state and budget, and waits for it. */
+  child(request: ChildRequest): Promise<ChildResult>
+  /** Counts or measures something for this rollout; the last value wins. */
+  metric(name: string, value: number): void
+}
+
+export interface RolloutIdentity {
+  readonly id: string
+  readonly attempt: number
+  readonly sample: number
+  /** Repeatable randomness for this rollout. */
+  readonly seed: number
+}
+
+/** Before there is a state. */
+export type SetupContext<Task, Options> = Pick<
+  RolloutContext<Task, never, Options>,
+  'task' | 'options' | 'rollout' | 'signal'
+>
+
+export interface UpdateContext<Task, State, Options> extends RolloutContext<Task, State, Options> {
+  readonly messages: readonly Message[]
+  readonly reply: AssistantMessage
+}
+
+/** Said after a turn: go on as usual, add messages and go on, or end. */
+export type Update = void | { readonly messages?: readonly Message[]; readonly end?: boolean }
+
+export interface RewardContext<Task, State, Options> extends RolloutContext<Task, State, Options> {
+  readonly messages: readonly Message[]
+  /** The text of the last assistant message. */
+  readonly answer: string
+  readonly outcome: Outcome
+  /** The policy used up its budget before it ended by itself. */
+  readonly truncated: boolean
+  /** Asks a judge model; limited and accounted as judge calls. Without a name: the run's judge, or its model. */
+  judge(request: JudgeRequest): Promise<AssistantMessage>
+}
+
+export interface JudgeRequest {
+  readonly model?: string
+  readonly messages: readonly Message[]
+  readonly temperature?: number
+  readonly maxTokens?: number
+}

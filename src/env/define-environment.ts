@@ -1,0 +1,80 @@
+import type { Limits, Message, OutputOf, Sampling, StandardSchema } from '../schema/index.ts'
+import type { Tool } from '../tools/tool.ts'
+import type { Agent } from './agent.ts'
+import type { RolloutContext, SetupContext, Update, UpdateContext } from './context.ts'
+import type { GroupPolicy } from './group.ts'
+import type { Reward, RewardFunction } from './reward.ts'
+import type { TaskSource } from './task-source.ts'
+
+/** Where tasks may come from: rows, a generator of rows (possibly endless), or a file source such as `jsonl(path)`. */
+export type TaskInput = Iterable<unknown> | AsyncIterable<unknown> | TaskSource
+
+export interface EnvironmentSpec<
+  TaskSchema extends StandardSchema,
+  OptionsSchema extends StandardSchema,
+  State,
+  ToolParameters extends Record<string, StandardSchema>,
+> {
+  readonly name: string
+  readonly description?: string
+  /** What `--env.<option>=<value>` may set. */
+  readonly options?: OptionsSchema
+  readonly task: TaskSchema
+  tasks(options: NoInfer<OutputOf<OptionsSchema>>): TaskInput | Promise<TaskInput>
+  /** A stable name for a task; its place in the source if not given. */
+  taskId?(task: NoInfer<OutputOf<TaskSchema>>): string
+  /** The conversation to start from: a user message, or several messages. */
+  prompt(
+    context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>> & {
+      readonly state: NoInfer<State>
+    },
+  ): string | readonly Message[]
+  setup?(context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>>): State | Promise<State>
+  /** Always runs after `setup` was started, whatever happened in between. */
+  teardown?(
+    context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>> & {
+      readonly state: NoInfer<State> | undefined
+    },
+  ): void | Promise<void>
+  readonly tools?: {
+    readonly [Name in keyof ToolParameters]: Tool<
+      RolloutContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>,
+      ToolParameters[Name]
+    >
+  }
+  /** The tool loop if not given. */
+  readonly agent?: Agent
+  /** Called after each turn and its tool calls. */
+  update?(
+    context: UpdateContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>,
+  ): Update | Promise<Update>
+  readonly reward:
+    | RewardFunction<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>
+    | Readonly<Record<string, Reward<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>>>
+  readonly groupPolicy?: GroupPolicy
+  readonly limits?: Partial<Limits>
+  readonly sampling?: Sampling
+}
+
+/** An environment as the engine sees it: the types were the author's, the values were validated at the edge. */
+export type Environment = EnvironmentSpec<
+  StandardSchema,
+  StandardSchema,
+  unknown,
+  Readonly<Record<string, StandardSchema>>
+>
+
+type NoOptions = StandardSchema<unknown, Readonly<Record<string, never>>>
+
+/**
+ * Describes an environment, typed from the task schema through to the reward. Write `setup` before what uses its state:
+ * TypeScript infers from top to bottom.
+ */
+export function defineEnvironment<
+  TaskSchema extends StandardSchema,
+  OptionsSchema extends StandardSchema = NoOptions,
+  State = undefined,
+  ToolParameters extends Record<string, StandardSchema> = Record<string, StandardSchema>,
+>(spec: EnvironmentSpec<TaskSchema, OptionsSchema, State, ToolParameters>): Environment {
+  return spec
+}

@@ -1,0 +1,53 @@
+import { errorCodes, type ErrorCode } from './codes.ts'
+
+type ErrorData = Record<string, string | number | boolean | null | undefined>
+
+/** What crosses a thread, a socket or a file: `data` goes along, `cause` stays behind for the log. */
+export interface WireError {
+  code: ErrorCode
+  message: string
+  data?: ErrorData
+}
+
+/**
+ * The one error class. Branch on `code`, never on text. `data` is plain JSON and may reach clients;
+ * `cause` is for whoever reads the log.
+ */
+export class MillraceError extends Error {
+  override readonly name = 'MillraceError'
+  readonly code: ErrorCode
+  readonly rawMessage: string
+  readonly data: ErrorData
+
+  constructor(code: ErrorCode, message: string, options: { data?: ErrorData; cause?: unknown } = {}) {
+    super(`[${code}] ${message}`, options.cause === undefined ? undefined : { cause: options.cause })
+    this.code = code
+    this.rawMessage = message
+    this.data = options.data ?? {}
+  }
+
+  get retryable(): boolean {
+    return errorCodes[this.code].retryable
+  }
+
+  /** Any thrown value as a coded error; one that is coded already keeps its code. */
+  static from(thrown: unknown, code: ErrorCode): MillraceError {
+    if (thrown instanceof MillraceError) return thrown
+    return new MillraceError(code, describe(thrown), { cause: thrown })
+  }
+
+  toWire(): WireError {
+    const wire: WireError = { code: this.code, message: this.rawMessage }
+    if (Object.keys(this.data).length > 0) wire.data = this.data
+    return wire
+  }
+
+  static fromWire(wire: WireError): MillraceError {
+    return new MillraceError(wire.code, wire.message, wire.data ? { data: wire.data } : {})
+  }
+}
+
+function describe(thrown: unknown): string {
+  if (thrown instanceof Error) return thrown.message || thrown.name
+  return String(thrown)
+}

@@ -1,0 +1,34 @@
+import type { ModelStatus } from '../inference/index.ts'
+import type { Outcome, Usage } from '../schema/index.ts'
+
+/** A run at a glance, as of now: what the live view draws. */
+export interface Progress {
+  readonly run: string
+  readonly environment: string
+  readonly model: string
+  readonly elapsedMs: number
+  /** Rollouts to do in all; undefined for an endless or unknown source. */
+  readonly total: { readonly count: number; readonly exact: boolean } | undefined
+  readonly ended: number
+  /** Of those, how many an earlier sitting of this run had ended. */
+  readonly resumed: number
+  readonly active: number
+  readonly perSecond: number
+  readonly etaMs: number | undefined
+  readonly score: ScoreEstimate | undefined
+  readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
+  readonly usage: Usage
+  readonly cost: number | null
+  readonly lag: { readonly p99Ms: number; readonly maxMs: number; readonly utilization: number }
+  readonly models: readonly ModelStatus[]
+  readonly state: 'running' | 'draining' | 'stopping' | 'ended'
+}
+
+/** A mean with its 95% interval, clustered by task. `low` and `high` are NaN with fewer than two tasks. */
+export interface ScoreEstimate {
+  readonly mean: number
+  readonly low: number
+  readonly high: number
+  readonly rollouts: number
+  readonly tasks: number
+}

@@ -1,0 +1,37 @@
+import type { Outcome, Usage } from '../schema/index.ts'
+import type { ScoreEstimate } from './progress.ts'
+
+/** The results of a run. Every figure says over how many it was taken. */
+export interface Summary {
+  readonly run: string
+  readonly folder: string
+  readonly environment: string
+  readonly model: string
+  readonly attemptsPerTask: number
+  /** How this sitting ended. */
+  readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
+  readonly tasks: number
+  readonly rollouts: number
+  /** Rollouts that carry a reward: the denominator of `score`. */
+  readonly scored: number
+  readonly score: ScoreEstimate | undefined
+  /** Each reward component and metric, over the rollouts that have it. */
+  readonly components: Readonly<
+    Record<string, { readonly mean: number; readonly rollouts: number; readonly weight: number }>
+  >
+  /** Per power of two up to the attempts per task, over the tasks all of whose rollouts were scored. */
+  readonly pass: readonly { readonly k: number; readonly atK: number; readonly hatK: number; readonly tasks: number }[]
+  /** A rollout passes when its reward is at least this. */
+  readonly passThreshold: number
+  readonly outcomes: Readonly<Record<Outcome, number>>
+  readonly voided: number
+  readonly usage: Usage
+  readonly judgeUsage: Usage
+  readonly cost: number | null
+  readonly durations: Readonly<
+    Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
+  >
+  readonly wallMs: number
+  readonly perSecond: number
+  readonly tries: { readonly calls: number; readonly tries: number }
+}

@@ -1,0 +1,5 @@
+export type { Backend, BackendReply, BackendRequest, ModelRequest, ToolChoice } from './backend.ts'
+export { modelConfigSchema, priceSchema } from './model-config.ts'
+export type { BackendConfig, ModelConfig, ModelConfigInput, Price } from './model-config.ts'
+export type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
+export type { BrokenReply, CallFacts, CompleteReply, ModelReply } from './model-reply.ts'

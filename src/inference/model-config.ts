@@ -1,0 +1,50 @@
+import { z } from 'zod'
+
+/** US dollars per million tokens. */
+export const priceSchema = z.object({
+  input: z.number().min(0),
+  cachedInput: z.number().min(0).exactOptional(),
+  output: z.number().min(0),
+})
+
+export type Price = z.infer<typeof priceSchema>
+
+const backendConfigSchema = z.object({
+  /** Up to and including the version, as clients write it: `http://localhost:8000/v1`. */
+  url: z.string(),
+  /** The name of the environment variable that holds the key; never the key itself, so that a config can be stored. */
+  apiKeyEnv: z.string().default('OPENAI_API_KEY'),
+  headers: z.record(z.string(), z.string()).default({}),
+  /** PEM file with the certificate authority of a private endpoint; NODE_EXTRA_CA_CERTS works too. */
+  caFile: z.string().exactOptional(),
+})
+
+export type BackendConfig = z.infer<typeof backendConfigSchema>
+
+/** A named model: where it is served and how much may be asked of it. Plain data; workers open it by themselves. */
+export const modelConfigSchema = z.object({
+  name: z.string(),
+  /** What the backends call it, if that differs. */
+  upstreamName: z.string().exactOptional(),
+  /** Either real backends or the simulator (its options), never both. */
+  backends: z.array(backendConfigSchema).default([]),
+  simulator: z.record(z.string(), z.json()).exactOptional(),
+  api: z.enum(['chat', 'responses']).default('chat'),
+  stream: z.boolean().default(false),
+  /** Whether earlier reasoning goes back to the backend with the history. */
+  sendReasoning: z.boolean().default(true),
+  price: priceSchema.exactOptional(),
+  maxConcurrency: z.number().int().positive().default(64),
+  adaptive: z.boolean().default(true),
+  requestsPerMinute: z.number().positive().exactOptional(),
+  tokensPerMinute: z.number().positive().exactOptional(),
+  maxTries: z.number().int().positive().default(6),
+  connectTimeoutMs: z.number().positive().default(10_000),
+  /** One try, from the first byte sent to the last received. */
+  requestTimeoutMs: z.number().positive().default(600_000),
+  /** Between two pieces of a stream. */
+  idleTimeoutMs: z.number().positive().default(120_000),
+})
+
+export type ModelConfig = z.infer<typeof modelConfigSchema>
+export type ModelConfigInput = z.input<typeof modelConfigSchema>

@@ -1,0 +1,36 @@
+import type { ModelReply } from './model-reply.ts'
+import type { ModelRequest } from './backend.ts'
+
+/** How a call tells its rollout that it stands still through no fault of its own, so that the working clock can too. */
+export interface CallHooks {
+  readonly signal: AbortSignal
+  onWaitStart?(): void
+  onWaitEnd?(): void
+}
+
+/** Something that changed about how much may be asked of a model: recorded with the run. */
+export interface LimitChange {
+  readonly model: string
+  readonly at: number
+  readonly kind: 'concurrency' | 'parked' | 'released'
+  readonly from: number
+  readonly to: number
+  readonly why: string
+}
+
+export interface ModelStatus {
+  readonly name: string
+  readonly limit: number
+  readonly inFlight: number
+  readonly waiting: number
+  readonly parked: number
+  readonly calls: number
+  readonly tries: number
+}
+
+/** A named policy. `call` never rejects because of a backend: what went wrong is in the reply. */
+export interface ModelClient extends AsyncDisposable {
+  readonly name: string
+  call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply>
+  status(): ModelStatus
+}

@@ -1,0 +1,28 @@
+import type { MillraceError } from '../errors/index.ts'
+import type { BackendReply } from './backend.ts'
+
+/**
+ * What came of a model call, all tries included. `truncated`: the stream ended before the backend said so. `aborted`: our
+ * side stopped it. `failed`: the backend did, or could not be reached. Only a `complete` reply has a message.
+ */
+export type ModelReply = CompleteReply | BrokenReply
+
+export interface CallFacts {
+  readonly model: string
+  readonly backend: string
+  readonly tries: number
+  /** On the wire, last try only; everything before it is `waitMs` (permits, limits, back-off, parking, failed tries). */
+  readonly ms: number
+  readonly waitMs: number
+}
+
+export interface CompleteReply extends CallFacts, BackendReply {
+  readonly status: 'complete'
+  /** US dollars; null where no price is known. */
+  readonly cost: number | null
+}
+
+export interface BrokenReply extends CallFacts {
+  readonly status: 'truncated' | 'aborted' | 'failed'
+  readonly error: MillraceError
+}

@@ -1,0 +1,14 @@
+/** Closes in reverse order of opening. Everything is tried; what failed is thrown together at the end. */
+export async function closeAll(resources: readonly (AsyncDisposable | undefined)[]): Promise<void> {
+  const failures: unknown[] = []
+  for (const resource of resources.toReversed()) {
+    if (!resource) continue
+    try {
+      await resource[Symbol.asyncDispose]()
+    } catch (error) {
+      failures.push(error)
+    }
+  }
+  if (failures.length === 1) throw failures[0]
+  if (failures.length > 1) throw new AggregateError(failures, 'several parts failed to close')
+}

@@ -1,0 +1,15 @@
+/**
+ * The result of `work`, or the signal's reason as soon as it aborts, whichever is first: for work that may not listen
+ * to the signal itself. What such work comes to afterwards is dropped.
+ */
+export function raced<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  if (signal.aborted) {
+    work.catch(() => {})
+    return Promise.reject(signal.reason)
+  }
+  return new Promise<T>((resolve, reject) => {
+    const onAbort = (): void => reject(signal.reason)
+    signal.addEventListener('abort', onAbort, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
+  })
+}

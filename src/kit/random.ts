@@ -1,0 +1,29 @@
+/** A 32-bit hash of text and numbers (FNV-1a, then mixed): the same everywhere, for choices that must repeat. */
+export function hash32(...parts: readonly (string | number)[]): number {
+  let hash = 0x811c9dc5
+  for (const part of parts) {
+    const text = typeof part === 'string' ? part : String(part)
+    for (let index = 0; index < text.length; index += 1) {
+      hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193)
+    }
+    // A separator, so that ('ab', 'c') and ('a', 'bc') differ.
+    hash = Math.imul(hash ^ 0x1f, 0x01000193)
+  }
+  return mix(hash)
+}
+
+/** A repeatable sequence of numbers in [0, 1) from one seed. */
+export function seededRandom(seed: number): () => number {
+  let state = seed >>> 0
+  return () => {
+    state = (state + 0x9e3779b9) >>> 0
+    return mix(state) / 0x1_0000_0000
+  }
+}
+
+function mix(value: number): number {
+  let mixed = value
+  mixed = Math.imul(mixed ^ (mixed >>> 16), 0x21f0aaad)
+  mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97)
+  return (mixed ^ (mixed >>> 15)) >>> 0
+}

@@ -1,0 +1,25 @@
+export type { FinishReason } from './finish-reason.ts'
+export type { Json, JsonObject } from './json.ts'
+export { defaultLimits, limitsSchema } from './limits.ts'
+export type { Limits } from './limits.ts'
+export { messageSchema, textOf } from './message.ts'
+export type {
+  AssistantMessage,
+  ContentPart,
+  Message,
+  SystemMessage,
+  ToolCall,
+  ToolDefinition,
+  ToolMessage,
+  UserMessage,
+} from './message.ts'
+export type { CallRecord, MessageNode, TokenRecord, ToolRecord, ToolStatus } from './node.ts'
+export { outcomeNames, outcomes } from './outcome.ts'
+export type { Outcome } from './outcome.ts'
+export type { RewardComponent, RolloutRecord, RolloutTiming } from './rollout-record.ts'
+export { samplingSchema } from './sampling.ts'
+export type { Sampling } from './sampling.ts'
+export { describeIssues } from './standard-schema.ts'
+export type { OutputOf, StandardSchema, ValidationIssue, ValidationResult } from './standard-schema.ts'
+export { addUsage, emptyUsage } from './usage.ts'
+export type { Usage } from './usage.ts'

@@ -1,0 +1,98 @@
+import { z } from 'zod'
+
+/**
+ * A conversation is kept in the shape of OpenAI's Chat Completions, because every trainer, viewer and backend reads it:
+ * what is sent, hashed, stored and exported is one and the same JSON, written once per message.
+ * Messages are never changed after they were made.
+ */
+export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+export interface SystemMessage {
+  readonly role: 'system' | 'developer'
+  readonly content: string | readonly ContentPart[]
+}
+
+export interface UserMessage {
+  readonly role: 'user'
+  readonly content: string | readonly ContentPart[]
+  readonly name?: string
+}
+
+export interface AssistantMessage {
+  readonly role: 'assistant'
+  readonly content: string | null
+  readonly reasoning_content?: string
+  readonly refusal?: string
+  readonly tool_calls?: readonly ToolCall[]
+}
+
+export interface ToolMessage {
+  readonly role: 'tool'
+  readonly tool_call_id: string
+  readonly content: string | readonly ContentPart[]
+}
+
+export type ContentPart =
+  | { readonly type: 'text'; readonly text: string }
+  | {
+      readonly type: 'image_url'
+      readonly image_url: { readonly url: string; readonly detail?: 'auto' | 'low' | 'high' }
+    }
+
+/** `arguments` is the text exactly as the model wrote it, valid JSON or not. */
+export interface ToolCall {
+  readonly id: string
+  readonly type: 'function'
+  readonly function: { readonly name: string; readonly arguments: string }
+}
+
+/** A tool as the model sees it. */
+export interface ToolDefinition {
+  readonly type: 'function'
+  readonly function: {
+    readonly name: string
+    readonly description?: string
+    readonly parameters: Record<string, unknown>
+  }
+}
+
+const contentPartSchema = z.union([
+  z.object({ type: z.literal('text'), text: z.string() }),
+  z.object({
+    type: z.literal('image_url'),
+    image_url: z.object({ url: z.string(), detail: z.enum(['auto', 'low', 'high']).exactOptional() }),
+  }),
+])
+const contentSchema = z.union([z.string(), z.array(contentPartSchema)])
+
+/** Validates messages where they enter: in task files and in what an environment's prompt returns. */
+export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
+  z.object({ role: z.enum(['system', 'developer']), content: contentSchema }),
+  z.object({ role: z.literal('user'), content: contentSchema, name: z.string().exactOptional() }),
+  z.object({
+    role: z.literal('assistant'),
+    content: z.string().nullable(),
+    reasoning_content: z.string().exactOptional(),
+    refusal: z.string().exactOptional(),
+    tool_calls: z
+      .array(
+        z.object({
+          id: z.string(),
+          type: z.literal('function'),
+          function: z.object({ name: z.string(), arguments: z.string() }),
+        }),
+      )
+      .exactOptional(),
+  }),
+  z.object({ role: z.literal('tool'), tool_call_id: z.string(), content: contentSchema }),
+])
+
+/** The text of a message, images left out. */
+export function textOf(message: Message): string {
+  const { content } = message
+  if (content === null) return ''
+  if (typeof content === 'string') return content
+  let text = ''
+  for (const part of content) if (part.type === 'text') text += part.text
+  return text
+}

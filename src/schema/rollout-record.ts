@@ -1,0 +1,53 @@
+import type { WireError } from '../errors/index.ts'
+import type { Json } from './json.ts'
+import type { Message } from './message.ts'
+import type { Outcome } from './outcome.ts'
+import type { Usage } from './usage.ts'
+
+/** What one rollout came to. A plain cloneable value: a line of `rollouts.jsonl`, an item of `evaluate()`. */
+export interface RolloutRecord {
+  /** `<task index>-<sample>`; a child adds `.<n>`. */
+  id: string
+  environment: string
+  model: string
+  task: { index: number; id: string }
+  sample: number
+  attempt: number
+  outcome: Outcome
+  truncated: boolean
+  error?: WireError
+  /** null unless the outcome is scored, and null in a voided group. */
+  reward: number | null
+  rewards: Record<string, RewardComponent>
+  metrics: Record<string, number>
+  /** Set when a group policy took the reward away because a sibling failed. */
+  voided?: true
+  answer: string | null
+  messages: readonly Message[]
+  turns: number
+  toolCalls: number
+  toolErrors: number
+  children: number
+  usage: Usage
+  judgeUsage: Usage
+  /** US dollars, judges and children included; null where a price is unknown. */
+  cost: number | null
+  timing: RolloutTiming
+  info?: Record<string, Json>
+}
+
+export interface RewardComponent {
+  score: number
+  weight: number
+}
+
+/** Milliseconds, except `startedAt` (epoch). Model, tools and reward overlap where calls ran in parallel. */
+export interface RolloutTiming {
+  startedAt: number
+  wallMs: number
+  workingMs: number
+  waitMs: number
+  modelMs: number
+  toolMs: number
+  rewardMs: number
+}

@@ -1,0 +1,14 @@
+import { z } from 'zod'
+
+/** How to sample a turn. `extra` goes into the request body as it is, for what only one backend knows. */
+export const samplingSchema = z.object({
+  temperature: z.number().min(0).exactOptional(),
+  topP: z.number().min(0).max(1).exactOptional(),
+  maxTokens: z.number().int().positive().exactOptional(),
+  stop: z.array(z.string()).exactOptional(),
+  seed: z.number().int().exactOptional(),
+  reasoningEffort: z.string().exactOptional(),
+  extra: z.record(z.string(), z.json()).exactOptional(),
+})
+
+export type Sampling = z.infer<typeof samplingSchema>

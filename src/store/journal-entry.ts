@@ -1,0 +1,82 @@
+import type { Outcome } from '../schema/index.ts'
+
+/**
+ * What the journal takes: flat values, so that handing a batch to the writer thread is cheap. JSON is text by the time it
+ * gets here and is never parsed on the way to the disk.
+ */
+export type JournalEntry = TaskEntry | AttemptStart | NodeEntry | EventEntry | AttemptEnd | RolloutEnd
+
+export interface TaskEntry {
+  readonly kind: 'task'
+  readonly index: number
+  readonly id: string
+  readonly digest: string
+}
+
+export interface AttemptStart {
+  readonly kind: 'attempt-start'
+  readonly rollout: string
+  readonly attempt: number
+  /** The rollout that started this one as its child; null for the run's own. */
+  readonly parent: string | null
+  readonly task: number
+  readonly sample: number
+  readonly at: number
+}
+
+export interface NodeEntry {
+  readonly kind: 'node'
+  readonly rollout: string
+  readonly attempt: number
+  readonly seq: number
+  readonly parent: number | null
+  readonly hash: string
+  readonly message: string
+  readonly sampled: boolean
+  readonly at: number
+  /** JSON of `{ call?, tool? }`: how the message came to be. */
+  readonly meta: string | null
+  readonly promptIds?: Int32Array
+  readonly ids?: Int32Array
+  readonly logprobs?: Float32Array
+  readonly version?: string
+}
+
+/** Anything else worth keeping: a limit that moved, a worker that died. `rollout` is null for the run's own. */
+export interface EventEntry {
+  readonly kind: 'event'
+  readonly rollout: string | null
+  readonly attempt: number
+  readonly name: string
+  readonly at: number
+  readonly data: string
+}
+
+/** An attempt is over. Whether its rollout is, the `rollout-end` says: a group, or a retry, may still be due. */
+export interface AttemptEnd {
+  readonly kind: 'attempt-end'
+  readonly rollout: string
+  readonly attempt: number
+  readonly at: number
+  readonly outcome: Outcome
+  /** JSON of the RolloutRecord without `messages`. */
+  readonly record: string
+  /** The node its conversation ends with. */
+  readonly leaf: number | null
+}
+
+/** The accepted result; at most one per rollout. The line of `rollouts.jsonl` is `record` with `messages` put in. */
+export interface RolloutEnd {
+  readonly kind: 'rollout-end'
+  readonly rollout: string
+  readonly attempt: number
+  readonly task: number
+  readonly sample: number
+  readonly at: number
+  readonly outcome: Outcome
+  readonly reward: number | null
+  readonly record: string
+  readonly leaf: number | null
+  /** JSON of each message, in order. */
+  readonly messages: readonly string[]
+}

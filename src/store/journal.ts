@@ -1,0 +1,9 @@
+import type { JournalEntry } from './journal-entry.ts'
+
+/** The write side of a run, as any thread sees it. */
+export interface Journal {
+  /** Queues the entry, in order. Never blocks and never fails: a broken store shows in `durable`. */
+  append(entry: JournalEntry): void
+  /** Resolves when everything appended so far is on disk; undefined when it already is. Rejects once the store failed. */
+  durable(): Promise<void> | undefined
+}

@@ -1,0 +1,1 @@
+export type { ResumeRule, Tool, ToolOutput } from './tool.ts'
