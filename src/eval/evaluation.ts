@@ -1,0 +1,77 @@
+import type { Environment } from '../env/index.ts'
+import type { ModelConfigInput } from '../inference/index.ts'
+import type { Limits, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { Progress } from './progress.ts'
+import type { Summary } from './summary.ts'
+
+export interface EvaluateOptions {
+  /** A module (path or package), or an environment itself; an object runs on this thread only. */
+  readonly environment: string | Environment
+  /** What the environment's `options` schema takes. */
+  readonly options?: Readonly<Record<string, unknown>>
+  /** `sim`, a name from `models`, or a name that the endpoint at OPENAI_BASE_URL serves. */
+  readonly model: string | ModelConfigInput
+  /** Named models beside it: for judges, for children. */
+  readonly models?: Readonly<Record<string, ModelConfigInput>>
+  /** The model that judges; the policy itself if not given. */
+  readonly judge?: string
+  /** Rollouts per task. */
+  readonly attempts?: number
+  /** Rollouts at once. */
+  readonly concurrency?: number
+  readonly judgeConcurrency?: number
+  /** Tasks, from the start of the source. */
+  readonly limit?: number
+  readonly limits?: Partial<Limits>
+  readonly sampling?: Sampling
+  /** Makes the run repeatable and is sent to the backend with each request; without it a simulator still gets one. */
+  readonly seed?: number
+  /** Keep token ids and log-probabilities of every turn. */
+  readonly captureTokens?: boolean
+  /** How often a rollout may start over after an outcome whose rule is `retry`. */
+  readonly retries?: number
+  /** US dollars for the whole run; once spent, nothing new starts. */
+  readonly maxCostUsd?: number
+  readonly passThreshold?: number
+  /** Where rollouts run: on this thread, or on one of their own. */
+  readonly executor?: 'inline' | 'thread'
+  /** Ask the model for one token first, so that a wrong key or name costs nothing. On by default. */
+  readonly preflight?: boolean
+  readonly run?: RunOptions
+  readonly signal?: AbortSignal
+}
+
+export interface RunOptions {
+  /** The folder that holds runs: `runs`, or MILLRACE_RUNS. */
+  readonly root?: string
+  readonly name?: string
+  /**
+   * `auto`: continue the named run, or the newest unfinished one of the same configuration. `never`: start a new one.
+   * `required`: fail if there is nothing to continue.
+   */
+  readonly resume?: 'auto' | 'never' | 'required'
+  /** Run again what ended without a score. */
+  readonly retryFailed?: boolean
+}
+
+export interface RunInfo {
+  readonly name: string
+  readonly folder: string
+  /** Rollouts that had ended before this sitting. */
+  readonly resumed: number
+  /** Worth telling a person before it starts: which run is continued, which fields were redacted. */
+  readonly notices: readonly string[]
+}
+
+/** A run in progress: iterate it for its rollouts as they end. Leaving the loop stops the run, which can be resumed. */
+export interface Evaluation extends AsyncIterable<RolloutRecord> {
+  /** Resolves when the checks before the first rollout have passed. */
+  readonly started: Promise<RunInfo>
+  progress(): Progress
+  /** Starts nothing new and lets what runs end. */
+  drain(): void
+  /** Cancels what runs. */
+  stop(): void
+  /** Resolves once the iteration has ended. */
+  summary(): Promise<Summary>
+}
