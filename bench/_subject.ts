@@ -1,0 +1,118 @@
+/**
+ * The measured process: either Millrace, journal and all, or the floor, a bare undici pool that sends the same bytes to the
+ * same paths and does nothing else. Prints one line of figures.
+ */
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Pool } from 'undici'
+import { LoopWatch, type LoopFigures } from './_loop-watch.ts'
+
+export interface SubjectInput {
+  readonly kind: 'millrace' | 'floor'
+  readonly url: string
+  readonly concurrency: number
+  readonly rollouts: number
+  readonly warmUp: number
+  /** A file of recorded request bodies, two per rollout: written by millrace when `record` is set, read by the floor. */
+  readonly bodies: string
+  readonly record?: boolean
+}
+
+export interface SubjectFigures extends LoopFigures {
+  readonly rollouts: number
+  readonly wallMs: number
+  readonly cpuMs: number
+  readonly peakMemoryMb: number
+  readonly unfinished: number
+}
+
+const input = JSON.parse(process.argv[2] ?? '{}') as SubjectInput
+const measured = input.kind === 'floor' ? await runFloor() : await runMillrace()
+console.log(JSON.stringify({ ...measured, peakMemoryMb: process.resourceUsage().maxRSS / 1024 }))
+
+async function runFloor(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
+  const bodies = JSON.parse(await readFile(input.bodies, 'utf8')) as string[][]
+  const { origin, pathname } = new URL(input.url)
+  const pool = new Pool(origin, { connections: input.concurrency, pipelining: 1 })
+  const path = `${pathname.replace(/\/$/, '')}/chat/completions`
+  const headers = { 'content-type': 'application/json', authorization: 'Bearer EMPTY' }
+  let unfinished = 0
+  let next = 0
+  const work = async (count: number): Promise<void> => {
+    const end = next + count
+    const one = async (): Promise<void> => {
+      while (next < end) {
+        const pair = bodies[next % bodies.length] ?? []
+        next += 1
+        for (const body of pair) {
+          const reply = await pool.request({ path, method: 'POST', headers, body })
+          await reply.body.text()
+          if (reply.statusCode !== 200) unfinished += 1
+        }
+      }
+    }
+    await Promise.all(Array.from({ length: input.concurrency }, one))
+  }
+  await work(input.warmUp)
+  const figures = await measure(() => work(input.rollouts))
+  await pool.close()
+  return { ...figures, rollouts: input.rollouts, unfinished }
+}
+
+async function runMillrace(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
+  const { evaluate } = await import('../src/index.ts')
+  const { registerResolver } = await import('../src/env/index.ts')
+  registerResolver()
+  const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
+  let unfinished = 0
+  const work = async (count: number): Promise<void> => {
+    const run = evaluate({
+      environment: join(import.meta.dirname, '_environment.ts'),
+      model: { name: 'bench', backends: [{ url: input.url }], price: { input: 0, output: 0 } },
+      concurrency: input.concurrency,
+      limit: count,
+      preflight: false,
+      run: { root, resume: 'never' },
+    })
+    for await (const record of run) if (record.outcome !== 'completed') unfinished += 1
+  }
+  try {
+    if (input.record) await recordBodies(work)
+    await work(input.warmUp)
+    const figures = await measure(() => work(input.rollouts))
+    return { ...figures, rollouts: input.rollouts, unfinished }
+  } finally {
+    await rm(root, { recursive: true, force: true })
+  }
+}
+
+/** Notes the bodies of a few hundred rollouts as they pass by, for the floor to send again. */
+async function recordBodies(work: (count: number) => Promise<void>): Promise<void> {
+  const original = Pool.prototype.dispatch
+  const bySession = new Map<string, string[]>()
+  Pool.prototype.dispatch = function dispatch(options, handler) {
+    const headers = options.headers as Record<string, string> | string[] | undefined
+    const flat = Array.isArray(headers) ? headers : Object.entries(headers ?? {}).flat()
+    const session = flat[flat.findIndex((name) => String(name).toLowerCase() === 'x-session-id') + 1] ?? ''
+    const list = bySession.get(session) ?? []
+    list.push(String(options.body))
+    bySession.set(session, list)
+    return original.call(this, options, handler)
+  }
+  await work(512)
+  Pool.prototype.dispatch = original
+  const pairs = [...bySession.values()].filter((bodies) => bodies.length === 2)
+  if (pairs.length < 500) throw new Error(`only ${pairs.length} of 512 rollouts had two turns`)
+  await writeFile(input.bodies, JSON.stringify(pairs))
+}
+
+async function measure(work: () => Promise<void>): Promise<LoopFigures & { wallMs: number; cpuMs: number }> {
+  const watch = new LoopWatch()
+  const cpuBefore = process.cpuUsage()
+  const startedAt = performance.now()
+  await work()
+  const wallMs = performance.now() - startedAt
+  const { user, system } = process.cpuUsage(cpuBefore)
+  return { wallMs, cpuMs: (user + system) / 1000, ...watch.stop() }
+}

@@ -1,0 +1,1 @@
+export { toolLoop } from './tool-loop.ts'

@@ -1,0 +1,24 @@
+import { MillraceError } from '../errors/index.ts'
+import type { Agent } from '../env/index.ts'
+
+/**
+ * The standard agent: a model turn, then all its tool calls, then the next turn, until the model stops calling tools, the
+ * environment says so, or a limit is reached. A reply that hit its length limit ends the rollout as `max_tokens`:
+ * what follows a cut thought is not the policy's own.
+ */
+export function toolLoop(): Agent {
+  return async ({ turn, tools, append, update }) => {
+    for (;;) {
+      const { message, finishReason } = await turn()
+      if (finishReason === 'length') {
+        throw new MillraceError('budget_exhausted', 'the reply reached its length limit', { data: { limit: 'tokens' } })
+      }
+      const calls = message.tool_calls ?? []
+      if (calls.length > 0) append(...(await tools.call(calls)))
+      const word = await update(message)
+      if (word?.messages) append(...word.messages)
+      if (word?.end) return
+      if (calls.length === 0 && !word?.messages?.length) return
+    }
+  }
+}

@@ -1,0 +1,53 @@
+import { describe, expect, test } from 'vitest'
+import { AsyncQueue } from './async-queue.ts'
+
+describe('AsyncQueue', () => {
+  test('delivers everything in order, then ends', async () => {
+    const queue = new AsyncQueue<number>(100)
+    for (let item = 0; item < 50; item += 1) void queue.push(item)
+    queue.end()
+    const seen: number[] = []
+    for await (const item of queue) seen.push(item)
+    expect(seen).toEqual(Array.from({ length: 50 }, (_, index) => index))
+  })
+
+  test('a producer waits for room', async () => {
+    const queue = new AsyncQueue<string>(1)
+    expect(queue.push('first')).toBeUndefined()
+    let hasRoom = false
+    const room = queue.push('second')?.then(() => (hasRoom = true))
+    await Promise.resolve()
+    expect(hasRoom).toBe(false)
+    const reader = queue[Symbol.asyncIterator]()
+    expect(await reader.next()).toMatchObject({ value: 'first' })
+    await room
+    expect(hasRoom).toBe(true)
+    await reader.return()
+  })
+
+  test('an error comes after what was pushed before it', async () => {
+    const queue = new AsyncQueue<number>(10)
+    void queue.push(1)
+    queue.fail(new Error('source broke'))
+    const seen: number[] = []
+    await expect(
+      (async () => {
+        for await (const item of queue) seen.push(item)
+      })(),
+    ).rejects.toThrow('source broke')
+    expect(seen).toEqual([1])
+  })
+
+  test('leaving the loop frees waiting producers and tells the owner', async () => {
+    let isTold = false
+    const queue = new AsyncQueue<number>(0, () => {
+      isTold = true
+    })
+    const blocked = queue.push(1)
+    const alsoBlocked = queue.push(2)
+    for await (const _item of queue) break
+    await Promise.all([blocked, alsoBlocked])
+    expect(isTold).toBe(true)
+    expect(queue.push(3)).toBeUndefined()
+  })
+})

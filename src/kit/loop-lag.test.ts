@@ -1,0 +1,63 @@
+import { execFileSync } from 'node:child_process'
+import { setTimeout as delay } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+import { LoopLag } from './loop-lag.ts'
+
+function block(ms: number): void {
+  const end = performance.now() + ms
+  while (performance.now() < end);
+}
+
+describe('LoopLag', () => {
+  it('reports a stall as its maximum, without the sampling interval', async () => {
+    using lag = new LoopLag(0)
+    await delay(30)
+    block(120)
+    await delay(30)
+    const { maxMs, p99Ms, meanMs, utilization } = lag.snapshot()
+    expect(maxMs).toBeGreaterThan(90)
+    expect(p99Ms).toBeLessThanOrEqual(maxMs + 1)
+    expect(meanMs).toBeLessThan(maxMs)
+    expect(utilization).toBeGreaterThan(0)
+    expect(utilization).toBeLessThanOrEqual(1)
+  })
+
+  it('sees a stall that begins right at a snapshot', async () => {
+    using lag = new LoopLag(0)
+    await delay(30)
+    lag.snapshot()
+    block(120)
+    await delay(30)
+    expect(lag.snapshot().maxMs).toBeGreaterThan(90)
+    expect(lag.worstMs).toBeGreaterThan(90)
+  })
+
+  it('forgets a stall after two windows but remembers the worst', async () => {
+    using lag = new LoopLag(0)
+    await delay(30)
+    block(300)
+    await delay(30)
+    for (let read = 0; read < 2; read += 1) lag.snapshot()
+    await delay(50)
+    expect(lag.snapshot().maxMs).toBeLessThan(lag.worstMs)
+    expect(lag.worstMs).toBeGreaterThan(200)
+  })
+
+  it('gives every caller within one window the same figures', async () => {
+    using lag = new LoopLag(60_000)
+    const early = lag.snapshot()
+    expect(early.p99Ms).toBe(0)
+    using frequent = new LoopLag(20)
+    await delay(30)
+    const first = frequent.snapshot()
+    expect(frequent.snapshot()).toBe(first)
+  })
+
+  it('does not keep a process alive', () => {
+    const module = fileURLToPath(new URL('loop-lag.ts', import.meta.url))
+    const script = `import { LoopLag } from ${JSON.stringify(module)}; new LoopLag(); process.stdout.write('ended')`
+    const output = execFileSync(process.execPath, ['--input-type=module', '-e', script], { timeout: 20_000 })
+    expect(output.toString()).toBe('ended')
+  })
+})

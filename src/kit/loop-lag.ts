@@ -1,0 +1,73 @@
+import { type EventLoopUtilization, type IntervalHistogram, monitorEventLoopDelay, performance } from 'node:perf_hooks'
+
+export interface LoopLagWindow {
+  /** How much later than asked for a timer fired: the time a ready socket or promise had to wait. */
+  readonly p99Ms: number
+  readonly maxMs: number
+  readonly meanMs: number
+  /** The share of time, 0 to 1, the loop spent running code rather than waiting. */
+  readonly utilization: number
+}
+
+const resolutionMs = 10
+
+/**
+ * Measures how late this thread's event loop runs. Two native monitors take turns: a monitor that was just reset does not
+ * see the interval the reset falls into, the other one does, so no stall is missed. What is reported therefore covers the
+ * last two windows. Holds no timer that keeps a process alive.
+ */
+export class LoopLag implements Disposable {
+  readonly #minWindowMs: number
+  readonly #monitors: [IntervalHistogram, IntervalHistogram]
+  #turn: 0 | 1 = 0
+  #windowStart = performance.now()
+  #utilization: EventLoopUtilization = performance.eventLoopUtilization()
+  #last: LoopLagWindow | undefined
+  #worstMs = 0
+
+  constructor(minWindowMs = 1000) {
+    this.#minWindowMs = minWindowMs
+    this.#monitors = [
+      monitorEventLoopDelay({ resolution: resolutionMs }),
+      monitorEventLoopDelay({ resolution: resolutionMs }),
+    ]
+    for (const monitor of this.#monitors) monitor.enable()
+  }
+
+  /** The worst of the whole life so far. */
+  get worstMs(): number {
+    return this.#worstMs
+  }
+
+  /** Cheap enough to draw from: within one window every caller gets the same figures. */
+  snapshot(): LoopLagWindow {
+    const now = performance.now()
+    const isDue = now - this.#windowStart >= this.#minWindowMs
+    if (!isDue && this.#last) return this.#last
+    const monitor = this.#monitors[this.#turn]
+    const utilization = performance.eventLoopUtilization()
+    const window: LoopLagWindow = {
+      p99Ms: lateMs(monitor.percentile(99)),
+      maxMs: lateMs(monitor.max),
+      meanMs: monitor.count === 0 ? 0 : lateMs(monitor.mean),
+      utilization: performance.eventLoopUtilization(utilization, this.#utilization).utilization,
+    }
+    this.#worstMs = Math.max(this.#worstMs, window.maxMs)
+    if (!isDue) return window
+    monitor.reset()
+    this.#turn = this.#turn === 0 ? 1 : 0
+    this.#windowStart = now
+    this.#utilization = utilization
+    this.#last = window
+    return window
+  }
+
+  [Symbol.dispose](): void {
+    for (const monitor of this.#monitors) monitor.disable()
+  }
+}
+
+/** A monitor records whole intervals between its own ticks, in nanoseconds: what exceeds the interval is the lag. */
+function lateMs(intervalNs: number): number {
+  return Math.max(0, intervalNs / 1e6 - resolutionMs)
+}

@@ -1,0 +1,29 @@
+import { describe, expect, test } from 'vitest'
+import { nearestName, nearestNames } from './nearest-name.ts'
+
+const known = ['calculator', 'search', 'read_file', 'write_file']
+
+describe('nearestName', () => {
+  test.each([
+    ['calculater', 'calculator'],
+    ['Calculator', 'calculator'],
+    ['calc', 'calculator'],
+    ['saerch', 'search'],
+    ['readfile', 'read_file'],
+  ])('takes %s for %s', (wanted, expected) => {
+    expect(nearestName(wanted, known)).toBe(expected)
+  })
+
+  test.each(['', 'browse', 'x', 'e'.repeat(5_000)])('suggests nothing for %s', (wanted) => {
+    expect(nearestName(wanted, known)).toBeUndefined()
+  })
+
+  test('lists the closest first and no more than asked for', () => {
+    expect(nearestNames('rite_file', known)).toEqual(['write_file', 'read_file'])
+    expect(nearestNames('rite_file', known, 1)).toEqual(['write_file'])
+  })
+
+  test('swapped neighbours count as one mistake', () => {
+    expect(nearestName('abdc', ['abcd', 'abxx'])).toBe('abcd')
+  })
+})

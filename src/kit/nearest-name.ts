@@ -1,0 +1,55 @@
+/** Longer names are not compared: the table below is quadratic in their length. */
+const maxComparedLength = 100
+
+/** The known name that was most likely meant, if any is close enough to be worth suggesting. */
+export function nearestName(wanted: string, known: Iterable<string>): string | undefined {
+  return nearestNames(wanted, known, 1)[0]
+}
+
+/**
+ * The closest known names, best first. Close means: equal but for upper and lower case, one the beginning of the other,
+ * or at most a third of the letters mistyped.
+ */
+export function nearestNames(wanted: string, known: Iterable<string>, count = 3): string[] {
+  const limit = Math.max(1, Math.floor(wanted.length / 3))
+  const lower = wanted.toLowerCase()
+  const found: { name: string; distance: number }[] = []
+  for (const name of known) {
+    const candidate = name.toLowerCase()
+    const distance = isBeginning(lower, candidate) ? 0.5 : editDistance(lower, candidate, limit)
+    if (distance <= limit) found.push({ name, distance })
+  }
+  // The sort is stable, so names that are equally close keep the order in which they are known.
+  found.sort((left, right) => left.distance - right.distance)
+  return found.slice(0, count).map(({ name }) => name)
+}
+
+function isBeginning(left: string, right: string): boolean {
+  const shorter = Math.min(left.length, right.length)
+  return shorter >= 3 && left !== right && (left.startsWith(right) || right.startsWith(left))
+}
+
+/** Letters to insert, delete, replace or swap with their neighbour; `limit + 1` as soon as it must be more than `limit`. */
+function editDistance(left: string, right: string, limit: number): number {
+  if (Math.abs(left.length - right.length) > limit) return limit + 1
+  if (left.length > maxComparedLength || right.length > maxComparedLength) return limit + 1
+  let beforeLast: number[] = []
+  let last = Array.from({ length: right.length + 1 }, (_, column) => column)
+  for (let row = 1; row <= left.length; row += 1) {
+    const current = [row]
+    let best = row
+    for (let column = 1; column <= right.length; column += 1) {
+      const replaced = (last[column - 1] ?? 0) + (left[row - 1] === right[column - 1] ? 0 : 1)
+      let distance = Math.min(replaced, (last[column] ?? 0) + 1, (current[column - 1] ?? 0) + 1)
+      if (row > 1 && column > 1 && left[row - 1] === right[column - 2] && left[row - 2] === right[column - 1]) {
+        distance = Math.min(distance, (beforeLast[column - 2] ?? 0) + 1)
+      }
+      current.push(distance)
+      best = Math.min(best, distance)
+    }
+    if (best > limit) return limit + 1
+    beforeLast = last
+    last = current
+  }
+  return last[right.length] ?? limit + 1
+}

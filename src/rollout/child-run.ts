@@ -1,0 +1,77 @@
+import { toolLoop } from '../agents/index.ts'
+import type { ChildRequest, ChildResult } from '../env/index.ts'
+import { hash32 } from '../kit/index.ts'
+import { messageJson } from '../inference/index.ts'
+import type { Message } from '../schema/index.ts'
+import { AgentRun } from './agent-run.ts'
+import type { Engine } from './engine.ts'
+import type { Situation } from './live-context.ts'
+import { recordOf } from './record-of.ts'
+
+/**
+ * A rollout inside a rollout: its own conversation, its parent's tools, state and budget. Its id comes from what it is
+ * asked, not from when it starts, so that a resumed parent finds its children again whatever order they run in.
+ */
+export async function runChild(
+  request: ChildRequest,
+  options: { engine: Engine; situation: Situation; parent: AgentRun; signal: AbortSignal },
+): Promise<ChildResult> {
+  const { engine, situation, parent, signal } = options
+  const { job } = situation
+  const prompt: readonly Message[] =
+    typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
+  const id = childId(parent.id, prompt, situation)
+  const { settings } = engine
+  const seed = hash32(situation.identity.seed, id) >>> 1
+  const startedAt = Date.now()
+  const run = new AgentRun({
+    engine,
+    situation,
+    id,
+    parent,
+    signal,
+    model: engine.model(request.model ?? settings.model),
+    toolNames: request.tools,
+    limits: { ...settings.limits, ...request.limits },
+    sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
+  })
+  if (!job.journalled?.[id]) {
+    engine.journal.append({
+      kind: 'attempt-start',
+      rollout: id,
+      attempt: job.attempt,
+      parent: parent.id,
+      task: job.task.index,
+      sample: job.sample,
+      at: startedAt,
+    })
+  }
+  parent.tally.addChild()
+  const end = await run.run(request.agent ?? engine.environment.agent ?? toolLoop(), prompt)
+  const { messages: _messages, ...record } = recordOf({ engine, job, run, end, startedAt })
+  engine.journal.append({
+    kind: 'attempt-end',
+    rollout: id,
+    attempt: job.attempt,
+    at: Date.now(),
+    outcome: end.outcome,
+    record: JSON.stringify(record),
+    leaf: run.session.leaf,
+  })
+  return {
+    id,
+    outcome: end.outcome,
+    answer: run.answer ?? '',
+    messages: run.messages,
+    turns: run.turns,
+    usage: run.tally.usage,
+  }
+}
+
+function childId(parentId: string, prompt: readonly Message[], situation: Situation): string {
+  const opening = hash32(...prompt.map(messageJson)).toString(36)
+  const base = `${parentId}.${opening}`
+  const earlier = situation.childIds.get(base) ?? 0
+  situation.childIds.set(base, earlier + 1)
+  return earlier === 0 ? base : `${base}-${earlier + 1}`
+}

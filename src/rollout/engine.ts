@@ -1,0 +1,18 @@
+import type { Environment } from '../env/index.ts'
+import type { ModelClient } from '../inference/index.ts'
+import type { Semaphore } from '../kit/index.ts'
+import type { Journal } from '../store/index.ts'
+import type { ToolBox } from '../tools/index.ts'
+import type { RolloutContext } from '../env/index.ts'
+import type { RunSettings } from './job.ts'
+
+/** What all rollouts on one thread share. */
+export interface Engine {
+  readonly environment: Environment
+  readonly options: unknown
+  readonly tools: ToolBox<RolloutContext<unknown, unknown, unknown>>
+  readonly settings: RunSettings
+  readonly journal: Journal
+  readonly judgePermits: Semaphore
+  model(name: string): ModelClient
+}

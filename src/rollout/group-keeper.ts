@@ -1,0 +1,55 @@
+import type { GroupPolicy } from '../env/index.ts'
+import { outcomes, type RolloutRecord } from '../schema/index.ts'
+
+/** A rollout that ended but is not settled: its group may still change its reward. */
+export interface HeldRollout {
+  readonly record: RolloutRecord
+  readonly leaf: number | null
+}
+
+/** What to do with a group whose last member has ended. */
+export type GroupVerdict =
+  | { readonly kind: 'score'; readonly members: readonly HeldRollout[] }
+  | { readonly kind: 'void'; readonly members: readonly HeldRollout[] }
+  /** Run `failed` again; the others stay held. */
+  | { readonly kind: 'replace'; readonly failed: readonly HeldRollout[] }
+
+/**
+ * Holds the ended members of groups until their last one ends. At most (rollouts at once) times (group size - 1) are
+ * held, because a group is only open while one of its members runs.
+ */
+export class GroupKeeper {
+  readonly #held = new Map<number, HeldRollout[]>()
+  readonly #size: number
+  readonly #policy: GroupPolicy
+  readonly #maxAttempts: number
+
+  constructor(options: { size: number; policy: GroupPolicy; maxAttempts: number }) {
+    this.#size = options.size
+    this.#policy = options.policy
+    this.#maxAttempts = options.maxAttempts
+  }
+
+  /** Takes an ended member; the verdict once it was the last. */
+  add(member: HeldRollout): GroupVerdict | undefined {
+    const { index } = member.record.task
+    const members = this.#held.get(index) ?? []
+    members.push(member)
+    this.#held.set(index, members)
+    if (members.length < this.#size) return undefined
+    const failed = members.filter(({ record }) => !outcomes[record.outcome].scored)
+    if (failed.length > 0 && this.#policy === 'replace') {
+      const replaceable = failed.filter(({ record }) => record.attempt < this.#maxAttempts)
+      if (replaceable.length === failed.length) {
+        this.#held.set(
+          index,
+          members.filter((each) => !failed.includes(each)),
+        )
+        return { kind: 'replace', failed }
+      }
+    }
+    this.#held.delete(index)
+    const inOrder = members.toSorted((one, other) => one.record.sample - other.record.sample)
+    return { kind: failed.length > 0 && this.#policy !== 'keep' ? 'void' : 'score', members: inOrder }
+  }
+}

@@ -1,0 +1,8 @@
+export type { Executor, GroupScores } from './executor.ts'
+export type { HeldRollout } from './group-keeper.ts'
+export { InlineExecutor } from './inline-executor.ts'
+export type { InlineExecutorOptions } from './inline-executor.ts'
+export type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'
+export { Scheduler } from './scheduler.ts'
+export type { PlannedAttempt, PlannedRollout, SchedulerOptions } from './scheduler.ts'
+export { totalReward } from './settle-group.ts'

@@ -1,0 +1,43 @@
+import { MillraceError } from '../errors/index.ts'
+import { HttpBackend, Model, type Backend, type LimitChange, type ModelClient, type ModelConfig } from '../inference/index.ts'
+import { Resource, closeAll } from '../kit/index.ts'
+import { Simulator } from '../simulator/index.ts'
+
+/** The models of a run on this thread: opened together, shared by every rollout, closed with the run. */
+export class ModelSet extends Resource {
+  readonly #models = new Map<string, Model>()
+
+  constructor(options: {
+    configs: readonly ModelConfig[]
+    env: Readonly<Record<string, string | undefined>>
+    onLimitChange: (change: LimitChange) => void
+    /** Stands in for the configured backends of a model: a test's script. */
+    backends?: Readonly<Record<string, readonly Backend[]>>
+  }) {
+    super()
+    for (const config of options.configs) {
+      const backends = options.backends?.[config.name] ?? openBackends(config, options.env)
+      this.#models.set(config.name, new Model(config, backends, { onLimitChange: options.onLimitChange }))
+    }
+  }
+
+  get(name: string): ModelClient {
+    const model = this.#models.get(name)
+    if (model) return model
+    const known = [...this.#models.keys()].join(', ')
+    throw new MillraceError('config_invalid', `no model is named ${name}; this run has ${known}. Name it in models.`)
+  }
+
+  all(): readonly Model[] {
+    return [...this.#models.values()]
+  }
+
+  protected onClose(): Promise<void> {
+    return closeAll(this.all())
+  }
+}
+
+function openBackends(config: ModelConfig, env: Readonly<Record<string, string | undefined>>): readonly Backend[] {
+  if (config.simulator) return [new Simulator(config.simulator)]
+  return config.backends.map((backend) => new HttpBackend(config, backend, env))
+}

@@ -1,0 +1,246 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { GroupPolicy } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { messageJson } from '../inference/index.ts'
+import { Semaphore } from '../kit/index.ts'
+import { outcomes, type MessageNode, type RolloutRecord } from '../schema/index.ts'
+import type { Journal } from '../store/index.ts'
+import type { Executor } from './executor.ts'
+import { GroupKeeper, type HeldRollout } from './group-keeper.ts'
+import type { RolloutJob } from './job.ts'
+import { applyGroupScores, voidGroup } from './settle-group.ts'
+
+/** A rollout that is due, and how far an earlier sitting had come with it. */
+export type PlannedRollout =
+  | PlannedAttempt
+  /** It had ended and only waits for its group. */
+  | { readonly kind: 'held'; readonly task: RolloutJob['task']; readonly held: HeldRollout }
+  /** It cannot run, and this says why. */
+  | { readonly kind: 'settled'; readonly record: RolloutRecord }
+
+export interface PlannedAttempt {
+  readonly kind: 'attempt'
+  readonly id: string
+  readonly sample: number
+  readonly task: RolloutJob['task']
+  readonly attempt: number
+  readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
+}
+
+export interface SchedulerOptions {
+  readonly executor: Executor
+  readonly journal: Journal
+  readonly concurrency: number
+  /** How often a rollout may start over after an outcome whose rule is `retry`. */
+  readonly retries: number
+  readonly group: { readonly size: number; readonly policy: GroupPolicy; readonly isScored: boolean }
+  seedOf(id: string, attempt: number): number
+  /** Takes a rollout whose result is durable; a promise holds its place until it resolves. */
+  onSettled(record: RolloutRecord): Promise<void> | void
+}
+
+/** A burst of starts gives the loop back after this long, so that 2,048 rollouts do not begin in one turn of it. */
+const startBurstMs = 4
+
+/**
+ * Admits rollouts as places become free, runs each to its end, repeats what its outcome's rule says, settles groups, and
+ * reports every result once it is durable. It knows nothing of where rollouts run.
+ */
+export class Scheduler {
+  readonly #options: SchedulerOptions
+  readonly #places: Semaphore
+  readonly #groups: GroupKeeper | undefined
+  readonly #running = new Set<AbortController>()
+  readonly #work = new Set<Promise<void>>()
+  readonly #admission = new AbortController()
+  readonly #stopping = new AbortController()
+  #failure: unknown
+
+  constructor(options: SchedulerOptions) {
+    this.#options = options
+    this.#places = new Semaphore(options.concurrency)
+    const { group, retries } = options
+    const isHolding = group.isScored || (group.size > 1 && group.policy !== 'keep')
+    this.#groups = isHolding
+      ? new GroupKeeper({ size: group.size, policy: group.policy, maxAttempts: retries + 1 })
+      : undefined
+  }
+
+  get active(): number {
+    return this.#running.size
+  }
+
+  /** Resolves when everything planned has ended, or what was running when admission stopped. */
+  async run(plans: AsyncIterable<PlannedRollout>): Promise<void> {
+    const { signal } = this.#admission
+    const { journal } = this.#options
+    try {
+      let burstStartedAt = performance.now()
+      for await (const plan of plans) {
+        if (signal.aborted) break
+        if (!this.#places.tryAcquire()) await this.#places.acquire(signal)
+        this.#start(plan)
+        if (journal.pressure >= 1) await journal.durable()
+        if (performance.now() - burstStartedAt > startBurstMs) {
+          await nextTurn()
+          burstStartedAt = performance.now()
+        }
+      }
+    } catch (error) {
+      if (error !== signal.reason) this.#failure ??= error
+    }
+    while (this.#work.size > 0) await Promise.all(this.#work)
+    if (this.#failure) throw this.#failure
+  }
+
+  /** Starts nothing new. */
+  drain(): void {
+    this.#admission.abort(new MillraceError('closed', 'the run is draining'))
+  }
+
+  /** Cancels what runs; those rollouts stay unfinished, to be resumed. */
+  stop(reason: MillraceError): void {
+    if (this.#stopping.signal.aborted) return
+    this.#stopping.abort(reason)
+    this.drain()
+    for (const controller of this.#running) controller.abort(reason)
+  }
+
+  #start(plan: PlannedRollout): void {
+    const work = this.#carryOut(plan)
+      .catch((error: unknown) => {
+        this.#failure ??= error
+        this.stop(MillraceError.from(error, 'internal'))
+      })
+      .finally(() => {
+        this.#work.delete(work)
+        this.#places.release()
+      })
+    this.#work.add(work)
+  }
+
+  async #carryOut(plan: PlannedRollout): Promise<void> {
+    switch (plan.kind) {
+      case 'settled':
+        return await this.#settle([{ record: plan.record, leaf: null }])
+      case 'held':
+        return await this.#endMember(plan.held, plan.task)
+      case 'attempt': {
+        const ended = await this.#runToEnd(plan)
+        if (!ended) return undefined
+        if (this.#groups) return await this.#endMember(ended, plan.task)
+        return await this.#settle([ended])
+      }
+    }
+  }
+
+  /** Attempts until one counts; undefined if the run was stopped first. */
+  async #runToEnd(plan: PlannedAttempt): Promise<HeldRollout | undefined> {
+    const { executor, retries, seedOf } = this.#options
+    let { attempt, journalled } = plan
+    for (;;) {
+      if (this.#stopping.signal.aborted) return undefined
+      const job: RolloutJob = {
+        id: plan.id,
+        attempt,
+        sample: plan.sample,
+        task: plan.task,
+        seed: seedOf(plan.id, attempt),
+        ...(journalled && { journalled }),
+      }
+      const controller = new AbortController()
+      this.#running.add(controller)
+      const result = await executor.run(job, controller.signal).finally(() => this.#running.delete(controller))
+      if (this.#stopping.signal.aborted) return undefined
+      if (result.kind === 'diverged') {
+        this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
+      } else {
+        const { record } = result
+        if (outcomes[record.outcome].rule !== 'retry' || attempt > retries) return result
+        this.#endAttempt(result)
+      }
+      attempt += 1
+      journalled = undefined
+    }
+  }
+
+  async #endMember(member: HeldRollout, task: RolloutJob['task']): Promise<void> {
+    const verdict = this.#groups?.add(member)
+    if (verdict?.kind === 'replace') {
+      // One after another: they share the place of the member that ended last.
+      for (const each of verdict.failed) await this.#replace(each, task)
+      return
+    }
+    if (!verdict) {
+      this.#endAttempt(member)
+      return
+    }
+    if (verdict.kind === 'void') voidGroup(verdict.members)
+    else await this.#scoreGroup(verdict.members, task)
+    if (this.#stopping.signal.aborted) return
+    await this.#settle(verdict.members)
+  }
+
+  async #replace(failed: HeldRollout, task: RolloutJob['task']): Promise<void> {
+    this.#endAttempt(failed)
+    const { id, sample, attempt } = failed.record
+    const ended = await this.#runToEnd({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
+    if (ended) await this.#endMember(ended, task)
+  }
+
+  async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {
+    const scored = members.filter(({ record }) => outcomes[record.outcome].scored)
+    if (scored.length === 0 || !this.#options.group.isScored) return
+    const records = scored.map(({ record }) => record)
+    try {
+      const scores = await this.#options.executor.scoreGroup({ task, members: records }, this.#stopping.signal)
+      applyGroupScores(records, scores)
+    } catch (thrown) {
+      if (this.#stopping.signal.aborted) return
+      const error = MillraceError.from(thrown, 'reward_failed').toWire()
+      for (const record of records) {
+        Object.assign(record, { outcome: 'reward_error', truncated: false, reward: null, error })
+      }
+    }
+  }
+
+  /** All at once: appended in one turn of the loop they are one transaction, so a group is settled whole or not at all. */
+  async #settle(ended: readonly HeldRollout[]): Promise<void> {
+    const { journal, onSettled } = this.#options
+    for (const { record, leaf } of ended) {
+      const { messages, ...head } = record
+      journal.append({
+        kind: 'rollout-end',
+        rollout: record.id,
+        attempt: record.attempt,
+        task: record.task.index,
+        sample: record.sample,
+        at: Date.now(),
+        outcome: record.outcome,
+        reward: record.reward,
+        record: JSON.stringify(head),
+        leaf,
+        messages: messages.map(messageJson),
+      })
+    }
+    await journal.durable()
+    for (const { record } of ended) await onSettled(record)
+  }
+
+  #endAttempt({ record, leaf }: HeldRollout): void {
+    const { messages: _messages, ...head } = record
+    this.#options.journal.append({
+      kind: 'attempt-end',
+      rollout: record.id,
+      attempt: record.attempt,
+      at: Date.now(),
+      outcome: record.outcome,
+      record: JSON.stringify(head),
+      leaf,
+    })
+  }
+
+  #note(rollout: string, attempt: number, name: string, data: Record<string, string>): void {
+    this.#options.journal.append({ kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) })
+  }
+}

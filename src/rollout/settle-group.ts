@@ -1,0 +1,24 @@
+import { outcomes, type RewardComponent, type RolloutRecord } from '../schema/index.ts'
+import type { GroupScores } from './executor.ts'
+import type { HeldRollout } from './group-keeper.ts'
+
+/** Puts each member's group components beside its own. A group that is scored again ends with the same reward. */
+export function applyGroupScores(records: readonly RolloutRecord[], scores: GroupScores): void {
+  for (const record of records) {
+    Object.assign(record.rewards, scores[record.id])
+    record.reward = totalReward(record.rewards)
+  }
+}
+
+export function totalReward(rewards: Readonly<Record<string, RewardComponent>>): number {
+  return Object.values(rewards).reduce((sum, { score, weight }) => sum + score * weight, 0)
+}
+
+/** Takes the reward from every member, and says so; what each scored stays visible in its components. */
+export function voidGroup(members: readonly HeldRollout[]): void {
+  for (const { record } of members) {
+    if (!outcomes[record.outcome].scored) continue
+    record.reward = null
+    record.voided = true
+  }
+}

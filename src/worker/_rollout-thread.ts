@@ -1,0 +1,80 @@
+import { parentPort, workerData } from 'node:worker_threads'
+import { loadEnvironment } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { InlineExecutor } from '../rollout/index.ts'
+import { JournalClient } from '../store/index.ts'
+import type { FromThread, ThreadStart, ToThread } from './thread-messages.ts'
+
+const statusEveryMs = 250
+
+const port = parentPort
+if (!port) throw new MillraceError('internal', 'this file is the entry of a rollout thread')
+const send = (message: FromThread): void => port.postMessage(message)
+
+const start = workerData as ThreadStart
+const journal = new JournalClient(start.journal)
+const running = new Map<number, AbortController>()
+
+async function open(): Promise<InlineExecutor> {
+  const { environment, options } = await loadEnvironment(start.specifier, start.options)
+  return new InlineExecutor({
+    environment,
+    options,
+    settings: start.settings,
+    models: start.models,
+    env: process.env,
+    journal,
+  })
+}
+
+try {
+  const executor = await open()
+  const status = setInterval(() => send({ kind: 'status', models: executor.models() }), statusEveryMs)
+  port.on('message', (message: ToThread) => {
+    if (message.kind === 'abort') {
+      running.get(message.call)?.abort(MillraceError.fromWire(message.reason))
+    } else if (message.kind === 'close') {
+      clearInterval(status)
+      port.close()
+      void executor.close().then(() => journal.close())
+    } else {
+      void answer(executor, message)
+    }
+  })
+  send({ kind: 'ready' })
+} catch (error) {
+  send({ kind: 'start-failed', error: MillraceError.from(error, 'internal').toWire() })
+  await journal.close()
+}
+
+async function answer(executor: InlineExecutor, message: Exclude<ToThread, { kind: 'abort' | 'close' }>): Promise<void> {
+  const controller = new AbortController()
+  running.set(message.call, controller)
+  try {
+    const value = await carryOut(executor, message, controller.signal)
+    send({ kind: 'done', call: message.call, value })
+  } catch (error) {
+    send({ kind: 'failed', call: message.call, error: MillraceError.from(error, 'internal').toWire() })
+  } finally {
+    running.delete(message.call)
+  }
+}
+
+async function carryOut(
+  executor: InlineExecutor,
+  message: Exclude<ToThread, { kind: 'abort' | 'close' }>,
+  signal: AbortSignal,
+) {
+  switch (message.kind) {
+    case 'run': {
+      const result = await executor.run(message.job, signal)
+      // The result is settled over another port: what it stands on must be on disk before it gets there.
+      await journal.durable()
+      return result
+    }
+    case 'score-group':
+      return await executor.scoreGroup(message.job, signal)
+    case 'preflight':
+      return await executor.preflight(signal)
+  }
+}

@@ -1,0 +1,2 @@
+export { ThreadExecutor } from './thread-executor.ts'
+export type { ThreadStart } from './thread-messages.ts'
