@@ -1,6 +1,6 @@
 import type { Budget } from './budget-view.ts'
 import type { ChildRequest, ChildResult } from './child.ts'
-import type { AssistantMessage, Message, Outcome } from '../schema/index.ts'
+import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
 
 /** What all of an environment's functions get. */
 export interface RolloutContext<Task, State, Options> {
@@ -16,6 +16,8 @@ export interface RolloutContext<Task, State, Options> {
   child(request: ChildRequest): Promise<ChildResult>
   /** Counts or measures something for this rollout; the last value wins. */
   metric(name: string, value: number): void
+  /** Keeps something with the rollout's record, for group rewards and for people. */
+  note(name: string, value: Json): void
 }
 
 export interface RolloutIdentity {

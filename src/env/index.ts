@@ -1,6 +1,8 @@
 export type { Agent, AgentContext, AgentTools, Turn, TurnOptions } from './agent.ts'
 export type { Budget } from './budget-view.ts'
 export type { ChildRequest, ChildResult } from './child.ts'
+export { commandReward } from './command-reward.ts'
+export type { CommandRewardOptions } from './command-reward.ts'
 export type {
   JudgeRequest,
   RewardContext,
@@ -10,8 +12,25 @@ export type {
   Update,
   UpdateContext,
 } from './context.ts'
+export { csv } from './csv.ts'
+export type { CsvOptions } from './csv.ts'
 export { defineEnvironment } from './define-environment.ts'
 export type { Environment, EnvironmentSpec, TaskInput } from './define-environment.ts'
+export { environmentOf } from './environment-of.ts'
+export type { LoadedEnvironment, RawOptions } from './environment-of.ts'
+export { exampleNames } from './example-names.ts'
 export type { GroupMember, GroupPolicy } from './group.ts'
+export { jsonl } from './jsonl.ts'
+export { judge } from './judge.ts'
+export type { JudgeOptions, JudgeText } from './judge.ts'
+export { loadEnvironment } from './load-environment.ts'
 export type { GroupRewardContext, GroupRewardFunction, Reward, RewardFunction } from './reward.ts'
+export { readTasks } from './read-tasks.ts'
+export { registerResolver } from './register-resolver.ts'
+export { hasGroupReward, scoreGroup } from './score-group.ts'
+export type { GroupToScore } from './score-group.ts'
+export { scoreRollout } from './score-rollout.ts'
+export type { ScoreResult } from './score-rollout.ts'
 export type { TaskRow, TaskSource } from './task-source.ts'
+export { TaskStream } from './task-stream.ts'
+export type { InvalidTask, TaskItem, TaskStreamOptions, ValidTask } from './task-stream.ts'

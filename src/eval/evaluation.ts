@@ -1,5 +1,5 @@
 import type { Environment } from '../env/index.ts'
-import type { ModelConfigInput } from '../inference/index.ts'
+import type { Backend, ModelConfigInput } from '../inference/index.ts'
 import type { Limits, RolloutRecord, Sampling } from '../schema/index.ts'
 import type { Progress } from './progress.ts'
 import type { Summary } from './summary.ts'
@@ -38,6 +38,8 @@ export interface EvaluateOptions {
   /** Ask the model for one token first, so that a wrong key or name costs nothing. On by default. */
   readonly preflight?: boolean
   readonly run?: RunOptions
+  /** Stands in for a model's own backends, by model name: a script in a test. Runs on this thread only. */
+  readonly backends?: Readonly<Record<string, readonly Backend[]>>
   readonly signal?: AbortSignal
 }
 

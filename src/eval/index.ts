@@ -1,3 +1,7 @@
+export { evaluate } from './evaluate.ts'
 export type { EvaluateOptions, Evaluation, RunInfo, RunOptions } from './evaluation.ts'
+export { passAtK, passHatK } from './pass-at-k.ts'
 export type { Progress, ScoreEstimate } from './progress.ts'
 export type { Summary } from './summary.ts'
+export { SummaryAccumulator } from './summary-accumulator.ts'
+export type { EndedRollout, RolloutSummary } from './summary-accumulator.ts'

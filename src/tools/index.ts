@@ -1,1 +1,8 @@
+export { endsAttempt } from './ends-attempt.ts'
+export { jsonSchemaOf } from './json-schema.ts'
+export type { JsonSchema } from './json-schema.ts'
 export type { ResumeRule, Tool, ToolOutput } from './tool.ts'
+export { ToolBox } from './tool-box.ts'
+export type { ToolCallOptions, ToolResult } from './_tool-turn.ts'
+export { validate } from './validate.ts'
+export type { Validated } from './validate.ts'

@@ -1,0 +1,22 @@
+#!/usr/bin/env node
+// Plain JavaScript that older versions of Node can parse, so that they can say what is needed.
+import { existsSync } from 'node:fs'
+
+if (Number.parseInt(process.versions.node, 10) < 24) {
+  const hint =
+    'Run it with npx or npm run in a project that has node@24 (npm install --save-dev node@24), or install it.'
+  console.error(`millrace needs Node 24 or newer (this is v${process.versions.node}). ${hint}`)
+  process.exitCode = 1
+} else {
+  // Two parts of Node that we rely on still announce themselves as experimental; every other warning is shown.
+  const emitWarning = process.emitWarning
+  process.emitWarning = (warning, ...rest) => {
+    const type = typeof rest[0] === 'object' ? rest[0]?.type : rest[0]
+    if (type === 'ExperimentalWarning' && /sqlite|type stripping/i.test(String(warning))) return
+    emitWarning.call(process, warning, ...rest)
+  }
+  const source = new URL('../src/cli/main.ts', import.meta.url)
+  const entry = existsSync(source) ? source : new URL('../dist/cli/main.js', import.meta.url)
+  const { main } = await import(entry.href)
+  process.exitCode = await main(process.argv.slice(2))
+}

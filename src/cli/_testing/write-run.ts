@@ -1,0 +1,76 @@
+import { join } from 'node:path'
+import type { Message, RolloutRecord } from '../../schema/index.ts'
+import { RunStore, type Journal } from '../../store/index.ts'
+import { sampleRecord } from './fake-evaluation.ts'
+
+export interface WrittenRollout {
+  readonly record: Partial<RolloutRecord>
+  readonly messages?: readonly { readonly message: Message; readonly meta?: object }[]
+}
+
+/** A real run in `<root>/<name>`, written through the store and left in the given state. */
+export async function writeRun(options: {
+  readonly root: string
+  readonly name: string
+  readonly rollouts: readonly WrittenRollout[]
+  readonly attempts?: number
+  readonly end?: 'complete' | 'drained'
+}): Promise<void> {
+  const { root, name, attempts = 1, end = 'complete' } = options
+  await using store = await RunStore.open({
+    folder: join(root, name),
+    create: {
+      name,
+      configDigest: 'digest',
+      config: {
+        environment: { name: 'arithmetic', specifier: null, options: {} },
+        model: 'sim',
+        attempts,
+        passThreshold: 1,
+      },
+      provenance: {},
+    },
+  })
+  for (const rollout of options.rollouts) appendRollout(store.journal, rollout)
+  await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
+}
+
+function appendRollout(journal: Journal, { record: parts, messages: given }: WrittenRollout): void {
+  const messages = given ?? [{ message: { role: 'user', content: 'What is 2+2?' } }]
+  const { messages: _, ...record } = sampleRecord(parts)
+  const { id: rollout, attempt, outcome, reward, sample } = record
+  const task = record.task.index
+  const at = Date.now()
+  const leaf = messages.length - 1
+  const text = JSON.stringify(record)
+  journal.append({ kind: 'task', index: task, id: record.task.id, digest: `d${task}` })
+  journal.append({ kind: 'attempt-start', rollout, attempt, parent: null, task, sample, at })
+  for (const [seq, { message, meta }] of messages.entries()) {
+    journal.append({
+      kind: 'node',
+      rollout,
+      attempt,
+      seq,
+      parent: seq === 0 ? null : seq - 1,
+      hash: `h${seq}`,
+      message: JSON.stringify(message),
+      sampled: message.role === 'assistant',
+      at,
+      meta: meta ? JSON.stringify(meta) : null,
+    })
+  }
+  journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, record: text, leaf })
+  journal.append({
+    kind: 'rollout-end',
+    rollout,
+    attempt,
+    task,
+    sample,
+    at,
+    outcome,
+    reward,
+    record: text,
+    leaf,
+    messages: messages.map(({ message }) => JSON.stringify(message)),
+  })
+}

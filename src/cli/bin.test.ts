@@ -1,0 +1,42 @@
+import { spawnSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+
+const bin = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url))
+
+function run(words: readonly string[], nodeFlags: readonly string[] = []) {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [...nodeFlags, bin, ...words], {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'] },
+    timeout: 20_000,
+  })
+  return { status, stdout, stderr }
+}
+
+/** A module loaded first, as `--import` takes it. */
+const preloaded = (code: string): string => `--import=data:text/javascript,${encodeURIComponent(code)}`
+
+describe('bin/millrace.js', () => {
+  it('hands its words to the command line and exits with its code', () => {
+    expect(run(['--version'])).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
+      stderr: '',
+    })
+    expect(run(['evla'])).toMatchObject({ status: 2, stdout: '' })
+  })
+
+  it('loads the database without a word about experiments, and lets other warnings through', () => {
+    const folder = fileURLToPath(new URL('.', import.meta.url))
+    expect(run(['list', '--runs', folder])).toMatchObject({ status: 0, stderr: '' })
+    const warn = preloaded('setImmediate(() => process.emitWarning("something else", "ExperimentalWarning"))')
+    expect(run(['list', '--runs', folder], [warn]).stderr).toContain('something else')
+  })
+
+  it('says what it needs on an older Node', () => {
+    const older = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } })'
+    const { status, stdout, stderr } = run(['--version'], [preloaded(older)])
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' })
+    expect(stderr).toMatch(/^millrace needs Node 24 or newer \(this is v20\.20\.2\)\. Run it with npx/)
+  })
+})

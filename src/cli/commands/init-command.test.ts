@@ -1,0 +1,36 @@
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { temporaryRuns } from '../../testing/index.ts'
+import { fakeProcess } from '../_testing/fake-terminal.ts'
+import { main } from '../main.ts'
+
+async function init(cwd: string, ...words: string[]) {
+  const parts = fakeProcess()
+  const code = await main(['init', ...words], { ...parts, cwd })
+  return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+describe('millrace init', () => {
+  it('writes an environment and says how to run it', async () => {
+    await using folder = await temporaryRuns()
+    const { code, stdout } = await init(folder.root, 'my-environment')
+    expect(code).toBe(0)
+    expect(stdout).toContain('wrote my-environment/environment.ts')
+    expect(stdout).toContain('next: millrace eval ./my-environment/environment.ts -m sim')
+    const text = readFileSync(join(folder.root, 'my-environment', 'environment.ts'), 'utf8')
+    expect(text).toContain(`name: 'my-environment'`)
+    expect(text.split('\n').length).toBeLessThan(40)
+    expect(existsSync(join(folder.root, 'my-environment', 'README.md'))).toBe(true)
+  })
+
+  it('overwrites nothing, and then writes nothing', async () => {
+    await using folder = await temporaryRuns()
+    writeFileSync(join(folder.root, 'README.md'), 'mine')
+    const { code, stderr } = await init(folder.root)
+    expect(code).toBe(1)
+    expect(stderr).toContain('README.md is there already; choose another folder: millrace init <folder>')
+    expect(readFileSync(join(folder.root, 'README.md'), 'utf8')).toBe('mine')
+    expect(existsSync(join(folder.root, 'environment.ts'))).toBe(false)
+  })
+})

@@ -1,0 +1,126 @@
+import { findRuns, type FoundRun, RunReader } from '../../store/index.ts'
+import { defineCommand } from '../command.ts'
+import { exitCodes } from '../exit-codes.ts'
+import { formatAge } from '../format/age.ts'
+import { columns } from '../format/columns.ts'
+import { formatCount } from '../format/count.ts'
+import { printableLine } from '../format/printable.ts'
+import { formatScore } from '../format/score.ts'
+import type { Style } from '../format/style.ts'
+import { runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
+
+export const listCommand = defineCommand({
+  name: 'list',
+  description: 'Lists the runs in the runs folder, newest first: what they ran, how far they got and how they scored.',
+  arguments: [],
+  flags: {
+    limit: { kind: 'integer', value: '<count>', min: 1, group: 'What to show', help: 'Runs to list.', default: '20' },
+    json: { kind: 'switch', group: 'What to show', help: 'One JSON object a line.' },
+    runs: runsFlag,
+  },
+  examples: [
+    { command: 'millrace list', explanation: 'the newest runs' },
+    { command: 'millrace list --runs /data/runs --limit 100', explanation: 'more of them, from elsewhere' },
+    { command: `millrace list --json | jq -r 'select(.state == "unfinished").run'`, explanation: 'those to continue' },
+  ],
+  exitCodes: [
+    { code: exitCodes.ok, meaning: 'listed, also where there are none' },
+    { code: exitCodes.failed, meaning: 'the folder cannot be read' },
+    { code: exitCodes.usage, meaning: 'the command line is wrong' },
+  ],
+  async run({ flags }, io) {
+    const root = runsRoot(flags.runs, io)
+    const { runs, broken } = await findRuns(root)
+    const limit = flags.limit ?? 20
+    const listed = runs.slice(0, limit).map(describeRun)
+    for (const { name, problem } of broken) void io.stderr.line(`${name} cannot be read as a run: ${problem}`)
+    if (flags.json) {
+      for (const run of listed) await io.stdout.line(JSON.stringify(run))
+      return exitCodes.ok
+    }
+    if (runs.length === 0) {
+      void io.stdout.line(`no runs in ${root}; millrace eval makes one`)
+      return exitCodes.ok
+    }
+    for (const line of table(listed, io.stdout)) void io.stdout.line(line)
+    const more = runs.length - listed.length
+    if (more > 0) void io.stdout.line(io.stdout.style.dim(`${formatCount(more)} more; --limit shows them`))
+    return exitCodes.ok
+  },
+})
+
+interface ListedRun {
+  readonly run: string
+  readonly state: string
+  readonly environment: string
+  readonly model: string
+  readonly ended: number
+  readonly scored: number
+  /** The mean reward. */
+  readonly score: number | null
+  readonly createdAt: string
+  /** Why its records could not be read. */
+  readonly problem?: string
+}
+
+function describeRun(found: FoundRun): ListedRun {
+  const { environment, model } = storedConfig(found)
+  const { state, createdAt } = found.run
+  const common = { run: found.name, state, environment, model, createdAt }
+  try {
+    using reader = RunReader.open(found.folder)
+    const { scored, mean } = rewards(reader)
+    return { ...common, ended: reader.counts().ended, scored, score: mean }
+  } catch (error) {
+    // One run with a broken database must not hide the others.
+    return { ...common, ended: 0, scored: 0, score: null, problem: String(error) }
+  }
+}
+
+/** The mean reward over all that ended with one. Reads every result, so large runs take a moment. */
+function rewards(reader: RunReader): { readonly scored: number; readonly mean: number | null } {
+  let scored = 0
+  let sum = 0
+  for (const { reward } of reader.ended()) {
+    if (reward === null) continue
+    scored += 1
+    sum += reward
+  }
+  return { scored, mean: scored === 0 ? null : sum / scored }
+}
+
+function table(
+  runs: readonly ListedRun[],
+  output: { readonly isTTY: boolean; readonly columns: number; readonly style: Style },
+): readonly string[] {
+  const { style } = output
+  const now = Date.now()
+  return columns({
+    columns: [
+      { title: 'run', shrinks: true },
+      { title: 'state' },
+      { title: 'environment', shrinks: true },
+      { title: 'model', shrinks: true },
+      { title: 'ended', align: 'right' },
+      { title: 'score', align: 'right' },
+      { title: 'started' },
+    ],
+    rows: runs.map((run) => [
+      run.run,
+      stateText(run, style),
+      printableLine(run.environment),
+      printableLine(run.model),
+      formatCount(run.ended),
+      run.score === null ? '–' : formatScore(run.score),
+      formatAge(Date.parse(run.createdAt), now),
+    ]),
+    width: output.isTTY ? output.columns : Number.POSITIVE_INFINITY,
+    style,
+  })
+}
+
+function stateText({ state, problem }: ListedRun, style: Style): string {
+  if (problem !== undefined) return style.bad('unreadable')
+  if (state === 'complete') return style.good(state)
+  return state === 'running' ? style.accent(state) : style.warn(state)
+}

@@ -1,0 +1,78 @@
+import { pruneRuns, type PrunedRun, type PruneOptions } from '../../store/index.ts'
+import { defineCommand } from '../command.ts'
+import { exitCodes } from '../exit-codes.ts'
+import { formatBytes } from '../format/bytes.ts'
+import { columns } from '../format/columns.ts'
+import { formatQuantity } from '../format/count.ts'
+import { runsFlag, runsRoot } from '../stored-run.ts'
+
+const defaultAgeMs = 30 * 86_400_000
+
+export const pruneCommand = defineCommand({
+  name: 'prune',
+  description:
+    'Deletes old runs. Without --yes it only lists what would go. A run that somebody is working on never goes, and one ' +
+    'that could be continued only with --unfinished.',
+  arguments: [],
+  flags: {
+    'older-than': {
+      kind: 'duration',
+      value: '<duration>',
+      group: 'What may go',
+      help: 'Runs last used longer ago than this: 12h, 30d. [default: 30d, unless --keep is given]',
+    },
+    keep: { kind: 'integer', value: '<count>', group: 'What may go', help: 'All but the newest so many.' },
+    unfinished: { kind: 'switch', group: 'What may go', help: 'Also runs that could be continued.' },
+    yes: { kind: 'switch', group: 'General', help: 'Delete them.' },
+    runs: runsFlag,
+  },
+  examples: [
+    { command: 'millrace prune', explanation: 'what is older than 30 days' },
+    { command: 'millrace prune --older-than 7d --yes', explanation: 'delete what is older than a week' },
+    { command: 'millrace prune --keep 10 --unfinished --yes', explanation: 'delete all but the ten newest' },
+  ],
+  exitCodes: [
+    { code: exitCodes.ok, meaning: 'listed or deleted, also where there was nothing to' },
+    { code: exitCodes.failed, meaning: 'something could not be deleted' },
+    { code: exitCodes.usage, meaning: 'the command line is wrong' },
+  ],
+  async run({ flags }, io) {
+    const { 'older-than': olderThan, keep } = flags
+    const olderThanMs = olderThan ?? (keep === undefined ? defaultAgeMs : undefined)
+    const options: PruneOptions = {
+      ...(olderThanMs !== undefined && { olderThanMs }),
+      ...(keep !== undefined && { keep }),
+      ...(flags.unfinished && { includeUnfinished: true }),
+      dryRun: flags.yes !== true,
+    }
+    const root = runsRoot(flags.runs, io)
+    const pruned = await pruneRuns(root, options)
+    if (pruned.length === 0) {
+      void io.stdout.line(`nothing to delete in ${root}`)
+      return exitCodes.ok
+    }
+    const width = io.stdout.isTTY ? io.stdout.columns : Number.POSITIVE_INFINITY
+    const rows = pruned.map((run) => [run.name, run.state, formatBytes(run.bytes), fate(run, options)])
+    const titles = [
+      { title: 'run', shrinks: true },
+      { title: 'state' },
+      { title: 'size', align: 'right' as const },
+      { title: '' },
+    ]
+    for (const line of columns({ columns: titles, rows, width, style: io.stdout.style })) void io.stdout.line(line)
+    void io.stdout.line(total(pruned, options))
+    return exitCodes.ok
+  },
+})
+
+function fate({ removed }: PrunedRun, { dryRun }: PruneOptions): string {
+  if (dryRun) return ''
+  return removed ? 'deleted' : 'kept: in use again'
+}
+
+function total(pruned: readonly PrunedRun[], { dryRun }: PruneOptions): string {
+  const gone = dryRun ? pruned : pruned.filter(({ removed }) => removed)
+  const bytes = formatBytes(gone.reduce((sum, run) => sum + run.bytes, 0))
+  const what = formatQuantity(gone.length, 'run')
+  return dryRun ? `${what}, ${bytes}; --yes deletes them` : `${what} deleted, ${bytes}`
+}

@@ -1,0 +1,167 @@
+import { describe, expect, it } from 'vitest'
+import { emptyUsage } from '../../schema/index.ts'
+import { temporaryRuns } from '../../testing/index.ts'
+import { fakeProcess } from '../_testing/fake-terminal.ts'
+import { writeRun, type WrittenRollout } from '../_testing/write-run.ts'
+import { main } from '../main.ts'
+
+async function show(root: string, ...words: string[]) {
+  const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
+  const code = await main(['show', ...words], parts)
+  return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+const failed = (task: number): WrittenRollout => ({
+  record: {
+    id: `${task}-0`,
+    task: { index: task, id: `task-${task}` },
+    outcome: 'model_error',
+    reward: null,
+    rewards: {},
+    turns: 1,
+    error: { code: 'model_server_error', message: 'the backend answered 500 six times' },
+  },
+})
+
+const talk: WrittenRollout = {
+  record: { metrics: { steps: 3 }, toolErrors: 1 },
+  messages: [
+    { message: { role: 'system', content: 'Be brief.' } },
+    { message: { role: 'user', content: [{ type: 'text', text: 'What is 2+2?' }] } },
+    {
+      message: {
+        role: 'assistant',
+        content: null,
+        reasoning_content: 'A sum.',
+        tool_calls: [
+          { id: 'c1', type: 'function', function: { name: 'calculator', arguments: '{"expression":"2+2"}' } },
+        ],
+      },
+      meta: {
+        call: {
+          model: 'sim',
+          backend: 'b',
+          finishReason: 'tool_calls',
+          usage: { ...emptyUsage(), calls: 1, input: 120, output: 12 },
+          cost: 0,
+          tries: 2,
+          ms: 340,
+          waitMs: 55,
+        },
+      },
+    },
+    {
+      message: { role: 'tool', tool_call_id: 'c1', content: '\u001b[2J4' },
+      meta: { tool: { name: 'calculator', status: 'failed', ms: 3 } },
+    },
+    { message: { role: 'assistant', content: 'Answer: 4' } },
+  ],
+}
+
+describe('millrace show <run>', () => {
+  it('shows the results from the records', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1)] })
+    const { code, stdout, stderr } = await show(runs.root, 'nightly')
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    expect(stdout).toContain('arithmetic · sim')
+    expect(stdout).toContain('1 of 2 rollouts scored · 2 tasks')
+    expect(stdout).toMatch(/model_error +1 +50% +not scored/)
+    expect(stdout).toContain('millrace show nightly --outcome model_error')
+  })
+
+  it('tells how an unfinished run ended, and gives JSON', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'cut', rollouts: [talk], end: 'drained', attempts: 2 })
+    expect((await show(runs.root, 'cut')).stdout).toContain('drained, can be continued')
+    const summary = JSON.parse((await show(runs.root, 'cut', '--json')).stdout) as Record<string, unknown>
+    expect(summary).toMatchObject({
+      run: 'cut',
+      end: 'drained',
+      scored: 1,
+      attemptsPerTask: 2,
+      pass: [{ tasks: 0 }, {}],
+    })
+  })
+
+  it('takes the path of a folder too', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    expect((await show('/nowhere', `${runs.root}/nightly`)).code).toBe(0)
+  })
+
+  it('says which run was meant', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [] })
+    const { code, stderr } = await show(runs.root, 'nigthly')
+    expect(code).toBe(1)
+    expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
+  })
+})
+
+describe('millrace show <run> --outcome', () => {
+  it('lists rollouts up to the limit and says how many more there are', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), failed(3)] })
+    const { stdout } = await show(runs.root, 'nightly', '--outcome', 'model_error', '--limit', '2')
+    const lines = stdout.trimEnd().split('\n')
+    expect(lines[0]).toMatch(/^rollout +task +outcome +reward +turns +error$/)
+    expect(lines[1]).toMatch(/^1-0 +task-1 +model_error +– +1 +the backend answered 500 six times$/)
+    expect(lines.slice(3)).toEqual(['1 more; --limit shows them'])
+    expect((await show(runs.root, 'nightly', '--outcome', 'any')).stdout.trimEnd().split('\n')).toHaveLength(5)
+    expect((await show(runs.root, 'nightly', '--outcome', 'stale')).stdout).toBe(
+      'no rollout of nightly has ended as stale\n',
+    )
+    const json = (await show(runs.root, 'nightly', '--outcome', 'any', '--json')).stdout.trimEnd().split('\n')
+    expect(json.map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['0-0', '1-0', '2-0', '3-0'])
+  })
+})
+
+describe('millrace show <run> <rollout>', () => {
+  it('is a transcript with reasoning, calls, results, rewards and timings', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    const { code, stdout } = await show(runs.root, 'nightly', '0-0')
+    expect(code).toBe(0)
+    for (const part of [
+      '0-0  task task-0 · completed · reward 1.000',
+      '▌ system\nBe brief.',
+      '▌ user\nWhat is 2+2?',
+      '▌ assistant  340ms · 120 in, 12 out · waited 55ms · 2 tries\nA sum.\n→ calculator {"expression":"2+2"}',
+      '▌ tool calculator  failed · 3.0ms\n4',
+      '▌ assistant\nAnswer: 4',
+      'outcome   completed · 2 turns · 1 tool call, 1 failed',
+      'reward    1.000 = correct 1.000 × 1',
+      'metrics   steps 3.000',
+      'time      wall 900ms · model 700ms · tools 50ms · reward 3.0ms · wait 100ms',
+    ]) {
+      expect(stdout).toContain(part)
+    }
+  })
+
+  it('shows every attempt and why it failed', async () => {
+    await using runs = await temporaryRuns()
+    const second = { ...talk, record: { ...talk.record, attempt: 2 } }
+    const first = { record: { ...failed(0).record, id: '0-0', attempt: 1 } }
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [first, second] })
+    const { stdout } = await show(runs.root, 'nightly', '0-0')
+    expect(stdout).toContain('attempts  1 model_error: the backend answered 500 six times')
+    expect(stdout).toContain('          2 completed')
+  })
+
+  it('is JSON for a program', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    const rollout = JSON.parse((await show(runs.root, 'nightly', '0-0', '--json')).stdout) as Record<string, unknown>
+    expect(rollout).toMatchObject({ id: '0-0', reward: 1, attempts: [{ attempt: 1, outcome: 'completed' }] })
+    expect(rollout['messages']).toHaveLength(5)
+  })
+
+  it('says what there is when there is no such rollout', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    const { code, stderr } = await show(runs.root, 'nightly', '7-0')
+    expect(code).toBe(1)
+    expect(stderr).toContain('run nightly has no rollout 7-0; the first that ended is 0-0')
+  })
+})

@@ -1,0 +1,153 @@
+import { MillraceError } from '../../errors/index.ts'
+import { outcomeNames, type Outcome } from '../../schema/index.ts'
+import { RunReader, type FoundRun, type StoredAttempt } from '../../store/index.ts'
+import { defineCommand } from '../command.ts'
+import { summaryText } from '../eval-output/summary-text.ts'
+import { exitCodes } from '../exit-codes.ts'
+import { columns } from '../format/columns.ts'
+import { formatCount } from '../format/count.ts'
+import { printableLine } from '../format/printable.ts'
+import { formatScore } from '../format/score.ts'
+import type { CommandIo } from '../io.ts'
+import { locateRun, runsFlag, runsRoot } from '../stored-run.ts'
+import { storedSummary } from '../stored-summary.ts'
+import { transcriptLines, type Transcript } from '../transcript.ts'
+
+export const showCommand = defineCommand({
+  name: 'show',
+  description:
+    'Shows a run: its results so far, the rollouts that ended in one way, or the transcript of a single rollout with ' +
+    'every message, tool call, reward and attempt. Works while the run goes on.',
+  arguments: [
+    { name: 'run', required: true, help: 'a run: its name, or the path of its folder' },
+    { name: 'rollout', required: false, help: 'a rollout to read, such as 12-0 (task 12, first attempt)' },
+  ],
+  flags: {
+    outcome: {
+      kind: 'choice',
+      value: '<outcome>',
+      choices: [...outcomeNames, 'any'],
+      group: 'What to show',
+      help: `List the rollouts that ended so: ${outcomeNames.join(', ')}, or any.`,
+    },
+    limit: {
+      kind: 'integer',
+      value: '<count>',
+      min: 1,
+      group: 'What to show',
+      help: 'Rollouts to list.',
+      default: '20',
+    },
+    json: { kind: 'switch', group: 'What to show', help: 'As JSON: the summary, the listed rollouts, or the rollout.' },
+    runs: runsFlag,
+  },
+  examples: [
+    { command: 'millrace show nightly', explanation: 'the results of the run "nightly"' },
+    { command: 'millrace show nightly 12-0', explanation: 'what was said in the first attempt at task 12' },
+    { command: 'millrace show nightly --outcome model_error', explanation: 'the rollouts that the backend failed' },
+    { command: 'millrace show nightly --json | jq .score', explanation: 'the score, for a script' },
+  ],
+  exitCodes: [
+    { code: exitCodes.ok, meaning: 'shown' },
+    { code: exitCodes.failed, meaning: 'there is no such run or rollout, or it cannot be read' },
+    { code: exitCodes.usage, meaning: 'the command line is wrong' },
+  ],
+  async run({ arguments: [name = '', rollout], flags }, io) {
+    const found = await locateRun(name, runsRoot(flags.runs, io), io)
+    const asJson = flags.json === true
+    if (rollout !== undefined) await showRollout(found, rollout, { io, asJson })
+    else if (flags.outcome !== undefined) {
+      const outcome = flags.outcome === 'any' ? undefined : flags.outcome
+      await showList(found, outcome, { io, asJson, limit: flags.limit ?? 20 })
+    } else {
+      const summary = storedSummary(found, Date.now())
+      if (asJson) void io.stdout.line(JSON.stringify(summary))
+      else void io.stdout.write(summaryText(summary, io.stdout))
+    }
+    return exitCodes.ok
+  },
+})
+
+async function showList(
+  found: FoundRun,
+  outcome: Outcome | undefined,
+  { io, asJson, limit }: { io: CommandIo; asJson: boolean; limit: number },
+): Promise<void> {
+  using reader = RunReader.open(found.folder)
+  const rows: string[][] = []
+  let shown = 0
+  for (const stored of reader.ended()) {
+    if (outcome !== undefined && stored.outcome !== outcome) continue
+    if (shown === limit) break
+    shown += 1
+    const { record } = stored
+    if (asJson) {
+      await io.stdout.line(JSON.stringify(record))
+      continue
+    }
+    const reward = record.reward === null ? '–' : formatScore(record.reward)
+    const error = printableLine(record.error?.message ?? '')
+    rows.push([record.id, printableLine(record.task.id), record.outcome, reward, String(record.turns), error])
+  }
+  if (asJson) return
+  const { ended, outcomes } = reader.counts()
+  const total = outcome === undefined ? ended : (outcomes[outcome] ?? 0)
+  if (shown === 0) {
+    void io.stdout.line(`no rollout of ${found.name} has ended${outcome === undefined ? '' : ` as ${outcome}`}`)
+    return
+  }
+  for (const line of columns({
+    columns: [
+      { title: 'rollout' },
+      { title: 'task', shrinks: true },
+      { title: 'outcome' },
+      { title: 'reward', align: 'right' },
+      { title: 'turns', align: 'right' },
+      { title: 'error', shrinks: true },
+    ],
+    rows,
+    width: io.stdout.isTTY ? io.stdout.columns : Number.POSITIVE_INFINITY,
+    style: io.stdout.style,
+  })) {
+    void io.stdout.line(line)
+  }
+  if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
+}
+
+async function showRollout(
+  found: FoundRun,
+  rollout: string,
+  { io, asJson }: { io: CommandIo; asJson: boolean },
+): Promise<void> {
+  using reader = RunReader.open(found.folder)
+  const attempts = reader.attempts(rollout)
+  const accepted = reader.rollout(rollout)
+  const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
+  if (!shown) throw noRollout(found, rollout, reader)
+  const transcript: Transcript = {
+    rollout,
+    record: accepted ?? shown.end?.record,
+    nodes: reader.nodes(rollout, shown.attempt),
+    attempts,
+    children: reader.children(rollout).filter(({ attempt }) => attempt === shown.attempt),
+  }
+  if (asJson) {
+    const messages = accepted?.messages ?? transcript.nodes.map(({ message }) => message)
+    await io.stdout.line(JSON.stringify({ ...transcript.record, id: rollout, messages, attempts: attempts.map(brief) }))
+    return
+  }
+  for (const line of transcriptLines(transcript, io.stdout.style)) {
+    if (io.stdout.readerGone.aborted) return
+    await io.stdout.line(line)
+  }
+}
+
+function brief({ attempt, startedAt, end, discarded }: StoredAttempt): object {
+  return { attempt, startedAt, endedAt: end?.at, outcome: end?.outcome, error: end?.record.error, discarded }
+}
+
+function noRollout(found: FoundRun, rollout: string, reader: RunReader): MillraceError {
+  const first = reader.ended().next().value
+  const hint = first ? `the first that ended is ${first.rollout}` : 'none has ended yet'
+  return new MillraceError('run_not_found', `run ${found.name} has no rollout ${rollout}; ${hint}`)
+}

@@ -1,0 +1,28 @@
+import { describe, expect, it } from 'vitest'
+import { fakeProcess } from '../_testing/fake-terminal.ts'
+import { main } from '../main.ts'
+
+describe('millrace sim', () => {
+  it('serves until it is interrupted, with the options it was given', async () => {
+    const parts = fakeProcess()
+    const ended = main(['sim', '--port', '0', '--skill=0.5', '--faults.cut=0.1', '--reasoning'], parts)
+    while (!parts.stdout.text.includes('Ctrl-C')) await new Promise((resolve) => setImmediate(resolve))
+    const url = /http:\/\/127\.0\.0\.1:\d+\/v1/.exec(parts.stdout.text)?.[0] ?? ''
+    expect(parts.stdout.text).toContain(`--base-url ${url}`)
+    const settings: unknown = await (await fetch(url.replace('/v1', '/sim/settings'))).json()
+    expect(settings).toMatchObject({ skill: 0.5, faults: { cut: 0.1 }, reasoning: true })
+    parts.events.emit('SIGINT')
+    expect(await ended).toBe(0)
+    expect(parts.events.listenerCount('SIGINT') + parts.events.listenerCount('SIGTERM')).toBe(0)
+    await expect(fetch(url)).rejects.toThrow()
+  })
+
+  it.each([
+    [['--skil=0.5'], 'unknown flag --skil; did you mean --skill?'],
+    [['--skill=2', '--port=0'], 'skill'],
+  ])('refuses %j', async (words, message) => {
+    const parts = fakeProcess()
+    expect(await main(['sim', ...words], parts)).toBe(2)
+    expect(parts.stderr.text).toContain(message)
+  })
+})

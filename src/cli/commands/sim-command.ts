@@ -1,0 +1,134 @@
+import type { CommandIo } from '../io.ts'
+import { SimulatorServer } from '../../simulator/index.ts'
+import { defineCommand, type FlagSpec, type FlagTable } from '../command.ts'
+import { exitCodes } from '../exit-codes.ts'
+
+const defaultPort = 8765
+
+const probability = (help: string): FlagSpec => ({ kind: 'number', value: '<0..1>', group: 'Faults', help })
+const amount = (group: string, help: string): FlagSpec => ({ kind: 'number', value: '<number>', group, help })
+
+/** Named as the simulator's options are, so that `--skill` here is `--sim.skill` of `eval`. */
+const simulatorFlags = {
+  seed: {
+    kind: 'integer',
+    value: '<number>',
+    min: Number.NEGATIVE_INFINITY,
+    group: 'Behaviour',
+    help: 'Answers depend on this and on the request alone.',
+    default: '0',
+  },
+  skill: {
+    kind: 'number',
+    value: '<0..1>',
+    group: 'Behaviour',
+    help: 'How often a decision is right.',
+    default: '1',
+  },
+  sloppiness: {
+    kind: 'number',
+    value: '<0..1>',
+    group: 'Behaviour',
+    help: 'How often a tool call is written wrongly.',
+  },
+  reasoning: { kind: 'switch', group: 'Behaviour', help: 'Think aloud in reasoning_content.' },
+  contextLength: amount('Behaviour', 'Tokens of prompt and reply together; 0 for no limit.'),
+  weightVersion: {
+    kind: 'text',
+    value: '<text>',
+    group: 'Behaviour',
+    help: 'The version that tokens are stamped with.',
+  },
+  ttftMs: amount('Latency', 'Milliseconds to the first token.'),
+  tokensPerSecond: amount('Latency', 'Speed of a reply; 0 for all at once.'),
+  spread: amount('Latency', 'Relative standard deviation of both. [default: 0.2]'),
+  maxConcurrent: amount('Latency', 'Requests at once; 429 above it. 0 for no limit.'),
+  'faults.rateLimit': probability('Answer 429.'),
+  'faults.serverError': probability('Answer 500.'),
+  'faults.cut': probability('Stop in the middle of a reply.'),
+  'faults.malformed': probability('Answer something that is not JSON.'),
+  'faults.hang': probability('Never answer.'),
+  'faults.slow': probability('Take ten times as long.'),
+  retryAfterMs: amount('Faults', 'What a 429 tells the client to wait; 0 for nothing. [default: 100]'),
+  'overload.afterMs': amount('Faults', 'Answer 503 to everything from so long after the start …'),
+  'overload.forMs': amount('Faults', '… for so long.'),
+} as const satisfies FlagTable
+
+export const simCommand = defineCommand({
+  name: 'sim',
+  description:
+    'Serves the simulated model over HTTP, as an OpenAI-compatible endpoint with Chat Completions, Responses, streaming, ' +
+    'tools, token ids and log-probabilities. It solves the example environments, needs no GPU and no key, and can be ' +
+    'made as slow, as sloppy and as faulty as real backends are. Ends on Ctrl-C.',
+  arguments: [],
+  flags: {
+    port: {
+      kind: 'integer',
+      value: '<number>',
+      group: 'Server',
+      help: 'The port; 0 for any free one.',
+      default: String(defaultPort),
+    },
+    host: {
+      kind: 'text',
+      value: '<address>',
+      group: 'Server',
+      help: 'The address to listen on.',
+      default: '127.0.0.1',
+    },
+    'api-key': { kind: 'text', value: '<key>', group: 'Server', help: 'Ask clients for this key. [default: none]' },
+    models: {
+      kind: 'text',
+      value: '<names>',
+      group: 'Server',
+      help: 'Serve only these, separated by commas. [default: any name]',
+    },
+    ...simulatorFlags,
+  },
+  examples: [
+    { command: 'millrace sim', explanation: `listen on port ${defaultPort}` },
+    {
+      command: 'millrace sim --ttftMs=300 --tokensPerSecond=60 --skill=0.7',
+      explanation: 'as slow as a real model, and wrong at times',
+    },
+    { command: 'millrace sim --faults.rateLimit=0.2 --faults.cut=0.05', explanation: 'a backend on a bad day' },
+    {
+      command: `millrace eval arithmetic -m sim-7b --base-url http://127.0.0.1:${defaultPort}/v1`,
+      explanation: 'use it, from another terminal',
+    },
+  ],
+  exitCodes: [
+    { code: exitCodes.ok, meaning: 'ended by Ctrl-C or SIGTERM' },
+    { code: exitCodes.usage, meaning: 'the command line is wrong, or the port is taken' },
+  ],
+  async run({ flags }, io) {
+    const { port = defaultPort, host, 'api-key': apiKey, models } = flags
+    const options = Object.fromEntries(Object.entries(flags).filter(([name]) => Object.hasOwn(simulatorFlags, name)))
+    await using server = await SimulatorServer.start({
+      ...options,
+      port,
+      ...(host !== undefined && { host }),
+      ...(apiKey !== undefined && { apiKey }),
+      ...(models !== undefined && { models }),
+    })
+    const { style } = io.stdout
+    void io.stdout.line(`the simulator listens on ${style.bold(server.url)}`)
+    void io.stdout.line(`  ${style.accent(`millrace eval arithmetic -m sim-7b --base-url ${server.url}`)}`)
+    if (apiKey !== undefined) void io.stdout.line('  clients need the key: OPENAI_API_KEY=<key>')
+    void io.stdout.line(style.dim('Ctrl-C ends it'))
+    await signalReceived(io)
+    return exitCodes.ok
+  },
+})
+
+function signalReceived({ events }: CommandIo): Promise<void> {
+  return new Promise((resolve) => {
+    const end = (): void => {
+      events.off('SIGINT', end)
+      events.off('SIGTERM', end)
+      resolve()
+    }
+    events.on('SIGINT', end)
+    events.on('SIGTERM', end)
+  })
+}

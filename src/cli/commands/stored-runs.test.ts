@@ -1,0 +1,119 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { temporaryRuns } from '../../testing/index.ts'
+import { fakeProcess } from '../_testing/fake-terminal.ts'
+import { writeRun, type WrittenRollout } from '../_testing/write-run.ts'
+import { main } from '../main.ts'
+
+async function run(root: string, ...words: string[]) {
+  const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
+  const code = await main(words, parts)
+  return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+const rollouts: readonly WrittenRollout[] = [1, 0, 1].map((reward, task) => ({
+  record: { id: `${task}-0`, task: { index: task, id: `task-${task}` }, reward },
+}))
+
+describe('millrace list', () => {
+  it('shows runs with state, environment, model, progress and score', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'first', rollouts })
+    await writeRun({ root: runs.root, name: 'second', rollouts: rollouts.slice(0, 1), end: 'drained' })
+    const { code, stdout } = await run(runs.root, 'list')
+    expect(code).toBe(0)
+    const lines = stdout.trimEnd().split('\n')
+    expect(lines[0]).toMatch(/^run +state +environment +model +ended +score +started$/)
+    expect(lines).toHaveLength(3)
+    expect(stdout).toMatch(/^first +complete +arithmetic +sim +3 +0\.667 +just now$/m)
+    expect(stdout).toMatch(/^second +unfinished +arithmetic +sim +1 +1\.000 +just now$/m)
+    expect((await run(runs.root, 'list', '--limit', '1')).stdout).toContain('1 more; --limit shows them')
+    const objects = (await run(runs.root, 'list', '--json')).stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    expect(objects).toContainEqual(
+      expect.objectContaining({ run: 'first', state: 'complete', ended: 3, scored: 3, score: expect.closeTo(2 / 3) }),
+    )
+  })
+
+  it('names what it cannot read and lists the rest', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'good', rollouts })
+    mkdirSync(join(runs.root, 'bad'))
+    writeFileSync(join(runs.root, 'bad', 'run.json'), '{')
+    const { code, stdout, stderr } = await run(runs.root, 'list')
+    expect(code).toBe(0)
+    expect(stdout).toContain('good')
+    expect(stderr).toContain('bad cannot be read as a run')
+  })
+
+  it('says so where there are none', async () => {
+    await using runs = await temporaryRuns()
+    expect(await run(runs.root, 'list')).toMatchObject({
+      code: 0,
+      stdout: `no runs in ${runs.root}; millrace eval makes one\n`,
+    })
+  })
+})
+
+describe('millrace export', () => {
+  it('writes one rollout a line, to stdout or to a file', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    const { code, stdout } = await run(runs.root, 'export', 'nightly')
+    expect(code).toBe(0)
+    const records = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { id: string; messages: unknown[] })
+    expect(records.map(({ id }) => id)).toEqual(['0-0', '1-0', '2-0'])
+    expect(records[0]?.messages).toEqual([{ role: 'user', content: 'What is 2+2?' }])
+    const file = join(runs.root, 'out.jsonl')
+    expect(await run(runs.root, 'export', 'nightly', '--tokens', '-o', file)).toEqual({
+      code: 0,
+      stdout: '',
+      stderr: '',
+    })
+    expect(JSON.parse(readFileSync(file, 'utf8').split('\n')[0] ?? '')).toMatchObject({
+      id: '0-0',
+      nodes: [{ seq: 0 }],
+    })
+  })
+
+  it('ends quietly when its reader has had enough', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    const parts = fakeProcess({ env: { MILLRACE_RUNS: runs.root } })
+    parts.stdout.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
+    expect(await main(['export', 'nightly'], parts)).toBe(0)
+    expect(parts.stderr.text).toBe('')
+  })
+
+  it('says where it cannot write', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    const { code, stderr } = await run(runs.root, 'export', 'nightly', '-o', join(runs.root, 'missing', 'out.jsonl'))
+    expect(code).toBe(1)
+    expect(stderr).toMatch(/cannot write .*out\.jsonl \(ENOENT\); choose another with -o \[folder_unwritable\]/)
+  })
+})
+
+describe('millrace prune', () => {
+  it('lists first, deletes only with --yes, and keeps what can be continued', async () => {
+    await using runs = await temporaryRuns()
+    for (const name of ['a', 'b']) await writeRun({ root: runs.root, name, rollouts })
+    await writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
+    expect((await run(runs.root, 'prune')).stdout).toBe(`nothing to delete in ${runs.root}\n`)
+    const listed = await run(runs.root, 'prune', '--keep', '0')
+    expect(listed.stdout).toMatch(/2 runs, .*; --yes deletes them/)
+    expect(existsSync(join(runs.root, 'a'))).toBe(true)
+    const deleted = await run(runs.root, 'prune', '--keep', '0', '--yes')
+    expect(deleted.code).toBe(0)
+    expect(deleted.stdout).toMatch(/2 runs deleted/)
+    expect(['a', 'b', 'unfinished'].map((name) => existsSync(join(runs.root, name)))).toEqual([false, false, true])
+    await run(runs.root, 'prune', '--keep', '0', '--unfinished', '--yes')
+    expect(existsSync(join(runs.root, 'unfinished'))).toBe(false)
+  })
+})

@@ -1,0 +1,86 @@
+import { describe, expect, it } from 'vitest'
+import { sampleSummary } from '../_testing/fake-evaluation.ts'
+import { createStyle } from '../format/style.ts'
+import { textWidth } from '../format/text-width.ts'
+import { summaryText } from './summary-text.ts'
+
+const frame = { columns: 80, style: createStyle(false) }
+
+describe('summaryText', () => {
+  it('shows the score with its interval and every denominator', () => {
+    const text = summaryText(sampleSummary(), frame)
+    for (const part of [
+      'arithmetic · sim',
+      'complete · 12.4s',
+      '0.812 ± 0.034   95% interval, clustered by task',
+      '300 of 300 rollouts scored · 75 tasks',
+      'pass: a reward of at least 1 ─',
+      '75 of 75 tasks with all 4 attempts scored',
+      '1.23M in (32% cached) · 210k out',
+      '600, 612 tries',
+      '$0.4212',
+      '24.2 rollouts/s',
+      'folder  runs/brisk-otter',
+      'millrace show brisk-otter',
+    ]) {
+      expect(text).toContain(part)
+    }
+    expect(text).toMatch(/pass@k +0\.812 +0\.911 +0\.967/)
+    expect(text).toMatch(/pass\^k +0\.812 +0\.702 +0\.551/)
+    expect(text).toMatch(/completed +296 +99% +scored/)
+    expect(text).toMatch(/max_turns +4 +1% +scored, truncated/)
+    expect(text).toMatch(/all others +0/)
+    expect(text).toMatch(/wall +model +tools +reward +wait/)
+    expect(text).toMatch(/p95 +2\.3s +1\.8s +9\.0ms +0\.4ms +400ms/)
+  })
+
+  it.each([
+    ['as it is', sampleSummary()],
+    [
+      'with everything long',
+      sampleSummary({
+        environment: 'an-environment-with-a-name-that-goes-on-and-on-and-on',
+        model: 'organisation/a-model-with-a-name-that-goes-on-and-on-and-on-and-on',
+        attemptsPerTask: 4096,
+        tasks: 12_345_678,
+        rollouts: 987_654_321,
+        voided: 1234,
+        pass: Array.from({ length: 13 }, (_, power) => ({ k: 2 ** power, atK: 0.5, hatK: 0.1, tasks: 12_000_000 })),
+        components: Object.fromEntries(
+          Array.from({ length: 30 }, (_, index) => [
+            `component-with-a-long-name-${index}`,
+            { mean: 123_456, rollouts: 987_654_321, weight: 0.25 },
+          ]),
+        ),
+        judgeUsage: { calls: 9, input: 1e9, cachedInput: 1e8, output: 1e9, reasoning: 1e8 },
+        cost: 12_345.678,
+      }),
+    ],
+    ['of nothing', sampleSummary({ rollouts: 0, scored: 0, tasks: 0, score: undefined, pass: [], cost: null })],
+  ])('has no line longer than 80 columns %s', (_, summary) => {
+    for (const columns of [80, 200]) {
+      const lines = summaryText(summary, { columns, style: createStyle(true) }).split('\n')
+      expect(lines.filter((line) => textWidth(line) > 80)).toEqual([])
+    }
+    expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
+  })
+
+  it('points at what went wrong first', () => {
+    const summary = sampleSummary({ scored: 298, outcomes: { ...sampleSummary().outcomes, model_error: 2 } })
+    const text = summaryText(summary, frame)
+    expect(text).toContain('298 of 300 rollouts scored')
+    expect(text).toMatch(/model_error +2 +0\.7% +not scored/)
+    expect(text).toContain('next    millrace show brisk-otter --outcome model_error')
+  })
+
+  it('lists components where there is more than the reward itself', () => {
+    const components = {
+      exact: { mean: 0.75, rollouts: 300, weight: 0.5 },
+      retries: { mean: 1.5, rollouts: 20, weight: 0 },
+    }
+    const text = summaryText(sampleSummary({ components }), frame)
+    expect(text).toMatch(/exact +0\.750 +0\.5 +300/)
+    expect(text).toMatch(/retries +1\.500 +metric +20/)
+    expect(summaryText(sampleSummary(), frame)).not.toContain('components')
+  })
+})

@@ -1,0 +1,11 @@
+/** What the process ends with. Part of the interface: scripts branch on it. */
+export const exitCodes = {
+  ok: 0,
+  failed: 1,
+  usage: 2,
+  unscored: 3,
+  interrupted: 130,
+  terminated: 143,
+} as const
+
+export type ExitCode = (typeof exitCodes)[keyof typeof exitCodes]

@@ -1,0 +1,144 @@
+import { describe, expect, it } from 'vitest'
+import { formatAge } from './age.ts'
+import { bar } from './bar.ts'
+import { columns } from './columns.ts'
+import { formatCompactCount, formatCount, formatQuantity, formatShare } from './count.ts'
+import { formatMoney } from './money.ts'
+import { panel } from './panel.ts'
+import { printable, printableLine } from './printable.ts'
+import { formatEstimate, formatScore } from './score.ts'
+import { shellQuote } from './shell-quote.ts'
+import { createStyle, wantsColor } from './style.ts'
+import { fitText, padText, textWidth, wrapText } from './text-width.ts'
+
+const plain = createStyle(false)
+const coloured = createStyle(true)
+
+describe('counts', () => {
+  it('are grouped, shortened and given as shares', () => {
+    expect([0, 999, 1000, 1_234_567].map(formatCount)).toEqual(['0', '999', '1,000', '1,234,567'])
+    expect([7, 999, 1000, 12_345, 456_789, 999_700, 4.56e9].map(formatCompactCount)).toEqual([
+      '7',
+      '999',
+      '1.00k',
+      '12.3k',
+      '457k',
+      '1.00M',
+      '4.56G',
+    ])
+    expect([formatQuantity(1, 'task'), formatQuantity(2, 'task')]).toEqual(['1 task', '2 tasks'])
+    expect([formatShare(1, 1000), formatShare(999, 1000), formatShare(5, 5), formatShare(0, 0)]).toEqual([
+      '0.1%',
+      '99%',
+      '100%',
+      '–',
+    ])
+  })
+})
+
+describe('money and scores', () => {
+  it('have as many digits as say something', () => {
+    expect([null, 0, 0.00001, 0.0421, 12.345].map(formatMoney)).toEqual([
+      'cost unknown',
+      '$0',
+      '<$0.0001',
+      '$0.0421',
+      '$12.35',
+    ])
+    expect([0.8123, -12.345, 1234.5, Number.NaN].map(formatScore)).toEqual(['0.812', '-12.35', '1235', '–'])
+    const estimate = { mean: 0.5, low: 0.4, high: 0.6, rollouts: 9, tasks: 3 }
+    expect(formatEstimate(estimate)).toBe('0.500 ± 0.100')
+    expect(formatEstimate({ ...estimate, low: Number.NaN, high: Number.NaN })).toBe('0.500')
+    expect(formatEstimate(undefined)).toBe('–')
+  })
+})
+
+describe('formatAge', () => {
+  it('uses the largest unit that fits', () => {
+    const ages = [5000, 61_000, 7_200_000, 86_400_000].map((ms) => formatAge(0, ms))
+    expect(ages).toEqual(['just now', '1 minute ago', '2 hours ago', '1 day ago'])
+  })
+})
+
+describe('text width', () => {
+  it('counts columns, not characters', () => {
+    expect([textWidth('abc'), textWidth('日本'), textWidth('e\u0301'), textWidth(coloured.bad('abc'))]).toEqual([
+      3, 4, 1, 3,
+    ])
+  })
+
+  it('cuts to the width and turns colours off again', () => {
+    expect(fitText('abcdef', 6)).toBe('abcdef')
+    expect(fitText('abcdef', 4)).toBe('abc…')
+    expect(fitText('日本語', 4)).toBe('日…')
+    const cut = fitText(coloured.bad('abcdef'), 4)
+    expect(textWidth(cut)).toBe(4)
+    expect(cut.endsWith('\u001b[0m')).toBe(true)
+    expect(padText('ab', 4, 'right')).toBe('  ab')
+  })
+
+  it('wraps at words', () => {
+    expect(wrapText('one two three', 7)).toEqual(['one two', 'three'])
+    expect(wrapText('extraordinarily long', 5)).toEqual(['extraordinarily', 'long'])
+  })
+})
+
+describe('bar', () => {
+  it.each([0, 0.01, 0.5, 0.999, 1, 7, -1])('has its width at %d', (share) => {
+    const { filled, rest } = bar(share, 20)
+    expect(filled.length + rest.length).toBe(20)
+  })
+})
+
+describe('panel', () => {
+  it('has lines of exactly its width, whatever is in it', () => {
+    const lines = panel({
+      sections: [
+        { title: 'a very long title that cannot possibly fit into forty columns', lines: ['x'.repeat(100), '日本'] },
+        { lines: ['plain'] },
+      ],
+      note: 'complete',
+      columns: 40,
+      style: coloured,
+    })
+    expect(lines.map(textWidth)).toEqual(lines.map(() => 40))
+  })
+})
+
+describe('columns', () => {
+  it('shrinks only the columns that may', () => {
+    const lines = columns({
+      columns: [{ title: 'id' }, { title: 'error', shrinks: true }, { title: 'n', align: 'right' }],
+      rows: [['0-0', 'a long explanation of what went wrong', '12']],
+      width: 24,
+      style: plain,
+    })
+    expect(lines.every((line) => textWidth(line) <= 24)).toBe(true)
+    expect(lines[1]).toMatch(/^0-0 {2}a long .*… {2}12$/)
+  })
+})
+
+describe('printable', () => {
+  it('takes the terminal away from what others wrote', () => {
+    expect(printable('a\u001b[2Jb\u001b]0;title\u0007c\r\nd\te\u0007')).toBe('abc\nd\te�')
+    expect(printableLine(' a\n\n b ')).toBe('a b')
+  })
+})
+
+describe('shellQuote', () => {
+  it('quotes what a shell would read otherwise', () => {
+    expect(shellQuote(['eval', './a b.ts', '--env.x="5"', "it's"])).toBe(`eval './a b.ts' '--env.x="5"' 'it'\\''s'`)
+  })
+})
+
+describe('wantsColor', () => {
+  it('honours the terminal, NO_COLOR and FORCE_COLOR', () => {
+    expect(wantsColor(true, {})).toBe(true)
+    expect(wantsColor(false, {})).toBe(false)
+    expect(wantsColor(true, { NO_COLOR: '1' })).toBe(false)
+    expect(wantsColor(false, { FORCE_COLOR: '1' })).toBe(true)
+    expect(wantsColor(true, { TERM: 'dumb' })).toBe(false)
+    expect(plain.bad('x')).toBe('x')
+    expect(coloured.bad('x')).not.toBe('x')
+  })
+})

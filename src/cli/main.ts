@@ -1,0 +1,128 @@
+import { readFileSync } from 'node:fs'
+import { MillraceError } from '../errors/index.ts'
+import { nearestName } from '../kit/index.ts'
+import { commandHelp } from './command-help.ts'
+import type { Command } from './command.ts'
+import { exitCodes, type ExitCode } from './exit-codes.ts'
+import { openIo, type CommandIo, type ProcessParts } from './io.ts'
+import { loadEnvFile } from './load-env-file.ts'
+import { parseCommandLine } from './parse-command-line.ts'
+import { reportError } from './report-error.ts'
+
+/** Loaded only when it is asked for: `millrace --help` must not load a database and an HTTP client. */
+const commands: Readonly<Record<string, { readonly summary: string; load(): Promise<Command> }>> = {
+  eval: {
+    summary: 'Run an environment against a model and score it',
+    load: async () => (await import('./commands/eval-command.ts')).evalCommand,
+  },
+  show: {
+    summary: 'Show the results of a run, or one transcript',
+    load: async () => (await import('./commands/show-command.ts')).showCommand,
+  },
+  list: {
+    summary: 'List runs',
+    load: async () => (await import('./commands/list-command.ts')).listCommand,
+  },
+  export: {
+    summary: 'Write the rollouts of a run as JSON lines',
+    load: async () => (await import('./commands/export-command.ts')).exportCommand,
+  },
+  prune: {
+    summary: 'Delete old runs',
+    load: async () => (await import('./commands/prune-command.ts')).pruneCommand,
+  },
+  sim: {
+    summary: 'Serve the simulated model over HTTP',
+    load: async () => (await import('./commands/sim-command.ts')).simCommand,
+  },
+  init: {
+    summary: 'Write a small environment that runs at once',
+    load: async () => (await import('./commands/init-command.ts')).initCommand,
+  },
+}
+
+/** The command line: the words after `millrace` in, the exit code out. Never throws. */
+export async function main(words: readonly string[], parts: ProcessParts = {}): Promise<ExitCode> {
+  using io = openIo(parts)
+  try {
+    return await dispatch(words, io)
+  } catch (error) {
+    return reportError(error, io.stderr, { debug: words.includes('--debug') })
+  }
+}
+
+async function dispatch(words: readonly string[], io: CommandIo): Promise<ExitCode> {
+  const [first = 'help', ...rest] = words
+  switch (first) {
+    case '--version':
+    case '-v':
+      void io.stdout.line(version())
+      return exitCodes.ok
+    case 'help':
+    case '--help':
+    case '-h': {
+      const name = rest.find((word) => !word.startsWith('-'))
+      return name === undefined ? rootHelp(io) : showHelp(await loadCommand(name), io)
+    }
+    default:
+      return runCommand(await loadCommand(first), rest, io)
+  }
+}
+
+async function runCommand(command: Command, words: readonly string[], io: CommandIo): Promise<ExitCode> {
+  const invocation = parseCommandLine(command, words)
+  if ('help' in invocation.flags) return showHelp(command, io)
+  loadEnvFile(io.cwd, io.env)
+  return command.run(invocation, io)
+}
+
+function loadCommand(name: string): Promise<Command> {
+  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined
+  if (entry) return entry.load()
+  const near = nearestName(name, Object.keys(commands))
+  const what = name.startsWith('-') ? 'flag' : 'command'
+  const hint = near ? `did you mean millrace ${near}?` : 'millrace --help lists all commands'
+  throw new MillraceError('usage', `unknown ${what} ${name}; ${hint}`)
+}
+
+function showHelp(command: Command, io: CommandIo): ExitCode {
+  void io.stdout.write(commandHelp(command, { columns: io.stdout.columns, style: io.stdout.style }))
+  return exitCodes.ok
+}
+
+function rootHelp(io: CommandIo): ExitCode {
+  const { style } = io.stdout
+  const names = Object.entries(commands).map(([name, { summary }]) => `  ${style.accent(name.padEnd(10))}${summary}`)
+  void io.stdout.write(
+    `${[
+      `${style.bold('millrace')} ${version()}: runs agent rollouts, fast and without losing any.`,
+      '',
+      `${style.bold('Usage:')} millrace <command> [flags]`,
+      '',
+      style.bold('Commands'),
+      ...names,
+      `  ${style.accent('help'.padEnd(10))}Show the help of a command: millrace help eval`,
+      '',
+      style.bold('First steps'),
+      `  ${style.dim('# 300 rollouts against a simulated model: no key, no GPU')}`,
+      `  ${style.accent('millrace eval arithmetic -m sim -n 4 --limit 75')}`,
+      `  ${style.dim('# an environment of your own')}`,
+      `  ${style.accent('millrace init my-environment')}`,
+      '',
+      style.bold('Environment variables'),
+      '  OPENAI_API_KEY, OPENAI_BASE_URL   the endpoint that serves models which are not simulated',
+      '  MILLRACE_RUNS                     the folder that holds runs [default: runs]',
+      '  NO_COLOR, FORCE_COLOR             no colours; colours also where there is no terminal',
+      '  A file .env in the working folder is read first; it never overrides what is set.',
+      '',
+      `Every command explains itself, its flags and its exit codes: millrace <command> --help`,
+    ].join('\n')}\n`,
+  )
+  return exitCodes.ok
+}
+
+function version(): string {
+  // The package's own file: two folders up from here in the sources and in the build alike.
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
+  return (JSON.parse(text) as { version: string }).version
+}

@@ -1,0 +1,88 @@
+import type { Writable } from 'node:stream'
+import { MillraceError } from '../errors/index.ts'
+import { createStyle, wantsColor, type Style } from './format/style.ts'
+
+export type OutputStream = Writable & {
+  readonly isTTY?: boolean | undefined
+  readonly columns?: number | undefined
+  readonly rows?: number | undefined
+}
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/**
+ * A stream of the process, written to by commands. A reader that went away (`| head`) is no error: `readerGone` aborts and
+ * further writes do nothing.
+ */
+export class Output implements Disposable {
+  readonly style: Style
+  readonly #stream: OutputStream
+  readonly #gone = new AbortController()
+  #error: MillraceError | undefined
+
+  constructor(stream: OutputStream, env: Environment) {
+    this.#stream = stream
+    this.style = createStyle(wantsColor(stream.isTTY === true, env))
+    stream.on('error', this.#onError)
+  }
+
+  get isTTY(): boolean {
+    return this.#stream.isTTY === true
+  }
+
+  get columns(): number {
+    return this.#stream.columns ?? 80
+  }
+
+  get rows(): number {
+    return this.#stream.rows ?? 24
+  }
+
+  get readerGone(): AbortSignal {
+    return this.#gone.signal
+  }
+
+  line(text = ''): Promise<void> | undefined {
+    return this.write(`${text}\n`)
+  }
+
+  /** The promise is back-pressure: await it before writing much more. */
+  write(text: string): Promise<void> | undefined {
+    if (this.#error) throw this.#error
+    if (this.#gone.signal.aborted || this.#stream.write(text)) return undefined
+    return this.#drained()
+  }
+
+  [Symbol.dispose](): void {
+    this.#stream.off('error', this.#onError)
+  }
+
+  #drained(): Promise<void> {
+    return new Promise((resolve) => {
+      const settle = (): void => {
+        this.#stream.off('drain', settle)
+        this.#stream.off('error', settle)
+        this.#stream.off('close', settle)
+        resolve()
+      }
+      this.#stream.on('drain', settle)
+      this.#stream.on('error', settle)
+      this.#stream.on('close', settle)
+    })
+  }
+
+  readonly #onError = (error: NodeJS.ErrnoException): void => {
+    if (error.code === 'EPIPE' || error.code === 'ERR_STREAM_DESTROYED') this.#gone.abort()
+    else this.#error = writeFailed(error)
+  }
+}
+
+function writeFailed(error: NodeJS.ErrnoException): MillraceError {
+  return error.code === 'ENOSPC'
+    ? new MillraceError('disk_full', 'the disk that the output goes to is full; free some room and run it again', {
+        cause: error,
+      })
+    : new MillraceError('folder_unwritable', `cannot write the output: ${error.message}; check where it goes`, {
+        cause: error,
+      })
+}

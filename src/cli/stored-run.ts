@@ -1,0 +1,61 @@
+import { existsSync } from 'node:fs'
+import { basename, dirname, join, resolve } from 'node:path'
+import { MillraceError } from '../errors/index.ts'
+import { nearestNames } from '../kit/index.ts'
+import { findRuns, runFiles, runFolder, type FoundRun } from '../store/index.ts'
+import type { FlagSpec } from './command.ts'
+
+/** Where runs are looked for, in every command that looks. */
+export const runsFlag = {
+  kind: 'text',
+  value: '<folder>',
+  group: 'Runs',
+  help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
+} as const satisfies FlagSpec
+
+interface Place {
+  readonly cwd: string
+  readonly env: Readonly<Record<string, string | undefined>>
+}
+
+export function runsRoot(flag: string | undefined, { cwd, env }: Place): string {
+  return resolve(cwd, flag ?? env['MILLRACE_RUNS'] ?? 'runs')
+}
+
+/** A run by its name below the root, or by the path of its folder. */
+export async function locateRun(nameOrPath: string, root: string, { cwd }: Place): Promise<FoundRun> {
+  const path = resolve(cwd, nameOrPath)
+  const folder = existsSync(join(path, runFiles.run)) ? path : runFolder(root, nameOrPath)
+  const { runs, broken } = await findRuns(dirname(folder))
+  const name = basename(folder)
+  const found = runs.find((run) => run.name === name)
+  if (found) return found
+  const problem = broken.find((run) => run.name === name)?.problem
+  if (problem !== undefined) throw new MillraceError('store_failed', `run ${name} cannot be read: ${problem}`)
+  const near = nearestNames(
+    name,
+    runs.map((run) => run.name),
+  )
+  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : 'millrace list shows those there are'
+  throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
+}
+
+/** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */
+export interface StoredConfig {
+  readonly environment: string
+  readonly model: string
+  readonly attempts: number
+  readonly passThreshold: number
+}
+
+export function storedConfig({ run }: FoundRun): StoredConfig {
+  const { environment, model, attempts, passThreshold } = run.config
+  const name =
+    typeof environment === 'object' && environment !== null && 'name' in environment ? environment['name'] : environment
+  return {
+    environment: typeof name === 'string' ? name : '?',
+    model: typeof model === 'string' ? model : '?',
+    attempts: typeof attempts === 'number' ? attempts : 1,
+    passThreshold: typeof passThreshold === 'number' ? passThreshold : 1,
+  }
+}

@@ -1,0 +1,175 @@
+import type { AssistantMessage, ContentPart, Message, MessageNode, RolloutRecord } from '../schema/index.ts'
+import { outcomes, type Outcome } from '../schema/index.ts'
+import type { StoredAttempt } from '../store/index.ts'
+import { formatCount, formatQuantity } from './format/count.ts'
+import { formatDuration } from './format/duration.ts'
+import { formatMoney } from './format/money.ts'
+import { printable, printableLine } from './format/printable.ts'
+import { formatScore } from './format/score.ts'
+import type { Style } from './format/style.ts'
+import { padText } from './format/text-width.ts'
+
+export interface Transcript {
+  readonly rollout: string
+  /** What it came to; undefined while it runs, and after it was cut off. */
+  readonly record: Omit<RolloutRecord, 'messages'> | undefined
+  /** The messages of the attempt that is shown. */
+  readonly nodes: readonly MessageNode[]
+  readonly attempts: readonly StoredAttempt[]
+  readonly children: readonly StoredAttempt[]
+}
+
+/** One rollout to read: what was said and called, how long it took, and what it came to. Yields line by line. */
+export function* transcriptLines(transcript: Transcript, style: Style): Generator<string, void, void> {
+  const { record, nodes } = transcript
+  yield titleLine(transcript, style)
+  let previous: number | null = null
+  for (const node of nodes) {
+    yield ''
+    yield `${speaker(node, style)}${style.dim(howItCame(node))}${branchMark(node, previous, style)}`
+    yield* messageLines(node.message, style)
+    previous = node.seq
+  }
+  yield ''
+  yield style.dim('─'.repeat(40))
+  if (record) yield* recordLines(record, style)
+  else yield style.warn('not ended: it is running, or was cut off and can be continued')
+  yield* attemptLines(transcript, style)
+}
+
+function titleLine({ rollout, record }: Transcript, style: Style): string {
+  if (!record) return style.bold(rollout)
+  const task = printableLine(record.task.id)
+  const reward = record.reward === null ? 'no reward' : `reward ${formatScore(record.reward)}`
+  return `${style.bold(rollout)}  task ${task} · ${outcomeText(record.outcome, style)} · ${style.bold(reward)}`
+}
+
+const speakers: Readonly<Record<Message['role'], 'quiet' | 'accent' | 'good' | 'warn'>> = {
+  system: 'quiet',
+  developer: 'quiet',
+  user: 'accent',
+  assistant: 'good',
+  tool: 'warn',
+}
+
+function speaker({ message, tool }: MessageNode, style: Style): string {
+  const name = message.role === 'tool' && tool ? `tool ${printableLine(tool.name)}` : message.role
+  return style.bold(style[speakers[message.role]](`▌ ${name}`))
+}
+
+function howItCame({ call, tool }: MessageNode): string {
+  const parts: string[] = []
+  if (call) {
+    parts.push(formatDuration(call.ms), `${formatCount(call.usage.input)} in, ${formatCount(call.usage.output)} out`)
+    if (call.waitMs >= 1) parts.push(`waited ${formatDuration(call.waitMs)}`)
+    if (call.tries > 1) parts.push(`${call.tries} tries`)
+    if (call.finishReason === 'length' || call.finishReason === 'content_filter') parts.push(call.finishReason)
+  }
+  if (tool) parts.push(...(tool.status === 'ok' ? [] : [tool.status]), formatDuration(tool.ms))
+  return parts.length > 0 ? `  ${parts.join(' · ')}` : ''
+}
+
+/** Most conversations are a line; where one is a tree, it says from where it goes on. */
+function branchMark(node: MessageNode, previous: number | null, style: Style): string {
+  if (node.parent === previous) return ''
+  return style.warn(node.parent === null ? '  starts anew' : `  goes on from message ${node.parent}`)
+}
+
+function* messageLines(message: Message, style: Style): Generator<string, void, void> {
+  if (message.role === 'assistant') yield* assistantLines(message, style)
+  else yield* contentLines(message.content)
+}
+
+function* assistantLines(message: AssistantMessage, style: Style): Generator<string, void, void> {
+  if (message.reasoning_content) yield* textLines(message.reasoning_content, style.dim)
+  if (message.content) yield* textLines(message.content)
+  if (message.refusal) yield* textLines(`refused: ${message.refusal}`, style.bad)
+  for (const call of message.tool_calls ?? []) {
+    yield style.accent(`→ ${printableLine(call.function.name)}`) + printable(` ${call.function.arguments}`)
+  }
+}
+
+function* contentLines(content: string | readonly ContentPart[]): Generator<string, void, void> {
+  if (typeof content === 'string') {
+    yield* textLines(content)
+    return
+  }
+  for (const part of content) {
+    if (part.type === 'text') yield* textLines(part.text)
+    else yield `[image ${printableLine(part.image_url.url).slice(0, 60)}]`
+  }
+}
+
+function* textLines(text: string, as: (line: string) => string = (line) => line): Generator<string, void, void> {
+  for (const line of printable(text).split('\n')) yield as(line)
+}
+
+function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Generator<string, void, void> {
+  const { timing } = record
+  const tools = record.toolCalls > 0 ? ` · ${formatQuantity(record.toolCalls, 'tool call')}` : ''
+  const errors = record.toolErrors > 0 ? `, ${formatCount(record.toolErrors)} failed` : ''
+  yield row(
+    'outcome',
+    `${outcomeText(record.outcome, style)} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}`,
+    style,
+  )
+  if (record.error)
+    yield row('error', style.bad(`${printableLine(record.error.message)} [${record.error.code}]`), style)
+  yield row('reward', rewardText(record), style)
+  const metrics = Object.entries(record.metrics)
+  if (metrics.length > 0) {
+    yield row(
+      'metrics',
+      metrics.map(([name, value]) => `${printableLine(name)} ${formatScore(value)}`).join(' · '),
+      style,
+    )
+  }
+  yield row(
+    'time',
+    `wall ${formatDuration(timing.wallMs)} · model ${formatDuration(timing.modelMs)} · tools ${formatDuration(timing.toolMs)} · ` +
+      `reward ${formatDuration(timing.rewardMs)} · wait ${formatDuration(timing.waitMs)}`,
+    style,
+  )
+  yield row(
+    'tokens',
+    `${formatCount(record.usage.input)} in, ${formatCount(record.usage.output)} out · ${formatMoney(record.cost)}`,
+    style,
+  )
+}
+
+function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
+  const components = Object.entries(record.rewards).map(([name, { score, weight }]) =>
+    weight === 0
+      ? `${printableLine(name)} ${formatScore(score)} (metric)`
+      : `${printableLine(name)} ${formatScore(score)} × ${weight}`,
+  )
+  const value = record.reward === null ? (record.voided ? 'voided with its group' : 'none') : formatScore(record.reward)
+  return components.length > 0 ? `${value} = ${components.join(', ')}` : value
+}
+
+function* attemptLines({ attempts, children }: Transcript, style: Style): Generator<string, void, void> {
+  if (attempts.length > 1) {
+    for (const [index, attempt] of attempts.entries()) {
+      yield row(index === 0 ? 'attempts' : '', attemptText(attempt, String(attempt.attempt), style), style)
+    }
+  }
+  for (const [index, child] of children.entries()) {
+    yield row(index === 0 ? 'children' : '', attemptText(child, child.rollout, style), style)
+  }
+}
+
+function attemptText({ end, discarded }: StoredAttempt, name: string, style: Style): string {
+  if (!end) return `${name} not ended`
+  const error = end.record.error ? `: ${printableLine(end.record.error.message)}` : ''
+  return `${name} ${outcomeText(end.outcome, style)}${error}${discarded ? style.dim(' (taken back to run again)') : ''}`
+}
+
+function outcomeText(outcome: Outcome, style: Style): string {
+  const { scored, truncated } = outcomes[outcome]
+  if (!scored) return style.bad(outcome)
+  return truncated ? style.warn(outcome) : style.good(outcome)
+}
+
+function row(label: string, text: string, style: Style): string {
+  return `${style.dim(padText(label, 10))}${text}`
+}

@@ -1,0 +1,123 @@
+import { MillraceError } from '../errors/index.ts'
+import { nearestName } from '../kit/index.ts'
+import { ToolBox, type Tool } from '../tools/index.ts'
+import type { Environment } from './define-environment.ts'
+
+type Fields = Readonly<Record<string, unknown>>
+
+const fieldNames: Readonly<Record<keyof Environment, true>> = {
+  name: true,
+  description: true,
+  options: true,
+  task: true,
+  tasks: true,
+  taskId: true,
+  prompt: true,
+  setup: true,
+  teardown: true,
+  tools: true,
+  agent: true,
+  update: true,
+  reward: true,
+  groupPolicy: true,
+  limits: true,
+  sampling: true,
+}
+const knownFields = Object.keys(fieldNames)
+
+/**
+ * Throws `env_invalid` with everything that is wrong with what should be an environment. Modules are loaded at run time, and
+ * some are JavaScript, so types alone do not tell. `where` names it in the message.
+ */
+export function checkEnvironment(value: unknown, where: string): asserts value is Environment {
+  const problems = isFields(value) ? problemsOf(value) : [`it is ${kindOf(value)}`]
+  if (problems.length === 0) return
+  throw new MillraceError('env_invalid', `${where} is not an environment: ${problems.join('; ')}`)
+}
+
+function problemsOf(fields: Fields): string[] {
+  const problems: string[] = []
+  const require = (isRight: boolean, field: string, expected: string): void => {
+    if (!isRight) problems.push(`\`${field}\` must be ${expected}, not ${kindOf(fields[field])}`)
+  }
+  require(typeof fields['name'] === 'string' && fields['name'] !== '', 'name', 'a text')
+  require(isSchema(fields['task']), 'task', 'a schema, such as z.object({ … })')
+  require(isFunction(fields['tasks']), 'tasks', 'a function that returns the tasks')
+  require(isFunction(fields['prompt']), 'prompt', 'a function that returns the first messages')
+  problems.push(...rewardProblems(fields['reward']))
+  for (const field of ['taskId', 'setup', 'teardown', 'agent', 'update']) {
+    require(fields[field] === undefined || isFunction(fields[field]), field, 'a function')
+  }
+  require(fields['options'] === undefined ||
+    isSchema(fields['options']), 'options', 'a schema, such as z.object({ … })')
+  const { groupPolicy } = fields
+  require(groupPolicy === undefined ||
+    groupPolicy === 'keep' ||
+    groupPolicy === 'replace' ||
+    groupPolicy === 'void', 'groupPolicy', '"keep", "replace" or "void"')
+  problems.push(...toolProblems(fields['tools']))
+  for (const field of Object.keys(fields)) {
+    const near = knownFields.includes(field) ? undefined : nearestName(field, knownFields)
+    if (near) problems.push(`\`${field}\` is not known; did you mean \`${near}\`?`)
+  }
+  return problems
+}
+
+function rewardProblems(reward: unknown): string[] {
+  if (isFunction(reward)) return []
+  if (!isFields(reward) || Object.keys(reward).length === 0) {
+    return [`\`reward\` must be a function, or an object of named functions, not ${kindOf(reward)}`]
+  }
+  const problems: string[] = []
+  for (const [name, component] of Object.entries(reward)) {
+    if (isFunction(component)) continue
+    const parts: Fields = isFields(component) ? component : {}
+    if (isFunction(parts['score']) === isFunction(parts['group'])) {
+      problems.push(`\`reward.${name}\` must be a function, or an object with either \`score\` or \`group\``)
+    }
+    const { weight } = parts
+    if (weight !== undefined && !Number.isFinite(weight)) problems.push(`\`reward.${name}.weight\` must be a number`)
+  }
+  return problems
+}
+
+function toolProblems(tools: unknown): string[] {
+  if (tools === undefined) return []
+  if (!isFields(tools)) return [`\`tools\` must be an object of named tools, not ${kindOf(tools)}`]
+  const broken: string[] = []
+  for (const [name, tool] of Object.entries(tools)) {
+    const parts: Fields = isFields(tool) ? tool : {}
+    if (!isSchema(parts['parameters']))
+      broken.push(`\`tools.${name}.parameters\` must be a schema, such as z.object({ … })`)
+    if (!isFunction(parts['run'])) broken.push(`\`tools.${name}.run\` must be a function`)
+  }
+  if (broken.length > 0) return broken
+  try {
+    // Prepares every tool as a run would, so that a schema without a JSON Schema is found now.
+    void new ToolBox(tools as Readonly<Record<string, Tool<object>>>)
+    return []
+  } catch (error) {
+    return [MillraceError.from(error, 'env_invalid').rawMessage]
+  }
+}
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function isFunction(value: unknown): boolean {
+  return typeof value === 'function'
+}
+
+function isSchema(value: unknown): boolean {
+  if ((typeof value !== 'object' && typeof value !== 'function') || value === null || !('~standard' in value))
+    return false
+  const standard = value['~standard']
+  return isFields(standard) && isFunction(standard['validate'])
+}
+
+function kindOf(value: unknown): string {
+  if (value === undefined) return 'missing'
+  if (value === null) return 'null'
+  return Array.isArray(value) ? 'an array' : `a value of type ${typeof value}`
+}

@@ -1,0 +1,48 @@
+import type { ReadStream, Stats } from 'node:fs'
+import { open, stat, type FileHandle } from 'node:fs/promises'
+import { pipeline, type Readable } from 'node:stream'
+import { createGunzip } from 'node:zlib'
+import { MillraceError } from '../errors/index.ts'
+import { fileNotFound } from './_file-not-found.ts'
+
+/** Small enough that the rows of one chunk are parsed within a millisecond or so. */
+const chunkBytes = 64 * 1024
+
+/** The bytes of a file, unpacked if its name ends in `.gz`. Read once; leaving the loop early closes the file. */
+export class FileChunks implements AsyncIterable<Buffer> {
+  readonly #file: ReadStream
+  readonly #bytes: Readable
+  readonly #size: number
+
+  private constructor(file: ReadStream, size: number, isPacked: boolean) {
+    this.#file = file
+    this.#size = size
+    // An error in either part ends the loop over the last one; the callback only keeps it from being thrown as well.
+    this.#bytes = isPacked ? pipeline(file, createGunzip({ chunkSize: chunkBytes }), () => {}) : file
+  }
+
+  static async open(path: string): Promise<FileChunks> {
+    let stats: Stats
+    let handle: FileHandle
+    try {
+      stats = await stat(path)
+      handle = await open(path)
+    } catch (error) {
+      throw await fileNotFound(path, error)
+    }
+    if (stats.isDirectory()) {
+      await handle.close()
+      throw new MillraceError('file_not_found', `${path} is a folder, not a file`, { data: { path } })
+    }
+    return new FileChunks(handle.createReadStream({ highWaterMark: chunkBytes }), stats.size, path.endsWith('.gz'))
+  }
+
+  /** How much of the file was read; 0 where that cannot be told. */
+  get fractionRead(): number {
+    return this.#size > 0 ? Math.min(1, this.#file.bytesRead / this.#size) : 0
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<Buffer> {
+    return this.#bytes[Symbol.asyncIterator]()
+  }
+}

@@ -1,0 +1,26 @@
+import { readdir } from 'node:fs/promises'
+import { basename, dirname } from 'node:path'
+import { MillraceError } from '../errors/index.ts'
+import { nearestName } from '../kit/index.ts'
+
+/** What to say about a file that could not be opened: its full path, why, and the name that was perhaps meant. */
+export async function fileNotFound(path: string, cause: unknown): Promise<MillraceError> {
+  return new MillraceError('file_not_found', await explain(path, cause), { data: { path }, cause })
+}
+
+async function explain(path: string, cause: unknown): Promise<string> {
+  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+  if (code === 'EACCES' || code === 'EPERM') return `${path} may not be read: check its permissions`
+  if (code !== 'ENOENT' && code !== 'ENOTDIR') {
+    return `${path} cannot be opened: ${MillraceError.from(cause, 'file_not_found').rawMessage}`
+  }
+  const folder = dirname(path)
+  let names: string[]
+  try {
+    names = await readdir(folder)
+  } catch {
+    return `there is no file ${path}, nor a folder ${folder}; relative paths start from ${process.cwd()}`
+  }
+  const near = nearestName(basename(path), names)
+  return near ? `there is no file ${path}; did you mean ${near}?` : `there is no file ${path}`
+}

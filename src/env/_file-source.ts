@@ -1,0 +1,42 @@
+import { basename, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { FileChunks } from './_file-chunks.ts'
+import type { TaskRow, TaskSource } from './task-source.ts'
+
+/** Turns bytes into rows, a batch at a time: about one chunk's worth, so that little is held. */
+export type RowReader = (chunks: AsyncIterable<Buffer>, label: string) => AsyncIterable<readonly TaskRow[]>
+
+/** Tasks in a file, read as they are asked for. Their number is extrapolated from the part that was read. */
+export class FileSource implements TaskSource {
+  readonly label: string
+  readonly #path: string
+  readonly #read: RowReader
+  #chunks: FileChunks | undefined
+  #rows = 0
+  #state: 'unread' | 'reading' | 'ended' = 'unread'
+
+  constructor(path: string | URL, read: RowReader) {
+    const isUrl = path instanceof URL || path.startsWith('file:')
+    this.#path = isUrl ? fileURLToPath(path) : resolve(path)
+    this.label = basename(this.#path)
+    this.#read = read
+  }
+
+  async *rows(): AsyncGenerator<TaskRow, void, void> {
+    this.#chunks = await FileChunks.open(this.#path)
+    this.#rows = 0
+    this.#state = 'reading'
+    for await (const batch of this.#read(this.#chunks, this.label)) {
+      this.#rows += batch.length
+      for (const row of batch) yield row
+    }
+    this.#state = 'ended'
+  }
+
+  total(): { count: number; exact: boolean } | undefined {
+    if (this.#state === 'ended') return { count: this.#rows, exact: true }
+    const fraction = this.#chunks?.fractionRead ?? 0
+    if (this.#rows === 0 || fraction === 0) return undefined
+    return { count: Math.max(this.#rows, Math.round(this.#rows / fraction)), exact: false }
+  }
+}

@@ -1,0 +1,64 @@
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { MillraceError } from '../errors/index.ts'
+
+/**
+ * Why an environment's module could not be loaded, for the person who wrote it: their own error, where in their files it
+ * came from, and what to do about it. The stack stays in `cause`.
+ */
+export function loadFailure(url: URL, thrown: unknown): MillraceError {
+  const path = fileURLToPath(url)
+  const { rawMessage } = MillraceError.from(thrown, 'env_load_failed')
+  const place = placeOf(thrown, url)
+  const at = place ? ` (at ${place})` : ''
+  const hint = hintFor(thrown, path, place)
+  return new MillraceError(
+    'env_load_failed',
+    `${path} could not be loaded: ${rawMessage}${at}${hint ? `. ${hint}` : ''}`,
+    {
+      data: { path, ...(place && { place }) },
+      cause: thrown,
+    },
+  )
+}
+
+/** `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours. */
+function placeOf(thrown: unknown, url: URL): string | undefined {
+  if (!(thrown instanceof Error) || thrown.stack === undefined) return undefined
+  // Errors of the parser begin with the place, not with their name.
+  const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(thrown.stack)?.[1]
+  if (head !== undefined) return head
+  const frames = Array.from(thrown.stack.matchAll(/(file:\/\/\/[^\s()]+):(\d+):\d+\)?$/gm), ([, file = '', line]) => ({
+    file,
+    line,
+  }))
+  const ownFolder = new URL('../', import.meta.url).href
+  const frame =
+    frames.find(({ file }) => file === url.href) ??
+    frames.find(({ file }) => !file.includes('/node_modules/') && !file.startsWith(ownFolder))
+  return frame && `${fileURLToPath(frame.file)}:${frame.line}`
+}
+
+function hintFor(thrown: unknown, path: string, place: string | undefined): string | undefined {
+  const code = thrown instanceof Error && 'code' in thrown ? thrown.code : undefined
+  switch (code) {
+    case 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX':
+      return 'Node runs TypeScript by leaving out the types, so enums, namespaces and parameter properties do not work: use plain JavaScript for them, such as a constant object'
+    case 'ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING':
+      return 'Node runs no TypeScript from node_modules: the package must contain JavaScript, or copy its environment out of there'
+    case 'ERR_UNKNOWN_FILE_EXTENSION':
+      return 'An environment is a module in a .ts, .js or .mjs file'
+    case 'ERR_MODULE_NOT_FOUND':
+      return missingModuleHint(thrown instanceof Error ? thrown.message : '')
+    default:
+      return thrown instanceof SyntaxError && !place ? `\`node --check ${path}\` shows the place` : undefined
+  }
+}
+
+function missingModuleHint(message: string): string | undefined {
+  const missing = /^Cannot find module '([^']+)'/.exec(message)?.[1]
+  const extension = missing && ['.ts', '.js', '.mjs'].find((each) => existsSync(missing + each))
+  if (extension) return `Imports need the file's extension: write ${extension} at the end`
+  const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
+  return packageName && `Install it where the environment is: npm install ${packageName}`
+}

@@ -1,0 +1,56 @@
+import { stat } from 'node:fs/promises'
+import { join, resolve } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { MillraceError } from '../errors/index.ts'
+import { nearestName } from '../kit/index.ts'
+import { environmentEntry } from './_environment-entry.ts'
+import { fileNotFound } from './_file-not-found.ts'
+import { exampleNames } from './example-names.ts'
+import { examplesUrl, resolveFrom } from './register-resolver.ts'
+
+/** The file that a specifier stands for: a path, a folder, an example of ours, or a package, tried in this order. */
+export async function locateEnvironment(specifier: string, cwd: string): Promise<URL> {
+  const isUrl = specifier.startsWith('file:')
+  const path = isUrl ? fileURLToPath(specifier) : resolve(cwd, specifier)
+  const isPath = isUrl || /^\.{0,2}\//.test(specifier) || /^\.{1,2}$|\.[cm]?[jt]sx?$/.test(specifier)
+  try {
+    const stats = await stat(path)
+    if (stats.isFile()) return pathToFileURL(path)
+    const entry = environmentEntry(path)
+    if (entry) return entry
+    if (isPath) {
+      throw new MillraceError('file_not_found', `the folder ${path} holds no environment.ts`, { data: { path } })
+    }
+  } catch (error) {
+    if (error instanceof MillraceError) throw error
+    if (isPath) throw await fileNotFound(path, error)
+  }
+  return environmentEntry(join(fileURLToPath(examplesUrl), specifier)) ?? (await locatePackage(specifier, cwd))
+}
+
+async function locatePackage(specifier: string, cwd: string): Promise<URL> {
+  let found: string
+  try {
+    found = resolveFrom(specifier, pathToFileURL(join(cwd, 'package.json')).href)
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND')
+      throw await unknownName(specifier)
+    const { rawMessage } = MillraceError.from(error, 'env_load_failed')
+    throw new MillraceError('env_load_failed', `the package ${specifier} cannot be used: ${rawMessage}`, {
+      cause: error,
+    })
+  }
+  // The name of one of Node's own modules leads to those.
+  if (!found.startsWith('file:')) throw await unknownName(specifier)
+  return new URL(found)
+}
+
+async function unknownName(specifier: string): Promise<MillraceError> {
+  const names = await exampleNames()
+  const near = nearestName(specifier, names)
+  return new MillraceError(
+    'env_load_failed',
+    `there is no environment "${specifier}": neither a file or folder of that name, nor an installed package, nor an ` +
+      `example.${near ? ` Did you mean ${near}?` : ''} Examples: ${names.join(', ')}`,
+  )
+}

@@ -1,0 +1,70 @@
+import { availableParallelism } from 'node:os'
+import { MillraceError } from '../errors/index.ts'
+import { Semaphore } from '../kit/index.ts'
+import { runCommand } from './_run-command.ts'
+import type { RewardFunction } from './reward.ts'
+
+export interface CommandRewardOptions {
+  /** The program and its arguments. No shell reads them. */
+  readonly command: readonly [file: string, ...args: string[]]
+  readonly cwd?: string
+  readonly timeoutMs?: number
+  /** Beside PATH, HOME and LANG, which it always gets. Nothing else is passed on, least of all API keys. */
+  readonly env?: Readonly<Record<string, string>>
+  /** How many of these run at once; otherwise all commands together run one per processor. */
+  readonly maxConcurrency?: number
+}
+
+const passedOn = ['PATH', 'HOME', 'LANG']
+
+/** Waiting rewards hold their rollouts' places, so this many means something is wrong with the limits. */
+const maxWaiting = 100_000
+
+const permitsOfAll = new Semaphore(availableParallelism(), maxWaiting)
+
+/**
+ * A reward in any language: a program that reads `{ task, answer, messages, outcome, truncated }` as JSON from its standard
+ * input and prints, as its last line, a number or `{"score": number}`.
+ */
+export function commandReward<Task, State, Options>(
+  options: CommandRewardOptions,
+): RewardFunction<Task, State, Options> {
+  const [file, ...args] = options.command
+  const { cwd, timeoutMs = 30_000, maxConcurrency } = options
+  const permits = maxConcurrency === undefined ? permitsOfAll : new Semaphore(maxConcurrency, maxWaiting)
+  return async ({ task, answer, messages, outcome, truncated, signal }) => {
+    await permits.acquire(signal)
+    try {
+      const input = JSON.stringify({ task, answer, messages, outcome, truncated })
+      const output = await runCommand({ file, args, cwd, env: environmentFor(options), input, timeoutMs, signal })
+      return scoreIn(output, file)
+    } finally {
+      permits.release()
+    }
+  }
+}
+
+function environmentFor({ env }: CommandRewardOptions): Record<string, string> {
+  const environment: Record<string, string> = {}
+  for (const name of passedOn) {
+    const value = process.env[name]
+    if (value !== undefined) environment[name] = value
+  }
+  return { ...environment, ...env }
+}
+
+function scoreIn(output: string, file: string): number {
+  const lastLine = output.trimEnd().split('\n').at(-1)?.trim() ?? ''
+  let value: unknown
+  try {
+    value = JSON.parse(lastLine)
+  } catch {
+    value = undefined
+  }
+  if (typeof value === 'object' && value !== null && 'score' in value) value = value.score
+  if (typeof value === 'number' && Number.isFinite(value)) return value
+  throw new MillraceError(
+    'reward_failed',
+    `${file} must print a number or {"score": number} as its last line; the last line was ${JSON.stringify(lastLine.slice(0, 200))}`,
+  )
+}

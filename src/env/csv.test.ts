@@ -1,0 +1,72 @@
+import { mkdtempDisposable, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { csv, type CsvOptions } from './csv.ts'
+import type { TaskRow } from './task-source.ts'
+
+async function read(content: string | Buffer, options?: CsvOptions, name = 'people.csv'): Promise<TaskRow[]> {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-csv-'))
+  const path = join(folder.path, name)
+  await writeFile(path, content)
+  return await Array.fromAsync(csv(path, options).rows())
+}
+
+describe('csv', () => {
+  test('takes the names from the header', async () => {
+    expect(await read('\u{feff}name,age\r\nAda,36\r\n\r\n"Grace ""Amazing""\nHopper",85')).toEqual([
+      { at: 'people.csv row 2', value: { name: 'Ada', age: '36' } },
+      { at: 'people.csv row 3', value: { name: 'Grace "Amazing"\nHopper', age: '85' } },
+    ])
+  })
+
+  test('takes the names and the delimiter that it is given', async () => {
+    expect(await read('Ada;36\n', { columns: ['name', 'age'], delimiter: ';' })).toEqual([
+      { at: 'people.csv row 1', value: { name: 'Ada', age: '36' } },
+    ])
+  })
+
+  test('goes on after a row that does not fit, in its place', async () => {
+    expect(await read('a,b\n1,2\n3\n4,5,6\n7,8\n')).toEqual([
+      { at: 'people.csv row 2', value: { a: '1', b: '2' } },
+      { at: 'people.csv row 3', problem: 'expected 2 columns, found 1' },
+      { at: 'people.csv row 4', problem: 'expected 2 columns, found 3' },
+      { at: 'people.csv row 5', value: { a: '7', b: '8' } },
+    ])
+  })
+
+  test('leaves stray quotes as they are', async () => {
+    expect(await read('a,b\n5" pipe,"x"y\n7,8\n')).toEqual([
+      { at: 'people.csv row 2', value: { a: '5" pipe', b: '"x"y' } },
+      { at: 'people.csv row 3', value: { a: '7', b: '8' } },
+    ])
+  })
+
+  test('a quote that is never closed is the last row', async () => {
+    expect(await read('a,b\n1,2\n"3,4\n5,6\n')).toEqual([
+      { at: 'people.csv row 2', value: { a: '1', b: '2' } },
+      { at: 'people.csv row 3', problem: 'a quote is opened and never closed' },
+    ])
+  })
+
+  test('does not hold a record without end', async () => {
+    const rows = await read(Buffer.concat([Buffer.from('a,b\n1,2\n"3'), Buffer.alloc(17 * 1024 * 1024, 'x')]))
+    expect(rows).toEqual([
+      { at: 'people.csv row 2', value: { a: '1', b: '2' } },
+      { at: 'people.csv row 3', problem: expect.stringMatching(/longer than 16 MB, probably because a quote/) },
+    ])
+  })
+
+  test('unpacks, and reads more than one chunk', async () => {
+    const lines = Array.from({ length: 20_000 }, (_, number) => `${number},é${number}`)
+    const rows = await read(gzipSync(`a,b\n${lines.join('\n')}\n`), {}, 'people.csv.gz')
+    expect(rows).toHaveLength(20_000)
+    expect(rows.at(-1)).toEqual({ at: 'people.csv.gz row 20001', value: { a: '19999', b: 'é19999' } })
+  })
+
+  test('an empty file has no rows; a missing one is an error', async () => {
+    expect(await read('')).toEqual([])
+    await expect(Array.fromAsync(csv('/nowhere/people.csv').rows())).rejects.toMatchObject({ code: 'file_not_found' })
+  })
+})

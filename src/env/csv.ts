@@ -1,0 +1,102 @@
+import { CsvError, parse, type Options, type Parser } from 'csv-parse'
+import { FileSource } from './_file-source.ts'
+import type { TaskRow, TaskSource } from './task-source.ts'
+
+/** One record; a longer one is nearly always a quote that nobody closed. */
+const maxRecordBytes = 16 * 1024 * 1024
+
+export interface CsvOptions {
+  /** The names of the columns, for a file whose first row is a record already. */
+  readonly columns?: readonly string[]
+  /** `,` if not given. */
+  readonly delimiter?: string
+}
+
+/**
+ * Tasks from a file of comma-separated values (unpacked if its name ends in `.gz`), read as they are needed. Each record
+ * becomes an object of strings; a schema with `z.coerce.number()` makes numbers of them. Rows are counted as a
+ * spreadsheet does: the header is row 1.
+ */
+export function csv(path: string | URL, options: CsvOptions = {}): TaskSource {
+  return new FileSource(path, (chunks, label) => new RecordReader(label, options).read(chunks))
+}
+
+class RecordReader {
+  readonly #label: string
+  readonly #parser: Parser
+  #rowNumber: number
+  #rows: TaskRow[] = []
+
+  constructor(label: string, { columns, delimiter }: CsvOptions) {
+    this.#label = label
+    this.#rowNumber = columns ? 0 : 1
+    // Records are taken from the callback and not from the stream, so that broken ones come in their place.
+    const settings: Options = {
+      bom: true,
+      columns: columns ? [...columns] : true,
+      skip_empty_lines: true,
+      skip_records_with_error: true,
+      relax_quotes: true,
+      max_record_size: maxRecordBytes,
+      on_record: this.#onRecord,
+      on_skip: this.#onSkip,
+      ...(delimiter !== undefined && { delimiter }),
+    }
+    this.#parser = parse(settings)
+    // Errors reach us through the callbacks of `write` and `end`.
+    this.#parser.on('error', () => {})
+  }
+
+  async *read(chunks: AsyncIterable<Buffer>): AsyncGenerator<TaskRow[], void, void> {
+    try {
+      for await (const chunk of chunks) {
+        await new Promise<void>((resolve, reject) => {
+          this.#parser.write(chunk, (error) => (error ? reject(error) : resolve()))
+        })
+        yield this.#take()
+      }
+      await new Promise<void>((resolve) => this.#parser.end(resolve))
+      yield this.#take()
+    } catch (error) {
+      if (!(error instanceof CsvError)) throw error
+      yield [...this.#take(), this.#problem(`${readable(error)}; what follows in the file cannot be read`)]
+    } finally {
+      this.#parser.destroy()
+    }
+  }
+
+  readonly #onRecord = (value: unknown): null => {
+    this.#rowNumber += 1
+    this.#rows.push({ at: `${this.#label} row ${this.#rowNumber}`, value })
+    return null
+  }
+
+  readonly #onSkip = (error: CsvError | undefined): undefined => {
+    // The parser has lost its place; what is thrown here comes back as the error of `write`.
+    if (error?.code === 'CSV_MAX_RECORD_SIZE') throw error
+    this.#rows.push(this.#problem(error ? readable(error) : 'not valid CSV'))
+  }
+
+  #problem(problem: string): TaskRow {
+    this.#rowNumber += 1
+    return { at: `${this.#label} row ${this.#rowNumber}`, problem }
+  }
+
+  #take(): TaskRow[] {
+    const rows = this.#rows
+    this.#rows = []
+    return rows
+  }
+}
+
+function readable(error: CsvError): string {
+  const { code, columns, record } = error
+  if (code === 'CSV_RECORD_INCONSISTENT_COLUMNS' && Array.isArray(columns) && Array.isArray(record)) {
+    return `expected ${columns.length} columns, found ${record.length}`
+  }
+  if (code === 'CSV_QUOTE_NOT_CLOSED') return 'a quote is opened and never closed'
+  if (code === 'CSV_MAX_RECORD_SIZE') {
+    return `the record is longer than ${maxRecordBytes / 1024 / 1024} MB, probably because a quote is never closed`
+  }
+  return error.message
+}

@@ -1,0 +1,194 @@
+import { execFile } from 'node:child_process'
+import { mkdir, mkdtempDisposable, realpath, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
+import { describe, expect, test } from 'vitest'
+
+const indexUrl = new URL('./index.ts', import.meta.url).href
+const ownIndexUrl = new URL('../index.ts', import.meta.url).href
+const ownTestingUrl = new URL('../testing/index.ts', import.meta.url).href
+
+/** A module with as little as an environment needs, so that nothing has to be installed beside it. */
+function moduleText(name: string, more = ''): string {
+  return `
+    import { defineEnvironment, z } from 'millrace'
+    interface Nothing {}
+    export default defineEnvironment({
+      name: '${name}',
+      options: z.object({ size: z.number().default(1), label: z.string().default('') }),
+      task: z.object({}),
+      tasks: (): Nothing[] => [],
+      prompt: () => '',
+      reward: () => 1,
+    })
+    ${more}`
+}
+
+interface Loaded {
+  name?: string
+  specifier?: string
+  options?: unknown
+  error?: { code: string; message: string }
+}
+
+/** Loads in a process of Node's own: the test runner would compile the modules in its way, not in Node's. */
+async function load(files: Record<string, string>, specifiers: readonly string[], rawOptions: object = {}) {
+  await using folder = await mkdtempDisposable(join(await realpath(tmpdir()), 'millrace-load-'))
+  await Promise.all(
+    Object.entries(files).map(async ([name, text]) => {
+      await mkdir(dirname(join(folder.path, name)), { recursive: true })
+      await writeFile(join(folder.path, name), text)
+    }),
+  )
+  const script = `
+    import { loadEnvironment } from ${JSON.stringify(indexUrl)}
+    const results = []
+    for (const specifier of ${JSON.stringify(specifiers)}) {
+      try {
+        const { name, specifier: url, options } = await loadEnvironment(specifier, ${JSON.stringify(rawOptions)})
+        results.push({ name, specifier: url, options })
+      } catch (error) {
+        results.push({ error: { code: error.code, message: error.rawMessage } })
+      }
+    }
+    console.log(JSON.stringify(results))`
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    ['--no-warnings', '--input-type=module', '--eval', script],
+    { cwd: folder.path },
+  )
+  const results: Loaded[] = JSON.parse(stdout.replaceAll(folder.path, '/work'))
+  return results
+}
+
+async function messagesOf(files: Record<string, string>, specifiers: readonly string[] = Object.keys(files)) {
+  return (await load(files, specifiers)).map(({ error }) => `${error?.code}: ${error?.message}`)
+}
+
+describe('loadEnvironment', () => {
+  test('finds a path, a folder, a package and an example', async () => {
+    const results = await load(
+      {
+        'mine.ts': moduleText('mine'),
+        'folder/environment.ts': moduleText('in-folder'),
+        'node_modules/plain/package.json': '{"type":"module","exports":{"import":"./main.js"}}',
+        'node_modules/plain/main.js': moduleText('packaged').replace(/interface.*|: Nothing\[\]/g, ''),
+        'arithmetik/readme.md': 'not an environment',
+      },
+      ['mine.ts', './mine.ts', 'folder', 'plain', 'arithmetic'],
+    )
+    expect(results.map(({ name, specifier, error }) => error ?? `${name} ${specifier}`)).toEqual([
+      'mine file:///work/mine.ts',
+      'mine file:///work/mine.ts',
+      'in-folder file:///work/folder/environment.ts',
+      'packaged file:///work/node_modules/plain/main.js',
+      `arithmetic ${new URL('../../examples/arithmetic/environment.ts', import.meta.url)}`,
+    ])
+  })
+
+  test('takes the URL that it gave', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-load-'))
+    const url = pathToFileURL(join(folder.path, 'mine.ts')).href
+    await writeFile(fileURLToPath(url), moduleText('mine'))
+    expect((await load({}, [url]))[0]).toMatchObject({ name: 'mine', specifier: url })
+  })
+
+  test('takes a named export too', async () => {
+    const text = moduleText('named').replace('export default', 'export const environment =')
+    expect((await load({ 'named.ts': text }, ['named.ts']))[0]).toMatchObject({ name: 'named' })
+  })
+
+  test('reads options from text', async () => {
+    const [result] = await load({ 'mine.ts': moduleText('mine') }, ['mine.ts'], { size: '3', label: '7' })
+    expect(result?.options).toEqual({ size: 3, label: '7' })
+  })
+
+  test('says what is not there, and what was perhaps meant', async () => {
+    const files = { 'mine.ts': moduleText('mine'), 'empty/readme.md': '' }
+    const specifiers = ['./mine2.ts', 'elsewhere.ts', './empty', 'arithmetik', 'node:fs', 'fs']
+    const messages = await messagesOf(files, specifiers)
+    expect(messages[0]).toBe('file_not_found: there is no file /work/mine2.ts; did you mean mine.ts?')
+    expect(messages[1]).toBe('file_not_found: there is no file /work/elsewhere.ts')
+    expect(messages[2]).toBe('file_not_found: the folder /work/empty holds no environment.ts')
+    expect(messages[3]).toMatch(
+      /^env_load_failed: there is no environment "arithmetik": .* Did you mean arithmetic\? Examples: .*arithmetic/,
+    )
+    expect(messages[4]).toMatch(/^env_load_failed: there is no environment "node:fs"/)
+    expect(messages[5]).toMatch(/^env_load_failed: there is no environment "fs"/)
+  })
+
+  test('says where a module failed, and what to do', async () => {
+    const messages = await messagesOf(
+      {
+        'throws.ts': "\nfunction inner() {\n  throw new TypeError('boom')\n}\ninner()\n",
+        'deep.ts': "import './helper.ts'",
+        'helper.ts': "\n\nthrow new Error('deeper')",
+        'enumerated.ts': 'export const x = 1\nenum Color { Red }\n',
+        'typo.ts': 'const a: = 3',
+        'typo.js': 'const a = = 3',
+        'short.ts': "import './helper'",
+        'lacking.ts': "import 'not-a-package'",
+        'text.txt': '',
+        'node_modules/typed/package.json': '{"type":"module","exports":"./environment.ts"}',
+        'node_modules/typed/environment.ts': moduleText('typed'),
+      },
+      ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.js', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
+    )
+    const expected = [
+      /^\/work\/throws.ts could not be loaded: boom \(at \/work\/throws.ts:3\)$/,
+      /^\/work\/deep.ts could not be loaded: deeper \(at \/work\/helper.ts:3\)$/,
+      /enum is not supported.* \(at \/work\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
+      /^\/work\/typo.ts could not be loaded: .* \(at \/work\/typo.ts:1\)$/,
+      /^\/work\/typo.js could not be loaded: .*`node --check \/work\/typo.js` shows the place$/,
+      /Cannot find module '\/work\/helper'.* Imports need the file's extension: write \.ts at the end$/,
+      /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,
+      /Unknown file extension ".txt".* An environment is a module in a \.ts, \.js or \.mjs file$/,
+      /Node runs no TypeScript from node_modules: the package must contain JavaScript/,
+    ]
+    for (const [index, pattern] of expected.entries()) {
+      const [code, ...rest] = (messages[index] ?? '').split(': ')
+      expect(code).toBe('env_load_failed')
+      expect(rest.join(': ')).toMatch(pattern)
+      expect(rest.join(': ')).not.toMatch(/\n|node:internal/)
+    }
+  })
+
+  test('says what a module lacks', async () => {
+    const messages = await messagesOf({
+      'nothing.ts': 'export const a = 1, b = 2',
+      'half.ts': "export default { name: 'half', tasks: [], rewards: () => 1 }",
+    })
+    expect(messages[0]).toBe(
+      'env_invalid: /work/nothing.ts exports no environment: write `export default defineEnvironment({ … })`. It exports a, b',
+    )
+    expect(messages[1]).toMatch(/^env_invalid: \/work\/half.ts is not an environment: `task` must be a schema/)
+    expect(messages[1]).toContain('`tasks` must be a function that returns the tasks, not an array')
+    expect(messages[1]).toContain('`rewards` is not known; did you mean `reward`?')
+  })
+})
+
+describe('registerResolver', () => {
+  test('leads to this copy from anywhere, also on a thread, however often it is registered', async () => {
+    await using folder = await mkdtempDisposable(join(await realpath(tmpdir()), 'millrace-resolve-'))
+    const probe = pathToFileURL(join(folder.path, 'probe.mjs')).href
+    await writeFile(
+      fileURLToPath(probe),
+      "export const resolved = ['millrace', 'millrace/testing'].map((name) => import.meta.resolve(name))",
+    )
+    const onThread = `
+      import { registerResolver } from ${JSON.stringify(indexUrl)}
+      registerResolver()
+      registerResolver()
+      const { resolved } = await import(${JSON.stringify(probe)})
+      console.log(JSON.stringify(resolved))`
+    const script = `
+      import { Worker } from 'node:worker_threads'
+      ${onThread}
+      new Worker(new URL('data:text/javascript,' + encodeURIComponent(${JSON.stringify(onThread)})))`
+    const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', script])
+    const expected = JSON.stringify([ownIndexUrl, ownTestingUrl])
+    expect(stdout.trim().split('\n')).toEqual([expected, expected])
+  })
+})

@@ -1,0 +1,35 @@
+import { fileURLToPath } from 'node:url'
+import { MillraceError } from '../errors/index.ts'
+import { loadFailure } from './_load-failure.ts'
+import { locateEnvironment } from './_locate-environment.ts'
+import { environmentOf, type LoadedEnvironment, type RawOptions } from './environment-of.ts'
+import { registerResolver } from './register-resolver.ts'
+
+/**
+ * Loads an environment by what a person calls it: a path to a module, a folder with an `environment.ts`, the name of an
+ * example or of a package. The `specifier` of the result is a URL that loads the same one on any thread.
+ */
+export async function loadEnvironment(
+  specifier: string,
+  rawOptions: RawOptions = {},
+  { cwd = process.cwd() }: { readonly cwd?: string } = {},
+): Promise<LoadedEnvironment> {
+  registerResolver()
+  const url = await locateEnvironment(specifier, cwd)
+  let module: Readonly<Record<string, unknown>>
+  try {
+    module = await import(url.href)
+  } catch (error) {
+    throw loadFailure(url, error)
+  }
+  const environment = module['default'] ?? module['environment']
+  if (environment === undefined) {
+    const names = Object.keys(module)
+    throw new MillraceError(
+      'env_invalid',
+      `${fileURLToPath(url)} exports no environment: write \`export default defineEnvironment({ … })\`` +
+        (names.length > 0 ? `. It exports ${names.join(', ')}` : ''),
+    )
+  }
+  return environmentOf(environment, rawOptions, url.href)
+}

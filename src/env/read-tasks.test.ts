@@ -1,0 +1,212 @@
+import { mkdtempDisposable, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import { defineEnvironment, type Environment, type TaskInput } from './define-environment.ts'
+import { jsonl } from './jsonl.ts'
+import { readTasks } from './read-tasks.ts'
+import type { InvalidTask, TaskItem } from './task-stream.ts'
+
+const taskSchema = z.object({ question: z.string(), answer: z.number() })
+
+function environmentWith(tasks: () => TaskInput | Promise<TaskInput>, more: Partial<Environment> = {}): Environment {
+  return {
+    ...defineEnvironment({
+      name: 'sums',
+      task: taskSchema,
+      tasks,
+      prompt: ({ task }) => task.question,
+      reward: () => 1,
+    }),
+    ...more,
+  }
+}
+
+function rows(count: number): { question: string; answer: number }[] {
+  return Array.from({ length: count }, (_, answer) => ({ question: 'how many?', answer }))
+}
+
+async function all(environment: Environment, limit?: number): Promise<TaskItem[]> {
+  return await Array.fromAsync(await readTasks(environment, {}, { limit }))
+}
+
+function problemOf(item: TaskItem | undefined): string | undefined {
+  return item?.problem?.rawMessage
+}
+
+describe('readTasks', () => {
+  test('validates each row and gives it an index, an id and a digest', async () => {
+    const items = await all(environmentWith(() => [{ ...rows(1)[0], more: true }, ...rows(1)]))
+    expect(items).toEqual([
+      {
+        index: 0,
+        id: '0',
+        digest: expect.stringMatching(/^[0-9a-f]{32}$/),
+        task: { question: 'how many?', answer: 0 },
+      },
+      {
+        index: 1,
+        id: '1',
+        digest: expect.stringMatching(/^[0-9a-f]{32}$/),
+        task: { question: 'how many?', answer: 0 },
+      },
+    ])
+    // The digest is that of the row, not of what the schema left of it.
+    expect(items[0]?.digest).not.toBe(items[1]?.digest)
+    expect((await all(environmentWith(() => rows(1))))[0]?.digest).toBe(items[1]?.digest)
+  })
+
+  test('takes the id from the environment', async () => {
+    const named = environmentWith(() => rows(2), { taskId: (task) => `sum-${(task as { answer: number }).answer}` })
+    expect((await all(named)).map(({ id }) => id)).toEqual(['sum-0', 'sum-1'])
+  })
+
+  test('a row that does not fit costs itself only, and says which it is', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-tasks-'))
+    const path = join(folder.path, 'questions.jsonl')
+    const lines = rows(7_313).map((row, index) => (index === 7_311 ? { question: 'which?', answer: '7' } : row))
+    await writeFile(path, lines.map((line) => `${JSON.stringify(line)}\n`).join('') + '{broken\n')
+    const items = await all(environmentWith(() => jsonl(path)))
+    expect(items).toHaveLength(7_314)
+    const invalid = items.filter((item): item is InvalidTask => item.problem !== undefined)
+    expect(invalid.map(({ index }) => index)).toEqual([7_311, 7_313])
+    expect(invalid[0]?.problem).toMatchObject({
+      code: 'task_invalid',
+      rawMessage: 'questions.jsonl line 7312: answer: expected number, received string',
+    })
+    expect(invalid[1]?.problem.rawMessage).toMatch(/^questions.jsonl line 7314: not valid JSON: /)
+  })
+
+  test('so does one that is not JSON, or whose name cannot be told', async () => {
+    const [item] = await all(environmentWith(() => [{ question: 'x', answer: 1n }]))
+    expect(problemOf(item)).toMatch(/^tasks\[0\]: not JSON: .*BigInt/)
+    const unnamed = environmentWith(() => rows(1), {
+      taskId: () => {
+        throw new Error('no name')
+      },
+    })
+    expect(problemOf((await all(unnamed))[0])).toBe('tasks[0]: taskId threw: no name')
+  })
+
+  test('waits for a schema that is asynchronous', async () => {
+    const task = z.object({ answer: z.number().refine(async (answer) => answer > 0, 'must be positive') })
+    const items = await all(environmentWith(() => rows(2), { task }))
+    expect(items.map(problemOf)).toEqual(['tasks[0]: answer: must be positive', undefined])
+  })
+
+  test('reads an endless generator no further than asked, and closes it', async () => {
+    let made = 0
+    let isClosed = false
+    const environment = environmentWith(async function* () {
+      try {
+        for (;;) {
+          made += 1
+          yield { question: 'more?', answer: made }
+        }
+      } finally {
+        isClosed = true
+      }
+    })
+    const stream = await readTasks(environment, {}, { limit: 3 })
+    expect(stream.total()).toEqual({ count: 3, exact: false })
+    expect(await Array.fromAsync(stream)).toHaveLength(3)
+    expect({ made, isClosed }).toEqual({ made: 3, isClosed: true })
+    expect(stream.total()).toEqual({ count: 3, exact: true })
+  })
+
+  test('closes the source when its reader leaves', async () => {
+    let isClosed = false
+    const environment = environmentWith(function* () {
+      try {
+        yield* rows(10)
+      } finally {
+        isClosed = true
+      }
+    })
+    for await (const { index } of await readTasks(environment, {})) if (index === 1) break
+    expect(isClosed).toBe(true)
+  })
+
+  test('knows how many there are, the limit considered', async () => {
+    const stream = await readTasks(
+      environmentWith(() => rows(5)),
+      {},
+    )
+    expect({ label: stream.label, total: stream.total() }).toEqual({
+      label: 'array of 5',
+      total: { count: 5, exact: true },
+    })
+    expect(
+      (
+        await readTasks(
+          environmentWith(() => rows(5)),
+          {},
+          { limit: 2 },
+        )
+      ).total(),
+    ).toEqual({ count: 2, exact: true })
+    const endless = await readTasks(
+      environmentWith(async () => new Set(rows(2))),
+      {},
+    )
+    expect(endless.total()).toBeUndefined()
+    await Array.fromAsync(endless)
+    expect(endless.total()).toEqual({ count: 2, exact: true })
+  })
+
+  test('says after how many tasks a source failed', async () => {
+    const environment = environmentWith(async function* () {
+      yield* rows(2)
+      throw new Error('connection lost')
+    })
+    const seen: number[] = []
+    const reading = async () => {
+      for await (const { index } of await readTasks(environment, {})) seen.push(index)
+    }
+    await expect(reading()).rejects.toMatchObject({
+      code: 'tasks_failed',
+      rawMessage: 'reading the tasks of sums (generator) failed after 2: connection lost',
+      data: { after: 2 },
+    })
+    expect(seen).toEqual([0, 1])
+  })
+
+  test('a missing file keeps its own error', async () => {
+    await expect(all(environmentWith(() => jsonl('/nowhere.jsonl')))).rejects.toMatchObject({ code: 'file_not_found' })
+  })
+
+  test('a source that is stuck is left when the run is stopped', async () => {
+    const controller = new AbortController()
+    const reason = new MillraceError('cancelled', 'enough')
+    const environment = environmentWith(async function* () {
+      yield rows(1)[0]
+      controller.abort(reason)
+      await new Promise(() => {})
+    })
+    const reading = async () => Array.fromAsync(await readTasks(environment, {}, { signal: controller.signal }))
+    await expect(reading()).rejects.toBe(reason)
+    await expect(reading()).rejects.toBe(reason)
+  })
+
+  test.each([
+    ['a path', () => 'questions.jsonl', /it returned the text "questions.jsonl"/],
+    ['nothing', () => undefined, /it returned undefined/],
+    ['a number', () => 7, /it returned a value of type number/],
+    ['a plain object', () => ({}), /it returned a value of type object/],
+  ])('refuses %s', async (_what, tasks, message) => {
+    const environment = environmentWith(tasks as () => TaskInput)
+    await expect(readTasks(environment, {})).rejects.toThrow(message)
+  })
+
+  test('says when `tasks` itself threw', async () => {
+    const environment = environmentWith(() => {
+      throw new Error('no network')
+    })
+    await expect(readTasks(environment, {})).rejects.toMatchObject({
+      code: 'tasks_failed',
+      rawMessage: '`tasks` of sums threw: no network',
+    })
+  })
+})

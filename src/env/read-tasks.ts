@@ -1,0 +1,23 @@
+import { MillraceError } from '../errors/index.ts'
+import { raced } from '../kit/index.ts'
+import { sourceOfInput } from './_source-of-input.ts'
+import type { Environment } from './define-environment.ts'
+import { TaskStream } from './task-stream.ts'
+
+/** Asks an environment for its tasks. Reading starts with the first step of the iteration, not before. */
+export async function readTasks(
+  environment: Environment,
+  options: unknown,
+  { limit, signal }: { readonly limit?: number | undefined; readonly signal?: AbortSignal | undefined } = {},
+): Promise<TaskStream> {
+  const asked = Promise.try(() => environment.tasks(options))
+  try {
+    const source = sourceOfInput(await (signal ? raced(asked, signal) : asked))
+    return new TaskStream({ environment, source, limit, signal })
+  } catch (error) {
+    if (signal?.aborted) throw signal.reason
+    if (error instanceof MillraceError && error.code === 'env_invalid') throw error
+    const { rawMessage } = MillraceError.from(error, 'tasks_failed')
+    throw new MillraceError('tasks_failed', `\`tasks\` of ${environment.name} threw: ${rawMessage}`, { cause: error })
+  }
+}

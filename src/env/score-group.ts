@@ -1,0 +1,67 @@
+import { MillraceError } from '../errors/index.ts'
+import { raced } from '../kit/index.ts'
+import type { RewardComponent, RolloutRecord } from '../schema/index.ts'
+import { rewardComponents, type GroupComponent } from './_reward-components.ts'
+import { rewardFailure } from './_reward-failure.ts'
+import type { Environment } from './define-environment.ts'
+import type { GroupMember } from './group.ts'
+import type { GroupRewardContext } from './reward.ts'
+
+export interface GroupToScore {
+  readonly task: unknown
+  readonly options: unknown
+  /** Only those that may carry a reward. */
+  readonly members: readonly RolloutRecord[]
+  readonly signal: AbortSignal
+}
+
+export function hasGroupReward(environment: Environment): boolean {
+  return rewardComponents(environment).perGroup.length > 0
+}
+
+/** Scores by rollout id, then by component, for all components that look at a whole group. */
+export async function scoreGroup(
+  environment: Environment,
+  { task, options, members, signal }: GroupToScore,
+): Promise<Record<string, Record<string, RewardComponent>>> {
+  const { perGroup } = rewardComponents(environment)
+  const group = { task, options, members: members.map(memberOf), signal }
+  const columns = await raced(Promise.all(perGroup.map((component) => scoreComponent(component, group))), signal)
+  const scores: Record<string, Record<string, RewardComponent>> = {}
+  for (const [row, { id }] of members.entries()) {
+    const components: Record<string, RewardComponent> = {}
+    for (const [column, { name, weight }] of perGroup.entries()) {
+      components[name] = { score: columns[column]?.[row] ?? 0, weight }
+    }
+    scores[id] = components
+  }
+  return scores
+}
+
+async function scoreComponent(
+  { name, group: score }: GroupComponent,
+  group: GroupRewardContext<unknown, unknown>,
+): Promise<readonly number[]> {
+  let scores: readonly number[]
+  try {
+    scores = await score(group)
+  } catch (error) {
+    throw rewardFailure(name, error, group.signal)
+  }
+  const expected = group.members.length
+  const isRight = Array.isArray(scores) && scores.length === expected && scores.every((each) => Number.isFinite(each))
+  if (isRight) return scores
+  const found = Array.isArray(scores) ? `[${scores.slice(0, 8).map(String).join(', ')}]` : String(scores)
+  throw new MillraceError(
+    'reward_failed',
+    `group reward "${name}" gave ${found} for ${expected} members; it must give one finite number each, in their order`,
+    { data: { component: name } },
+  )
+}
+
+function memberOf(record: RolloutRecord): GroupMember {
+  const scores: Record<string, number> = { ...record.metrics }
+  for (const [name, { score }] of Object.entries(record.rewards)) scores[name] = score
+  const { id, sample, outcome, truncated, messages } = record
+  return { id, sample, outcome, truncated, messages, answer: record.answer ?? '', scores, info: record.info ?? {} }
+}

@@ -1,0 +1,85 @@
+import { MillraceError } from '../errors/index.ts'
+import { raced } from '../kit/index.ts'
+import type { RewardComponent } from '../schema/index.ts'
+import { rewardComponents, type RolloutComponent } from './_reward-components.ts'
+import { rewardFailure } from './_reward-failure.ts'
+import type { RewardContext } from './context.ts'
+import type { Environment } from './define-environment.ts'
+
+export interface ScoreResult {
+  /** The sum of weight times score; components that score whole groups are not in it yet. */
+  readonly reward: number
+  readonly rewards: Record<string, RewardComponent>
+  /** Components of weight 0. */
+  readonly metrics: Record<string, number>
+}
+
+type Context = RewardContext<unknown, unknown, unknown>
+type Score = number | boolean
+
+/**
+ * Scores a rollout with all components that look at one rollout alone; asynchronous ones run beside each other. A promise
+ * only if one of them is asynchronous. Throws `reward_failed` with the component's name, or the signal's reason.
+ */
+export function scoreRollout(environment: Environment, context: Context): ScoreResult | Promise<ScoreResult> {
+  const { perRollout } = rewardComponents(environment)
+  const scores: Score[] = []
+  let pending: Promise<void>[] | undefined
+  for (const [index, component] of perRollout.entries()) {
+    let score: Score | Promise<Score>
+    try {
+      score = component.score(context)
+    } catch (error) {
+      // What the others come to does not matter any more.
+      for (const other of pending ?? []) other.catch(() => {})
+      throw rewardFailure(component.name, error, context.signal)
+    }
+    if (score instanceof Promise) {
+      pending ??= []
+      pending.push(settle({ component, score, index, scores, signal: context.signal }))
+    } else {
+      scores[index] = score
+    }
+  }
+  if (!pending) return sum(perRollout, scores)
+  return raced(Promise.all(pending), context.signal).then(() => sum(perRollout, scores))
+}
+
+async function settle(part: {
+  component: RolloutComponent
+  score: Promise<Score>
+  index: number
+  scores: Score[]
+  signal: AbortSignal
+}): Promise<void> {
+  try {
+    part.scores[part.index] = await part.score
+  } catch (error) {
+    throw rewardFailure(part.component.name, error, part.signal)
+  }
+}
+
+function sum(components: readonly RolloutComponent[], scores: readonly Score[]): ScoreResult {
+  const rewards: Record<string, RewardComponent> = {}
+  const metrics: Record<string, number> = {}
+  let reward = 0
+  for (const [index, { name, weight }] of components.entries()) {
+    const score = checked(name, scores[index])
+    reward += weight * score
+    if (weight === 0) metrics[name] = score
+    else rewards[name] = { score, weight }
+  }
+  return { reward, rewards, metrics }
+}
+
+function checked(name: string, score: unknown): number {
+  if (typeof score === 'boolean') return score ? 1 : 0
+  if (typeof score === 'number' && Number.isFinite(score)) return score
+  throw new MillraceError(
+    'reward_failed',
+    `reward "${name}" gave ${String(score)}; a score is a finite number or a boolean`,
+    {
+      data: { component: name },
+    },
+  )
+}

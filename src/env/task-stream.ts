@@ -1,0 +1,148 @@
+import { hash } from 'node:crypto'
+import { MillraceError } from '../errors/index.ts'
+import { raced } from '../kit/index.ts'
+import { validate } from '../tools/index.ts'
+import type { Environment } from './define-environment.ts'
+import type { TaskRow, TaskSource } from './task-source.ts'
+
+/** One task, checked; or a row that is none, with the reason. Both take a place in the count. */
+export type TaskItem = ValidTask | InvalidTask
+
+export interface ValidTask {
+  readonly index: number
+  readonly id: string
+  /** Of the row as it was read: a run that is resumed compares it. */
+  readonly digest: string
+  readonly task: unknown
+  readonly problem?: undefined
+}
+
+export interface InvalidTask {
+  readonly index: number
+  readonly id: string
+  readonly digest: string
+  readonly problem: MillraceError
+}
+
+export interface TaskStreamOptions {
+  readonly environment: Environment
+  readonly source: TaskSource
+  /** Tasks, from the start of the source. */
+  readonly limit?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** The tasks of an environment in order, each validated once. Nothing is read ahead; nothing is held. */
+export class TaskStream implements AsyncIterable<TaskItem> {
+  readonly #environment: Environment
+  readonly #source: TaskSource
+  readonly #limit: number
+  readonly #signal: AbortSignal | undefined
+  #count = 0
+  #hasEnded = false
+
+  constructor({ environment, source, limit, signal }: TaskStreamOptions) {
+    this.#environment = environment
+    this.#source = source
+    this.#limit = limit ?? Number.POSITIVE_INFINITY
+    this.#signal = signal
+  }
+
+  get label(): string {
+    return this.#source.label
+  }
+
+  /** How many tasks there are, the limit considered; undefined while nothing is known. */
+  total(): { count: number; exact: boolean } | undefined {
+    if (this.#hasEnded) return { count: this.#count, exact: true }
+    const total = this.#source.total?.()
+    if (total) return { count: Math.min(total.count, this.#limit), exact: total.exact }
+    return this.#limit === Number.POSITIVE_INFINITY ? undefined : { count: this.#limit, exact: false }
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<TaskItem, void, void> {
+    const rows = this.#source.rows()[Symbol.asyncIterator]()
+    let isOpen = true
+    try {
+      while (this.#count < this.#limit) {
+        const next = await this.#next(rows)
+        if (next.done) {
+          isOpen = false
+          break
+        }
+        const item = this.#itemOf(next.value)
+        this.#count += 1
+        yield item instanceof Promise ? await item : item
+      }
+      this.#hasEnded = true
+    } catch (error) {
+      isOpen = false
+      throw error
+    } finally {
+      if (isOpen) await rows.return?.()
+    }
+  }
+
+  async #next(rows: AsyncIterator<TaskRow>): Promise<IteratorResult<TaskRow>> {
+    const signal = this.#signal
+    try {
+      return await (signal ? raced(rows.next(), signal) : rows.next())
+    } catch (error) {
+      if (signal?.aborted) {
+        // A source that is stuck would never answer this either, so nobody waits for it.
+        Promise.resolve(rows.return?.()).catch(() => {})
+        throw signal.reason
+      }
+      throw this.#failure(error)
+    }
+  }
+
+  #failure(error: unknown): MillraceError {
+    if (error instanceof MillraceError && error.code === 'file_not_found') return error
+    const { rawMessage } = MillraceError.from(error, 'tasks_failed')
+    return new MillraceError(
+      'tasks_failed',
+      `reading the tasks of ${this.#environment.name} (${this.label}) failed after ${this.#count}: ${rawMessage}`,
+      { data: { after: this.#count }, cause: error },
+    )
+  }
+
+  #itemOf(row: TaskRow): TaskItem | Promise<TaskItem> {
+    const index = this.#count
+    if ('problem' in row) return invalid(index, digestOf(row), row.at, row.problem)
+    let digest: string
+    try {
+      digest = digestOf(row.value)
+    } catch (error) {
+      return invalid(index, digestOf(row.at), row.at, `not JSON: ${MillraceError.from(error, 'internal').rawMessage}`)
+    }
+    const validated = validate(this.#environment.task, row.value)
+    if (validated instanceof Promise) {
+      return validated.then((settled) => this.#checked(index, digest, row.at, settled))
+    }
+    return this.#checked(index, digest, row.at, validated)
+  }
+
+  #checked(index: number, digest: string, at: string, validated: Awaited<ReturnType<typeof validate>>): TaskItem {
+    if (validated.problem !== undefined) return invalid(index, digest, at, validated.problem)
+    const task = validated.value
+    try {
+      return { index, id: this.#environment.taskId?.(task) ?? String(index), digest, task }
+    } catch (error) {
+      return invalid(index, digest, at, `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`)
+    }
+  }
+}
+
+function invalid(index: number, digest: string, at: string, problem: string): InvalidTask {
+  return {
+    index,
+    id: String(index),
+    digest,
+    problem: new MillraceError('task_invalid', `${at}: ${problem}`, { data: { at } }),
+  }
+}
+
+function digestOf(value: unknown): string {
+  return hash('sha256', JSON.stringify(value) ?? 'undefined', 'hex').slice(0, 32)
+}

@@ -1,0 +1,48 @@
+import type { HeldRollout } from '../rollout/index.ts'
+import type { MessageNode } from '../schema/index.ts'
+import type { RunReader } from '../store/index.ts'
+
+/** What an earlier sitting of a run left behind, as planning the rest needs it. */
+export interface EarlierSitting {
+  hasEnded(id: string): boolean
+  taskDigest(index: number): string | undefined
+  unfinished(id: string): UnfinishedWork | undefined
+}
+
+/** A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for. */
+export type UnfinishedWork =
+  | { readonly state: 'cut-off'; readonly attempt: number; journalled(): Record<string, readonly MessageNode[]> }
+  | { readonly state: 'held'; readonly attempt: number; held(): HeldRollout }
+  | { readonly state: 'discarded'; readonly attempt: number }
+
+/** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
+export function earlierSitting(reader: RunReader): EarlierSitting {
+  const unfinished = new Map<string, UnfinishedWork>()
+  for (const { rollout, attempt, state, heldRecord } of reader.unfinished()) {
+    if (state === 'held' && heldRecord) {
+      const held = (): HeldRollout => {
+        const nodes = reader.nodes(rollout, attempt)
+        return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: nodes.at(-1)?.seq ?? null }
+      }
+      unfinished.set(rollout, { state, attempt, held })
+    } else if (state === 'cut-off') {
+      unfinished.set(rollout, { state, attempt, journalled: () => nodesOf(reader, rollout, attempt) })
+    } else {
+      unfinished.set(rollout, { state: 'discarded', attempt })
+    }
+  }
+  return {
+    hasEnded: (id) => reader.hasEnded(id),
+    taskDigest: (index) => reader.task(index)?.digest,
+    unfinished: (id) => unfinished.get(id),
+  }
+}
+
+/** The attempt's own nodes and those of all its children, by rollout id. */
+function nodesOf(reader: RunReader, rollout: string, attempt: number): Record<string, readonly MessageNode[]> {
+  const nodes: Record<string, readonly MessageNode[]> = { [rollout]: reader.nodes(rollout, attempt) }
+  for (const child of reader.children(rollout)) {
+    if (child.attempt === attempt) Object.assign(nodes, nodesOf(reader, child.rollout, attempt))
+  }
+  return nodes
+}

@@ -1,0 +1,273 @@
+import { rm } from 'node:fs/promises'
+import { hasGroupReward, readTasks, type TaskStream } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { AbortScope, AsyncQueue, hash32, LoopLag } from '../kit/index.ts'
+import { InlineExecutor, Scheduler, type Executor } from '../rollout/index.ts'
+import type { RolloutRecord } from '../schema/index.ts'
+import { ThreadExecutor } from '../worker/index.ts'
+import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
+import { earlierSitting } from './earlier-sitting.ts'
+import { openRun, type OpenedRun } from './open-run.ts'
+import { holdsGroups, planRollouts } from './plan-rollouts.ts'
+import type { Progress } from './progress.ts'
+import { resolveRun, type ResolvedRun } from './resolve-run.ts'
+import type { Summary } from './summary.ts'
+import { SummaryAccumulator } from './summary-accumulator.ts'
+
+/** Runs an environment's tasks against a model and hands out every rollout as it ends. */
+export function evaluate(options: EvaluateOptions): Evaluation {
+  return new RunningEvaluation(options)
+}
+
+/** Results that wait for a slow reader; beyond this, rollouts wait for their place. */
+const maxUnreadResults = 256
+
+class RunningEvaluation implements Evaluation {
+  readonly started: Promise<RunInfo>
+  readonly #options: EvaluateOptions
+  readonly #results: AsyncQueue<RolloutRecord>
+  readonly #summary = Promise.withResolvers<Summary>()
+  readonly #startedAt = performance.now()
+  readonly #lag = new LoopLag()
+  readonly #stopping = new AbortController()
+  #state: Progress['state'] = 'running'
+  #end: Summary['end'] = 'complete'
+  #resolved: ResolvedRun | undefined
+  #info: RunInfo | undefined
+  #accumulator: SummaryAccumulator | undefined
+  #tasks: TaskStream | undefined
+  #executor: Executor | undefined
+  #scheduler: Scheduler | undefined
+  #isRead = false
+
+  constructor(options: EvaluateOptions) {
+    this.#options = options
+    this.#results = new AsyncQueue(maxUnreadResults, () => this.#onReaderGone())
+    const started = Promise.withResolvers<RunInfo>()
+    this.started = started.promise
+    // Whoever iterates, or asks for the summary, hears of a failure too; not everybody awaits all three.
+    started.promise.catch(() => {})
+    this.#summary.promise.catch(() => {})
+    this.#carryOut(started.resolve).then(
+      (summary) => {
+        this.#state = 'ended'
+        this.#summary.resolve(summary)
+        this.#results.end()
+      },
+      (error: unknown) => {
+        this.#state = 'ended'
+        started.reject(error)
+        this.#summary.reject(error)
+        this.#results.fail(error)
+      },
+    )
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<RolloutRecord> {
+    this.#isRead = true
+    return this.#results[Symbol.asyncIterator]()
+  }
+
+  drain(): void {
+    if (this.#state !== 'running') return
+    this.#state = 'draining'
+    this.#end = 'drained'
+    this.#scheduler?.drain()
+  }
+
+  stop(): void {
+    if (this.#state === 'stopping' || this.#state === 'ended') return
+    this.#state = 'stopping'
+    this.#end = 'stopped'
+    this.#stopping.abort(new MillraceError('cancelled', 'the run was stopped'))
+  }
+
+  async summary(): Promise<Summary> {
+    if (!this.#isRead) for await (const _record of this) continue
+    return await this.#summary.promise
+  }
+
+  progress(): Progress {
+    const accumulator = this.#accumulator
+    const config = this.#resolved?.config
+    const elapsedMs = performance.now() - this.#startedAt
+    const ended = accumulator?.rollouts ?? 0
+    const resumed = this.#info?.resumed ?? 0
+    const perSecond = ((ended - resumed) / elapsedMs) * 1000
+    const total = this.#total()
+    return {
+      run: this.#info?.name ?? '',
+      environment: config?.environment.name ?? '',
+      model: config?.model ?? '',
+      elapsedMs,
+      total,
+      ended,
+      resumed,
+      active: this.#scheduler?.active ?? 0,
+      perSecond,
+      etaMs: total && perSecond > 0 ? (Math.max(0, total.count - ended) / perSecond) * 1000 : undefined,
+      score: accumulator?.estimate(),
+      outcomes: accumulator?.outcomes ?? {},
+      usage: accumulator ? { ...accumulator.usage } : { calls: 0, input: 0, cachedInput: 0, output: 0, reasoning: 0 },
+      cost: accumulator?.cost ?? 0,
+      lag: this.#lag.snapshot(),
+      models: this.#executor?.models() ?? [],
+      state: this.#state,
+    }
+  }
+
+  async #carryOut(onStarted: (info: RunInfo) => void): Promise<Summary> {
+    using _lag = this.#lag
+    const { signal } = this.#options
+    signal?.throwIfAborted()
+    const onAbort = (): void => this.stop()
+    signal?.addEventListener('abort', onAbort, { once: true })
+    try {
+      const resolved = await resolveRun(this.#options, process.env)
+      this.#resolved = resolved
+      const opened = await openRun(resolved, this.#options.run ?? {}, signal)
+      let hasStarted = false
+      try {
+        await using _store = opened.store
+        return await this.#runIn(opened, resolved, (info) => {
+          hasStarted = true
+          onStarted(info)
+        })
+      } finally {
+        // A run that failed its checks never was: nothing of it is worth resuming.
+        if (!hasStarted && !opened.store.isResumed) await rm(opened.info.folder, { recursive: true, force: true })
+      }
+    } finally {
+      signal?.removeEventListener('abort', onAbort)
+    }
+  }
+
+  async #runIn(
+    { store, info, seed }: OpenedRun,
+    resolved: ResolvedRun,
+    onStarted: (info: RunInfo) => void,
+  ): Promise<Summary> {
+    const { config, loaded } = resolved
+    this.#info = info
+    await using executor = await openExecutor(store, resolved, this.#options)
+    this.#executor = executor
+    if (this.#options.preflight ?? true) await executor.preflight(this.#stopping.signal)
+    const accumulator = new SummaryAccumulator({
+      attemptsPerTask: config.attempts,
+      passThreshold: config.passThreshold,
+    })
+    for (const { record } of store.reader.ended()) accumulator.add(record)
+    this.#accumulator = accumulator
+    const tasks = await readTasks(loaded.environment, loaded.options, { limit: config.limit ?? undefined })
+    this.#tasks = tasks
+    const group = {
+      size: config.attempts,
+      policy: loaded.environment.groupPolicy ?? ('keep' as const),
+      isScored: hasGroupReward(loaded.environment),
+    }
+    const scheduler = new Scheduler({
+      executor,
+      journal: store.journal,
+      concurrency: config.concurrency,
+      retries: config.retries,
+      group,
+      seedOf: (id, attempt) => hash32(seed, id, attempt) >>> 1,
+      onSettled: (record) => this.#onSettled(record, config.maxCostUsd),
+    })
+    this.#scheduler = scheduler
+    // It may have been said before there was a scheduler to hear it.
+    if (this.#state !== 'running') scheduler.drain()
+    using stopping = new AbortScope(this.#stopping.signal)
+    using failing = new AbortScope(store.failure)
+    for (const { signal } of [stopping, failing]) {
+      const stop = (): void => scheduler.stop(MillraceError.from(signal.reason, 'cancelled'))
+      if (signal.aborted) stop()
+      else signal.addEventListener('abort', stop, { once: true })
+    }
+    onStarted(info)
+    const sittingStartedAt = performance.now()
+    try {
+      await scheduler.run(
+        planRollouts({
+          tasks,
+          config,
+          journal: store.journal,
+          earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
+          isHoldingGroups: holdsGroups(group),
+        }),
+      )
+      store.failure.throwIfAborted()
+    } catch (error) {
+      this.#end = 'failed'
+      throw error
+    } finally {
+      if (!store.failure.aborted) {
+        await store.finish(this.#end === 'complete' ? 'complete' : 'unfinished', {
+          end: this.#end,
+          provenance: { taskDigest: store.reader.taskDigest() },
+        })
+      }
+    }
+    const wallMs = performance.now() - sittingStartedAt
+    const models = executor.models()
+    return {
+      ...accumulator.snapshot(),
+      run: info.name,
+      folder: info.folder,
+      environment: config.environment.name,
+      model: config.model,
+      end: this.#end,
+      wallMs,
+      perSecond: ((accumulator.rollouts - info.resumed) / wallMs) * 1000,
+      tries: {
+        calls: models.reduce((sum, { calls }) => sum + calls, 0),
+        tries: models.reduce((sum, { tries }) => sum + tries, 0),
+      },
+    }
+  }
+
+  #onSettled(record: RolloutRecord, maxCostUsd: number | null): Promise<void> | undefined {
+    this.#accumulator?.add(record)
+    if (maxCostUsd !== null && (this.#accumulator?.cost ?? 0) >= maxCostUsd && this.#state === 'running') {
+      this.#state = 'draining'
+      this.#end = 'max_cost'
+      this.#scheduler?.drain()
+    }
+    return this.#results.push(record)
+  }
+
+  /** Leaving the loop early stops the run; reaching its end finds it ended already. */
+  async #onReaderGone(): Promise<void> {
+    this.stop()
+    await this.#summary.promise.catch(() => {})
+  }
+
+  #total(): Progress['total'] {
+    const config = this.#resolved?.config
+    if (!config) return undefined
+    const tasks = this.#tasks?.total()
+    return tasks && { count: tasks.count * config.attempts, exact: tasks.exact }
+  }
+}
+
+async function openExecutor(store: OpenedRun['store'], resolved: ResolvedRun, options: EvaluateOptions): Promise<Executor> {
+  const { loaded, settings, config } = resolved
+  if (config.executor === 'inline' || loaded.specifier === undefined) {
+    return new InlineExecutor({
+      environment: loaded.environment,
+      options: loaded.options,
+      settings,
+      models: config.models,
+      env: process.env,
+      journal: store.journal,
+      ...(options.backends && { backends: options.backends }),
+    })
+  }
+  return await ThreadExecutor.start({
+    specifier: loaded.specifier,
+    options: options.options ?? {},
+    settings,
+    models: config.models,
+    journal: store.connect(),
+  })
+}

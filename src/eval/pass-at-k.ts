@@ -1,0 +1,29 @@
+/**
+ * The chance that at least one of `k` rollouts of a task passes, without bias, from `passed` of `rollouts` that did:
+ * 1 - C(n-c, k) / C(n, k), as a product of factors between 0 and 1, so that nothing overflows.
+ */
+export function passAtK(rollouts: number, passed: number, k: number): number {
+  return 1 - drawnOnlyFrom(rollouts - passed, rollouts, k)
+}
+
+/** pass^k: the chance that all of `k` rollouts of a task pass, C(c, k) / C(n, k). */
+export function passHatK(rollouts: number, passed: number, k: number): number {
+  return drawnOnlyFrom(passed, rollouts, k)
+}
+
+export function powersOfTwoUpTo(limit: number): readonly number[] {
+  const powers: number[] = []
+  for (let k = 1; k <= limit; k *= 2) powers.push(k)
+  return powers
+}
+
+/** The chance that `k` drawn from `all` without putting back all come from the same `part` of them; NaN for k > all. */
+function drawnOnlyFrom(part: number, all: number, k: number): number {
+  if (k > all) return Number.NaN
+  let chance = 1
+  for (let drawn = 0; drawn < k; drawn += 1) {
+    if (part - drawn <= 0) return 0
+    chance *= (part - drawn) / (all - drawn)
+  }
+  return chance
+}

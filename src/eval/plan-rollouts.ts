@@ -1,0 +1,112 @@
+import type { GroupPolicy, InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { totalReward, type PlannedRollout } from '../rollout/index.ts'
+import { emptyUsage, outcomes, type RolloutRecord } from '../schema/index.ts'
+import type { Journal } from '../store/index.ts'
+import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
+import type { RunConfig } from './resolve-run.ts'
+
+/**
+ * The rollouts that are due, task by task as the source is read: nothing is held. What has ended is left out; what was cut
+ * off goes on from its journal.
+ */
+export async function* planRollouts(options: {
+  tasks: AsyncIterable<TaskItem>
+  config: RunConfig
+  journal: Journal
+  earlier: EarlierSitting | undefined
+  isHoldingGroups: boolean
+}): AsyncGenerator<PlannedRollout, void, void> {
+  const { tasks, config, journal, earlier, isHoldingGroups } = options
+  for await (const item of tasks) {
+    const known = earlier?.taskDigest(item.index)
+    if (known === undefined) {
+      journal.append({ kind: 'task', index: item.index, id: item.id, digest: item.digest })
+    } else if (known !== item.digest) {
+      throw new MillraceError(
+        'run_mismatch',
+        `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with --new.`,
+        { data: { task: item.index } },
+      )
+    }
+    for (let sample = 0; sample < config.attempts; sample += 1) {
+      const id = `${item.index}-${sample}`
+      if (earlier?.hasEnded(id)) continue
+      if (item.problem) {
+        yield { kind: 'settled', record: unrunnable(id, sample, item, config) }
+      } else {
+        yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isHoldingGroups })
+      }
+    }
+  }
+}
+
+function planOne(options: {
+  id: string
+  sample: number
+  item: ValidTask
+  unfinished: UnfinishedWork | undefined
+  isHoldingGroups: boolean
+}): PlannedRollout {
+  const { id, sample, item, unfinished, isHoldingGroups } = options
+  const task = { index: item.index, id: item.id, data: item.task }
+  if (!unfinished) return { kind: 'attempt', id, sample, task, attempt: 1 }
+  const { attempt } = unfinished
+  switch (unfinished.state) {
+    case 'cut-off':
+      return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
+    case 'held': {
+      const held = unfinished.held()
+      if (isHoldingGroups && outcomes[held.record.outcome].scored) {
+        return { kind: 'held', task, held: { ...held, record: unvoided(held.record) } }
+      }
+      return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
+    }
+    case 'discarded':
+      return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
+  }
+}
+
+/** A record as it was before its group was judged: the group will be judged again. */
+function unvoided(record: RolloutRecord): RolloutRecord {
+  const { voided: _voided, ...rest } = record
+  return { ...rest, reward: totalReward(record.rewards) }
+}
+
+/** A row that is no task still has its outcome: n rollouts asked for are n outcomes. */
+function unrunnable(
+  id: string,
+  sample: number,
+  item: InvalidTask,
+  config: RunConfig,
+): RolloutRecord {
+  return {
+    id,
+    environment: config.environment.name,
+    model: config.model,
+    task: { index: item.index, id: item.id },
+    sample,
+    attempt: 1,
+    outcome: 'env_error',
+    truncated: false,
+    error: item.problem.toWire(),
+    reward: null,
+    rewards: {},
+    metrics: {},
+    answer: null,
+    messages: [],
+    turns: 0,
+    toolCalls: 0,
+    toolErrors: 0,
+    children: 0,
+    usage: emptyUsage(),
+    judgeUsage: emptyUsage(),
+    cost: 0,
+    timing: { startedAt: Date.now(), wallMs: 0, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
+  }
+}
+
+/** Whether ended rollouts wait for their group before they are settled. */
+export function holdsGroups(group: { size: number; policy: GroupPolicy; isScored: boolean }): boolean {
+  return group.isScored || (group.size > 1 && group.policy !== 'keep')
+}

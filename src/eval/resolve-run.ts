@@ -1,0 +1,134 @@
+import { hash } from 'node:crypto'
+import { environmentOf, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import type { RunSettings } from '../rollout/index.ts'
+import { defaultLimits, describeIssues, limitsSchema, samplingSchema, type Limits, type Sampling } from '../schema/index.ts'
+import type { EvaluateOptions } from './evaluation.ts'
+
+/** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
+export interface RunConfig {
+  readonly environment: { readonly name: string; readonly specifier: string | null; readonly options: unknown }
+  readonly models: readonly ModelConfig[]
+  readonly model: string
+  readonly judge: string
+  readonly attempts: number
+  readonly concurrency: number
+  readonly judgeConcurrency: number
+  readonly limit: number | null
+  readonly limits: Limits
+  readonly sampling: Sampling
+  readonly seed: number | null
+  readonly captureTokens: boolean
+  readonly retries: number
+  readonly maxCostUsd: number | null
+  readonly passThreshold: number
+  readonly executor: 'inline' | 'thread'
+}
+
+export interface ResolvedRun {
+  readonly config: RunConfig
+  readonly digest: string
+  readonly loaded: LoadedEnvironment
+  readonly settings: RunSettings
+}
+
+/** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
+export async function resolveRun(
+  options: EvaluateOptions,
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<ResolvedRun> {
+  const loaded =
+    typeof options.environment === 'string'
+      ? await loadEnvironment(options.environment, options.options ?? {})
+      : environmentOf(options.environment, options.options ?? {})
+  const concurrency = positive('concurrency', options.concurrency ?? 64)
+  const withConcurrency = { maxConcurrency: concurrency }
+  const resolve = (model: EvaluateOptions['model']): ModelConfig =>
+    resolveModelConfig({ model, env, defaults: withConcurrency, ...(options.models && { models: options.models }) })
+  const policy = resolve(options.model)
+  const others = [...Object.keys(options.models ?? {}), ...(options.judge ? [options.judge] : [])]
+  const models = new Map([[policy.name, policy]])
+  for (const name of others) if (!models.has(name)) models.set(name, resolve(name))
+  const { environment } = loaded
+  const executor = options.executor ?? 'inline'
+  if (executor === 'thread' && (loaded.specifier === undefined || options.backends)) {
+    throw new MillraceError(
+      'config_invalid',
+      'a thread loads its environment and its models by itself: give the environment as a module and leave out backends, or use the inline executor',
+    )
+  }
+  const config: RunConfig = {
+    environment: { name: environment.name, specifier: loaded.specifier ?? null, options: loaded.options },
+    models: [...models.values()],
+    model: policy.name,
+    judge: options.judge ?? policy.name,
+    attempts: positive('attempts', options.attempts ?? 1),
+    concurrency,
+    judgeConcurrency: positive('judgeConcurrency', options.judgeConcurrency ?? Math.min(concurrency, 32)),
+    limit: options.limit === undefined ? null : positive('limit', options.limit),
+    limits: limitsOf({ ...defaultLimits, ...environment.limits, ...options.limits }),
+    sampling: samplingOf({ ...environment.sampling, ...options.sampling }),
+    seed: options.seed ?? null,
+    captureTokens: options.captureTokens ?? false,
+    retries: options.retries ?? 2,
+    maxCostUsd: options.maxCostUsd ?? null,
+    passThreshold: options.passThreshold ?? 1,
+    executor,
+  }
+  return {
+    config,
+    digest: digestOf(config),
+    loaded,
+    settings: {
+      model: config.model,
+      judge: config.judge,
+      judgeConcurrency: config.judgeConcurrency,
+      limits: config.limits,
+      sampling: config.sampling,
+      captureTokens: config.captureTokens,
+      // A simulator answers one conversation always alike, so without a seed all attempts at a task would be one.
+      sendSeed: config.seed !== null || policy.simulator !== undefined,
+    },
+  }
+}
+
+/** The parts that make two runs the same experiment. How fast it goes and how far are not among them. */
+export function experimentOf(config: RunConfig): Record<string, unknown> {
+  const { environment, model, models, judge, attempts, limits, sampling, seed, captureTokens } = config
+  const served = models.map(({ name, upstreamName, backends, simulator, api }) => ({
+    name,
+    upstreamName,
+    urls: backends.map(({ url }) => url),
+    simulator,
+    api,
+  }))
+  return { environment, model, models: served, judge, attempts, limits, sampling, seed, captureTokens }
+}
+
+function digestOf(config: RunConfig): string {
+  return hash('sha256', JSON.stringify(experimentOf(config))).slice(0, 16)
+}
+
+function positive(name: string, value: number): number {
+  if (Number.isInteger(value) && value > 0) return value
+  throw new MillraceError('config_invalid', `${name} must be a whole number above 0, not ${value}`)
+}
+
+function limitsOf(limits: Limits): Limits {
+  const checked = limitsSchema.safeParse(limits)
+  if (!checked.success) {
+    throw new MillraceError('config_invalid', `limits do not fit: ${describeIssues(checked.error.issues)}`)
+  }
+  if (limits.tailMs >= limits.wallTimeoutMs) {
+    // A short wall limit still leaves a fifth of itself to reward and teardown.
+    return { ...limits, tailMs: limits.wallTimeoutMs / 5 }
+  }
+  return limits
+}
+
+function samplingOf(sampling: Sampling): Sampling {
+  const checked = samplingSchema.safeParse(sampling)
+  if (checked.success) return checked.data
+  throw new MillraceError('config_invalid', `sampling does not fit: ${describeIssues(checked.error.issues)}`)
+}

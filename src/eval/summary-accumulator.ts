@@ -1,0 +1,204 @@
+import {
+  addUsage,
+  emptyUsage,
+  outcomeNames,
+  type Outcome,
+  type RolloutRecord,
+  type RolloutTiming,
+  type Usage,
+} from '../schema/index.ts'
+import { ClusteredMean } from './clustered-mean.ts'
+import { DurationHistogram } from './duration-histogram.ts'
+import { NamedMeans } from './_named-means.ts'
+import { passAtK, passHatK, powersOfTwoUpTo } from './pass-at-k.ts'
+import type { ScoreEstimate } from './progress.ts'
+import type { Summary } from './summary.ts'
+
+/** What a summary needs to know of a rollout that ended. */
+export type EndedRollout = Pick<
+  RolloutRecord,
+  'task' | 'outcome' | 'reward' | 'voided' | 'rewards' | 'metrics' | 'usage' | 'judgeUsage' | 'cost' | 'timing'
+>
+
+/** The part of a summary that follows from the rollouts alone. */
+export type RolloutSummary = Pick<
+  Summary,
+  | 'attemptsPerTask'
+  | 'tasks'
+  | 'rollouts'
+  | 'scored'
+  | 'score'
+  | 'components'
+  | 'pass'
+  | 'passThreshold'
+  | 'outcomes'
+  | 'voided'
+  | 'usage'
+  | 'judgeUsage'
+  | 'cost'
+  | 'durations'
+> & {
+  /** Rollouts whose cost is not known, and so not in `cost`. */
+  readonly costUnknown: number
+}
+
+interface OpenTask {
+  ended: number
+  scored: number
+  passed: number
+  sum: number
+}
+
+interface PassSums {
+  readonly k: number
+  atK: number
+  hatK: number
+}
+
+type DurationName = keyof Summary['durations']
+
+const durationFields: Readonly<Record<DurationName, keyof RolloutTiming>> = {
+  wall: 'wallMs',
+  model: 'modelMs',
+  tools: 'toolMs',
+  reward: 'rewardMs',
+  wait: 'waitMs',
+}
+const durationNames = Object.keys(durationFields) as readonly DurationName[]
+
+/**
+ * Turns rollouts, as they end, into the figures of a summary, in memory that does not grow with the run. A task is held
+ * open until all its attempts have ended and is then folded into sums; how many are open at once is bounded by how many
+ * rollouts run at once. What has no reward is counted and never taken for a zero.
+ */
+export class SummaryAccumulator {
+  readonly #attemptsPerTask: number
+  readonly #passThreshold: number
+  readonly #open = new Map<number, OpenTask>()
+  readonly #mean = new ClusteredMean()
+  readonly #pass: readonly PassSums[]
+  readonly #outcomes = Object.fromEntries(outcomeNames.map((name) => [name, 0])) as Record<Outcome, number>
+  readonly #rewards = new NamedMeans()
+  readonly #metrics = new NamedMeans()
+  readonly #usage = emptyUsage()
+  readonly #judgeUsage = emptyUsage()
+  readonly #durations = Object.fromEntries(durationNames.map((name) => [name, new DurationHistogram()])) as Record<
+    DurationName,
+    DurationHistogram
+  >
+  #passTasks = 0
+  #foldedTasks = 0
+  #rollouts = 0
+  #scored = 0
+  #voided = 0
+  #cost = 0
+  #costUnknown = 0
+
+  constructor(options: { readonly attemptsPerTask: number; readonly passThreshold: number }) {
+    this.#attemptsPerTask = options.attemptsPerTask
+    this.#passThreshold = options.passThreshold
+    this.#pass = powersOfTwoUpTo(options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
+  }
+
+  get rollouts(): number {
+    return this.#rollouts
+  }
+
+  get usage(): Readonly<Usage> {
+    return this.#usage
+  }
+
+  get outcomes(): Readonly<Record<Outcome, number>> {
+    return this.#outcomes
+  }
+
+  /** The sum of what is known; null while nothing is. */
+  get cost(): number | null {
+    return this.#costUnknown > 0 && this.#costUnknown === this.#rollouts ? null : this.#cost
+  }
+
+  add(record: EndedRollout): void {
+    this.#rollouts += 1
+    this.#outcomes[record.outcome] += 1
+    if (record.voided) this.#voided += 1
+    addUsage(this.#usage, record.usage)
+    addUsage(this.#judgeUsage, record.judgeUsage)
+    if (record.cost === null) this.#costUnknown += 1
+    else this.#cost += record.cost
+    for (const name of durationNames) this.#durations[name].add(record.timing[durationFields[name]])
+    for (const name in record.metrics) this.#metrics.add(name, record.metrics[name] ?? 0, 0)
+    if (record.reward !== null) {
+      this.#scored += 1
+      for (const name in record.rewards) {
+        const component = record.rewards[name]
+        if (component) this.#rewards.add(name, component.score, component.weight)
+      }
+    }
+    this.#addToTask(record.task.index, record.reward)
+  }
+
+  /** The mean reward of all that ended, tasks still open included; undefined before the first reward. */
+  estimate(): ScoreEstimate | undefined {
+    if (this.#open.size === 0) return this.#mean.estimate()
+    const mean = this.#mean.copy()
+    for (const task of this.#open.values()) mean.add(task.sum, task.scored)
+    return mean.estimate()
+  }
+
+  /** As of now; may be taken at any time. Tasks still open count for the mean but not for pass@k. */
+  snapshot(): RolloutSummary {
+    const passTasks = this.#passTasks
+    return {
+      attemptsPerTask: this.#attemptsPerTask,
+      tasks: this.#foldedTasks + this.#open.size,
+      rollouts: this.#rollouts,
+      scored: this.#scored,
+      score: this.estimate(),
+      components: { ...this.#metrics.means(), ...this.#rewards.means() },
+      pass: this.#pass.map(({ k, atK, hatK }) => ({
+        k,
+        atK: passTasks === 0 ? Number.NaN : atK / passTasks,
+        hatK: passTasks === 0 ? Number.NaN : hatK / passTasks,
+        tasks: passTasks,
+      })),
+      passThreshold: this.#passThreshold,
+      outcomes: { ...this.#outcomes },
+      voided: this.#voided,
+      usage: { ...this.#usage },
+      judgeUsage: { ...this.#judgeUsage },
+      cost: this.cost,
+      costUnknown: this.#costUnknown,
+      durations: Object.fromEntries(
+        durationNames.map((name) => {
+          const histogram = this.#durations[name]
+          return [name, { p50Ms: histogram.quantileMs(0.5), p95Ms: histogram.quantileMs(0.95) }]
+        }),
+      ) as Summary['durations'],
+    }
+  }
+
+  #addToTask(index: number, reward: number | null): void {
+    let task = this.#open.get(index)
+    if (!task) {
+      task = { ended: 0, scored: 0, passed: 0, sum: 0 }
+      this.#open.set(index, task)
+    }
+    task.ended += 1
+    if (reward !== null) {
+      task.scored += 1
+      task.sum += reward
+      if (reward >= this.#passThreshold) task.passed += 1
+    }
+    if (task.ended < this.#attemptsPerTask) return
+    this.#open.delete(index)
+    this.#foldedTasks += 1
+    this.#mean.add(task.sum, task.scored)
+    // An attempt without a score would make the task look easier or harder than it is, so the whole task is left out.
+    if (task.scored < this.#attemptsPerTask) return
+    this.#passTasks += 1
+    for (const sums of this.#pass) {
+      sums.atK += passAtK(task.scored, task.passed, sums.k)
+      sums.hatK += passHatK(task.scored, task.passed, sums.k)
+    }
+  }
+}

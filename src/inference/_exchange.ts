@@ -1,0 +1,238 @@
+import type { Dispatcher } from 'undici'
+import { MillraceError } from '../errors/index.ts'
+import type { BackendReply } from './backend.ts'
+import { malformedReply, truncatedReply } from './broken-reply.ts'
+import type { Dialect, StreamAssembler } from './dialect.ts'
+import { reportedError, readReportedError } from './reported-error.ts'
+import { retryAfterMs, type ResponseHeaders } from './retry-after.ts'
+import type { Source } from './source.ts'
+import { SseDecoder } from './sse-decoder.ts'
+import { transportError } from './transport-error.ts'
+
+/** A reply that grows past this is given up: no model says that much, so something is wrong. */
+export const maxReplyBytes = 64 * 1024 * 1024
+/** Of an error's body no more is kept. */
+const maxErrorBytes = 64 * 1024
+
+type Controller = Dispatcher.DispatchController
+
+/** What is the same for every exchange with one backend. */
+export interface Wire {
+  readonly source: Source
+  readonly dialect: Dialect
+  readonly requestTimeoutMs: number
+  readonly idleTimeoutMs: number
+}
+
+/**
+ * One request and its answer, as undici's handler: a class, because there is one per call and closures would cost more.
+ * It settles once, by whatever comes first (an answer, an error, a deadline, an abort), and then holds neither timer nor
+ * listener. The deadline begins with the first byte sent; connecting has its own limit.
+ */
+export class Exchange implements Dispatcher.DispatchHandler {
+  readonly #wire: Wire
+  readonly #signal: AbortSignal
+  readonly #resolve: (reply: BackendReply) => void
+  readonly #reject: (reason: unknown) => void
+  readonly #startedAt: number
+  #state: 'waiting' | 'sent' | 'settled' = 'waiting'
+  #controller: Controller | undefined
+  #deadline: NodeJS.Timeout | undefined
+  #idle: NodeJS.Timeout | undefined
+  #status = 0
+  #headers: ResponseHeaders = {}
+  #bytes = 0
+  /** Nearly every whole reply comes in one chunk, which is then decoded as it is. */
+  #first: Buffer | undefined
+  #more: Buffer[] | undefined
+  #assembler: StreamAssembler | undefined
+  #decoder: SseDecoder | undefined
+  #firstTokenMs: number | undefined
+
+  constructor(
+    wire: Wire,
+    signal: AbortSignal,
+    settle: { resolve: (reply: BackendReply) => void; reject: (reason: unknown) => void },
+  ) {
+    this.#wire = wire
+    this.#signal = signal
+    this.#resolve = settle.resolve
+    this.#reject = settle.reject
+    this.#startedAt = performance.now()
+    signal.addEventListener('abort', this)
+  }
+
+  /** The signal aborted. */
+  handleEvent(): void {
+    this.#fail(this.#signal.reason)
+  }
+
+  onRequestStart(controller: Controller): void {
+    // Given up while it waited for a connection.
+    if (this.#state === 'settled') {
+      controller.abort(abandoned)
+      return
+    }
+    this.#state = 'sent'
+    this.#controller = controller
+    this.#deadline = setTimeout(onDeadline, this.#wire.requestTimeoutMs, this)
+  }
+
+  onResponseStart(_controller: Controller, status: number, headers: ResponseHeaders): void {
+    if (status < 200) return
+    this.#status = status
+    this.#headers = headers
+    // A server that ignores `stream` answers with plain JSON, and that is read as such.
+    const contentType = headers['content-type']
+    if (status === 200 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
+      this.#assembler = this.#wire.dialect.assemble(headers)
+      this.#decoder = new SseDecoder(this.#assembler)
+    }
+  }
+
+  onResponseData(_controller: Controller, chunk: Buffer): void {
+    if (this.#state === 'settled') return
+    this.#bytes += chunk.length
+    if (this.#bytes > maxReplyBytes) {
+      this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))
+    } else if (this.#decoder) {
+      this.#decode(this.#decoder, chunk)
+    } else if (!this.#first) {
+      this.#first = chunk
+    } else if (this.#status === 200 || this.#bytes <= maxErrorBytes) {
+      this.#more ??= [this.#first]
+      this.#more.push(chunk)
+    }
+  }
+
+  onResponseEnd(): void {
+    if (this.#state !== 'settled') this.#conclude()
+  }
+
+  onResponseError(_controller: Controller, error: Error): void {
+    if (this.#state === 'settled') return
+    const { source } = this.#wire
+    if (this.#status === 0) this.#fail(transportError(source, error))
+    // An error's status says enough even if its body was cut; a stream that said how it ends has lost nothing.
+    else if (this.#status !== 200 || this.#assembler?.isComplete) this.#conclude()
+    else this.#fail(truncatedReply(source, error.message, error))
+  }
+
+  #decode(decoder: SseDecoder, chunk: Buffer): void {
+    try {
+      decoder.push(chunk)
+    } catch (error) {
+      const { source } = this.#wire
+      this.#fail(error instanceof RangeError ? malformedReply(source, error.message, error) : error)
+      return
+    }
+    if (this.#firstTokenMs === undefined && this.#assembler?.hasOutput) {
+      this.#firstTokenMs = performance.now() - this.#startedAt
+    }
+    if (this.#idle) this.#idle.refresh()
+    else this.#idle = setTimeout(onIdle, this.#wire.idleTimeoutMs, this)
+  }
+
+  /** The answer is all there. */
+  #conclude(): void {
+    try {
+      const reply = this.#read()
+      this.#settle()
+      this.#resolve(reply)
+    } catch (error) {
+      this.#fail(error)
+    }
+  }
+
+  #read(): BackendReply {
+    const { source, dialect } = this.#wire
+    if (this.#assembler) {
+      if (!this.#assembler.isComplete) throw truncatedReply(source, 'the stream ended without a finish reason')
+      const reply = this.#assembler.reply()
+      return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
+    }
+    const text = this.#text()
+    if (this.#status === 200) return dialect.parse(parseReply(text, source), this.#headers)
+    throw reportedError(source, {
+      status: this.#status,
+      reported: readReportedError(parseIfJson(text)),
+      retryAfterMs: retryAfterMs(this.#headers),
+    })
+  }
+
+  #text(): string {
+    if (this.#more) return Buffer.concat(this.#more).toString('utf8')
+    return this.#first ? this.#first.toString('utf8') : ''
+  }
+
+  /** Ends the exchange; if it is still on the wire, the socket is closed at once. */
+  #fail(reason: unknown): void {
+    if (this.#state === 'settled') return
+    this.#settle()
+    this.#reject(reason)
+    if (this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
+  }
+
+  /** Called by the timers below. */
+  timeOut(what: string): void {
+    // A server may leave a stream open after its end.
+    if (this.#assembler?.isComplete) {
+      this.#conclude()
+      this.#controller?.abort(abandoned)
+      return
+    }
+    const { source } = this.#wire
+    const message = `${source.url} ${what}. It is tried again; raise the limit if the model needs longer.`
+    this.#fail(new MillraceError('model_timeout', message, { data: { backend: source.backend } }))
+  }
+
+  onIdle(): void {
+    this.timeOut(`sent nothing for ${this.#wire.idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`)
+  }
+
+  onDeadline(): void {
+    this.timeOut(`did not end its reply within ${this.#wire.requestTimeoutMs} ms (requestTimeoutMs)`)
+  }
+
+  #settle(): void {
+    this.#state = 'settled'
+    clearTimeout(this.#deadline)
+    clearTimeout(this.#idle)
+    this.#signal.removeEventListener('abort', this)
+  }
+}
+
+/** What undici is told when an exchange is given up; the caller has its own reason already. One for all: no stack. */
+const abandoned = new MillraceError('cancelled', 'the request was given up')
+
+function onDeadline(exchange: Exchange): void {
+  exchange.onDeadline()
+}
+
+function onIdle(exchange: Exchange): void {
+  exchange.onIdle()
+}
+
+function parseReply(text: string, source: Source): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    // A connection that closes early can look like a regular end; the JSON then stops in the middle.
+    if (!text.trimEnd().endsWith('}')) throw cutOrForeign(text, source, error)
+    throw malformedReply(source, `it is no JSON: ${text.slice(0, 80)}`, error)
+  }
+}
+
+function cutOrForeign(text: string, source: Source, error: unknown): MillraceError {
+  const start = text.trimStart()
+  if (start === '' || start.startsWith('{')) return truncatedReply(source, `${text.length} characters arrived`, error)
+  return malformedReply(source, `it is no JSON: ${start.slice(0, 80)}`, error)
+}
+
+function parseIfJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}

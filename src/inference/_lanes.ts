@@ -1,0 +1,77 @@
+import type { Backend } from './backend.ts'
+import type { OverloadGate } from './overload-gate.ts'
+import type { PendingCall } from './_pending-call.ts'
+import { StickyRoutes } from './sticky-routes.ts'
+
+/** A backend and what stands before it. */
+export class Lane {
+  readonly backend: Backend
+  readonly gate: OverloadGate
+  inFlight = 0
+
+  constructor(backend: Backend, gate: OverloadGate) {
+    this.backend = backend
+    this.gate = gate
+  }
+}
+
+/**
+ * Which backend a call goes to. A session stays where it is, because its prefix is cached there, unless that backend
+ * failed this very call or lets nobody in while another one does. New and moved sessions go where least is on its way.
+ */
+export class Lanes {
+  readonly all: readonly Lane[]
+  readonly #sticky = new StickyRoutes<Lane>()
+  /** Where the search begins, so that equally idle backends take turns. */
+  #turn = 0
+
+  constructor(lanes: readonly Lane[]) {
+    this.all = lanes
+  }
+
+  /** The backend to use now. If its gate lets nobody in, no gate does, and the call has to park there. */
+  choose(call: PendingCall): Lane {
+    const { all } = this
+    if (all.length === 1) return all[0] as Lane
+    const { sessionId } = call.request
+    const pinned = this.#sticky.get(sessionId)
+    if (pinned && pinned.gate.canEnter && !call.hasFailedAt(pinned)) {
+      this.#sticky.set(sessionId, pinned)
+      return pinned
+    }
+    const lane = this.#leastBusy(call) ?? this.#leastParked(pinned)
+    if (lane !== pinned) this.#sticky.set(sessionId, lane)
+    return lane
+  }
+
+  /** Whether another try could go elsewhere at once. */
+  hasFreshLane(call: PendingCall): boolean {
+    return this.all.length > 1 && this.all.some((lane) => lane.gate.canEnter && !call.hasFailedAt(lane))
+  }
+
+  forget(sessionId: string): void {
+    this.#sticky.forget(sessionId)
+  }
+
+  #leastBusy(call: PendingCall): Lane | undefined {
+    const open = this.all.filter((lane) => lane.gate.canEnter)
+    let candidates = open.filter((lane) => !call.hasFailedAt(lane))
+    if (candidates.length === 0) {
+      call.forgetFailures()
+      candidates = open
+    }
+    this.#turn += 1
+    let best: Lane | undefined
+    for (let step = 0; step < candidates.length; step += 1) {
+      const lane = candidates[(this.#turn + step) % candidates.length] as Lane
+      if (!best || lane.inFlight < best.inFlight) best = lane
+    }
+    return best
+  }
+
+  #leastParked(pinned: Lane | undefined): Lane {
+    let best: Lane = pinned ?? (this.all[0] as Lane)
+    for (const lane of this.all) if (lane.gate.parked < best.gate.parked) best = lane
+    return best
+  }
+}

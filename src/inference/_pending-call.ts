@@ -1,0 +1,43 @@
+import type { MillraceError } from '../errors/index.ts'
+import type { ModelRequest } from './backend.ts'
+import type { Lane } from './_lanes.ts'
+import type { CallHooks } from './model-contract.ts'
+import type { GateTicket } from './overload-gate.ts'
+
+/** One model call while it is being made: what it has been granted and what it has been through. */
+export class PendingCall {
+  readonly request: ModelRequest
+  readonly hooks: CallHooks
+  readonly startedAt = performance.now()
+  /** When the last try was sent. */
+  sentAt = 0
+  /** All tries that were sent, excused ones included. */
+  tries = 0
+  /** Tries that count against `maxTries`. */
+  counted = 0
+  /** Tokens reserved from the rate limit for the next try. */
+  reserved: number | undefined
+  lane: Lane | undefined
+  ticket: GateTicket | undefined
+  error: MillraceError | undefined
+  #failedAt: Lane[] | undefined
+
+  constructor(request: ModelRequest, hooks: CallHooks) {
+    this.request = request
+    this.hooks = hooks
+  }
+
+  hasFailedAt(lane: Lane): boolean {
+    return this.#failedAt?.includes(lane) ?? false
+  }
+
+  failedAt(lane: Lane): void {
+    this.#failedAt ??= []
+    if (!this.#failedAt.includes(lane)) this.#failedAt.push(lane)
+  }
+
+  /** All backends failed it: they are as good as each other again. */
+  forgetFailures(): void {
+    this.#failedAt = undefined
+  }
+}

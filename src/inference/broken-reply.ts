@@ -1,0 +1,20 @@
+import { MillraceError } from '../errors/index.ts'
+import type { Source } from './source.ts'
+
+/** The answer stopped before the backend said why: whatever arrived is not a reply. */
+export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
+  return new MillraceError(
+    'model_truncated',
+    `the reply of ${source.url} was cut: ${detail}. It is tried again; if it stays so, look at the server's log.`,
+    { data: { backend: source.backend }, cause },
+  )
+}
+
+/** The answer is not what the API promises. */
+export function malformedReply(source: Source, detail: string, cause?: unknown): MillraceError {
+  return new MillraceError(
+    'model_malformed',
+    `the reply of ${source.url} cannot be read: ${detail}. Check that the url is that of an OpenAI-compatible API.`,
+    { data: { backend: source.backend }, cause },
+  )
+}

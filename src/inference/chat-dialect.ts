@@ -1,0 +1,111 @@
+import type { Message, Sampling, ToolDefinition } from '../schema/index.ts'
+import type { BackendReply, ModelRequest, ToolChoice } from './backend.ts'
+import { ChatStream } from './_chat-stream.ts'
+import { readChatReply } from './_chat-reply.ts'
+import { samplingTail } from './_sampling-tail.ts'
+import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
+import { messageJson } from './message-json.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+
+/**
+ * OpenAI's Chat Completions, as vLLM, SGLang and most others serve it. Messages already have its shape, so a body is put
+ * together from JSON that was written once per message, per tool list and per sampling: turn n writes only what is new.
+ *
+ * `maxTokens` goes out as `max_tokens`, which every imitator takes, and as `max_completion_tokens` to OpenAI itself, whose
+ * newer models refuse the former. Elsewhere the latter can be given in `sampling.extra`.
+ */
+export class ChatDialect implements Dialect {
+  readonly path = '/chat/completions'
+  readonly #options: DialectOptions
+  readonly #head: string
+  readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
+  readonly #tails = new WeakMap<Sampling, { plain?: string; capturing?: string }>()
+  readonly #withoutReasoning = new WeakMap<Message, string>()
+
+  constructor(options: DialectOptions) {
+    this.#options = options
+    this.#head = `{"model":${JSON.stringify(options.upstreamName)},"messages":[`
+  }
+
+  render(request: ModelRequest): string {
+    const { messages, tools, toolChoice, sampling, captureTokens } = request
+    let body = this.#head
+    for (let index = 0; index < messages.length; index += 1) {
+      if (index > 0) body += ','
+      body += this.#message(messages[index] as Message)
+    }
+    body += ']'
+    if (tools.length > 0) {
+      body += this.#tools(tools)
+      if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+    }
+    return `${body}${this.#tail(sampling, captureTokens)}}`
+  }
+
+  parse(body: unknown, headers: ResponseHeaders): BackendReply {
+    return readChatReply(body, this.#options.source, headers)
+  }
+
+  assemble(headers: ResponseHeaders): StreamAssembler {
+    return new ChatStream(this.#options.source, headers)
+  }
+
+  #message(message: Message): string {
+    if (this.#options.sendReasoning || message.role !== 'assistant' || message.reasoning_content === undefined) {
+      return messageJson(message)
+    }
+    let json = this.#withoutReasoning.get(message)
+    if (json === undefined) {
+      const { reasoning_content: _left, ...sent } = message
+      json = JSON.stringify(sent)
+      this.#withoutReasoning.set(message, json)
+    }
+    return json
+  }
+
+  #tools(tools: readonly ToolDefinition[]): string {
+    let json = this.#toolsJson.get(tools)
+    if (json === undefined) {
+      json = `,"tools":${JSON.stringify(tools)}`
+      this.#toolsJson.set(tools, json)
+    }
+    return json
+  }
+
+  #tail(sampling: Sampling, captureTokens: boolean): string {
+    let tails = this.#tails.get(sampling)
+    if (!tails) {
+      tails = {}
+      this.#tails.set(sampling, tails)
+    }
+    const known = captureTokens ? tails.capturing : tails.plain
+    if (known !== undefined) return known
+    const tail = this.#writeTail(sampling, captureTokens)
+    tails[captureTokens ? 'capturing' : 'plain'] = tail
+    return tail
+  }
+
+  #writeTail(sampling: Sampling, captureTokens: boolean): string {
+    const { stream, isOpenAi } = this.#options
+    const { temperature, topP, maxTokens, stop, seed, reasoningEffort, extra } = sampling
+    return samplingTail(
+      {
+        temperature,
+        top_p: topP,
+        [isOpenAi ? 'max_completion_tokens' : 'max_tokens']: maxTokens,
+        stop,
+        seed,
+        reasoning_effort: reasoningEffort,
+        // vLLM's way of asking for what was sampled; OpenAI has no token ids to give.
+        ...(captureTokens && { logprobs: true, return_token_ids: true }),
+        ...(stream && { stream: true, stream_options: { include_usage: true } }),
+      },
+      extra,
+      ['model', 'messages', 'tools', 'stream', 'n'],
+    )
+  }
+}
+
+function toolChoiceJson(choice: ToolChoice): string {
+  return JSON.stringify(typeof choice === 'string' ? choice : { type: 'function', function: { name: choice.name } })
+}

@@ -1,0 +1,26 @@
+import { readFileSync } from 'node:fs'
+
+/** Kept for files, the journal, standard streams and whatever else the process has open. */
+const reservedDescriptors = 64
+/** What a system has that does not tell: the lowest limit in common use. */
+const assumedLimit = 1024
+
+/**
+ * How many sockets to backends this process may hold: half of what it may open beyond a reserve, because tools and
+ * sandboxes need descriptors too. Past it requests wait for a connection instead of failing with EMFILE.
+ */
+export function descriptorBudget(softLimit: number = openFileLimit()): number {
+  return Math.max(1, Math.floor((softLimit - reservedDescriptors) / 2))
+}
+
+/** The soft limit on open files. Linux only: elsewhere Node offers no way to ask. */
+function openFileLimit(): number {
+  try {
+    const soft = /^Max open files\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1]
+    if (soft === 'unlimited') return 1_048_576
+    const limit = Number(soft)
+    return Number.isFinite(limit) && limit > 0 ? limit : assumedLimit
+  } catch {
+    return assumedLimit
+  }
+}

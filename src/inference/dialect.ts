@@ -1,0 +1,35 @@
+import type { BackendReply, ModelRequest } from './backend.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+import type { Source } from './source.ts'
+
+/** What a dialect must know about the model and the backend it writes to. */
+export interface DialectOptions {
+  readonly source: Source
+  /** What the backend calls the model. */
+  readonly upstreamName: string
+  readonly stream: boolean
+  readonly sendReasoning: boolean
+  /** OpenAI's own API differs from what its imitators accept in a few places. */
+  readonly isOpenAi: boolean
+}
+
+/** One way of asking a server for a turn: how the request is written and how the answer is read. */
+export interface Dialect {
+  /** Below the API's base url. */
+  readonly path: string
+  render(request: ModelRequest): string
+  /** Reads a whole answer. Throws a coded error for one that is broken, unfinished or an error report. */
+  parse(body: unknown, headers: ResponseHeaders): BackendReply
+  assemble(headers: ResponseHeaders): StreamAssembler
+}
+
+/** Puts a streamed answer together, one event at a time. */
+export interface StreamAssembler {
+  /** The data of one server-sent event. Throws a coded error for one that is broken or an error report. */
+  onEvent(data: string): void
+  /** Whether something the model said has arrived. */
+  readonly hasOutput: boolean
+  /** Whether the backend said how the answer ended. Only then is there a reply. */
+  readonly isComplete: boolean
+  reply(): BackendReply
+}

@@ -1,0 +1,149 @@
+import type { Dispatcher } from 'undici'
+import { MillraceError } from '../errors/index.ts'
+import { Resource } from '../kit/index.ts'
+import type { Backend, BackendReply, BackendRequest } from './backend.ts'
+import { ChatDialect } from './chat-dialect.ts'
+import { descriptorBudget } from './descriptor-budget.ts'
+import { openDispatcher } from './_dispatcher.ts'
+import { Exchange, type Wire } from './_exchange.ts'
+import type { BackendConfig, ModelConfig } from './model-config.ts'
+import { isObject } from './_wire.ts'
+import type { Environment } from './proxy.ts'
+import { ResponsesDialect } from './responses-dialect.ts'
+import { transportError } from './transport-error.ts'
+
+export interface HttpBackendOptions {
+  /** Sockets at most. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
+  readonly connections?: number
+}
+
+/** What servers without authentication are sent; vLLM's documentation made it the custom. */
+const noKey = 'EMPTY'
+
+/** One OpenAI-compatible server, over one pool of connections that lives as long as the backend. */
+export class HttpBackend extends Resource implements Backend {
+  readonly name: string
+  /** What the server calls the model. */
+  readonly upstreamName: string
+  readonly #dispatcher: Dispatcher
+  readonly #origin: string
+  readonly #base: string
+  readonly #query: string
+  readonly #path: string
+  readonly #headers: readonly string[]
+  readonly #wire: Wire
+
+  /** `env` is where the key and the proxy variables are looked up. */
+  constructor(model: ModelConfig, backend: BackendConfig, env: Environment, options: HttpBackendOptions = {}) {
+    super()
+    const url = backendUrl(backend.url)
+    const isOpenAi = isOpenAiHost(url.hostname)
+    this.#origin = url.origin
+    this.#base = url.pathname.replace(/\/+$/, '')
+    this.#query = url.search
+    this.name = this.#base === '/v1' ? url.host : url.host + this.#base
+    const upstreamName = model.upstreamName ?? model.name
+    this.upstreamName = upstreamName
+    const path = model.api === 'chat' ? '/chat/completions' : '/responses'
+    const source = {
+      backend: this.name,
+      url: `${url.origin}${this.#base}${path}`,
+      model: upstreamName,
+      apiKeyEnv: backend.apiKeyEnv,
+    }
+    const written = { source, upstreamName, stream: model.stream, sendReasoning: model.sendReasoning, isOpenAi }
+    const dialect = model.api === 'chat' ? new ChatDialect(written) : new ResponsesDialect(written)
+    this.#path = this.#base + dialect.path + this.#query
+    this.#headers = writeHeaders(backend, env, model.stream)
+    const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
+    const connections = options.connections ?? connectionShare(model)
+    this.#wire = { source, dialect, requestTimeoutMs, idleTimeoutMs }
+    this.#dispatcher = openDispatcher({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
+  }
+
+  send(request: BackendRequest): Promise<BackendReply> {
+    const { signal, sessionId, retry } = request
+    if (signal.aborted) return Promise.reject(signal.reason)
+    return new Promise((resolve, reject) => {
+      const body = this.#wire.dialect.render(request)
+      const headers = this.#headers.concat('x-session-id', sessionId)
+      if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
+      const exchange = new Exchange(this.#wire, signal, { resolve, reject })
+      this.#dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
+    })
+  }
+
+  /** The names of the models the server offers. */
+  async listModels(signal: AbortSignal): Promise<string[]> {
+    const path = `${this.#base}/models${this.#query}`
+    let body: unknown
+    try {
+      const options: Dispatcher.RequestOptions = {
+        origin: this.#origin,
+        path,
+        method: 'GET',
+        headers: [...this.#headers],
+        headersTimeout: listTimeoutMs,
+        bodyTimeout: listTimeoutMs,
+        signal,
+      }
+      const response = await this.#dispatcher.request(options)
+      body = await response.body.json()
+    } catch (error) {
+      signal.throwIfAborted()
+      throw transportError(this.#wire.source, error)
+    }
+    const { data } = isObject(body) ? (body as { data?: unknown }) : {}
+    if (!Array.isArray(data)) return []
+    return data.flatMap((entry: unknown) => (isObject(entry) && 'id' in entry ? [String(entry.id)] : []))
+  }
+
+  protected override async onClose(): Promise<void> {
+    await this.#dispatcher.destroy(new MillraceError('closed', `the connections to ${this.name} are closed`))
+  }
+}
+
+const listTimeoutMs = 10_000
+
+function connectionShare(model: ModelConfig): number {
+  const share = Math.floor(descriptorBudget() / Math.max(1, model.backends.length))
+  return Math.max(1, Math.min(model.maxConcurrency, share))
+}
+
+/** Written once; only the session and the retry count are added per request. */
+function writeHeaders(backend: BackendConfig, env: Environment, stream: boolean): string[] {
+  const headers = [
+    'content-type',
+    'application/json',
+    'accept',
+    stream ? 'text/event-stream, application/json' : 'application/json',
+    'user-agent',
+    'millrace',
+  ]
+  const own = Object.entries(backend.headers)
+  if (!own.some(([name]) => name.toLowerCase() === 'authorization')) {
+    headers.push('authorization', `Bearer ${env[backend.apiKeyEnv] || noKey}`)
+  }
+  for (const [name, value] of own) headers.push(name, value)
+  return headers
+}
+
+/** The url of a backend, checked. */
+export function backendUrl(text: string): URL {
+  const url = URL.parse(text)
+  if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+    throw new MillraceError(
+      'config_invalid',
+      `"${text}" is no url of a backend. Write it like http://localhost:8000/v1.`,
+    )
+  }
+  if (url.username !== '' || url.password !== '') {
+    const step = 'Put the key into an environment variable and name that with apiKeyEnv.'
+    throw new MillraceError('config_invalid', `the url of backend ${url.host} contains credentials. ${step}`)
+  }
+  return url
+}
+
+export function isOpenAiHost(hostname: string): boolean {
+  return hostname === 'api.openai.com' || hostname.endsWith('.api.openai.com') || hostname.endsWith('.openai.azure.com')
+}

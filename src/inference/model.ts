@@ -1,0 +1,286 @@
+import { MillraceError } from '../errors/index.ts'
+import { closeAll, Resource, sleep } from '../kit/index.ts'
+import { AdaptiveLimit } from './adaptive-limit.ts'
+import type { Backend, BackendReply, ModelRequest } from './backend.ts'
+import { Lane, Lanes } from './_lanes.ts'
+import { messageJson } from './message-json.ts'
+import type { ModelConfig, Price } from './model-config.ts'
+import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
+import type { CallFacts, ModelReply } from './model-reply.ts'
+import { OverloadGate } from './overload-gate.ts'
+import { PendingCall } from './_pending-call.ts'
+import { costOf, priceOf } from './prices.ts'
+import { RateLimit } from './rate-limit.ts'
+import { retryDelayMs, retryRule } from './retry-table.ts'
+
+export interface ModelOptions {
+  readonly onLimitChange?: (change: LimitChange) => void
+  readonly random?: () => number
+}
+
+/** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
+const overloadThreshold = 5
+/** What a reply is reckoned at against the tokens-per-minute limit when nothing bounds it. */
+const assumedReplyTokens = 256
+const charsPerToken = 4
+
+/**
+ * A named policy over its backends: permits, rate limits, retries, parking, routing and accounting. When a permit is free
+ * and nothing is wrong, a call goes straight to the backend; everything else happens only on the way there or back.
+ */
+export class Model extends Resource implements ModelClient {
+  readonly name: string
+  readonly backends: readonly Backend[]
+  readonly #config: ModelConfig
+  readonly #options: ModelOptions
+  readonly #random: () => number
+  readonly #limit: AdaptiveLimit
+  readonly #rate: RateLimit | undefined
+  readonly #lanes: Lanes
+  readonly #price: Price | undefined
+  #calls = 0
+  #tries = 0
+
+  constructor(config: ModelConfig, backends: readonly Backend[], options: ModelOptions = {}) {
+    super()
+    if (backends.length === 0) {
+      throw new MillraceError('config_invalid', `model ${config.name} has no backend. Give it a url or the simulator.`)
+    }
+    this.name = config.name
+    this.backends = backends
+    this.#config = config
+    this.#options = options
+    this.#random = options.random ?? Math.random
+    this.#price = config.price ?? (config.simulator ? priceOf('sim') : priceOf(config.upstreamName ?? config.name))
+    this.#limit = new AdaptiveLimit({
+      maxConcurrency: config.maxConcurrency,
+      adaptive: config.adaptive,
+      onChange: (from, to, why) => this.#report('concurrency', { from, to, why }),
+    })
+    const { requestsPerMinute, tokensPerMinute } = config
+    if (requestsPerMinute !== undefined || tokensPerMinute !== undefined) {
+      this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute })
+    }
+    this.#lanes = new Lanes(backends.map((backend) => new Lane(backend, this.#gateFor(backend))))
+  }
+
+  async call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+    const call = new PendingCall(request, hooks)
+    this.#calls += 1
+    for (;;) {
+      if (hooks.signal.aborted || this.isClosed) return this.#broken(call, this.closedSignal.reason)
+      if (!this.#admitNow(call)) {
+        try {
+          await this.#waiting(call, this.#admit(call))
+        } catch (error) {
+          return this.#broken(call, error)
+        }
+      }
+      const lane = this.#start(call)
+      let reply: BackendReply
+      try {
+        reply = await lane.backend.send({ ...request, retry: call.tries - 1, signal: hooks.signal })
+      } catch (error) {
+        const delayMs = this.#onFailure(call, lane, error)
+        if (delayMs === undefined) return this.#broken(call, error)
+        if (delayMs === 0) continue
+        try {
+          await this.#waiting(call, sleep(delayMs, hooks.signal))
+        } catch (reason) {
+          return this.#broken(call, reason)
+        }
+        continue
+      }
+      return this.#complete(call, lane, reply)
+    }
+  }
+
+  /** The session is over: where it was served need not be remembered. */
+  endSession(sessionId: string): void {
+    this.#lanes.forget(sessionId)
+  }
+
+  status(): ModelStatus {
+    let parked = 0
+    for (const lane of this.#lanes.all) parked += lane.gate.parked
+    return {
+      name: this.name,
+      limit: this.#limit.limit,
+      inFlight: this.#limit.inFlight,
+      waiting: this.#limit.waiting + (this.#rate?.waiting ?? 0),
+      parked,
+      calls: this.#calls,
+      tries: this.#tries,
+    }
+  }
+
+  protected override async onClose(): Promise<void> {
+    this.#rate?.shut()
+    for (const lane of this.#lanes.all) lane.gate.shut()
+    await closeAll(this.backends)
+  }
+
+  /** Without waiting: a rate reservation, a permit and a ticket, or false with no permit and no ticket held. */
+  #admitNow(call: PendingCall): boolean {
+    if (this.#rate && call.reserved === undefined) {
+      const tokens = this.#estimate(call.request)
+      if (!this.#rate.tryTake(tokens)) return false
+      call.reserved = tokens
+    }
+    if (!this.#limit.tryAcquire()) return false
+    const lane = this.#lanes.choose(call)
+    call.ticket = lane.gate.enter()
+    call.lane = lane
+    if (call.ticket) return true
+    this.#limit.release()
+    return false
+  }
+
+  /** The same, waiting for whatever is missing. Nobody holds a permit while parked. */
+  async #admit(call: PendingCall): Promise<void> {
+    const { signal } = call.hooks
+    if (this.#rate && call.reserved === undefined) {
+      const tokens = this.#estimate(call.request)
+      await this.#rate.take(tokens, signal)
+      call.reserved = tokens
+    }
+    for (;;) {
+      const lane = this.#lanes.choose(call)
+      call.lane = lane
+      if (lane.gate.canEnter) {
+        if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
+        // The gate may have closed while this waited for the permit, so it is asked only now.
+        const now = this.#lanes.choose(call)
+        call.lane = now
+        call.ticket = now.gate.enter()
+        if (call.ticket) return
+        this.#limit.release()
+        continue
+      }
+      const ticket = await lane.gate.park(signal)
+      if (!ticket) continue
+      try {
+        if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
+      } catch (error) {
+        lane.gate.leave(ticket, 'cancelled')
+        throw error
+      }
+      call.ticket = ticket
+      return
+    }
+  }
+
+  #start(call: PendingCall): Lane {
+    const lane = call.lane as Lane
+    lane.inFlight += 1
+    call.tries += 1
+    this.#tries += 1
+    call.sentAt = performance.now()
+    return lane
+  }
+
+  /** Gives everything back. How long to wait before the next try; undefined if there is none. */
+  #onFailure(call: PendingCall, lane: Lane, thrown: unknown): number | undefined {
+    this.#limit.release()
+    lane.inFlight -= 1
+    this.#settle(call, 0)
+    const ticket = call.ticket
+    call.ticket = undefined
+    if (call.hooks.signal.aborted) {
+      if (ticket) lane.gate.leave(ticket, 'cancelled')
+      return undefined
+    }
+    const error = MillraceError.from(thrown, 'internal')
+    const rule = retryRule(error.code)
+    const asked = error.data['retryAfterMs']
+    const retryAfterMs = typeof asked === 'number' ? asked : undefined
+    if (rule.cutsConcurrency) this.#limit.onRateLimited(retryAfterMs)
+    const isExcused = ticket !== undefined && lane.gate.leave(ticket, rule.evidence, retryAfterMs)
+    call.failedAt(lane)
+    // Somebody who allows one try wants to see it fail.
+    if (isExcused && rule.counts === 'unless-parked' && this.#config.maxTries > 1) return 0
+    call.counted += 1
+    if (!rule.retried || call.counted >= this.#config.maxTries) return undefined
+    if (this.#lanes.hasFreshLane(call)) return 0
+    return retryDelayMs(rule, { failures: call.counted, retryAfterMs, random: this.#random })
+  }
+
+  #complete(call: PendingCall, lane: Lane, reply: BackendReply): ModelReply {
+    this.#limit.release()
+    this.#limit.onSuccess()
+    lane.inFlight -= 1
+    if (call.ticket) lane.gate.leave(call.ticket, 'answered')
+    this.#settle(call, reply.usage.input + reply.usage.output)
+    return { status: 'complete', ...this.#facts(call), cost: costOf(reply.usage, this.#price), ...reply }
+  }
+
+  #broken(call: PendingCall, thrown: unknown): ModelReply {
+    // A reservation for a try that never came.
+    this.#settle(call, 0)
+    const { signal } = call.hooks
+    if (signal.aborted) {
+      return { status: 'aborted', ...this.#facts(call), error: MillraceError.from(signal.reason, 'cancelled') }
+    }
+    const error = MillraceError.from(thrown, 'internal')
+    return { status: error.code === 'model_truncated' ? 'truncated' : 'failed', ...this.#facts(call), error }
+  }
+
+  #facts(call: PendingCall): CallFacts {
+    const now = performance.now()
+    const sentAt = call.tries === 0 ? now : call.sentAt
+    return {
+      model: this.name,
+      backend: call.lane?.backend.name ?? '',
+      tries: call.tries,
+      ms: now - sentAt,
+      waitMs: sentAt - call.startedAt,
+    }
+  }
+
+  /** The rollout's working clock stands still meanwhile. */
+  async #waiting(call: PendingCall, work: Promise<void>): Promise<void> {
+    const { hooks } = call
+    hooks.onWaitStart?.()
+    try {
+      await work
+    } finally {
+      hooks.onWaitEnd?.()
+    }
+  }
+
+  #settle(call: PendingCall, used: number): void {
+    if (call.reserved === undefined) return
+    this.#rate?.settle(call.reserved, used)
+    call.reserved = undefined
+  }
+
+  #estimate({ messages, sampling }: ModelRequest): number {
+    if (this.#config.tokensPerMinute === undefined) return 0
+    let chars = 0
+    for (const message of messages) chars += messageJson(message).length
+    return Math.ceil(chars / charsPerToken) + (sampling.maxTokens ?? assumedReplyTokens)
+  }
+
+  #gateFor(backend: Backend): OverloadGate {
+    const { maxConcurrency, maxTries } = this.#config
+    const gate: OverloadGate = new OverloadGate({
+      threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
+      maxConcurrency,
+      random: this.#random,
+      onClose: (failures) => {
+        const why = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
+        this.#report('parked', { from: this.#limit.limit, to: 1, why })
+      },
+      onReopen: (closedMs, parked) => {
+        const why = `${backend.name} answers again after ${(closedMs / 1000).toFixed(1)} s: ${parked} parked requests go on`
+        this.#report('released', { from: 1, to: this.#limit.limit, why })
+        for (const lane of this.#lanes.all) if (lane.gate !== gate) lane.gate.dismiss()
+      },
+    })
+    return gate
+  }
+
+  #report(kind: LimitChange['kind'], change: Pick<LimitChange, 'from' | 'to' | 'why'>): void {
+    this.#options.onLimitChange?.({ model: this.name, at: Date.now(), kind, ...change })
+  }
+}

@@ -1,0 +1,76 @@
+import { MillraceError } from '../errors/index.ts'
+import { AbortScope, backoffMs, nearestName, sleep, type Backoff } from '../kit/index.ts'
+import type { Backend, ModelRequest } from './backend.ts'
+import { HttpBackend } from './http-backend.ts'
+import type { ModelClient } from './model-contract.ts'
+import { Model } from './model.ts'
+
+/** Some servers refuse to be asked for a single token. */
+const request: ModelRequest = {
+  messages: [{ role: 'user', content: 'Reply with the word ready.' }],
+  tools: [],
+  sampling: { maxTokens: 16 },
+  captureTokens: false,
+  sessionId: 'preflight',
+}
+
+const maxTries = 3
+const tryTimeoutMs = 30_000
+const pause: Backoff = { firstMs: 500, factor: 2, maxMs: 2000 }
+const maxListedModels = 20
+
+/**
+ * One tiny request to every backend before anything is spent. Throws what would fail every rollout: a wrong key, name or
+ * url, a request that is refused, a server that cannot be reached in three tries. It does not go through the model's
+ * limits, because parking would hide an unreachable server. A backend that is merely busy (429, 503) passes: that costs
+ * time, not rollouts. Of several backends one must answer, and none may refuse.
+ */
+export async function preflight(model: ModelClient, signal: AbortSignal): Promise<void> {
+  if (!(model instanceof Model)) {
+    const reply = await model.call(request, { signal })
+    if (reply.status !== 'complete') throw reply.error
+    return
+  }
+  const failures = await Promise.all(model.backends.map((backend) => tryBackend(backend, signal)))
+  const refusal = failures.find((failure) => failure && !failure.retryable)
+  if (refusal) throw refusal
+  if (failures.every((failure) => failure !== undefined)) throw failures[0]
+}
+
+/** What is wrong with it, if anything. */
+async function tryBackend(backend: Backend, signal: AbortSignal): Promise<MillraceError | undefined> {
+  for (let tries = 1; ; tries += 1) {
+    const failure = await tryOnce(backend, signal, tries - 1)
+    if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return undefined
+    if (failure.code === 'model_not_found') return withOffer(backend, failure, signal)
+    if (!failure.retryable || tries === maxTries) return failure
+    await sleep(backoffMs(pause, tries), signal)
+  }
+}
+
+async function tryOnce(backend: Backend, signal: AbortSignal, retry: number): Promise<MillraceError | undefined> {
+  using scope = new AbortScope(signal, tryTimeoutMs, () => {
+    const message = `${backend.name} did not answer a tiny request within ${tryTimeoutMs} ms. Is the model loaded?`
+    return new MillraceError('model_timeout', message, { data: { backend: backend.name } })
+  })
+  try {
+    await backend.send({ ...request, retry, signal: scope.signal })
+    return undefined
+  } catch (error) {
+    signal.throwIfAborted()
+    return MillraceError.from(error, 'internal')
+  }
+}
+
+/** A name that the server does not know is usually a misspelt one that it does. */
+async function withOffer(backend: Backend, failure: MillraceError, signal: AbortSignal): Promise<MillraceError> {
+  if (!(backend instanceof HttpBackend)) return failure
+  const offered = await backend.listModels(signal).catch((): string[] => [])
+  if (offered.length === 0) return failure
+  const meant = nearestName(backend.upstreamName, offered)
+  const shown = offered.slice(0, maxListedModels).join(', ')
+  const more = offered.length > maxListedModels ? ` and ${offered.length - maxListedModels} more` : ''
+  const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
+  const message = `${failure.rawMessage} The server offers: ${shown}${more}.${hint}`
+  return new MillraceError('model_not_found', message, { data: failure.data, cause: failure })
+}

@@ -1,0 +1,54 @@
+import type { Usage } from '../schema/index.ts'
+import type { Price } from './model-config.ts'
+
+/**
+ * US dollars per million tokens, as listed by the providers in mid 2026 for standard requests: no batch, priority or
+ * long-context tiers. Prices change; a model's own `price` always wins, and a model that is not here costs "unknown",
+ * never zero. Where `cachedInput` is missing, cached tokens are charged like others.
+ */
+const prices: Readonly<Record<string, Price>> = {
+  sim: { input: 0, cachedInput: 0, output: 0 },
+
+  'gpt-5': { input: 1.25, cachedInput: 0.125, output: 10 },
+  'gpt-5.1': { input: 1.25, cachedInput: 0.125, output: 10 },
+  'gpt-5-mini': { input: 0.25, cachedInput: 0.025, output: 2 },
+  'gpt-5-nano': { input: 0.05, cachedInput: 0.005, output: 0.4 },
+  'gpt-4.1': { input: 2, cachedInput: 0.5, output: 8 },
+  'gpt-4.1-mini': { input: 0.4, cachedInput: 0.1, output: 1.6 },
+  'gpt-4.1-nano': { input: 0.1, cachedInput: 0.025, output: 0.4 },
+  'gpt-4o': { input: 2.5, cachedInput: 1.25, output: 10 },
+  'gpt-4o-mini': { input: 0.15, cachedInput: 0.075, output: 0.6 },
+  o3: { input: 2, cachedInput: 0.5, output: 8 },
+  'o4-mini': { input: 1.1, cachedInput: 0.275, output: 4.4 },
+
+  'claude-opus-4-5': { input: 5, cachedInput: 0.5, output: 25 },
+  'claude-opus-4-1': { input: 15, cachedInput: 1.5, output: 75 },
+  'claude-sonnet-4-5': { input: 3, cachedInput: 0.3, output: 15 },
+  'claude-sonnet-4': { input: 3, cachedInput: 0.3, output: 15 },
+  'claude-haiku-4-5': { input: 1, cachedInput: 0.1, output: 5 },
+
+  'gemini-2.5-pro': { input: 1.25, output: 10 },
+  'gemini-2.5-flash': { input: 0.3, output: 2.5 },
+  'gemini-2.5-flash-lite': { input: 0.1, output: 0.4 },
+}
+
+/** What may follow a known name: a date, as in `gpt-4o-2024-08-06`, or `-latest`. `gpt-5-pro` is another model. */
+const sameModel = /^(-\d{4}.*|-latest)?$/
+
+/** The price of a model by its name, with or without the provider before it; the longest known name wins. */
+export function priceOf(model: string): Price | undefined {
+  const name = model.slice(model.lastIndexOf('/') + 1)
+  let best = ''
+  for (const known of Object.keys(prices)) {
+    if (known.length > best.length && name.startsWith(known) && sameModel.test(name.slice(known.length))) best = known
+  }
+  return best === '' ? undefined : prices[best]
+}
+
+/** US dollars; null where no price is known. */
+export function costOf(usage: Readonly<Usage>, price: Price | undefined): number | null {
+  if (!price) return null
+  const cached = Math.min(usage.cachedInput, usage.input)
+  const input = (usage.input - cached) * price.input + cached * (price.cachedInput ?? price.input)
+  return (input + usage.output * price.output) / 1_000_000
+}

@@ -1,0 +1,82 @@
+import { describe, expect, test } from 'vitest'
+import { reportedError, readReportedError } from './reported-error.ts'
+
+const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'gpt-x', apiKeyEnv: 'MY_KEY' }
+const errorOf = (status: number, body: unknown, retryAfterMs?: number) =>
+  reportedError(source, { status, reported: readReportedError(body), retryAfterMs })
+const codeOf = (status: number, body: unknown = ''): string => errorOf(status, body).code
+
+describe('by status', () => {
+  test.each([
+    [301, 'model_rejected'],
+    [400, 'model_rejected'],
+    [401, 'model_auth'],
+    [402, 'model_rejected'],
+    [403, 'model_auth'],
+    [404, 'model_not_found'],
+    [408, 'model_timeout'],
+    [409, 'model_conflict'],
+    [413, 'model_rejected'],
+    [422, 'model_rejected'],
+    [429, 'model_rate_limited'],
+    [500, 'model_server_error'],
+    [501, 'model_server_error'],
+    [502, 'model_overloaded'],
+    [503, 'model_overloaded'],
+    [504, 'model_overloaded'],
+    [529, 'model_overloaded'],
+  ])('%i', (status, code) => {
+    expect(codeOf(status)).toBe(code)
+  })
+})
+
+describe('a conversation that is too long', () => {
+  test.each([
+    ['OpenAI', 400, { error: { code: 'context_length_exceeded', message: 'x' } }],
+    ['OpenAI Responses', 400, { error: { message: 'Your input exceeds the context window of this model.' } }],
+    [
+      'vLLM',
+      400,
+      { object: 'error', message: "This model's maximum context length is 4096 tokens. However, you requested 5000", type: 'BadRequestError', code: 400 },
+    ],
+    ['vLLM, long prompt', 400, { error: { message: 'The decoder prompt (length 9000) is longer than the maximum model length of 8192.' } }],
+    ['SGLang', 400, { message: "The input (5000 tokens) is longer than the model's context length (4096 tokens)." }],
+    ['Anthropic', 400, { error: { type: 'invalid_request_error', message: 'prompt is too long: 210000 tokens > 200000 maximum' } }],
+    ['Gemini', 400, { error: { message: 'The input token count (9) exceeds the maximum number of tokens allowed (8).' } }],
+    ['llama.cpp', 400, { error: { code: 400, type: 'exceed_context_size_error', message: 'the request exceeds the available context size' } }],
+    ['TGI', 422, { error: 'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096' }],
+    ['Groq', 413, { error: { message: 'Please reduce the length of the messages or completion.' } }],
+  ])('%s', (_server, status, body) => {
+    expect(codeOf(status, body)).toBe('context_length')
+  })
+
+  test('is not seen where it is not said', () => {
+    expect(codeOf(400, { error: { message: 'temperature must be at most 2' } })).toBe('model_rejected')
+    expect(codeOf(500, { error: { message: 'maximum context length' } })).toBe('model_server_error')
+  })
+})
+
+test('an account without quota is not asked again', () => {
+  const error = errorOf(429, { error: { code: 'insufficient_quota', message: 'You exceeded your current quota' } })
+  expect(error.code).toBe('model_rejected')
+  expect(error.retryable).toBe(false)
+  expect(error.message).toContain('add credit')
+})
+
+test('the message says where, what and what next; the data is plain', () => {
+  const error = errorOf(401, { error: { message: 'Incorrect API key provided' } })
+  expect(error.rawMessage).toBe(
+    'http://b/v1/chat/completions answered 401: Incorrect API key provided. Check the key in MY_KEY, or name another variable with apiKeyEnv.',
+  )
+  expect(errorOf(429, 'slow down', 1500).data).toEqual({ backend: 'b', status: 429, retryAfterMs: 1500 })
+  expect(errorOf(404, 'no').message).toContain('"gpt-x"')
+  expect(errorOf(500, 'x'.repeat(5000)).message.length).toBeLessThan(600)
+})
+
+test('shapes servers use', () => {
+  expect(readReportedError({ detail: 'Not Found' })).toMatchObject({ message: 'Not Found' })
+  expect(readReportedError({ detail: [{ loc: ['body'], msg: 'field required' }] }).message).toContain('field required')
+  expect(readReportedError({ error: 'flat' })).toMatchObject({ message: 'flat' })
+  expect(readReportedError('<html>bad gateway</html>').message).toContain('bad gateway')
+  expect(readReportedError(null).message).toBe('')
+})

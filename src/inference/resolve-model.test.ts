@@ -1,0 +1,59 @@
+import { describe, expect, test } from 'vitest'
+import { resolveModelConfig, type ResolveModelOptions } from './resolve-model.ts'
+
+const resolve = (model: ResolveModelOptions['model'], more: Partial<ResolveModelOptions> = {}) =>
+  resolveModelConfig({ model, env: { OPENAI_API_KEY: 'k' }, ...more })
+const failure = (work: () => unknown): string => {
+  try {
+    work()
+  } catch (error) {
+    return String(error)
+  }
+  return 'no error'
+}
+
+describe('what a name stands for', () => {
+  test('the simulator', () => {
+    expect(resolve('sim', { env: {} })).toMatchObject({ name: 'sim', simulator: {}, backends: [] })
+  })
+
+  test('a configured model, before anything else', () => {
+    const models = { sim: { name: 'sim', simulator: { skill: 1 } }, fast: { name: 'fast', backends: [{ url: 'http://gpu:1/v1' }] } }
+    expect(resolve('sim', { models })).toMatchObject({ simulator: { skill: 1 } })
+    expect(resolve('fast', { models, env: {} })).toMatchObject({ backends: [{ url: 'http://gpu:1/v1' }] })
+  })
+
+  test('a model of the endpoint in the environment', () => {
+    expect(resolve('gpt-x').backends).toMatchObject([{ url: 'https://api.openai.com/v1', apiKeyEnv: 'OPENAI_API_KEY' }])
+    const env = { OPENAI_BASE_URL: 'http://localhost:8000/v1' }
+    expect(resolve('qwen', { env })).toMatchObject({ name: 'qwen', backends: [{ url: 'http://localhost:8000/v1' }] })
+  })
+
+  test('defaults fill only what is open', () => {
+    const defaults = { maxConcurrency: 7, maxTries: 2 }
+    expect(resolve({ name: 'm', maxTries: 3 }, { defaults })).toMatchObject({ maxConcurrency: 7, maxTries: 3, stream: false })
+  })
+})
+
+describe('mistakes', () => {
+  test('no key for OpenAI', () => {
+    const said = failure(() => resolve('gpt-x', { env: {} }))
+    expect(said).toContain('[model_auth]')
+    expect(said).toContain('OPENAI_API_KEY')
+    expect(said).toContain('-m sim')
+    expect(failure(() => resolve('simm', { env: {} }))).toContain('Did you mean "sim"?')
+  })
+
+  test.each([
+    ['a wrong number', { name: 'm', maxConcurrency: 0 }, /\[config_invalid\].*maxConcurrency/],
+    ['a misspelt field', { name: 'm', maxConcurency: 3 }, /maxConcurency/],
+    ['both kinds', { name: 'm', simulator: {}, backends: [{ url: 'http://a/v1' }] }, /both backends and a simulator/],
+    ['no url', { name: 'm', backends: [{ url: 'localhost:8000' }] }, /localhost:8000.*http:\/\/localhost:8000\/v1/],
+    ['a key in the url', { name: 'm', backends: [{ url: 'http://user:secret@a/v1' }] }, /contains credentials/],
+    ['no name', '', /no name/],
+  ])('%s', (_name, model, expected) => {
+    const said = failure(() => resolve(model))
+    expect(said).toMatch(expected)
+    expect(said).not.toContain('secret')
+  })
+})

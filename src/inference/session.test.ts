@@ -1,0 +1,129 @@
+import { describe, expect, test } from 'vitest'
+import { MillraceError } from '../errors/index.ts'
+import type { MessageNode } from '../schema/index.ts'
+import type { ModelRequest } from './backend.ts'
+import type { ModelClient } from './model-contract.ts'
+import type { ModelReply } from './model-reply.ts'
+import type { Recorder } from './recorder.ts'
+import { Session } from './session.ts'
+
+class Echo implements ModelClient {
+  readonly name = 'echo'
+  readonly asked: ModelRequest[] = []
+
+  async call(request: ModelRequest): Promise<ModelReply> {
+    this.asked.push({ ...request, messages: [...request.messages] })
+    return {
+      status: 'complete',
+      message: { role: 'assistant', content: `reply ${request.messages.length}` },
+      finishReason: 'stop',
+      usage: { calls: 1, input: 1, cachedInput: 0, output: 2, reasoning: 0 },
+      cost: 0.5,
+      model: 'echo',
+      backend: 'here',
+      tries: 1,
+      ms: 10,
+      waitMs: 0,
+    }
+  }
+
+  status() {
+    return { name: 'echo', limit: 1, inFlight: 0, waiting: 0, parked: 0, calls: 0, tries: 0 }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}
+
+class Notebook implements Recorder {
+  readonly nodes: MessageNode[] = []
+  pending: PromiseWithResolvers<void> | undefined
+
+  node(node: MessageNode): void {
+    this.nodes.push(node)
+  }
+
+  durable(): Promise<void> | undefined {
+    return this.pending?.promise
+  }
+}
+
+const request = { tools: [], sampling: {}, captureTokens: false }
+const hooks = { signal: new AbortController().signal }
+
+async function converse(session: Session): Promise<void> {
+  session.append({ role: 'user', content: 'hello' })
+  await session.turn(request, hooks)
+  session.append({ role: 'user', content: 'and?' })
+  await session.turn(request, hooks)
+}
+
+describe('Session', () => {
+  test('records every message as a node after the one before it', async () => {
+    const recorder = new Notebook()
+    await converse(new Session({ id: '0-0', model: new Echo(), recorder }))
+    expect(recorder.nodes.map(({ seq, parent, sampled }) => [seq, parent, sampled])).toEqual([
+      [0, null, false],
+      [1, 0, true],
+      [2, 1, false],
+      [3, 2, true],
+    ])
+    expect(new Set(recorder.nodes.map(({ hash }) => hash)).size).toBe(4)
+    expect(recorder.nodes[1]?.call).toMatchObject({ model: 'echo', tries: 1, cost: 0.5 })
+  })
+
+  test('asks for nothing until what came before is durable', async () => {
+    const recorder = new Notebook()
+    const model = new Echo()
+    const session = new Session({ id: '0-0', model, recorder })
+    session.append({ role: 'user', content: 'hello' })
+    recorder.pending = Promise.withResolvers()
+    const turn = session.turn(request, hooks)
+    await Promise.resolve()
+    expect(model.asked).toHaveLength(0)
+    recorder.pending.resolve()
+    await turn
+    expect(model.asked).toHaveLength(1)
+  })
+
+  test('resumed, it answers from the journal, records nothing twice, and goes live at its end', async () => {
+    const first = new Notebook()
+    await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
+    for (let kept = 0; kept <= 4; kept += 1) {
+      const recorder = new Notebook()
+      const model = new Echo()
+      const journalled = first.nodes.slice(0, kept)
+      const session = new Session({ id: '0-0', model, recorder, journalled })
+      await converse(session)
+      expect(session.messages).toEqual(first.nodes.map(({ message }) => message))
+      expect(recorder.nodes.map(({ hash }) => hash)).toEqual(first.nodes.slice(kept).map(({ hash }) => hash))
+      expect(model.asked).toHaveLength(2 - Math.floor(kept / 2))
+    }
+  })
+
+  test('an agent that says something else than its journal has diverged', async () => {
+    const first = new Notebook()
+    await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
+    const session = new Session({ id: '0-0', model: new Echo(), recorder: new Notebook(), journalled: first.nodes })
+    expect(() => session.append({ role: 'user', content: 'good morning' })).toThrow(
+      expect.objectContaining({ code: 'replay_diverged' }),
+    )
+  })
+
+  test('a turn where the journal has something else has diverged too', async () => {
+    const first = new Notebook()
+    await converse(new Session({ id: '0-0', model: new Echo(), recorder: first }))
+    const session = new Session({ id: '0-0', model: new Echo(), recorder: new Notebook(), journalled: first.nodes })
+    await expect(session.turn(request, hooks)).rejects.toMatchObject({ code: 'replay_diverged' })
+  })
+
+  test('a reply that is not complete is thrown and leaves no node', async () => {
+    const recorder = new Notebook()
+    const model = new Echo()
+    const error = new MillraceError('model_truncated', 'cut')
+    model.call = async () => ({ status: 'truncated', error, model: 'echo', backend: 'here', tries: 6, ms: 1, waitMs: 1 })
+    const session = new Session({ id: '0-0', model, recorder })
+    session.append({ role: 'user', content: 'hello' })
+    await expect(session.turn(request, hooks)).rejects.toBe(error)
+    expect(recorder.nodes).toHaveLength(1)
+  })
+})

@@ -1,0 +1,129 @@
+import { hash } from 'node:crypto'
+import { MillraceError } from '../errors/index.ts'
+import type { AssistantMessage, CallRecord, Message, MessageNode, ToolRecord } from '../schema/index.ts'
+import type { ModelRequest } from './backend.ts'
+import { messageJson } from './message-json.ts'
+import type { CallHooks, ModelClient } from './model-contract.ts'
+import type { CompleteReply } from './model-reply.ts'
+import type { Recorder } from './recorder.ts'
+
+export interface SessionOptions {
+  readonly id: string
+  readonly model: ModelClient
+  readonly recorder: Recorder
+  /** What an earlier sitting recorded for this very attempt, in order. The session walks along it before it goes on. */
+  readonly journalled?: readonly MessageNode[]
+}
+
+export interface SessionReply {
+  readonly message: AssistantMessage
+  readonly call: CallRecord
+  /** True when the reply came from the journal: nothing was sampled and nothing is owed for it. */
+  readonly replayed: boolean
+}
+
+/**
+ * What one rollout says to a model. Every message becomes a node; a turn is asked for only when everything before it is
+ * durable. On resume the agent runs again from the start, and the session answers from the journal, checking every
+ * node against it, until the journal ends: from there on it is live.
+ */
+export class Session {
+  readonly id: string
+  readonly messages: Message[] = []
+  readonly #model: ModelClient
+  readonly #recorder: Recorder
+  readonly #journalled: readonly MessageNode[]
+  #seq = 0
+  #leafHash = ''
+
+  constructor({ id, model, recorder, journalled = [] }: SessionOptions) {
+    this.id = id
+    this.#model = model
+    this.#recorder = recorder
+    this.#journalled = journalled
+  }
+
+  /** The node the conversation ends with. */
+  get leaf(): number | null {
+    return this.#seq === 0 ? null : this.#seq - 1
+  }
+
+  /** Covers the whole conversation so far. */
+  get leafHash(): string {
+    return this.#leafHash
+  }
+
+  append(message: Message, tool?: ToolRecord): void {
+    this.#add(message, { sampled: false, ...(tool && { tool }) })
+  }
+
+  /** The recorded answer to the tool call that stands `offset` messages after the present end, if there is one. */
+  recall(offset: number): { message: Message; tool: ToolRecord } | undefined {
+    const node = this.#journalled[this.#seq + offset]
+    return node?.tool && { message: node.message, tool: node.tool }
+  }
+
+  async turn(request: Omit<ModelRequest, 'messages' | 'sessionId'>, hooks: CallHooks): Promise<SessionReply> {
+    const recorded = this.#journalled[this.#seq]
+    if (recorded) return this.#replay(recorded)
+    const pending = this.#recorder.durable()
+    if (pending) await pending
+    const reply = await this.#model.call({ ...request, messages: this.messages, sessionId: this.id }, hooks)
+    if (reply.status !== 'complete') throw reply.error
+    const call = callRecord(reply)
+    this.#add(reply.message, { sampled: true, call, ...(reply.tokens && { tokens: reply.tokens }) })
+    return { message: reply.message, call, replayed: false }
+  }
+
+  #replay(recorded: MessageNode): SessionReply {
+    const { message, call } = recorded
+    if (message.role !== 'assistant' || !call) throw diverged(this.id, recorded.seq)
+    this.#add(message, { sampled: true, call })
+    return { message, call, replayed: true }
+  }
+
+  #add(message: Message, origin: Pick<MessageNode, 'sampled' | 'call' | 'tool' | 'tokens'>): void {
+    const json = messageJson(message)
+    const node: MessageNode = {
+      seq: this.#seq,
+      parent: this.leaf,
+      hash: chainHash(this.#leafHash, json),
+      message,
+      at: Date.now(),
+      ...origin,
+    }
+    const recorded = this.#journalled[node.seq]
+    if (!recorded) this.#recorder.node(node, json)
+    else if (recorded.hash !== node.hash) throw diverged(this.id, node.seq)
+    this.#seq += 1
+    this.#leafHash = node.hash
+    this.messages.push(message)
+  }
+}
+
+/** 128 bits of SHA-256 over the previous hash and the message: one message after one history has one hash. */
+function chainHash(previous: string, json: string): string {
+  return hash('sha256', `${previous}\n${json}`).slice(0, 32)
+}
+
+function callRecord(reply: CompleteReply): CallRecord {
+  return {
+    model: reply.model,
+    backend: reply.backend,
+    finishReason: reply.finishReason,
+    usage: reply.usage,
+    cost: reply.cost,
+    tries: reply.tries,
+    ms: round(reply.ms),
+    waitMs: round(reply.waitMs),
+    ...(reply.firstTokenMs !== undefined && { firstTokenMs: round(reply.firstTokenMs) }),
+  }
+}
+
+const round = (ms: number): number => Math.round(ms * 100) / 100
+
+function diverged(id: string, seq: number): MillraceError {
+  return new MillraceError('replay_diverged', `rollout ${id} did not repeat message ${seq} of its journal`, {
+    data: { rollout: id, seq },
+  })
+}

@@ -1,0 +1,51 @@
+import { hash32 } from '../kit/index.ts'
+import { TokenCounter, writePrompt } from './_token-stream.ts'
+import type { ModelRequest } from '../inference/index.ts'
+import type { Message, ToolDefinition } from '../schema/index.ts'
+
+/** What a request says, as a number to draw from and as its length. */
+export interface Digest {
+  readonly hash: number
+  readonly inputTokens: number
+  readonly toolsText: string
+}
+
+export function digest(request: ModelRequest): Digest {
+  const toolsText = request.tools.length === 0 ? '' : textOfTools(request.tools)
+  const counter = new TokenCounter()
+  writePrompt(counter, request.messages, toolsText)
+  const { toolChoice } = request
+  let hash = hash32(toolsText, typeof toolChoice === 'object' ? toolChoice.name : (toolChoice ?? 'auto'))
+  for (const message of request.messages) hash = hashMessage(hash, message)
+  return { hash, inputTokens: counter.count, toolsText }
+}
+
+/** Ids of tool calls are left out: some clients make up their own, and they say nothing. */
+function hashMessage(before: number, message: Message): number {
+  if (typeof message.content === 'string' && message.role !== 'assistant') {
+    return hash32(before, message.role, message.content)
+  }
+  let hash = hash32(before, message.role)
+  if (message.role === 'assistant') {
+    hash = hash32(hash, message.content ?? '', message.reasoning_content ?? '')
+    for (const call of message.tool_calls ?? []) hash = hash32(hash, call.function.name, call.function.arguments)
+  } else {
+    for (const part of message.content) {
+      if (typeof part === 'string') continue
+      hash = hash32(hash, part.type === 'text' ? part.text : part.image_url.url)
+    }
+  }
+  return hash
+}
+
+// In process all turns of all rollouts bring the same array of tools. Weak: it lives as long as its environment.
+const knownTools = new WeakMap<readonly ToolDefinition[], string>()
+
+function textOfTools(tools: readonly ToolDefinition[]): string {
+  let text = knownTools.get(tools)
+  if (text === undefined) {
+    text = JSON.stringify(tools)
+    knownTools.set(tools, text)
+  }
+  return text
+}

@@ -1,0 +1,103 @@
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import { describeIssues } from '../schema/index.ts'
+
+// Options come from a command line (`--sim.skill=0.8`) as often as from code, so text that reads as a value is one.
+// An empty text is not zero: it stays text and fails.
+const numeric = <Schema extends z.ZodType>(schema: Schema) =>
+  z.preprocess((value) => (typeof value === 'string' && value.trim() !== '' ? Number(value) : value), schema)
+const truth = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean())
+
+const probability = numeric(z.number().min(0).max(1)).default(0)
+const duration = numeric(z.number().min(0)).default(0)
+const count = numeric(z.number().int().min(0)).default(0)
+
+const faultsSchema = z
+  .strictObject({
+    /** 429. */
+    rateLimit: probability,
+    /** 500. */
+    serverError: probability,
+    /** The reply stops in the middle. */
+    cut: probability,
+    /** The reply is not JSON. */
+    malformed: probability,
+    /** No reply, ever. */
+    hang: probability,
+    /** Ten times the latency; may come on top of the others. */
+    slow: probability,
+  })
+  .refine((faults) => faults.rateLimit + faults.serverError + faults.cut + faults.malformed + faults.hang <= 1, {
+    message: 'rateLimit, serverError, cut, malformed and hang exclude each other: together they must not exceed 1',
+  })
+
+const settingsSchema = z.strictObject({
+  seed: numeric(z.number().int()).default(0),
+  /** The probability that a turn's decision is right. */
+  skill: numeric(z.number().min(0).max(1)).default(1),
+  /** The probability that a tool call is written wrongly. */
+  sloppiness: probability,
+  /** Time to the first token. */
+  ttftMs: duration,
+  /** 0: the whole reply at once. */
+  tokensPerSecond: numeric(z.number().min(0)).default(0),
+  /** Relative standard deviation of both latencies, which are lognormal. */
+  spread: numeric(z.number().min(0).max(5)).default(0.2),
+  faults: faultsSchema.prefault({}),
+  /** What a 429 tells the client to wait; 0: it does not say. */
+  retryAfterMs: numeric(z.number().min(0)).default(100),
+  /** Answers 503 to everything for `forMs`, beginning `afterMs` after the start. */
+  overload: z.strictObject({ afterMs: duration, forMs: duration }).prefault({}),
+  /** Requests at once; above it 429. 0: no limit. */
+  maxConcurrent: count,
+  /** Tokens of prompt and reply together. 0: no limit. */
+  contextLength: count,
+  /** Thinks aloud in `reasoning_content`. */
+  reasoning: truth.default(false),
+  /** The version that sampled tokens are stamped with. */
+  weightVersion: z.preprocess((value) => (typeof value === 'number' ? String(value) : value), z.string()).optional(),
+})
+
+/** All options of the simulator, with their defaults filled in. */
+export type SimulatorSettings = z.output<typeof settingsSchema>
+
+/** What a caller may give: any part, numbers also as text, and nested options also as `'faults.cut'`. */
+export type SimulatorOptions = Readonly<Record<string, unknown>> & {
+  readonly [Name in Exclude<keyof SimulatorSettings, 'faults' | 'overload'>]?: SimulatorSettings[Name] | string
+} & {
+  readonly faults?: { readonly [Name in keyof SimulatorSettings['faults']]?: number | string }
+  readonly overload?: { readonly [Name in keyof SimulatorSettings['overload']]?: number | string }
+}
+
+/** Validates options over `base`, the settings in force (or nothing, for the defaults). */
+export function parseSimulatorOptions(options: SimulatorOptions, base?: SimulatorSettings): SimulatorSettings {
+  const parsed = settingsSchema.safeParse(nested(options, base))
+  if (parsed.success) return parsed.data
+  const known = Object.keys(settingsSchema.shape).join(', ')
+  throw new MillraceError(
+    'config_invalid',
+    `simulator options: ${describeIssues(parsed.error.issues)}. Known options: ${known}`,
+    { cause: parsed.error },
+  )
+}
+
+/** `{ 'faults.cut': '0.1' }` as `{ faults: { cut: '0.1' } }`, laid over `base` one level deep. */
+function nested(options: SimulatorOptions, base: SimulatorSettings | undefined): Record<string, unknown> {
+  const result: Record<string, unknown> = { ...base }
+  const put = (group: string, values: object): void => {
+    const existing = result[group]
+    result[group] = { ...(isRecord(existing) ? existing : {}), ...values }
+  }
+  for (const [key, value] of Object.entries(options)) {
+    const dot = key.indexOf('.')
+    if (value === undefined) continue
+    if (dot > 0) put(key.slice(0, dot), { [key.slice(dot + 1)]: value })
+    else if (isRecord(value)) put(key, value)
+    else result[key] = value
+  }
+  return result
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

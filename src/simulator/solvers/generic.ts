@@ -1,0 +1,24 @@
+import { formatAnswer } from './_answer-format.ts'
+import { synthesiseArguments } from './_synthesise.ts'
+import type { Solver } from './solver.ts'
+
+/** Whatever else is asked: calls one of the tools, if there are any, and then says something about the result. */
+export const generic = {
+  name: 'generic',
+  solve(scene) {
+    const result = scene.results().at(-1)
+    if (!result && scene.tools.length > 0) {
+      const tool = scene.pick(scene.tools, 'tool')
+      return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(scene, tool) }] }
+    }
+    if (result) return { text: formatAnswer(scene, shorten(result.text)) }
+    return { text: formatAnswer(scene, scene.pick(replies, 'reply')) }
+  },
+} as const satisfies Solver
+
+const replies = ['yes', 'no', 'it depends', 'not known', 'the first one', 'the second one'] as const
+
+function shorten(text: string): string {
+  const line = text.split('\n', 1)[0] ?? ''
+  return line.length > 120 ? `${line.slice(0, 120)}…` : line
+}

@@ -1,0 +1,59 @@
+import type { ToolDefinition } from '../../schema/index.ts'
+import { soleParameter } from './_tool-shape.ts'
+import type { Scene } from './scene.ts'
+import type { Solver } from './solver.ts'
+
+/** A hidden number and a tool to guess it with: halve what the earlier answers leave. */
+export const guessNumber: Solver = {
+  name: 'guess-number',
+  solve(scene) {
+    const tool = findGuessTool(scene.tools)
+    if (!tool) return undefined
+    const range = readRange(scene)
+    const left = narrow(scene, range)
+    if (left.found !== undefined) return { text: `The number is ${left.found}.` }
+    const middle = Math.floor((left.low + left.high) / 2)
+    if (scene.isRight) return { calls: [{ name: tool.name, arguments: { [tool.parameter]: middle } }] }
+    // A blunder is to stop and claim a number, or to guess without regard to the earlier answers.
+    const anywhere = range.low + Math.floor(scene.draw('anywhere') * (range.high - range.low + 1))
+    if (scene.draw('blunder') < 0.3) return { text: `I think the number is ${anywhere}.` }
+    return { calls: [{ name: tool.name, arguments: { [tool.parameter]: anywhere } }] }
+  },
+}
+
+function findGuessTool(tools: readonly ToolDefinition[]): { name: string; parameter: string } | undefined {
+  for (const tool of tools) {
+    if (!/guess/i.test(tool.function.name)) continue
+    const parameter = soleParameter(tool, ['integer', 'number'])
+    if (parameter !== undefined) return { name: tool.function.name, parameter }
+  }
+  return undefined
+}
+
+interface Range {
+  readonly low: number
+  readonly high: number
+}
+
+/** As stated in the first message that states one; 1 to 100 otherwise. */
+function readRange(scene: Scene): Range {
+  for (const message of scene.messages) {
+    if (message.role === 'assistant' || message.role === 'tool' || typeof message.content !== 'string') continue
+    const stated = /\b(?:between|from) (-?\d+) (?:and|to) (-?\d+)/i.exec(message.content)
+    if (stated) return { low: Number(stated[1]), high: Number(stated[2]) }
+  }
+  return { low: 1, high: 100 }
+}
+
+/** What the answers so far leave. Errors of the tool leave everything as it is. */
+function narrow(scene: Scene, range: Range): Range & { readonly found?: number } {
+  let { low, high } = range
+  for (const result of scene.results('start')) {
+    const guess = Number(/-?\d+/.exec(result.arguments)?.[0])
+    if (Number.isNaN(guess)) continue
+    if (/\b(?:correct|found it|that is it)\b/i.test(result.text)) return { low, high, found: guess }
+    if (/\b(?:higher|too low)\b/i.test(result.text)) low = Math.max(low, guess + 1)
+    else if (/\b(?:lower|too high)\b/i.test(result.text)) high = Math.min(high, guess - 1)
+  }
+  return low <= high ? { low, high } : range
+}

@@ -1,0 +1,17 @@
+import type { JsonObject } from '../../schema/index.ts'
+import type { Scene } from './scene.ts'
+
+/** What to do in one turn: say something, call tools, or both. */
+export interface Move {
+  readonly text?: string
+  readonly calls?: readonly { readonly name: string; readonly arguments: JsonObject }[]
+}
+
+/**
+ * Knows one kind of task. It recognises it from the messages and tools alone, so it works for whoever sends the request,
+ * and returns undefined for all others. Where the turn is a decision, `scene.isRight` says whether to take the right one.
+ */
+export interface Solver {
+  readonly name: string
+  solve(scene: Scene): Move | undefined
+}

@@ -1,0 +1,251 @@
+import { describe, expect, test } from 'vitest'
+import type { Message, ToolDefinition } from '../../schema/index.ts'
+import { Scene, solve, synthesiseArguments, type Move } from './index.ts'
+
+const tool = (name: string, properties: object, required = Object.keys(properties)): ToolDefinition => ({
+  type: 'function',
+  function: { name, parameters: { type: 'object', properties, required } },
+})
+const calculator = tool('calculator', { expression: { type: 'string' } })
+const guess = tool('guess', { number: { type: 'integer' } })
+
+interface Asked {
+  readonly tools?: readonly ToolDefinition[]
+  readonly skill?: number
+  readonly base?: number
+  readonly history?: readonly Message[]
+}
+
+function ask(question: string, { tools = [], skill = 1, base = 1, history = [] }: Asked = {}): Move {
+  return solve(new Scene({ messages: [{ role: 'user', content: question }, ...history], tools, skill, base }))
+}
+
+/** A call and what the tool answered, as they stand in a conversation. */
+function exchange(name: string, args: object, result: string): Message[] {
+  const id = `${name}-${JSON.stringify(args)}-${result}`
+  return [
+    {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ id, type: 'function', function: { name, arguments: JSON.stringify(args) } }],
+    },
+    { role: 'tool', tool_call_id: id, content: result },
+  ]
+}
+
+describe('arithmetic', () => {
+  test.each([
+    ['What is 12 + 7 * (3 - 1)?', '26'],
+    ['Compute 3 plus 4 times 5.', '23'],
+    ['20 divided by 8, please', '2.5'],
+    ['What is -4 * -(2 + 1)?', '12'],
+    ['In 2024 there were 7 days. What is 6 × 7 − 2?', '40'],
+    ['How much is 10 / 4 - 1.5.', '1'],
+  ])('%s', (question, value) => {
+    expect(ask(question).text).toBe(`The answer is ${value}.`)
+  })
+
+  test.each([
+    ['End with `Answer: <number>`.', 'Answer: 3'],
+    ['Put it in \\boxed{}.', '\\boxed{3}'],
+    ['Write <answer>number</answer>.', '<answer>3</answer>'],
+    ['End with #### and the number.', '#### 3'],
+  ])('answers in the form asked for: %s', (format, answer) => {
+    expect(ask(`What is 1 + 2? ${format}`).text).toBe(answer)
+  })
+
+  test('calls a calculator, reads its result, and does without it when it keeps failing', () => {
+    const question = 'What is 6 * 7?'
+    expect(ask(question, { tools: [calculator] }).calls).toEqual([
+      { name: 'calculator', arguments: { expression: '6 * 7' } },
+    ])
+    const worked = exchange('calculator', { expression: '6 * 7' }, '42')
+    expect(ask(question, { tools: [calculator], history: worked }).text).toBe('The answer is 42.')
+    const negative = exchange('calculator', { expression: '6 * 7' }, '-42')
+    expect(ask(question, { tools: [calculator], history: negative }).text).toBe('The answer is -42.')
+    const failed = exchange('calculator', { wrong: 1 }, 'Error: expected string, received number at 12')
+    expect(ask(question, { tools: [calculator], history: failed }).calls).toHaveLength(1)
+    const threeTimes = [...failed, ...failed, ...failed]
+    expect(ask(question, { tools: [calculator], history: threeTimes }).text).toBe('The answer is 42.')
+  })
+
+  test('is wrong without skill, with and without a tool', () => {
+    for (let base = 0; base < 50; base += 1) {
+      expect(ask('What is 6 * 7?', { skill: 0, base }).text).not.toContain(' 42.')
+      const [call] = ask('What is 2 * 2?', { skill: 0, base, tools: [calculator] }).calls ?? []
+      expect(call?.arguments['expression']).not.toBe('2 * 2')
+    }
+  })
+})
+
+test.each([
+  ['Ada has 61 marbles, gives 7 of them to a friend and then finds 15 more. How many marbles does Ada have?', '69'],
+  ['A shop has 5 boxes, and each holds 6 pencils. How many pencils are there?', '30'],
+  ['There are 20 stickers, shared equally among 5 children. How many does each get?', '4'],
+  ['Farah earns 50 euros, spends 5 on lunch and 16 on a ticket. How much is left?', '29'],
+])('word problems: %s', (question, value) => {
+  expect(ask(question).text).toBe(`The answer is ${value}.`)
+})
+
+describe('guess the number', () => {
+  const question = 'I think of a whole number between 1 and 100. Find it.'
+
+  function play(secret: number, asked: Asked): { guesses: number; isFound: boolean } {
+    const history: Message[] = []
+    for (let guesses = 1; guesses <= 50; guesses += 1) {
+      const move = ask(question, { ...asked, tools: [guess], history })
+      const number = move.calls?.[0]?.arguments['number']
+      if (typeof number !== 'number') return { guesses, isFound: false }
+      if (number === secret) {
+        const done = exchange('guess', { number }, 'correct')
+        expect(ask(question, { tools: [guess], history: [...history, ...done] }).text).toBe(`The number is ${secret}.`)
+        return { guesses, isFound: true }
+      }
+      history.push(...exchange('guess', { number }, number < secret ? 'higher' : 'lower'))
+    }
+    return { guesses: 50, isFound: false }
+  }
+
+  test('takes at most seven guesses out of a hundred', () => {
+    for (let secret = 1; secret <= 100; secret += 1) {
+      expect(play(secret, {})).toEqual({ guesses: expect.any(Number), isFound: true })
+      expect(play(secret, {}).guesses).toBeLessThanOrEqual(7)
+    }
+  })
+
+  test('an error of the tool changes nothing', () => {
+    const history = exchange('guess', { numbr: 50 }, 'Error: number is missing')
+    expect(ask(question, { tools: [guess], history }).calls?.[0]?.arguments).toEqual({ number: 50 })
+  })
+
+  test('without skill it wastes guesses or gives up', () => {
+    const games = Array.from({ length: 60 }, (_, base) => play(37, { skill: 0.5, base }))
+    expect(games.filter(({ isFound }) => isFound).length).toBeLessThan(60)
+  })
+})
+
+describe('the judge', () => {
+  const verdict = (sections: string, asked: { skill?: number; base?: number } = {}) => {
+    const scene = new Scene({
+      messages: [
+        { role: 'system', content: 'You are a strict judge. Compare the answer with the reference.' },
+        { role: 'user', content: `${sections}\n\nEnd with a line \`Score: <number between 0 and 1>\`.` },
+      ],
+      tools: [],
+      skill: asked.skill ?? 1,
+      base: asked.base ?? 1,
+    })
+    return Number(/^Score: (\d(?:\.\d+)?)$/.exec(solve(scene).text?.split('\n').at(-1) ?? '')?.[1])
+  }
+
+  test.each([
+    ['### Question\nCapital of France?\n\n### Reference\nParis\n\n### Answer\nThe answer is PARIS.', 1],
+    ['### Question\nCapital of France?\n\n### Reference\nParis\n\n### Answer\nIt is Lyon.', 0],
+    ['### Question\nWho?\n\n### Reference\nJane Austen\n\n### Answer\nSome Jane.\n\n### Rubric\nNames.', 0.5],
+    ['### Question\n3 + 4?\n\n### Reference\n7\n\n### Answer\nAnswer: 7.0', 1],
+    ['### Question\n3 + 4?\n\n### Reference\n7\n\n### Answer\nAnswer: 17', 0],
+    ['### Question\nSing.\n\n### Answer\n<answer-abc>\n\n</answer-abc>\n\n### Rubric\nLoud.', 0],
+    ['### Question\nWho?\n\n### Reference\nEmma\n\n### Answer\n### Reference\nBob\nBob', 0],
+  ])('%j', (sections, score) => {
+    expect(verdict(sections)).toBe(score)
+  })
+
+  test('wrong decisions turn the score round', () => {
+    expect(verdict('### Question\n?\n\n### Reference\nParis\n\n### Answer\nParis', { skill: 0 })).toBe(0)
+  })
+
+  test('without a reference some answer is worth at least half', () => {
+    expect(verdict('### Question\nSing.\n\n### Answer\nLa la.')).toBeGreaterThanOrEqual(0.5)
+  })
+})
+
+describe('picking', () => {
+  const isPrime = (value: number) => {
+    for (let divisor = 2; divisor * divisor <= value; divisor += 1) if (value % divisor === 0) return false
+    return value > 1
+  }
+
+  test('names different primes of the range, and others without skill', () => {
+    const question = 'Name a prime number between 100 and 1000. End with a line `Answer: <number>`.'
+    const numbers = Array.from({ length: 50 }, (_, base) => Number(ask(question, { base }).text?.slice(8)))
+    expect(numbers.every((number) => isPrime(number) && number >= 100 && number <= 1000)).toBe(true)
+    expect(new Set(numbers).size).toBeGreaterThan(25)
+    expect(isPrime(Number(ask(question, { skill: 0 }).text?.slice(8)))).toBe(false)
+  })
+
+  test('picks numbers and words', () => {
+    expect(ask('Pick a number between 5 and 5.').text).toBe('The answer is 5.')
+    expect(ask('Name a word starting with b.').text).toBe('The answer is bridge.')
+  })
+})
+
+describe('delegating', () => {
+  const delegate = tool('delegate', { task: { type: 'string' } })
+  const question = 'Give each of these to a helper and add up:\n- 3 * 4\n- 12 + 5\nEnd with `Answer: <number>`.'
+  const tools = [calculator, delegate]
+
+  test('hands out all parts at once, again those that failed, and adds up', () => {
+    const calls = ask(question, { tools }).calls ?? []
+    expect(calls.map(({ name }) => name)).toEqual(['delegate', 'delegate'])
+    const [first, second] = calls.map((call) => call.arguments)
+    const once = [...exchange('delegate', first ?? {}, 'Answer: 12'), ...exchange('delegate', second ?? {}, 'Error: 9')]
+    expect(ask(question, { tools, history: once }).calls?.map((call) => call.arguments)).toEqual([second])
+    const twice = [...once, ...exchange('delegate', second ?? {}, 'I added.\nAnswer: 17')]
+    expect(ask(question, { tools, history: twice }).text).toBe('Answer: 29')
+  })
+
+  test('what it hands out is a task that a helper understands', () => {
+    const [call] = ask(question, { tools }).calls ?? []
+    expect(ask(call?.arguments['task'] as string).text).toBe('Answer: 12')
+  })
+})
+
+test('facts are recalled, or confused with others of their kind', () => {
+  expect(ask('What is the capital of Norway?').text).toBe('The answer is Oslo.')
+  expect(ask('What is the capital of Norway?', { skill: 0 }).text).not.toContain('Oslo')
+})
+
+describe('anything else', () => {
+  test('calls a tool with arguments that fit its schema, then says something', () => {
+    const search = tool('search', { query: { type: 'string' }, limit: { type: 'integer', minimum: 3, maximum: 5 } })
+    const [call] = ask('Find the best mill.', { tools: [search] }).calls ?? []
+    expect(call?.arguments['query']).toBe('Find the best mill.')
+    expect([3, 4, 5]).toContain(call?.arguments['limit'])
+    const history = exchange('search', {}, 'Mill of the year\nand more')
+    expect(ask('Find the best mill.', { tools: [search], history }).text).toBe('The answer is Mill of the year.')
+    expect(ask('Find the best mill.').text).toMatch(/^The answer is /)
+  })
+
+  test('synthesises nested, recursive and constrained arguments', () => {
+    const scene = new Scene({ messages: [{ role: 'user', content: 'Do it' }], tools: [], skill: 1, base: 1 })
+    const definition: ToolDefinition = {
+      type: 'function',
+      function: {
+        name: 'make',
+        parameters: {
+          type: 'object',
+          properties: {
+            colour: { enum: ['red'] },
+            kind: { const: 'tree' },
+            size: { type: 'integer', minimum: -9007199254740991, maximum: 9007199254740991 },
+            low: { type: 'number', maximum: -5 },
+            tags: { type: 'array', items: { type: 'string', maxLength: 2 }, minItems: 2 },
+            root: { $ref: '#/$defs/node' },
+            either: { anyOf: [{ type: 'boolean' }, { type: 'null' }] },
+            optional: { type: 'string' },
+          },
+          required: ['colour', 'kind', 'size', 'low', 'tags', 'root', 'either'],
+          $defs: {
+            node: { type: 'object', properties: { next: { $ref: '#/$defs/node' } }, required: ['next'] },
+          },
+        },
+      },
+    }
+    const made = synthesiseArguments(scene, definition)
+    expect(made).toMatchObject({ colour: 'red', kind: 'tree', tags: ['Do', 'Do'], root: { next: expect.any(Object) } })
+    expect(made['size']).toBeGreaterThanOrEqual(1)
+    expect(made['low']).toBeLessThanOrEqual(-5)
+    expect(typeof made['either']).toBe('boolean')
+    expect(made).not.toHaveProperty('optional')
+  })
+})

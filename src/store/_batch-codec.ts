@@ -1,0 +1,220 @@
+import type { Outcome } from '../schema/index.ts'
+import type { JournalEntry, NodeEntry } from './journal-entry.ts'
+
+type Flat = string | number | null
+
+/**
+ * What one message to the writer carries. Cloning one flat array costs a third of cloning an array of objects (0.7 against
+ * 2.0 µs an entry, both sides), because no property names travel. Token arrays are packed into one buffer that is
+ * transferred: they are copied once, the caller keeps its own, and a view into a large buffer does not drag it along.
+ */
+export interface Batch {
+  readonly count: number
+  readonly values: readonly Flat[]
+  readonly tokens: ArrayBuffer | undefined
+}
+
+const kinds = { task: 0, attemptStart: 1, node: 2, event: 3, attemptEnd: 4, rolloutEnd: 5 } as const
+
+export function encodeBatch(entries: readonly JournalEntry[]): Batch {
+  const values: Flat[] = []
+  let tokenBytes = 0
+  for (const entry of entries) if (entry.kind === 'node') tokenBytes += nodeTokenBytes(entry)
+  const tokens = tokenBytes > 0 ? new Uint8Array(tokenBytes) : undefined
+  let offset = 0
+  for (const entry of entries) {
+    switch (entry.kind) {
+      case 'task':
+        values.push(kinds.task, entry.index, entry.id, entry.digest)
+        break
+      case 'attempt-start':
+        values.push(kinds.attemptStart, entry.rollout, entry.attempt, entry.parent, entry.task, entry.sample, entry.at)
+        break
+      case 'node':
+        values.push(kinds.node, entry.rollout, entry.attempt, entry.seq, entry.parent, entry.hash, entry.message)
+        values.push(entry.sampled ? 1 : 0, entry.at, entry.meta, entry.version ?? null)
+        values.push(entry.promptIds?.byteLength ?? -1, entry.ids?.byteLength ?? -1, entry.logprobs?.byteLength ?? -1)
+        if (tokens) offset = packTokens(tokens, offset, entry)
+        break
+      case 'event':
+        values.push(kinds.event, entry.rollout, entry.attempt, entry.name, entry.at, entry.data)
+        break
+      case 'attempt-end':
+        values.push(kinds.attemptEnd, entry.rollout, entry.attempt, entry.at, entry.outcome, entry.record, entry.leaf)
+        break
+      case 'rollout-end':
+        values.push(kinds.rolloutEnd, entry.rollout, entry.attempt, entry.task, entry.sample, entry.at)
+        values.push(entry.outcome, entry.reward, entry.record, entry.leaf, entry.messages.length)
+        for (const message of entry.messages) values.push(message)
+        break
+    }
+  }
+  return { count: entries.length, values, tokens: tokens?.buffer }
+}
+
+/** The entries as they were, except that token arrays share the batch's buffer. */
+export function decodeBatch(batch: Batch): JournalEntry[] {
+  const reader = new BatchReader(batch)
+  const entries: JournalEntry[] = []
+  for (let index = 0; index < batch.count; index += 1) entries.push(reader.entry())
+  return entries
+}
+
+/** How much an entry holds on to while it waits: its text and tokens, and a flat share for the rest. */
+export function entryBytes(entry: JournalEntry): number {
+  let bytes = 128
+  switch (entry.kind) {
+    case 'task':
+    case 'attempt-start':
+      break
+    case 'node':
+      bytes += entry.message.length + (entry.meta?.length ?? 0) + nodeTokenBytes(entry)
+      break
+    case 'event':
+      bytes += entry.data.length
+      break
+    case 'attempt-end':
+      bytes += entry.record.length
+      break
+    case 'rollout-end':
+      bytes += entry.record.length
+      for (const message of entry.messages) bytes += message.length
+      break
+  }
+  return bytes
+}
+
+class BatchReader {
+  readonly #values: readonly Flat[]
+  readonly #tokens: ArrayBuffer
+  #cursor = 0
+  #offset = 0
+
+  constructor(batch: Batch) {
+    this.#values = batch.values
+    // Arrays may all be empty; they are still there.
+    this.#tokens = batch.tokens ?? new ArrayBuffer(0)
+  }
+
+  entry(): JournalEntry {
+    const kind = this.#number()
+    switch (kind) {
+      case kinds.task:
+        return { kind: 'task', index: this.#number(), id: this.#text(), digest: this.#text() }
+      case kinds.attemptStart:
+        return {
+          kind: 'attempt-start',
+          rollout: this.#text(),
+          attempt: this.#number(),
+          parent: this.#next() as string | null,
+          task: this.#number(),
+          sample: this.#number(),
+          at: this.#number(),
+        }
+      case kinds.node:
+        return this.#node()
+      case kinds.event:
+        return {
+          kind: 'event',
+          rollout: this.#next() as string | null,
+          attempt: this.#number(),
+          name: this.#text(),
+          at: this.#number(),
+          data: this.#text(),
+        }
+      case kinds.attemptEnd:
+        return {
+          kind: 'attempt-end',
+          rollout: this.#text(),
+          attempt: this.#number(),
+          at: this.#number(),
+          outcome: this.#next() as Outcome,
+          record: this.#text(),
+          leaf: this.#next() as number | null,
+        }
+      default:
+        return {
+          kind: 'rollout-end',
+          rollout: this.#text(),
+          attempt: this.#number(),
+          task: this.#number(),
+          sample: this.#number(),
+          at: this.#number(),
+          outcome: this.#next() as Outcome,
+          reward: this.#next() as number | null,
+          record: this.#text(),
+          leaf: this.#next() as number | null,
+          messages: this.#texts(this.#number()),
+        }
+    }
+  }
+
+  #node(): NodeEntry {
+    const entry: NodeEntry = {
+      kind: 'node',
+      rollout: this.#text(),
+      attempt: this.#number(),
+      seq: this.#number(),
+      parent: this.#next() as number | null,
+      hash: this.#text(),
+      message: this.#text(),
+      sampled: this.#number() === 1,
+      at: this.#number(),
+      meta: this.#next() as string | null,
+    }
+    const version = this.#next() as string | null
+    const promptIds = this.#bytes(this.#number())
+    const ids = this.#bytes(this.#number())
+    const logprobs = this.#bytes(this.#number())
+    if (!promptIds && !ids && !logprobs && version === null) return entry
+    return {
+      ...entry,
+      ...(promptIds && { promptIds: new Int32Array(promptIds.buffer, promptIds.offset, promptIds.length) }),
+      ...(ids && { ids: new Int32Array(ids.buffer, ids.offset, ids.length) }),
+      ...(logprobs && { logprobs: new Float32Array(logprobs.buffer, logprobs.offset, logprobs.length) }),
+      ...(version !== null && { version }),
+    }
+  }
+
+  #next(): Flat {
+    const value = this.#values[this.#cursor] as Flat
+    this.#cursor += 1
+    return value
+  }
+
+  #text(): string {
+    return this.#next() as string
+  }
+
+  #number(): number {
+    return this.#next() as number
+  }
+
+  #texts(count: number): readonly string[] {
+    const texts = this.#values.slice(this.#cursor, this.#cursor + count) as readonly string[]
+    this.#cursor += count
+    return texts
+  }
+
+  /** Both kinds of array have elements of four bytes, so every offset is aligned. */
+  #bytes(byteLength: number): { buffer: ArrayBuffer; offset: number; length: number } | undefined {
+    if (byteLength < 0) return undefined
+    const offset = this.#offset
+    this.#offset += byteLength
+    return { buffer: this.#tokens, offset, length: byteLength / 4 }
+  }
+}
+
+function nodeTokenBytes({ promptIds, ids, logprobs }: NodeEntry): number {
+  return (promptIds?.byteLength ?? 0) + (ids?.byteLength ?? 0) + (logprobs?.byteLength ?? 0)
+}
+
+function packTokens(target: Uint8Array, offset: number, { promptIds, ids, logprobs }: NodeEntry): number {
+  let end = offset
+  for (const part of [promptIds, ids, logprobs]) {
+    if (!part) continue
+    target.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), end)
+    end += part.byteLength
+  }
+  return end
+}

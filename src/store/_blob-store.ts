@@ -1,0 +1,84 @@
+import { hash } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { syncFolder, writeAtomically } from './_write-atomically.ts'
+
+/** Longer JSON goes out of line, so that pages stay small and equal tool outputs are kept once. */
+const maxInlineCharacters = 64 * 1024
+/** Token arrays are written once and seldom repeat, so out of line pays later: this is 65,536 tokens. */
+const maxInlineTokenBytes = 256 * 1024
+const maxRemembered = 4_096
+const prefix = 'blob:'
+
+/**
+ * Large payloads, one file each, named by their SHA-256: `blobs/ab/<hash>`. In its column such a payload is the text
+ * `blob:<hash>`. It cannot be mistaken: inline JSON starts with a bracket and inline tokens are bytes. A file is
+ * durable before `keep…` returns, hence before any row that names it.
+ */
+export class BlobStore {
+  readonly #folder: string
+  /** Files known to be durable. Bounded; forgetting one costs a look at the disk. */
+  readonly #known = new Set<string>()
+
+  constructor(folder: string) {
+    this.#folder = folder
+  }
+
+  keepText(text: string): string {
+    return text.length <= maxInlineCharacters ? text : this.#put(Buffer.from(text))
+  }
+
+  keepTokens(tokens: Int32Array | Float32Array | undefined): Uint8Array | string | null {
+    if (!tokens) return null
+    const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
+    return bytes.byteLength <= maxInlineTokenBytes ? bytes : this.#put(bytes)
+  }
+
+  text(stored: string): string {
+    return isReference(stored) ? readFileSync(this.#path(stored), 'utf8') : stored
+  }
+
+  /** The bytes at the start of a buffer of their own, so that any typed array can be laid over them. */
+  bytes(stored: Uint8Array | string): ArrayBuffer {
+    const bytes = typeof stored === 'string' ? readFileSync(this.#path(stored)) : stored
+    return new Uint8Array(bytes).buffer
+  }
+
+  /** What is wrong with the file behind a reference, if anything. */
+  problem(reference: string): string | undefined {
+    const path = this.#path(reference)
+    if (!existsSync(path)) return `${path} is missing`
+    return hash('sha256', readFileSync(path)) === digestOf(reference) ? undefined : `${path} is damaged`
+  }
+
+  #put(bytes: Uint8Array): string {
+    const digest = hash('sha256', bytes)
+    const reference = prefix + digest
+    if (this.#known.has(digest)) return reference
+    const folder = join(this.#folder, digest.slice(0, 2))
+    const path = join(folder, digest)
+    if (existsSync(path)) {
+      // Perhaps from a sitting that was killed between the rename and this.
+      syncFolder(folder)
+    } else {
+      if (mkdirSync(folder, { recursive: true }) !== undefined) syncFolder(this.#folder)
+      writeAtomically(path, bytes)
+    }
+    if (this.#known.size >= maxRemembered) this.#known.clear()
+    this.#known.add(digest)
+    return reference
+  }
+
+  #path(reference: string): string {
+    const digest = digestOf(reference)
+    return join(this.#folder, digest.slice(0, 2), digest)
+  }
+}
+
+export function isReference(stored: unknown): stored is string {
+  return typeof stored === 'string' && stored.startsWith(prefix)
+}
+
+function digestOf(reference: string): string {
+  return reference.slice(prefix.length)
+}

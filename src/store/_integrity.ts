@@ -1,0 +1,148 @@
+import { closeSync, openSync, readSync } from 'node:fs'
+import { join } from 'node:path'
+import type { DatabaseSync } from 'node:sqlite'
+import { StringDecoder } from 'node:string_decoder'
+import { type BlobStore, isReference } from './_blob-store.ts'
+import { linesLength } from './_rollout-lines.ts'
+import { runFiles } from './run-folder.ts'
+
+/** Per kind of problem; a run that is broken throughout need not say so a million times. */
+const maxPerCheck = 20
+const chunkBytes = 1024 * 1024
+
+/** Each finds rows that must not exist, and says what they mean. */
+const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) => string }[] = [
+  {
+    sql: 'SELECT id, count(*) AS n FROM rollout GROUP BY id HAVING n > 1',
+    describe: (row) => `rollout ${row['id']} has ${row['n']} results`,
+  },
+  {
+    sql: `SELECT id, attempt FROM rollout WHERE NOT EXISTS
+            (SELECT 1 FROM attempt WHERE attempt.rollout = rollout.id AND attempt.attempt = rollout.attempt)`,
+    describe: (row) => `the result of rollout ${row['id']} names attempt ${row['attempt']}, which never started`,
+  },
+  {
+    sql: `SELECT rollout, attempt, count(*) AS n, count(DISTINCT seq) AS distinct_n, min(seq) AS low, max(seq) AS high
+          FROM node GROUP BY rollout, attempt HAVING n <> distinct_n OR high - low + 1 <> n OR low > 1`,
+    describe: (row) =>
+      `rollout ${row['rollout']} attempt ${row['attempt']}: ${row['n']} messages are numbered ${row['low']} to ${row['high']}`,
+  },
+  {
+    sql: `SELECT DISTINCT rollout, attempt FROM node WHERE NOT EXISTS
+            (SELECT 1 FROM attempt WHERE attempt.rollout = node.rollout AND attempt.attempt = node.attempt)`,
+    describe: (row) => `messages of rollout ${row['rollout']} attempt ${row['attempt']}, which never started`,
+  },
+  {
+    sql: `SELECT rollout, attempt, seq FROM node WHERE parent IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM node AS before WHERE before.rollout = node.rollout AND before.attempt = node.attempt
+                                            AND before.seq = node.parent)`,
+    describe: (row) => `rollout ${row['rollout']} attempt ${row['attempt']}: message ${row['seq']} has lost its parent`,
+  },
+  {
+    sql: `SELECT id, leaf FROM rollout WHERE leaf IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM node WHERE node.rollout = rollout.id AND node.attempt = rollout.attempt AND node.seq = leaf)`,
+    describe: (row) => `rollout ${row['id']} ends with message ${row['leaf']}, which is missing`,
+  },
+]
+
+const payloadColumns = [
+  ['node', 'message'],
+  ['node', 'prompt_ids'],
+  ['node', 'ids'],
+  ['node', 'logprobs'],
+  ['attempt', 'record'],
+  ['rollout', 'record'],
+  ['event', 'data'],
+] as const
+
+type Row = Readonly<Record<string, string | number>>
+
+/** Everything that can be checked about a run without knowing what it was for. */
+export function checkIntegrity(run: { database: DatabaseSync; blobs: BlobStore; folder: string }): string[] {
+  const { database, blobs, folder } = run
+  const problems: string[] = []
+  // One transaction, so that a run in progress is seen at one moment.
+  database.exec('BEGIN')
+  try {
+    for (const row of database.prepare('PRAGMA integrity_check(20)').all()) {
+      if (row['integrity_check'] !== 'ok') problems.push(String(row['integrity_check']))
+    }
+    for (const { sql, describe } of rowChecks) {
+      for (const row of database.prepare(`${sql} LIMIT ${maxPerCheck}`).all()) problems.push(describe(row as Row))
+    }
+    problems.push(...blobProblems(database, blobs), ...lineProblems(database, join(folder, runFiles.lines)))
+  } finally {
+    database.exec('COMMIT')
+  }
+  return problems
+}
+
+function blobProblems(database: DatabaseSync, blobs: BlobStore): string[] {
+  const problems: string[] = []
+  for (const [table, column] of payloadColumns) {
+    const rows = database.prepare(
+      `SELECT DISTINCT ${column} AS reference FROM ${table} WHERE typeof(${column}) = 'text' AND ${column} GLOB 'blob:*'`,
+    )
+    for (const { reference } of rows.iterate()) {
+      if (problems.length >= maxPerCheck) return problems
+      const problem = isReference(reference) ? blobs.problem(reference) : undefined
+      if (problem !== undefined) problems.push(`${table}.${column}: ${problem}`)
+    }
+  }
+  return problems
+}
+
+/** The lines must be the accepted results, in order, each of them JSON, up to the length that was committed. */
+function lineProblems(database: DatabaseSync, path: string): string[] {
+  const length = linesLength(database)
+  if (length < 0) return [`${path} is due to be rebuilt; open the run once to do so`]
+  const problems: string[] = []
+  const ids = database.prepare('SELECT id FROM rollout ORDER BY position').iterate()
+  let number = 0
+  try {
+    for (const line of readLines(path, length)) {
+      number += 1
+      const expected = ids.next().value?.['id']
+      const found = idOf(line)
+      if (found === expected) continue
+      problems.push(`${path} line ${number} is of rollout ${String(found)} and should be of ${String(expected)}`)
+      if (problems.length >= maxPerCheck) return problems
+    }
+  } catch (error) {
+    return [`${path} cannot be read: ${String(error)}`]
+  }
+  let missing = 0
+  while (!ids.next().done) missing += 1
+  if (missing > 0) problems.push(`${path} lacks the last ${missing} results`)
+  return problems
+}
+
+function idOf(line: string): unknown {
+  try {
+    return (JSON.parse(line) as { id?: unknown }).id
+  } catch {
+    return 'unknown (not JSON)'
+  }
+}
+
+function* readLines(path: string, length: number): Generator<string, void, void> {
+  if (length === 0) return
+  const descriptor = openSync(path, 'r')
+  try {
+    const chunk = new Uint8Array(chunkBytes)
+    const decoder = new StringDecoder('utf8')
+    let rest = ''
+    let position = 0
+    while (position < length) {
+      const read = readSync(descriptor, chunk, 0, Math.min(chunkBytes, length - position), position)
+      if (read === 0) break
+      position += read
+      const lines = (rest + decoder.write(chunk.subarray(0, read))).split('\n')
+      rest = lines.pop() ?? ''
+      yield* lines
+    }
+    if (rest !== '') yield rest
+  } finally {
+    closeSync(descriptor)
+  }
+}

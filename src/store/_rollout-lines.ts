@@ -1,0 +1,160 @@
+import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync, renameSync, rmSync } from 'node:fs'
+import { dirname } from 'node:path'
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { BlobStore } from './_blob-store.ts'
+import { Conversations } from './_conversations.ts'
+import { rolloutLine } from './_rollout-line.ts'
+import { syncFolder, writeFully } from './_write-atomically.ts'
+
+/** Recorded instead of a length while the file does not match the database. */
+const mustRebuild = -1
+const chunkCharacters = 1024 * 1024
+
+/**
+ * `rollouts.jsonl`, kept exactly in step with the database: lines are written first, then the transaction that accepts
+ * them also records how long the file is. After a crash the file is therefore cut back to that length, or, if it has
+ * lost something, built anew. It is not synced per commit: the database is what is durable, the file can be rebuilt.
+ */
+export class RolloutLines {
+  readonly #database: DatabaseSync
+  readonly #blobs: BlobStore
+  readonly #path: string
+  readonly #setLength: StatementSync
+  #descriptor: number | undefined
+  #length = 0
+  #committedLength = 0
+
+  private constructor(database: DatabaseSync, blobs: BlobStore, path: string) {
+    this.#database = database
+    this.#blobs = blobs
+    this.#path = path
+    this.#setLength = database.prepare("INSERT OR REPLACE INTO meta (key, value) VALUES ('lines_length', ?)")
+  }
+
+  static open(options: { database: DatabaseSync; blobs: BlobStore; path: string }): RolloutLines {
+    const lines = new RolloutLines(options.database, options.blobs, options.path)
+    try {
+      lines.#heal()
+    } catch (error) {
+      lines.close()
+      throw error
+    }
+    return lines
+  }
+
+  /** Inside a transaction: writes the lines and records the new length with it. */
+  append(lines: readonly string[]): void {
+    const bytes = Buffer.from(lines.join(''))
+    writeFully(this.#openDescriptor(), bytes)
+    this.#length += bytes.byteLength
+    this.#setLength.run(this.#length)
+  }
+
+  committed(): void {
+    this.#committedLength = this.#length
+  }
+
+  /** After a failed transaction: takes back what it wrote, so that readers do not meet half a line. Best effort. */
+  rolledBack(): void {
+    this.#length = this.#committedLength
+    try {
+      if (this.#descriptor !== undefined) ftruncateSync(this.#descriptor, this.#length)
+    } catch {
+      // The next opening cuts the file back.
+    }
+  }
+
+  /** Inside a transaction that removes results: from here on the file is wrong until `rebuild`. */
+  invalidate(): void {
+    this.#setLength.run(mustRebuild)
+  }
+
+  rebuild(): void {
+    this.close()
+    const temporary = `${this.#path}.tmp`
+    try {
+      this.#length = this.#writeAll(temporary)
+      renameSync(temporary, this.#path)
+    } catch (error) {
+      rmSync(temporary, { force: true })
+      throw error
+    }
+    syncFolder(dirname(this.#path))
+    this.#setLength.run(this.#length)
+    this.#committedLength = this.#length
+  }
+
+  sync(): void {
+    if (this.#descriptor !== undefined) fsyncSync(this.#descriptor)
+  }
+
+  close(): void {
+    const descriptor = this.#descriptor
+    this.#descriptor = undefined
+    if (descriptor !== undefined) closeSync(descriptor)
+  }
+
+  #heal(): void {
+    const recorded = linesLength(this.#database)
+    const descriptor = this.#openDescriptor()
+    const { size } = fstatSync(descriptor)
+    if (recorded === mustRebuild || size < recorded || !endsLine(descriptor, recorded)) {
+      // Recorded first, so that a crash half way leads here again.
+      this.#setLength.run(mustRebuild)
+      this.rebuild()
+      return
+    }
+    if (size > recorded) ftruncateSync(descriptor, recorded)
+    this.#length = recorded
+    this.#committedLength = recorded
+  }
+
+  #openDescriptor(): number {
+    this.#descriptor ??= openSync(this.#path, 'a+')
+    return this.#descriptor
+  }
+
+  #writeAll(path: string): number {
+    const conversations = new Conversations(this.#database, this.#blobs)
+    const descriptor = openSync(path, 'w')
+    let length = 0
+    let chunk = ''
+    const flush = (): void => {
+      const bytes = Buffer.from(chunk)
+      writeFully(descriptor, bytes)
+      length += bytes.byteLength
+      chunk = ''
+    }
+    try {
+      const rows = this.#database.prepare('SELECT id, attempt, leaf, record FROM rollout ORDER BY position')
+      for (const row of rows.iterate()) {
+        const { id, attempt, leaf, record } = row as {
+          id: string
+          attempt: number
+          leaf: number | null
+          record: string
+        }
+        chunk += rolloutLine(this.#blobs.text(record), conversations.messages(id, attempt, leaf))
+        if (chunk.length >= chunkCharacters) flush()
+      }
+      flush()
+      fsyncSync(descriptor)
+    } finally {
+      closeSync(descriptor)
+    }
+    return length
+  }
+}
+
+/** How much of `rollouts.jsonl` the database vouches for; negative while it must be rebuilt. */
+export function linesLength(database: DatabaseSync): number {
+  const row = database.prepare("SELECT value FROM meta WHERE key = 'lines_length'").get()
+  return Number(row?.['value'] ?? 0)
+}
+
+/** A file system that lost power may keep the length and lose the content; the end of the last line then gives it away. */
+function endsLine(descriptor: number, length: number): boolean {
+  if (length === 0) return true
+  const last = new Uint8Array(1)
+  return readSync(descriptor, last, 0, 1, length - 1) === 1 && last[0] === 0x0a
+}

@@ -1,0 +1,94 @@
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { MillraceError } from '../errors/index.ts'
+import { folderFailure, runFiles } from './run-folder.ts'
+
+/** Long enough to outlast somebody who only looks whether the lock is held. */
+const patienceMs = 200
+const sqliteBusy = 5
+
+/**
+ * Keeps a run to one process. The lock is an exclusive transaction on a database of its own: the operating system ends it
+ * with the process, however that ended, so there is no stale lock and no guessing by process ids; and SQLite keeps two
+ * openings in one process apart as well. The file must never be opened other than through SQLite: closing any other
+ * descriptor of it would drop the lock (POSIX fcntl locks belong to the process, not to the descriptor).
+ */
+export class RunLock implements Disposable {
+  readonly #database: DatabaseSync
+  readonly #folder: string
+
+  private constructor(database: DatabaseSync, folder: string) {
+    this.#database = database
+    this.#folder = folder
+  }
+
+  static acquire(folder: string): RunLock {
+    let database
+    try {
+      database = openLock(folder, false)
+      // In memory, because the default leaves an empty journal file beside the lock.
+      database.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
+    } catch (error) {
+      database?.close()
+      throw isBusy(error) ? inUse(folder) : folderFailure(error, folder)
+    }
+    const owner: Owner = { pid: process.pid, since: new Date().toISOString() }
+    try {
+      writeFileSync(join(folder, runFiles.lockOwner), JSON.stringify(owner))
+    } catch {
+      // It only makes a message better; a disk that takes nothing is reported by the first thing that must be kept.
+    }
+    return new RunLock(database, folder)
+  }
+
+  /** Whether some process holds the run at this moment. */
+  static isHeld(folder: string): boolean {
+    if (!existsSync(join(folder, runFiles.lock))) return false
+    using database = openLock(folder, true)
+    try {
+      database.prepare('SELECT 1 FROM sqlite_schema').all()
+      return false
+    } catch (error) {
+      if (isBusy(error)) return true
+      throw folderFailure(error, folder)
+    }
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#database.isOpen) return
+    rmSync(join(this.#folder, runFiles.lockOwner), { force: true })
+    this.#database.close()
+  }
+}
+
+interface Owner {
+  readonly pid: number
+  readonly since: string
+}
+
+function openLock(folder: string, readOnly: boolean): DatabaseSync {
+  return new DatabaseSync(join(folder, runFiles.lock), { timeout: readOnly ? 0 : patienceMs, readOnly })
+}
+
+function isBusy(error: unknown): boolean {
+  return ((error as { errcode?: number }).errcode ?? 0) % 256 === sqliteBusy
+}
+
+function inUse(folder: string): MillraceError {
+  const owner = readOwner(folder)
+  const who = owner ? `process ${owner.pid} (since ${owner.since})` : 'another process'
+  return new MillraceError(
+    'run_in_use',
+    `the run in ${folder} is in use by ${who}; wait for it or stop it, or start another run with --run <name>`,
+    { data: { folder, pid: owner?.pid, since: owner?.since } },
+  )
+}
+
+function readOwner(folder: string): Owner | undefined {
+  try {
+    return JSON.parse(readFileSync(join(folder, runFiles.lockOwner), 'utf8')) as Owner
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,116 @@
+import type { DatabaseSync } from 'node:sqlite'
+import { MillraceError } from '../errors/index.ts'
+
+/**
+ * Step n brings a database from version n to n + 1. Steps are only ever added. Columns marked `payload` hold the value
+ * itself or, when it is large, a reference into the blobs (see _blob-store.ts).
+ */
+const steps: readonly string[] = [
+  `
+  CREATE TABLE task (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    digest TEXT NOT NULL
+  );
+  CREATE TABLE attempt (
+    position INTEGER PRIMARY KEY,
+    rollout TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    parent TEXT,
+    task INTEGER NOT NULL,
+    sample INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    outcome TEXT,
+    leaf INTEGER,
+    -- Its result was accepted once and taken back, to be run again.
+    discarded INTEGER NOT NULL DEFAULT 0,
+    record /* payload */,
+    UNIQUE (rollout, attempt)
+  );
+  CREATE INDEX attempt_parent ON attempt (parent) WHERE parent IS NOT NULL;
+  CREATE TABLE node (
+    position INTEGER PRIMARY KEY,
+    rollout TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    parent INTEGER,
+    hash TEXT NOT NULL,
+    sampled INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    version TEXT,
+    meta TEXT,
+    message /* payload */ NOT NULL,
+    prompt_ids /* payload */,
+    ids /* payload */,
+    logprobs /* payload */
+  );
+  CREATE INDEX node_attempt ON node (rollout, attempt);
+  CREATE TABLE event (
+    position INTEGER PRIMARY KEY,
+    rollout TEXT,
+    attempt INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    data /* payload */ NOT NULL
+  );
+  CREATE TABLE rollout (
+    position INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    task INTEGER NOT NULL,
+    sample INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reward REAL,
+    leaf INTEGER,
+    ended_at INTEGER NOT NULL,
+    record /* payload */ NOT NULL
+  );
+  `,
+]
+
+/** The version this code reads and writes. */
+export const schemaVersion = steps.length
+
+/** Brings the database up to date, all of it or nothing. */
+export function migrate(database: DatabaseSync, folder: string): void {
+  database.exec('CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID')
+  const version = storedVersion(database)
+  if (version === schemaVersion) return
+  if (version > schemaVersion) throw tooNew(folder, version)
+  database.exec('BEGIN IMMEDIATE')
+  try {
+    for (const step of steps.slice(version)) database.exec(step)
+    database.prepare("INSERT OR REPLACE INTO meta (key, value) VALUES ('schema_version', ?)").run(schemaVersion)
+    database.exec('COMMIT')
+  } catch (error) {
+    if (database.isTransaction) database.exec('ROLLBACK')
+    throw error
+  }
+}
+
+/** For readers, which cannot migrate. */
+export function requireVersion(database: DatabaseSync, folder: string): void {
+  const version = storedVersion(database)
+  if (version > schemaVersion) throw tooNew(folder, version)
+  if (version < schemaVersion) {
+    throw new MillraceError(
+      'store_version',
+      `the run in ${folder} has schema ${version} and this Millrace reads ${schemaVersion}; continue it once with --resume to bring it up to date`,
+      { data: { version, supported: schemaVersion } },
+    )
+  }
+}
+
+function storedVersion(database: DatabaseSync): number {
+  const row = database.prepare("SELECT value FROM meta WHERE key = 'schema_version'").get()
+  return Number(row?.['value'] ?? 0)
+}
+
+function tooNew(folder: string, version: number): MillraceError {
+  return new MillraceError(
+    'store_version',
+    `the run in ${folder} was written by a newer Millrace (schema ${version}, this one knows ${schemaVersion}); update millrace, or start another run with --run <name>`,
+    { data: { version, supported: schemaVersion } },
+  )
+}

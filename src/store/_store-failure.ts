@@ -1,0 +1,46 @@
+import { statfsSync } from 'node:fs'
+import { MillraceError } from '../errors/index.ts'
+
+const sqliteIoError = 10
+const sqliteFull = 13
+const fullBelowBytes = 256 * 1024
+
+/** Why the store cannot go on, as an error that tells a person what to do. */
+export function storeFailure(error: unknown, folder: string): MillraceError {
+  if (error instanceof MillraceError) return error
+  const data = { folder }
+  if (isDiskFull(error, folder)) {
+    return new MillraceError(
+      'disk_full',
+      `no space left for the run in ${folder}; everything reported so far is kept: free some space, then run again with --resume`,
+      { data, cause: error },
+    )
+  }
+  const detail = error instanceof Error ? error.message : String(error)
+  return new MillraceError(
+    'store_failed',
+    `the run in ${folder} cannot be written (${detail}); everything reported so far is kept: check the disk, then run again with --resume`,
+    { data, cause: error },
+  )
+}
+
+export function isDiskFull(error: unknown, folder: string): boolean {
+  if (!(error instanceof Error)) return false
+  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
+  if (code === 'ENOSPC' || code === 'EDQUOT') return true
+  if (typeof errcode !== 'number') return false
+  // The low byte is the primary code, the rest says where it happened.
+  const primary = errcode & 0xff
+  if (primary === sqliteFull) return true
+  // SQLite reports a full disk during fsync, or while it extends its shared memory, as an input/output error.
+  return primary === sqliteIoError && hasNoSpace(folder)
+}
+
+function hasNoSpace(folder: string): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(folder)
+    return bavail * bsize < fullBelowBytes
+  } catch {
+    return false
+  }
+}

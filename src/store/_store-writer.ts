@@ -1,0 +1,108 @@
+import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
+import { MillraceError } from '../errors/index.ts'
+import { Resource, workerUrl } from '../kit/index.ts'
+import type { Outcome } from '../schema/index.ts'
+import type { WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
+
+/** The last checkpoint of a large run on a slow disk takes seconds; past this the thread is ended, which loses nothing. */
+const closeTimeoutMs = 60_000
+
+/** The writer thread, as seen by whoever started it. */
+export class StoreWriter extends Resource {
+  readonly #worker: Worker
+  readonly #ended: Promise<void>
+  readonly #ready = Promise.withResolvers<void>()
+  #retried: PromiseWithResolvers<number> | undefined
+  #failure: { readonly reason: unknown } | undefined
+
+  private constructor(folder: string) {
+    super()
+    const options: WriterOptions = { folder }
+    this.#worker = new Worker(workerUrl(import.meta, './_writer-thread'), {
+      name: 'millrace-store',
+      workerData: options,
+    })
+    this.#ended = new Promise((resolve) => {
+      this.#worker.once('exit', () => {
+        this.#fail(new MillraceError('store_failed', `the thread that writes ${folder} ended; run again with --resume`))
+        resolve()
+      })
+    })
+    this.#worker.on('message', (notice: WriterNotice) => this.#onNotice(notice))
+    this.#worker.on('error', (error) => this.#fail(MillraceError.from(error, 'store_failed')))
+    this.#ready.promise.catch(() => {})
+  }
+
+  /** Resolves once the database is open, migrated and in step with `rollouts.jsonl`. */
+  static async start(folder: string, signal?: AbortSignal): Promise<StoreWriter> {
+    signal?.throwIfAborted()
+    const writer = new StoreWriter(folder)
+    const onAbort = (): void => {
+      writer.#fail(signal?.reason)
+      // Rebuilding a large file may take long; it starts again next time, so there is nothing to wait for.
+      void writer.#worker.terminate()
+    }
+    signal?.addEventListener('abort', onAbort, { once: true })
+    try {
+      await writer.#ready.promise
+      return writer
+    } catch (error) {
+      await writer.close()
+      throw error
+    } finally {
+      signal?.removeEventListener('abort', onAbort)
+    }
+  }
+
+  /** A port for one `JournalClient`, on this thread or, transferred, on another. */
+  connect(): MessagePort {
+    this.throwIfClosed()
+    const { port1, port2 } = new MessageChannel()
+    this.#command({ kind: 'connect', port: port2 }, [port2])
+    return port1
+  }
+
+  /** With nothing under way: results that arrive meanwhile would be in neither set. */
+  async retryFailed(outcomes: readonly Outcome[]): Promise<number> {
+    while (this.#retried) await this.#retried.promise
+    this.throwIfClosed()
+    if (this.#failure) throw this.#failure.reason
+    this.#retried = Promise.withResolvers()
+    this.#command({ kind: 'retry-failed', outcomes })
+    return this.#retried.promise
+  }
+
+  /** Commits what waits, checkpoints and ends the thread. */
+  protected async onClose(): Promise<void> {
+    this.#command({ kind: 'close' })
+    const timer = setTimeout(() => void this.#worker.terminate(), closeTimeoutMs)
+    await this.#ended
+    clearTimeout(timer)
+  }
+
+  #onNotice(notice: WriterNotice): void {
+    switch (notice.kind) {
+      case 'ready':
+        this.#ready.resolve()
+        return
+      case 'retried':
+        this.#retried?.resolve(notice.count)
+        this.#retried = undefined
+        return
+      case 'failed':
+        this.#fail(MillraceError.fromWire(notice.error))
+        return
+    }
+  }
+
+  #fail(reason: unknown): void {
+    this.#failure ??= { reason }
+    this.#ready.reject(this.#failure.reason)
+    this.#retried?.reject(this.#failure.reason)
+    this.#retried = undefined
+  }
+
+  #command(command: WriterCommand, transfer: MessagePort[] = []): void {
+    this.#worker.postMessage(command, transfer)
+  }
+}

@@ -1,0 +1,98 @@
+/* oxlint-disable unicorn/require-post-message-target-origin -- that is for windows; a port has no origin */
+/** The entry of the thread that writes a run. It is alone in touching the database and `rollouts.jsonl`. */
+import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
+import { MillraceError, type WireError } from '../errors/index.ts'
+import { type Batch, decodeBatch } from './_batch-codec.ts'
+import { JournalWriter } from './_journal-writer.ts'
+import { storeFailure } from './_store-failure.ts'
+import type { WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
+
+if (!parentPort) throw new MillraceError('internal', 'the store writer must be started as a thread')
+const control: MessagePort = parentPort
+const { folder } = workerData as WriterOptions
+const ports = new Set<MessagePort>()
+let writer: JournalWriter | undefined
+let failure: WireError | undefined
+
+try {
+  writer = JournalWriter.open(folder)
+  control.on('message', onCommand)
+  notify({ kind: 'ready' })
+} catch (error) {
+  // Without a listener on the control port nothing keeps this thread alive.
+  notify({ kind: 'failed', error: storeFailure(error, folder).toWire() })
+}
+
+function onCommand(command: WriterCommand): void {
+  switch (command.kind) {
+    case 'connect': {
+      const { port } = command
+      ports.add(port)
+      port.on('message', (batch: Batch) => commitWaiting({ port, batch }))
+      port.on('close', () => ports.delete(port))
+      return
+    }
+    case 'retry-failed':
+      retryFailed(command)
+      return
+    case 'close':
+      close()
+      return
+  }
+}
+
+/** One transaction for this batch and all that came in meanwhile. A client has one batch under way, so it is bounded. */
+function commitWaiting(first?: { port: MessagePort; batch: Batch }): void {
+  if (failure || !writer) {
+    first?.port.postMessage(failure)
+    return
+  }
+  const answered: MessagePort[] = []
+  try {
+    writer.begin()
+    if (first) applyBatch(writer, first.batch)
+    for (const port of ports) {
+      const waiting = receiveMessageOnPort(port)
+      if (!waiting) continue
+      answered.push(port)
+      applyBatch(writer, waiting.message as Batch)
+    }
+    writer.commit()
+  } catch (error) {
+    fail(error)
+    return
+  }
+  first?.port.postMessage(null)
+  for (const port of answered) port.postMessage(null)
+}
+
+function applyBatch(target: JournalWriter, batch: Batch): void {
+  for (const entry of decodeBatch(batch)) target.apply(entry)
+}
+
+function fail(error: unknown): void {
+  writer?.rollback()
+  failure = storeFailure(error, folder).toWire()
+  for (const port of ports) port.postMessage(failure)
+  notify({ kind: 'failed', error: failure })
+}
+
+function retryFailed({ outcomes }: Extract<WriterCommand, { kind: 'retry-failed' }>): void {
+  if (failure || !writer) return
+  try {
+    notify({ kind: 'retried', count: writer.retryFailed(outcomes, Date.now()) })
+  } catch (error) {
+    fail(error)
+  }
+}
+
+function close(): void {
+  commitWaiting()
+  writer?.close()
+  for (const port of ports) port.close()
+  control.close()
+}
+
+function notify(notice: WriterNotice): void {
+  control.postMessage(notice)
+}

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest'
+import { decodeBatch, encodeBatch, entryBytes } from './_batch-codec.ts'
+import type { JournalEntry } from './journal-entry.ts'
+import { nodeEntry, rolloutEntries } from '../../test/store/_fixtures.ts'
+
+const throughTheClone = (entries: readonly JournalEntry[]): JournalEntry[] => {
+  const batch = encodeBatch(entries)
+  return decodeBatch(structuredClone(batch, { transfer: batch.tokens ? [batch.tokens] : [] }))
+}
+
+test('every kind of entry arrives as it was', () => {
+  const entries: JournalEntry[] = [
+    ...rolloutEntries(7),
+    { kind: 'event', rollout: null, attempt: 0, name: 'limit-change', at: 5, data: '{"from":4,"to":2}' },
+    { kind: 'attempt-start', rollout: '7-0.x', attempt: 2, parent: '7-0', task: 7, sample: 0, at: 9 },
+  ]
+  expect(throughTheClone(entries)).toEqual(entries)
+})
+
+test('token arrays arrive exactly, and stay with the caller', () => {
+  const large = new Int32Array(1_000_000).fill(9)
+  const ids = large.subarray(500, 503)
+  const tokens = { ids, logprobs: Float32Array.of(-0.5, -1.25, -Infinity), version: '3' }
+  const entries: JournalEntry[] = [
+    { ...nodeEntry({ rollout: 'a', seq: 0 }), ...tokens, promptIds: Int32Array.of(1, 2) } as JournalEntry,
+    nodeEntry({ rollout: 'a', seq: 1 }),
+    { ...nodeEntry({ rollout: 'a', seq: 2 }), ids: Int32Array.of(-1), logprobs: Float32Array.of(0) } as JournalEntry,
+  ]
+  const batch = encodeBatch(entries)
+  expect(batch.tokens?.byteLength).toBe((2 + 3 + 3 + 1 + 1) * 4)
+  expect(throughTheClone(entries)).toEqual(entries)
+  expect(large).toHaveLength(1_000_000)
+})
+
+test('empty token arrays are still there', () => {
+  const entry = { ...nodeEntry({ rollout: 'a', seq: 0 }), ids: new Int32Array(), logprobs: new Float32Array() }
+  expect(throughTheClone([entry as JournalEntry])).toEqual([entry])
+})
+
+test('the size of an entry counts its text, messages and tokens', () => {
+  const plain = entryBytes(nodeEntry({ rollout: 'a', seq: 0, message: '{}' }))
+  expect(entryBytes(nodeEntry({ rollout: 'a', seq: 0, message: '{}'.padEnd(1002) }))).toBe(plain + 1000)
+  const [end] = rolloutEntries(1, { messages: ['x'.repeat(5000)] }).slice(-1)
+  expect(entryBytes(end as JournalEntry)).toBeGreaterThan(5000)
+})

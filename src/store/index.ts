@@ -1,0 +1,37 @@
+export { AttemptRecorder } from './attempt-recorder.ts'
+export { exportRollouts } from './export-rollouts.ts'
+export type { ExportOptions } from './export-rollouts.ts'
+export { findRuns, latestUnfinished } from './find-runs.ts'
+export type { BrokenRun, FoundRun, FoundRuns } from './find-runs.ts'
+export { JournalClient, journalLimits } from './journal-client.ts'
+export type { Journal } from './journal.ts'
+export type {
+  AttemptEnd,
+  AttemptStart,
+  EventEntry,
+  JournalEntry,
+  NodeEntry,
+  RolloutEnd,
+  TaskEntry,
+} from './journal-entry.ts'
+export { provenance } from './provenance.ts'
+export type { Provenance } from './provenance.ts'
+export { pruneRuns } from './prune-runs.ts'
+export type { PrunedRun, PruneOptions } from './prune-runs.ts'
+export { redact } from './redact.ts'
+export type { Redacted } from './redact.ts'
+export { readRunFile } from './run-file.ts'
+export type { NewRun, RunFile, RunState } from './run-file.ts'
+export { runFiles, runFolder } from './run-folder.ts'
+export { RunReader } from './run-reader.ts'
+export type {
+  BareRecord,
+  RunCounts,
+  StoredAttempt,
+  StoredEvent,
+  StoredRollout,
+  StoredTask,
+  UnfinishedRollout,
+} from './run-reader.ts'
+export { RunStore } from './run-store.ts'
+export type { OpenRunOptions, SittingEnd } from './run-store.ts'

@@ -1,0 +1,127 @@
+import { once } from 'node:events'
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
+import { expect, test } from 'vitest'
+import { MillraceError } from '../errors/index.ts'
+import { type Batch, decodeBatch } from './_batch-codec.ts'
+import { JournalClient, journalLimits } from './journal-client.ts'
+import type { JournalEntry } from './journal-entry.ts'
+import { nodeEntry } from '../../test/store/_fixtures.ts'
+
+const entry = (seq: number): JournalEntry => nodeEntry({ rollout: '0-0', seq })
+
+/** A client, and the writer's end of its port in the hands of the test. */
+function connected() {
+  const { port1, port2 } = new MessageChannel()
+  const client = new JournalClient(port1)
+  return {
+    client,
+    port: port2,
+    batch: () => nextBatch(port2),
+    [Symbol.asyncDispose]: async () => {
+      port2.close()
+      await client.close()
+    },
+  }
+}
+
+async function nextBatch(port: MessagePort): Promise<number[]> {
+  const [batch] = (await once(port, 'message')) as [Batch]
+  return decodeBatch(batch).map((decoded) => (decoded.kind === 'node' ? decoded.seq : -1))
+}
+
+test('what one turn of the loop appends is one batch; what follows waits for its answer', async () => {
+  await using setup = connected()
+  const { client, port, batch } = setup
+  client.append(entry(0))
+  client.append(entry(1))
+  const first = client.durable()
+  expect(await batch()).toEqual([0, 1])
+
+  client.append(entry(2))
+  const second = client.durable()
+  client.append(entry(3))
+  expect(client.durable()).toBe(second)
+  let answered = false
+  void first?.then(() => (answered = true))
+  await new Promise(setImmediate)
+  expect(answered).toBe(false)
+
+  port.postMessage(null)
+  expect(await batch()).toEqual([2, 3])
+  await first
+  port.postMessage(null)
+  await second
+  expect(client.durable()).toBeUndefined()
+})
+
+test('a long queue goes out in batches of bounded size, in order', async () => {
+  await using setup = connected()
+  const { client, port } = setup
+  const total = journalLimits.maxBatchEntries * 2 + 10
+  for (let seq = 0; seq < total; seq += 1) client.append(entry(seq))
+  const seen: number[] = []
+  port.on('message', (batch: Batch) => {
+    expect(batch.count).toBeLessThanOrEqual(journalLimits.maxBatchEntries)
+    seen.push(...decodeBatch(batch).map((decoded) => (decoded.kind === 'node' ? decoded.seq : -1)))
+    port.postMessage(null)
+  })
+  await client.durable()
+  expect(seen).toEqual(Array.from({ length: total }, (_, seq) => seq))
+})
+
+test('pressure is the share of the limits that waits', async () => {
+  await using setup = connected()
+  const { client, port, batch } = setup
+  expect(client.pressure).toBe(0)
+  const message = 'x'.repeat(journalLimits.maxQueuedBytes / 4)
+  for (let seq = 0; seq < 4; seq += 1) client.append(nodeEntry({ rollout: '0-0', seq, message }))
+  expect(client.pressure).toBeGreaterThan(1)
+  expect(client.pressure).toBeLessThan(1.01)
+  for (let answers = 0; answers < 4; answers += 1) {
+    await batch()
+    port.postMessage(null)
+  }
+  await client.durable()
+  expect(client.pressure).toBe(0)
+})
+
+test('a failure reaches those who wait, those who come later, and the signal', async () => {
+  await using setup = connected()
+  const { client, port, batch } = setup
+  client.append(entry(0))
+  const sent = client.durable()
+  await batch()
+  client.append(entry(1))
+  const queued = client.durable()
+  port.postMessage(new MillraceError('disk_full', 'no space left').toWire())
+  await expect(sent).rejects.toMatchObject({ code: 'disk_full' })
+  await expect(queued).rejects.toMatchObject({ code: 'disk_full' })
+  client.append(entry(2))
+  await expect(client.durable()).rejects.toMatchObject({ code: 'disk_full' })
+  expect(client.failure.reason).toMatchObject({ code: 'disk_full' })
+  expect(client.pressure).toBe(0)
+})
+
+test('a writer that goes away is a failure', async () => {
+  await using setup = connected()
+  const { client, port, batch } = setup
+  client.append(entry(0))
+  const pending = client.durable()
+  await batch()
+  port.close()
+  await expect(pending).rejects.toMatchObject({ code: 'store_failed' })
+})
+
+test('close waits for what was appended and takes no more', async () => {
+  await using setup = connected()
+  const { client, port, batch } = setup
+  client.append(entry(0))
+  const closing = client.close()
+  expect(client.close()).toBe(closing)
+  client.append(entry(1))
+  expect(await batch()).toEqual([0])
+  port.postMessage(null)
+  await closing
+  await expect(client.durable()).rejects.toMatchObject({ code: 'closed' })
+  expect(client.failure.aborted).toBe(false)
+})

@@ -1,0 +1,151 @@
+import type { MessagePort } from 'node:worker_threads'
+import { MillraceError, type WireError } from '../errors/index.ts'
+import { Resource, RingQueue } from '../kit/index.ts'
+import { encodeBatch, entryBytes } from './_batch-codec.ts'
+import type { Journal } from './journal.ts'
+import type { JournalEntry } from './journal-entry.ts'
+
+/**
+ * How much may wait for the disk. `append` cannot refuse, so nothing is dropped at these limits: whoever admits new
+ * rollouts stops while `pressure` is 1 or more, and those that run wait in `durable` before they produce more.
+ */
+export const journalLimits = {
+  maxQueuedEntries: 50_000,
+  maxQueuedBytes: 64 * 1024 * 1024,
+  /** One message to the writer, and so one transaction, is no larger; a single entry may be. */
+  maxBatchEntries: 4_096,
+  maxBatchBytes: 16 * 1024 * 1024,
+} as const
+
+/** Entries that go to the writer in one message, and the promise of those who wait for them. */
+class Group {
+  readonly entries: JournalEntry[] = []
+  bytes = 0
+  waiter: PromiseWithResolvers<void> | undefined
+}
+
+/**
+ * The journal as one thread sees it: a port to the writer. At most one batch is under way; what is appended meanwhile
+ * becomes the next one, so that batches grow with the load and the cost of a commit is shared by all who wait for it.
+ */
+export class JournalClient extends Resource implements Journal {
+  readonly #port: MessagePort
+  readonly #failure = new AbortController()
+  readonly #queued = new RingQueue<Group>()
+  #tail: Group | undefined
+  #sent: Group | undefined
+  #immediate: NodeJS.Immediate | undefined
+  #entries = 0
+  #bytes = 0
+
+  constructor(port: MessagePort) {
+    super()
+    this.#port = port
+    port.on('message', this.#onAnswer)
+    port.on('close', this.#onPortClose)
+  }
+
+  /** Aborts once, with the error, when the store can take no more. */
+  get failure(): AbortSignal {
+    return this.#failure.signal
+  }
+
+  /** What waits for the disk, as a share of what may: at 1 nothing new should be started. */
+  get pressure(): number {
+    return Math.max(this.#entries / journalLimits.maxQueuedEntries, this.#bytes / journalLimits.maxQueuedBytes)
+  }
+
+  append(entry: JournalEntry): void {
+    if (this.isClosed || this.failure.aborted) return
+    const bytes = entryBytes(entry)
+    let tail = this.#tail
+    if (!tail || tail.entries.length >= journalLimits.maxBatchEntries || tail.bytes >= journalLimits.maxBatchBytes) {
+      tail = new Group()
+      this.#tail = tail
+      this.#queued.push(tail)
+    }
+    tail.entries.push(entry)
+    tail.bytes += bytes
+    this.#entries += 1
+    this.#bytes += bytes
+    // Everything this turn of the event loop appends goes together.
+    if (!this.#sent && !this.#immediate) this.#immediate = setImmediate(this.#send)
+  }
+
+  durable(): Promise<void> | undefined {
+    if (this.failure.aborted) return rejected(this.failure.reason)
+    if (this.isClosed) return rejected(this.closedSignal.reason)
+    return this.#pending()
+  }
+
+  /** Those who wait for the same batch share one promise. */
+  #pending(): Promise<void> | undefined {
+    const group = this.#tail ?? this.#sent
+    if (!group) return undefined
+    if (!group.waiter) {
+      group.waiter = Promise.withResolvers()
+      // A failure also shows in `failure`; one whose waiter has gone must not end the process.
+      group.waiter.promise.catch(ignore)
+    }
+    return group.waiter.promise
+  }
+
+  readonly #send = (): void => {
+    this.#immediate = undefined
+    const group = this.#queued.shift()
+    if (!group) return
+    if (group === this.#tail) this.#tail = undefined
+    this.#sent = group
+    const batch = encodeBatch(group.entries)
+    this.#port.postMessage(batch, batch.tokens ? [batch.tokens] : [])
+  }
+
+  readonly #onAnswer = (failure: WireError | null): void => {
+    if (failure) {
+      this.#fail(MillraceError.fromWire(failure))
+      return
+    }
+    const group = this.#sent
+    if (!group) return
+    this.#sent = undefined
+    this.#entries -= group.entries.length
+    this.#bytes -= group.bytes
+    this.#send()
+    group.waiter?.resolve()
+  }
+
+  readonly #onPortClose = (): void => {
+    this.#fail(
+      new MillraceError('store_failed', 'the thread that writes the journal has ended; run again with --resume'),
+    )
+  }
+
+  #fail(error: MillraceError): void {
+    if (this.failure.aborted) return
+    clearImmediate(this.#immediate)
+    const lost = [this.#sent]
+    for (let group = this.#queued.shift(); group; group = this.#queued.shift()) lost.push(group)
+    this.#sent = undefined
+    this.#tail = undefined
+    this.#entries = 0
+    this.#bytes = 0
+    this.#failure.abort(error)
+    for (const group of lost) group?.waiter?.reject(error)
+  }
+
+  /** Waits for what was appended. A failure is not repeated here: `failure` and `durable` have said it. */
+  protected async onClose(): Promise<void> {
+    if (!this.failure.aborted) await this.#pending()?.catch(ignore)
+    this.#port.off('message', this.#onAnswer)
+    this.#port.off('close', this.#onPortClose)
+    this.#port.close()
+  }
+}
+
+function ignore(): void {}
+
+function rejected(reason: unknown): Promise<void> {
+  const promise = Promise.reject(reason)
+  promise.catch(ignore)
+  return promise
+}

@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest'
+import { redact } from './redact.ts'
+
+test('what is named like a secret is taken out, whatever the spelling', () => {
+  const { value, paths } = redact({
+    apiKey: 'sk-1',
+    api_key: 'sk-2',
+    models: [{ headers: { Authorization: 'Bearer x', 'X-Api-Key': 'k', accept: 'json' } }],
+    credentials: { user: 'u', pass: 'p' },
+    clientSecret: 's',
+    dbPassword: 'p',
+    accessToken: 't',
+  })
+  expect(value).toEqual({
+    apiKey: '[redacted]',
+    api_key: '[redacted]',
+    models: [{ headers: { Authorization: '[redacted]', 'X-Api-Key': '[redacted]', accept: 'json' } }],
+    credentials: '[redacted]',
+    clientSecret: '[redacted]',
+    dbPassword: '[redacted]',
+    accessToken: '[redacted]',
+  })
+  expect(paths).toContain('models[0].headers.Authorization')
+  expect(paths).toHaveLength(8)
+})
+
+test('what only sounds like one stays', () => {
+  const config = {
+    maxTokens: 100,
+    tokensPerMinute: 5,
+    captureTokens: true,
+    token: 3,
+    tokenizer: 'gpt2',
+    apiKeyEnv: 'OPENAI_API_KEY',
+    keyFile: '/etc/key.pem',
+    monkey: 'business',
+    passThreshold: 1,
+    secret: null,
+  }
+  expect(redact(config)).toEqual({ value: config, paths: [] })
+})
+
+test('given values are found inside other text, and in URLs the credentials', () => {
+  const config = {
+    url: 'https://me:hunter22@proxy:8080/v1?q=a@b',
+    note: 'call with sk-abcdef please',
+    list: ['sk-abcdef'],
+    mail: 'me@example.org',
+  }
+  expect(redact(config, ['sk-abcdef', 'a', ''])).toEqual({
+    value: {
+      url: 'https://[redacted]@proxy:8080/v1?q=a@b',
+      note: 'call with [redacted] please',
+      list: ['[redacted]'],
+      mail: 'me@example.org',
+    },
+    paths: ['url', 'note', 'list[0]'],
+  })
+})

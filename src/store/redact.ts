@@ -1,0 +1,72 @@
+import type { Json } from '../schema/index.ts'
+
+const redacted = '[redacted]'
+const secretWords = new Set([
+  'key',
+  'apikey',
+  'token',
+  'secret',
+  'password',
+  'passwd',
+  'passphrase',
+  'authorization',
+  'auth',
+  'credential',
+  'credentials',
+  'cookie',
+  'bearer',
+])
+/** `apiKeyEnv` names a variable and `keyFile` a file: what they hold is no secret. */
+const namingWords = new Set(['env', 'file', 'path', 'name'])
+/** Shorter values would be found by chance in text that has nothing to do with them. */
+const minSecretCharacters = 6
+
+export interface Redacted<T> {
+  readonly value: T
+  /** Where something was taken out, as `models.judge.headers.authorization`. */
+  readonly paths: readonly string[]
+}
+
+/**
+ * A copy that is safe to keep: without what is named like a secret, without the given secret values wherever they
+ * occur, and without the credentials in URLs. Only text is taken out; `maxTokens: 100` is not a secret.
+ */
+export function redact<T extends Json>(config: T, secrets: readonly string[] = []): Redacted<T> {
+  const paths: string[] = []
+  const values = secrets.filter((secret) => secret.length >= minSecretCharacters)
+
+  const cleanText = (text: string, path: string): string => {
+    let clean = text.replace(/(?<=^[a-z][a-z0-9+.-]*:\/\/)[^/@\s]+(?=@)/i, redacted)
+    for (const secret of values) clean = clean.replaceAll(secret, redacted)
+    if (clean !== text) paths.push(path)
+    return clean
+  }
+
+  const clean = (value: Json | undefined, path: string): Json | undefined => {
+    if (typeof value === 'string') return cleanText(value, path)
+    if (Array.isArray(value)) return value.map((item: Json, index) => clean(item, `${path}[${index}]`) ?? null)
+    if (value === null || typeof value !== 'object') return value
+    const copy: Record<string, Json | undefined> = {}
+    for (const [name, item] of Object.entries(value)) {
+      const inner = path === '' ? name : `${path}.${name}`
+      if (isSecretName(name) && (typeof item === 'string' || (typeof item === 'object' && item !== null))) {
+        paths.push(inner)
+        copy[name] = redacted
+      } else {
+        copy[name] = clean(item, inner)
+      }
+    }
+    return copy
+  }
+
+  return { value: clean(config, '') as T, paths }
+}
+
+/** By its words, in camelCase, snake_case or header-case: `tokenizer` and `maxTokens` are not about a token. */
+function isSecretName(name: string): boolean {
+  const words = name
+    .replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2')
+    .toLowerCase()
+    .split(/[^a-z0-9]+/)
+  return !namingWords.has(words.at(-1) ?? '') && words.some((word) => secretWords.has(word))
+}

@@ -1,0 +1,100 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import { writeAtomically } from './_write-atomically.ts'
+import { folderFailure, runFiles } from './run-folder.ts'
+
+const runFileVersion = 1
+/** A run that is killed and resumed all day keeps only its latest sittings. */
+const maxSittings = 200
+
+const sittingSchema = z.object({
+  startedAt: z.string(),
+  endedAt: z.string().exactOptional(),
+  /** How it ended: `complete`, `drained`, `stopped`, ... Without one it was cut off. */
+  end: z.string().exactOptional(),
+})
+
+const runFileSchema = z.object({
+  schemaVersion: z.number(),
+  name: z.string(),
+  createdAt: z.string(),
+  /** Two runs with one digest do the same work, so one can continue the other. */
+  configDigest: z.string(),
+  config: z.record(z.string(), z.json()),
+  provenance: z.record(z.string(), z.json()),
+  /** `running` is also what a killed process leaves behind; `findRuns` tells the two apart by the lock. */
+  state: z.enum(['running', 'unfinished', 'complete']),
+  sittings: z.array(sittingSchema),
+})
+
+/** `run.json`: what the run is and how far it got. Times are ISO 8601. */
+export type RunFile = z.infer<typeof runFileSchema>
+export type RunState = RunFile['state']
+
+/** What whoever starts a run says about it; the config without secrets. */
+export type NewRun = Pick<RunFile, 'name' | 'configDigest' | 'config' | 'provenance'>
+
+export function newRunFile(run: NewRun): RunFile {
+  const { name, configDigest, config, provenance } = run
+  const createdAt = new Date().toISOString()
+  return {
+    schemaVersion: runFileVersion,
+    name,
+    createdAt,
+    configDigest,
+    config,
+    provenance,
+    state: 'running',
+    sittings: [],
+  }
+}
+
+/** undefined if the folder has none. */
+export function readRunFile(folder: string): RunFile | undefined {
+  const path = join(folder, runFiles.run)
+  let text
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw folderFailure(error, folder)
+  }
+  return parseRunFile(text, path)
+}
+
+export function writeRunFile(folder: string, file: RunFile): void {
+  const text = `${JSON.stringify({ ...file, sittings: file.sittings.slice(-maxSittings) }, null, 2)}\n`
+  try {
+    writeAtomically(join(folder, runFiles.run), text)
+  } catch (error) {
+    throw folderFailure(error, folder)
+  }
+}
+
+function parseRunFile(text: string, path: string): RunFile {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    throw new MillraceError('store_failed', `${path} is not JSON; restore it, or start another run with --run <name>`, {
+      cause: error,
+    })
+  }
+  const version = (value as { schemaVersion?: unknown } | null)?.schemaVersion
+  if (typeof version === 'number' && version > runFileVersion) {
+    throw new MillraceError(
+      'store_version',
+      `${path} was written by a newer Millrace (version ${version}, this one knows ${runFileVersion}); update millrace`,
+      { data: { version, supported: runFileVersion } },
+    )
+  }
+  const parsed = runFileSchema.safeParse(value)
+  if (parsed.success) return parsed.data
+  throw new MillraceError(
+    'store_failed',
+    `${path} does not describe a run; restore it, or start another run with --run <name>`,
+    { cause: parsed.error },
+  )
+}

@@ -1,0 +1,49 @@
+import { readdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { newRunFile, readRunFile, writeRunFile } from './run-file.ts'
+import { createRunFolder, runFiles, runFolder } from './run-folder.ts'
+import { newRun, temporaryFolder } from '../../test/store/_fixtures.ts'
+
+test.each(['a', 'arithmetic-2026.11.15_a', '_x', '9'.repeat(100)])('%s can be the name of a run', (name) => {
+  expect(runFolder('/runs', name)).toBe(`/runs/${name}`)
+})
+
+test.each(['', '.', '..', '.hidden', '-v', 'a/b', 'a b', 'ä', 'a\n', 'x'.repeat(101)])('"%s" cannot', (name) => {
+  expect(() => runFolder('/runs', name)).toThrow(expect.objectContaining({ code: 'usage' }))
+})
+
+test('a folder that was left half made can be taken up', () => {
+  using folder = temporaryFolder()
+  writeFileSync(join(folder.path, runFiles.lock), '')
+  writeFileSync(join(folder.path, 'run.json.tmp'), '{')
+  createRunFolder(folder.path)
+})
+
+test('the description reads back as it was written, without leftovers', () => {
+  using folder = temporaryFolder()
+  const file = newRunFile(newRun({ config: { limits: { maxTurns: 3 } } }))
+  writeRunFile(folder.path, file)
+  expect(readRunFile(folder.path)).toEqual(file)
+  expect(readdirSync(folder.path)).toEqual(['run.json'])
+})
+
+test('only the latest sittings are kept', () => {
+  using folder = temporaryFolder()
+  const sittings = Array.from({ length: 250 }, (_, index) => ({ startedAt: String(index) }))
+  writeRunFile(folder.path, { ...newRunFile(newRun()), sittings })
+  expect(readRunFile(folder.path)?.sittings.at(0)).toEqual({ startedAt: '50' })
+  expect(readRunFile(folder.path)?.sittings.at(-1)).toEqual({ startedAt: '249' })
+})
+
+test.each([
+  ['{', 'store_failed', 'is not JSON'],
+  ['{"schemaVersion":1}', 'store_failed', 'does not describe a run'],
+  ['{"schemaVersion":2,"later":true}', 'store_version', 'newer Millrace'],
+])('a description of %s is refused', (text, code, message) => {
+  using folder = temporaryFolder()
+  writeFileSync(join(folder.path, runFiles.run), text)
+  expect(() => readRunFile(folder.path)).toThrow(
+    expect.objectContaining({ code, message: expect.stringContaining(message) }),
+  )
+})

@@ -1,0 +1,61 @@
+import { existsSync, mkdirSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { MillraceError } from '../errors/index.ts'
+import { isDiskFull, storeFailure } from './_store-failure.ts'
+
+/** What lies in the folder of a run. */
+export const runFiles = {
+  /** What the run is and how far it got; small, for people and for `list`. */
+  run: 'run.json',
+  /** The record: everything else can be made from it and the blobs. */
+  database: 'journal.sqlite',
+  /** One finished rollout a line. */
+  lines: 'rollouts.jsonl',
+  blobs: 'blobs',
+  lock: 'lock',
+  lockOwner: 'lock.owner',
+} as const
+
+const namePattern = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$/
+
+/** `<root>/<name>`, for a name that is safe as a folder and on a command line. */
+export function runFolder(root: string, name: string): string {
+  if (!namePattern.test(name)) {
+    throw new MillraceError(
+      'usage',
+      `"${name}" cannot be the name of a run; use up to 100 letters, digits, dots, dashes and underscores, and start with a letter or a digit`,
+      { data: { name } },
+    )
+  }
+  return join(root, name)
+}
+
+/** Makes the folder. One that holds anything but a run is refused, because pruning would delete it whole. */
+export function createRunFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { recursive: true })
+    if (existsSync(join(folder, runFiles.run))) return
+    const ours = new Set<string>(Object.values(runFiles))
+    const foreign = readdirSync(folder).find((name) => !ours.has(name) && !name.endsWith('.tmp'))
+    if (foreign === undefined) return
+    throw new MillraceError(
+      'folder_unwritable',
+      `${folder} is not a run: it holds "${foreign}"; choose another name with --run, or another root`,
+      { data: { folder } },
+    )
+  } catch (error) {
+    throw folderFailure(error, folder)
+  }
+}
+
+/** A failed file operation in the folder of a run, as an error that says what to do. */
+export function folderFailure(error: unknown, folder: string): MillraceError {
+  if (error instanceof MillraceError) return error
+  if (isDiskFull(error, folder)) return storeFailure(error, folder)
+  const detail = error instanceof Error ? error.message : String(error)
+  return new MillraceError(
+    'folder_unwritable',
+    `cannot write to ${folder} (${detail}); check its permissions, or choose another root`,
+    { data: { folder }, cause: error },
+  )
+}

@@ -1,0 +1,191 @@
+import { appendFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { expect, test } from 'vitest'
+import type { JournalEntry, RolloutEnd } from './journal-entry.ts'
+import { runFiles } from './run-folder.ts'
+import { RunReader } from './run-reader.ts'
+import { applyAll } from '../../test/store/_apply.ts'
+import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+
+const startOf = (rollout: string, attempt: number, parent: string | null = null): JournalEntry => ({
+  kind: 'attempt-start',
+  rollout,
+  attempt,
+  parent,
+  task: 5,
+  sample: 0,
+  at: 10 + attempt,
+})
+
+const endOf = (rollout: string, attempt: number): JournalEntry => ({
+  kind: 'attempt-end',
+  rollout,
+  attempt,
+  at: 20 + attempt,
+  outcome: 'completed',
+  record: JSON.stringify({ id: rollout, attempt }),
+  leaf: null,
+})
+
+test('a finished rollout reads back as it was recorded', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, rolloutEntries(3, { messages: ['a', 'b', 'c'] }))
+  using reader = RunReader.open(folder.path)
+  expect(reader.rollout('3-0')).toEqual({
+    id: '3-0',
+    sample: 0,
+    attempt: 1,
+    outcome: 'completed',
+    reward: 1,
+    messages: [
+      { role: 'user', content: 'a' },
+      { role: 'assistant', content: 'b' },
+      { role: 'user', content: 'c' },
+    ],
+  })
+  expect(reader.rollout('4-0')).toBeUndefined()
+  expect(reader.hasEnded('3-0')).toBe(true)
+  expect(reader.hasEnded('4-0')).toBe(false)
+  expect(reader.task(3)).toEqual({ index: 3, id: 'task-3', digest: 'd3' })
+  expect(reader.task(4)).toBeUndefined()
+  expect([...reader.ended()]).toEqual([
+    {
+      rollout: '3-0',
+      attempt: 1,
+      task: 3,
+      sample: 0,
+      outcome: 'completed',
+      reward: 1,
+      endedAt: 1_700_000_000_003,
+      record: { id: '3-0', sample: 0, attempt: 1, outcome: 'completed', reward: 1 },
+    },
+  ])
+})
+
+test('the messages of a rollout are the branch that it ended with', () => {
+  using folder = temporaryFolder()
+  const branch = { ...nodeEntry({ rollout: '1-0', seq: 2, message: '{"role":"user","content":"other"}' }), parent: 0 }
+  const entries = rolloutEntries(1)
+  const end = { ...entries.pop(), leaf: 2 } as RolloutEnd
+  applyAll(folder.path, [...entries, branch as JournalEntry, end])
+  using reader = RunReader.open(folder.path)
+  expect(reader.rollout('1-0')?.messages.map((message) => message.content)).toEqual(['question 1', 'other'])
+  expect(reader.nodes('1-0', 1)).toHaveLength(3)
+})
+
+test('how a message came to be is part of its node', () => {
+  using folder = temporaryFolder()
+  const meta = JSON.stringify({ tool: { name: 'add', status: 'ok', ms: 3 } })
+  applyAll(folder.path, [{ ...nodeEntry({ rollout: '1-0', seq: 0 }), meta } as JournalEntry])
+  using reader = RunReader.open(folder.path)
+  expect(reader.nodes('1-0', 1)).toEqual([
+    {
+      seq: 0,
+      parent: null,
+      hash: 'h0',
+      message: { role: 'user', content: '0' },
+      sampled: false,
+      at: 1_700_000_000_001,
+      tool: { name: 'add', status: 'ok', ms: 3 },
+    },
+  ])
+})
+
+test('unfinished rollouts are told apart: cut off, held, ended', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [
+    ...rolloutEntries(1),
+    startOf('cut', 1),
+    startOf('held', 1),
+    endOf('held', 1),
+    startOf('again', 1),
+    endOf('again', 1),
+    startOf('again', 2),
+    startOf('cut.child', 1, 'cut'),
+    startOf('cut.child', 2, 'cut'),
+    endOf('cut.child', 2),
+  ])
+  using reader = RunReader.open(folder.path)
+  expect([...reader.unfinished()]).toEqual([
+    { rollout: 'cut', attempt: 1, task: 5, sample: 0, state: 'cut-off' },
+    { rollout: 'held', attempt: 1, task: 5, sample: 0, state: 'held', heldRecord: { id: 'held', attempt: 1 } },
+    { rollout: 'again', attempt: 2, task: 5, sample: 0, state: 'cut-off' },
+  ])
+  expect(reader.attempts('again')).toEqual([
+    expect.objectContaining({
+      attempt: 1,
+      startedAt: 11,
+      end: { at: 21, outcome: 'completed', record: expect.anything() },
+    }),
+    expect.not.objectContaining({ end: expect.anything() }),
+  ])
+  expect(reader.children('cut')).toMatchObject([
+    { rollout: 'cut.child', attempt: 1, parent: 'cut' },
+    { rollout: 'cut.child', attempt: 2, end: { outcome: 'completed' } },
+  ])
+})
+
+test('a reader sees what is committed while it iterates; what starts meanwhile is not unfinished', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, Array.from({ length: 600 }, (_, task) => rolloutEntries(task)).flat())
+  applyAll(folder.path, [startOf('old', 1), startOf('older', 1)])
+  using reader = RunReader.open(folder.path)
+  const ended = reader.ended()
+  const unfinished = reader.unfinished()
+  expect(ended.next().value?.rollout).toBe('0-0')
+  expect(unfinished.next().value?.rollout).toBe('old')
+  applyAll(folder.path, [...rolloutEntries(600), startOf('new', 1), startOf('older', 2)])
+  expect([...ended].map(({ rollout }) => rollout)).toEqual(Array.from({ length: 600 }, (_, index) => `${index + 1}-0`))
+  expect([...unfinished].map(({ rollout, attempt }) => [rollout, attempt])).toEqual([['older', 1]])
+})
+
+test('one digest for all tasks', () => {
+  using one = temporaryFolder()
+  using two = temporaryFolder()
+  applyAll(one.path, [...rolloutEntries(0), ...rolloutEntries(1)])
+  applyAll(two.path, [...rolloutEntries(1), ...rolloutEntries(0)])
+  using first = RunReader.open(one.path)
+  using second = RunReader.open(two.path)
+  expect(first.taskDigest()).toBe(second.taskDigest())
+  applyAll(two.path, rolloutEntries(2))
+  expect(first.taskDigest()).not.toBe(second.taskDigest())
+})
+
+test('events, all or by name', () => {
+  using folder = temporaryFolder()
+  const event = { kind: 'event', rollout: null, attempt: 0, at: 1 } as const
+  applyAll(folder.path, [
+    { ...event, name: 'a', data: '{"n":1}' },
+    { ...event, name: 'b', data: '[]' },
+  ])
+  using reader = RunReader.open(folder.path)
+  expect([...reader.events()].map(({ name }) => name)).toEqual(['a', 'b'])
+  expect([...reader.events('a')]).toEqual([{ rollout: null, attempt: 0, name: 'a', at: 1, data: { n: 1 } }])
+})
+
+test('integrity names what is wrong', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2), ...rolloutEntries(3)])
+  using reader = RunReader.open(folder.path)
+  expect(reader.integrity()).toEqual([])
+  using database = new DatabaseSync(join(folder.path, runFiles.database))
+  const afterwards = (sql: string): string[] => {
+    database.exec('SAVEPOINT before')
+    database.exec(sql)
+    database.exec('RELEASE before')
+    return reader.integrity()
+  }
+  expect(afterwards("UPDATE node SET seq = 7 WHERE rollout = '1-0' AND seq = 1")).toEqual([
+    'rollout 1-0 attempt 1: 2 messages are numbered 0 to 7',
+    'rollout 1-0 ends with message 1, which is missing',
+  ])
+  expect(afterwards("DELETE FROM attempt WHERE rollout = '2-0'").join()).toContain(
+    'messages of rollout 2-0 attempt 1, which never started',
+  )
+  expect(afterwards("DELETE FROM rollout WHERE id = '1-0'").join()).toMatch(
+    /line 1 is of rollout 1-0 and should be of 2-0/,
+  )
+  appendFileSync(join(folder.path, runFiles.lines), 'more than was committed is not looked at')
+  expect(afterwards("UPDATE meta SET value = 10 WHERE key = 'lines_length'").join()).toMatch(/not JSON/)
+})

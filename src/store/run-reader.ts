@@ -1,0 +1,334 @@
+import { createHash } from 'node:crypto'
+import { join } from 'node:path'
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { Json, Message, MessageNode, Outcome, RolloutRecord, TokenRecord } from '../schema/index.ts'
+import { BlobStore } from './_blob-store.ts'
+import { Conversations } from './_conversations.ts'
+import { checkIntegrity } from './_integrity.ts'
+import { openForReading } from './_open-database.ts'
+import { runFiles } from './run-folder.ts'
+
+/** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
+export type BareRecord = Omit<RolloutRecord, 'messages'>
+
+/** The accepted result of a rollout. */
+export interface StoredRollout {
+  readonly rollout: string
+  readonly attempt: number
+  readonly task: number
+  readonly sample: number
+  readonly outcome: Outcome
+  readonly reward: number | null
+  readonly endedAt: number
+  readonly record: BareRecord
+}
+
+/** One attempt. `end` is missing while it runs and after it was cut off. */
+export interface StoredAttempt {
+  readonly rollout: string
+  readonly attempt: number
+  readonly parent: string | null
+  readonly task: number
+  readonly sample: number
+  readonly startedAt: number
+  readonly end?: { readonly at: number; readonly outcome: Outcome; readonly record: BareRecord }
+  /** Its result was accepted once and taken back by `retryFailed`. */
+  readonly discarded: boolean
+}
+
+/** A rollout of the run itself that has no accepted result yet, by its latest attempt. */
+export interface UnfinishedRollout {
+  readonly rollout: string
+  readonly attempt: number
+  readonly task: number
+  readonly sample: number
+  /** `held`: the attempt ended and waits for its group or for a retry. `discarded`: run it again, as the next attempt. */
+  readonly state: 'cut-off' | 'held' | 'discarded'
+  /** What a held attempt came to. */
+  readonly heldRecord?: BareRecord
+}
+
+export interface StoredTask {
+  readonly index: number
+  readonly id: string
+  readonly digest: string
+}
+
+export interface StoredEvent {
+  readonly rollout: string | null
+  readonly attempt: number
+  readonly name: string
+  readonly at: number
+  readonly data: Json
+}
+
+export interface RunCounts {
+  readonly tasks: number
+  readonly attempts: number
+  readonly nodes: number
+  readonly ended: number
+  readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
+}
+
+/** A stored result as JSON text, for those who only pass it on. */
+export interface StoredText {
+  readonly rollout: string
+  readonly attempt: number
+  readonly record: string
+  readonly messages: readonly string[]
+}
+
+/**
+ * Rows are fetched this many at a time and no statement stays open between them, so that a slow reader does not keep
+ * the writer from recycling its log.
+ */
+const pageRows = 256
+
+/**
+ * Reads a run, while it is being written or afterwards, in the writing process or another. What was acknowledged is
+ * visible at once. Cheap to open; one per thread.
+ */
+export class RunReader implements Disposable {
+  readonly folder: string
+  readonly #database: DatabaseSync
+  readonly #blobs: BlobStore
+  readonly #conversations: Conversations
+  readonly #hasEnded: StatementSync
+
+  private constructor(folder: string, database: DatabaseSync) {
+    this.folder = folder
+    this.#database = database
+    this.#blobs = new BlobStore(join(folder, runFiles.blobs))
+    this.#conversations = new Conversations(database, this.#blobs)
+    this.#hasEnded = database.prepare('SELECT 1 FROM rollout WHERE id = ?')
+  }
+
+  static open(folder: string): RunReader {
+    return new RunReader(folder, openForReading(folder))
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#database.isOpen) this.#database.close()
+  }
+
+  counts(): RunCounts {
+    const outcomes: Partial<Record<Outcome, number>> = {}
+    let ended = 0
+    for (const row of this.#database.prepare('SELECT outcome, count(*) AS n FROM rollout GROUP BY outcome').all()) {
+      outcomes[row['outcome'] as Outcome] = row['n'] as number
+      ended += row['n'] as number
+    }
+    const count = (table: string): number =>
+      this.#database.prepare(`SELECT count(*) AS n FROM ${table}`).get()?.['n'] as number
+    return { tasks: count('task'), attempts: count('attempt'), nodes: count('node'), ended, outcomes }
+  }
+
+  hasEnded(rollout: string): boolean {
+    return this.#hasEnded.get(rollout) !== undefined
+  }
+
+  /** In the order they were accepted. Results that are accepted during the iteration appear too. */
+  *ended(): Generator<StoredRollout, void, void> {
+    const page = this.#database.prepare('SELECT * FROM rollout WHERE position > ? ORDER BY position LIMIT ?')
+    for (const row of pages<RolloutRow>(page)) {
+      const { id, attempt, task, sample, outcome, reward } = row
+      const record = this.#parse(row.record) as BareRecord
+      yield { rollout: id, attempt, task, sample, outcome, reward, endedAt: row.ended_at, record }
+    }
+  }
+
+  /** The same as text, with messages. */
+  *endedTexts(): Generator<StoredText, void, void> {
+    const page = this.#database.prepare(
+      'SELECT position, id, attempt, leaf, record FROM rollout WHERE position > ? ORDER BY position LIMIT ?',
+    )
+    for (const { id, attempt, leaf, record } of pages<RolloutRow>(page)) {
+      const messages = this.#conversations.messages(id, attempt, leaf)
+      yield { rollout: id, attempt, record: this.#blobs.text(record), messages }
+    }
+  }
+
+  /** The accepted result with its messages. */
+  rollout(id: string): RolloutRecord | undefined {
+    const row = this.#database.prepare('SELECT attempt, leaf, record FROM rollout WHERE id = ?').get(id)
+    if (!row) return undefined
+    const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
+    const texts = this.#conversations.messages(id, attempt, leaf)
+    return { ...(this.#parse(record) as BareRecord), messages: texts.map((text) => JSON.parse(text) as Message) }
+  }
+
+  /** Every message of an attempt, in the order it was recorded. */
+  nodes(rollout: string, attempt: number): MessageNode[] {
+    const statement = this.#database.prepare('SELECT * FROM node WHERE rollout = ? AND attempt = ? ORDER BY position')
+    return statement.all(rollout, attempt).map((row) => this.#node(row as NodeRow))
+  }
+
+  /** All attempts at a rollout, oldest first. */
+  attempts(rollout: string): StoredAttempt[] {
+    const statement = this.#database.prepare('SELECT * FROM attempt WHERE rollout = ? ORDER BY attempt')
+    return statement.all(rollout).map((row) => this.#attempt(row as AttemptRow))
+  }
+
+  /** The attempts of the rollouts that this one started, in order. A child carries the attempt number of its parent. */
+  children(rollout: string): StoredAttempt[] {
+    const statement = this.#database.prepare('SELECT * FROM attempt WHERE parent = ? ORDER BY position')
+    return statement.all(rollout).map((row) => this.#attempt(row as AttemptRow))
+  }
+
+  /** As of the first step of the iteration: what starts or starts over later does not appear. */
+  *unfinished(): Generator<UnfinishedRollout, void, void> {
+    const last = this.#database.prepare('SELECT max(position) AS position FROM attempt').get()?.['position'] ?? 0
+    const page = this.#database.prepare(
+      `SELECT position, rollout, attempt, task, sample, ended_at, discarded, record FROM attempt
+       WHERE position > ? AND position <= ${Number(last)} AND parent IS NULL
+         AND NOT EXISTS (SELECT 1 FROM rollout WHERE rollout.id = attempt.rollout)
+         AND NOT EXISTS (SELECT 1 FROM attempt AS later
+                         WHERE later.rollout = attempt.rollout AND later.attempt > attempt.attempt
+                           AND later.position <= ${Number(last)})
+       ORDER BY position LIMIT ?`,
+    )
+    for (const row of pages<AttemptRow>(page)) {
+      const { rollout, attempt, task, sample } = row
+      if (row.record === null || row.discarded) {
+        yield { rollout, attempt, task, sample, state: row.discarded ? 'discarded' : 'cut-off' }
+      } else {
+        yield { rollout, attempt, task, sample, state: 'held', heldRecord: this.#parse(row.record) as BareRecord }
+      }
+    }
+  }
+
+  task(index: number): StoredTask | undefined {
+    const row = this.#database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?').get(index)
+    return row && { ...(row as { index: number; id: string; digest: string }) }
+  }
+
+  /** One digest over all tasks so far, for provenance. */
+  taskDigest(): string {
+    const digest = createHash('sha256')
+    const page = this.#database.prepare(
+      'SELECT number AS position, digest FROM task WHERE number > ? ORDER BY number LIMIT ?',
+    )
+    for (const row of pages<{ position: number; digest: string }>(page)) {
+      digest.update(`${row.position} ${row.digest}\n`)
+    }
+    return digest.digest('hex')
+  }
+
+  *events(name?: string): Generator<StoredEvent, void, void> {
+    const page = this.#database.prepare(
+      `SELECT * FROM event WHERE position > ?1 AND (?3 IS NULL OR name = ?3) ORDER BY position LIMIT ?2`,
+    )
+    for (const row of pages<EventRow>(page, name ?? null)) {
+      const { rollout, attempt, at } = row
+      yield { rollout, attempt, name: row.name, at, data: this.#parse(row.data) as Json }
+    }
+  }
+
+  /** What is wrong with the run, if anything; at most a few dozen lines of it. Reads everything. */
+  integrity(): string[] {
+    return checkIntegrity({ database: this.#database, blobs: this.#blobs, folder: this.folder })
+  }
+
+  #node(row: NodeRow): MessageNode {
+    const origin = row.meta === null ? {} : (JSON.parse(row.meta) as Pick<MessageNode, 'call' | 'tool'>)
+    const tokens = this.#tokens(row)
+    return {
+      seq: row.seq,
+      parent: row.parent,
+      hash: row.hash,
+      message: this.#parse(row.message) as Message,
+      sampled: row.sampled === 1,
+      at: row.at,
+      ...origin,
+      ...(tokens && { tokens }),
+    }
+  }
+
+  #tokens({ prompt_ids: promptIds, ids, logprobs, version }: NodeRow): TokenRecord | undefined {
+    if (promptIds === null && ids === null && logprobs === null) return undefined
+    return {
+      ...(promptIds !== null && { promptIds: new Int32Array(this.#blobs.bytes(promptIds)) }),
+      ids: ids === null ? new Int32Array() : new Int32Array(this.#blobs.bytes(ids)),
+      logprobs: logprobs === null ? new Float32Array() : new Float32Array(this.#blobs.bytes(logprobs)),
+      ...(version !== null && { version }),
+    }
+  }
+
+  #attempt(row: AttemptRow): StoredAttempt {
+    const { rollout, attempt, parent, task, sample, outcome, record } = row
+    const discarded = row.discarded === 1
+    const common = { rollout, attempt, parent, task, sample, startedAt: row.started_at, discarded }
+    if (outcome === null || record === null) return common
+    return { ...common, end: { at: row.ended_at ?? 0, outcome, record: this.#parse(record) as BareRecord } }
+  }
+
+  #parse(stored: string): unknown {
+    return JSON.parse(this.#blobs.text(stored))
+  }
+}
+
+/** All rows of a statement that takes the last position and a number of rows, page by page. */
+function* pages<Row extends { position: number }>(
+  page: StatementSync,
+  ...more: readonly (string | null)[]
+): Generator<Row, void, void> {
+  let position = -1
+  for (;;) {
+    const rows = page.all(position, pageRows, ...more) as Row[]
+    yield* rows
+    const last = rows.at(-1)
+    if (!last || rows.length < pageRows) return
+    position = last.position
+  }
+}
+
+// Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
+type RolloutRow = {
+  position: number
+  id: string
+  task: number
+  sample: number
+  attempt: number
+  outcome: Outcome
+  reward: number | null
+  leaf: number | null
+  ended_at: number
+  record: string
+}
+
+type AttemptRow = {
+  position: number
+  rollout: string
+  attempt: number
+  parent: string | null
+  task: number
+  sample: number
+  started_at: number
+  ended_at: number | null
+  outcome: Outcome | null
+  discarded: number
+  record: string | null
+}
+
+type NodeRow = {
+  seq: number
+  parent: number | null
+  hash: string
+  sampled: number
+  at: number
+  version: string | null
+  meta: string | null
+  message: string
+  prompt_ids: Uint8Array | string | null
+  ids: Uint8Array | string | null
+  logprobs: Uint8Array | string | null
+}
+
+type EventRow = {
+  position: number
+  rollout: string | null
+  attempt: number
+  name: string
+  at: number
+  data: string
+}

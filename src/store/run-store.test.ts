@@ -1,0 +1,242 @@
+import { once } from 'node:events'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { Worker } from 'node:worker_threads'
+import { expect, test } from 'vitest'
+import { RunLock } from './_run-lock.ts'
+import { readRunFile } from './run-file.ts'
+import { runFiles } from './run-folder.ts'
+import { RunReader } from './run-reader.ts'
+import { RunStore } from './run-store.ts'
+import { JournalClient } from './journal-client.ts'
+import type { Journal } from './journal.ts'
+import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+
+function appendRollouts(journal: Journal, tasks: readonly number[], shape = {}): void {
+  for (const task of tasks) for (const entry of rolloutEntries(task, shape)) journal.append(entry)
+}
+
+/** How many transactions the write-ahead log holds: a frame that ends one carries the size of the database. */
+function commitsIn(path: string): number {
+  const log = readFileSync(path)
+  const frameBytes = 24 + log.readUInt32BE(8)
+  const salts = log.readBigUInt64BE(16)
+  let commits = 0
+  for (let offset = 32; offset + frameBytes <= log.length; offset += frameBytes) {
+    if (log.readBigUInt64BE(offset + 8) === salts && log.readUInt32BE(offset + 4) > 0) commits += 1
+  }
+  return commits
+}
+
+test('what is durable can be read at once, in the order it was appended', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  await using store = await RunStore.open({ folder, create: newRun() })
+  expect(store.isResumed).toBe(false)
+  const start = { kind: 'attempt-start', attempt: 1, parent: null, task: 0, sample: 0, at: 1 } as const
+  await Promise.all(
+    Array.from({ length: 20 }, async (_, writer) => {
+      const rollout = `0-${writer}`
+      store.journal.append({ ...start, rollout })
+      for (let seq = 0; seq < 25; seq += 1) {
+        store.journal.append(nodeEntry({ rollout, seq }))
+        await store.journal.durable()
+        expect(store.reader.nodes(rollout, 1).at(-1)?.seq).toBe(seq)
+      }
+    }),
+  )
+  for (let writer = 0; writer < 20; writer += 1) {
+    const seqs = store.reader.nodes(`0-${writer}`, 1).map((node) => node.seq)
+    expect(seqs).toEqual(Array.from({ length: 25 }, (_, seq) => seq))
+  }
+})
+
+test('nothing is acknowledged before it is committed', async () => {
+  using root = temporaryFolder()
+  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
+  using blocker = new DatabaseSync(join(store.folder, runFiles.database))
+  blocker.exec('BEGIN IMMEDIATE')
+  appendRollouts(store.journal, [1])
+  let acknowledged = false
+  const durable = store.journal.durable()?.then(() => (acknowledged = true))
+  for (let turn = 0; turn < 100; turn += 1) await new Promise(setImmediate)
+  expect(acknowledged).toBe(false)
+  expect(store.reader.hasEnded('1-0')).toBe(false)
+  blocker.exec('ROLLBACK')
+  await durable
+  expect(store.reader.hasEnded('1-0')).toBe(true)
+})
+
+test('all that waits is committed together, whoever sent it', async () => {
+  using root = temporaryFolder()
+  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
+  await using second = new JournalClient(store.connect())
+  await using third = new JournalClient(store.connect())
+  const path = join(store.folder, `${runFiles.database}-wal`)
+  const before = commitsIn(path)
+  using blocker = new DatabaseSync(join(store.folder, runFiles.database))
+  blocker.exec('BEGIN IMMEDIATE')
+  const clients = [store.journal, second, third]
+  for (const [index, client] of clients.entries()) {
+    for (let task = 0; task < 50; task += 1) appendRollouts(client, [index * 100 + task])
+  }
+  const durable = Promise.all(clients.map((client) => client.durable()))
+  // All three have sent their batch by now; the first one that arrived waits for the blocker.
+  for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate)
+  blocker.exec('ROLLBACK')
+  await durable
+  expect(store.reader.counts().ended).toBe(150)
+  expect(commitsIn(path) - before).toBe(1)
+})
+
+test('a closed run is one database file, its lines and its description', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  {
+    await using store = await RunStore.open({ folder, create: newRun() })
+    appendRollouts(store.journal, [1, 2])
+    await store.finish('complete', { end: 'complete', provenance: { taskDigest: 'd' } })
+  }
+  expect(readdirSync(folder).toSorted()).toEqual(['journal.sqlite', 'lock', 'rollouts.jsonl', 'run.json'])
+  expect(readRunFile(folder)).toMatchObject({
+    state: 'complete',
+    provenance: { taskDigest: 'd' },
+    sittings: [{ end: 'complete', endedAt: expect.any(String) }],
+  })
+})
+
+test('closing writes what was appended, leaves a run that can be resumed, and may be repeated', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  const store = await RunStore.open({ folder, create: newRun() })
+  appendRollouts(store.journal, [1, 2, 3])
+  const closing = store.close()
+  expect(store.close()).toBe(closing)
+  await closing
+  await store[Symbol.asyncDispose]()
+  expect(readRunFile(folder)?.state).toBe('unfinished')
+  expect(RunLock.isHeld(folder)).toBe(false)
+  await expect(store.journal.durable()).rejects.toMatchObject({ code: 'closed' })
+  expect(() => store.connect()).toThrow(expect.objectContaining({ code: 'closed' }))
+
+  await using again = await RunStore.open({ folder, create: newRun() })
+  expect(again.isResumed).toBe(true)
+  expect(again.reader.counts().ended).toBe(3)
+  expect(again.reader.integrity()).toEqual([])
+})
+
+test('stopping while it opens leaves nothing held', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  const controller = new AbortController()
+  const opening = RunStore.open({ folder, create: newRun(), signal: controller.signal })
+  controller.abort(new Error('changed my mind'))
+  await expect(opening).rejects.toThrow('changed my mind')
+  expect(RunLock.isHeld(folder)).toBe(false)
+  await expect(RunStore.open({ folder, signal: controller.signal })).rejects.toThrow('changed my mind')
+  await using store = await RunStore.open({ folder })
+  expect(store.reader.integrity()).toEqual([])
+})
+
+test('an opening that fails lets go of the lock', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  mkdirSync(folder)
+  writeFileSync(join(folder, runFiles.database), 'this is no database'.repeat(1000))
+  await expect(RunStore.open({ folder, create: newRun() })).rejects.toMatchObject({
+    code: 'store_failed',
+    message: expect.stringContaining(folder),
+  })
+  expect(RunLock.isHeld(folder)).toBe(false)
+})
+
+test('another configuration, a missing run and a foreign folder are refused', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  await expect(RunStore.open({ folder })).rejects.toMatchObject({ code: 'run_not_found' })
+  await (await RunStore.open({ folder, create: newRun() })).close()
+  await expect(RunStore.open({ folder, create: newRun({ configDigest: 'other' }) })).rejects.toMatchObject({
+    code: 'run_mismatch',
+  })
+  const foreign = join(root.path, 'thesis')
+  mkdirSync(foreign)
+  writeFileSync(join(foreign, 'chapter-1.txt'), 'years of work')
+  await expect(RunStore.open({ folder: foreign, create: newRun() })).rejects.toMatchObject({
+    code: 'folder_unwritable',
+    message: expect.stringContaining('chapter-1.txt'),
+  })
+  const below = join(root.path, 'thesis', 'chapter-1.txt', 'run')
+  await expect(RunStore.open({ folder: below, create: newRun() })).rejects.toMatchObject({ code: 'folder_unwritable' })
+})
+
+test('a thread with a port of its own writes beside this one', async () => {
+  using root = temporaryFolder()
+  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
+  const port = store.connect()
+  const worker = new Worker(new URL('../../test/store/_appending-thread.ts', import.meta.url), {
+    workerData: { port, from: 100, to: 200 },
+    transferList: [port],
+  })
+  const ended = once(worker, 'exit')
+  for (let task = 0; task < 100; task += 1) {
+    appendRollouts(store.journal, [task])
+    if (task % 10 === 0) await store.journal.durable()
+  }
+  await store.journal.durable()
+  expect(await ended).toEqual([0])
+  expect(store.reader.counts()).toMatchObject({ ended: 200, tasks: 200, nodes: 400 })
+  expect(store.reader.integrity()).toEqual([])
+})
+
+test('a store that fails says so to everybody once, keeps what was acknowledged, and closes', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  {
+    await using store = await RunStore.open({ folder, create: newRun() })
+    appendRollouts(store.journal, [1])
+    await store.journal.durable()
+    const failed = once(store.failure, 'abort')
+    // A blob cannot be kept where its folder should be.
+    writeFileSync(join(folder, runFiles.blobs), '')
+    appendRollouts(store.journal, [2], { messages: ['z'.repeat(100_000)] })
+    const durable = store.journal.durable()
+    await expect(durable).rejects.toMatchObject({ code: 'store_failed', message: expect.stringContaining('--resume') })
+    await failed
+    await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
+    await expect(store.retryFailed(['model_error'])).rejects.toMatchObject({ code: 'store_failed' })
+    await expect(store.finish('complete')).rejects.toMatchObject({ code: 'store_failed' })
+    await store.finish('unfinished', { end: 'failed' })
+    expect(store.reader.counts().ended).toBe(1)
+  }
+  expect(readRunFile(folder)).toMatchObject({ state: 'unfinished', sittings: [{ end: 'failed' }] })
+  using reader = RunReader.open(folder)
+  expect(reader.integrity()).toEqual([])
+  expect(reader.counts().ended).toBe(1)
+})
+
+test('failed rollouts can be taken back and run again; their attempts stay', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  {
+    await using store = await RunStore.open({ folder, create: newRun() })
+    appendRollouts(store.journal, [1, 3])
+    appendRollouts(store.journal, [2], { outcome: 'model_error' })
+    appendRollouts(store.journal, [4], { outcome: 'env_error' })
+    expect(await store.retryFailed([])).toBe(0)
+    expect(await store.retryFailed(['model_error', 'worker_lost'])).toBe(1)
+    expect(await store.retryFailed(['model_error'])).toBe(0)
+    const ids = readFileSync(join(folder, runFiles.lines), 'utf8').match(/"id":"[^"]+"/g)
+    expect(ids).toEqual(['"id":"1-0"', '"id":"3-0"', '"id":"4-0"'])
+    expect([...store.reader.unfinished()]).toEqual([
+      { rollout: '2-0', attempt: 1, task: 2, sample: 0, state: 'discarded' },
+    ])
+    expect(store.reader.attempts('2-0')).toMatchObject([{ discarded: true, end: { outcome: 'model_error' } }])
+    appendRollouts(store.journal, [2], { attempt: 2 })
+  }
+  await using store = await RunStore.open({ folder })
+  expect(store.reader.rollout('2-0')).toMatchObject({ outcome: 'completed', attempt: 2 })
+  expect([...store.reader.unfinished()]).toEqual([])
+  expect(store.reader.attempts('2-0')).toHaveLength(2)
+  expect(store.reader.integrity()).toEqual([])
+})

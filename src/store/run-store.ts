@@ -1,0 +1,160 @@
+import type { MessagePort } from 'node:worker_threads'
+import { MillraceError } from '../errors/index.ts'
+import { Resource } from '../kit/index.ts'
+import type { Outcome } from '../schema/index.ts'
+import { RunLock } from './_run-lock.ts'
+import { StoreWriter } from './_store-writer.ts'
+import { JournalClient } from './journal-client.ts'
+import { createRunFolder } from './run-folder.ts'
+import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
+import { RunReader } from './run-reader.ts'
+
+export interface OpenRunOptions {
+  readonly folder: string
+  /** Starts the run if the folder holds none yet; if it holds one, that must be of the same configuration. */
+  readonly create?: NewRun
+  readonly signal?: AbortSignal
+}
+
+/** How a sitting ended, and what only then is known about where its results came from. */
+export interface SittingEnd {
+  readonly end?: string
+  readonly provenance?: NewRun['provenance']
+}
+
+/** Everything a process needs of the run it works on. Holds the run's lock until it is closed. */
+export class RunStore extends Resource {
+  readonly folder: string
+  readonly journal: JournalClient
+  readonly reader: RunReader
+  /** Whether the run existed before. */
+  readonly isResumed: boolean
+  readonly #lock: RunLock
+  readonly #writer: StoreWriter
+  #run: RunFile
+
+  private constructor(parts: {
+    folder: string
+    lock: RunLock
+    writer: StoreWriter
+    reader: RunReader
+    run: RunFile
+    isResumed: boolean
+  }) {
+    super()
+    this.folder = parts.folder
+    this.reader = parts.reader
+    this.isResumed = parts.isResumed
+    this.journal = new JournalClient(parts.writer.connect())
+    this.#lock = parts.lock
+    this.#writer = parts.writer
+    this.#run = parts.run
+  }
+
+  static async open({ folder, create, signal }: OpenRunOptions): Promise<RunStore> {
+    signal?.throwIfAborted()
+    if (create) createRunFolder(folder)
+    else if (!readRunFile(folder)) throw noRun(folder)
+    using opened = new DisposableStack()
+    const lock = opened.use(RunLock.acquire(folder))
+    const existing = readRunFile(folder)
+    const run = existing ?? newRunFile(requireNewRun(create, folder))
+    if (existing && create) requireSameConfig(existing, create, folder)
+    run.state = 'running'
+    run.sittings.push({ startedAt: new Date().toISOString() })
+    writeRunFile(folder, run)
+    await using started = new AsyncDisposableStack()
+    const writer = started.use(await StoreWriter.start(folder, signal))
+    const reader = started.use(RunReader.open(folder))
+    const store = new RunStore({ folder, lock, writer, reader, run, isResumed: existing !== undefined })
+    // From here on the store owns them.
+    started.move()
+    opened.move()
+    return store
+  }
+
+  get run(): Readonly<RunFile> {
+    return this.#run
+  }
+
+  /** Aborts once, with a `disk_full` or `store_failed` error, when nothing more can be written. */
+  get failure(): AbortSignal {
+    return this.journal.failure
+  }
+
+  /** A port for a `JournalClient` on another thread, which then talks to the writer directly. Transfer it there. */
+  connect(): MessagePort {
+    return this.#writer.connect()
+  }
+
+  /** Takes back the results with these outcomes; their rollouts are unfinished again. Resolves to how many. */
+  async retryFailed(outcomes: readonly Outcome[]): Promise<number> {
+    if (outcomes.length === 0) return 0
+    await this.journal.durable()
+    return this.#writer.retryFailed(outcomes)
+  }
+
+  /**
+   * Says in `run.json` how this sitting ended; close afterwards. Nothing is called complete before it is durable; a sitting
+   * that ends because the store failed can still say so, if the disk has room for that.
+   */
+  async finish(state: Exclude<RunState, 'running'>, details: SittingEnd = {}): Promise<void> {
+    if (state === 'complete' || !this.failure.aborted) await this.journal.durable()
+    this.throwIfClosed()
+    this.#writeEnd(state, details)
+  }
+
+  #writeEnd(state: RunState, { end, provenance }: SittingEnd): void {
+    const run = structuredClone(this.#run)
+    run.state = state
+    if (provenance) run.provenance = { ...run.provenance, ...provenance }
+    const sitting = run.sittings.at(-1)
+    if (sitting) {
+      sitting.endedAt = new Date().toISOString()
+      if (end !== undefined) sitting.end = end
+    }
+    writeRunFile(this.folder, run)
+    this.#run = run
+  }
+
+  /** Writes what was appended, then lets go of the run: reader, writer, lock, in this order. */
+  protected async onClose(): Promise<void> {
+    await using parts = new AsyncDisposableStack()
+    parts.use(this.#lock)
+    parts.defer(() => this.#markUnfinished())
+    parts.use(this.#writer)
+    // Before the writer, so that its last checkpoint finds nobody reading.
+    parts.use(this.reader)
+    parts.use(this.journal)
+  }
+
+  /** For a sitting that nobody finished. A full disk may refuse; the run then counts as unfinished for want of a lock. */
+  #markUnfinished(): void {
+    if (this.#run.state !== 'running') return
+    try {
+      this.#writeEnd('unfinished', {})
+    } catch {
+      // See above.
+    }
+  }
+}
+
+function noRun(folder: string): MillraceError {
+  return new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows those there are`, {
+    data: { folder },
+  })
+}
+
+function requireNewRun(create: NewRun | undefined, folder: string): NewRun {
+  if (!create) throw noRun(folder)
+  return create
+}
+
+function requireSameConfig(existing: RunFile, create: NewRun, folder: string): void {
+  if (existing.configDigest === create.configDigest) return
+  throw new MillraceError(
+    'run_mismatch',
+    `the run in ${folder} has another configuration; repeat the command it was started with, or choose another name with --run`,
+    { data: { folder, existing: existing.configDigest, given: create.configDigest } },
+  )
+}

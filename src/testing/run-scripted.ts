@@ -1,0 +1,42 @@
+import { evaluate, type EvaluateOptions, type Summary } from '../eval/index.ts'
+import type { RolloutRecord } from '../schema/index.ts'
+import { ScriptedBackend, type Script } from './scripted-backend.ts'
+import { temporaryRuns } from './temporary-runs.ts'
+
+export interface ScriptedRun {
+  readonly records: readonly RolloutRecord[]
+  readonly summary: Summary
+  readonly backend: ScriptedBackend
+}
+
+/**
+ * Runs an environment with a script for a model, in a folder that is gone afterwards, and gives back what every rollout
+ * came to, in the order of tasks and samples.
+ */
+export async function runScripted(
+  options: Omit<EvaluateOptions, 'model' | 'backends'> & {
+    readonly script: Script
+    /** A script that throws fails at once unless this says how often to try. */
+    readonly maxTries?: number
+  },
+): Promise<ScriptedRun> {
+  const { script, maxTries = 1, ...rest } = options
+  const backend = new ScriptedBackend(script)
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    preflight: false,
+    ...rest,
+    model: {
+      name: 'scripted',
+      maxTries,
+      price: { input: 1, output: 1 },
+      // Never asked: the scripted backend stands in for it.
+      backends: [{ url: 'http://scripted.invalid' }],
+    },
+    backends: { scripted: [backend] },
+    run: { root: runs.root, ...rest.run },
+  })
+  const records = await Array.fromAsync(evaluation)
+  records.sort((one, other) => one.task.index - other.task.index || one.sample - other.sample)
+  return { records, summary: await evaluation.summary(), backend }
+}

@@ -1,0 +1,63 @@
+import type { Backend, BackendReply, BackendRequest } from '../inference/index.ts'
+import type { AssistantMessage, Message } from '../schema/index.ts'
+import { textOf } from '../schema/index.ts'
+
+/** What a script answers: text, a message, or a whole reply. */
+export type ScriptedAnswer = string | AssistantMessage | BackendReply
+
+export type Script = (request: BackendRequest) => ScriptedAnswer | Promise<ScriptedAnswer>
+
+/**
+ * A backend whose answers a test writes down, as a function of what is asked and never of the order in which it is asked:
+ * rollouts run at once. A script that throws fails the try, as a real backend would.
+ */
+export class ScriptedBackend implements Backend {
+  readonly name = 'scripted'
+  /** Every request so far, for assertions. Bounded: the newest `maxRequests` are kept. */
+  readonly requests: BackendRequest[] = []
+  readonly #script: Script
+
+  constructor(script: Script) {
+    this.#script = script
+  }
+
+  async send(request: BackendRequest): Promise<BackendReply> {
+    // The session's list grows as the conversation goes on; what was asked here must not.
+    this.requests.push({ ...request, messages: [...request.messages] })
+    if (this.requests.length > maxRequests) this.requests.shift()
+    request.signal.throwIfAborted()
+    const answer = await this.#script(request)
+    request.signal.throwIfAborted()
+    return replyOf(answer, request.messages)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}
+
+const maxRequests = 10_000
+
+/** An assistant message that calls tools: `calls({ add: { a: 1, b: 2 } })`. */
+export function calls(tools: Readonly<Record<string, unknown>>): AssistantMessage {
+  return {
+    role: 'assistant',
+    content: null,
+    tool_calls: Object.entries(tools).map(([name, args], index) => ({
+      id: `call_${index}`,
+      type: 'function' as const,
+      function: { name, arguments: typeof args === 'string' ? args : JSON.stringify(args) },
+    })),
+  }
+}
+
+function replyOf(answer: ScriptedAnswer, messages: readonly Message[]): BackendReply {
+  if (typeof answer !== 'string' && 'finishReason' in answer) return answer
+  const message: AssistantMessage = typeof answer === 'string' ? { role: 'assistant', content: answer } : answer
+  const input = messages.reduce((words, each) => words + wordCount(textOf(each)), 0)
+  return {
+    message,
+    finishReason: message.tool_calls?.length ? 'tool_calls' : 'stop',
+    usage: { calls: 1, input, cachedInput: 0, output: wordCount(JSON.stringify(message)), reasoning: 0 },
+  }
+}
+
+const wordCount = (text: string): number => text.split(/\s+/).length

@@ -1,0 +1,31 @@
+/**
+ * The signal of one tool call, made only if the tool asks for it: an AbortController for every call would cost more than
+ * most tools do. It is also the handler of the proxy a tool gets as its context, which is the rollout's own in everything
+ * but `signal`. A proxy, because a context may be a class with private fields, which an object derived from it could not
+ * reach; that is also why getters and methods run on the context itself.
+ *
+ * The signal aborts when the call times out or its turn is stopped, and never once the call has ended.
+ */
+export class CallScope<Context extends object> implements ProxyHandler<Context> {
+  #controller: AbortController | undefined
+  #aborted: { readonly reason: unknown } | undefined
+
+  get(context: Context, key: string | symbol): unknown {
+    if (key === 'signal') return this.#signal()
+    const value: unknown = Reflect.get(context, key)
+    return typeof value === 'function' ? value.bind(context) : value
+  }
+
+  abort(reason: unknown): void {
+    this.#aborted = { reason }
+    this.#controller?.abort(reason)
+  }
+
+  #signal(): AbortSignal {
+    if (!this.#controller) {
+      this.#controller = new AbortController()
+      if (this.#aborted) this.#controller.abort(this.#aborted.reason)
+    }
+    return this.#controller.signal
+  }
+}

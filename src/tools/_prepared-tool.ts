@@ -1,0 +1,104 @@
+import { MillraceError } from '../errors/index.ts'
+import type { ContentPart, OutputOf, StandardSchema, ToolDefinition, ToolStatus } from '../schema/index.ts'
+import { describeParameters } from './_describe-parameters.ts'
+import { contentOf } from './_tool-output.ts'
+import { endsAttempt } from './ends-attempt.ts'
+import { jsonSchemaOf, type JsonSchema } from './json-schema.ts'
+import type { Tool, ToolOutput } from './tool.ts'
+import { validate, type Validated } from './validate.ts'
+
+/** What one call came to, before it is put into a message. */
+export interface Attempt {
+  readonly status: ToolStatus
+  readonly content: string | readonly ContentPart[]
+}
+
+/** What OpenAI's API and the servers modelled on it take as the name of a function. */
+const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
+
+/** A tool with everything about it that does not change from call to call. */
+export class PreparedTool<Context extends object> {
+  readonly name: string
+  readonly tool: Tool<Context>
+  readonly definition: ToolDefinition
+  #signature: string | undefined
+
+  constructor(name: string, tool: Tool<Context>) {
+    this.name = name
+    this.tool = tool
+    if (!namePattern.test(name)) {
+      throw new MillraceError(
+        'env_invalid',
+        `"${name}" cannot be the name of a tool: use up to 64 letters, digits, "_" and "-"`,
+      )
+    }
+    this.definition = {
+      type: 'function',
+      function: {
+        name,
+        ...(tool.description !== undefined && { description: tool.description }),
+        parameters: parametersOf(name, tool.parameters),
+      },
+    }
+  }
+
+  /** Never fails because of the tool or of its arguments; only for what ends the attempt. */
+  attempt(argumentsText: string, context: Context): Attempt | Promise<Attempt> {
+    let value: unknown
+    try {
+      // Some models send nothing at all to a tool without parameters.
+      value = argumentsText.trim() === '' ? {} : JSON.parse(argumentsText)
+    } catch (error) {
+      return this.#badArguments(`not valid JSON (${MillraceError.from(error, 'internal').rawMessage})`)
+    }
+    const validated = validate(this.tool.parameters, value)
+    if (!(validated instanceof Promise)) return this.#run(validated, context)
+    return validated.then((settled) => this.#run(settled, context))
+  }
+
+  #run(validated: Validated<OutputOf<StandardSchema>>, context: Context): Attempt | Promise<Attempt> {
+    if (validated.problem !== undefined) return this.#badArguments(validated.problem)
+    try {
+      const output = this.tool.run(validated.value, context)
+      return isPromise(output) ? Promise.resolve(output).then(succeeded).catch(failed) : succeeded(output)
+    } catch (error) {
+      return failed(error)
+    }
+  }
+
+  #badArguments(problem: string): Attempt {
+    this.#signature ??= describeParameters(this.definition.function.parameters)
+    const content = `Error: bad arguments for ${this.name}: ${problem}. Expected ${this.#signature}. Correct them and call it again.`
+    return { status: 'bad_arguments', content }
+  }
+}
+
+function parametersOf(name: string, schema: StandardSchema): Record<string, unknown> {
+  let parameters: JsonSchema
+  try {
+    parameters = jsonSchemaOf(schema)
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'env_invalid')
+    throw new MillraceError('env_invalid', `the parameters of tool "${name}": ${rawMessage}`, { cause: error })
+  }
+  if (parameters['type'] !== 'object') {
+    throw new MillraceError(
+      'env_invalid',
+      `the parameters of tool "${name}" must be an object, since models send named arguments: wrap them in z.object({ … })`,
+    )
+  }
+  return parameters
+}
+
+function succeeded(output: ToolOutput): Attempt {
+  return { status: 'ok', content: contentOf(output) }
+}
+
+function failed(thrown: unknown): Attempt {
+  if (endsAttempt(thrown)) throw thrown
+  return { status: 'failed', content: `Error: ${MillraceError.from(thrown, 'tool_failed').rawMessage}` }
+}
+
+function isPromise(output: ToolOutput | Promise<ToolOutput>): output is Promise<ToolOutput> {
+  return typeof output === 'object' && output !== null && 'then' in output && typeof output.then === 'function'
+}

@@ -1,0 +1,55 @@
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import type { StandardSchema } from '../schema/index.ts'
+
+export type JsonSchema = Readonly<Record<string, unknown>>
+
+const cache = new WeakMap<StandardSchema, JsonSchema>()
+
+/**
+ * The JSON Schema of what a schema takes in. Understood are zod 4, every library with Standard JSON Schema
+ * (`~standard.jsonSchema.input`), a `toJSONSchema()` or `toJsonSchema()` of the schema's own, and a hand-made schema that
+ * carries its JSON Schema as `jsonSchema`. Computed once per schema; the same object each time.
+ */
+export function jsonSchemaOf(schema: StandardSchema): JsonSchema {
+  const known = cache.get(schema)
+  if (known) return known
+  let made: unknown
+  try {
+    made = make(schema)
+  } catch (error) {
+    throw new MillraceError(
+      'env_invalid',
+      `no JSON Schema for this schema: ${MillraceError.from(error, 'internal').rawMessage}`,
+      {
+        cause: error,
+      },
+    )
+  }
+  if (!isObject(made)) {
+    throw new MillraceError(
+      'env_invalid',
+      `no JSON Schema for a schema of "${schema['~standard'].vendor}": use zod 4 or a library with Standard JSON Schema, ` +
+        'or give the schema object a `jsonSchema` property',
+    )
+  }
+  const { $schema: _dialect, ...plain } = made
+  cache.set(schema, plain)
+  return plain
+}
+
+function make(schema: StandardSchema): unknown {
+  if (schema instanceof z.core.$ZodType) return z.toJSONSchema(schema, { io: 'input' })
+  const standard: object = schema['~standard']
+  if ('jsonSchema' in standard && isObject(standard.jsonSchema) && typeof standard.jsonSchema['input'] === 'function') {
+    return standard.jsonSchema['input']({ target: 'draft-2020-12' })
+  }
+  const carrier: object = schema
+  if ('toJSONSchema' in carrier && typeof carrier.toJSONSchema === 'function') return carrier.toJSONSchema()
+  if ('toJsonSchema' in carrier && typeof carrier.toJsonSchema === 'function') return carrier.toJsonSchema()
+  return 'jsonSchema' in carrier ? carrier.jsonSchema : undefined
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,415 @@
+import { describe, expect, test } from 'vitest'
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import type { ToolCall } from '../schema/index.ts'
+import type { Tool } from './tool.ts'
+import { ToolBox } from './tool-box.ts'
+
+class Context {
+  readonly signal = new AbortController().signal
+  readonly log: string[] = []
+  readonly #secret = 'from a private field'
+
+  get secret(): string {
+    return this.#secret
+  }
+
+  tell(): string {
+    return this.#secret
+  }
+}
+
+function tool<Schema extends z.ZodType>(
+  parameters: Schema,
+  run: Tool<Context, Schema>['run'],
+  more: Partial<Tool<Context>> = {},
+): Tool<Context> {
+  return { ...more, parameters, run }
+}
+
+const nothing = z.object({})
+
+function activeTimers(): number {
+  return process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length
+}
+
+let calls = 0
+function call(name: string, args: unknown = {}): ToolCall {
+  calls += 1
+  return {
+    id: `call-${calls}`,
+    type: 'function',
+    function: { name, arguments: typeof args === 'string' ? args : JSON.stringify(args) },
+  }
+}
+
+async function callOne(definition: Tool<Context>, args: unknown = {}, timeoutMs?: number) {
+  const box = new ToolBox({ tool: definition })
+  const context = new Context()
+  const { signal } = context
+  const results = await box.call([call('tool', args)], {
+    context,
+    signal,
+    ...(timeoutMs !== undefined && { timeoutMs }),
+  })
+  const [result] = results
+  if (!result) throw new Error('no result')
+  return { status: result.record.status, content: result.message.content, context }
+}
+
+describe('definitions', () => {
+  test('are in the order of declaration, made once', () => {
+    const box = new ToolBox<Context>({
+      zebra: tool(z.object({ a: z.string() }), () => '', { description: 'stripes' }),
+      ant: tool(nothing, () => ''),
+    })
+    expect(box.definitions).toEqual([
+      {
+        type: 'function',
+        function: {
+          name: 'zebra',
+          description: 'stripes',
+          parameters: { type: 'object', properties: { a: { type: 'string' } }, required: ['a'] },
+        },
+      },
+      { type: 'function', function: { name: 'ant', parameters: { type: 'object', properties: {} } } },
+    ])
+    expect(box.definitions).toBe(box.definitions)
+  })
+
+  test('refuse a name that no server takes, and parameters without names', () => {
+    expect(() => new ToolBox({ 'run it': tool(nothing, () => '') })).toThrow(/"run it" cannot be the name/)
+    expect(() => new ToolBox({ run: tool(z.string(), () => '') })).toThrow(/parameters of tool "run" must be an object/)
+    expect(() => new ToolBox({ run: tool(z.object({ at: z.date() }), () => '') })).toThrow(/tool "run": .*Date/)
+  })
+})
+
+describe('one call', () => {
+  test('gets validated arguments and the context', async () => {
+    const { status, content } = await callOne(
+      tool(z.object({ a: z.number().default(2) }), ({ a }, context) => `${a} ${context.secret} ${context.tell()}`),
+    )
+    expect({ status, content }).toEqual({ status: 'ok', content: '2 from a private field from a private field' })
+  })
+
+  test('may be asynchronous, in its validation too', async () => {
+    const schema = z.object({ a: z.string().refine(async (text) => text !== 'bad', 'is bad') })
+    const definition = tool(schema, async ({ a }) => ({ a }))
+    expect(await callOne(definition, { a: 'good' })).toMatchObject({ status: 'ok', content: '{"a":"good"}' })
+    expect(await callOne(definition, { a: 'bad' })).toMatchObject({ status: 'bad_arguments' })
+  })
+
+  test('takes no arguments at all for none', async () => {
+    expect(
+      await callOne(
+        tool(nothing, () => 'fine'),
+        '',
+      ),
+    ).toMatchObject({ status: 'ok', content: 'fine' })
+  })
+
+  test.each([
+    ['{"city": ', 'not valid JSON'],
+    ['{"city": 3}', 'city: expected string, received number'],
+    ['[]', 'expected object, received array'],
+  ])('with the arguments %s says what was wrong and what was expected', async (text, problem) => {
+    const schema = z.object({
+      city: z.string(),
+      unit: z.enum(['celsius', 'kelvin']).optional(),
+      days: z.array(z.int()),
+    })
+    const { status, content } = await callOne(
+      tool(schema, () => ''),
+      text,
+    )
+    expect(status).toBe('bad_arguments')
+    expect(content).toContain(`Error: bad arguments for tool: `)
+    expect(content).toContain(problem)
+    expect(content).toContain('Expected {"city": string, "unit"?: "celsius" | "kelvin", "days": [integer, …]}')
+  })
+
+  test.each([
+    [
+      'synchronously',
+      () => {
+        throw new Error('no such file')
+      },
+    ],
+    ['asynchronously', () => Promise.reject(new MillraceError('tool_failed', 'no such file'))],
+  ])('that throws %s shows the message, not the stack', async (_how, run) => {
+    expect(await callOne(tool(nothing, run))).toMatchObject({ status: 'failed', content: 'Error: no such file' })
+  })
+
+  test('whose output is not JSON has failed', async () => {
+    const run = () => 1n as unknown as string
+    expect(await callOne(tool(nothing, run))).toMatchObject({
+      status: 'failed',
+      content: expect.stringContaining('BigInt'),
+    })
+    expect(await callOne(tool(nothing, async () => run()))).toMatchObject({
+      status: 'failed',
+      content: expect.stringContaining('BigInt'),
+    })
+  })
+
+  test('that takes too long is stopped, and told so', async () => {
+    const seen: { reason?: unknown } = {}
+    const run = (_: unknown, { signal }: Context) =>
+      new Promise<string>((_resolve, reject) => {
+        signal.addEventListener('abort', () => {
+          seen.reason = signal.reason
+          reject(new Error('dropped'))
+        })
+      })
+    expect(await callOne(tool(nothing, run, { timeoutMs: 5 }))).toMatchObject({
+      status: 'timeout',
+      content: 'Error: tool took longer than 0.005 s and was stopped',
+    })
+    expect(seen.reason).toMatchObject({ code: 'tool_timeout' })
+  })
+
+  test('that ignores its signal is left behind', async () => {
+    const { promise, reject } = Promise.withResolvers<string>()
+    expect(
+      await callOne(
+        tool(nothing, () => promise),
+        {},
+        5,
+      ),
+    ).toMatchObject({ status: 'timeout' })
+    reject(new Error('nobody hears this'))
+  })
+
+  test('sees an aborted signal when it asks for it only after its time is up', async () => {
+    const ended = Promise.withResolvers<boolean>()
+    const timedOut = Promise.withResolvers<void>()
+    const run = async (_: unknown, context: Context) => {
+      await timedOut.promise
+      ended.resolve(context.signal.aborted)
+      return ''
+    }
+    expect(await callOne(tool(nothing, run), {}, 5)).toMatchObject({ status: 'timeout' })
+    timedOut.resolve()
+    expect(await ended.promise).toBe(true)
+  })
+
+  test('may have all the time there is', async () => {
+    expect(await callOne(tool(nothing, async () => 'done', { timeoutMs: Infinity }))).toMatchObject({ status: 'ok' })
+  })
+})
+
+describe('an unknown tool', () => {
+  test('is answered with the nearest names and the list', async () => {
+    const box = new ToolBox({ calculator: tool(nothing, () => ''), search: tool(nothing, () => '') })
+    const context = new Context()
+    const [result] = await box.call([call('calculater')], { context, signal: context.signal })
+    expect(result?.record).toMatchObject({ name: 'calculater', status: 'unknown_tool' })
+    expect(result?.message.content).toBe(
+      'Error: there is no tool named "calculater". Did you mean calculator? Tools: calculator, search.',
+    )
+  })
+
+  test.each(['constructor', '__proto__', 'toString'])('may be called %s', async (name) => {
+    const context = new Context()
+    const [result] = await new ToolBox<Context>({}).call([call(name)], { context, signal: context.signal })
+    expect(result?.record.status).toBe('unknown_tool')
+    expect(result?.message.content).toContain('there are no tools at all')
+  })
+})
+
+/** Tools whose calls begin and end when the test says so. */
+class Stage {
+  readonly events: string[] = []
+  readonly #open = new Map<string, PromiseWithResolvers<string>>()
+
+  tool(more: Partial<Tool<Context>> = {}): Tool<Context> {
+    return tool(
+      z.object({ name: z.string() }),
+      ({ name }) => {
+        this.events.push(`start ${name}`)
+        const end = Promise.withResolvers<string>()
+        this.#open.set(name, end)
+        return end.promise
+      },
+      more,
+    )
+  }
+
+  async end(name: string): Promise<void> {
+    this.events.push(`end ${name}`)
+    this.#open.get(name)?.resolve(name)
+    // The turn goes on in microtasks only; a macrotask later they have all run.
+    await new Promise(setImmediate)
+  }
+}
+
+describe('the calls of one turn', () => {
+  test('run in parallel and come back in order', async () => {
+    const stage = new Stage()
+    const box = new ToolBox({ work: stage.tool() })
+    const context = new Context()
+    const pending = box.call(
+      ['a', 'b', 'c'].map((name) => call('work', { name })),
+      { context, signal: context.signal },
+    )
+    for (const name of ['c', 'a', 'b']) await stage.end(name)
+    expect((await pending).map(({ message }) => message.content)).toEqual(['a', 'b', 'c'])
+    expect(stage.events).toEqual(['start a', 'start b', 'start c', 'end c', 'end a', 'end b'])
+  })
+
+  test('make room for an exclusive one', async () => {
+    const stage = new Stage()
+    const box = new ToolBox({ work: stage.tool(), alone: stage.tool({ exclusive: true }) })
+    const context = new Context()
+    const names = [
+      ['work', 'a'],
+      ['work', 'b'],
+      ['alone', 'X'],
+      ['alone', 'Y'],
+      ['work', 'c'],
+      ['work', 'd'],
+    ] as const
+    const pending = box.call(
+      names.map(([kind, name]) => call(kind, { name })),
+      { context, signal: context.signal },
+    )
+    for (const name of ['b', 'a', 'X', 'Y', 'c', 'd']) await stage.end(name)
+    const results = await pending
+    expect(results.map(({ message }) => message.content)).toEqual(['a', 'b', 'X', 'Y', 'c', 'd'])
+    expect(stage.events.join(', ')).toBe(
+      'start a, start b, end b, end a, start X, end X, start Y, end Y, start c, start d, end c, end d',
+    )
+  })
+
+  test('that all answer at once leave no timer', async () => {
+    const box = new ToolBox({ add: tool(z.object({ n: z.number() }), ({ n }) => n + 1, { exclusive: true }) })
+    const context = new Context()
+    const timersBefore = activeTimers()
+    const results = await box.call([call('add', { n: 1 }), call('add', { n: 2 })], { context, signal: context.signal })
+    expect(results.map(({ message }) => message.content)).toEqual(['2', '3'])
+    expect(activeTimers()).toBe(timersBefore)
+  })
+
+  test('stop at once when the rollout is stopped, whatever the tools do', async () => {
+    const controller = new AbortController()
+    const stage = new Stage()
+    const signals: AbortSignal[] = []
+    const box = new ToolBox({
+      deaf: stage.tool(),
+      hearing: tool(nothing, (_, { signal }) => {
+        signals.push(signal)
+        return new Promise<string>(() => {})
+      }),
+      alone: stage.tool({ exclusive: true }),
+    })
+    const context = new Context()
+    const reason = new MillraceError('cancelled', 'enough')
+    const pending = box.call([call('deaf', { name: 'a' }), call('hearing'), call('alone', { name: 'b' })], {
+      context,
+      signal: controller.signal,
+    })
+    controller.abort(reason)
+    await expect(pending).rejects.toBe(reason)
+    expect(signals.map((signal) => signal.reason)).toEqual([reason])
+    await stage.end('a')
+    expect(stage.events).toEqual(['start a', 'end a'])
+    await expect(box.call([call('deaf', { name: 'c' })], { context, signal: controller.signal })).rejects.toBe(reason)
+  })
+
+  test.each(['at once', 'later'])('stop when one of them brings the rollout to its end and fails %s', async (when) => {
+    const controller = new AbortController()
+    const reason = new MillraceError('cancelled', 'enough')
+    const stop = tool(nothing, () => {
+      controller.abort(reason)
+      if (when === 'later') return Promise.reject(new Error('dropped'))
+      throw new Error('dropped')
+    })
+    const context = new Context()
+    const { signal } = controller
+    await expect(new ToolBox({ stop }).call([call('stop')], { context, signal })).rejects.toBe(reason)
+  })
+
+  test.each(['tool_infra', 'replay_diverged', 'store_failed', 'disk_full'] as const)(
+    'end with the attempt on %s, and the others are told',
+    async (code) => {
+      const error = new MillraceError(code, 'gone')
+      const signals: AbortSignal[] = []
+      const box = new ToolBox({
+        waits: tool(nothing, (_, { signal }) => {
+          signals.push(signal)
+          return new Promise<string>(() => {})
+        }),
+        dies: tool(nothing, () => Promise.reject(error)),
+        diesAtOnce: tool(nothing, () => {
+          throw error
+        }),
+      })
+      const context = new Context()
+      const { signal } = context
+      const timersBefore = activeTimers()
+      await expect(box.call([call('waits'), call('dies')], { context, signal })).rejects.toBe(error)
+      await expect(box.call([call('waits'), call('diesAtOnce')], { context, signal })).rejects.toBe(error)
+      expect(signals.map(({ reason }) => reason)).toEqual([error, error])
+      expect(activeTimers()).toBe(timersBefore)
+    },
+  )
+})
+
+describe('on resume', () => {
+  const ran: string[] = []
+  const counted = (name: string, resume?: Tool['resume']) =>
+    tool(
+      nothing,
+      () => {
+        ran.push(name)
+        return `${name} anew`
+      },
+      resume ? { resume } : {},
+    )
+  const box = new ToolBox({
+    again: counted('again', 'rerun'),
+    once: counted('once', 'reuse'),
+    never: counted('never', 'restart'),
+    silent: counted('silent'),
+  })
+
+  test('each tool has its rule; one that says nothing restarts', () => {
+    const rules = ['again', 'once', 'never', 'silent', 'unknown'].map((name) => box.resumeRule(name))
+    expect(rules).toEqual(['rerun', 'reuse', 'restart', 'restart', 'reuse'])
+  })
+
+  test('what was recorded stands, except for tools that are to be rerun', async () => {
+    ran.length = 0
+    const context = new Context()
+    const results = await box.call([call('again'), call('once'), call('once')], {
+      context,
+      signal: context.signal,
+      recall: ({ id, function: { name } }, index) =>
+        index === 2
+          ? undefined
+          : {
+              message: { role: 'tool', tool_call_id: id, content: `${name} recorded` },
+              record: { name, status: 'ok', ms: 1 },
+            },
+    })
+    expect(results.map(({ message }) => message.content)).toEqual(['again anew', 'once recorded', 'once anew'])
+    expect(ran).toEqual(['again', 'once'])
+  })
+})
+
+describe('pick', () => {
+  const box = new ToolBox({ a: tool(nothing, () => 'A'), b: tool(nothing, () => 'B'), c: tool(nothing, () => 'C') })
+
+  test('keeps the order of declaration and gives the same box again', async () => {
+    const picked = box.pick(['c', 'a'])
+    expect(picked.definitions.map((definition) => definition.function.name)).toEqual(['a', 'c'])
+    expect(box.pick(['c', 'a'])).toBe(picked)
+    const context = new Context()
+    const results = await picked.call([call('a'), call('b')], { context, signal: context.signal })
+    expect(results.map(({ record }) => record.status)).toEqual(['ok', 'unknown_tool'])
+  })
+
+  test('refuses what there is not', () => {
+    expect(() => box.pick(['a', 'B'])).toThrow(/no tool "B" to hand on; did you mean "b"/)
+  })
+})

@@ -1,0 +1,299 @@
+import { defineEnvironment, MillraceError, z, type AssistantMessage, type Message } from 'millrace'
+import { calls, runScripted } from 'millrace/testing'
+import { describe, expect, test } from 'vitest'
+
+const task = z.object({ question: z.string() })
+const tasks = () => [{ question: 'go' }]
+const prompt = () => 'go'
+
+const hasToolResult = (messages: readonly Message[]): boolean => messages.at(-1)?.role === 'tool'
+const toolResults = (messages: readonly Message[]): Message[] => messages.filter(({ role }) => role === 'tool')
+
+describe('the tool loop', () => {
+  test('runs all calls of a turn at once, in the order of the calls', async () => {
+    let running = 0
+    let most = 0
+    const wait = async (): Promise<string> => {
+      running += 1
+      most = Math.max(most, running)
+      await new Promise((resolve) => setImmediate(resolve))
+      running -= 1
+      return `${most}`
+    }
+    const environment = defineEnvironment({
+      name: 'parallel',
+      task,
+      tasks,
+      prompt,
+      tools: { a: { parameters: z.object({}), run: wait }, b: { parameters: z.object({}), run: wait } },
+      reward: () => 1,
+    })
+    const { records } = await runScripted({
+      environment,
+      script: ({ messages }) => (hasToolResult(messages) ? 'done' : calls({ a: {}, b: {} })),
+    })
+    expect(most).toBe(2)
+    expect(toolResults(records[0]?.messages ?? []).map((message) => 'tool_call_id' in message && message.tool_call_id)).toEqual([
+      'call_0',
+      'call_1',
+    ])
+    expect(records[0]).toMatchObject({ outcome: 'completed', turns: 2, toolCalls: 2, toolErrors: 0 })
+  })
+
+  test('an exclusive tool runs alone', async () => {
+    let running = 0
+    let mostBesideExclusive = 0
+    const environment = defineEnvironment({
+      name: 'exclusive',
+      task,
+      tasks,
+      prompt,
+      tools: {
+        plain: {
+          parameters: z.object({}),
+          run: async () => {
+            running += 1
+            await new Promise((resolve) => setImmediate(resolve))
+            running -= 1
+          },
+        },
+        alone: {
+          parameters: z.object({}),
+          exclusive: true,
+          run: async () => {
+            mostBesideExclusive = Math.max(mostBesideExclusive, running)
+            await new Promise((resolve) => setImmediate(resolve))
+            mostBesideExclusive = Math.max(mostBesideExclusive, running)
+          },
+        },
+      },
+      reward: () => 1,
+    })
+    const turn: AssistantMessage = {
+      role: 'assistant',
+      content: null,
+      tool_calls: ['plain', 'alone', 'plain'].map((name, index) => ({
+        id: `c${index}`,
+        type: 'function',
+        function: { name, arguments: '{}' },
+      })),
+    }
+    await runScripted({ environment, script: ({ messages }) => (hasToolResult(messages) ? 'done' : turn) })
+    expect(mostBesideExclusive).toBe(0)
+  })
+
+  test('bad arguments, unknown tools and failures are shown to the model and counted', async () => {
+    const environment = defineEnvironment({
+      name: 'sloppy',
+      task,
+      tasks,
+      prompt,
+      tools: {
+        add: { parameters: z.object({ a: z.number() }), run: ({ a }) => a + 1 },
+        fail: {
+          parameters: z.object({}),
+          run: () => {
+            throw new Error('the disk is on fire')
+          },
+        },
+      },
+      reward: () => 1,
+    })
+    const { records } = await runScripted({
+      environment,
+      script: ({ messages }) => (hasToolResult(messages) ? 'done' : calls({ add: { a: 'one' }, ad: { a: 1 }, fail: {} })),
+    })
+    const shown = toolResults(records[0]?.messages ?? []).map(({ content }) => String(content))
+    expect(shown[0]).toMatch(/a: /)
+    expect(shown[1]).toMatch(/add/)
+    expect(shown[2]).toMatch(/the disk is on fire/)
+    expect(records[0]).toMatchObject({ outcome: 'completed', toolCalls: 3, toolErrors: 3 })
+  })
+
+  test('carries reasoning, refusals and images through, to the record and back to the model', async () => {
+    const image = { type: 'image_url' as const, image_url: { url: 'data:image/png;base64,iVBORw0KGgo=' } }
+    const environment = defineEnvironment({
+      name: 'rich',
+      task,
+      tasks,
+      prompt: () => [{ role: 'user', content: [{ type: 'text', text: 'what is this?' }, image] }],
+      tools: { look: { parameters: z.object({}), run: () => [{ type: 'text' as const, text: 'closer' }, image] } },
+      reward: ({ messages }) => messages.length,
+    })
+    const first: AssistantMessage = { ...calls({ look: {} }), reasoning_content: 'I should look' }
+    const last: AssistantMessage = { role: 'assistant', content: null, refusal: 'I will not say' }
+    const { records, backend } = await runScripted({
+      environment,
+      script: ({ messages }) => (hasToolResult(messages) ? last : first),
+    })
+    expect(records[0]?.messages).toEqual([
+      { role: 'user', content: [{ type: 'text', text: 'what is this?' }, image] },
+      first,
+      { role: 'tool', tool_call_id: 'call_0', content: [{ type: 'text', text: 'closer' }, image] },
+      last,
+    ])
+    expect(backend.requests[1]?.messages[1]).toEqual(first)
+  })
+
+  test('the environment may add messages, and may end it', async () => {
+    const environment = defineEnvironment({
+      name: 'user-simulator',
+      task,
+      tasks,
+      setup: () => ({ asked: 0 }),
+      prompt,
+      update: ({ state, reply }) => {
+        state.asked += 1
+        if (reply.content === 'enough') return { end: true }
+        return { messages: [{ role: 'user' as const, content: `again ${state.asked}` }] }
+      },
+      reward: ({ state }) => state.asked,
+    })
+    const { records } = await runScripted({
+      environment,
+      script: ({ messages }) => (messages.length > 4 ? 'enough' : 'more'),
+    })
+    expect(records[0]).toMatchObject({ outcome: 'completed', reward: 3, turns: 3 })
+    expect(records[0]?.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user', 'assistant', 'user', 'assistant'])
+  })
+})
+
+describe('limits and outcomes', () => {
+  const looping = defineEnvironment({
+    name: 'looping',
+    task,
+    tasks,
+    prompt,
+    tools: { again: { parameters: z.object({}), run: () => 'again' } },
+    reward: ({ truncated, outcome }) => (truncated ? outcome.length : 0),
+  })
+
+  test.each([
+    ['max_turns', { maxTurns: 3 }],
+    ['max_tokens', { maxTokens: 20 }],
+    ['max_cost', { maxCostUsd: 0.000_05 }],
+  ] as const)('%s ends the agent, flagged truncated, and is scored', async (outcome, limits) => {
+    const { records } = await runScripted({ environment: looping, limits, script: () => calls({ again: {} }) })
+    expect(records[0]).toMatchObject({ outcome, truncated: true, reward: outcome.length })
+    expect(records[0]?.error).toBeUndefined()
+  })
+
+  test('a reply cut at its length limit ends as max_tokens', async () => {
+    const { records } = await runScripted({
+      environment: looping,
+      script: () => ({
+        message: { role: 'assistant', content: 'half a thou' },
+        finishReason: 'length',
+        usage: { calls: 1, input: 1, cachedInput: 0, output: 3, reasoning: 0 },
+      }),
+    })
+    expect(records[0]).toMatchObject({ outcome: 'max_tokens', truncated: true, answer: 'half a thou' })
+  })
+
+  test('agent_timeout: the agent’s time is up, though its tool does not listen', async () => {
+    const environment = defineEnvironment({
+      name: 'slow',
+      task,
+      tasks,
+      prompt,
+      tools: { hang: { parameters: z.object({}), run: () => new Promise<string>(() => {}) } },
+      reward: ({ truncated }) => truncated,
+    })
+    const { records } = await runScripted({
+      environment,
+      limits: { timeoutMs: 30 },
+      script: () => calls({ hang: {} }),
+    })
+    expect(records[0]).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 1 })
+  })
+
+  test('infra_timeout: the clock on the wall is nobody’s fault, so there is no score', async () => {
+    const environment = defineEnvironment({
+      name: 'slow-setup',
+      task,
+      tasks,
+      setup: () => new Promise<undefined>(() => {}),
+      prompt,
+      reward: () => 1,
+    })
+    const { records } = await runScripted({
+      environment,
+      limits: { wallTimeoutMs: 40, tailMs: 10 },
+      retries: 1,
+      script: () => 'never asked',
+    })
+    expect(records[0]).toMatchObject({ outcome: 'infra_timeout', reward: null, attempt: 2 })
+  })
+
+  test.each([
+    ['model_error', 'model_server_error', 2],
+    ['context_length', 'context_length', 1],
+    ['model_error', 'model_auth', 2],
+  ] as const)('%s after %s', async (outcome, code, attempt) => {
+    const { records } = await runScripted({
+      environment: looping,
+      retries: 1,
+      models: {},
+      script: () => {
+        throw new MillraceError(code, 'said the backend', { data: { retryAfterMs: 1 } })
+      },
+    })
+    expect(records[0]).toMatchObject({ outcome, attempt })
+    expect(records[0]?.reward === null).toBe(outcome === 'model_error')
+  })
+
+  test.each([
+    ['env_error', { setup: () => Promise.reject(new Error('no room')) }],
+    ['env_error', { prompt: () => [] as Message[] }],
+    ['agent_error', { agent: () => Promise.reject(new Error('lost my way')) }],
+    ['reward_error', { reward: () => Number.NaN }],
+    ['env_error', { teardown: () => Promise.reject(new Error('stuck')) }],
+  ] as const)('%s when %o fails: no reward, the reason kept, the run goes on', async (outcome, part) => {
+    const environment = defineEnvironment({
+      name: 'failing',
+      task: z.object({ index: z.number() }),
+      tasks: () => [{ index: 0 }, { index: 1 }],
+      prompt,
+      reward: () => 1,
+      ...part,
+    })
+    const { records } = await runScripted({ environment, script: () => 'fine' })
+    expect(records).toHaveLength(2)
+    for (const record of records) {
+      expect(record).toMatchObject({ outcome, reward: null, attempt: 1 })
+      expect(record.error?.message).toBeTruthy()
+    }
+  })
+
+  test('teardown runs whatever happened, once setup had begun', async () => {
+    const torn: string[] = []
+    for (const failing of ['nothing', 'setup', 'agent', 'reward'] as const) {
+      const fail = (where: string): void => {
+        if (where === failing) throw new Error(where)
+      }
+      const environment = defineEnvironment({
+        name: 'tidy',
+        task,
+        tasks,
+        setup: () => {
+          fail('setup')
+          return 'state'
+        },
+        prompt,
+        agent: async ({ turn }) => {
+          await turn()
+          fail('agent')
+        },
+        reward: () => {
+          fail('reward')
+          return 1
+        },
+        teardown: ({ state }) => {
+          torn.push(`${failing} ${state}`)
+        },
+      })
+      await runScripted({ environment, script: () => 'fine' })
+    }
+    expect(torn).toEqual(['nothing state', 'setup undefined', 'agent state', 'reward state'])
+  })
+})

@@ -1,0 +1,100 @@
+import { SimulatorServer, evaluate, type RolloutRecord, type Summary } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { outcomes } from '../src/schema/index.ts'
+import counting from './fixtures/counting.ts'
+
+const storm = { 'faults.rateLimit': 0.2, 'faults.serverError': 0.1, 'faults.cut': 0.05, 'faults.hang': 0.02 }
+const maxTries = 8
+const retries = 2
+
+async function run(
+  faults: Record<string, number>,
+  count: number,
+): Promise<{ records: RolloutRecord[]; summary: Summary; requests: number }> {
+  await using server = await SimulatorServer.start({ options: { skill: 0.8, retryAfterMs: 5, ...faults } })
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: counting,
+    options: { count },
+    model: {
+      name: 'storm',
+      backends: [{ url: `${server.url}/v1` }],
+      stream: true,
+      maxTries,
+      requestTimeoutMs: 1_500,
+      price: { input: 0, output: 0 },
+    },
+    seed: 3,
+    concurrency: 256,
+    retries,
+    preflight: false,
+    run: { root: runs.root },
+  })
+  const records = await Array.fromAsync(evaluation)
+  return { records, summary: await evaluation.summary(), requests: server.stats.requests }
+}
+
+test('a storm of 429s, 500s, cut streams and hangs costs tries, not rollouts, and does not bend the score', {
+  timeout: 180_000,
+}, async () => {
+  const count = 5_000
+  const calm = await run({}, count)
+  const stormy = await run(storm, count)
+  expect(stormy.records).toHaveLength(count)
+  expect(new Set(stormy.records.map(({ id }) => id)).size).toBe(count)
+
+  // The retry budget: no call is tried more than maxTries times, no rollout attempted more than retries + 1 times.
+  const { calls, tries } = stormy.summary.tries
+  expect(tries).toBe(stormy.requests)
+  expect(tries).toBeLessThanOrEqual(calls * maxTries)
+  expect(Math.max(...stormy.records.map(({ attempt }) => attempt))).toBeLessThanOrEqual(retries + 1)
+  // 37% of tries fail, so a call takes 1 / 0.63 tries on average; the bound leaves room for chance, not for a retry storm.
+  expect(tries / calls).toBeLessThan(1.75)
+  expect(tries / calls).toBeGreaterThan(1.45)
+
+  // Nothing hangs past its deadline: a call has maxTries times its timeout plus its waits, and all rollouts have ended.
+  const scored = stormy.records.filter(({ outcome }) => outcomes[outcome].scored)
+  expect(scored.length).toBeGreaterThanOrEqual(count * 0.99)
+  for (const { outcome, reward } of stormy.records) {
+    if (!outcomes[outcome].scored) expect(reward).toBeNull()
+  }
+
+  const quiet = calm.summary.score
+  const rough = stormy.summary.score
+  expect(rough?.mean).toBeGreaterThanOrEqual(quiet?.low ?? NaN)
+  expect(rough?.mean).toBeLessThanOrEqual(quiet?.high ?? NaN)
+})
+
+test('a backend that answers 503 to everything for a while costs time, not rollouts', { timeout: 60_000 }, async () => {
+  await using server = await SimulatorServer.start({ options: { ttftMs: 5 } })
+  await using runs = await temporaryRuns()
+  const count = 400
+  const evaluation = evaluate({
+    environment: counting,
+    options: { count },
+    model: { name: 'sim', backends: [{ url: `${server.url}/v1` }], maxTries: 4, price: { input: 0, output: 0 } },
+    seed: 1,
+    concurrency: 100,
+    retries: 0,
+    // Far less than the outage: waiting for a parked backend is not working time.
+    limits: { timeoutMs: 1_500 },
+    run: { root: runs.root },
+  })
+  let ended = 0
+  let outage: NodeJS.Timeout | undefined
+  for await (const record of evaluation) {
+    expect(record).toMatchObject({ outcome: 'completed', attempt: 1, reward: 1 })
+    ended += 1
+    if (ended === 50) {
+      server.simulator.setOverload(true)
+      // Five minutes, scaled down: several times what back-off alone would outlast.
+      outage = setTimeout(() => server.simulator.setOverload(false), 5_000)
+    }
+  }
+  clearTimeout(outage)
+  expect(ended).toBe(count)
+  const { calls, tries } = (await evaluation.summary()).tries
+  // One probe at a time instead of a hundred requests knocking: what failed is the in-flight ones, once, and the probes.
+  expect(tries).toBeLessThanOrEqual(calls * 1.2 + 100)
+})

@@ -1,0 +1,76 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { seededRandom } from '../src/kit/index.ts'
+import { RunReader } from '../src/store/index.ts'
+
+const rollouts = 2_000
+const kills = 20
+
+test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothing', { timeout: 240_000 }, async () => {
+  await using runs = await temporaryRuns()
+  const random = seededRandom(20)
+  const reported = new Set<string>()
+  let sittings = 0
+  for (let kill = 0; kill < kills; kill += 1) {
+    // Killed after a random number of reported rollouts, so that every sitting gets somewhere and none gets to the end.
+    const after = 1 + Math.floor(random() * ((rollouts / kills) * 1.5))
+    const isKilled = await sit(runs.root, reported, after)
+    sittings += 1
+    if (!isKilled) break
+    using reader = RunReader.open(join(runs.root, 'killed'))
+    for (const id of reported) expect(reader.hasEnded(id), `${id} was reported and is gone`).toBe(true)
+  }
+  expect(sittings).toBe(kills)
+  await sit(runs.root, reported, Infinity)
+
+  using reader = RunReader.open(join(runs.root, 'killed'))
+  expect(reader.integrity()).toEqual([])
+  const ended = [...reader.ended()]
+  expect(ended).toHaveLength(rollouts)
+  expect(new Set(ended.map(({ rollout }) => rollout)).size).toBe(rollouts)
+  expect([...reader.events('duplicate-result')]).toEqual([])
+  expect(new Set(ended.map(({ outcome }) => outcome))).toEqual(new Set(['completed']))
+  const lines = (await readFile(join(runs.root, 'killed', 'rollouts.jsonl'), 'utf8')).trimEnd().split('\n')
+  expect(new Set(lines.map((line) => (JSON.parse(line) as { id: string }).id)).size).toBe(rollouts)
+  expect(lines).toHaveLength(rollouts)
+  // Every turn of every result is there: what was sampled, and before it what was asked.
+  for (const { rollout, attempt, record } of ended) {
+    const nodes = reader.nodes(rollout, attempt)
+    expect(nodes.filter(({ sampled }) => sampled)).toHaveLength(record.turns)
+    expect(nodes.map(({ seq }) => seq)).toEqual(nodes.map((_, index) => index))
+  }
+})
+
+/** One sitting of the run as a process of its own; true if it was killed before it ended. */
+async function sit(root: string, reported: Set<string>, killAfter: number): Promise<boolean> {
+  const child = spawn(
+    process.execPath,
+    [
+      ...['bin/millrace.js', 'eval', 'test/fixtures/counting.ts', '--env.count=1000', '-n', '2', '-m', 'sim'],
+      ...['--sim.ttftMs=3', '--seed', '7', '-c', '50', '--runs', root, '--run', 'killed', '--json', '--no-preflight'],
+    ],
+    { stdio: ['ignore', 'pipe', 'pipe'] },
+  )
+  const exit = once(child, 'exit')
+  let errors = ''
+  child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()))
+  let seen = 0
+  for await (const line of createInterface({ input: child.stdout })) {
+    const event = JSON.parse(line) as { type: string; id?: string; rollout?: { id: string } }
+    if (event.type !== 'rollout') continue
+    const id = event.id ?? event.rollout?.id ?? ''
+    expect(reported.has(id), `${id} was reported twice`).toBe(false)
+    reported.add(id)
+    seen += 1
+    if (seen === killAfter) child.kill('SIGKILL')
+  }
+  const [code, signal] = (await exit) as [number | null, string | null]
+  if (signal === 'SIGKILL') return true
+  expect(code, errors).toBe(0)
+  return false
+}
