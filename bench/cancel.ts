@@ -24,7 +24,7 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
       const stop = new AbortController()
       const run = evaluate({
         environment: join(import.meta.dirname, '_environment.ts'),
-        model: { name: 'hung', backends: [{ url: `${url}/v1` }], price: { input: 0, output: 0 } },
+        model: { name: 'hung', backends: [{ url: url }], price: { input: 0, output: 0 } },
         concurrency: count,
         preflight: false,
         run: { root, resume: 'never' },
@@ -54,6 +54,6 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
 }
 
 async function stats(url: string): Promise<{ inFlight: number; aborted: number }> {
-  const { body } = await request(`${url}/sim/stats`)
+  const { body } = await request(new URL('/sim/stats', url))
   return (await body.json()) as { inFlight: number; aborted: number }
 }

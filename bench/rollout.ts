@@ -42,7 +42,9 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
           { ...slowCase, rollouts: 3_000, concurrency: 1_024, rounds: 1 },
         ]
       : [...cpuCases, slowCase]
-    const rows = [['case', 'client', 'CPU ms/rollout', 'rollouts/s', 'wall s', 'turn CPU max ms', 'lag p99 ms', 'peak MB']]
+    const rows = [
+      ['case', 'client', 'CPU ms/rollout', 'rollouts/s', 'wall s', 'turn CPU max ms', 'lag p99 ms', 'peak MB'],
+    ]
     const figures: Record<string, number> = {}
     const bars: Bar[] = []
     let isRecorded = false
@@ -53,7 +55,7 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
       const run = async (kind: SubjectInput['kind'], record = false): Promise<SubjectFigures> => {
         const input: SubjectInput = {
           kind,
-          url: `${url}/v1`,
+          url: url,
           concurrency: each.concurrency,
           rollouts: record ? 1 : each.rollouts,
           warmUp: record ? 1 : Math.min(each.rollouts, Math.max(300, each.concurrency)),
@@ -70,9 +72,14 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
       for (let round = 0; round < each.rounds; round += 1) {
         floor.push(await run('floor'))
         ours.push(await run('millrace'))
-        say(`  round ${round + 1}: floor ${cpuOf(floor.at(-1)!)} ms, millrace ${cpuOf(ours.at(-1)!)} ms of CPU per rollout`)
+        say(
+          `  round ${round + 1}: floor ${cpuOf(floor.at(-1)!)} ms, millrace ${cpuOf(ours.at(-1)!)} ms of CPU per rollout`,
+        )
       }
-      for (const [client, results] of [['floor', floor], ['millrace', ours]] as const) {
+      for (const [client, results] of [
+        ['floor', floor],
+        ['millrace', ours],
+      ] as const) {
         const of = (pick: (result: SubjectFigures) => number): number => median(results.map(pick))
         const cpuMs = of((result) => result.cpuMs / result.rollouts)
         const perSecond = of((result) => (result.rollouts / result.wallMs) * 1000)

@@ -30,7 +30,15 @@ export type {
 export { MillraceError } from './errors/index.ts'
 export type { ErrorCode, WireError } from './errors/index.ts'
 export { evaluate } from './eval/index.ts'
-export type { EvaluateOptions, Evaluation, Progress, RunInfo, RunOptions, ScoreEstimate, Summary } from './eval/index.ts'
+export type {
+  EvaluateOptions,
+  Evaluation,
+  Progress,
+  RunInfo,
+  RunOptions,
+  ScoreEstimate,
+  Summary,
+} from './eval/index.ts'
 export type { Backend, BackendReply, BackendRequest, ModelConfigInput } from './inference/index.ts'
 export { outcomes } from './schema/index.ts'
 export type {

@@ -33,10 +33,9 @@ describe('the tool loop', () => {
       script: ({ messages }) => (hasToolResult(messages) ? 'done' : calls({ a: {}, b: {} })),
     })
     expect(most).toBe(2)
-    expect(toolResults(records[0]?.messages ?? []).map((message) => 'tool_call_id' in message && message.tool_call_id)).toEqual([
-      'call_0',
-      'call_1',
-    ])
+    expect(
+      toolResults(records[0]?.messages ?? []).map((message) => 'tool_call_id' in message && message.tool_call_id),
+    ).toEqual(['call_0', 'call_1'])
     expect(records[0]).toMatchObject({ outcome: 'completed', turns: 2, toolCalls: 2, toolErrors: 0 })
   })
 
@@ -101,7 +100,8 @@ describe('the tool loop', () => {
     })
     const { records } = await runScripted({
       environment,
-      script: ({ messages }) => (hasToolResult(messages) ? 'done' : calls({ add: { a: 'one' }, ad: { a: 1 }, fail: {} })),
+      script: ({ messages }) =>
+        hasToolResult(messages) ? 'done' : calls({ add: { a: 'one' }, ad: { a: 1 }, fail: {} }),
     })
     const shown = toolResults(records[0]?.messages ?? []).map(({ content }) => String(content))
     expect(shown[0]).toMatch(/a: /)
@@ -154,7 +154,14 @@ describe('the tool loop', () => {
       script: ({ messages }) => (messages.length > 4 ? 'enough' : 'more'),
     })
     expect(records[0]).toMatchObject({ outcome: 'completed', reward: 3, turns: 3 })
-    expect(records[0]?.messages.map(({ role }) => role)).toEqual(['user', 'assistant', 'user', 'assistant', 'user', 'assistant'])
+    expect(records[0]?.messages.map(({ role }) => role)).toEqual([
+      'user',
+      'assistant',
+      'user',
+      'assistant',
+      'user',
+      'assistant',
+    ])
   })
 })
 

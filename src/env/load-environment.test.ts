@@ -68,23 +68,25 @@ async function messagesOf(files: Record<string, string>, specifiers: readonly st
 }
 
 describe('loadEnvironment', () => {
-  test('finds a path, a folder, a package and an example', async () => {
+  test('finds a path, a named export, a folder, a package and an example', async () => {
     const results = await load(
       {
         'mine.ts': moduleText('mine'),
+        'named.ts': moduleText('named').replace('export default', 'export const environment ='),
         'folder/environment.ts': moduleText('in-folder'),
         'node_modules/plain/package.json': '{"type":"module","exports":{"import":"./main.js"}}',
         'node_modules/plain/main.js': moduleText('packaged').replace(/interface.*|: Nothing\[\]/g, ''),
         'arithmetik/readme.md': 'not an environment',
       },
-      ['mine.ts', './mine.ts', 'folder', 'plain', 'arithmetic'],
+      ['mine.ts', './mine.ts', 'named.ts', 'folder', 'plain', 'arithmetic'],
     )
     expect(results.map(({ name, specifier, error }) => error ?? `${name} ${specifier}`)).toEqual([
       'mine file:///work/mine.ts',
       'mine file:///work/mine.ts',
+      'named file:///work/named.ts',
       'in-folder file:///work/folder/environment.ts',
       'packaged file:///work/node_modules/plain/main.js',
-      `arithmetic ${new URL('../../examples/arithmetic/environment.ts', import.meta.url)}`,
+      `arithmetic ${new URL('../../examples/arithmetic/environment.ts', import.meta.url).href}`,
     ])
   })
 
@@ -93,11 +95,6 @@ describe('loadEnvironment', () => {
     const url = pathToFileURL(join(folder.path, 'mine.ts')).href
     await writeFile(fileURLToPath(url), moduleText('mine'))
     expect((await load({}, [url]))[0]).toMatchObject({ name: 'mine', specifier: url })
-  })
-
-  test('takes a named export too', async () => {
-    const text = moduleText('named').replace('export default', 'export const environment =')
-    expect((await load({ 'named.ts': text }, ['named.ts']))[0]).toMatchObject({ name: 'named' })
   })
 
   test('reads options from text', async () => {
@@ -127,21 +124,21 @@ describe('loadEnvironment', () => {
         'helper.ts': "\n\nthrow new Error('deeper')",
         'enumerated.ts': 'export const x = 1\nenum Color { Red }\n',
         'typo.ts': 'const a: = 3',
-        'typo.js': 'const a = = 3',
+        'typo.mjs': 'const a = = 3',
         'short.ts': "import './helper'",
         'lacking.ts': "import 'not-a-package'",
         'text.txt': '',
         'node_modules/typed/package.json': '{"type":"module","exports":"./environment.ts"}',
         'node_modules/typed/environment.ts': moduleText('typed'),
       },
-      ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.js', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
+      ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.mjs', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
     )
     const expected = [
       /^\/work\/throws.ts could not be loaded: boom \(at \/work\/throws.ts:3\)$/,
       /^\/work\/deep.ts could not be loaded: deeper \(at \/work\/helper.ts:3\)$/,
       /enum is not supported.* \(at \/work\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
       /^\/work\/typo.ts could not be loaded: .* \(at \/work\/typo.ts:1\)$/,
-      /^\/work\/typo.js could not be loaded: .*`node --check \/work\/typo.js` shows the place$/,
+      /^\/work\/typo.mjs could not be loaded: .*`node --check \/work\/typo.mjs` shows the place$/,
       /Cannot find module '\/work\/helper'.* Imports need the file's extension: write \.ts at the end$/,
       /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,
       /Unknown file extension ".txt".* An environment is a module in a \.ts, \.js or \.mjs file$/,

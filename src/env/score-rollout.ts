@@ -34,7 +34,8 @@ export function scoreRollout(environment: Environment, context: Context): ScoreR
       for (const other of pending ?? []) other.catch(() => {})
       throw rewardFailure(component.name, error, context.signal)
     }
-    if (score instanceof Promise) {
+    // Whatever is an object can only be a promise, though perhaps one of a library's own making.
+    if (typeof score === 'object') {
       pending ??= []
       pending.push(settle({ component, score, index, scores, signal: context.signal }))
     } else {

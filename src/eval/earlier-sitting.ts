@@ -18,11 +18,11 @@ export type UnfinishedWork =
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader): EarlierSitting {
   const unfinished = new Map<string, UnfinishedWork>()
-  for (const { rollout, attempt, state, heldRecord } of reader.unfinished()) {
+  for (const { rollout, attempt, state, heldRecord, heldLeaf } of reader.unfinished()) {
     if (state === 'held' && heldRecord) {
       const held = (): HeldRollout => {
         const nodes = reader.nodes(rollout, attempt)
-        return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: nodes.at(-1)?.seq ?? null }
+        return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: heldLeaf ?? null }
       }
       unfinished.set(rollout, { state, attempt, held })
     } else if (state === 'cut-off') {

@@ -1,14 +1,14 @@
 import { rm } from 'node:fs/promises'
-import { hasGroupReward, readTasks, type TaskStream } from '../env/index.ts'
+import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, AsyncQueue, hash32, LoopLag } from '../kit/index.ts'
-import { InlineExecutor, Scheduler, type Executor } from '../rollout/index.ts'
+import { holdsGroups, InlineExecutor, Scheduler, type Executor } from '../rollout/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { ThreadExecutor } from '../worker/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
-import { holdsGroups, planRollouts } from './plan-rollouts.ts'
+import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
@@ -147,7 +147,7 @@ class RunningEvaluation implements Evaluation {
     resolved: ResolvedRun,
     onStarted: (info: RunInfo) => void,
   ): Promise<Summary> {
-    const { config, loaded } = resolved
+    const { config, loaded, group } = resolved
     this.#info = info
     await using executor = await openExecutor(store, resolved, this.#options)
     this.#executor = executor
@@ -160,11 +160,6 @@ class RunningEvaluation implements Evaluation {
     this.#accumulator = accumulator
     const tasks = await readTasks(loaded.environment, loaded.options, { limit: config.limit ?? undefined })
     this.#tasks = tasks
-    const group = {
-      size: config.attempts,
-      policy: loaded.environment.groupPolicy ?? ('keep' as const),
-      isScored: hasGroupReward(loaded.environment),
-    }
     const scheduler = new Scheduler({
       executor,
       journal: store.journal,
@@ -250,7 +245,11 @@ class RunningEvaluation implements Evaluation {
   }
 }
 
-async function openExecutor(store: OpenedRun['store'], resolved: ResolvedRun, options: EvaluateOptions): Promise<Executor> {
+async function openExecutor(
+  store: OpenedRun['store'],
+  resolved: ResolvedRun,
+  options: EvaluateOptions,
+): Promise<Executor> {
   const { loaded, settings, config } = resolved
   if (config.executor === 'inline' || loaded.specifier === undefined) {
     return new InlineExecutor({

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { MillraceError } from '../errors/index.ts'
+import { holdsGroups } from '../rollout/index.ts'
 import { outcomeNames, outcomes, type Json } from '../schema/index.ts'
 import { findRuns, latestUnfinished, provenance, readRunFile, redact, runFolder, RunStore } from '../store/index.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
@@ -38,7 +39,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   try {
     if (options.retryFailed) {
       const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
-      const count = await store.retryFailed(failed)
+      const count = await store.retryFailed({ outcomes: failed, wholeGroups: holdsGroups(resolved.group) })
       notices.push(`${count} rollouts that ended without a score run again`)
     }
     const resumed = store.reader.counts().ended
@@ -67,7 +68,9 @@ async function continuable(root: string, resolved: ResolvedRun, options: RunOpti
 
 function newName(root: string, config: RunConfig): string {
   const stamp = new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')
-  const parts = [config.environment.name, config.model].map((part) => part.replaceAll(/[^A-Za-z0-9._]+/g, '-').slice(0, 35))
+  const parts = [config.environment.name, config.model].map((part) =>
+    part.replaceAll(/[^A-Za-z0-9._]+/g, '-').slice(0, 35),
+  )
   const base = `${parts.join('--')}--${stamp}`.replace(/^[^A-Za-z0-9_]+/, '')
   for (let count = 1; ; count += 1) {
     const name = count === 1 ? base : `${base}-${count}`
@@ -75,12 +78,7 @@ function newName(root: string, config: RunConfig): string {
   }
 }
 
-function requireSameExperiment(
-  name: string,
-  stored: Partial<RunConfig>,
-  given: RunConfig,
-  options: RunOptions,
-): void {
+function requireSameExperiment(name: string, stored: Partial<RunConfig>, given: RunConfig, options: RunOptions): void {
   if (options.resume === 'never') {
     throw new MillraceError('run_mismatch', `a run named ${name} exists already; choose another name with --run`)
   }

@@ -1,4 +1,4 @@
-import type { GroupPolicy, InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
+import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { emptyUsage, outcomes, type RolloutRecord } from '../schema/index.ts'
@@ -74,12 +74,7 @@ function unvoided(record: RolloutRecord): RolloutRecord {
 }
 
 /** A row that is no task still has its outcome: n rollouts asked for are n outcomes. */
-function unrunnable(
-  id: string,
-  sample: number,
-  item: InvalidTask,
-  config: RunConfig,
-): RolloutRecord {
+function unrunnable(id: string, sample: number, item: InvalidTask, config: RunConfig): RolloutRecord {
   return {
     id,
     environment: config.environment.name,
@@ -104,9 +99,4 @@ function unrunnable(
     cost: 0,
     timing: { startedAt: Date.now(), wallMs: 0, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
   }
-}
-
-/** Whether ended rollouts wait for their group before they are settled. */
-export function holdsGroups(group: { size: number; policy: GroupPolicy; isScored: boolean }): boolean {
-  return group.isScored || (group.size > 1 && group.policy !== 'keep')
 }

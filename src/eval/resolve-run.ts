@@ -1,9 +1,22 @@
 import { hash } from 'node:crypto'
-import { environmentOf, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
+import {
+  environmentOf,
+  hasGroupReward,
+  loadEnvironment,
+  type GroupPolicy,
+  type LoadedEnvironment,
+} from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { resolveModelConfig, type ModelConfig } from '../inference/index.ts'
-import type { RunSettings } from '../rollout/index.ts'
-import { defaultLimits, describeIssues, limitsSchema, samplingSchema, type Limits, type Sampling } from '../schema/index.ts'
+import type { GroupRules, RunSettings } from '../rollout/index.ts'
+import {
+  defaultLimits,
+  describeIssues,
+  limitsSchema,
+  samplingSchema,
+  type Limits,
+  type Sampling,
+} from '../schema/index.ts'
 import type { EvaluateOptions } from './evaluation.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
@@ -31,6 +44,7 @@ export interface ResolvedRun {
   readonly digest: string
   readonly loaded: LoadedEnvironment
   readonly settings: RunSettings
+  readonly group: GroupRules
 }
 
 /** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
@@ -80,6 +94,11 @@ export async function resolveRun(
     config,
     digest: digestOf(config),
     loaded,
+    group: {
+      size: config.attempts,
+      policy: environment.groupPolicy ?? 'keep',
+      isScored: hasGroupReward(environment),
+    },
     settings: {
       model: config.model,
       judge: config.judge,

@@ -148,13 +148,15 @@ export class SummaryAccumulator {
   /** As of now; may be taken at any time. Tasks still open count for the mean but not for pass@k. */
   snapshot(): RolloutSummary {
     const passTasks = this.#passTasks
+    const rewards = this.#rewards.means()
     return {
       attemptsPerTask: this.#attemptsPerTask,
       tasks: this.#foldedTasks + this.#open.size,
       rollouts: this.#rollouts,
       scored: this.#scored,
       score: this.estimate(),
-      components: { ...this.#metrics.means(), ...this.#rewards.means() },
+      // Rewards first, and a reward where a metric has the same name.
+      components: { ...rewards, ...this.#metrics.means(), ...rewards },
       pass: this.#pass.map(({ k, atK, hatK }) => ({
         k,
         atK: passTasks === 0 ? Number.NaN : atK / passTasks,

@@ -69,9 +69,13 @@ export class Lanes {
     return best
   }
 
+  /** Where to park: at a backend that answers again, if there is one, because its queue is moving. */
   #leastParked(pinned: Lane | undefined): Lane {
-    let best: Lane = pinned ?? (this.all[0] as Lane)
-    for (const lane of this.all) if (lane.gate.parked < best.gate.parked) best = lane
-    return best
+    const recovering = this.all.filter((lane) => lane.gate.isRecovering)
+    if (pinned && recovering.includes(pinned)) return pinned
+    const candidates = recovering.length > 0 ? recovering : this.all
+    let best: Lane | undefined
+    for (const lane of candidates) if (!best || lane.gate.parked < best.gate.parked) best = lane
+    return best as Lane
   }
 }

@@ -18,6 +18,8 @@ const stepsToFull = 20
  * backend that refuses at random whatever the load cannot push it down to nothing, and one that really is full does.
  */
 const refusalWeight = 3
+/** A round of a small limit is too short to tell luck from recovery. */
+const minRound = 8
 const defaultCooldownMs = 15_000
 const maxCooldownMs = 5 * 60_000
 
@@ -71,8 +73,12 @@ export class AdaptiveLimit {
     const { limit } = this.#permits
     if (limit === this.#options.maxConcurrency) return
     this.#credit += 1
-    if (this.#credit < limit) return
-    this.#move(Math.min(this.#options.maxConcurrency, limit + this.#step), `${limit} replies since it was cut`)
+    if (this.#credit < Math.max(limit, minRound)) return
+    const raised = limit + Math.min(this.#step, limit)
+    this.#move(
+      Math.min(this.#options.maxConcurrency, raised),
+      `${this.#credit} replies in its favour since the last change`,
+    )
   }
 
   onRateLimited(retryAfterMs = 0): void {

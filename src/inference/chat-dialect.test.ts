@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { MillraceError } from '../errors/index.ts'
+import { codeOf } from './_testing/code-of.ts'
 import { seededRandom } from '../kit/index.ts'
 import type { Message, ToolDefinition } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
@@ -57,7 +57,10 @@ describe('what is sent', () => {
   })
 
   test('tools and the tool choice', () => {
-    expect(rendered({ tools: [tool], toolChoice: 'required' })).toMatchObject({ tools: [tool], tool_choice: 'required' })
+    expect(rendered({ tools: [tool], toolChoice: 'required' })).toMatchObject({
+      tools: [tool],
+      tool_choice: 'required',
+    })
     expect(rendered({ tools: [tool], toolChoice: { name: 'add' } })).toMatchObject({
       tool_choice: { type: 'function', function: { name: 'add' } },
     })
@@ -76,7 +79,9 @@ describe('what is sent', () => {
   test('reasoning goes back or stays away', () => {
     const messages: Message[] = [{ role: 'assistant', content: 'a', reasoning_content: 'because' }]
     expect(rendered({ messages })).toMatchObject({ messages })
-    expect(rendered({ messages }, { sendReasoning: false })).toMatchObject({ messages: [{ role: 'assistant', content: 'a' }] })
+    expect(rendered({ messages }, { sendReasoning: false })).toMatchObject({
+      messages: [{ role: 'assistant', content: 'a' }],
+    })
     expect(JSON.stringify(rendered({ messages }, { sendReasoning: false }))).not.toContain('because')
   })
 
@@ -179,13 +184,21 @@ describe('what is read', () => {
     ['no finish reason', choice({ content: 'a' }, null), 'model_truncated'],
     ['an aborted generation', choice({ content: 'a' }, 'abort'), 'model_truncated'],
     ['a tool call without a name', choice({ tool_calls: [{ function: { arguments: '{}' } }] }), 'model_malformed'],
-    ['ids that do not match', choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: 0 }, { logprob: 0 }] } }), 'model_malformed'],
+    [
+      'ids that do not match',
+      choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: 0 }, { logprob: 0 }] } }),
+      'model_malformed',
+    ],
     ['an id that is none', choice({}, 'stop', { token_ids: [1.5] }), 'model_malformed'],
-    ['a log-probability that is none', choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: null }] } }), 'model_malformed'],
+    [
+      'a log-probability that is none',
+      choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: null }] } }),
+      'model_malformed',
+    ],
     ['an error in a 200', { error: { message: 'slow down', code: 'rate_limit_exceeded' } }, 'model_rate_limited'],
     ['an error with a status of its own', { error: { message: 'gone', code: 503 } }, 'model_overloaded'],
-  ])('%s', (_name, body, code) => {
-    expect(codeOf(() => parse(body))).toBe(code)
+  ])('%s', async (_name, body, code) => {
+    expect(await codeOf(() => parse(body))).toBe(code)
   })
 })
 
@@ -222,7 +235,10 @@ describe('streams', () => {
       for (const piece of pieces(message.content ?? '')) deltas.push({ content: piece })
       // Parallel calls may be interleaved: each piece says which call it belongs to.
       const callPieces = calls.flatMap(({ id, function: { name, arguments: given } }, index) => [
-        { at: random() * 0.1, delta: { tool_calls: [{ index, id, type: 'function', function: { name, arguments: '' } }] } },
+        {
+          at: random() * 0.1,
+          delta: { tool_calls: [{ index, id, type: 'function', function: { name, arguments: '' } }] },
+        },
         ...pieces(given).map((piece, order) => ({
           at: 0.2 + order + random() * 0.1,
           delta: { tool_calls: [{ index, function: { arguments: piece } }] },
@@ -255,10 +271,10 @@ describe('streams', () => {
     })
   })
 
-  test('[DONE] alone does not complete a reply', () => {
+  test('[DONE] alone does not complete a reply', async () => {
     const stream = assemble([chunk({ content: 'half' }), '[DONE]'])
     expect(stream.isComplete).toBe(false)
-    expect(codeOf(() => stream.reply())).toBe('model_truncated')
+    expect(await codeOf(() => stream.reply())).toBe('model_truncated')
   })
 
   test('tool calls without an index', () => {
@@ -274,20 +290,15 @@ describe('streams', () => {
   })
 
   test.each([
-    ['an error event', JSON.stringify({ error: { message: 'overloaded', type: 'overloaded_error' } }), 'model_overloaded'],
+    [
+      'an error event',
+      JSON.stringify({ error: { message: 'overloaded', type: 'overloaded_error' } }),
+      'model_overloaded',
+    ],
     ['an event that is no JSON', '{"choices":', 'model_malformed'],
     ['an event that is no object', '42', 'model_malformed'],
     ['a tool call far out', chunk({ tool_calls: [{ index: 1e9, function: { name: 'x' } }] }), 'model_malformed'],
-  ])('%s', (_name, event, code) => {
-    expect(codeOf(() => assemble([event]))).toBe(code)
+  ])('%s', async (_name, event, code) => {
+    expect(await codeOf(() => assemble([event]))).toBe(code)
   })
 })
-
-function codeOf(work: () => unknown): string {
-  try {
-    work()
-  } catch (error) {
-    return error instanceof MillraceError ? error.code : String(error)
-  }
-  return 'no error'
-}

@@ -70,6 +70,11 @@ export class OverloadGate {
     return this.#parked.size
   }
 
+  /** Whether the backend answers again and those who wait are being let go. */
+  get isRecovering(): boolean {
+    return this.#state === 'recovering'
+  }
+
   /** Whether `enter` would give a ticket. */
   get canEnter(): boolean {
     if (this.#state === 'recovering') return this.#admitted < this.#allowance

@@ -37,13 +37,40 @@ describe('a conversation that is too long', () => {
     [
       'vLLM',
       400,
-      { object: 'error', message: "This model's maximum context length is 4096 tokens. However, you requested 5000", type: 'BadRequestError', code: 400 },
+      {
+        object: 'error',
+        message: "This model's maximum context length is 4096 tokens. However, you requested 5000",
+        type: 'BadRequestError',
+        code: 400,
+      },
     ],
-    ['vLLM, long prompt', 400, { error: { message: 'The decoder prompt (length 9000) is longer than the maximum model length of 8192.' } }],
+    [
+      'vLLM, long prompt',
+      400,
+      { error: { message: 'The decoder prompt (length 9000) is longer than the maximum model length of 8192.' } },
+    ],
     ['SGLang', 400, { message: "The input (5000 tokens) is longer than the model's context length (4096 tokens)." }],
-    ['Anthropic', 400, { error: { type: 'invalid_request_error', message: 'prompt is too long: 210000 tokens > 200000 maximum' } }],
-    ['Gemini', 400, { error: { message: 'The input token count (9) exceeds the maximum number of tokens allowed (8).' } }],
-    ['llama.cpp', 400, { error: { code: 400, type: 'exceed_context_size_error', message: 'the request exceeds the available context size' } }],
+    [
+      'Anthropic',
+      400,
+      { error: { type: 'invalid_request_error', message: 'prompt is too long: 210000 tokens > 200000 maximum' } },
+    ],
+    [
+      'Gemini',
+      400,
+      { error: { message: 'The input token count (9) exceeds the maximum number of tokens allowed (8).' } },
+    ],
+    [
+      'llama.cpp',
+      400,
+      {
+        error: {
+          code: 400,
+          type: 'exceed_context_size_error',
+          message: 'the request exceeds the available context size',
+        },
+      },
+    ],
     ['TGI', 422, { error: 'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096' }],
     ['Groq', 413, { error: { message: 'Please reduce the length of the messages or completion.' } }],
   ])('%s', (_server, status, body) => {

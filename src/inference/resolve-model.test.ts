@@ -18,7 +18,10 @@ describe('what a name stands for', () => {
   })
 
   test('a configured model, before anything else', () => {
-    const models = { sim: { name: 'sim', simulator: { skill: 1 } }, fast: { name: 'fast', backends: [{ url: 'http://gpu:1/v1' }] } }
+    const models = {
+      sim: { name: 'sim', simulator: { skill: 1 } },
+      fast: { name: 'fast', backends: [{ url: 'http://gpu:1/v1' }] },
+    }
     expect(resolve('sim', { models })).toMatchObject({ simulator: { skill: 1 } })
     expect(resolve('fast', { models, env: {} })).toMatchObject({ backends: [{ url: 'http://gpu:1/v1' }] })
   })
@@ -31,7 +34,11 @@ describe('what a name stands for', () => {
 
   test('defaults fill only what is open', () => {
     const defaults = { maxConcurrency: 7, maxTries: 2 }
-    expect(resolve({ name: 'm', maxTries: 3 }, { defaults })).toMatchObject({ maxConcurrency: 7, maxTries: 3, stream: false })
+    expect(resolve({ name: 'm', maxTries: 3 }, { defaults })).toMatchObject({
+      maxConcurrency: 7,
+      maxTries: 3,
+      stream: false,
+    })
   })
 })
 

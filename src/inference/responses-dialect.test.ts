@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { MillraceError } from '../errors/index.ts'
+import { codeOf } from './_testing/code-of.ts'
 import type { Message } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
 import type { DialectOptions } from './dialect.ts'
@@ -31,7 +31,14 @@ const ask: ModelRequest = {
   messages: conversation,
   tools: [{ type: 'function', function: { name: 'look', description: 'looks', parameters: { type: 'object' } } }],
   toolChoice: { name: 'look' },
-  sampling: { temperature: 1, maxTokens: 20, reasoningEffort: 'high', stop: ['x'], seed: 1, extra: { truncation: 'auto' } },
+  sampling: {
+    temperature: 1,
+    maxTokens: 20,
+    reasoningEffort: 'high',
+    stop: ['x'],
+    seed: 1,
+    extra: { truncation: 'auto' },
+  },
   captureTokens: false,
   sessionId: 's',
 }
@@ -69,8 +76,20 @@ const response = {
   status: 'completed',
   error: null,
   output: [
-    { type: 'reasoning', summary: [{ type: 'summary_text', text: 'one' }, { type: 'summary_text', text: 'two' }] },
-    { type: 'message', content: [{ type: 'output_text', text: 'hi ' }, { type: 'output_text', text: 'there' }] },
+    {
+      type: 'reasoning',
+      summary: [
+        { type: 'summary_text', text: 'one' },
+        { type: 'summary_text', text: 'two' },
+      ],
+    },
+    {
+      type: 'message',
+      content: [
+        { type: 'output_text', text: 'hi ' },
+        { type: 'output_text', text: 'there' },
+      ],
+    },
     { type: 'function_call', call_id: 'c2', name: 'look', arguments: '{"x":1}' },
     { type: 'web_search_call', id: 'w' },
   ],
@@ -116,8 +135,8 @@ describe('what is read', () => {
     ['no output', { status: 'completed' }, 'model_malformed'],
     ['failed', { ...response, status: 'failed', error: { code: 'server_error', message: 'x' } }, 'model_server_error'],
     ['too long', { error: { code: 'context_length_exceeded', message: 'x' } }, 'context_length'],
-  ])('%s', (_name, body, code) => {
-    expect(codeOf(() => dialect().parse(body, {}))).toBe(code)
+  ])('%s', async (_name, body, code) => {
+    expect(await codeOf(() => dialect().parse(body, {}))).toBe(code)
   })
 })
 
@@ -152,26 +171,20 @@ describe('streams', () => {
     expect(assemble([{ type: 'response.incomplete', response: incomplete }]).reply().finishReason).toBe('length')
   })
 
-  test('without such an end there is no reply', () => {
+  test('without such an end there is no reply', async () => {
     const stream = assemble([{ type: 'response.output_text.delta', delta: 'hi' }])
     expect(stream.isComplete).toBe(false)
-    expect(codeOf(() => stream.reply())).toBe('model_truncated')
+    expect(await codeOf(() => stream.reply())).toBe('model_truncated')
   })
 
   test.each([
-    [{ type: 'response.failed', response: { error: { code: 'rate_limit_exceeded', message: 'x' } } }, 'model_rate_limited'],
+    [
+      { type: 'response.failed', response: { error: { code: 'rate_limit_exceeded', message: 'x' } } },
+      'model_rate_limited',
+    ],
     [{ type: 'error', code: 'server_error', message: 'x' }, 'model_server_error'],
     [{ type: 'error', error: { type: 'overloaded_error', message: 'x' } }, 'model_overloaded'],
-  ])('%j', (event, code) => {
-    expect(codeOf(() => assemble([event]))).toBe(code)
+  ])('%j', async (event, code) => {
+    expect(await codeOf(() => assemble([event]))).toBe(code)
   })
 })
-
-function codeOf(work: () => unknown): string {
-  try {
-    work()
-  } catch (error) {
-    return error instanceof MillraceError ? error.code : String(error)
-  }
-  return 'no error'
-}

@@ -71,18 +71,22 @@ describe('Session', () => {
     expect(recorder.nodes[1]?.call).toMatchObject({ model: 'echo', tries: 1, cost: 0.5 })
   })
 
-  test('asks for nothing until what came before is durable', async () => {
+  test.each([
+    ['a second turn', 1, false],
+    ['a child’s first turn', 0, true],
+  ])('%s is not asked for until what came before is durable', async (_, turnsBefore, isChild) => {
     const recorder = new Notebook()
     const model = new Echo()
-    const session = new Session({ id: '0-0', model, recorder })
+    const session = new Session({ id: '0-0', model, recorder, isChild })
     session.append({ role: 'user', content: 'hello' })
+    if (turnsBefore > 0) await session.turn(request, hooks)
     recorder.pending = Promise.withResolvers()
     const turn = session.turn(request, hooks)
-    await Promise.resolve()
-    expect(model.asked).toHaveLength(0)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(model.asked).toHaveLength(turnsBefore)
     recorder.pending.resolve()
     await turn
-    expect(model.asked).toHaveLength(1)
+    expect(model.asked).toHaveLength(turnsBefore + 1)
   })
 
   test('resumed, it answers from the journal, records nothing twice, and goes live at its end', async () => {
@@ -120,7 +124,15 @@ describe('Session', () => {
     const recorder = new Notebook()
     const model = new Echo()
     const error = new MillraceError('model_truncated', 'cut')
-    model.call = async () => ({ status: 'truncated', error, model: 'echo', backend: 'here', tries: 6, ms: 1, waitMs: 1 })
+    model.call = async () => ({
+      status: 'truncated',
+      error,
+      model: 'echo',
+      backend: 'here',
+      tries: 6,
+      ms: 1,
+      waitMs: 1,
+    })
     const session = new Session({ id: '0-0', model, recorder })
     session.append({ role: 'user', content: 'hello' })
     await expect(session.turn(request, hooks)).rejects.toBe(error)

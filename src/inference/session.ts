@@ -13,6 +13,8 @@ export interface SessionOptions {
   readonly recorder: Recorder
   /** What an earlier sitting recorded for this very attempt, in order. The session walks along it before it goes on. */
   readonly journalled?: readonly MessageNode[]
+  /** It starts in the middle of another session, whose turns must be durable before its first one, too. */
+  readonly isChild?: boolean
 }
 
 export interface SessionReply {
@@ -35,12 +37,15 @@ export class Session {
   readonly #journalled: readonly MessageNode[]
   #seq = 0
   #leafHash = ''
+  /** Whether there is a turn that would be lost. Before the first one there is only a prompt, which is made again. */
+  #hasTurns: boolean
 
-  constructor({ id, model, recorder, journalled = [] }: SessionOptions) {
+  constructor({ id, model, recorder, journalled = [], isChild = false }: SessionOptions) {
     this.id = id
     this.#model = model
     this.#recorder = recorder
     this.#journalled = journalled
+    this.#hasTurns = isChild
   }
 
   /** The node the conversation ends with. */
@@ -66,8 +71,9 @@ export class Session {
   async turn(request: Omit<ModelRequest, 'messages' | 'sessionId'>, hooks: CallHooks): Promise<SessionReply> {
     const recorded = this.#journalled[this.#seq]
     if (recorded) return this.#replay(recorded)
-    const pending = this.#recorder.durable()
+    const pending = this.#hasTurns ? this.#recorder.durable() : undefined
     if (pending) await pending
+    this.#hasTurns = true
     const reply = await this.#model.call({ ...request, messages: this.messages, sessionId: this.id }, hooks)
     if (reply.status !== 'complete') throw reply.error
     const call = callRecord(reply)

@@ -1,4 +1,4 @@
-import { type EventLoopUtilization, type IntervalHistogram, monitorEventLoopDelay, performance } from 'node:perf_hooks'
+import { type EventLoopUtilization, monitorEventLoopDelay, performance } from 'node:perf_hooks'
 
 export interface LoopLagWindow {
   /** How much later than asked for a timer fired: the time a ready socket or promise had to wait. */
@@ -9,6 +9,8 @@ export interface LoopLagWindow {
   readonly utilization: number
 }
 
+type Monitor = ReturnType<typeof monitorEventLoopDelay>
+
 const resolutionMs = 10
 
 /**
@@ -18,7 +20,7 @@ const resolutionMs = 10
  */
 export class LoopLag implements Disposable {
   readonly #minWindowMs: number
-  readonly #monitors: [IntervalHistogram, IntervalHistogram]
+  readonly #monitors: [Monitor, Monitor]
   #turn: 0 | 1 = 0
   #windowStart = performance.now()
   #utilization: EventLoopUtilization = performance.eventLoopUtilization()

@@ -2,7 +2,16 @@ import type { Agent, AgentContext, AgentTools, Turn, TurnOptions } from '../env/
 import { MillraceError } from '../errors/index.ts'
 import { Session, type CallHooks, type ModelClient } from '../inference/index.ts'
 import { AbortScope, raced } from '../kit/index.ts'
-import type { Limits, Message, MessageNode, Outcome, Sampling, ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
+import type {
+  Limits,
+  Message,
+  MessageNode,
+  Outcome,
+  Sampling,
+  ToolCall,
+  ToolMessage,
+  ToolRecord,
+} from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'
 import { BudgetMeter, spent, type SpentLimit } from './budget-meter.ts'
@@ -61,6 +70,7 @@ export class AgentRun implements AgentContext {
       model: options.model,
       recorder: new AttemptRecorder(engine.journal, id, situation.job.attempt),
       journalled: this.#journalled,
+      isChild: parent !== undefined,
     })
     // A child started by the reward does not live on what the agent left over: that may be nothing.
     const parentBudget = parent?.budget.isStopped ? undefined : parent?.budget
@@ -171,6 +181,8 @@ export class AgentRun implements AgentContext {
   }
 
   readonly #onSpent = (limit: SpentLimit): void => {
-    this.#scope.abort(spent(limit, limit === 'time' ? 'its working time is used up' : 'its time on the clock is used up'))
+    this.#scope.abort(
+      spent(limit, limit === 'time' ? 'its working time is used up' : 'its time on the clock is used up'),
+    )
   }
 }

@@ -26,7 +26,9 @@ describe('BudgetMeter', () => {
     budget.startTurn()
     expect(budget.turnsLeft).toBe(1)
     budget.charge(output(10), 0.25)
-    expect(() => budget.startTurn()).toThrow(expect.objectContaining({ code: 'budget_exhausted', data: { limit: 'tokens' } }))
+    expect(() => budget.startTurn()).toThrow(
+      expect.objectContaining({ code: 'budget_exhausted', data: { limit: 'tokens' } }),
+    )
     const money = meter({ maxCostUsd: 1 }).budget
     money.charge(output(1), 1)
     expect(() => money.startTurn()).toThrow(expect.objectContaining({ data: { limit: 'cost' } }))

@@ -7,6 +7,19 @@ export interface HeldRollout {
   readonly leaf: number | null
 }
 
+/** What the attempts at one task are to each other. */
+export interface GroupRules {
+  readonly size: number
+  readonly policy: GroupPolicy
+  /** Whether the environment scores whole groups. */
+  readonly isScored: boolean
+}
+
+/** Whether ended rollouts wait for their group before they are settled. */
+export function holdsGroups({ size, policy, isScored }: GroupRules): boolean {
+  return isScored || (size > 1 && policy !== 'keep')
+}
+
 /** What to do with a group whose last member has ended. */
 export type GroupVerdict =
   | { readonly kind: 'score'; readonly members: readonly HeldRollout[] }
@@ -24,10 +37,10 @@ export class GroupKeeper {
   readonly #policy: GroupPolicy
   readonly #maxAttempts: number
 
-  constructor(options: { size: number; policy: GroupPolicy; maxAttempts: number }) {
-    this.#size = options.size
-    this.#policy = options.policy
-    this.#maxAttempts = options.maxAttempts
+  constructor({ size, policy }: GroupRules, maxAttempts: number) {
+    this.#size = size
+    this.#policy = policy
+    this.#maxAttempts = maxAttempts
   }
 
   /** Takes an ended member; the verdict once it was the last. */

@@ -1,5 +1,6 @@
 export type { Executor, GroupScores } from './executor.ts'
-export type { HeldRollout } from './group-keeper.ts'
+export { holdsGroups } from './group-keeper.ts'
+export type { GroupRules, HeldRollout } from './group-keeper.ts'
 export { InlineExecutor } from './inline-executor.ts'
 export type { InlineExecutorOptions } from './inline-executor.ts'
 export type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'

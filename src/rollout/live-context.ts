@@ -74,7 +74,12 @@ export class LiveContext implements Context {
     runChild(request, { engine: this.#engine, situation: this.#situation, parent: this.#run, signal: this.signal })
 
   readonly judge = (request: JudgeRequest): Promise<AssistantMessage> =>
-    askJudge(request, { engine: this.#engine, run: this.#run, attempt: this.#situation.job.attempt, signal: this.signal })
+    askJudge(request, {
+      engine: this.#engine,
+      run: this.#run,
+      attempt: this.#situation.job.attempt,
+      signal: this.signal,
+    })
 
   readonly metric = (name: string, value: number): void => {
     this.#situation.metrics[name] = value

@@ -1,5 +1,12 @@
 import { MillraceError } from '../errors/index.ts'
-import { HttpBackend, Model, type Backend, type LimitChange, type ModelClient, type ModelConfig } from '../inference/index.ts'
+import {
+  HttpBackend,
+  Model,
+  type Backend,
+  type LimitChange,
+  type ModelClient,
+  type ModelConfig,
+} from '../inference/index.ts'
 import { Resource, closeAll } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
 

@@ -123,7 +123,12 @@ async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): 
   return await run.run(environment.agent ?? toolLoop(), prompt)
 }
 
-function rewardOf(run: AgentRun, end: AgentEnd, engine: Engine, signal: AbortSignal): ScoreResult | Promise<ScoreResult> {
+function rewardOf(
+  run: AgentRun,
+  end: AgentEnd,
+  engine: Engine,
+  signal: AbortSignal,
+): ScoreResult | Promise<ScoreResult> {
   const { context } = run
   context.outcome = end.outcome
   context.truncated = outcomes[end.outcome].truncated

@@ -1,12 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { GroupPolicy } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { messageJson } from '../inference/index.ts'
 import { Semaphore } from '../kit/index.ts'
 import { outcomes, type MessageNode, type RolloutRecord } from '../schema/index.ts'
 import type { Journal } from '../store/index.ts'
 import type { Executor } from './executor.ts'
-import { GroupKeeper, type HeldRollout } from './group-keeper.ts'
+import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { RolloutJob } from './job.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 
@@ -33,7 +32,7 @@ export interface SchedulerOptions {
   readonly concurrency: number
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries: number
-  readonly group: { readonly size: number; readonly policy: GroupPolicy; readonly isScored: boolean }
+  readonly group: GroupRules
   seedOf(id: string, attempt: number): number
   /** Takes a rollout whose result is durable; a promise holds its place until it resolves. */
   onSettled(record: RolloutRecord): Promise<void> | void
@@ -60,10 +59,7 @@ export class Scheduler {
     this.#options = options
     this.#places = new Semaphore(options.concurrency)
     const { group, retries } = options
-    const isHolding = group.isScored || (group.size > 1 && group.policy !== 'keep')
-    this.#groups = isHolding
-      ? new GroupKeeper({ size: group.size, policy: group.policy, maxAttempts: retries + 1 })
-      : undefined
+    this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries + 1) : undefined
   }
 
   get active(): number {

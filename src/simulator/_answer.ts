@@ -23,6 +23,8 @@ export interface Delivery {
   readonly fault: Exclude<ExclusiveFault, 'rateLimit' | 'serverError'> | undefined
   /** In (0, 1): where the reply breaks if it is cut, and how. */
   readonly luck: number
+  /** Which weights made it, if the options say. */
+  readonly version: string | undefined
   /** Names the reply: the same for the same request and try. */
   readonly id: string
 }
@@ -30,4 +32,9 @@ export interface Delivery {
 /** Every token of a reply, the template's markers included, in the order in which they were sampled. */
 export function tokensOf(delivery: Delivery): readonly Token[] {
   return delivery.cutTokens ?? wholeTokens(delivery.reply.message)
+}
+
+/** The weights' version where SGLang puts it. */
+export function versionOf({ version }: Delivery): { metadata?: { weight_version: string } } {
+  return version === undefined ? {} : { metadata: { weight_version: version } }
 }

@@ -1,4 +1,4 @@
-import { tokensOf, type Delivery } from './_answer.ts'
+import { tokensOf, versionOf, type Delivery } from './_answer.ts'
 import { readChatRequest } from './_chat-request.ts'
 import type { Dialect, StreamEvent, WireRequest } from './_dialect.ts'
 import { groupTokens, type TokenGroup } from './_token-groups.ts'
@@ -59,7 +59,8 @@ function head(wire: WireRequest, delivery: Delivery, object: string): Record<str
     object,
     created: Math.floor(Date.now() / 1000),
     model: wire.model,
-    system_fingerprint: delivery.reply.tokens?.version ?? null,
+    system_fingerprint: null,
+    ...versionOf(delivery),
   }
 }
 

@@ -106,11 +106,11 @@ export class Exchange {
 
   #writeWhole(wire: WireRequest, delivery: Delivery): void {
     const whole = this.#dialect.whole(wire, delivery)
-    const at = Math.floor(whole.length * delivery.luck)
-    const body = delivery.fault === 'malformed' ? whole.slice(0, at) : whole
+    // A missing colon, not a missing end: that would look like a reply that was cut.
+    const body = delivery.fault === 'malformed' ? whole.replace(':', '') : whole
     this.#owner.onStatus(200)
     this.#response.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) })
-    if (delivery.fault === 'cut') this.#cut(whole.slice(0, at))
+    if (delivery.fault === 'cut') this.#cut(whole.slice(0, Math.floor(whole.length * delivery.luck)))
     else this.#end(body)
   }
 

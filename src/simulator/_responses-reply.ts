@@ -1,4 +1,4 @@
-import { tokensOf, type Delivery } from './_answer.ts'
+import { tokensOf, versionOf, type Delivery } from './_answer.ts'
 import type { Dialect, StreamEvent, WireRequest } from './_dialect.ts'
 import { readResponsesRequest } from './_responses-request.ts'
 import { groupTokens } from './_token-groups.ts'
@@ -153,6 +153,7 @@ function responseOf(wire: WireRequest, delivery: Delivery, output: readonly Item
     error: null,
     incomplete_details: isCut ? { reason: 'max_output_tokens' } : null,
     model: wire.model,
+    ...versionOf(delivery),
     output,
     parallel_tool_calls: true,
     tool_choice: typeof toolChoice === 'object' ? { type: 'function', ...toolChoice } : toolChoice,

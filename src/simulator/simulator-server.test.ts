@@ -38,7 +38,7 @@ async function post(server: SimulatorServer, path: string, body: object, headers
 const chat = (server: SimulatorServer, body: object, headers: object = {}) =>
   post(server, '/chat/completions', body, headers)
 
-/** OpenAI's shape with vLLM's fields, and nothing besides. */
+/** OpenAI's shape with vLLM's token fields and SGLang's version, and nothing besides. */
 const logprobsSchema = z.strictObject({
   content: z.array(
     z.strictObject({
@@ -66,7 +66,8 @@ const headFields = {
   id: z.string().startsWith('chatcmpl-'),
   created: z.number().int(),
   model: z.string(),
-  system_fingerprint: z.string().nullable(),
+  system_fingerprint: z.null(),
+  metadata: z.strictObject({ weight_version: z.string() }).optional(),
 }
 const completionSchema = z.strictObject({
   ...headFields,
@@ -189,7 +190,7 @@ describe('chat completions', () => {
     })
     expect(token_ids).toHaveLength(whole.usage.completion_tokens)
     expect(whole.prompt_token_ids).toHaveLength(whole.usage.prompt_tokens)
-    expect(whole.system_fingerprint).toBe('3')
+    expect(whole.metadata).toEqual({ weight_version: '3' })
   })
 
   test('are what the simulator says in process', async () => {

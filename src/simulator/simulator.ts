@@ -98,6 +98,7 @@ export class Simulator extends Resource implements Backend {
       totalMs: firstTokenMs + reply.usage.output * tokenMs,
       fault,
       luck: 0.05 + 0.9 * draw(tryBase, 'break'),
+      version: settings.weightVersion,
       id: tryBase.toString(16).padStart(8, '0'),
     }
   }

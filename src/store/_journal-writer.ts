@@ -1,11 +1,11 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { Outcome } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
 import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
+import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
 
 /** Puts entries into the database and finished rollouts into their file, one transaction at a time. */
@@ -91,18 +91,30 @@ export class JournalWriter {
     this.#lines.rolledBack()
   }
 
-  /** Takes back accepted results so that their rollouts run again; the attempts stay as evidence. */
-  retryFailed(outcomes: readonly Outcome[], at: number): number {
-    const marks = outcomes.map(() => '?').join(', ')
+  /**
+   * Takes back accepted results so that their rollouts run again; the attempts stay as evidence. With `wholeGroups` the
+   * other results of the same tasks are taken back too, as attempts that ended and wait for their group.
+   */
+  retryFailed({ outcomes, wholeGroups }: RetryFailed, at: number): number {
+    const failed = `outcome IN (${outcomes.map(() => '?').join(', ')})`
+    const groups = `task IN (SELECT task FROM rollout WHERE ${failed})`
+    const run = (sql: string): number => Number(this.#database.prepare(sql).run(...outcomes).changes)
     this.begin()
-    this.#database
-      .prepare(
-        `UPDATE attempt SET discarded = 1
-         WHERE (rollout, attempt) IN (SELECT id, attempt FROM rollout WHERE outcome IN (${marks}))`,
+    const count = Number(
+      this.#database.prepare(`SELECT count(*) AS n FROM rollout WHERE ${failed}`).get(...outcomes)?.['n'],
+    )
+    run(
+      `UPDATE attempt SET discarded = 1
+       WHERE (rollout, attempt) IN (SELECT id, attempt FROM rollout WHERE ${failed})`,
+    )
+    if (wholeGroups) {
+      run(
+        `UPDATE attempt SET ended_at = held.ended_at, outcome = held.outcome, leaf = held.leaf, record = held.record
+         FROM (SELECT * FROM rollout WHERE ${groups}) AS held
+         WHERE held.id = attempt.rollout AND held.attempt = attempt.attempt`,
       )
-      .run(...outcomes)
-    const removed = this.#database.prepare(`DELETE FROM rollout WHERE outcome IN (${marks})`).run(...outcomes)
-    const count = Number(removed.changes)
+    }
+    run(`DELETE FROM rollout WHERE ${wholeGroups ? groups : failed}`)
     if (count > 0) {
       this.#lines.invalidate()
       this.#statements.event.run(null, 0, 'retry-failed', at, JSON.stringify({ outcomes, count }))
@@ -112,7 +124,6 @@ export class JournalWriter {
     return count
   }
 
-  /** Leaves one self-contained database file behind, if nobody reads it and the disk has room. */
   close(): void {
     try {
       this.#lines.sync()

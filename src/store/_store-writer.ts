@@ -1,8 +1,7 @@
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, workerUrl } from '../kit/index.ts'
-import type { Outcome } from '../schema/index.ts'
-import type { WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
+import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
 /** The last checkpoint of a large run on a slow disk takes seconds; past this the thread is ended, which loses nothing. */
 const closeTimeoutMs = 60_000
@@ -63,12 +62,12 @@ export class StoreWriter extends Resource {
   }
 
   /** With nothing under way: results that arrive meanwhile would be in neither set. */
-  async retryFailed(outcomes: readonly Outcome[]): Promise<number> {
+  async retryFailed(failed: RetryFailed): Promise<number> {
     while (this.#retried) await this.#retried.promise
     this.throwIfClosed()
     if (this.#failure) throw this.#failure.reason
     this.#retried = Promise.withResolvers()
-    this.#command({ kind: 'retry-failed', outcomes })
+    this.#command({ kind: 'retry-failed', ...failed })
     return this.#retried.promise
   }
 

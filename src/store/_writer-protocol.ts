@@ -7,10 +7,17 @@ export interface WriterOptions {
   readonly folder: string
 }
 
+/** Which accepted results to take back. */
+export interface RetryFailed {
+  readonly outcomes: readonly Outcome[]
+  /** Rollouts of one task are scored together, so one that runs again takes its siblings' results along. */
+  readonly wholeGroups: boolean
+}
+
 /** To the writer thread, from the one who started it. Batches travel on ports of their own. */
 export type WriterCommand =
   | { readonly kind: 'connect'; readonly port: MessagePort }
-  | { readonly kind: 'retry-failed'; readonly outcomes: readonly Outcome[] }
+  | ({ readonly kind: 'retry-failed' } & RetryFailed)
   | { readonly kind: 'close' }
 
 /** From the writer thread. `failed` may come at any time, and is the last that matters. */

@@ -5,7 +5,7 @@ import { MillraceError, type WireError } from '../errors/index.ts'
 import { type Batch, decodeBatch } from './_batch-codec.ts'
 import { JournalWriter } from './_journal-writer.ts'
 import { storeFailure } from './_store-failure.ts'
-import type { WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
+import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
 if (!parentPort) throw new MillraceError('internal', 'the store writer must be started as a thread')
 const control: MessagePort = parentPort
@@ -77,10 +77,10 @@ function fail(error: unknown): void {
   notify({ kind: 'failed', error: failure })
 }
 
-function retryFailed({ outcomes }: Extract<WriterCommand, { kind: 'retry-failed' }>): void {
+function retryFailed(failed: RetryFailed): void {
   if (failure || !writer) return
   try {
-    notify({ kind: 'retried', count: writer.retryFailed(outcomes, Date.now()) })
+    notify({ kind: 'retried', count: writer.retryFailed(failed, Date.now()) })
   } catch (error) {
     fail(error)
   }

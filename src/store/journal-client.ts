@@ -17,6 +17,9 @@ export const journalLimits = {
   maxBatchBytes: 16 * 1024 * 1024,
 } as const
 
+/** How long an entry that nobody waits for may stay behind, so that it shares the commit of one that somebody does. */
+const maxIdleMs = 20
+
 /** Entries that go to the writer in one message, and the promise of those who wait for them. */
 class Group {
   readonly entries: JournalEntry[] = []
@@ -35,6 +38,7 @@ export class JournalClient extends Resource implements Journal {
   #tail: Group | undefined
   #sent: Group | undefined
   #immediate: NodeJS.Immediate | undefined
+  #timer: NodeJS.Timeout | undefined
   #entries = 0
   #bytes = 0
 
@@ -68,8 +72,8 @@ export class JournalClient extends Resource implements Journal {
     tail.bytes += bytes
     this.#entries += 1
     this.#bytes += bytes
-    // Everything this turn of the event loop appends goes together.
-    if (!this.#sent && !this.#immediate) this.#immediate = setImmediate(this.#send)
+    if (this.pressure >= 1) this.#sendSoon()
+    else if (!this.#timer && !this.#immediate && !this.#sent) this.#timer = setTimeout(this.#send, maxIdleMs)
   }
 
   durable(): Promise<void> | undefined {
@@ -82,6 +86,7 @@ export class JournalClient extends Resource implements Journal {
   #pending(): Promise<void> | undefined {
     const group = this.#tail ?? this.#sent
     if (!group) return undefined
+    this.#sendSoon()
     if (!group.waiter) {
       group.waiter = Promise.withResolvers()
       // A failure also shows in `failure`; one whose waiter has gone must not end the process.
@@ -90,7 +95,14 @@ export class JournalClient extends Resource implements Journal {
     return group.waiter.promise
   }
 
+  /** Everything this turn of the event loop appends goes together. */
+  #sendSoon(): void {
+    if (!this.#sent && !this.#immediate) this.#immediate = setImmediate(this.#send)
+  }
+
   readonly #send = (): void => {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
     this.#immediate = undefined
     const group = this.#queued.shift()
     if (!group) return
@@ -123,6 +135,7 @@ export class JournalClient extends Resource implements Journal {
   #fail(error: MillraceError): void {
     if (this.failure.aborted) return
     clearImmediate(this.#immediate)
+    clearTimeout(this.#timer)
     const lost = [this.#sent]
     for (let group = this.#queued.shift(); group; group = this.#queued.shift()) lost.push(group)
     this.#sent = undefined

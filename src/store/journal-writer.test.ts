@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { JournalWriter } from './_journal-writer.ts'
 import { runFiles } from './run-folder.ts'
@@ -56,6 +57,26 @@ test('what is rolled back is in neither the database nor the file', () => {
   writer.close()
   using reader = RunReader.open(folder.path)
   expect([...reader.ended()].map(({ rollout }) => rollout)).toEqual(['1-0', '3-0'])
+  expect(linesOf(folder.path).map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['1-0', '3-0'])
+})
+
+test('lines whose transaction fails are taken back from the file', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, rolloutEntries(1))
+  using other = new DatabaseSync(join(folder.path, runFiles.database))
+  other.exec("CREATE TRIGGER refuse BEFORE INSERT ON meta BEGIN SELECT RAISE(ABORT, 'refused'); END")
+  const writer = JournalWriter.open(folder.path)
+  const write = (task: number): void => {
+    writer.begin()
+    for (const entry of rolloutEntries(task)) writer.apply(entry)
+    writer.commit()
+  }
+  expect(() => write(2)).toThrow('refused')
+  writer.rollback()
+  expect(linesOf(folder.path)).toHaveLength(1)
+  other.exec('DROP TRIGGER refuse')
+  write(3)
+  writer.close()
   expect(linesOf(folder.path).map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['1-0', '3-0'])
 })
 

@@ -25,7 +25,7 @@ const endOf = (rollout: string, attempt: number): JournalEntry => ({
   at: 20 + attempt,
   outcome: 'completed',
   record: JSON.stringify({ id: rollout, attempt }),
-  leaf: null,
+  leaf: 4,
 })
 
 test('a finished rollout reads back as it was recorded', () => {
@@ -109,14 +109,22 @@ test('unfinished rollouts are told apart: cut off, held, ended', () => {
   using reader = RunReader.open(folder.path)
   expect([...reader.unfinished()]).toEqual([
     { rollout: 'cut', attempt: 1, task: 5, sample: 0, state: 'cut-off' },
-    { rollout: 'held', attempt: 1, task: 5, sample: 0, state: 'held', heldRecord: { id: 'held', attempt: 1 } },
+    {
+      rollout: 'held',
+      attempt: 1,
+      task: 5,
+      sample: 0,
+      state: 'held',
+      heldRecord: { id: 'held', attempt: 1 },
+      heldLeaf: 4,
+    },
     { rollout: 'again', attempt: 2, task: 5, sample: 0, state: 'cut-off' },
   ])
   expect(reader.attempts('again')).toEqual([
     expect.objectContaining({
       attempt: 1,
       startedAt: 11,
-      end: { at: 21, outcome: 'completed', record: expect.anything() },
+      end: { at: 21, outcome: 'completed', record: expect.anything(), leaf: 4 },
     }),
     expect.not.objectContaining({ end: expect.anything() }),
   ])

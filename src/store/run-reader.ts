@@ -31,7 +31,13 @@ export interface StoredAttempt {
   readonly task: number
   readonly sample: number
   readonly startedAt: number
-  readonly end?: { readonly at: number; readonly outcome: Outcome; readonly record: BareRecord }
+  readonly end?: {
+    readonly at: number
+    readonly outcome: Outcome
+    readonly record: BareRecord
+    /** The node its conversation ends with. */
+    readonly leaf: number | null
+  }
   /** Its result was accepted once and taken back by `retryFailed`. */
   readonly discarded: boolean
 }
@@ -44,8 +50,9 @@ export interface UnfinishedRollout {
   readonly sample: number
   /** `held`: the attempt ended and waits for its group or for a retry. `discarded`: run it again, as the next attempt. */
   readonly state: 'cut-off' | 'held' | 'discarded'
-  /** What a held attempt came to. */
+  /** What a held attempt came to, and the node its conversation ends with. */
   readonly heldRecord?: BareRecord
+  readonly heldLeaf?: number | null
 }
 
 export interface StoredTask {
@@ -179,7 +186,7 @@ export class RunReader implements Disposable {
   *unfinished(): Generator<UnfinishedRollout, void, void> {
     const last = this.#database.prepare('SELECT max(position) AS position FROM attempt').get()?.['position'] ?? 0
     const page = this.#database.prepare(
-      `SELECT position, rollout, attempt, task, sample, ended_at, discarded, record FROM attempt
+      `SELECT position, rollout, attempt, task, sample, leaf, discarded, record FROM attempt
        WHERE position > ? AND position <= ${Number(last)} AND parent IS NULL
          AND NOT EXISTS (SELECT 1 FROM rollout WHERE rollout.id = attempt.rollout)
          AND NOT EXISTS (SELECT 1 FROM attempt AS later
@@ -192,7 +199,8 @@ export class RunReader implements Disposable {
       if (row.record === null || row.discarded) {
         yield { rollout, attempt, task, sample, state: row.discarded ? 'discarded' : 'cut-off' }
       } else {
-        yield { rollout, attempt, task, sample, state: 'held', heldRecord: this.#parse(row.record) as BareRecord }
+        const heldRecord = this.#parse(row.record) as BareRecord
+        yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: row.leaf }
       }
     }
   }
@@ -259,7 +267,8 @@ export class RunReader implements Disposable {
     const discarded = row.discarded === 1
     const common = { rollout, attempt, parent, task, sample, startedAt: row.started_at, discarded }
     if (outcome === null || record === null) return common
-    return { ...common, end: { at: row.ended_at ?? 0, outcome, record: this.#parse(record) as BareRecord } }
+    const end = { at: row.ended_at ?? 0, outcome, record: this.#parse(record) as BareRecord, leaf: row.leaf }
+    return { ...common, end }
   }
 
   #parse(stored: string): unknown {
@@ -306,6 +315,7 @@ type AttemptRow = {
   started_at: number
   ended_at: number | null
   outcome: Outcome | null
+  leaf: number | null
   discarded: number
   record: string | null
 }

@@ -73,20 +73,24 @@ test('all that waits is committed together, whoever sent it', async () => {
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
   await using second = new JournalClient(store.connect())
   await using third = new JournalClient(store.connect())
+  const clients = [store.journal, second, third]
+  for (const [index, client] of clients.entries()) {
+    appendRollouts(client, [1000 + index])
+    await client.durable()
+  }
   const path = join(store.folder, `${runFiles.database}-wal`)
   const before = commitsIn(path)
   using blocker = new DatabaseSync(join(store.folder, runFiles.database))
   blocker.exec('BEGIN IMMEDIATE')
-  const clients = [store.journal, second, third]
   for (const [index, client] of clients.entries()) {
     for (let task = 0; task < 50; task += 1) appendRollouts(client, [index * 100 + task])
   }
-  const durable = Promise.all(clients.map((client) => client.durable()))
+  const durable = Promise.all(clients.map(async (client) => client.durable()))
   // All three have sent their batch by now; the first one that arrived waits for the blocker.
   for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate)
   blocker.exec('ROLLBACK')
   await durable
-  expect(store.reader.counts().ended).toBe(150)
+  expect(store.reader.counts().ended).toBe(153)
   expect(commitsIn(path) - before).toBe(1)
 })
 
@@ -204,7 +208,9 @@ test('a store that fails says so to everybody once, keeps what was acknowledged,
     await expect(durable).rejects.toMatchObject({ code: 'store_failed', message: expect.stringContaining('--resume') })
     await failed
     await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
-    await expect(store.retryFailed(['model_error'])).rejects.toMatchObject({ code: 'store_failed' })
+    await expect(store.retryFailed({ outcomes: ['model_error'], wholeGroups: false })).rejects.toMatchObject({
+      code: 'store_failed',
+    })
     await expect(store.finish('complete')).rejects.toMatchObject({ code: 'store_failed' })
     await store.finish('unfinished', { end: 'failed' })
     expect(store.reader.counts().ended).toBe(1)
@@ -223,9 +229,9 @@ test('failed rollouts can be taken back and run again; their attempts stay', asy
     appendRollouts(store.journal, [1, 3])
     appendRollouts(store.journal, [2], { outcome: 'model_error' })
     appendRollouts(store.journal, [4], { outcome: 'env_error' })
-    expect(await store.retryFailed([])).toBe(0)
-    expect(await store.retryFailed(['model_error', 'worker_lost'])).toBe(1)
-    expect(await store.retryFailed(['model_error'])).toBe(0)
+    expect(await store.retryFailed({ outcomes: [], wholeGroups: false })).toBe(0)
+    expect(await store.retryFailed({ outcomes: ['model_error', 'worker_lost'], wholeGroups: false })).toBe(1)
+    expect(await store.retryFailed({ outcomes: ['model_error'], wholeGroups: false })).toBe(0)
     const ids = readFileSync(join(folder, runFiles.lines), 'utf8').match(/"id":"[^"]+"/g)
     expect(ids).toEqual(['"id":"1-0"', '"id":"3-0"', '"id":"4-0"'])
     expect([...store.reader.unfinished()]).toEqual([

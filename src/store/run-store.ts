@@ -1,9 +1,9 @@
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource } from '../kit/index.ts'
-import type { Outcome } from '../schema/index.ts'
 import { RunLock } from './_run-lock.ts'
 import { StoreWriter } from './_store-writer.ts'
+import type { RetryFailed } from './_writer-protocol.ts'
 import { JournalClient } from './journal-client.ts'
 import { createRunFolder } from './run-folder.ts'
 import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
@@ -88,10 +88,10 @@ export class RunStore extends Resource {
   }
 
   /** Takes back the results with these outcomes; their rollouts are unfinished again. Resolves to how many. */
-  async retryFailed(outcomes: readonly Outcome[]): Promise<number> {
-    if (outcomes.length === 0) return 0
+  async retryFailed(failed: RetryFailed): Promise<number> {
+    if (failed.outcomes.length === 0) return 0
     await this.journal.durable()
-    return this.#writer.retryFailed(outcomes)
+    return this.#writer.retryFailed(failed)
   }
 
   /**

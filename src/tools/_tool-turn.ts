@@ -122,19 +122,19 @@ export class ToolTurn<Context extends object> {
     this.#running.set(index, { scope, timer: setTimeout(onTimeout, timeoutMs) })
     attempt.then(
       (settled) => {
-        if (!this.#isOver(index)) return
+        if (!this.#takeOut(index)) return
         this.#settle(index, startedAt, settled)
         this.#goOn()
       },
       (error: unknown) => {
-        if (this.#isOver(index)) this.#fail(error)
+        if (this.#takeOut(index)) this.#fail(error)
       },
     )
     if (signal.aborted) throw signal.reason
   }
 
   /** Takes a call out of those that run; false if it timed out or the turn was stopped in the meantime. */
-  #isOver(index: number): boolean {
+  #takeOut(index: number): boolean {
     clearTimeout(this.#running.get(index)?.timer)
     return this.#running.delete(index)
   }

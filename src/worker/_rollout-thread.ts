@@ -47,7 +47,10 @@ try {
   await journal.close()
 }
 
-async function answer(executor: InlineExecutor, message: Exclude<ToThread, { kind: 'abort' | 'close' }>): Promise<void> {
+async function answer(
+  executor: InlineExecutor,
+  message: Exclude<ToThread, { kind: 'abort' | 'close' }>,
+): Promise<void> {
   const controller = new AbortController()
   running.set(message.call, controller)
   try {

@@ -116,5 +116,7 @@ export class ThreadExecutor extends Resource implements Executor {
 const closeGraceMs = 5_000
 
 function lost(cause: Error): MillraceError {
-  return new MillraceError('worker_lost', `the rollout thread died: ${cause.message}. Run again with --resume.`, { cause })
+  return new MillraceError('worker_lost', `the rollout thread died: ${cause.message}. Run again with --resume.`, {
+    cause,
+  })
 }

@@ -1,9 +1,8 @@
 /**
  * Runs rollouts into the store of a folder, many at once, until it is killed or has done as many as asked. Reports each
- * thing the moment it is durable: `n <rollout> <seq>` for a message, `r <rollout>` for a result. Written with `writeSync`, so
- * that a report that was made cannot be lost with the process.
+ * thing the moment it is durable: `n <rollout> <seq>` for a message, `r <rollout>` for a result. Node writes to a pipe
+ * synchronously, so a report that was made cannot be lost with the process.
  */
-import { writeSync } from 'node:fs'
 import { RunStore } from '../../src/store/index.ts'
 import { newRun, rolloutEntries } from './_fixtures.ts'
 
@@ -28,6 +27,6 @@ async function rollout(task: number): Promise<void> {
     store.journal.append(entry)
     if (entry.kind !== 'node' && entry.kind !== 'rollout-end') continue
     await store.journal.durable()
-    writeSync(1, entry.kind === 'node' ? `n ${entry.rollout} ${entry.seq}\n` : `r ${entry.rollout}\n`)
+    process.stdout.write(entry.kind === 'node' ? `n ${entry.rollout} ${entry.seq}\n` : `r ${entry.rollout}\n`)
   }
 }

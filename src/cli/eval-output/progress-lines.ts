@@ -53,7 +53,7 @@ export function progressLine(progress: Progress): string {
   ]
   const parked = progress.models.reduce((sum, model) => sum + model.parked, 0)
   if (parked > 0) parts.push(`${formatCount(parked)} parked`)
-  if (progress.etaMs !== undefined) parts.push(`${formatDuration(progress.etaMs)} left`)
+  if (progress.etaMs !== undefined && progress.state !== 'ended') parts.push(`${formatDuration(progress.etaMs)} left`)
   if (progress.state !== 'running') parts.push(progress.state)
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
 }

@@ -1,5 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import { text } from 'node:stream/consumers'
 
 export interface ServedRequest {
@@ -11,12 +11,13 @@ export interface ServedRequest {
   readonly closed: Promise<void>
 }
 
-export type Handler = (response: ServerResponse, request: ServedRequest) => void | Promise<void>
+export type Handler = (response: ServerResponse, request: ServedRequest) => unknown
 
 /** A real HTTP server on a free port that answers as a test says and remembers what it was asked. */
 export class ScriptedServer implements AsyncDisposable {
   readonly requests: ServedRequest[] = []
   readonly #server: Server
+  readonly #closings = new WeakMap<Socket, Promise<void>>()
   #waiters: { count: number; resolve: () => void }[] = []
 
   private constructor(server: Server) {
@@ -59,7 +60,9 @@ export class ScriptedServer implements AsyncDisposable {
   }
 
   async #serve(incoming: IncomingMessage, response: ServerResponse, handler: Handler): Promise<void> {
-    const closed = new Promise<void>((resolve) => incoming.socket.once('close', () => resolve()))
+    const { socket } = incoming
+    const closed = this.#closings.get(socket) ?? new Promise<void>((resolve) => socket.once('close', () => resolve()))
+    this.#closings.set(socket, closed)
     const request: ServedRequest = {
       method: incoming.method ?? '',
       path: incoming.url ?? '',

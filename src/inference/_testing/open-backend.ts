@@ -1,0 +1,31 @@
+import type { BackendRequest } from '../backend.ts'
+import { HttpBackend, type HttpBackendOptions } from '../http-backend.ts'
+import { modelConfigSchema, type ModelConfigInput } from '../model-config.ts'
+import type { Environment } from '../proxy.ts'
+
+export interface Setting extends Partial<ModelConfigInput> {
+  env?: Environment
+  options?: HttpBackendOptions
+  headers?: Record<string, string>
+  caFile?: string
+}
+
+/** A backend of a model with these settings. */
+export function openBackend(url: string, setting: Setting = {}): HttpBackend {
+  const { env = {}, options, headers = {}, caFile, ...config } = setting
+  const backend = { url, headers, ...(caFile !== undefined && { caFile }) }
+  const model = modelConfigSchema.parse({ name: 'm', ...config, backends: [backend] })
+  return new HttpBackend(model, model.backends[0] as (typeof model.backends)[number], env, options)
+}
+
+/** A request for one turn. */
+export const ask = (more: Partial<BackendRequest> = {}): BackendRequest => ({
+  messages: [{ role: 'user', content: 'hi' }],
+  tools: [],
+  sampling: {},
+  captureTokens: false,
+  sessionId: 'r-1',
+  retry: 0,
+  signal: new AbortController().signal,
+  ...more,
+})

@@ -1,0 +1,421 @@
+import { getEventListeners } from 'node:events'
+import { describe, expect, test } from 'vitest'
+import type { ErrorCode } from '../errors/index.ts'
+import { seededRandom } from '../kit/index.ts'
+import { FakeBackend, failure, goodReply, type Answer } from './_testing/fake-backend.ts'
+import { FakeClock } from './_testing/fake-clock.ts'
+import type { ModelRequest } from './backend.ts'
+import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
+import type { CallHooks, LimitChange } from './model-contract.ts'
+import type { ModelReply } from './model-reply.ts'
+import { Model } from './model.ts'
+
+const ask: ModelRequest = {
+  messages: [{ role: 'user', content: 'hi' }],
+  tools: [],
+  sampling: {},
+  captureTokens: false,
+  sessionId: 's',
+}
+
+function open(backends: readonly FakeBackend[], config: Partial<ModelConfigInput> = {}) {
+  const changes: LimitChange[] = []
+  const model = new Model(modelConfigSchema.parse({ name: 'm', ...config }), backends, {
+    onLimitChange: (change) => changes.push(change),
+    random: () => 1,
+  })
+  return { model, changes }
+}
+
+/** Hooks that check that every wait that began has ended. */
+class Hooks implements CallHooks {
+  readonly #controller = new AbortController()
+  waits = 0
+  isWaiting = false
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  abort(): void {
+    this.#controller.abort(new Error('enough'))
+  }
+
+  onWaitStart(): void {
+    if (this.isWaiting) throw new Error('already waiting')
+    this.isWaiting = true
+    this.waits += 1
+  }
+
+  onWaitEnd(): void {
+    if (!this.isWaiting) throw new Error('not waiting')
+    this.isWaiting = false
+  }
+}
+
+/** Answers in this order, then well. */
+const script = (...answers: Answer[]): FakeBackend => {
+  return new FakeBackend('b', (_request, number) => answers[number - 1] ?? goodReply)
+}
+
+describe('a call', () => {
+  test('that goes well costs one try and no wait', async () => {
+    using clock = new FakeClock()
+    const backend = script()
+    const { model } = open([backend], { price: { input: 1, output: 2 } })
+    const hooks = new Hooks()
+    const pending = model.call(ask, hooks)
+    await clock.pass(10)
+    expect(await pending).toEqual({
+      ...goodReply,
+      status: 'complete',
+      model: 'm',
+      backend: 'b',
+      tries: 1,
+      ms: 10,
+      waitMs: 0,
+      cost: 20 / 1_000_000,
+    })
+    expect(hooks.waits).toBe(0)
+    expect(model.status()).toEqual({ name: 'm', limit: 64, inFlight: 0, waiting: 0, parked: 0, calls: 1, tries: 1 })
+  })
+
+  test.each<ErrorCode>([
+    'model_connect',
+    'model_timeout',
+    'model_conflict',
+    'model_rate_limited',
+    'model_server_error',
+    'model_overloaded',
+    'model_truncated',
+    'model_malformed',
+  ])('is tried again after %s, and says so', async (code) => {
+    using clock = new FakeClock()
+    const backend = script(failure(code), failure(code))
+    const { model } = open([backend])
+    const hooks = new Hooks()
+    const pending = model.call(ask, hooks)
+    await clock.pass(60_000)
+    const reply = await pending
+    expect(reply).toMatchObject({ status: 'complete', tries: 3, ms: 10 })
+    expect(reply.waitMs).toBeGreaterThan(500)
+    expect(backend.requests.map(({ retry }) => retry)).toEqual([0, 1, 2])
+    expect(hooks).toMatchObject({ waits: 2, isWaiting: false })
+  })
+
+  test.each<ErrorCode>(['model_auth', 'model_not_found', 'model_rejected', 'context_length', 'internal'])(
+    'fails at once on %s',
+    async (code) => {
+      using clock = new FakeClock()
+      const backend = script(failure(code))
+      const pending = open([backend]).model.call(ask, new Hooks())
+      await clock.pass(10)
+      expect(await pending).toMatchObject({ status: 'failed', error: { code }, tries: 1 })
+    },
+  )
+
+  test('ends when its tries are used up, as what it failed of last', async () => {
+    using clock = new FakeClock()
+    for (const [code, status] of [
+      ['model_server_error', 'failed'],
+      ['model_truncated', 'truncated'],
+    ] as const) {
+      const backend = new FakeBackend('b', () => failure(code))
+      const pending = open([backend], { maxTries: 4 }).model.call(ask, new Hooks())
+      await clock.pass(120_000)
+      expect(await pending).toMatchObject({ status, error: { code }, tries: 4, backend: 'b' })
+    }
+  })
+
+  test('waits as long as the server asks', async () => {
+    using clock = new FakeClock()
+    const backend = script(failure('model_rate_limited', 20_000))
+    const pending = open([backend]).model.call(ask, new Hooks())
+    await clock.pass(20_000)
+    expect(backend.requests).toHaveLength(1)
+    await clock.pass(2_020)
+    expect(await pending).toMatchObject({ status: 'complete', tries: 2 })
+  })
+})
+
+describe('permits', () => {
+  test('bound what is on its way; who waits is told', async () => {
+    using clock = new FakeClock()
+    const backend = script()
+    const { model } = open([backend], { maxConcurrency: 4 })
+    const hooks = Array.from({ length: 20 }, () => new Hooks())
+    const pending = Promise.all(hooks.map((each) => model.call(ask, each)))
+    expect(model.status()).toMatchObject({ inFlight: 4, waiting: 16 })
+    await clock.pass(100)
+    expect((await pending).every((reply) => reply.status === 'complete')).toBe(true)
+    expect(backend.mostInFlight).toBe(4)
+    expect(hooks.filter(({ waits }) => waits === 1)).toHaveLength(16)
+    expect(hooks.some(({ isWaiting }) => isWaiting)).toBe(false)
+  })
+
+  test('a refusal cuts them, replies bring them back, and both are reported', async () => {
+    using clock = new FakeClock()
+    const { model, changes } = open([script(failure('model_rate_limited'))], { maxConcurrency: 10 })
+    const pending = model.call(ask, new Hooks())
+    await clock.pass(2000)
+    await pending
+    expect(model.status().limit).toBe(8)
+    for (let index = 0; index < 7; index += 1) {
+      const next = model.call(ask, new Hooks())
+      await clock.pass(10)
+      await next
+    }
+    expect(changes).toMatchObject([
+      { model: 'm', kind: 'concurrency', from: 10, to: 8 },
+      { kind: 'concurrency', from: 8, to: 9 },
+    ])
+  })
+
+  test('rate limits hold calls back until their time has come', async () => {
+    using clock = new FakeClock()
+    const backend = script()
+    const { model } = open([backend], { requestsPerMinute: 6 })
+    const hooks = [new Hooks(), new Hooks()]
+    const pending = Promise.all(hooks.map((each) => model.call(ask, each)))
+    await clock.pass(9_990)
+    expect(backend.requests).toHaveLength(1)
+    expect(model.status().waiting).toBe(1)
+    await clock.pass(30)
+    expect((await pending)[1]).toMatchObject({ status: 'complete', tries: 1 })
+    expect(hooks.map(({ waits }) => waits)).toEqual([0, 1])
+  })
+
+  test('tokens are reserved by an estimate and paid by usage', async () => {
+    using clock = new FakeClock()
+    const backend = script()
+    const { model } = open([backend], { tokensPerMinute: 6000 })
+    const large: ModelRequest = { ...ask, sampling: { maxTokens: 1000 } }
+    const first = model.call(large, new Hooks())
+    const second = model.call(large, new Hooks())
+    await clock.pass(9)
+    expect(backend.requests).toHaveLength(1)
+    // The first used 15 tokens of its thousand, so the second need not wait for the rest.
+    await clock.pass(400)
+    expect(await Promise.all([first, second])).toMatchObject([{ status: 'complete' }, { status: 'complete' }])
+  })
+})
+
+describe('an abort', () => {
+  /** Brings a call into a state, aborts it there, and checks that nothing is left of it. */
+  const places: Record<
+    string,
+    { backend: () => FakeBackend; config?: Partial<ModelConfigInput>; busy?: number; ms: number }
+  > = {
+    'on the way': { backend: () => script(), ms: 5 },
+    'waiting for a permit': { backend: () => script(), config: { maxConcurrency: 1 }, busy: 1, ms: 5 },
+    'waiting to try again': { backend: () => script(failure('model_server_error')), ms: 50 },
+    'waiting for the rate limit': { backend: () => script(), config: { requestsPerMinute: 1 }, busy: 1, ms: 50 },
+    parked: {
+      backend: () => new FakeBackend('b', () => failure('model_overloaded')),
+      config: { maxTries: 2 },
+      busy: 3,
+      ms: 60,
+    },
+  }
+
+  test.each(Object.entries(places))('%s', async (_name, { backend, config, busy = 0, ms }) => {
+    using clock = new FakeClock()
+    const { model } = open([backend()], config)
+    const others = Array.from({ length: busy }, () => new Hooks())
+    const otherCalls = others.map((each) => model.call(ask, each))
+    const hooks = new Hooks()
+    const pending = model.call(ask, hooks)
+    await clock.pass(ms)
+    for (const each of others) each.abort()
+    await Promise.all(otherCalls)
+    hooks.abort()
+    expect(await pending).toMatchObject({ status: 'aborted', error: { code: 'cancelled' } })
+    expect(hooks.isWaiting).toBe(false)
+    expect(getEventListeners(hooks.signal, 'abort')).toHaveLength(0)
+    expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0 })
+    await model.close()
+    expect(clock.timers).toBe(0)
+  })
+
+  test('before it began sends nothing', async () => {
+    const backend = script()
+    const hooks = new Hooks()
+    hooks.abort()
+    expect(await open([backend]).model.call(ask, hooks)).toMatchObject({ status: 'aborted', tries: 0 })
+    expect(backend.requests).toHaveLength(0)
+  })
+})
+
+describe('several backends', () => {
+  const session = (id: number): ModelRequest => ({ ...ask, sessionId: `s${id}` })
+
+  test('sessions spread and then stay', async () => {
+    using clock = new FakeClock()
+    const backends = ['a', 'b', 'c'].map((name) => new FakeBackend(name, () => goodReply))
+    const { model } = open(backends)
+    const round = async (): Promise<string[]> => {
+      const pending = Promise.all(Array.from({ length: 30 }, (_, id) => model.call(session(id), new Hooks())))
+      await clock.pass(10)
+      return (await pending).map(({ backend }) => backend)
+    }
+    const first = await round()
+    expect(['a', 'b', 'c'].map((name) => first.filter((each) => each === name).length)).toEqual([10, 10, 10])
+    expect(await round()).toEqual(first)
+    model.endSession('s0')
+    expect((await round()).slice(1)).toEqual(first.slice(1))
+  })
+
+  test('a call that fails at one goes to another at once, and its session stays there', async () => {
+    using clock = new FakeClock()
+    const bad = new FakeBackend('bad', () => failure('model_connect'))
+    const good = new FakeBackend('good', () => goodReply)
+    const { model } = open([bad, good])
+    for (let id = 0; id < 4; id += 1) {
+      const pending = model.call(session(id), new Hooks())
+      await clock.pass(20)
+      expect(await pending).toMatchObject({ status: 'complete', backend: 'good' })
+    }
+    const before = bad.requests.length
+    for (let id = 0; id < 4; id += 1) {
+      const pending = model.call(session(id), new Hooks())
+      await clock.pass(10)
+      expect(await pending).toMatchObject({ backend: 'good', tries: 1 })
+    }
+    expect(bad.requests).toHaveLength(before)
+  })
+
+  test('nobody parks at one that is down while another works', async () => {
+    using clock = new FakeClock()
+    const down = new FakeBackend('down', () => failure('model_overloaded'))
+    const up = new FakeBackend('up', () => goodReply)
+    const { model } = open([down, up])
+    const pending = Promise.all(Array.from({ length: 60 }, (_, id) => model.call(session(id), new Hooks())))
+    await clock.pass(30)
+    expect((await pending).map(({ backend }) => backend)).toEqual(Array.from({ length: 60 }, () => 'up'))
+    expect(model.status().parked).toBe(0)
+  })
+
+  test('when all are down, the first to come back takes everybody', async () => {
+    using clock = new FakeClock()
+    let isUp = false
+    const dead = new FakeBackend('dead', () => failure('model_connect'))
+    const back = new FakeBackend('back', () => (isUp ? goodReply : failure('model_connect')))
+    const { model } = open([dead, back])
+    const pending = Promise.all(Array.from({ length: 40 }, (_, id) => model.call(session(id), new Hooks())))
+    await clock.pass(20_000)
+    expect(model.status().parked).toBeGreaterThan(30)
+    isUp = true
+    await clock.pass(60_000)
+    const replies = await pending
+    expect(replies.every((reply) => reply.status === 'complete' && reply.backend === 'back')).toBe(true)
+  })
+})
+
+describe('a backend that refuses everything for minutes', () => {
+  test.each<ErrorCode>(['model_overloaded', 'model_connect', 'model_rate_limited'])(
+    '%s costs time, but no call and few tries',
+    async (code) => {
+      using clock = new FakeClock()
+      let isDown = false
+      const backend = new FakeBackend('b', () => (isDown ? failure(code) : goodReply), 20)
+      const { model, changes } = open([backend], { maxConcurrency: 32 })
+      const offered = 600
+      let done = 0
+      const hooks = Array.from({ length: 100 }, () => new Hooks())
+      const callers = hooks.map(async (each) => {
+        const replies: ModelReply[] = []
+        while (done < offered) {
+          done += 1
+          replies.push(await model.call(ask, each))
+        }
+        return replies
+      })
+      await clock.pass(50)
+      isDown = true
+      await clock.pass(5 * 60_000)
+      const whileDown = model.status()
+      expect(whileDown.parked).toBeGreaterThan(90)
+      expect(whileDown.inFlight).toBeLessThanOrEqual(1)
+      isDown = false
+      await clock.pass(5 * 60_000)
+      const replies = (await Promise.all(callers)).flat()
+      expect(replies.filter(({ status }) => status !== 'complete')).toEqual([])
+      expect(replies.length).toBeGreaterThanOrEqual(offered)
+      expect(backend.requests.length).toBeLessThanOrEqual(1.2 * replies.length)
+      expect(changes.map(({ kind }) => kind)).toContain('parked')
+      expect(changes.map(({ kind }) => kind)).toContain('released')
+      expect(hooks.some(({ isWaiting }) => isWaiting)).toBe(false)
+      expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0 })
+    },
+  )
+
+  test('timeouts use up tries even so: the request may be what is too slow', async () => {
+    using clock = new FakeClock()
+    const backend = new FakeBackend('b', () => failure('model_timeout'))
+    const pending = open([backend]).model.call(ask, new Hooks())
+    await clock.pass(10 * 60_000)
+    expect(await pending).toMatchObject({ status: 'failed', tries: 6, error: { code: 'model_timeout' } })
+  })
+
+  test('a request that the server refuses is not mistaken for an outage', async () => {
+    using clock = new FakeClock()
+    let number = 0
+    const backend = new FakeBackend('b', () => (number++ < 6 ? failure('model_overloaded') : failure('model_rejected')))
+    const { model } = open([backend])
+    const pending = model.call(ask, new Hooks())
+    await clock.pass(60_000)
+    expect(await pending).toMatchObject({ status: 'failed', error: { code: 'model_rejected' } })
+    expect(model.status().parked).toBe(0)
+  })
+
+  test('who allows one try gets one', async () => {
+    using clock = new FakeClock()
+    const backend = new FakeBackend('b', () => failure('model_overloaded'))
+    const { model } = open([backend], { maxTries: 1 })
+    const pending = model.call(ask, new Hooks())
+    await clock.pass(10)
+    expect(await pending).toMatchObject({ status: 'failed', tries: 1 })
+  })
+})
+
+test('a storm of everything: each call ends, tries are bounded, nothing is left', async () => {
+  using clock = new FakeClock()
+  const random = seededRandom(7)
+  const weather = (): Answer => {
+    const draw = random()
+    if (draw < 0.2) return failure('model_rate_limited', 1000)
+    if (draw < 0.3) return failure('model_server_error')
+    if (draw < 0.35) return failure('model_truncated')
+    if (draw < 0.37) return failure('model_timeout')
+    return goodReply
+  }
+  const backend = new FakeBackend('b', weather, 50)
+  const { model } = open([backend], { maxConcurrency: 64 })
+  const hooks = Array.from({ length: 3000 }, () => new Hooks())
+  const pending = Promise.all(hooks.map((each) => model.call(ask, each)))
+  await clock.pass(30 * 60_000)
+  const replies = await pending
+  expect(replies.filter(({ status }) => status === 'complete').length).toBeGreaterThan(2970)
+  expect(Math.max(...replies.map(({ tries }) => tries))).toBeLessThanOrEqual(8)
+  expect(backend.mostInFlight).toBeLessThanOrEqual(64)
+  expect(hooks.some(({ isWaiting }) => isWaiting)).toBe(false)
+  expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0, calls: 3000 })
+  await model.close()
+  expect(clock.timers).toBe(0)
+})
+
+test('closing turns away who waits, closes the backends, and is final', async () => {
+  using clock = new FakeClock()
+  const backend = new FakeBackend('b', () => failure('model_overloaded'))
+  const { model } = open([backend], { maxTries: 2 })
+  const pending = Promise.all(Array.from({ length: 5 }, () => model.call(ask, new Hooks())))
+  await clock.pass(50)
+  expect(model.status().parked).toBeGreaterThan(0)
+  await model.close()
+  await model[Symbol.asyncDispose]()
+  await clock.pass(60_000)
+  expect((await pending).map((reply) => (reply.status === 'complete' ? '' : reply.error.code))).toContain('closed')
+  expect(backend.isClosed).toBe(true)
+  expect(await model.call(ask, new Hooks())).toMatchObject({ status: 'failed', error: { code: 'closed' } })
+  expect(clock.timers).toBe(0)
+})

@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest'
+import { codeOf, failureOf } from './_testing/code-of.ts'
+import { FakeBackend, failure, goodReply } from './_testing/fake-backend.ts'
+import { openBackend } from './_testing/open-backend.ts'
+import { ScriptedServer, chatReply, sendJson, type Handler } from './_testing/scripted-server.ts'
+import type { Backend } from './backend.ts'
+import { modelConfigSchema } from './model-config.ts'
+import { Model } from './model.ts'
+import { preflight } from './preflight.ts'
+
+const never = new AbortController().signal
+const modelOf = (...backends: Backend[]): Model => new Model(modelConfigSchema.parse({ name: 'gpt-y' }), backends)
+
+async function check(handler: Handler): Promise<{ error: unknown; requests: number }> {
+  await using server = await ScriptedServer.start(handler)
+  await using model = modelOf(openBackend(server.url, { name: 'gpt-y' }))
+  const error = await failureOf(() => preflight(model, never))
+  return { error, requests: server.requests.length }
+}
+
+test('a backend that answers passes with one tiny request', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('ready')))
+  await using model = modelOf(openBackend(server.url))
+  await preflight(model, never)
+  expect(server.requests).toHaveLength(1)
+  expect(JSON.parse(server.requests[0]?.body ?? '')).toMatchObject({ max_tokens: 16 })
+})
+
+test('a wrong key is reported at once', async () => {
+  const { error, requests } = await check((response) => sendJson(response, { error: { message: 'bad key' } }, 401))
+  expect(error).toMatchObject({ code: 'model_auth' })
+  expect(String(error)).toContain('OPENAI_API_KEY')
+  expect(requests).toBe(1)
+})
+
+test('an unknown model comes with what there is', async () => {
+  const { error } = await check((response, { path }) => {
+    if (path === '/v1/models') sendJson(response, { data: [{ id: 'gpt-x' }, { id: 'llama' }] })
+    else sendJson(response, { error: { message: 'The model does not exist' } }, 404)
+  })
+  expect(error).toMatchObject({ code: 'model_not_found' })
+  expect(String(error)).toMatch(/The server offers: gpt-x, llama\. Did you mean "gpt-x"\?/)
+})
+
+test('an unknown model of a server that lists nothing', async () => {
+  const { error } = await check((response) => sendJson(response, 'nothing here', 404))
+  expect(error).toMatchObject({ code: 'model_not_found' })
+})
+
+test('a busy backend passes: that costs time, not rollouts', async () => {
+  expect((await check((response) => sendJson(response, {}, 503))).error).toBe('no error')
+  expect((await check((response) => sendJson(response, {}, 429))).error).toBe('no error')
+})
+
+test('a fault that passes is forgiven, one that stays is not', async () => {
+  let number = 0
+  const { error } = await check((response) => {
+    number += 1
+    sendJson(response, number === 1 ? {} : chatReply('ready'), number === 1 ? 500 : 200)
+  })
+  expect(error).toBe('no error')
+  await using model = modelOf(openBackend('http://127.0.0.1:9/v1'))
+  expect(await codeOf(() => preflight(model, never))).toBe('model_connect')
+})
+
+test('of several backends one must answer and none refuse', async () => {
+  const good = new FakeBackend('good', () => goodReply, 0)
+  const gone = new FakeBackend('gone', () => failure('model_connect'), 0)
+  const refusing = new FakeBackend('refusing', () => failure('model_auth'), 0)
+  await preflight(modelOf(gone, good), never)
+  expect(await codeOf(() => preflight(modelOf(good, refusing), never))).toBe('model_auth')
+})
+
+test('an abort ends it', async () => {
+  await using server = await ScriptedServer.start(() => {})
+  await using model = modelOf(openBackend(server.url))
+  const controller = new AbortController()
+  const pending = failureOf(() => preflight(model, controller.signal))
+  await server.received(1)
+  controller.abort(new Error('enough'))
+  expect(String(await pending)).toContain('enough')
+  await server.requests[0]?.closed
+})
