@@ -10,7 +10,7 @@ import { SseDecoder } from './sse-decoder.ts'
 import { transportError } from './transport-error.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
-export const maxReplyBytes = 64 * 1024 * 1024
+const maxReplyBytes = 64 * 1024 * 1024
 /** Of an error's body no more is kept. */
 const maxErrorBytes = 64 * 1024
 
@@ -84,7 +84,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#headers = headers
     // A server that ignores `stream` answers with plain JSON, and that is read as such.
     const contentType = headers['content-type']
-    if (status === 200 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
+    if (status < 300 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
       this.#assembler = this.#wire.dialect.assemble(headers)
       this.#decoder = new SseDecoder(this.#assembler)
     }
@@ -99,7 +99,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#decode(this.#decoder, chunk)
     } else if (!this.#first) {
       this.#first = chunk
-    } else if (this.#status === 200 || this.#bytes <= maxErrorBytes) {
+    } else if (this.#status < 300 || this.#bytes <= maxErrorBytes) {
       this.#more ??= [this.#first]
       this.#more.push(chunk)
     }
@@ -114,7 +114,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const { source } = this.#wire
     if (this.#status === 0) this.#fail(transportError(source, error))
     // An error's status says enough even if its body was cut; a stream that said how it ends has lost nothing.
-    else if (this.#status !== 200 || this.#assembler?.isComplete) this.#conclude()
+    else if (this.#status >= 300 || this.#assembler?.isComplete) this.#conclude()
     else this.#fail(truncatedReply(source, error.message, error))
   }
 
@@ -152,7 +152,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
       return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
     }
     const text = this.#text()
-    if (this.#status === 200) return dialect.parse(parseReply(text, source), this.#headers)
+    if (this.#status < 300) return dialect.parse(parseReply(text, source), this.#headers)
     throw reportedError(source, {
       status: this.#status,
       reported: readReportedError(parseIfJson(text)),
@@ -173,8 +173,16 @@ export class Exchange implements Dispatcher.DispatchHandler {
     if (this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
   }
 
-  /** Called by the timers below. */
-  timeOut(what: string): void {
+  /** Called by the timers, as is the next. */
+  onIdle(): void {
+    this.#timeOut(`sent nothing for ${this.#wire.idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`)
+  }
+
+  onDeadline(): void {
+    this.#timeOut(`did not end its reply within ${this.#wire.requestTimeoutMs} ms (requestTimeoutMs)`)
+  }
+
+  #timeOut(what: string): void {
     // A server may leave a stream open after its end.
     if (this.#assembler?.isComplete) {
       this.#conclude()
@@ -184,14 +192,6 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const { source } = this.#wire
     const message = `${source.url} ${what}. It is tried again; raise the limit if the model needs longer.`
     this.#fail(new MillraceError('model_timeout', message, { data: { backend: source.backend } }))
-  }
-
-  onIdle(): void {
-    this.timeOut(`sent nothing for ${this.#wire.idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`)
-  }
-
-  onDeadline(): void {
-    this.timeOut(`did not end its reply within ${this.#wire.requestTimeoutMs} ms (requestTimeoutMs)`)
   }
 
   #settle(): void {

@@ -1,4 +1,3 @@
-import type { MillraceError } from '../errors/index.ts'
 import type { ModelRequest } from './backend.ts'
 import type { Lane } from './_lanes.ts'
 import type { CallHooks } from './model-contract.ts'
@@ -19,7 +18,6 @@ export class PendingCall {
   reserved: number | undefined
   lane: Lane | undefined
   ticket: GateTicket | undefined
-  error: MillraceError | undefined
   #failedAt: Lane[] | undefined
 
   constructor(request: ModelRequest, hooks: CallHooks) {

@@ -15,7 +15,7 @@ export function proxyFor(url: URL, env: Environment): string | undefined {
   return isExcepted ? undefined : proxy
 }
 
-export function isLoopback(hostname: string): boolean {
+function isLoopback(hostname: string): boolean {
   return (
     hostname === 'localhost' || hostname.endsWith('.localhost') || hostname === '[::1]' || hostname.startsWith('127.')
   )

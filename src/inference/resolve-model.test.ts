@@ -26,6 +26,12 @@ describe('what a name stands for', () => {
     expect(resolve('fast', { models, env: {} })).toMatchObject({ backends: [{ url: 'http://gpu:1/v1' }] })
   })
 
+  test('its key; the name inside is for its backends', () => {
+    const models = { judge: { name: 'gpt-x' }, same: { name: 'same' } }
+    expect(resolve('judge', { models })).toMatchObject({ name: 'judge', upstreamName: 'gpt-x' })
+    expect(resolve('same', { models })).not.toHaveProperty('upstreamName')
+  })
+
   test('a model of the endpoint in the environment', () => {
     expect(resolve('gpt-x').backends).toMatchObject([{ url: 'https://api.openai.com/v1', apiKeyEnv: 'OPENAI_API_KEY' }])
     const env = { OPENAI_BASE_URL: 'http://localhost:8000/v1' }

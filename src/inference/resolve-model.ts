@@ -40,8 +40,13 @@ function inputFor(
   if (typeof model !== 'string') return model
   if (model.trim() === '')
     throw new MillraceError('config_invalid', 'the model has no name. Name one with -m, or use -m sim.')
-  if (Object.hasOwn(models, model)) return models[model] as ModelConfigInput
+  if (Object.hasOwn(models, model)) return named(model, models[model] as ModelConfigInput)
   return model === 'sim' ? { name: 'sim', simulator: {} } : { name: model }
+}
+
+/** A run calls a model by its key; what it was called inside is then what its backends call it. */
+function named(key: string, input: ModelConfigInput): ModelConfigInput {
+  return input.name === key ? input : { ...input, name: key, upstreamName: input.upstreamName ?? input.name }
 }
 
 function parse(input: ModelConfigInput): ModelConfig {

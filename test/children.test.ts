@@ -1,0 +1,85 @@
+import { defineEnvironment, z, type Message } from 'millrace'
+import { calls, runScripted } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+const firstText = (messages: readonly Message[]): string => String(messages[0]?.content)
+const isAnswered = (messages: readonly Message[]): boolean => messages.at(-1)?.role === 'tool'
+
+const environment = defineEnvironment({
+  name: 'family',
+  task: z.object({ parts: z.array(z.string()) }),
+  tasks: () => [{ parts: ['a', 'b', 'c'] }],
+  setup: () => ({ noted: [] as string[] }),
+  prompt: () => 'Ask your children.',
+  tools: {
+    delegate: {
+      parameters: z.object({ part: z.string() }),
+      run: async ({ part }, { child }) => (await child({ prompt: `Note ${part}.`, tools: ['note'] })).answer,
+    },
+    note: {
+      parameters: z.object({ text: z.string() }),
+      run: ({ text }, { state }) => {
+        state.noted.push(text)
+        return 'noted'
+      },
+    },
+  },
+  update: async ({ reply, child, note }) => {
+    if (reply.content !== 'all asked') return undefined
+    const checked = await child({ prompt: 'Check it.' })
+    note('checked', checked.answer)
+    return undefined
+  },
+  reward: {
+    noted: ({ state }) => state.noted.length,
+    reviewed: async ({ child }) => {
+      const reviews = await Promise.all(['First', 'Second'].map((which) => child({ prompt: `${which} review.` })))
+      return reviews.filter(({ answer, outcome }) => outcome === 'completed' && answer === 'good').length
+    },
+  },
+})
+
+/** By content alone; after a random number of turns of the loop, so that nothing can lean on an order. */
+const script = async ({ messages }: { messages: readonly Message[] }) => {
+  for (let turns = Math.random() * 5; turns > 0; turns -= 1) await new Promise((resolve) => setImmediate(resolve))
+  const asked = firstText(messages)
+  if (asked === 'Ask your children.') {
+    if (isAnswered(messages)) return 'all asked'
+    return {
+      role: 'assistant' as const,
+      content: null,
+      tool_calls: ['a', 'b', 'c'].map((part, index) => ({
+        id: `call_${index}`,
+        type: 'function' as const,
+        function: { name: 'delegate', arguments: JSON.stringify({ part }) },
+      })),
+    }
+  }
+  if (asked.startsWith('Note ')) return isAnswered(messages) ? `did ${asked}` : calls({ note: { text: asked } })
+  if (asked === 'Check it.') return 'in order'
+  return 'good'
+}
+
+test('children from a tool, an update and a reward share tools, state and budget, whatever the order', async () => {
+  for (let round = 0; round < 10; round += 1) {
+    const { records, summary, backend } = await runScripted({ environment, script })
+    const [record] = records
+    expect(record).toMatchObject({ outcome: 'completed', reward: 5, children: 6, info: { checked: 'in order' } })
+    expect(record?.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)).toEqual([
+      'did Note a.',
+      'did Note b.',
+      'did Note c.',
+    ])
+    // 2 of its own, 2 for each of three children, 1 to check, 2 to review: all on the parent's account.
+    expect(summary.usage.calls).toBe(11)
+    expect(backend.requests).toHaveLength(11)
+    // A child was given one tool and sees no other.
+    const child = backend.requests.find(({ messages }) => firstText(messages) === 'Note a.')
+    expect(child?.tools.map((tool) => tool.function.name)).toEqual(['note'])
+  }
+})
+
+test('what children use up their parent has used', async () => {
+  const { records } = await runScripted({ environment, script, limits: { maxTurns: 4 } })
+  expect(records[0]).toMatchObject({ outcome: 'max_turns', truncated: true })
+})

@@ -1,0 +1,124 @@
+import { defineEnvironment, evaluate, MillraceError, z, type GroupPolicy } from 'millrace'
+import { runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { describe, expect, test } from 'vitest'
+
+/** Each member's own score is its sample; the group adds how many members there are. */
+const environment = (groupPolicy: GroupPolicy) =>
+  defineEnvironment({
+    name: 'group',
+    task: z.object({ question: z.string() }),
+    tasks: () => [{ question: 'one' }, { question: 'two' }],
+    prompt: ({ task, rollout }) => `${task.question} ${rollout.sample} attempt ${rollout.attempt}`,
+    reward: {
+      own: ({ rollout }) => rollout.sample,
+      size: { weight: 10, group: ({ members }) => members.map(() => members.length) },
+    },
+    groupPolicy,
+  })
+
+const fail = (): never => {
+  throw new MillraceError('model_rejected', 'refused')
+}
+/** Sample 1 of the first task fails in its first attempts. */
+const failing =
+  (attempts: number) =>
+  ({ messages }: { messages: readonly { content: unknown }[] }): string => {
+    const asked = String(messages[0]?.content)
+    const attempt = Number(asked.split(' ').at(-1))
+    return asked.startsWith('one 1 ') && attempt <= attempts ? fail() : 'fine'
+  }
+
+describe('a group with a failed member', () => {
+  test('keep: the others are scored without it', async () => {
+    const { records } = await runScripted({
+      environment: environment('keep'),
+      attempts: 3,
+      retries: 0,
+      script: failing(9),
+    })
+    expect(records.map(({ reward }) => reward)).toEqual([20, null, 22, 30, 31, 32])
+    expect(records[1]).toMatchObject({ outcome: 'model_error' })
+  })
+
+  test('void: nobody in it gets a reward; other groups do', async () => {
+    const { records, summary } = await runScripted({
+      environment: environment('void'),
+      attempts: 3,
+      retries: 0,
+      script: failing(9),
+    })
+    expect(records.map(({ reward }) => reward)).toEqual([null, null, null, 30, 31, 32])
+    expect(records.map(({ voided }) => voided)).toEqual([true, undefined, true, undefined, undefined, undefined])
+    expect(summary).toMatchObject({ scored: 3, voided: 2 })
+  })
+
+  test('replace: it runs again until it succeeds', async () => {
+    const { records } = await runScripted({
+      environment: environment('replace'),
+      attempts: 3,
+      retries: 3,
+      concurrency: 2,
+      script: failing(2),
+    })
+    expect(records.map(({ reward }) => reward)).toEqual([30, 31, 32, 30, 31, 32])
+    expect(records[1]?.attempt).toBe(3)
+  })
+
+  test('replace: when its tries are used up the group is void', async () => {
+    const { records } = await runScripted({
+      environment: environment('replace'),
+      attempts: 3,
+      retries: 1,
+      script: failing(9),
+    })
+    expect(records.map(({ reward }) => reward)).toEqual([null, null, null, 30, 31, 32])
+  })
+})
+
+test('a group reward that throws is a reward_error of its members, not of the run', async () => {
+  const broken = defineEnvironment({
+    name: 'broken-group',
+    task: z.object({ index: z.number() }),
+    tasks: () => [{ index: 0 }, { index: 1 }],
+    prompt: () => 'go',
+    reward: {
+      group: {
+        group: ({ members, task }) => {
+          if (task.index === 0) throw new Error('cannot compare')
+          return members.map(() => 1)
+        },
+      },
+    },
+  })
+  const { records } = await runScripted({ environment: broken, attempts: 2, script: () => 'fine' })
+  expect(records.map(({ outcome, reward }) => [outcome, reward])).toEqual([
+    ['reward_error', null],
+    ['reward_error', null],
+    ['completed', 1],
+    ['completed', 1],
+  ])
+  expect(records[0]?.error?.message).toMatch(/cannot compare/)
+})
+
+test('--retry-failed runs the failed members again and scores their whole groups anew', async () => {
+  await using runs = await temporaryRuns()
+  const run = async (attemptsThatFail: number, retryFailed: boolean) => {
+    const evaluation = evaluate({
+      environment: environment('void'),
+      model: { name: 'scripted', maxTries: 1, backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [new ScriptedBackend(failing(attemptsThatFail))] },
+      attempts: 3,
+      retries: 0,
+      preflight: false,
+      run: { root: runs.root, name: 'again', retryFailed },
+    })
+    const records = await Array.fromAsync(evaluation)
+    return { ids: records.map(({ id }) => id).sort(), summary: await evaluation.summary() }
+  }
+  const first = await run(1, false)
+  expect(first.summary).toMatchObject({ rollouts: 6, scored: 3, voided: 2 })
+  const second = await run(1, true)
+  expect(second.ids).toEqual(['0-0', '0-1', '0-2'])
+  expect(second.summary).toMatchObject({ rollouts: 6, scored: 6, voided: 0 })
+  expect(second.summary.score?.mean).toBe(31)
+})

@@ -1,0 +1,107 @@
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { evaluate, RunReader, type Backend } from 'millrace'
+import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
+import { describe, expect, test } from 'vitest'
+import errand from './fixtures/errand.ts'
+
+const turns = (script: readonly Parameters<typeof calls>[0][]): Script => {
+  return ({ messages }) => {
+    const turn = messages.filter(({ role }) => role === 'assistant').length
+    return turn < script.length ? calls(script[turn] ?? {}) : 'done'
+  }
+}
+
+/** Answers as the script says until its turn `cutAt`; there it never answers, and the run is stopped. */
+function cutOff(script: Script, cutAt: number, onCut: () => void): Backend {
+  return new ScriptedBackend((request) => {
+    if (request.messages.filter(({ role }) => role === 'assistant').length < cutAt) return script(request)
+    onCut()
+    return new Promise((_, reject) => request.signal.addEventListener('abort', () => reject(request.signal.reason)))
+  })
+}
+
+async function sit(options: {
+  root: string
+  log: string
+  backend: Backend
+  signal?: AbortSignal
+}): Promise<
+  Awaited<ReturnType<ReturnType<typeof evaluate>['summary']>> & {
+    records: { attempt: number; reward: number | null }[]
+  }
+> {
+  const evaluation = evaluate({
+    environment: errand,
+    options: { log: options.log },
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }], price: { input: 0, output: 1_000_000 } },
+    backends: { scripted: [options.backend] },
+    preflight: false,
+    run: { root: options.root, name: 'errand' },
+    ...(options.signal && { signal: options.signal }),
+  })
+  const records = await Array.fromAsync(evaluation)
+  return { ...(await evaluation.summary()), records }
+}
+
+describe('a rollout that was cut off', () => {
+  test('goes on where it was: replies are not sampled again, state is rebuilt, recorded answers are used', async () => {
+    await using runs = await temporaryRuns()
+    const log = join(runs.root, 'log')
+    await writeFile(log, '')
+    const script = turns([{ step: {}, search: {} }, { step: {} }, { step: {} }])
+    const stop = new AbortController()
+    const first = await sit({
+      root: runs.root,
+      log,
+      backend: cutOff(script, 2, () => stop.abort()),
+      signal: stop.signal,
+    })
+    expect(first).toMatchObject({ end: 'stopped', rollouts: 0 })
+
+    const second = new ScriptedBackend(script)
+    const resumed = await sit({ root: runs.root, log, backend: second })
+    expect(resumed).toMatchObject({ end: 'complete', rollouts: 1 })
+    expect(resumed.records[0]).toMatchObject({ attempt: 1, reward: 3 })
+    // Turns 3 and 4 were asked for; 1 and 2 came from the journal, and what they cost is still counted.
+    expect(second.requests).toHaveLength(2)
+    expect(resumed.usage.calls).toBe(4)
+    expect(resumed.cost).toBe(resumed.usage.output)
+    // Steps were taken again to rebuild the state (2 + 3), the search was not (1).
+    const entries = (await readFile(log, 'utf8')).trim().split('\n')
+    expect(entries.filter((entry) => entry === 'step')).toHaveLength(5)
+    expect(entries.filter((entry) => entry === 'search')).toHaveLength(1)
+
+    using reader = RunReader.open(join(runs.root, 'errand'))
+    expect(reader.nodes('0-0', 1).map(({ seq }) => seq)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8])
+    expect(reader.integrity()).toEqual([])
+  })
+
+  test('starts over as a new attempt if a tool it called does not say what to do', async () => {
+    await using runs = await temporaryRuns()
+    const log = join(runs.root, 'log')
+    await writeFile(log, '')
+    const script = turns([{ unsafe: {} }, { step: {} }])
+    const stop = new AbortController()
+    await sit({ root: runs.root, log, backend: cutOff(script, 1, () => stop.abort()), signal: stop.signal })
+    const backend = new ScriptedBackend(script)
+    const resumed = await sit({ root: runs.root, log, backend })
+    expect(resumed.records[0]).toMatchObject({ attempt: 2, reward: 1 })
+    expect(backend.requests).toHaveLength(3)
+    using reader = RunReader.open(join(runs.root, 'errand'))
+    expect([...reader.events('attempt-abandoned')]).toHaveLength(1)
+    // The evidence of the first attempt stays.
+    expect(reader.nodes('0-0', 1).length).toBeGreaterThan(0)
+  })
+
+  test('a finished run, said again, runs nothing', async () => {
+    await using runs = await temporaryRuns()
+    const log = join(runs.root, 'log')
+    const script = turns([{ step: {} }])
+    await sit({ root: runs.root, log, backend: new ScriptedBackend(script) })
+    const backend = new ScriptedBackend(script)
+    const again = await sit({ root: runs.root, log, backend })
+    expect(again).toMatchObject({ end: 'complete', rollouts: 1, records: [] })
+    expect(backend.requests).toHaveLength(0)
+  })
+})
