@@ -147,7 +147,6 @@ export class Exchange implements Dispatcher.DispatchHandler {
   #read(): BackendReply {
     const { source, dialect } = this.#wire
     if (this.#assembler) {
-      if (!this.#assembler.isComplete) throw truncatedReply(source, 'the stream ended without a finish reason')
       const reply = this.#assembler.reply()
       return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
     }

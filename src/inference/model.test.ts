@@ -237,6 +237,48 @@ describe('an abort', () => {
     expect(clock.timers).toBe(0)
   })
 
+  test('of a call that waits for a permit gives its tokens back', async () => {
+    using clock = new FakeClock()
+    const backend = script()
+    const { model } = open([backend], { tokensPerMinute: 6000, maxConcurrency: 1 })
+    const asking = (maxTokens: number, hooks = new Hooks()) => model.call({ ...ask, sampling: { maxTokens } }, hooks)
+    const first = asking(10)
+    const hooks = new Hooks()
+    const second = asking(900, hooks)
+    hooks.abort()
+    await second
+    const third = asking(900)
+    await clock.pass(20)
+    expect(await Promise.all([first, third])).toMatchObject([{ status: 'complete' }, { status: 'complete' }])
+  })
+
+  test('of a probe that waits for a permit makes the next one the probe', async () => {
+    using clock = new FakeClock()
+    const slow = (request: ModelRequest): boolean => request.sessionId === 'slow'
+    const backend = new FakeBackend(
+      'b',
+      (request) => (slow(request) ? goodReply : failure('model_rate_limited')),
+      (request) => (slow(request) ? 60_000 : 10),
+    )
+    const { model } = open([backend], { maxConcurrency: 3, maxTries: 2 })
+    // The refusals cut the limit to two, and the two slow calls hold those permits.
+    const busy = [0, 1].map(() => model.call({ ...ask, sessionId: 'slow' }, new Hooks()))
+    const [first, second] = [new Hooks(), new Hooks()]
+    const calls = [first, second].map((hooks) => model.call(ask, hooks))
+    await clock.pass(5000)
+    expect(model.status()).toMatchObject({ limit: 2, inFlight: 2, waiting: 1, parked: 1 })
+    first.abort()
+    second.abort()
+    const third = new Hooks()
+    calls.push(model.call(ask, third))
+    await clock.pass(0)
+    expect(model.status()).toMatchObject({ waiting: 1, parked: 0 })
+    third.abort()
+    await clock.pass(60_000)
+    await Promise.all([...busy, ...calls])
+    expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0 })
+  })
+
   test('before it began sends nothing', async () => {
     const backend = script()
     const hooks = new Hooks()
@@ -300,7 +342,7 @@ describe('several backends', () => {
     let isUp = false
     const dead = new FakeBackend('dead', () => failure('model_connect'))
     const back = new FakeBackend('back', () => (isUp ? goodReply : failure('model_connect')))
-    const { model } = open([dead, back])
+    const { model } = open([dead, back], { maxConcurrency: 8 })
     const pending = Promise.all(Array.from({ length: 40 }, (_, id) => model.call(session(id), new Hooks())))
     await clock.pass(20_000)
     expect(model.status().parked).toBeGreaterThan(30)
@@ -308,6 +350,8 @@ describe('several backends', () => {
     await clock.pass(60_000)
     const replies = await pending
     expect(replies.every((reply) => reply.status === 'complete' && reply.backend === 'back')).toBe(true)
+    expect(back.mostInFlight).toBeLessThanOrEqual(8)
+    expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0 })
   })
 })
 
@@ -372,9 +416,9 @@ describe('a backend that refuses everything for minutes', () => {
     using clock = new FakeClock()
     const backend = new FakeBackend('b', () => failure('model_overloaded'))
     const { model } = open([backend], { maxTries: 1 })
-    const pending = model.call(ask, new Hooks())
+    const pending = Promise.all(Array.from({ length: 12 }, () => model.call(ask, new Hooks())))
     await clock.pass(10)
-    expect(await pending).toMatchObject({ status: 'failed', tries: 1 })
+    for (const reply of await pending) expect(reply).toMatchObject({ status: 'failed', tries: 1 })
   })
 })
 

@@ -34,9 +34,12 @@ export interface SchedulerOptions {
   readonly retries: number
   readonly group: GroupRules
   seedOf(id: string, attempt: number): number
-  /** Takes a rollout whose result is durable; a promise holds its place until it resolves. */
+  /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   onSettled(record: RolloutRecord): Promise<void> | void
 }
+
+/** Results that have ended but are not yet durable and taken. */
+const maxUnsettled = 256
 
 /** A burst of starts gives the loop back after this long, so that 2,048 rollouts do not begin in one turn of it. */
 const startBurstMs = 4
@@ -49,6 +52,7 @@ export class Scheduler {
   readonly #options: SchedulerOptions
   readonly #places: Semaphore
   readonly #groups: GroupKeeper | undefined
+  readonly #settling = new Semaphore(maxUnsettled)
   readonly #running = new Set<AbortController>()
   readonly #work = new Set<Promise<void>>()
   readonly #admission = new AbortController()
@@ -103,14 +107,19 @@ export class Scheduler {
   }
 
   #start(plan: PlannedRollout): void {
-    const work = this.#carryOut(plan)
+    this.#track(this.#carryOut(plan), this.#places)
+  }
+
+  /** Keeps the run from ending before `task` has, and gives its permit back then. */
+  #track(task: Promise<void>, permits: Semaphore): void {
+    const work = task
       .catch((error: unknown) => {
         this.#failure ??= error
         this.stop(MillraceError.from(error, 'internal'))
       })
       .finally(() => {
         this.#work.delete(work)
-        this.#places.release()
+        permits.release()
       })
     this.#work.add(work)
   }
@@ -200,9 +209,13 @@ export class Scheduler {
     }
   }
 
-  /** All at once: appended in one turn of the loop they are one transaction, so a group is settled whole or not at all. */
+  /**
+   * All at once: appended in one turn of the loop they are one transaction, so a group is settled whole or not at all.
+   * The place is free as soon as the result is on its way; its commit is shared with the next rollouts' turns.
+   */
   async #settle(ended: readonly HeldRollout[]): Promise<void> {
-    const { journal, onSettled } = this.#options
+    const { journal } = this.#options
+    if (!this.#settling.tryAcquire()) await this.#settling.acquire()
     for (const { record, leaf } of ended) {
       const { messages, ...head } = record
       journal.append({
@@ -219,7 +232,12 @@ export class Scheduler {
         messages: messages.map(messageJson),
       })
     }
-    await journal.durable()
+    this.#track(this.#report(ended), this.#settling)
+  }
+
+  async #report(ended: readonly HeldRollout[]): Promise<void> {
+    const { journal, onSettled } = this.#options
+    await journal.durableSoon()
     for (const { record } of ended) await onSettled(record)
   }
 

@@ -77,6 +77,12 @@ export class JournalClient extends Resource implements Journal {
   }
 
   durable(): Promise<void> | undefined {
+    const pending = this.durableSoon()
+    if (pending) this.#sendSoon()
+    return pending
+  }
+
+  durableSoon(): Promise<void> | undefined {
     if (this.failure.aborted) return rejected(this.failure.reason)
     if (this.isClosed) return rejected(this.closedSignal.reason)
     return this.#pending()
@@ -86,7 +92,6 @@ export class JournalClient extends Resource implements Journal {
   #pending(): Promise<void> | undefined {
     const group = this.#tail ?? this.#sent
     if (!group) return undefined
-    this.#sendSoon()
     if (!group.waiter) {
       group.waiter = Promise.withResolvers()
       // A failure also shows in `failure`; one whose waiter has gone must not end the process.
@@ -97,7 +102,7 @@ export class JournalClient extends Resource implements Journal {
 
   /** Everything this turn of the event loop appends goes together. */
   #sendSoon(): void {
-    if (!this.#sent && !this.#immediate) this.#immediate = setImmediate(this.#send)
+    if (!this.#sent && !this.#immediate && this.#tail) this.#immediate = setImmediate(this.#send)
   }
 
   readonly #send = (): void => {
@@ -148,7 +153,10 @@ export class JournalClient extends Resource implements Journal {
 
   /** Waits for what was appended. A failure is not repeated here: `failure` and `durable` have said it. */
   protected async onClose(): Promise<void> {
-    if (!this.failure.aborted) await this.#pending()?.catch(ignore)
+    if (!this.failure.aborted) {
+      this.#sendSoon()
+      await this.#pending()?.catch(ignore)
+    }
     this.#port.off('message', this.#onAnswer)
     this.#port.off('close', this.#onPortClose)
     this.#port.close()

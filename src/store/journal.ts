@@ -8,4 +8,6 @@ export interface Journal {
   readonly pressure: number
   /** Resolves when everything appended so far is on disk; undefined when it already is. Rejects once the store failed. */
   durable(): Promise<void> | undefined
+  /** The same for one who is not in a hurry: shares the commit of somebody who is, or waits a few milliseconds for its own. */
+  durableSoon(): Promise<void> | undefined
 }

@@ -23,12 +23,16 @@ export class FakeBackend implements Backend {
   mostInFlight = 0
   isClosed = false
   readonly #answer: (request: BackendRequest, number: number) => Answer
-  readonly #latencyMs: number
+  readonly #latencyMs: (request: BackendRequest) => number
 
-  constructor(name: string, answer: (request: BackendRequest, number: number) => Answer, latencyMs = 10) {
+  constructor(
+    name: string,
+    answer: (request: BackendRequest, number: number) => Answer,
+    latencyMs: number | ((request: BackendRequest) => number) = 10,
+  ) {
     this.name = name
     this.#answer = answer
-    this.#latencyMs = latencyMs
+    this.#latencyMs = typeof latencyMs === 'number' ? () => latencyMs : latencyMs
   }
 
   async send(request: BackendRequest): Promise<BackendReply> {
@@ -37,7 +41,7 @@ export class FakeBackend implements Backend {
     this.inFlight += 1
     this.mostInFlight = Math.max(this.mostInFlight, this.inFlight)
     try {
-      await sleep(this.#latencyMs, request.signal)
+      await sleep(this.#latencyMs(request), request.signal)
       const answer = this.#answer(request, number)
       if (answer instanceof MillraceError) throw answer
       return answer
