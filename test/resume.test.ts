@@ -21,12 +21,7 @@ function cutOff(script: Script, cutAt: number, onCut: () => void): Backend {
   })
 }
 
-async function sit(options: {
-  root: string
-  log: string
-  backend: Backend
-  signal?: AbortSignal
-}): Promise<
+async function sit(options: { root: string; log: string; backend: Backend; signal?: AbortSignal }): Promise<
   Awaited<ReturnType<ReturnType<typeof evaluate>['summary']>> & {
     records: { attempt: number; reward: number | null }[]
   }

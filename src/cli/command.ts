@@ -30,7 +30,7 @@ export interface PrefixSpec {
   readonly help: string
 }
 
-export interface ArgumentSpec {
+interface ArgumentSpec {
   readonly name: string
   readonly required: boolean
   readonly help: string

@@ -1,7 +1,7 @@
-import { mkdtempSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { temporaryRuns } from '../testing/index.ts'
 import { fakeProcess } from './_testing/fake-terminal.ts'
 import { loadEnvFile } from './load-env-file.ts'
 import { main } from './main.ts'
@@ -49,8 +49,9 @@ describe('main', () => {
 })
 
 describe('loadEnvFile', () => {
-  it('adds what is not set and overrides nothing', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'millrace-env-'))
+  it('adds what is not set and overrides nothing', async () => {
+    await using runs = await temporaryRuns()
+    const folder = runs.root
     writeFileSync(join(folder, '.env'), 'A=file\nB="two words"\n')
     const env: Record<string, string | undefined> = { A: 'shell' }
     loadEnvFile(folder, env)

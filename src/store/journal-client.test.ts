@@ -125,3 +125,41 @@ test('close waits for what was appended and takes no more', async () => {
   await expect(client.durable()).rejects.toMatchObject({ code: 'closed' })
   expect(client.failure.aborted).toBe(false)
 })
+
+test('never has two batches under way, though one who is in a hurry meets an idle timer that is due', async () => {
+  await using setup = connected()
+  const { client, port } = setup
+  let underWay = 0
+  let most = 0
+  const seen: number[] = []
+  port.on('message', (batch: Batch) => {
+    underWay += 1
+    most = Math.max(most, underWay)
+    for (const decoded of decodeBatch(batch)) if (decoded.kind === 'node') seen.push(decoded.seq)
+    setImmediate(() => {
+      underWay -= 1
+      port.postMessage(null)
+    })
+  })
+  const waits: (Promise<void> | undefined)[] = []
+  for (let seq = 0; seq < 30; seq += 3) {
+    client.append(entry(seq))
+    waits.push(client.durableSoon())
+    const third = new Promise<void>((resolve) => {
+      setTimeout(() => resolve(client.append(entry(seq + 2))), 24)
+    })
+    // The loop is held up until both timers are due: the client's sends, ours appends, and then the immediate of the one
+    // in a hurry comes, with something new to send.
+    const until = performance.now() + 30
+    while (performance.now() < until) continue
+    client.append(entry(seq + 1))
+    waits.push(client.durable())
+    await third
+    await new Promise(setImmediate)
+  }
+  await Promise.all(waits)
+  await client.durable()
+  expect(most).toBe(1)
+  expect(seen).toEqual(Array.from({ length: 30 }, (_, index) => index))
+  expect(client.pressure).toBe(0)
+})

@@ -106,7 +106,9 @@ export class JournalClient extends Resource implements Journal {
   }
 
   readonly #send = (): void => {
+    // Both may be set: whichever comes first speaks for the other too.
     clearTimeout(this.#timer)
+    clearImmediate(this.#immediate)
     this.#timer = undefined
     this.#immediate = undefined
     const group = this.#queued.shift()

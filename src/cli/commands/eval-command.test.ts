@@ -1,9 +1,9 @@
-import { mkdtempSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
 import type { EvaluateOptions } from '../../eval/index.ts'
+import { temporaryRuns } from '../../testing/index.ts'
 import { FakeEvaluation, sampleRecord, sampleSummary } from '../_testing/fake-evaluation.ts'
 import { fakeProcess } from '../_testing/fake-terminal.ts'
 import { openIo } from '../io.ts'
@@ -116,7 +116,8 @@ describe('millrace eval: what it asks for', () => {
   })
 
   it('takes models from a file, with the flags on top', async () => {
-    const cwd = mkdtempSync(join(tmpdir(), 'millrace-cli-'))
+    await using folder = await temporaryRuns()
+    const cwd = folder.root
     const judge = { backends: [{ url: 'http://judge/v1' }], maxTries: 2 }
     writeFileSync(join(cwd, 'models.json'), JSON.stringify({ judge, fast: { simulator: { skill: 1 } } }))
     const words = ['x', '-m', 'fast', '--judge', 'judge', '--models', 'models.json', '--rpm', '5', '--sim.skill=0.5']
@@ -141,7 +142,8 @@ describe('millrace eval: what it asks for', () => {
   })
 
   it('names the place of a mistake in the models file', async () => {
-    const cwd = mkdtempSync(join(tmpdir(), 'millrace-cli-'))
+    await using folder = await temporaryRuns()
+    const cwd = folder.root
     writeFileSync(join(cwd, 'models.json'), JSON.stringify({ a: { maxTries: 'six' } }))
     await expect(start({ words: ['x', '-m', 'a', '--models', 'models.json'], cwd }).ended).rejects.toThrow(
       /models\.json: a\.maxTries: /,

@@ -79,10 +79,8 @@ function passLines(summary: ShownSummary, style: Style): readonly string[] {
     )
   }
   const tasks = summary.pass[0]?.tasks ?? 0
-  const attempts = summary.attemptsPerTask === 1 ? 'its attempt' : `all ${summary.attemptsPerTask} attempts`
-  lines.push(
-    row('over', `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} with ${attempts} scored`, style),
-  )
+  const condition = summary.attemptsPerTask === 1 ? 'scored' : `with all ${summary.attemptsPerTask} attempts scored`
+  lines.push(row('over', `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} ${condition}`, style))
   return lines
 }
 

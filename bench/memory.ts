@@ -1,0 +1,56 @@
+/** Whether memory stays flat over a long run: many short rollouts at a high concurrency, journal and all. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { registerResolver } from '../src/env/index.ts'
+import { evaluate } from '../src/index.ts'
+import { atMost, table, type Benchmark } from './_benchmark.ts'
+
+const concurrency = 1_000
+
+export const benchmark: Benchmark = async ({ isQuick, say }) => {
+  registerResolver()
+  const rollouts = isQuick ? 20_000 : 100_000
+  const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
+  /** The most seen in each tenth of the run, in MB: in all, and held by JavaScript. */
+  const resident: number[] = []
+  const heap: number[] = []
+  const startedAt = performance.now()
+  try {
+    const run = evaluate({
+      environment: join(import.meta.dirname, '_environment.ts'),
+      model: { name: 'sim', simulator: { ttftMs: 20 } },
+      concurrency,
+      limit: rollouts,
+      run: { root, resume: 'never' },
+    })
+    let ended = 0
+    for await (const _record of run) {
+      ended += 1
+      const tenth = Math.min(9, Math.floor((ended / rollouts) * 10))
+      if (ended % 100 === 0) {
+        const { rss, heapUsed } = process.memoryUsage()
+        resident[tenth] = Math.max(resident[tenth] ?? 0, rss / 2 ** 20)
+        heap[tenth] = Math.max(heap[tenth] ?? 0, heapUsed / 2 ** 20)
+      }
+      if (ended % (rollouts / 10) === 0) say(`  ${ended} rollouts, ${resident.at(-1)?.toFixed(0)} MB`)
+    }
+  } finally {
+    await rm(root, { recursive: true, force: true })
+  }
+  const seconds = (performance.now() - startedAt) / 1000
+  const peak = process.resourceUsage().maxRSS / 1024
+  const growth = (resident[9] ?? Number.NaN) / (resident[0] ?? Number.NaN)
+  return {
+    table: table([
+      ['tenth of the run', ...resident.map((_, tenth) => String(tenth + 1))],
+      ['most resident, MB', ...resident.map((each) => each.toFixed(0))],
+      ['most heap used, MB', ...heap.map((each) => each.toFixed(0))],
+    ]),
+    figures: { rollouts, peakMb: peak, firstTenthMb: resident[0] ?? 0, lastTenthMb: resident[9] ?? 0, seconds },
+    bars: [
+      atMost(`peak resident memory over ${rollouts} rollouts, MB`, peak, 500),
+      atMost('the last tenth’s peak over the first tenth’s', growth, 1.2),
+    ],
+  }
+}
