@@ -4,12 +4,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { registerResolver } from '../src/env/index.ts'
 import { evaluate } from '../src/index.ts'
+import { keepHeapSteady } from '../src/kit/index.ts'
 import { atMost, table, type Benchmark } from './_benchmark.ts'
 
 const concurrency = 1_000
 
 export const benchmark: Benchmark = async ({ isQuick, say }) => {
   registerResolver()
+  // As the command line does.
+  keepHeapSteady()
   const rollouts = isQuick ? 20_000 : 100_000
   const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
   /** The most seen in each tenth of the run, in MB: in all, and held by JavaScript. */

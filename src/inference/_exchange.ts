@@ -1,6 +1,7 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
 import type { BackendReply } from './backend.ts'
+import type { Shard } from './_connections.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import type { Dialect, StreamAssembler } from './dialect.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
@@ -24,6 +25,15 @@ export interface Wire {
   readonly idleTimeoutMs: number
 }
 
+/** What belongs to one exchange alone. */
+export interface ExchangeCall {
+  readonly signal: AbortSignal
+  /** The pool it goes through; counted as busy until the exchange ends. */
+  readonly shard: Shard
+  readonly resolve: (reply: BackendReply) => void
+  readonly reject: (reason: unknown) => void
+}
+
 /**
  * One request and its answer, as undici's handler: a class, because there is one per call and closures would cost more.
  * It settles once, by whatever comes first (an answer, an error, a deadline, an abort), and then holds neither timer nor
@@ -32,6 +42,7 @@ export interface Wire {
 export class Exchange implements Dispatcher.DispatchHandler {
   readonly #wire: Wire
   readonly #signal: AbortSignal
+  readonly #shard: Shard
   readonly #resolve: (reply: BackendReply) => void
   readonly #reject: (reason: unknown) => void
   readonly #startedAt: number
@@ -49,16 +60,15 @@ export class Exchange implements Dispatcher.DispatchHandler {
   #decoder: SseDecoder | undefined
   #firstTokenMs: number | undefined
 
-  constructor(
-    wire: Wire,
-    signal: AbortSignal,
-    settle: { resolve: (reply: BackendReply) => void; reject: (reason: unknown) => void },
-  ) {
+  constructor(wire: Wire, call: ExchangeCall) {
+    const { signal, shard } = call
     this.#wire = wire
     this.#signal = signal
-    this.#resolve = settle.resolve
-    this.#reject = settle.reject
+    this.#shard = shard
+    this.#resolve = call.resolve
+    this.#reject = call.reject
     this.#startedAt = performance.now()
+    shard.busy += 1
     signal.addEventListener('abort', this)
   }
 
@@ -195,6 +205,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
 
   #settle(): void {
     this.#state = 'settled'
+    this.#shard.busy -= 1
     clearTimeout(this.#deadline)
     clearTimeout(this.#idle)
     this.#signal.removeEventListener('abort', this)

@@ -4,7 +4,7 @@ import { Resource } from '../kit/index.ts'
 import type { Backend, BackendReply, BackendRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
 import { descriptorBudget } from './descriptor-budget.ts'
-import { openDispatcher } from './_dispatcher.ts'
+import { Connections } from './_connections.ts'
 import { Exchange, type Wire } from './_exchange.ts'
 import type { BackendConfig, ModelConfig } from './model-config.ts'
 import { isObject } from './_wire.ts'
@@ -20,12 +20,12 @@ export interface HttpBackendOptions {
 /** What servers without authentication are sent; vLLM's documentation made it the custom. */
 const noKey = 'EMPTY'
 
-/** One OpenAI-compatible server, over one pool of connections that lives as long as the backend. */
+/** One OpenAI-compatible server, over connections that live as long as the backend. */
 export class HttpBackend extends Resource implements Backend {
   readonly name: string
   /** What the server calls the model. */
   readonly upstreamName: string
-  readonly #dispatcher: Dispatcher
+  readonly #connections: Connections
   readonly #origin: string
   readonly #base: string
   readonly #query: string
@@ -58,7 +58,7 @@ export class HttpBackend extends Resource implements Backend {
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model)
     this.#wire = { source, dialect, requestTimeoutMs, idleTimeoutMs }
-    this.#dispatcher = openDispatcher({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
+    this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
@@ -68,8 +68,9 @@ export class HttpBackend extends Resource implements Backend {
       const body = this.#wire.dialect.render(request)
       const headers = this.#headers.concat('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
-      const exchange = new Exchange(this.#wire, signal, { resolve, reject })
-      this.#dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
+      const shard = this.#connections.pick()
+      const exchange = new Exchange(this.#wire, { signal, shard, resolve, reject })
+      shard.dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
     })
   }
 
@@ -87,7 +88,7 @@ export class HttpBackend extends Resource implements Backend {
         bodyTimeout: listTimeoutMs,
         signal,
       }
-      const response = await this.#dispatcher.request(options)
+      const response = await this.#connections.pick().dispatcher.request(options)
       body = await response.body.json()
     } catch (error) {
       signal.throwIfAborted()
@@ -98,8 +99,8 @@ export class HttpBackend extends Resource implements Backend {
     return data.flatMap((entry: unknown) => (isObject(entry) && 'id' in entry ? [String(entry.id)] : []))
   }
 
-  protected override async onClose(): Promise<void> {
-    await this.#dispatcher.destroy(new MillraceError('closed', `the connections to ${this.name} are closed`))
+  protected override onClose(): Promise<void> {
+    return this.#connections.close()
   }
 }
 
