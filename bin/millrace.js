@@ -8,11 +8,11 @@ if (Number.parseInt(process.versions.node, 10) < 24) {
   console.error(`millrace needs Node 24 or newer (this is v${process.versions.node}). ${hint}`)
   process.exitCode = 1
 } else {
-  // Two parts of Node that we rely on still announce themselves as experimental; every other warning is shown.
+  // Some parts of Node that we rely on still announce themselves as experimental; every other warning is shown.
   const emitWarning = process.emitWarning
   process.emitWarning = (warning, ...rest) => {
     const type = typeof rest[0] === 'object' ? rest[0]?.type : rest[0]
-    if (type === 'ExperimentalWarning' && /sqlite|type stripping/i.test(String(warning))) return
+    if (type === 'ExperimentalWarning' && /sqlite|type stripping|stripTypeScriptTypes/i.test(String(warning))) return
     emitWarning.call(process, warning, ...rest)
   }
   const source = new URL('../src/cli/main.ts', import.meta.url)

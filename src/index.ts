@@ -8,19 +8,25 @@ export type {
   Budget,
   ChildRequest,
   ChildResult,
+  CommandRewardOptions,
+  CsvOptions,
   Environment,
   EnvironmentSpec,
   GroupMember,
   GroupPolicy,
   GroupRewardContext,
   GroupRewardFunction,
+  JudgeOptions,
   JudgeRequest,
+  JudgeText,
   Reward,
   RewardContext,
   RewardFunction,
   RolloutContext,
+  RolloutIdentity,
   SetupContext,
   TaskInput,
+  TaskRow,
   TaskSource,
   Turn,
   TurnOptions,
@@ -29,33 +35,72 @@ export type {
 } from './env/index.ts'
 export { MillraceError } from './errors/index.ts'
 export type { ErrorCode, WireError } from './errors/index.ts'
-export { evaluate } from './eval/index.ts'
+export { evaluate, SummaryAccumulator } from './eval/index.ts'
 export type {
+  EndedRollout,
   EvaluateOptions,
   Evaluation,
   Progress,
+  RolloutSummary,
   RunInfo,
   RunOptions,
   ScoreEstimate,
   Summary,
 } from './eval/index.ts'
-export type { Backend, BackendReply, BackendRequest, ModelConfigInput } from './inference/index.ts'
-export { outcomes } from './schema/index.ts'
+export type {
+  Backend,
+  BackendReply,
+  BackendRequest,
+  ModelConfigInput,
+  ModelRequest,
+  ModelStatus,
+  Price,
+  ToolChoice,
+} from './inference/index.ts'
+export { outcomes, textOf } from './schema/index.ts'
 export type {
   AssistantMessage,
+  CallRecord,
   ContentPart,
+  FinishReason,
+  Json,
   Limits,
   Message,
   MessageNode,
   Outcome,
   RewardComponent,
   RolloutRecord,
+  RolloutTiming,
   Sampling,
+  StandardSchema,
+  SystemMessage,
+  TokenRecord,
   ToolCall,
   ToolDefinition,
   ToolMessage,
+  ToolRecord,
+  ToolStatus,
   Usage,
+  UserMessage,
 } from './schema/index.ts'
 export { Simulator, SimulatorServer } from './simulator/index.ts'
-export { exportRollouts, findRuns, RunReader } from './store/index.ts'
+export type { SimulatorOptions, SimulatorServerOptions, SimulatorSettings, SimulatorStats } from './simulator/index.ts'
+export { exportRollouts, findRuns, pruneRuns, RunReader } from './store/index.ts'
+export type {
+  BareRecord,
+  BrokenRun,
+  ExportOptions,
+  FoundRun,
+  FoundRuns,
+  PrunedRun,
+  PruneOptions,
+  RunCounts,
+  RunFile,
+  RunState,
+  StoredAttempt,
+  StoredEvent,
+  StoredRollout,
+  StoredTask,
+  UnfinishedRollout,
+} from './store/index.ts'
 export type { ResumeRule, Tool, ToolOutput } from './tools/index.ts'

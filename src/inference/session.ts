@@ -107,9 +107,9 @@ export class Session {
   }
 }
 
-/** 128 bits of SHA-256 over the previous hash and the message: one message after one history has one hash. */
+/** SHA-256 over the previous hash and the message: one message after one history has one hash. */
 function chainHash(previous: string, json: string): string {
-  return hash('sha256', `${previous}\n${json}`).slice(0, 32)
+  return hash('sha256', `${previous}\n${json}`, 'base64url')
 }
 
 function callRecord(reply: CompleteReply): CallRecord {

@@ -20,6 +20,12 @@ import { LiveContext, type Situation } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 import { Tally } from './tally.ts'
 
+/**
+ * How each tool message came to be, found again when the agent appends it; an agent may also append tool messages of its
+ * own making. One for all: a map costs more than what a rollout puts into it.
+ */
+const toolRecords = new WeakMap<Message, ToolRecord>()
+
 export interface AgentRunOptions {
   readonly engine: Engine
   /** What this run stands in: the task, the state, the rollout it belongs to. Children share it with their parent. */
@@ -56,8 +62,6 @@ export class AgentRun implements AgentContext {
   readonly #sampling: Sampling
   readonly #journalled: readonly MessageNode[]
   readonly #toolBox: Engine['tools']
-  /** Found again when the agent appends the message; an agent may also append tool messages of its own making. */
-  readonly #toolRecords = new WeakMap<Message, ToolRecord>()
 
   constructor(options: AgentRunOptions) {
     const { engine, situation, id, parent } = options
@@ -120,7 +124,7 @@ export class AgentRun implements AgentContext {
   }
 
   readonly append = (...messages: readonly Message[]): void => {
-    for (const message of messages) this.session.append(message, this.#toolRecords.get(message))
+    for (const message of messages) this.session.append(message, toolRecords.get(message))
   }
 
   readonly turn = async (options: TurnOptions = {}): Promise<Turn> => {
@@ -159,7 +163,7 @@ export class AgentRun implements AgentContext {
     let errors = 0
     const messages = results.map(({ message, record }) => {
       if (record.status !== 'ok') errors += 1
-      this.#toolRecords.set(message, record)
+      toolRecords.set(message, record)
       return message
     })
     this.tally.addToolCalls(calls.length, errors, performance.now() - startedAt)

@@ -71,6 +71,7 @@ export async function runChild(
 function childId(parentId: string, prompt: readonly Message[], situation: Situation): string {
   const opening = hash32(...prompt.map(messageJson)).toString(36)
   const base = `${parentId}.${opening}`
+  situation.childIds ??= new Map()
   const earlier = situation.childIds.get(base) ?? 0
   situation.childIds.set(base, earlier + 1)
   return earlier === 0 ? base : `${base}-${earlier + 1}`

@@ -22,15 +22,16 @@ export interface Situation {
   state: unknown
   readonly metrics: Record<string, number>
   readonly notes: Record<string, Json>
-  /** How often a child with the same opening was started, so that each gets its own id. */
-  readonly childIds: Map<string, number>
+  /** How often a child with the same opening was started, so that each gets its own id. Made with the first child. */
+  childIds?: Map<string, number>
 }
 
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
 
 /**
  * What an environment's functions get from a running rollout. One object per agent run; the reward sees it last, with the
- * outcome filled in. Functions are bound, because authors take them out of it by destructuring.
+ * outcome filled in. Functions are bound, because authors take them out of it by destructuring; and made when they are
+ * asked for, because most rollouts ask for none.
  */
 export class LiveContext implements Context {
   readonly rollout: RolloutIdentity
@@ -70,22 +71,32 @@ export class LiveContext implements Context {
     return this.#run.answer ?? ''
   }
 
-  readonly child = (request: ChildRequest): Promise<ChildResult> =>
-    runChild(request, { engine: this.#engine, situation: this.#situation, parent: this.#run, signal: this.signal })
+  get child() {
+    const parts = { engine: this.#engine, situation: this.#situation, parent: this.#run, signal: this.signal }
+    return (request: ChildRequest): Promise<ChildResult> => runChild(request, parts)
+  }
 
-  readonly judge = (request: JudgeRequest): Promise<AssistantMessage> =>
-    askJudge(request, {
+  get judge() {
+    const parts = {
       engine: this.#engine,
       run: this.#run,
       attempt: this.#situation.job.attempt,
       signal: this.signal,
-    })
-
-  readonly metric = (name: string, value: number): void => {
-    this.#situation.metrics[name] = value
+    }
+    return (request: JudgeRequest): Promise<AssistantMessage> => askJudge(request, parts)
   }
 
-  readonly note = (name: string, value: Json): void => {
-    this.#situation.notes[name] = value
+  get metric() {
+    const { metrics } = this.#situation
+    return (name: string, value: number): void => {
+      metrics[name] = value
+    }
+  }
+
+  get note() {
+    const { notes } = this.#situation
+    return (name: string, value: Json): void => {
+      notes[name] = value
+    }
   }
 }

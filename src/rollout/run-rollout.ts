@@ -97,7 +97,6 @@ function situationOf(job: RolloutJob): Situation {
     state: undefined,
     metrics: {},
     notes: {},
-    childIds: new Map(),
   }
 }
 
