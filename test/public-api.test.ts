@@ -1,0 +1,146 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import * as millrace from 'millrace'
+import * as testing from 'millrace/testing'
+import { describe, expect, test } from 'vitest'
+
+/** What users can import. A name that appears or disappears here is a change of the interface: say so in CHANGELOG.md. */
+const api = {
+  'src/index.ts': {
+    values: [
+      'MillraceError',
+      'RunReader',
+      'Simulator',
+      'SimulatorServer',
+      'SummaryAccumulator',
+      'commandReward',
+      'csv',
+      'defineEnvironment',
+      'evaluate',
+      'exportRollouts',
+      'findRuns',
+      'jsonl',
+      'judge',
+      'outcomes',
+      'pruneRuns',
+      'textOf',
+      'toolLoop',
+      'z',
+    ],
+    types: [
+      'Agent',
+      'AgentContext',
+      'AgentTools',
+      'AssistantMessage',
+      'Backend',
+      'BackendReply',
+      'BackendRequest',
+      'BareRecord',
+      'BrokenRun',
+      'Budget',
+      'CallRecord',
+      'ChildRequest',
+      'ChildResult',
+      'CommandRewardOptions',
+      'ContentPart',
+      'CsvOptions',
+      'EndedRollout',
+      'Environment',
+      'EnvironmentSpec',
+      'ErrorCode',
+      'EvaluateOptions',
+      'Evaluation',
+      'ExportOptions',
+      'FinishReason',
+      'FoundRun',
+      'FoundRuns',
+      'GroupMember',
+      'GroupPolicy',
+      'GroupRewardContext',
+      'GroupRewardFunction',
+      'Json',
+      'JudgeOptions',
+      'JudgeRequest',
+      'JudgeText',
+      'Limits',
+      'Message',
+      'MessageNode',
+      'ModelConfigInput',
+      'ModelRequest',
+      'ModelStatus',
+      'Outcome',
+      'Price',
+      'Progress',
+      'PruneOptions',
+      'PrunedRun',
+      'ResumeRule',
+      'Reward',
+      'RewardComponent',
+      'RewardContext',
+      'RewardFunction',
+      'RolloutContext',
+      'RolloutIdentity',
+      'RolloutRecord',
+      'RolloutSummary',
+      'RolloutTiming',
+      'RunCounts',
+      'RunFile',
+      'RunInfo',
+      'RunOptions',
+      'RunState',
+      'Sampling',
+      'ScoreEstimate',
+      'SetupContext',
+      'SimulatorOptions',
+      'SimulatorServerOptions',
+      'SimulatorSettings',
+      'SimulatorStats',
+      'StandardSchema',
+      'StoredAttempt',
+      'StoredEvent',
+      'StoredRollout',
+      'StoredTask',
+      'Summary',
+      'SystemMessage',
+      'TaskInput',
+      'TaskRow',
+      'TaskSource',
+      'TokenRecord',
+      'Tool',
+      'ToolCall',
+      'ToolChoice',
+      'ToolDefinition',
+      'ToolMessage',
+      'ToolOutput',
+      'ToolRecord',
+      'ToolStatus',
+      'Turn',
+      'TurnOptions',
+      'UnfinishedRollout',
+      'Update',
+      'UpdateContext',
+      'Usage',
+      'UserMessage',
+      'WireError',
+    ],
+  },
+  'src/testing/index.ts': {
+    values: ['ScriptedBackend', 'calls', 'runScripted', 'temporaryRuns'],
+    types: ['Script', 'ScriptedAnswer', 'ScriptedRun'],
+  },
+}
+
+describe.each(Object.entries(api))('%s', (path, { values, types }) => {
+  test('exports these values', () => {
+    expect(Object.keys(path === 'src/index.ts' ? millrace : testing).toSorted()).toEqual(values)
+  })
+
+  // Types leave no trace at run time, so their names are read from the source, which lists every one of them.
+  test('exports these types', async () => {
+    const source = await readFile(join(import.meta.dirname, '..', path), 'utf8')
+    expect(source).not.toMatch(/export \*|export (?!type \{|\{)/)
+    const lists = Array.from(source.matchAll(/^export type \{([^}]*)\}/gm), ([, names = '']) => names)
+    const names = lists.flatMap((list) => list.split(',').map((name) => name.trim())).filter((name) => name !== '')
+    expect(names.toSorted()).toEqual(types)
+  })
+})
