@@ -2,6 +2,7 @@
  * The measured process: either Millrace, journal and all, or the floor, a bare undici pool that sends the same bytes to the
  * same paths and does nothing else. Prints one line of figures.
  */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -92,19 +93,18 @@ async function runMillrace(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
 
 /** Notes the bodies of a few hundred rollouts as they pass by, for the floor to send again. */
 async function recordBodies(work: (count: number) => Promise<void>): Promise<void> {
-  const original = Pool.prototype.dispatch
   const bySession = new Map<string, string[]>()
-  Pool.prototype.dispatch = function dispatch(options, handler) {
-    const headers = options.headers as Record<string, string> | string[] | undefined
-    const flat = Array.isArray(headers) ? headers : Object.entries(headers ?? {}).flat()
-    const session = flat[flat.findIndex((name) => String(name).toLowerCase() === 'x-session-id') + 1] ?? ''
-    const list = bySession.get(session) ?? []
-    list.push(String(options.body))
-    bySession.set(session, list)
-    return original.call(this, options, handler)
+  const onRequest = (message: unknown): void => {
+    const { request } = message as { request: { headers: string[] | string; body: unknown } }
+    const headers = Array.isArray(request.headers) ? request.headers : request.headers.split(/: |\r\n/)
+    const session = headers[headers.indexOf('x-session-id') + 1] ?? ''
+    const bodies = bySession.get(session) ?? []
+    bodies.push(request.body as string)
+    bySession.set(session, bodies)
   }
+  subscribe('undici:request:create', onRequest)
   await work(512)
-  Pool.prototype.dispatch = original
+  unsubscribe('undici:request:create', onRequest)
   const pairs = [...bySession.values()].filter((bodies) => bodies.length === 2)
   if (pairs.length < 500) throw new Error(`only ${pairs.length} of 512 rollouts had two turns`)
   await writeFile(input.bodies, JSON.stringify(pairs))

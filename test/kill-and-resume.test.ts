@@ -51,8 +51,9 @@ async function sit(root: string, reported: Set<string>, killAfter: number): Prom
   const child = spawn(
     process.execPath,
     [
-      ...['bin/millrace.js', 'eval', 'test/fixtures/counting.ts', '--env.count=1000', '-n', '2', '-m', 'sim'],
-      ...['--sim.ttftMs=3', '--seed', '7', '-c', '50', '--runs', root, '--run', 'killed', '--json', '--no-preflight'],
+      'bin/millrace.js',
+      ...'eval test/fixtures/counting.ts --env.count=1000 -n 2 -m sim --sim.ttftMs=3 --seed 7 -c 50'.split(' '),
+      ...`--runs ${root} --run killed --json --no-preflight`.split(' '),
     ],
     { stdio: ['ignore', 'pipe', 'pipe'] },
   )

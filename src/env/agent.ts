@@ -19,12 +19,12 @@ export type Agent = (context: AgentContext) => Promise<void>
 export interface AgentContext {
   /** The conversation so far; `append` is the only way to add to it. */
   readonly messages: readonly Message[]
-  append(...messages: readonly Message[]): void
+  readonly append: (...messages: readonly Message[]) => void
   /** One model turn over the conversation; the reply is appended and durable before the next turn starts. */
-  turn(options?: TurnOptions): Promise<Turn>
+  readonly turn: (options?: TurnOptions) => Promise<Turn>
   readonly tools: AgentTools
   /** The environment's word after a turn. */
-  update(reply: AssistantMessage): Promise<Update>
+  readonly update: (reply: AssistantMessage) => Promise<Update>
   readonly budget: Budget
   readonly signal: AbortSignal
 }
@@ -44,5 +44,5 @@ export interface Turn {
 export interface AgentTools {
   readonly definitions: readonly ToolDefinition[]
   /** Runs the calls of one turn, in parallel where the tools allow it; appends nothing, fails never. */
-  call(calls: readonly ToolCall[]): Promise<readonly ToolMessage[]>
+  readonly call: (calls: readonly ToolCall[]) => Promise<readonly ToolMessage[]>
 }

@@ -13,11 +13,11 @@ export interface RolloutContext<Task, State, Options> {
   readonly budget: Budget
   readonly signal: AbortSignal
   /** Starts another rollout that shares this one's tools, state and budget, and waits for it. */
-  child(request: ChildRequest): Promise<ChildResult>
+  readonly child: (request: ChildRequest) => Promise<ChildResult>
   /** Counts or measures something for this rollout; the last value wins. */
-  metric(name: string, value: number): void
+  readonly metric: (name: string, value: number) => void
   /** Keeps something with the rollout's record, for group rewards and for people. */
-  note(name: string, value: Json): void
+  readonly note: (name: string, value: Json) => void
 }
 
 export interface RolloutIdentity {
@@ -50,7 +50,7 @@ export interface RewardContext<Task, State, Options> extends RolloutContext<Task
   /** The policy used up its budget before it ended by itself. */
   readonly truncated: boolean
   /** Asks a judge model; limited and accounted as judge calls. Without a name: the run's judge, or its model. */
-  judge(request: JudgeRequest): Promise<AssistantMessage>
+  readonly judge: (request: JudgeRequest) => Promise<AssistantMessage>
 }
 
 export interface JudgeRequest {

@@ -21,7 +21,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const name = options.name ?? (await continuable(root, resolved, options)) ?? newName(root, resolved.config)
   const folder = runFolder(root, name)
   const existing = readRunFile(folder)
-  if (existing) requireSameExperiment(name, existing.config as Partial<RunConfig>, resolved.config, options)
+  if (existing) requireSameExperiment(name, existing.config, resolved.config, options)
   else if (options.resume === 'required') throw nothingToResume(root, name)
   const clean = redact(JSON.parse(JSON.stringify(resolved.config)) as Record<string, Json>, secretsOf(resolved.config))
   for (const path of clean.paths) notices.push(`${path} looks like a secret and is not stored with the run`)

@@ -52,19 +52,14 @@ function planOne(options: {
   const task = { index: item.index, id: item.id, data: item.task }
   if (!unfinished) return { kind: 'attempt', id, sample, task, attempt: 1 }
   const { attempt } = unfinished
-  switch (unfinished.state) {
-    case 'cut-off':
-      return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
-    case 'held': {
-      const held = unfinished.held()
-      if (isHoldingGroups && outcomes[held.record.outcome].scored) {
-        return { kind: 'held', task, held: { ...held, record: unvoided(held.record) } }
-      }
-      return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
-    }
-    case 'discarded':
-      return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
+  if (unfinished.state === 'cut-off') {
+    return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
   }
+  const held = unfinished.state === 'held' && isHoldingGroups ? unfinished.held() : undefined
+  if (held && outcomes[held.record.outcome].scored) {
+    return { kind: 'held', task, held: { ...held, record: unvoided(held.record) } }
+  }
+  return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
 }
 
 /** A record as it was before its group was judged: the group will be judged again. */

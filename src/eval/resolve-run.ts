@@ -1,11 +1,5 @@
 import { hash } from 'node:crypto'
-import {
-  environmentOf,
-  hasGroupReward,
-  loadEnvironment,
-  type GroupPolicy,
-  type LoadedEnvironment,
-} from '../env/index.ts'
+import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { resolveModelConfig, type ModelConfig } from '../inference/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'

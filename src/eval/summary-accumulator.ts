@@ -2,6 +2,7 @@ import {
   addUsage,
   emptyUsage,
   outcomeNames,
+  outcomes,
   type Outcome,
   type RolloutRecord,
   type RolloutTiming,
@@ -17,7 +18,17 @@ import type { Summary } from './summary.ts'
 /** What a summary needs to know of a rollout that ended. */
 export type EndedRollout = Pick<
   RolloutRecord,
-  'task' | 'outcome' | 'reward' | 'voided' | 'rewards' | 'metrics' | 'usage' | 'judgeUsage' | 'cost' | 'timing'
+  | 'task'
+  | 'outcome'
+  | 'error'
+  | 'reward'
+  | 'voided'
+  | 'rewards'
+  | 'metrics'
+  | 'usage'
+  | 'judgeUsage'
+  | 'cost'
+  | 'timing'
 >
 
 /** The part of a summary that follows from the rollouts alone. */
@@ -32,15 +43,14 @@ export type RolloutSummary = Pick<
   | 'pass'
   | 'passThreshold'
   | 'outcomes'
+  | 'reasons'
   | 'voided'
   | 'usage'
   | 'judgeUsage'
   | 'cost'
+  | 'costUnknown'
   | 'durations'
-> & {
-  /** Rollouts whose cost is not known, and so not in `cost`. */
-  readonly costUnknown: number
-}
+>
 
 interface OpenTask {
   ended: number
@@ -78,6 +88,7 @@ export class SummaryAccumulator {
   readonly #mean = new ClusteredMean()
   readonly #pass: readonly PassSums[]
   readonly #outcomes = Object.fromEntries(outcomeNames.map((name) => [name, 0])) as Record<Outcome, number>
+  readonly #reasons: Partial<Record<Outcome, string>> = {}
   readonly #rewards = new NamedMeans()
   readonly #metrics = new NamedMeans()
   readonly #usage = emptyUsage()
@@ -120,6 +131,7 @@ export class SummaryAccumulator {
   add(record: EndedRollout): void {
     this.#rollouts += 1
     this.#outcomes[record.outcome] += 1
+    if (record.error && !outcomes[record.outcome].scored) this.#reasons[record.outcome] ??= record.error.message
     if (record.voided) this.#voided += 1
     addUsage(this.#usage, record.usage)
     addUsage(this.#judgeUsage, record.judgeUsage)
@@ -165,6 +177,7 @@ export class SummaryAccumulator {
       })),
       passThreshold: this.#passThreshold,
       outcomes: { ...this.#outcomes },
+      reasons: { ...this.#reasons },
       voided: this.#voided,
       usage: { ...this.#usage },
       judgeUsage: { ...this.#judgeUsage },

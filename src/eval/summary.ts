@@ -24,10 +24,15 @@ export interface Summary {
   /** A rollout passes when its reward is at least this. */
   readonly passThreshold: number
   readonly outcomes: Readonly<Record<Outcome, number>>
+  /** Of each outcome without a score, why the first rollout ended so. */
+  readonly reasons: Readonly<Partial<Record<Outcome, string>>>
   readonly voided: number
   readonly usage: Usage
   readonly judgeUsage: Usage
+  /** US dollars; null where no price is known. */
   readonly cost: number | null
+  /** Rollouts whose cost is not known, and so not in `cost`. */
+  readonly costUnknown: number
   readonly durations: Readonly<
     Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
   >

@@ -1,8 +1,18 @@
-import type { Agent, AgentContext, AgentTools, Turn, TurnOptions } from '../env/index.ts'
+import type {
+  Agent,
+  AgentContext,
+  AgentTools,
+  ChildRequest,
+  ChildResult,
+  JudgeRequest,
+  Turn,
+  TurnOptions,
+} from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Session, type CallHooks, type ModelClient } from '../inference/index.ts'
 import { AbortScope, raced } from '../kit/index.ts'
 import type {
+  AssistantMessage,
   Limits,
   Message,
   MessageNode,
@@ -14,10 +24,12 @@ import type {
 } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'
+import { askJudge } from './ask-judge.ts'
 import { BudgetMeter, spent, type SpentLimit } from './budget-meter.ts'
 import type { Engine } from './engine.ts'
-import { LiveContext, type Situation } from './live-context.ts'
+import { LiveContext, type ContextHost } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
+import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
 
 /**
@@ -36,8 +48,12 @@ export interface AgentRunOptions {
   readonly sampling: Sampling
   readonly toolNames?: readonly string[] | undefined
   readonly parent?: AgentRun
+  readonly startChild: StartChild
   readonly signal: AbortSignal
 }
+
+/** Given from outside, because a child is an agent run itself. */
+export type StartChild = (request: ChildRequest, parent: AgentRun, signal: AbortSignal) => Promise<ChildResult>
 
 export interface AgentEnd {
   readonly outcome: Outcome
@@ -48,15 +64,17 @@ export interface AgentEnd {
  * One agent at work: its session with the model, its budget, its tools. A rollout has one; each child has one of its own,
  * below its parent's in the budget tree.
  */
-export class AgentRun implements AgentContext {
+export class AgentRun implements AgentContext, ContextHost {
   readonly id: string
+  readonly engine: Engine
+  readonly situation: Situation
   readonly session: Session
   readonly budget: BudgetMeter
   readonly tally: Tally
   readonly context: LiveContext
   readonly tools: AgentTools
   turns = 0
-  readonly #engine: Engine
+  readonly #startChild: StartChild
   readonly #scope: AbortScope
   readonly #hooks: CallHooks
   readonly #sampling: Sampling
@@ -66,7 +84,9 @@ export class AgentRun implements AgentContext {
   constructor(options: AgentRunOptions) {
     const { engine, situation, id, parent } = options
     this.id = id
-    this.#engine = engine
+    this.engine = engine
+    this.situation = situation
+    this.#startChild = options.startChild
     this.#scope = new AbortScope(options.signal)
     this.#journalled = situation.job.journalled?.[id] ?? []
     this.session = new Session({
@@ -80,7 +100,7 @@ export class AgentRun implements AgentContext {
     const parentBudget = parent?.budget.isStopped ? undefined : parent?.budget
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
-    this.context = new LiveContext(this, situation, engine)
+    this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
     this.#hooks = { signal: this.signal, onWaitStart: this.budget.startWait, onWaitEnd: this.budget.endWait }
     this.#sampling = options.sampling
     this.#toolBox = options.toolNames ? engine.tools.pick(options.toolNames) : engine.tools
@@ -133,7 +153,7 @@ export class AgentRun implements AgentContext {
       {
         tools: options.tools ?? this.tools.definitions,
         sampling: this.#samplingFor(options),
-        captureTokens: this.#engine.settings.captureTokens,
+        captureTokens: this.engine.settings.captureTokens,
         ...(options.toolChoice && { toolChoice: options.toolChoice }),
       },
       this.#hooks,
@@ -146,10 +166,19 @@ export class AgentRun implements AgentContext {
   }
 
   readonly update: AgentContext['update'] = async (reply) => {
-    const { update } = this.#engine.environment
-    if (!update) return undefined
+    const { environment } = this.engine
+    if (!environment.update) return undefined
     this.context.reply = reply
-    return await update(this.context)
+    return await environment.update(this.context)
+  }
+
+  startChild(request: ChildRequest, signal: AbortSignal): Promise<ChildResult> {
+    return this.#startChild(request, this, signal)
+  }
+
+  askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
+    const { attempt } = this.situation.job
+    return askJudge(request, { engine: this.engine, rollout: this.id, attempt, tally: this.tally, signal })
   }
 
   readonly #callTools = async (calls: readonly ToolCall[]): Promise<readonly ToolMessage[]> => {

@@ -1,8 +1,8 @@
 import type { JudgeRequest } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
-import type { AgentRun } from './agent-run.ts'
 import type { Engine } from './engine.ts'
+import type { Tally } from './tally.ts'
 
 /**
  * One question to a judge model: same model layer as the policy, but with permits of its own, so that judging can never
@@ -10,9 +10,9 @@ import type { Engine } from './engine.ts'
  */
 export async function askJudge(
   request: JudgeRequest,
-  options: { engine: Engine; run: AgentRun; attempt: number; signal: AbortSignal },
+  options: { engine: Engine; rollout: string; attempt: number; tally: Tally; signal: AbortSignal },
 ): Promise<AssistantMessage> {
-  const { engine, run, attempt, signal } = options
+  const { engine, rollout, attempt, tally, signal } = options
   const model = engine.model(request.model ?? engine.settings.judge)
   await engine.judgePermits.acquire(signal)
   try {
@@ -25,7 +25,7 @@ export async function askJudge(
           ...(request.maxTokens !== undefined && { maxTokens: request.maxTokens }),
         },
         captureTokens: false,
-        sessionId: `${run.id}-judge`,
+        sessionId: `${rollout}-judge`,
       },
       { signal },
     )
@@ -34,10 +34,10 @@ export async function askJudge(
         cause: reply.error,
       })
     }
-    run.tally.addJudgeCall(reply.usage, reply.cost)
+    tally.addJudgeCall(reply.usage, reply.cost)
     engine.journal.append({
       kind: 'event',
-      rollout: run.id,
+      rollout,
       attempt,
       name: 'judge-call',
       at: Date.now(),

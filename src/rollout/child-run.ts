@@ -4,19 +4,15 @@ import { hash32 } from '../kit/index.ts'
 import { messageJson } from '../inference/index.ts'
 import type { Message } from '../schema/index.ts'
 import { AgentRun } from './agent-run.ts'
-import type { Engine } from './engine.ts'
-import type { Situation } from './live-context.ts'
+import type { Situation } from './situation.ts'
 import { recordOf } from './record-of.ts'
 
 /**
  * A rollout inside a rollout: its own conversation, its parent's tools, state and budget. Its id comes from what it is
  * asked, not from when it starts, so that a resumed parent finds its children again whatever order they run in.
  */
-export async function runChild(
-  request: ChildRequest,
-  options: { engine: Engine; situation: Situation; parent: AgentRun; signal: AbortSignal },
-): Promise<ChildResult> {
-  const { engine, situation, parent, signal } = options
+export async function runChild(request: ChildRequest, parent: AgentRun, signal: AbortSignal): Promise<ChildResult> {
+  const { engine, situation } = parent
   const { job } = situation
   const prompt: readonly Message[] =
     typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
@@ -32,6 +28,7 @@ export async function runChild(
     signal,
     model: engine.model(request.model ?? settings.model),
     toolNames: request.tools,
+    startChild: runChild,
     limits: { ...settings.limits, ...request.limits },
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
   })

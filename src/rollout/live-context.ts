@@ -8,25 +8,18 @@ import type {
   UpdateContext,
 } from '../env/index.ts'
 import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
-import type { AgentRun } from './agent-run.ts'
-import { askJudge } from './ask-judge.ts'
-import { runChild } from './child-run.ts'
-import type { Engine } from './engine.ts'
-import type { RolloutJob } from './job.ts'
-
-/** What a rollout and its children share. */
-export interface Situation {
-  readonly job: RolloutJob
-  readonly identity: RolloutIdentity
-  readonly task: unknown
-  state: unknown
-  readonly metrics: Record<string, number>
-  readonly notes: Record<string, Json>
-  /** How often a child with the same opening was started, so that each gets its own id. Made with the first child. */
-  childIds?: Map<string, number>
-}
+import type { Situation } from './situation.ts'
 
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
+
+/** What a context needs of the agent run it belongs to. */
+export interface ContextHost {
+  readonly budget: Budget
+  readonly messages: readonly Message[]
+  readonly answer: string | null
+  startChild(request: ChildRequest, signal: AbortSignal): Promise<ChildResult>
+  askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
+}
 
 /**
  * What an environment's functions get from a running rollout. One object per agent run; the reward sees it last, with the
@@ -41,18 +34,16 @@ export class LiveContext implements Context {
   outcome: Outcome = 'completed'
   truncated = false
   signal: AbortSignal
-  readonly #run: AgentRun
+  readonly #host: ContextHost
   readonly #situation: Situation
-  readonly #engine: Engine
 
-  constructor(run: AgentRun, situation: Situation, engine: Engine) {
-    this.#run = run
-    this.#situation = situation
-    this.#engine = engine
-    this.rollout = situation.identity
-    this.task = situation.task
-    this.options = engine.options
-    this.signal = run.signal
+  constructor(host: ContextHost, parts: { situation: Situation; options: unknown; signal: AbortSignal }) {
+    this.#host = host
+    this.#situation = parts.situation
+    this.rollout = parts.situation.identity
+    this.task = parts.situation.task
+    this.options = parts.options
+    this.signal = parts.signal
   }
 
   get state(): unknown {
@@ -60,43 +51,34 @@ export class LiveContext implements Context {
   }
 
   get budget(): Budget {
-    return this.#run.budget
+    return this.#host.budget
   }
 
   get messages(): readonly Message[] {
-    return this.#run.messages
+    return this.#host.messages
   }
 
   get answer(): string {
-    return this.#run.answer ?? ''
+    return this.#host.answer ?? ''
   }
 
   get child() {
-    const parts = { engine: this.#engine, situation: this.#situation, parent: this.#run, signal: this.signal }
-    return (request: ChildRequest): Promise<ChildResult> => runChild(request, parts)
+    return (request: ChildRequest): Promise<ChildResult> => this.#host.startChild(request, this.signal)
   }
 
   get judge() {
-    const parts = {
-      engine: this.#engine,
-      run: this.#run,
-      attempt: this.#situation.job.attempt,
-      signal: this.signal,
-    }
-    return (request: JudgeRequest): Promise<AssistantMessage> => askJudge(request, parts)
+    return (request: JudgeRequest): Promise<AssistantMessage> => this.#host.askJudge(request, this.signal)
   }
 
   get metric() {
-    const { metrics } = this.#situation
     return (name: string, value: number): void => {
-      metrics[name] = value
+      this.#situation.metrics[name] = value
     }
   }
 
   get note() {
-    const { notes } = this.#situation
     return (name: string, value: Json): void => {
-      notes[name] = value
+      this.#situation.notes[name] = value
     }
   }
 }

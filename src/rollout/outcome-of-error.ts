@@ -1,4 +1,4 @@
-import { MillraceError } from '../errors/index.ts'
+import type { ErrorCode, MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { SpentLimit } from './budget-meter.ts'
 
@@ -10,35 +10,30 @@ const outcomeOfLimit: Record<SpentLimit, Outcome> = {
   wall: 'infra_timeout',
 }
 
-/** How an agent's end by an error is recorded. What is not ours to explain is the agent's own. */
+/** What is not here is not ours to explain: the agent's own code threw it. */
+const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
+  context_length: 'context_length',
+  cancelled: 'cancelled',
+  closed: 'cancelled',
+  // The run is stopping and nothing of this attempt can be recorded any more; on resume it goes on from its journal.
+  disk_full: 'cancelled',
+  store_failed: 'cancelled',
+  tool_infra: 'tool_infra_error',
+  model_connect: 'model_error',
+  model_timeout: 'model_error',
+  model_conflict: 'model_error',
+  model_rate_limited: 'model_error',
+  model_server_error: 'model_error',
+  model_overloaded: 'model_error',
+  model_truncated: 'model_error',
+  model_malformed: 'model_error',
+  model_auth: 'model_error',
+  model_not_found: 'model_error',
+  model_rejected: 'model_error',
+}
+
+/** How an agent's end by an error is recorded. */
 export function outcomeOfError(error: MillraceError): Outcome {
-  switch (error.code) {
-    case 'budget_exhausted':
-      return outcomeOfLimit[error.data['limit'] as SpentLimit]
-    case 'context_length':
-      return 'context_length'
-    case 'cancelled':
-    case 'closed':
-      return 'cancelled'
-    case 'tool_infra':
-      return 'tool_infra_error'
-    case 'model_connect':
-    case 'model_timeout':
-    case 'model_conflict':
-    case 'model_rate_limited':
-    case 'model_server_error':
-    case 'model_overloaded':
-    case 'model_truncated':
-    case 'model_malformed':
-    case 'model_auth':
-    case 'model_not_found':
-    case 'model_rejected':
-      return 'model_error'
-    case 'disk_full':
-    case 'store_failed':
-      // The run is stopping and nothing of this attempt can be recorded any more; on resume it goes on from its journal.
-      return 'cancelled'
-    default:
-      return 'agent_error'
-  }
+  if (error.code === 'budget_exhausted') return outcomeOfLimit[error.data['limit'] as SpentLimit]
+  return outcomeOfCode[error.code] ?? 'agent_error'
 }

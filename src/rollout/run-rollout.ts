@@ -6,7 +6,8 @@ import { outcomes, type Message } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
 import type { Engine } from './engine.ts'
 import type { AttemptResult, RolloutJob } from './job.ts'
-import type { Situation } from './live-context.ts'
+import { runChild } from './child-run.ts'
+import { situationOf, type Situation } from './situation.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
@@ -38,6 +39,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     situation,
     id: job.id,
     signal,
+    startChild: runChild,
     model: engine.model(settings.model),
     limits: settings.limits,
     sampling: settings.sendSeed ? { ...settings.sampling, seed: job.seed } : settings.sampling,
@@ -89,17 +91,6 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
   return { kind: 'ended', record, leaf: run.session.leaf }
 }
 
-function situationOf(job: RolloutJob): Situation {
-  return {
-    job,
-    identity: { id: job.id, attempt: job.attempt, sample: job.sample, seed: job.seed },
-    task: job.task.data,
-    state: undefined,
-    metrics: {},
-    notes: {},
-  }
-}
-
 async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): Promise<AgentEnd> {
   const { environment, options } = engine
   const context = { task: situation.task, options, rollout: situation.identity, signal: run.signal }
@@ -109,7 +100,10 @@ async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): 
       // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
       run.budget.startWait()
       try {
-        situation.state = await raced(Promise.try(environment.setup, context), run.signal)
+        situation.state = await raced(
+          Promise.try(() => environment.setup?.(context)),
+          run.signal,
+        )
       } finally {
         run.budget.endWait()
       }
@@ -140,7 +134,11 @@ async function tearDown(situation: Situation, engine: Engine, signal: AbortSigna
   const { environment, options } = engine
   if (!environment.teardown) return
   const { task, identity, state } = situation
-  await raced(Promise.try(environment.teardown, { task, options, rollout: identity, signal, state }), signal)
+  const context = { task, options, rollout: identity, signal, state }
+  await raced(
+    Promise.try(() => environment.teardown?.(context)),
+    signal,
+  )
 }
 
 /** A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. */

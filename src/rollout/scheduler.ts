@@ -33,9 +33,9 @@ export interface SchedulerOptions {
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries: number
   readonly group: GroupRules
-  seedOf(id: string, attempt: number): number
+  readonly seedOf: (id: string, attempt: number) => number
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
-  onSettled(record: RolloutRecord): Promise<void> | void
+  readonly onSettled: (record: RolloutRecord) => Promise<void> | void
 }
 
 /** Results that have ended but are not yet durable and taken. */

@@ -1,4 +1,3 @@
-/* oxlint-disable unicorn/require-post-message-target-origin -- that is for windows; a port has no origin */
 /** The entry of the thread that writes a run. It is alone in touching the database and `rollouts.jsonl`. */
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../errors/index.ts'

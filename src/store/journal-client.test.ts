@@ -141,13 +141,14 @@ test('never has two batches under way, though one who is in a hurry meets an idl
       port.postMessage(null)
     })
   })
-  const waits: (Promise<void> | undefined)[] = []
+  const waits: Promise<void>[] = []
+  const waitFor = (pending: Promise<void> | undefined): void => void (pending && waits.push(pending))
   for (let seq = 0; seq < 30; seq += 3) {
     await client.durable()
     // From an immediate, the loop comes to timers before it comes to immediates again.
     await new Promise(setImmediate)
     client.append(entry(seq))
-    waits.push(client.durableSoon())
+    waitFor(client.durableSoon())
     const third = new Promise<void>((resolve) => {
       setTimeout(() => resolve(client.append(entry(seq + 2))), 24)
     })
@@ -156,7 +157,7 @@ test('never has two batches under way, though one who is in a hurry meets an idl
     const until = performance.now() + 30
     while (performance.now() < until) continue
     client.append(entry(seq + 1))
-    waits.push(client.durable())
+    waitFor(client.durable())
     await third
   }
   await Promise.all(waits)

@@ -6,8 +6,8 @@ import type { AttemptResult, Executor, GroupJob, GroupScores, RolloutJob } from 
 import type { FromThread, ThreadStart, ToThread } from './thread-messages.ts'
 
 interface PendingCall {
-  resolve(value: never): void
-  reject(error: unknown): void
+  readonly resolve: (value: never) => void
+  readonly reject: (error: unknown) => void
 }
 
 type Question<Message = ToThread> = Message extends { call: number; kind: Exclude<string, 'abort'> }
