@@ -99,7 +99,7 @@ async function recordBodies(work: (count: number) => Promise<void>): Promise<voi
     const headers = Array.isArray(request.headers) ? request.headers : request.headers.split(/: |\r\n/)
     const session = headers[headers.indexOf('x-session-id') + 1] ?? ''
     const bodies = bySession.get(session) ?? []
-    bodies.push(request.body as string)
+    bodies.push((request.body as Buffer).toString())
     bySession.set(session, bodies)
   }
   subscribe('undici:request:create', onRequest)

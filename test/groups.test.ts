@@ -122,3 +122,40 @@ test('--retry-failed runs the failed members again and scores their whole groups
   expect(second.summary).toMatchObject({ rollouts: 6, scored: 6, voided: 0 })
   expect(second.summary.score?.mean).toBe(31)
 })
+
+test.each(['per rollout', 'per group'] as const)(
+  '--retry-failed after a reward failed %s scores again without asking the model again',
+  async (kind) => {
+    await using runs = await temporaryRuns()
+    let isBroken = true
+    const score = (): number => {
+      if (isBroken) throw new Error('the scorer is down')
+      return 1
+    }
+    const backend = new ScriptedBackend(() => 'fine')
+    const run = async () => {
+      const evaluation = evaluate({
+        environment: defineEnvironment({
+          name: 'rescored',
+          task: z.object({ index: z.number() }),
+          tasks: () => [{ index: 0 }, { index: 1 }],
+          prompt: ({ rollout }) => rollout.id,
+          reward: {
+            score: kind === 'per rollout' ? score : { group: ({ members }) => members.map(score) },
+          },
+        }),
+        model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+        backends: { scripted: [backend] },
+        attempts: 2,
+        preflight: false,
+        run: { root: runs.root, name: 'rescored', retryFailed: !isBroken },
+      })
+      return await evaluation.summary()
+    }
+    expect(await run()).toMatchObject({ scored: 0, outcomes: { reward_error: 4 } })
+    expect(backend.requests).toHaveLength(4)
+    isBroken = false
+    expect(await run()).toMatchObject({ scored: 4, outcomes: { completed: 4, reward_error: 0 }, usage: { calls: 4 } })
+    expect(backend.requests).toHaveLength(4)
+  },
+)

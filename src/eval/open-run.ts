@@ -39,7 +39,12 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   try {
     if (options.retryFailed) {
       const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
-      const count = await store.retryFailed({ outcomes: failed, wholeGroups: holdsGroups(resolved.group) })
+      const count = await store.retryFailed({
+        outcomes: failed,
+        // What only lacks its score is read back from its journal and scored again: no model is asked.
+        reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
+        wholeGroups: holdsGroups(resolved.group),
+      })
       notices.push(`${count} rollouts that ended without a score run again`)
     }
     const resumed = store.reader.counts().ended

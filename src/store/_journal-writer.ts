@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { Outcome } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
@@ -95,23 +96,28 @@ export class JournalWriter {
    * Takes back accepted results so that their rollouts run again; the attempts stay as evidence. With `wholeGroups` the
    * other results of the same tasks are taken back too, as attempts that ended and wait for their group.
    */
-  retryFailed({ outcomes, wholeGroups }: RetryFailed, at: number): number {
-    const failed = `outcome IN (${outcomes.map(() => '?').join(', ')})`
+  retryFailed({ outcomes, reopened, wholeGroups }: RetryFailed, at: number): number {
+    // Numbered, because a statement may name them twice.
+    const marks = (list: readonly Outcome[]): string => list.map((_, index) => `?${index + 1}`).join(', ')
+    const failed = `outcome IN (${marks(outcomes)})`
     const groups = `task IN (SELECT task FROM rollout WHERE ${failed})`
     const run = (sql: string): number => Number(this.#database.prepare(sql).run(...outcomes).changes)
     this.begin()
     const count = Number(
       this.#database.prepare(`SELECT count(*) AS n FROM rollout WHERE ${failed}`).get(...outcomes)?.['n'],
     )
-    run(
-      `UPDATE attempt SET discarded = 1
-       WHERE (rollout, attempt) IN (SELECT id, attempt FROM rollout WHERE ${failed})`,
-    )
+    const discarded = outcomes.filter((outcome) => !reopened.includes(outcome))
+    this.#database
+      .prepare(
+        `UPDATE attempt SET discarded = 1 WHERE (rollout, attempt) IN
+           (SELECT id, attempt FROM rollout WHERE outcome IN (${marks(discarded)}))`,
+      )
+      .run(...discarded)
     if (wholeGroups) {
       run(
         `UPDATE attempt SET ended_at = held.ended_at, outcome = held.outcome, leaf = held.leaf, record = held.record
          FROM (SELECT * FROM rollout WHERE ${groups}) AS held
-         WHERE held.id = attempt.rollout AND held.attempt = attempt.attempt`,
+         WHERE held.id = attempt.rollout AND held.attempt = attempt.attempt AND NOT held.${failed}`,
       )
     }
     run(`DELETE FROM rollout WHERE ${wholeGroups ? groups : failed}`)

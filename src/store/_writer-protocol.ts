@@ -10,6 +10,8 @@ export interface WriterOptions {
 /** Which accepted results to take back. */
 export interface RetryFailed {
   readonly outcomes: readonly Outcome[]
+  /** Of these, whose attempt is still good: it goes on from its journal instead of starting over. */
+  readonly reopened: readonly Outcome[]
   /** Rollouts of one task are scored together, so one that runs again takes its siblings' results along. */
   readonly wholeGroups: boolean
 }

@@ -208,7 +208,9 @@ test('a store that fails says so to everybody once, keeps what was acknowledged,
     await expect(durable).rejects.toMatchObject({ code: 'store_failed', message: expect.stringContaining('--resume') })
     await failed
     await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
-    await expect(store.retryFailed({ outcomes: ['model_error'], wholeGroups: false })).rejects.toMatchObject({
+    await expect(
+      store.retryFailed({ outcomes: ['model_error'], reopened: [], wholeGroups: false }),
+    ).rejects.toMatchObject({
       code: 'store_failed',
     })
     await expect(store.finish('complete')).rejects.toMatchObject({ code: 'store_failed' })
@@ -229,9 +231,11 @@ test('failed rollouts can be taken back and run again; their attempts stay', asy
     appendRollouts(store.journal, [1, 3])
     appendRollouts(store.journal, [2], { outcome: 'model_error' })
     appendRollouts(store.journal, [4], { outcome: 'env_error' })
-    expect(await store.retryFailed({ outcomes: [], wholeGroups: false })).toBe(0)
-    expect(await store.retryFailed({ outcomes: ['model_error', 'worker_lost'], wholeGroups: false })).toBe(1)
-    expect(await store.retryFailed({ outcomes: ['model_error'], wholeGroups: false })).toBe(0)
+    expect(await store.retryFailed({ outcomes: [], reopened: [], wholeGroups: false })).toBe(0)
+    expect(
+      await store.retryFailed({ outcomes: ['model_error', 'worker_lost'], reopened: [], wholeGroups: false }),
+    ).toBe(1)
+    expect(await store.retryFailed({ outcomes: ['model_error'], reopened: [], wholeGroups: false })).toBe(0)
     const ids = readFileSync(join(folder, runFiles.lines), 'utf8').match(/"id":"[^"]+"/g)
     expect(ids).toEqual(['"id":"1-0"', '"id":"3-0"', '"id":"4-0"'])
     expect([...store.reader.unfinished()]).toEqual([
