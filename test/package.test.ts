@@ -28,11 +28,12 @@ test('the packed tarball works in a fresh folder', { timeout: 120_000 }, async (
   expect(paths.filter((path) => /^(src|test|bench)\/|_testing\/|^dist\/.*\.test\./.test(path))).toEqual([])
 
   await writeFile(join(project, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
-  await run('npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', `./${tarball}`], project).catch(
+  // Patient for seconds, not for minutes, where there is no registry.
+  const patience = ['--prefer-offline', '--fetch-retries=1', '--fetch-retry-mintimeout=500', '--fetch-timeout=20000']
+  await run('npm', ['install', '--no-audit', '--no-fund', ...patience, `./${tarball}`], project).catch(
     (error: unknown) => {
-      throw new Error(`npm could not install the tarball; this test needs a registry for its dependencies`, {
-        cause: error,
-      })
+      const why = error instanceof Error ? error.message : String(error)
+      throw new Error(`this test needs a registry for the dependencies of the tarball: ${why}`, { cause: error })
     },
   )
 

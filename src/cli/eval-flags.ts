@@ -81,7 +81,7 @@ export const evalFlags = {
     value: '<count>',
     min: 1,
     group: 'What to run',
-    help: 'Judge calls at once.',
+    help: 'Judge calls at once. [default: as --concurrency, 32 at most]',
   },
   limit: {
     kind: 'integer',
@@ -139,7 +139,7 @@ export const evalFlags = {
     kind: 'number',
     value: '<usd>',
     group: 'Limits',
-    help: 'US dollars for the whole run; once spent, nothing new starts.',
+    help: 'US dollars for the whole run; once spent, nothing new starts. Needs a model whose price is known.',
   },
   timeout: {
     kind: 'duration',
@@ -160,6 +160,7 @@ export const evalFlags = {
     value: '<count>',
     group: 'Limits',
     help: 'How often a rollout may start over after the infrastructure failed it.',
+    default: '2',
   },
 
   run: { kind: 'text', value: '<name>', group: 'The run', help: 'Name the run, or continue the run of that name.' },
@@ -176,7 +177,11 @@ export const evalFlags = {
     help: 'Continue an unfinished run, and fail if there is none. Without this flag the same command continues its own unfinished run, or starts one.',
   },
   new: { kind: 'switch', group: 'The run', help: 'Start a new run, also where one could be continued.' },
-  'retry-failed': { kind: 'switch', group: 'The run', help: 'Run again what ended without a score.' },
+  'retry-failed': {
+    kind: 'switch',
+    group: 'The run',
+    help: 'Run again what ended without a score, in the run of that name, or in the newest of this configuration.',
+  },
 
   json: {
     kind: 'switch',

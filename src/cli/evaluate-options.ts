@@ -5,6 +5,7 @@ import type { FlagValues, Invocation } from './command.ts'
 import type { evalFlags } from './eval-flags.ts'
 import { modelFromFlags } from './model-from-flags.ts'
 import { readModelsFile } from './models-file.ts'
+import { runsRoot } from './stored-run.ts'
 
 type EvalInvocation = Invocation<typeof evalFlags>
 type EvalFlags = FlagValues<typeof evalFlags>
@@ -39,7 +40,7 @@ export async function evaluateOptions(
     ...(flags['pass-threshold'] !== undefined && { passThreshold: flags['pass-threshold'] }),
     ...(flags.executor && { executor: flags.executor }),
     ...(flags['no-preflight'] && { preflight: false }),
-    run: run(flags),
+    run: run(flags, io),
   }
 }
 
@@ -64,7 +65,7 @@ function sampling(flags: EvalFlags, extra: Readonly<Record<string, unknown>> | u
   }
 }
 
-function run(flags: EvalFlags): RunOptions {
+function run(flags: EvalFlags, io: Parameters<typeof runsRoot>[1]): RunOptions {
   if (flags.new && flags.resume !== undefined) {
     throw new MillraceError('usage', '--new starts a run and --resume continues one; give only one of them')
   }
@@ -76,6 +77,7 @@ function run(flags: EvalFlags): RunOptions {
     throw new MillraceError('usage', `--resume names the run ${resumed} and --run the run ${flags.run}; give one name`)
   }
   const name = resumed ?? flags.run
+  runsRoot(flags.runs, io)
   return {
     ...(flags.runs !== undefined && { root: flags.runs }),
     ...(name !== undefined && { name }),

@@ -17,11 +17,14 @@ type Environment = Readonly<Record<string, string | undefined>>
 export class Output implements Disposable {
   readonly style: Style
   readonly #stream: OutputStream
+  /** To the stream itself, also while what others write to it goes elsewhere. */
+  readonly #write: (text: string) => boolean
   readonly #gone = new AbortController()
   #error: MillraceError | undefined
 
   constructor(stream: OutputStream, env: Environment) {
     this.#stream = stream
+    this.#write = stream.write.bind(stream)
     this.style = createStyle(wantsColor(stream.isTTY === true, env))
     stream.on('error', this.#onError)
   }
@@ -49,8 +52,25 @@ export class Output implements Disposable {
   /** The promise is back-pressure: await it before writing much more. */
   write(text: string): Promise<void> | undefined {
     if (this.#error) throw this.#error
-    if (this.#gone.signal.aborted || this.#stream.write(text)) return undefined
+    if (this.#gone.signal.aborted || this.#write(text)) return undefined
     return this.#drained()
+  }
+
+  /** Until it is disposed of, what anybody else writes to the stream goes to `onText` instead. */
+  divert(onText: (text: string) => void): Disposable {
+    const stream = this.#stream
+    const write = stream.write.bind(stream)
+    stream.write = (chunk: string | Uint8Array, ...rest: readonly unknown[]): boolean => {
+      onText(typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString())
+      const done = rest.at(-1)
+      if (typeof done === 'function') process.nextTick(done)
+      return true
+    }
+    return {
+      [Symbol.dispose]() {
+        stream.write = write
+      },
+    }
   }
 
   [Symbol.dispose](): void {

@@ -1,10 +1,12 @@
 import type { Evaluation, Progress, RunInfo, Summary } from '../eval/index.ts'
 import type { EvalOutput } from './eval-output/eval-output.ts'
+import { parkedCount } from './eval-output/progress-lines.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
-import { formatCount } from './format/count.ts'
-import { shellQuote } from './format/shell-quote.ts'
+import { formatCount, formatQuantity } from './format/count.ts'
 import { Interrupts } from './interrupts.ts'
 import type { CommandIo } from './io.ts'
+import { resumeCommand } from './resume-command.ts'
+import { StrayErrors } from './stray-errors.ts'
 
 /** Follows a run to its end: shows it, passes on Ctrl-C, and says how to go on where it is not complete. */
 export async function runEvaluation(options: {
@@ -14,21 +16,28 @@ export async function runEvaluation(options: {
   /** The words after `millrace eval`, for the command that continues the run. */
   readonly words: readonly string[]
 }): Promise<ExitCode> {
-  const { evaluation, output, io } = options
+  const { evaluation, output, io, words } = options
+  let info: RunInfo | undefined
+  const stop = (note: string): void => {
+    output.quiet()
+    output.note(note)
+    evaluation.stop()
+  }
   using interrupts = new Interrupts(io.events, {
     drain: () => {
+      // Before the first rollout there is nothing to wait for.
+      if (!info) return stop('Stopping.')
       evaluation.drain()
-      output.note(drainNotice(evaluation.progress()))
+      return output.note(drainNotice(evaluation.progress()))
     },
-    stop: () => {
-      output.quiet()
-      output.note('Stopping. What has ended is kept.')
-      evaluation.stop()
-    },
+    stop: () => stop('Stopping. What has ended is kept.'),
+  })
+  using stray = new StrayErrors(io.events, {
+    onFirstRejection: (text) => output.note(text),
+    onException: () => stop('Stopping because of an error outside of any rollout.'),
   })
   const onReaderGone = (): void => evaluation.stop()
   io.stdout.readerGone.addEventListener('abort', onReaderGone, { once: true })
-  let info: RunInfo | undefined
   try {
     const started = evaluation.started.then((value) => {
       info = value
@@ -39,13 +48,18 @@ export async function runEvaluation(options: {
     for await (const record of evaluation) await output.rollout(record)
     await started
     const summary = await evaluation.summary()
+    if (stray.exception) throw stray.exception
     output.end(summary)
-    if (summary.end !== 'complete') output.note(resumeNotice(summary, options.words, io))
+    for (const note of closingNotes(summary, { words, io, stray })) output.note(note)
     return exitCode(summary, interrupts.exitCode)
   } catch (error) {
     output.quiet()
-    if (info) output.note(`What has ended is kept. Continue with: ${resumeCommand(info.name, options.words)}`)
-    throw error
+    if (info) output.note(`What has ended is kept. Continue with:\n  ${accentedResume(info.name, words, io)}`)
+    else if (interrupts.exitCode !== undefined && !stray.exception) {
+      output.note('Stopped before the first rollout: nothing was run.')
+      return interrupts.exitCode
+    }
+    throw stray.exception ?? error
   } finally {
     io.stdout.readerGone.removeEventListener('abort', onReaderGone)
   }
@@ -58,8 +72,10 @@ function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode
   return interrupted ?? exitCodes.failed
 }
 
-function drainNotice(progress: Progress): string {
-  return `Draining: ${formatCount(progress.active)} running rollouts may end, nothing new starts. Ctrl-C again stops them.`
+function drainNotice({ active, models }: Progress): string {
+  const parked = parkedCount(models)
+  const waiting = parked > 0 ? ` ${formatCount(parked)} wait for an overloaded backend.` : ''
+  return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} Ctrl-C again stops them.`
 }
 
 const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
@@ -69,18 +85,28 @@ const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
   failed: 'The run failed before its end',
 }
 
-function resumeNotice(summary: Summary, words: readonly string[], io: CommandIo): string {
-  const ending = summary.end === 'complete' ? '' : endings[summary.end]
-  const kept = `${formatCount(summary.rollouts)} ended rollouts are kept`
-  return `${ending}; ${kept}. Continue with:\n  ${io.stderr.style.accent(resumeCommand(summary.run, words))}`
+function closingNotes(
+  summary: Summary,
+  { words, io, stray }: { words: readonly string[]; io: CommandIo; stray: StrayErrors },
+): readonly string[] {
+  const notes: string[] = []
+  if (stray.rejections > 1) notes.push(`${formatCount(stray.rejections)} rejected promises were handled by nobody.`)
+  const unscored = summary.rollouts - summary.scored
+  if (summary.end !== 'complete') {
+    const kept = `${formatQuantity(summary.rollouts, 'ended rollout')} ${summary.rollouts === 1 ? 'is' : 'are'} kept`
+    const step = summary.end === 'max_cost' ? 'Raise it and continue with' : 'Continue with'
+    notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${accentedResume(summary.run, words, io)}`)
+  } else if (unscored > 0) {
+    const again = accentedResume(
+      summary.run,
+      [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'],
+      io,
+    )
+    notes.push(`${formatQuantity(unscored, 'rollout')} ended without a score. To run them again:\n  ${again}`)
+  }
+  return notes
 }
 
-/** The same command with the run's name, so that it continues this run and no other. */
-function resumeCommand(run: string, words: readonly string[]): string {
-  const kept = words.filter((word, index) => {
-    const previous = words[index - 1]
-    if (previous === '--run' || (previous === '--resume' && word === run)) return false
-    return word !== '--new' && !/^--(run|resume)(=|$)/.test(word)
-  })
-  return `millrace eval ${shellQuote([...kept, '--run', run])}`
+function accentedResume(run: string, words: readonly string[], io: CommandIo): string {
+  return io.stderr.style.accent(resumeCommand(run, words))
 }

@@ -1,9 +1,10 @@
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { nearestNames } from '../kit/index.ts'
-import { findRuns, runFiles, runFolder, type FoundRun } from '../store/index.ts'
+import { findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../store/index.ts'
 import type { FlagSpec } from './command.ts'
+import { shellQuote } from './format/shell-quote.ts'
 
 /** Where runs are looked for, in every command that looks. */
 export const runsFlag = {
@@ -18,8 +19,26 @@ interface Place {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
+/** The folder that holds runs; it need not be there yet, but nothing else may be in its place. */
 export function runsRoot(flag: string | undefined, { cwd, env }: Place): string {
-  return resolve(cwd, flag ?? env['MILLRACE_RUNS'] ?? 'runs')
+  const root = resolve(cwd, flag ?? env['MILLRACE_RUNS'] ?? 'runs')
+  let path = root
+  let stats = statSync(path, { throwIfNoEntry: false })
+  while (!stats) {
+    path = dirname(path)
+    stats = statSync(path, { throwIfNoEntry: false })
+  }
+  if (stats.isDirectory()) return root
+  throw new MillraceError(
+    'folder_unwritable',
+    `${root} cannot hold runs: ${path} is a file, not a folder; choose another with --runs`,
+  )
+}
+
+/** What to call a run by in a command: its name where commands look by themselves, else its path, which always works. */
+export function runReference(folder: string, { cwd, env }: Place): string {
+  const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, env['MILLRACE_RUNS'] ?? 'runs')
+  return isInDefaultRoot ? basename(folder) : shellQuote([folder])
 }
 
 /** A run by its name below the root, or by the path of its folder. */
@@ -38,6 +57,24 @@ export async function locateRun(nameOrPath: string, root: string, { cwd }: Place
   )
   const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : 'millrace list shows those there are'
   throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
+}
+
+/** Reads a run, and says so where its database cannot be read. */
+export async function readRun<Result>(
+  { name, folder }: FoundRun,
+  read: (reader: RunReader) => Result | Promise<Result>,
+): Promise<Result> {
+  try {
+    using reader = RunReader.open(folder)
+    return await read(reader)
+  } catch (error) {
+    if (!(error instanceof Error) || (error as NodeJS.ErrnoException).code !== 'ERR_SQLITE_ERROR') throw error
+    throw new MillraceError(
+      'store_failed',
+      `the records of run ${name} cannot be read: ${join(folder, runFiles.database)}: ${error.message}; restore that file, or delete the folder`,
+      { cause: error },
+    )
+  }
 }
 
 /** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */

@@ -1,13 +1,12 @@
 import { SummaryAccumulator } from '../eval/index.ts'
-import { type FoundRun, RunReader } from '../store/index.ts'
+import type { FoundRun, RunReader } from '../store/index.ts'
 import type { ShownSummary } from './eval-output/summary-text.ts'
 import { storedConfig } from './stored-run.ts'
 
 /** The results of a stored run, from its records, as of now: it may still be running. */
-export function storedSummary(found: FoundRun, now: number): ShownSummary {
+export function storedSummary(found: FoundRun, reader: RunReader, now: number): ShownSummary {
   const config = storedConfig(found)
   const accumulator = new SummaryAccumulator({ attemptsPerTask: config.attempts, passThreshold: config.passThreshold })
-  using reader = RunReader.open(found.folder)
   const endedAt: number[] = []
   for (const { record, endedAt: at } of reader.ended()) {
     accumulator.add(record)

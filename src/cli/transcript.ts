@@ -147,21 +147,30 @@ function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
   return components.length > 0 ? `${value} = ${components.join(', ')}` : value
 }
 
-function* attemptLines({ attempts, children }: Transcript, style: Style): Generator<string, void, void> {
+function* attemptLines({ attempts, children, record }: Transcript, style: Style): Generator<string, void, void> {
   if (attempts.length > 1) {
     for (const [index, attempt] of attempts.entries()) {
-      yield row(index === 0 ? 'attempts' : '', attemptText(attempt, String(attempt.attempt), style), style)
+      // How the attempt that counts ended is kept with the rollout.
+      const ended = record?.attempt === attempt.attempt ? record : attempt.end?.record
+      const text = attemptText({ ended, discarded: attempt.discarded, name: String(attempt.attempt) }, style)
+      yield row(index === 0 ? 'attempts' : '', text, style)
     }
   }
   for (const [index, child] of children.entries()) {
-    yield row(index === 0 ? 'children' : '', attemptText(child, child.rollout, style), style)
+    const { end, discarded, rollout: name } = child
+    yield row(index === 0 ? 'children' : '', attemptText({ ended: end?.record, discarded, name }, style), style)
   }
 }
 
-function attemptText({ end, discarded }: StoredAttempt, name: string, style: Style): string {
-  if (!end) return `${name} not ended`
-  const error = end.record.error ? `: ${printableLine(end.record.error.message)}` : ''
-  return `${name} ${outcomeText(end.outcome, style)}${error}${discarded ? style.dim(' (taken back to run again)') : ''}`
+function attemptText(
+  attempt: { ended: Omit<RolloutRecord, 'messages'> | undefined; discarded: boolean; name: string },
+  style: Style,
+): string {
+  const { ended, discarded, name } = attempt
+  const takenBack = style.dim('taken back to run again')
+  if (!ended) return `${name} ${discarded ? takenBack : 'not ended'}`
+  const error = ended.error ? `: ${printableLine(ended.error.message)}` : ''
+  return `${name} ${outcomeText(ended.outcome, style)}${error}${discarded ? ` (${takenBack})` : ''}`
 }
 
 function outcomeText(outcome: Outcome, style: Style): string {

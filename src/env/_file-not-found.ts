@@ -22,5 +22,6 @@ async function explain(path: string, cause: unknown): Promise<string> {
     return `there is no file ${path}, nor a folder ${folder}; relative paths start from ${process.cwd()}`
   }
   const near = nearestName(basename(path), names)
-  return near ? `there is no file ${path}; did you mean ${near}?` : `there is no file ${path}`
+  const hint = near ? `did you mean ${near}?` : `the folder ${folder} is there, so check the name`
+  return `there is no file ${path}; ${hint}`
 }

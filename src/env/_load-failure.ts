@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
+import { placeOfError } from './place-of-error.ts'
 
 /**
  * Why an environment's module could not be loaded, for the person who wrote it: their own error, where in their files it
@@ -9,7 +10,7 @@ import { MillraceError } from '../errors/index.ts'
 export function loadFailure(url: URL, thrown: unknown): MillraceError {
   const path = fileURLToPath(url)
   const { rawMessage } = MillraceError.from(thrown, 'env_load_failed')
-  const place = placeOf(thrown, url)
+  const place = placeOfError(thrown, url)
   const at = place ? ` (at ${place})` : ''
   const hint = hintFor(thrown, path, place)
   return new MillraceError(
@@ -20,23 +21,6 @@ export function loadFailure(url: URL, thrown: unknown): MillraceError {
       cause: thrown,
     },
   )
-}
-
-/** `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours. */
-function placeOf(thrown: unknown, url: URL): string | undefined {
-  if (!(thrown instanceof Error) || thrown.stack === undefined) return undefined
-  // Errors of the parser begin with the place, not with their name.
-  const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(thrown.stack)?.[1]
-  if (head !== undefined) return head
-  const frames = Array.from(thrown.stack.matchAll(/(file:\/\/\/[^\s()]+):(\d+):\d+\)?$/gm), ([, file = '', line]) => ({
-    file,
-    line,
-  }))
-  const ownFolder = new URL('../', import.meta.url).href
-  const frame =
-    frames.find(({ file }) => file === url.href) ??
-    frames.find(({ file }) => !file.includes('/node_modules/') && !file.startsWith(ownFolder))
-  return frame && `${fileURLToPath(frame.file)}:${frame.line}`
 }
 
 function hintFor(thrown: unknown, path: string, place: string | undefined): string | undefined {
@@ -51,7 +35,8 @@ function hintFor(thrown: unknown, path: string, place: string | undefined): stri
     case 'ERR_MODULE_NOT_FOUND':
       return missingModuleHint(thrown instanceof Error ? thrown.message : '')
     default:
-      return thrown instanceof SyntaxError && !place ? `\`node --check ${path}\` shows the place` : undefined
+      if (thrown instanceof SyntaxError && !place) return `\`node --check ${path}\` shows the place`
+      return 'Correct that and run it again; --debug shows the whole stack'
   }
 }
 

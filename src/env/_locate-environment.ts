@@ -19,7 +19,11 @@ export async function locateEnvironment(specifier: string, cwd: string): Promise
     const entry = environmentEntry(path)
     if (entry) return entry
     if (isPath) {
-      throw new MillraceError('file_not_found', `the folder ${path} holds no environment.ts`, { data: { path } })
+      throw new MillraceError(
+        'file_not_found',
+        `the folder ${path} holds no environment.ts; name the module itself, or write one with \`millrace init\``,
+        { data: { path } },
+      )
     }
   } catch (error) {
     if (error instanceof MillraceError) throw error

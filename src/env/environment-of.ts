@@ -26,7 +26,7 @@ export function environmentOf(environment: unknown, rawOptions: RawOptions, spec
   if (!schema) {
     const [unknown] = Object.keys(rawOptions)
     if (unknown !== undefined) {
-      throw new MillraceError('config_invalid', `${name} has no option "${unknown}": it takes none`)
+      throw new MillraceError('config_invalid', `${name} has no option "${unknown}": it takes none; leave it out`)
     }
     return { name, environment, options: {}, rawOptions, specifier }
   }

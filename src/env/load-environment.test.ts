@@ -107,8 +107,12 @@ describe('loadEnvironment', () => {
     const specifiers = ['./mine2.ts', 'elsewhere.ts', './empty', 'arithmetik', 'node:fs', 'fs']
     const messages = await messagesOf(files, specifiers)
     expect(messages[0]).toBe('file_not_found: there is no file /work/mine2.ts; did you mean mine.ts?')
-    expect(messages[1]).toBe('file_not_found: there is no file /work/elsewhere.ts')
-    expect(messages[2]).toBe('file_not_found: the folder /work/empty holds no environment.ts')
+    expect(messages[1]).toBe(
+      'file_not_found: there is no file /work/elsewhere.ts; the folder /work is there, so check the name',
+    )
+    expect(messages[2]).toBe(
+      'file_not_found: the folder /work/empty holds no environment.ts; name the module itself, or write one with `millrace init`',
+    )
     expect(messages[3]).toMatch(
       /^env_load_failed: there is no environment "arithmetik": .* Did you mean arithmetic\? Examples: .*arithmetic/,
     )
@@ -134,8 +138,8 @@ describe('loadEnvironment', () => {
       ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.mjs', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
     )
     const expected = [
-      /^\/work\/throws.ts could not be loaded: boom \(at \/work\/throws.ts:3\)$/,
-      /^\/work\/deep.ts could not be loaded: deeper \(at \/work\/helper.ts:3\)$/,
+      /^\/work\/throws.ts could not be loaded: boom \(at \/work\/throws.ts:3\)\. Correct that and run it again; --debug shows the whole stack$/,
+      /^\/work\/deep.ts could not be loaded: deeper \(at \/work\/helper.ts:3\)\. Correct that/,
       /enum is not supported.* \(at \/work\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
       /^\/work\/typo.ts could not be loaded: .* \(at \/work\/typo.ts:1\)$/,
       /^\/work\/typo.mjs could not be loaded: .*`node --check \/work\/typo.mjs` shows the place$/,

@@ -4,6 +4,7 @@ import { MillraceError } from '../errors/index.ts'
 import { holdsGroups } from '../rollout/index.ts'
 import { outcomeNames, outcomes, type Json } from '../schema/index.ts'
 import { findRuns, latestUnfinished, provenance, readRunFile, redact, runFolder, RunStore } from '../store/index.ts'
+import { describeDifference } from './_describe-difference.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { experimentOf, type ResolvedRun, type RunConfig } from './resolve-run.ts'
 
@@ -45,10 +46,14 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
         reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
         wholeGroups: holdsGroups(resolved.group),
       })
-      notices.push(`${count} rollouts that ended without a score run again`)
+      notices.push(
+        count === 0
+          ? `run ${name} has no rollout without a score: there is nothing to run again`
+          : `running again: ${quantity(count)} that ended without a score`,
+      )
     }
     const resumed = store.reader.counts().ended
-    if (store.isResumed) notices.push(`continuing run ${name}: ${resumed} rollouts had ended`)
+    if (store.isResumed) notices.push(`continuing run ${name}: ${quantity(resumed)} had ended`)
     const seed = Number(store.run.config['drawSeed'])
     return { store, info: { name, folder, resumed, notices }, seed }
   } catch (error) {
@@ -85,17 +90,25 @@ function newName(root: string, config: RunConfig): string {
 
 function requireSameExperiment(name: string, stored: Partial<RunConfig>, given: RunConfig, options: RunOptions): void {
   if (options.resume === 'never') {
-    throw new MillraceError('run_mismatch', `a run named ${name} exists already; choose another name with --run`)
+    throw new MillraceError(
+      'run_mismatch',
+      `a run named ${name} exists already; choose another name with --run, or leave out --new to continue it`,
+    )
   }
   const before = experimentOf({ ...given, ...stored })
   const now = experimentOf(given)
   const changed = Object.keys(now).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]))
   if (changed.length === 0) return
+  const differences = changed.map((key) => describeDifference(key, before[key], now[key]))
   throw new MillraceError(
     'run_mismatch',
-    `run ${name} was started with another ${changed.join(', ')}. Repeat its settings (see its run.json), or choose another name with --run.`,
+    `run ${name} was started with other settings: ${differences.join('; ')}. Repeat those (all are in its run.json), or choose another name with --run.`,
     { data: { run: name, changed: changed.join(',') } },
   )
+}
+
+function quantity(rollouts: number): string {
+  return `${rollouts} rollout${rollouts === 1 ? '' : 's'}`
 }
 
 function nothingToResume(root: string, name: string | undefined): MillraceError {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import { priceOf, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import {
   defaultLimits,
@@ -84,6 +84,8 @@ export async function resolveRun(
     passThreshold: options.passThreshold ?? 1,
     executor,
   }
+  // An environment's own limit is left alone: it must run on a local model that costs nothing, too.
+  if (options.maxCostUsd !== undefined || options.limits?.maxCostUsd !== undefined) requirePrices(config)
   return {
     config,
     digest: digestOf(config),
@@ -121,6 +123,19 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
 
 function digestOf(config: RunConfig): string {
   return hash('sha256', JSON.stringify(experimentOf(config))).slice(0, 16)
+}
+
+/** A limit in dollars on something that costs nobody knows what would never hold. */
+function requirePrices({ models, model, judge }: RunConfig): void {
+  const unpriced = models.find(
+    ({ name, upstreamName, price, simulator }) =>
+      (name === model || name === judge) && !price && !simulator && !priceOf(upstreamName ?? name),
+  )
+  if (!unpriced) return
+  throw new MillraceError(
+    'config_invalid',
+    `a cost limit needs prices, and none is known for ${unpriced.name}; give it one (--price.input and --price.output, or "price" in its config), or leave out the limit`,
+  )
 }
 
 function positive(name: string, value: number): number {

@@ -1,5 +1,5 @@
-import { existsSync, mkdirSync, readdirSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { isDiskFull, storeFailure } from './_store-failure.ts'
 
@@ -33,8 +33,16 @@ export function runFolder(root: string, name: string): string {
 /** Makes the folder. One that holds anything but a run is refused, because pruning would delete it whole. */
 export function createRunFolder(folder: string): void {
   try {
-    mkdirSync(folder, { recursive: true })
+    makeFolders(folder)
     if (existsSync(join(folder, runFiles.run))) return
+    // Its own file is written first, so a database without one is what is left of a run, not the start of one.
+    if (existsSync(join(folder, runFiles.database))) {
+      throw new MillraceError(
+        'store_failed',
+        `${folder} holds the records of a run but no ${runFiles.run}; restore that, or choose another name with --run`,
+        { data: { folder } },
+      )
+    }
     const ours = new Set<string>(Object.values(runFiles))
     const foreign = readdirSync(folder).find((name) => !ours.has(name) && !name.endsWith('.tmp'))
     if (foreign === undefined) return
@@ -48,6 +56,27 @@ export function createRunFolder(folder: string): void {
   }
 }
 
+/**
+ * Makes a folder and those above it. Not `mkdirSync` with `recursive`: where an existing folder answers ENOENT to a new
+ * name, as /proc does, Node 24 goes up and down between the two for ever and hears no signal meanwhile.
+ */
+function makeFolders(folder: string): void {
+  const missing: string[] = []
+  let path = resolve(folder)
+  while (!statSync(path, { throwIfNoEntry: false })) {
+    missing.push(path)
+    path = dirname(path)
+  }
+  for (const each of missing.toReversed()) {
+    try {
+      mkdirSync(each)
+    } catch (error) {
+      // Somebody else made it in the meantime.
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || !statSync(each).isDirectory()) throw error
+    }
+  }
+}
+
 /** A failed file operation in the folder of a run, as an error that says what to do. */
 export function folderFailure(error: unknown, folder: string): MillraceError {
   if (error instanceof MillraceError) return error
@@ -55,7 +84,7 @@ export function folderFailure(error: unknown, folder: string): MillraceError {
   const detail = error instanceof Error ? error.message : String(error)
   return new MillraceError(
     'folder_unwritable',
-    `cannot write to ${folder} (${detail}); check its permissions, or choose another root`,
+    `cannot write to ${folder} (${detail}); check the path and its permissions, or choose another folder with --runs`,
     { data: { folder }, cause: error },
   )
 }

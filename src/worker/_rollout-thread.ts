@@ -1,5 +1,5 @@
 import { parentPort, workerData } from 'node:worker_threads'
-import { loadEnvironment } from '../env/index.ts'
+import { loadEnvironment, placeOfError } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { InlineExecutor } from '../rollout/index.ts'
 import { JournalClient } from '../store/index.ts'
@@ -10,6 +10,13 @@ const statusEveryMs = 250
 const port = parentPort
 if (!port) throw new MillraceError('internal', 'this file is the entry of a rollout thread')
 const send = (message: FromThread): void => port.postMessage(message)
+
+// By default Node would end the thread, and all rollouts with it, for a promise that one of them forgot.
+process.on('unhandledRejection', (reason) => {
+  const { rawMessage: message } = MillraceError.from(reason, 'agent_failed')
+  const place = placeOfError(reason)
+  send({ kind: 'stray-error', error: { message, ...(place !== undefined && { place }) } })
+})
 
 const start = workerData as ThreadStart
 const journal = new JournalClient(start.journal)

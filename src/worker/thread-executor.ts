@@ -1,8 +1,10 @@
 import { Worker } from 'node:worker_threads'
+import { placeOfError } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import { Resource, workerUrl } from '../kit/index.ts'
 import type { AttemptResult, Executor, GroupJob, GroupScores, RolloutJob } from '../rollout/index.ts'
+import { strayErrors } from './stray-errors.ts'
 import type { FromThread, ThreadStart, ToThread } from './thread-messages.ts'
 
 interface PendingCall {
@@ -23,6 +25,7 @@ export class ThreadExecutor extends Resource implements Executor {
   readonly #exited: Promise<void>
   readonly #pending = new Map<number, PendingCall>()
   #lastCall = 0
+  #death: MillraceError | undefined
   #models: readonly ModelStatus[] = []
 
   private constructor(worker: Worker) {
@@ -30,8 +33,8 @@ export class ThreadExecutor extends Resource implements Executor {
     this.#worker = worker
     this.#exited = new Promise((resolve) => worker.once('exit', () => resolve()))
     worker.on('message', this.#onMessage)
-    worker.on('error', (error) => this.#failAll(lost(error)))
-    worker.on('exit', (code) => this.#failAll(lost(new Error(`it exited with code ${code}`))))
+    worker.on('error', (error) => this.#onDeath(lost(error)))
+    worker.on('exit', (code) => this.#onDeath(lost(new Error(`it exited with code ${code}`))))
   }
 
   static async start(start: ThreadStart): Promise<ThreadExecutor> {
@@ -82,6 +85,8 @@ export class ThreadExecutor extends Resource implements Executor {
 
   #ask<Answer>(question: Question, signal: AbortSignal): Promise<Answer> {
     this.throwIfClosed()
+    // A dead thread answers nothing: whoever asks now would wait for ever.
+    if (this.#death) return Promise.reject(this.#death)
     const call = (this.#lastCall += 1)
     const onAbort = (): void => {
       this.#post({ kind: 'abort', call, reason: MillraceError.from(signal.reason, 'cancelled').toWire() })
@@ -96,6 +101,7 @@ export class ThreadExecutor extends Resource implements Executor {
 
   readonly #onMessage = (message: FromThread): void => {
     if (message.kind === 'status') this.#models = message.models
+    if (message.kind === 'stray-error') strayErrors.publish(message.error)
     if (message.kind !== 'done' && message.kind !== 'failed') return
     const pending = this.#pending.get(message.call)
     this.#pending.delete(message.call)
@@ -107,8 +113,10 @@ export class ThreadExecutor extends Resource implements Executor {
     this.#worker.postMessage(message)
   }
 
-  #failAll(error: MillraceError): void {
-    for (const { reject } of this.#pending.values()) reject(error)
+  /** An error comes first and then the exit that it caused: the first reason stands. */
+  #onDeath(error: MillraceError): void {
+    this.#death ??= error
+    for (const { reject } of this.#pending.values()) reject(this.#death)
     this.#pending.clear()
   }
 }
@@ -116,7 +124,11 @@ export class ThreadExecutor extends Resource implements Executor {
 const closeGraceMs = 5_000
 
 function lost(cause: Error): MillraceError {
-  return new MillraceError('worker_lost', `the rollout thread died: ${cause.message}. Run again with --resume.`, {
-    cause,
-  })
+  const place = placeOfError(cause)
+  const what = `${cause.message}${place ? ` (at ${place})` : ''}`
+  return new MillraceError(
+    'worker_lost',
+    `the rollout thread died: ${what}. What has ended is kept: correct that, then run again with --resume.`,
+    { cause },
+  )
 }

@@ -1,6 +1,7 @@
 import type { MessagePort } from 'node:worker_threads'
 import type { WireError } from '../errors/index.ts'
 import type { ModelConfig, ModelStatus } from '../inference/index.ts'
+import type { StrayError } from './stray-errors.ts'
 import type { AttemptResult, GroupJob, GroupScores, RolloutJob, RunSettings } from '../rollout/index.ts'
 
 /** What a rollout thread is started with. An environment is a module: the thread loads it by itself. */
@@ -26,3 +27,4 @@ export type FromThread =
   | { readonly kind: 'failed'; readonly call: number; readonly error: WireError }
   | { readonly kind: 'start-failed'; readonly error: WireError }
   | { readonly kind: 'status'; readonly models: readonly ModelStatus[] }
+  | { readonly kind: 'stray-error'; readonly error: StrayError }

@@ -75,10 +75,12 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
       completed: 296,
       max_turns: 4,
     },
+    reasons: {},
     voided: 0,
     usage: { calls: 600, input: 1_234_000, cachedInput: 400_000, output: 210_000, reasoning: 0 },
     judgeUsage: emptyUsage(),
     cost: 0.4212,
+    costUnknown: 0,
     durations: {
       wall: { p50Ms: 1200, p95Ms: 2300 },
       model: { p50Ms: 900, p95Ms: 1800 },

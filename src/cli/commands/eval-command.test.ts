@@ -248,7 +248,7 @@ describe('millrace eval: how it ends', () => {
     const error = new MillraceError('disk_full', 'the disk is full; free some room')
     const { ended, stderr, stdout } = start({ evaluation: new FakeEvaluation({ error }), columns: 80 })
     await expect(ended).rejects.toBe(error)
-    expect(stdout.plain + stderr.text).toContain('Continue with: millrace eval arithmetic -m sim --run brisk-otter')
+    expect(stdout.plain + stderr.text).toContain('Continue with:\n  millrace eval arithmetic -m sim --run brisk-otter')
     expect(stdout.text.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.text.lastIndexOf('\u001b[?25l'))
   })
 

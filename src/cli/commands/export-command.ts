@@ -2,11 +2,11 @@ import { createWriteStream } from 'node:fs'
 import { resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { MillraceError } from '../../errors/index.ts'
-import { exportRollouts, RunReader } from '../../store/index.ts'
+import { exportRollouts } from '../../store/index.ts'
 import { defineCommand } from '../command.ts'
 import { exitCodes } from '../exit-codes.ts'
 import type { Output } from '../output.ts'
-import { locateRun, runsFlag, runsRoot } from '../stored-run.ts'
+import { locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
 
 export const exportCommand = defineCommand({
   name: 'export',
@@ -42,10 +42,11 @@ export const exportCommand = defineCommand({
   ],
   async run({ arguments: [name = ''], flags }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
-    using reader = RunReader.open(found.folder)
-    const lines = exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
-    if (flags.output === undefined) await writeLines(lines, io.stdout)
-    else await writeFile(lines, resolve(io.cwd, flags.output))
+    await readRun(found, async (reader) => {
+      const lines = exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
+      if (flags.output === undefined) await writeLines(lines, io.stdout)
+      else await writeFile(lines, resolve(io.cwd, flags.output))
+    })
     return exitCodes.ok
   },
 })
@@ -61,8 +62,9 @@ async function writeFile(lines: AsyncIterable<string>, file: string): Promise<vo
   try {
     await pipeline(lines, createWriteStream(file))
   } catch (error) {
-    if (error instanceof MillraceError) throw error
     const { code } = error as NodeJS.ErrnoException
+    // What went wrong while reading is for whoever reads.
+    if (error instanceof MillraceError || code === 'ERR_SQLITE_ERROR') throw error
     if (code === 'ENOSPC')
       throw new MillraceError('disk_full', `no room left to write ${file}; free some`, { cause: error })
     throw new MillraceError(

@@ -1,3 +1,4 @@
+import { z } from 'zod'
 import { findRuns, type FoundRun, RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command.ts'
 import { exitCodes } from '../exit-codes.ts'
@@ -63,30 +64,44 @@ interface ListedRun {
   readonly problem?: string
 }
 
+const resultsSchema = z.object({ ended: z.number(), scored: z.number(), score: z.number().nullable() })
+
 function describeRun(found: FoundRun): ListedRun {
   const { environment, model } = storedConfig(found)
   const { state, createdAt } = found.run
   const common = { run: found.name, state, environment, model, createdAt }
+  const stored = storedResults(found)
+  if (stored) return { ...common, ...stored }
   try {
     using reader = RunReader.open(found.folder)
-    const { scored, mean } = rewards(reader)
-    return { ...common, ended: reader.counts().ended, scored, score: mean }
+    return { ...common, ...readResults(reader) }
   } catch (error) {
     // One run with a broken database must not hide the others.
     return { ...common, ended: 0, scored: 0, score: null, problem: String(error) }
   }
 }
 
-/** The mean reward over all that ended with one. Reads every result, so large runs take a moment. */
-function rewards(reader: RunReader): { readonly scored: number; readonly mean: number | null } {
+type Results = Pick<ListedRun, 'ended' | 'scored' | 'score'>
+
+/** What the last sitting left in the run's own file; one that was cut off did not get to it. */
+function storedResults({ run }: FoundRun): Results | undefined {
+  if (run.sittings.at(-1)?.end === undefined) return undefined
+  const parsed = resultsSchema.safeParse(run.provenance['results'])
+  return parsed.success ? parsed.data : undefined
+}
+
+/** Reads every result: about 7 µs each. */
+function readResults(reader: RunReader): Results {
+  let ended = 0
   let scored = 0
   let sum = 0
   for (const { reward } of reader.ended()) {
+    ended += 1
     if (reward === null) continue
     scored += 1
     sum += reward
   }
-  return { scored, mean: scored === 0 ? null : sum / scored }
+  return { ended, scored, score: scored === 0 ? null : sum / scored }
 }
 
 function table(

@@ -23,7 +23,7 @@ export const pruneCommand = defineCommand({
     },
     keep: { kind: 'integer', value: '<count>', group: 'What may go', help: 'All but the newest so many.' },
     unfinished: { kind: 'switch', group: 'What may go', help: 'Also runs that could be continued.' },
-    yes: { kind: 'switch', group: 'General', help: 'Delete them.' },
+    yes: { kind: 'switch', group: 'What to do', help: 'Delete them.' },
     runs: runsFlag,
   },
   examples: [

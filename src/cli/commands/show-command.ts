@@ -1,6 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import { outcomeNames, type Outcome } from '../../schema/index.ts'
-import { RunReader, type FoundRun, type StoredAttempt } from '../../store/index.ts'
+import type { FoundRun, RunReader, StoredAttempt } from '../../store/index.ts'
 import { defineCommand } from '../command.ts'
 import { summaryText } from '../eval-output/summary-text.ts'
 import { exitCodes } from '../exit-codes.ts'
@@ -9,7 +9,7 @@ import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { CommandIo } from '../io.ts'
-import { locateRun, runsFlag, runsRoot } from '../stored-run.ts'
+import { locateRun, readRun, runReference, runsFlag, runsRoot } from '../stored-run.ts'
 import { storedSummary } from '../stored-summary.ts'
 import { transcriptLines, type Transcript } from '../transcript.ts'
 
@@ -55,25 +55,39 @@ export const showCommand = defineCommand({
   async run({ arguments: [name = '', rollout], flags }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
     const asJson = flags.json === true
-    if (rollout !== undefined) await showRollout(found, rollout, { io, asJson })
-    else if (flags.outcome !== undefined) {
-      const outcome = flags.outcome === 'any' ? undefined : flags.outcome
-      await showList(found, outcome, { io, asJson, limit: flags.limit ?? 20 })
-    } else {
-      const summary = storedSummary(found, Date.now())
-      if (asJson) void io.stdout.line(JSON.stringify(summary))
-      else void io.stdout.write(summaryText(summary, io.stdout))
-    }
+    await readRun(found, async (reader) => {
+      const shown: Shown = { found, reader, io, asJson }
+      if (rollout !== undefined) await showRollout(rollout, shown)
+      else if (flags.outcome !== undefined) {
+        const outcome = flags.outcome === 'any' ? undefined : flags.outcome
+        await showList({ outcome, limit: flags.limit ?? 20 }, shown)
+      } else showSummary(shown)
+    })
     return exitCodes.ok
   },
 })
 
+interface Shown {
+  readonly found: FoundRun
+  readonly reader: RunReader
+  readonly io: CommandIo
+  readonly asJson: boolean
+}
+
+function showSummary({ found, reader, io, asJson }: Shown): void {
+  const { stdout } = io
+  const summary = storedSummary(found, reader, Date.now())
+  if (asJson) void stdout.line(JSON.stringify(summary))
+  else {
+    const run = runReference(found.folder, io)
+    void stdout.write(summaryText(summary, { columns: stdout.columns, style: stdout.style, run }))
+  }
+}
+
 async function showList(
-  found: FoundRun,
-  outcome: Outcome | undefined,
-  { io, asJson, limit }: { io: CommandIo; asJson: boolean; limit: number },
+  { outcome, limit }: { outcome: Outcome | undefined; limit: number },
+  { found, reader, io, asJson }: Shown,
 ): Promise<void> {
-  using reader = RunReader.open(found.folder)
   const rows: string[][] = []
   let shown = 0
   for (const stored of reader.ended()) {
@@ -114,12 +128,7 @@ async function showList(
   if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
 }
 
-async function showRollout(
-  found: FoundRun,
-  rollout: string,
-  { io, asJson }: { io: CommandIo; asJson: boolean },
-): Promise<void> {
-  using reader = RunReader.open(found.folder)
+async function showRollout(rollout: string, { found, reader, io, asJson }: Shown): Promise<void> {
   const attempts = reader.attempts(rollout)
   const accepted = reader.rollout(rollout)
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)

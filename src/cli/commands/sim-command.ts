@@ -113,8 +113,9 @@ export const simCommand = defineCommand({
     })
     const { style } = io.stdout
     void io.stdout.line(`the simulator listens on ${style.bold(server.url)}`)
-    void io.stdout.line(`  ${style.accent(`millrace eval arithmetic -m sim-7b --base-url ${server.url}`)}`)
-    if (apiKey !== undefined) void io.stdout.line('  clients need the key: OPENAI_API_KEY=<key>')
+    const key = apiKey === undefined ? '' : 'OPENAI_API_KEY=<key> '
+    const [model = 'sim-7b'] = models?.split(',') ?? []
+    void io.stdout.line(`  ${style.accent(`${key}millrace eval arithmetic -m ${model} --base-url ${server.url}`)}`)
     void io.stdout.line(style.dim('Ctrl-C ends it'))
     await signalReceived(io)
     return exitCodes.ok

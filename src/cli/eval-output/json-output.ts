@@ -1,7 +1,9 @@
 import type { Evaluation, RunInfo, Summary } from '../../eval/index.ts'
 import type { RolloutRecord } from '../../schema/index.ts'
+import { ForeignOutput } from '../foreign-output.ts'
 import type { CommandIo } from '../io.ts'
 import type { EvalOutput } from './eval-output.ts'
+import { StartupNotice } from './startup-notice.ts'
 
 const progressMs = 5000
 
@@ -10,15 +12,20 @@ export class JsonOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation
   readonly #isQuiet: boolean
+  readonly #startup: StartupNotice | undefined
+  readonly #foreign: ForeignOutput
   #timer: NodeJS.Timeout | undefined
 
   constructor(io: CommandIo, evaluation: Evaluation, options: { readonly quiet: boolean }) {
     this.#io = io
     this.#evaluation = evaluation
     this.#isQuiet = options.quiet
+    this.#startup = options.quiet ? undefined : new StartupNotice(evaluation, (text) => this.note(text))
+    this.#foreign = new ForeignOutput([io.stdout], (line) => this.note(line))
   }
 
   start(info: RunInfo): void {
+    this.#startup?.[Symbol.dispose]()
     const { environment, model, total } = this.#evaluation.progress()
     void this.#write({
       type: 'start',
@@ -42,6 +49,7 @@ export class JsonOutput implements EvalOutput {
   }
 
   quiet(): void {
+    this.#startup?.[Symbol.dispose]()
     clearInterval(this.#timer)
     this.#timer = undefined
   }
@@ -53,6 +61,7 @@ export class JsonOutput implements EvalOutput {
 
   [Symbol.dispose](): void {
     this.quiet()
+    this.#foreign[Symbol.dispose]()
   }
 
   #writeProgress(): Promise<void> | undefined {

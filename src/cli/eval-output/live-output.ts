@@ -1,29 +1,41 @@
 import type { Evaluation, RunInfo, Summary } from '../../eval/index.ts'
+import { ForeignOutput } from '../foreign-output.ts'
 import type { CommandIo } from '../io.ts'
+import { runReference } from '../stored-run.ts'
 import type { EvalOutput } from './eval-output.ts'
 import { LiveView } from './live-view.ts'
-import { progressLines } from './progress-lines.ts'
+import { progressLines, startupLine } from './progress-lines.ts'
+import { RecentRate } from './recent-rate.ts'
 import { summaryText } from './summary-text.ts'
 
 /** Eight times a second: smooth to the eye, and under a tenth of a percent of a core. */
 const redrawMs = 125
+/** A start that is over sooner shows nothing of itself. */
+const quietStartMs = 500
 
 /** On a terminal: a view that is redrawn in place, then the results. */
 export class LiveOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation
   readonly #view: LiveView
-  #timer: NodeJS.Timeout | undefined
+  readonly #foreign: ForeignOutput
+  readonly #rate = new RecentRate()
+  #state: 'starting' | 'running' | 'quiet' = 'starting'
+  #redraw: NodeJS.Immediate | undefined
+  readonly #timer: NodeJS.Timeout
 
   constructor(io: CommandIo, evaluation: Evaluation) {
     this.#io = io
     this.#evaluation = evaluation
     this.#view = new LiveView(io.stdout, io.events)
+    const shared = io.stderr.isTTY ? [io.stdout, io.stderr] : [io.stdout]
+    this.#foreign = new ForeignOutput(shared, (line) => this.#printForeign(line))
+    this.#timer = setInterval(() => this.#draw(), redrawMs)
   }
 
   start(info: RunInfo): void {
-    for (const notice of info.notices) this.note(notice)
-    this.#timer = setInterval(() => this.#draw(), redrawMs)
+    this.#state = 'running'
+    for (const notice of info.notices) this.#view.print(this.#io.stdout.style.warn(notice))
     this.#draw()
   }
 
@@ -33,26 +45,43 @@ export class LiveOutput implements EvalOutput {
 
   note(text: string): void {
     this.#view.print(this.#io.stdout.style.warn(text))
-    if (this.#timer) this.#draw()
+    this.#draw()
   }
 
   quiet(): void {
     clearInterval(this.#timer)
-    this.#timer = undefined
+    clearImmediate(this.#redraw)
+    this.#state = 'quiet'
     this.#view[Symbol.dispose]()
+    this.#foreign[Symbol.dispose]()
   }
 
   end(summary: Summary): void {
     this.quiet()
-    void this.#io.stdout.write(summaryText(summary, this.#io.stdout))
+    const { columns, style } = this.#io.stdout
+    const run = runReference(summary.folder, this.#io)
+    void this.#io.stdout.write(summaryText(summary, { columns, style, run }))
   }
 
   [Symbol.dispose](): void {
     this.quiet()
   }
 
+  /** Redrawn once per turn of the loop, however much was printed in it. */
+  #printForeign(line: string): void {
+    this.#view.print(line)
+    if (this.#state === 'quiet') return
+    this.#redraw ??= setImmediate(() => {
+      this.#redraw = undefined
+      this.#draw()
+    })
+  }
+
   #draw(): void {
     const { columns, style } = this.#io.stdout
-    this.#view.draw(progressLines(this.#evaluation.progress(), { columns, style }))
+    if (this.#state === 'quiet') return
+    const progress = this.#evaluation.progress()
+    if (this.#state === 'running') this.#view.draw(progressLines(this.#rate.apply(progress), { columns, style }))
+    else if (progress.elapsedMs >= quietStartMs) this.#view.draw([startupLine(progress, { columns, style })])
   }
 }

@@ -5,9 +5,10 @@ import { LiveView } from './live-view.ts'
 
 const hide = '\u001b[?25l'
 const show = '\u001b[?25h'
+const clear = '\u001b[K'
 
 describe('LiveView', () => {
-  it('draws in place: moves up over what it drew and clears it', () => {
+  it('draws over what it drew, and clears only what is left below', () => {
     const parts = fakeProcess({ columns: 40 })
     using io = openIo(parts)
     using view = new LiveView(io.stdout, io.events)
@@ -15,7 +16,8 @@ describe('LiveView', () => {
     view.draw(['four'])
     view.draw(['five'])
     expect(parts.stdout.text).toBe(
-      `${hide}one\ntwo\nthree\n${hide}\u001b[3A\r\u001b[0Jfour\n${hide}\u001b[1A\r\u001b[0Jfive\n`,
+      `${hide}one${clear}\ntwo${clear}\nthree${clear}\n` +
+        `${hide}\u001b[3A\rfour${clear}\n\u001b[J${hide}\u001b[1A\rfive${clear}\n`,
     )
   })
 
@@ -26,7 +28,28 @@ describe('LiveView', () => {
     view.draw(['one', 'two'])
     view.print('note')
     view.draw(['one', 'two'])
-    expect(parts.stdout.text.endsWith(`\u001b[2A\r\u001b[0Jnote\n${hide}one\ntwo\n`)).toBe(true)
+    expect(parts.stdout.text.endsWith(`\u001b[2A\rnote${clear}\n\u001b[J${hide}one${clear}\ntwo${clear}\n`)).toBe(true)
+  })
+
+  it('leaves alone what is printed after it was closed', () => {
+    const parts = fakeProcess({ columns: 40 })
+    using io = openIo(parts)
+    const view = new LiveView(io.stdout, io.events)
+    view.draw(['one', 'two'])
+    view[Symbol.dispose]()
+    void io.stdout.write('the results\n')
+    view.print('note')
+    expect(parts.stdout.text.endsWith('the results\nnote\n')).toBe(true)
+  })
+
+  it('finds its first line again in a terminal that has become narrower', () => {
+    const parts = fakeProcess({ columns: 40 })
+    using io = openIo(parts)
+    using view = new LiveView(io.stdout, io.events)
+    view.draw(['x'.repeat(30), 'y'])
+    parts.stdout.columns = 20
+    view.draw(['z'])
+    expect(parts.stdout.text.endsWith(`${hide}\u001b[3A\rz${clear}\n\u001b[J`)).toBe(true)
   })
 
   it('never draws more than the terminal holds', () => {

@@ -1,7 +1,11 @@
 import type { Evaluation, RunInfo, Summary } from '../../eval/index.ts'
+import { formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../io.ts'
+import { runReference } from '../stored-run.ts'
 import type { EvalOutput } from './eval-output.ts'
 import { progressLine } from './progress-lines.ts'
+import { RecentRate } from './recent-rate.ts'
+import { StartupNotice } from './startup-notice.ts'
 import { summaryText } from './summary-text.ts'
 
 const firstMs = 2000
@@ -12,18 +16,24 @@ export class PlainOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation
   readonly #isQuiet: boolean
+  readonly #rate = new RecentRate()
+  readonly #startup: StartupNotice | undefined
   #timer: NodeJS.Timeout | undefined
 
   constructor(io: CommandIo, evaluation: Evaluation, options: { readonly quiet: boolean }) {
     this.#io = io
     this.#evaluation = evaluation
     this.#isQuiet = options.quiet
+    this.#startup = options.quiet ? undefined : new StartupNotice(evaluation, (text) => this.note(text))
   }
 
   start(info: RunInfo): void {
+    this.#startup?.[Symbol.dispose]()
     for (const notice of info.notices) this.note(notice)
     if (this.#isQuiet) return
-    void this.#io.stdout.line(`run ${info.name}${info.resumed > 0 ? `, ${info.resumed} rollouts already ended` : ''}`)
+    const resumed = info.resumed > 0 ? `, ${formatQuantity(info.resumed, 'rollout')} already ended` : ''
+    void this.#io.stdout.line(`run ${info.name}${resumed}`)
+    this.#rate.apply(this.#evaluation.progress())
     this.#timer = setTimeout(this.#tick, firstMs)
   }
 
@@ -36,6 +46,7 @@ export class PlainOutput implements EvalOutput {
   }
 
   quiet(): void {
+    this.#startup?.[Symbol.dispose]()
     clearTimeout(this.#timer)
     this.#timer = undefined
   }
@@ -43,7 +54,9 @@ export class PlainOutput implements EvalOutput {
   end(summary: Summary): void {
     this.quiet()
     if (!this.#isQuiet) void this.#io.stdout.line(progressLine(this.#evaluation.progress()))
-    void this.#io.stdout.write(summaryText(summary, this.#io.stdout))
+    const { columns, style } = this.#io.stdout
+    const run = runReference(summary.folder, this.#io)
+    void this.#io.stdout.write(summaryText(summary, { columns, style, run }))
   }
 
   [Symbol.dispose](): void {
@@ -51,7 +64,7 @@ export class PlainOutput implements EvalOutput {
   }
 
   readonly #tick = (): void => {
-    void this.#io.stdout.line(progressLine(this.#evaluation.progress()))
+    void this.#io.stdout.line(progressLine(this.#rate.apply(this.#evaluation.progress())))
     this.#timer = setTimeout(this.#tick, intervalMs)
   }
 }

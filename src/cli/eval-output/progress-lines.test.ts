@@ -16,7 +16,7 @@ describe('progressLines', () => {
       '53%',
       '12.7/s',
       '64 active',
-      '11.1s left',
+      '11s left',
       '0.812 ± 0.034',
       '156 of 158 scored, 39 tasks',
       'completed 152 · max_turns 4 · model_error 2',
@@ -80,7 +80,7 @@ describe('progressLine', () => {
   it('has it all on one line', () => {
     expect(progressLine(sampleProgress())).toBe(
       '[12.4s] 158/300 rollouts  12.7/s  64 active  reward 0.812 ± 0.034  completed 152  max_turns 4  model_error 2  ' +
-        '1.23M+210k tokens  $0.4212  lag p99 1.2ms  11.1s left',
+        '1.23M+210k tokens  $0.4212  lag p99 1.2ms  11s left',
     )
   })
 })

@@ -3,12 +3,14 @@ import type { ModelStatus } from '../../inference/index.ts'
 import { outcomeNames, outcomes } from '../../schema/index.ts'
 import { bar } from '../format/bar.ts'
 import { formatCompactCount, formatCount, formatShare } from '../format/count.ts'
-import { formatDuration } from '../format/duration.ts'
+import { formatDuration, formatTimeLeft } from '../format/duration.ts'
 import { formatMoney } from '../format/money.ts'
 import { printableLine } from '../format/printable.ts'
+import { formatRate } from '../format/rate.ts'
 import { formatEstimate } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { padText, textWidth } from '../format/text-width.ts'
+import { startupText } from './startup-text.ts'
 
 interface Frame {
   readonly columns: number
@@ -38,12 +40,19 @@ export function progressLines(progress: Progress, frame: Frame): readonly string
   return hint === undefined ? lines : [...lines, hint]
 }
 
-/** The same in one line of plain text. */
+/** A run that has not started yet. */
+export function startupLine(progress: Progress, { style }: Frame): string {
+  const names = [progress.environment, progress.model].map(printableLine).filter((name) => name !== '')
+  const what = names.length > 0 ? `${style.bold(names.join(' · '))} ` : ''
+  return `${what}${style.dim(`${startupText(progress)}… ${formatDuration(progress.elapsedMs)} · Ctrl-C stops`)}`
+}
+
+/** A run in progress as one line of plain text. */
 export function progressLine(progress: Progress): string {
   const { total } = progress
   const parts = [
     `${formatCount(progress.ended)}${total ? `/${total.exact ? '' : '~'}${formatCount(total.count)}` : ''} rollouts`,
-    `${progress.perSecond.toFixed(1)}/s`,
+    formatRate(progress.perSecond),
     `${formatCount(progress.active)} active`,
     `reward ${formatEstimate(progress.score)}`,
     ...endedOutcomes(progress).map(([name, count]) => `${name} ${formatCount(count)}`),
@@ -51,16 +60,16 @@ export function progressLine(progress: Progress): string {
     formatMoney(progress.cost),
     `lag p99 ${formatDuration(progress.lag.p99Ms)}`,
   ]
-  const parked = progress.models.reduce((sum, model) => sum + model.parked, 0)
-  if (parked > 0) parts.push(`${formatCount(parked)} parked`)
-  if (progress.etaMs !== undefined && progress.state !== 'ended') parts.push(`${formatDuration(progress.etaMs)} left`)
+  const parked = parkedCount(progress.models)
+  if (parked > 0) parts.push(`${formatCount(parked)} parked: the backend is overloaded`)
+  if (progress.etaMs !== undefined && progress.state !== 'ended') parts.push(`${formatTimeLeft(progress.etaMs)} left`)
   if (progress.state !== 'running') parts.push(progress.state)
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
 }
 
 function titleLine(progress: Progress, { style }: Frame): string {
   const what = `${printableLine(progress.environment)} · ${printableLine(progress.model)}`
-  return `${style.bold(what)} ${style.dim(`· ${progress.run} · ${formatDuration(progress.elapsedMs)}`)}`
+  return `${style.bold(what)} ${style.dim(`· ${formatDuration(progress.elapsedMs)} · ${progress.run}`)}`
 }
 
 function barLine(progress: Progress, { columns, style }: Frame): string {
@@ -70,8 +79,8 @@ function barLine(progress: Progress, { columns, style }: Frame): string {
     : `${formatCount(progress.ended)} ended`
   const parts = [count]
   if (total) parts.push(formatShare(progress.ended, total.count))
-  parts.push(`${progress.perSecond.toFixed(1)}/s`, `${formatCount(progress.active)} active`)
-  if (progress.etaMs !== undefined) parts.push(`${formatDuration(progress.etaMs)} left`)
+  parts.push(formatRate(progress.perSecond), `${formatCount(progress.active)} active`)
+  if (progress.etaMs !== undefined) parts.push(`${formatTimeLeft(progress.etaMs)} left`)
   if (!total) return fitting(parts, columns - 1)
   const room = columns - 2 - textWidth(parts.join('  '))
   const { filled, rest } = bar(progress.ended / Math.max(1, total.count), Math.min(widestBar, Math.max(8, room - 1)))
@@ -125,14 +134,22 @@ function modelParts(model: ModelStatus, style: Style): readonly string[] {
   return parts
 }
 
+export function parkedCount(models: readonly ModelStatus[]): number {
+  return models.reduce((sum, { parked }) => sum + parked, 0)
+}
+
 function lagParts({ lag }: Progress, style: Style): readonly string[] {
   const tinted = (ms: number): string => (ms > lateMs ? style.warn(formatDuration(ms)) : formatDuration(ms))
   return [`lag p99 ${tinted(lag.p99Ms)}`, `max ${tinted(lag.maxMs)}`, `${Math.round(100 * lag.utilization)}% busy`]
 }
 
-function stateHint({ state, active }: Progress, style: Style): string | undefined {
+function stateHint({ state, active, models }: Progress, style: Style): string | undefined {
   if (state === 'running') return style.dim('Ctrl-C drains, twice stops')
-  if (state === 'draining') return style.warn(`draining: ${formatCount(active)} still running · Ctrl-C stops them`)
+  if (state === 'draining') {
+    const parked = parkedCount(models)
+    const where = parked > 0 ? `, ${formatCount(parked)} of them parked` : ''
+    return style.warn(`draining: ${formatCount(active)} still running${where} · Ctrl-C stops them`)
+  }
   return state === 'stopping' ? style.warn('stopping') : undefined
 }
 

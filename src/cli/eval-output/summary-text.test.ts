@@ -4,7 +4,7 @@ import { createStyle } from '../format/style.ts'
 import { textWidth } from '../format/text-width.ts'
 import { summaryText } from './summary-text.ts'
 
-const frame = { columns: 80, style: createStyle(false) }
+const frame = { columns: 80, style: createStyle(false), run: 'brisk-otter' }
 
 describe('summaryText', () => {
   it('shows the score with its interval and every denominator', () => {
@@ -17,7 +17,7 @@ describe('summaryText', () => {
       'pass: a reward of at least 1 ─',
       '75 of 75 tasks with all 4 attempts scored',
       '1.23M in (32% cached) · 210k out',
-      '600, 612 tries',
+      '600 · 12 more tries after a failure',
       '$0.4212',
       '24.2 rollouts/s',
       'folder  runs/brisk-otter',
@@ -58,9 +58,10 @@ describe('summaryText', () => {
     ],
     ['of nothing', sampleSummary({ rollouts: 0, scored: 0, tasks: 0, score: undefined, pass: [], cost: null })],
   ])('has no line longer than 80 columns %s', (_, summary) => {
-    for (const columns of [80, 200]) {
-      const lines = summaryText(summary, { columns, style: createStyle(true) }).split('\n')
-      expect(lines.filter((line) => textWidth(line) > 80)).toEqual([])
+    for (const columns of [40, 48, 62, 80, 200]) {
+      const lines = summaryText(summary, { columns, style: createStyle(true), run: 'brisk-otter' }).split('\n')
+      const box = lines.filter((line) => /[│─]/.test(line))
+      expect(new Set(box.map(textWidth))).toEqual(new Set([Math.min(80, columns)]))
     }
     expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
   })
@@ -71,6 +72,34 @@ describe('summaryText', () => {
     expect(text).toContain('298 of 300 rollouts scored')
     expect(text).toMatch(/model_error +2 +0\.7% +not scored/)
     expect(text).toContain('next    millrace show brisk-otter --outcome model_error')
+  })
+
+  it('says why rollouts have no score, by the first of each outcome', () => {
+    const summary = sampleSummary({
+      outcomes: { ...sampleSummary().outcomes, model_error: 2, env_error: 1 },
+      reasons: { model_error: `the backend\nanswered 500: ${'<p>oops</p> '.repeat(40)}`, env_error: 'no such image' },
+    })
+    const text = summaryText(summary, frame)
+    expect(text).toMatch(/├─ why ─/)
+    expect(text).toMatch(/│ model_error, the first of them +│\n│ {3}the backend answered 500: <p>.*│\n│ .*…  │/)
+    expect(text).toMatch(/│ env_error +│\n│ {3}no such image +│/)
+  })
+
+  it('cuts no figure in a narrow terminal', () => {
+    const text = summaryText(sampleSummary(), { ...frame, columns: 44 })
+    for (const part of [/wall +1\.2s +2\.3s/, /wait +130ms +400ms/, /completed +296 +99%/, /0\.812 +0\.911 +0\.967/]) {
+      expect(text).toMatch(part)
+    }
+    expect(text).toMatch(/over +75 of 75 tasks with all 4 +│\n│ +attempts scored/)
+    expect(text).not.toContain('…')
+  })
+
+  it.each([
+    [null, 0, /cost +unknown: no price is known for sim/],
+    [1.2, 3, /cost +\$1\.20 \+ 3 rollouts of unknown price/],
+    [1.2, 0, /cost +\$1\.20 +│/],
+  ])('says what is not known of the cost: %j, %i unknown', (cost, costUnknown, expected) => {
+    expect(summaryText(sampleSummary({ cost, costUnknown }), frame)).toMatch(expected)
   })
 
   it('lists components where there is more than the reward itself', () => {

@@ -5,16 +5,20 @@ import { formatDuration } from '../format/duration.ts'
 import { formatMoney } from '../format/money.ts'
 import { panel, type PanelSection } from '../format/panel.ts'
 import { printableLine } from '../format/printable.ts'
+import { formatRate } from '../format/rate.ts'
 import { formatEstimate, formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
-import { padText } from '../format/text-width.ts'
+import { fitText, padText, wrapText } from '../format/text-width.ts'
 
 const widest = 80
+const narrowest = 40
 const labelColumns = 10
 const cellColumns = 9
 /** Columns of figures beside the label, at the widest. */
-const cellsPerLine = 7
+const mostCells = 7
 const shownComponents = 12
+/** A reason is often a page of somebody's stack or HTML; the transcript has it all. */
+const reasonLines = 2
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
 export type ShownSummary = Omit<Summary, 'end' | 'tries'> & {
@@ -27,68 +31,85 @@ const ends: Readonly<Record<ShownSummary['end'], string>> = {
   drained: 'drained, can be continued',
   stopped: 'stopped, can be continued',
   max_cost: 'cost limit reached',
-  failed: 'failed',
+  failed: 'failed, can be continued',
   running: 'running',
   unfinished: 'unfinished, can be continued',
 }
 
-/** The results of a run as a box, and the commands that look further. */
-export function summaryText(summary: ShownSummary, frame: { readonly columns: number; readonly style: Style }): string {
-  const { style } = frame
+interface Frame {
+  /** Between the edges of the box. */
+  readonly room: number
+  readonly style: Style
+}
+
+/** The results of a run as a box, and the commands that look further, which call the run as `options.run` says. */
+export function summaryText(
+  summary: ShownSummary,
+  options: { readonly columns: number; readonly style: Style; readonly run: string },
+): string {
+  const { style, run } = options
+  const columns = Math.max(narrowest, Math.min(widest, options.columns))
+  const frame: Frame = { room: columns - 4, style }
   const lines = panel({
     sections: [
       {
         title: `${printableLine(summary.environment)} · ${printableLine(summary.model)}`,
-        lines: rewardLines(summary, style),
+        lines: rewardLines(summary, frame),
       },
-      { title: `pass: a reward of at least ${summary.passThreshold}`, lines: passLines(summary, style) },
-      ...componentSections(summary, style),
-      { title: 'outcomes', lines: outcomeLines(summary, style) },
-      { title: 'time', lines: durationLines(summary, style) },
-      { title: 'usage', lines: usageLines(summary, style) },
+      { title: `pass: a reward of at least ${summary.passThreshold}`, lines: passLines(summary, frame) },
+      ...componentSections(summary, frame),
+      { title: 'outcomes', lines: outcomeLines(summary, frame) },
+      ...reasonSections(summary, frame),
+      { title: 'time', lines: timeLines(summary, frame) },
+      { title: 'usage', lines: usageLines(summary, frame) },
     ],
     note: `${ends[summary.end]} · ${formatDuration(summary.wallMs)}`,
-    columns: Math.max(40, Math.min(widest, frame.columns)),
+    columns,
     style,
   })
-  return `${[...lines, ...nextLines(summary, style)].join('\n')}\n`
+  return `${[...lines, ...nextLines(summary, run, style)].join('\n')}\n`
 }
 
-function rewardLines(summary: ShownSummary, style: Style): readonly string[] {
+function rewardLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const { score } = summary
+  const value = formatEstimate(score)
   const explanation = score && score.tasks > 1 ? '95% interval, clustered by task' : 'too few tasks for an interval'
-  const voided = summary.voided > 0 ? ` · ${formatCount(summary.voided)} voided with their group` : ''
+  const fits = labelColumns + value.length + 3 + explanation.length <= frame.room
+  const shown = score && fits ? `   ${frame.style.dim(explanation)}` : ''
+  const parts = [
+    `${formatCount(summary.scored)} of ${formatQuantity(summary.rollouts, 'rollout')} scored`,
+    formatQuantity(summary.tasks, 'task'),
+  ]
+  if (summary.voided > 0) parts.push(`${formatCount(summary.voided)} voided with their group`)
   return [
-    row('reward', `${style.bold(formatEstimate(score))}   ${score ? style.dim(explanation) : ''}`, style),
-    row(
-      'over',
-      `${formatCount(summary.scored)} of ${formatQuantity(summary.rollouts, 'rollout')} scored · ${formatQuantity(summary.tasks, 'task')}${voided}`,
-      style,
-    ),
+    ...rows('reward', [`${frame.style.bold(value)}${shown}`], frame),
+    ...(score && !fits ? rows('', wrapText(explanation, frame.room - labelColumns), frame) : []),
+    ...rows('over', wrapText(parts.join(' · '), frame.room - labelColumns), frame),
   ]
 }
 
-function passLines(summary: ShownSummary, style: Style): readonly string[] {
+function passLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const lines: string[] = []
-  for (let start = 0; start < summary.pass.length; start += cellsPerLine) {
-    const cells = summary.pass.slice(start, start + cellsPerLine)
+  const perLine = Math.min(mostCells, Math.floor((frame.room - labelColumns) / cellColumns))
+  for (let start = 0; start < summary.pass.length; start += perLine) {
+    const cells = summary.pass.slice(start, start + perLine)
     lines.push(
-      row('k', figures(cells.map(({ k }) => style.dim(String(k)))), style),
-      row('pass@k', figures(cells.map(({ atK }) => formatScore(atK))), style),
-      row('pass^k', figures(cells.map(({ hatK }) => formatScore(hatK))), style),
+      ...rows('k', [figures(cells.map(({ k }) => frame.style.dim(String(k))))], frame),
+      ...rows('pass@k', [figures(cells.map(({ atK }) => formatScore(atK)))], frame),
+      ...rows('pass^k', [figures(cells.map(({ hatK }) => formatScore(hatK)))], frame),
     )
   }
   const tasks = summary.pass[0]?.tasks ?? 0
   const condition = summary.attemptsPerTask === 1 ? 'scored' : `with all ${summary.attemptsPerTask} attempts scored`
-  lines.push(row('over', `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} ${condition}`, style))
-  return lines
+  const over = `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} ${condition}`
+  return [...lines, ...rows('over', wrapText(over, frame.room - labelColumns), frame)]
 }
 
-function componentSections(summary: ShownSummary, style: Style): readonly PanelSection[] {
+function componentSections(summary: ShownSummary, { room, style }: Frame): readonly PanelSection[] {
   const components = Object.entries(summary.components)
   // A single component is the reward itself, which is shown already.
   if (components.length === 0 || (components.length === 1 && components[0]?.[1].weight === 1)) return []
-  const nameColumns = 26
+  const nameColumns = Math.min(26, room - 3 * cellColumns)
   const line = (name: string, cells: readonly string[]): string => padText(name, nameColumns) + figures(cells)
   const lines = components
     .slice(0, shownComponents)
@@ -96,49 +117,83 @@ function componentSections(summary: ShownSummary, style: Style): readonly PanelS
       line(printableLine(name), [formatScore(mean), weight === 0 ? 'metric' : String(weight), formatCount(rollouts)]),
     )
   const more = components.length - shownComponents
-  if (more > 0) lines.push(style.dim(`and ${more} more: millrace show ${summary.run} --json`))
+  if (more > 0) lines.push(style.dim(`and ${more} more: see --json`))
   return [{ title: 'components', lines: [style.dim(line('', ['mean', 'weight', 'rollouts'])), ...lines] }]
 }
 
-function outcomeLines(summary: ShownSummary, style: Style): readonly string[] {
-  const nameColumns = 20
+function outcomeLines(summary: ShownSummary, { room, style }: Frame): readonly string[] {
+  const nameColumns = Math.min(20, room - 2 * cellColumns)
   const lines = outcomeNames.flatMap((name) => {
     const count = summary.outcomes[name]
     if (count === 0) return []
     const { scored, truncated } = outcomes[name]
     const meaning = truncated ? 'scored, truncated' : scored ? 'scored' : 'not scored'
-    const label = padText(name, nameColumns)
-    const tinted = !scored ? style.bad(label) : truncated ? style.warn(label) : style.good(label)
-    const share = formatShare(count, summary.rollouts)
-    return [`${tinted}${figures([formatCount(count), share])}   ${style.dim(meaning)}`]
+    const line = `${tint(name, nameColumns, style)}${figures([formatCount(count), formatShare(count, summary.rollouts)])}`
+    // Where there is no room for the word, the colour says it.
+    const fits = nameColumns + 2 * cellColumns + 3 + meaning.length <= room
+    return [fits ? `${line}   ${style.dim(meaning)}` : line]
   })
   const rest = lines.length === 0 ? 'all' : 'all others'
   return [...lines, style.dim(`${padText(rest, nameColumns)}${figures(['0'])}`)]
 }
 
-function durationLines(summary: ShownSummary, style: Style): readonly string[] {
+function reasonSections(summary: ShownSummary, { room, style }: Frame): readonly PanelSection[] {
+  const lines = outcomeNames.flatMap((name) => {
+    const reason = summary.reasons[name]
+    if (reason === undefined) return []
+    const wrapped = wrapText(printableLine(reason), room - 2)
+    const last = wrapped[reasonLines - 1]
+    const shown = wrapped.length > reasonLines ? [...wrapped.slice(0, reasonLines - 1), `${last} …`] : wrapped
+    return [
+      `${tint(name, name.length, style)}${style.dim(summary.outcomes[name] > 1 ? ', the first of them' : '')}`,
+      ...shown.map((line) => `  ${fitText(line, room - 2)}`),
+    ]
+  })
+  return lines.length === 0 ? [] : [{ title: 'why', lines }]
+}
+
+function timeLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const { wall, model, tools, reward, wait } = summary.durations
-  const columns = [wall, model, tools, reward, wait]
-  const titles = ['wall', 'model', 'tools', 'reward', 'wait']
+  const measured = { wall, model, tools, reward, wait }
+  const names = Object.keys(measured)
+  const durations = Object.values(measured)
+  const rate = rows('rate', [formatRate(summary.perSecond).replace('/', ' rollouts/')], frame)
+  if (labelColumns + names.length * cellColumns <= frame.room) {
+    return [
+      frame.style.dim(padText('', labelColumns) + figures(names)),
+      ...rows('p50', [figures(durations.map(({ p50Ms }) => formatDuration(p50Ms)))], frame),
+      ...rows('p95', [figures(durations.map(({ p95Ms }) => formatDuration(p95Ms)))], frame),
+      ...rate,
+    ]
+  }
   return [
-    style.dim(row('', figures(titles), style)),
-    row('p50', figures(columns.map(({ p50Ms }) => formatDuration(p50Ms))), style),
-    row('p95', figures(columns.map(({ p95Ms }) => formatDuration(p95Ms))), style),
-    row('rate', `${summary.perSecond.toFixed(1)} rollouts/s`, style),
+    frame.style.dim(padText('', labelColumns) + figures(['p50', 'p95'])),
+    ...durations.flatMap(({ p50Ms, p95Ms }, index) =>
+      rows(names[index] ?? '', [figures([formatDuration(p50Ms), formatDuration(p95Ms)])], frame),
+    ),
+    ...rate,
   ]
 }
 
-function usageLines(summary: ShownSummary, style: Style): readonly string[] {
-  const lines = [row('tokens', tokens(summary.usage), style)]
-  if (summary.judgeUsage.calls > 0) lines.push(row('judge', tokens(summary.judgeUsage), style))
-  const { calls, tries } = summary.tries ?? { calls: 0, tries: 0 }
-  if (calls > 0) {
-    const again =
-      tries > calls ? `, ${formatQuantity(tries, 'try').replace(/trys$/, 'tries')}` : ', all at the first try'
-    lines.push(row('calls', `${formatCount(calls)}${again}`, style))
-  }
-  lines.push(row('cost', formatMoney(summary.cost), style))
-  return lines
+function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
+  const wrapped = (label: string, text: string) => rows(label, wrapText(text, frame.room - labelColumns), frame)
+  const lines = [...wrapped('tokens', tokens(summary.usage))]
+  if (summary.judgeUsage.calls > 0) lines.push(...wrapped('judge', tokens(summary.judgeUsage)))
+  return [...lines, ...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary))]
+}
+
+function calls({ usage, judgeUsage, tries }: ShownSummary): string {
+  const count = usage.calls + judgeUsage.calls
+  const again = tries ? tries.tries - tries.calls : 0
+  if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
+  return tries && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
+}
+
+function cost({ cost: usd, costUnknown, model }: ShownSummary): string {
+  if (usd === null) return `unknown: no price is known for ${printableLine(model)}`
+  return costUnknown === 0
+    ? formatMoney(usd)
+    : `${formatMoney(usd)} + ${formatQuantity(costUnknown, 'rollout')} of unknown price`
 }
 
 function tokens(usage: Usage): string {
@@ -147,18 +202,25 @@ function tokens(usage: Usage): string {
   return `${formatCompactCount(usage.input)} in${cached} · ${formatCompactCount(usage.output)} out${reasoning}`
 }
 
-function nextLines(summary: ShownSummary, style: Style): readonly string[] {
+function nextLines(summary: ShownSummary, run: string, style: Style): readonly string[] {
   const failed = outcomeNames.find((name) => summary.outcomes[name] > 0 && !outcomes[name].scored)
-  const commands = [`millrace show ${summary.run} 0-0`, `millrace export ${summary.run}`]
-  if (failed) commands.unshift(`millrace show ${summary.run} --outcome ${failed}`)
+  const commands = [`millrace show ${run} 0-0`, `millrace export ${run}`]
+  if (failed) commands.unshift(`millrace show ${run} --outcome ${failed}`)
   return [
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
   ]
 }
 
-function row(label: string, text: string, style: Style): string {
-  return `${style.dim(padText(label, labelColumns))}${text}`
+function tint(name: keyof typeof outcomes, columns: number, style: Style): string {
+  const { scored, truncated } = outcomes[name]
+  const label = padText(name, columns)
+  return !scored ? style.bad(label) : truncated ? style.warn(label) : style.good(label)
+}
+
+/** The label beside the first of the lines. */
+function rows(label: string, lines: readonly string[], { style }: Frame): readonly string[] {
+  return lines.map((line, index) => `${style.dim(padText(index === 0 ? label : '', labelColumns))}${line}`)
 }
 
 function figures(cells: readonly string[]): string {

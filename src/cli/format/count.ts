@@ -22,11 +22,11 @@ export function formatQuantity(count: number, noun: string): string {
   return `${formatCount(count)} ${noun}${count === 1 ? '' : 's'}`
 }
 
-/** `53%`; `0.4%` below one, so that a few are not shown as none. */
+/** `53%`; with a digit more near the ends, so that a few are not shown as none and all but a few not as all. */
 export function formatShare(part: number, whole: number): string {
   if (whole === 0) return '–'
   const percent = (100 * part) / whole
-  if (percent > 0 && percent < 1) return `${percent.toFixed(1)}%`
-  // All but a few are not all of them.
-  return `${part < whole ? Math.min(99, Math.round(percent)) : 100}%`
+  if (percent > 0 && percent < 1) return percent < 0.05 ? '<0.1%' : `${percent.toFixed(1)}%`
+  if (percent >= 99 && part < whole) return `${(Math.floor(percent * 10) / 10).toFixed(1)}%`
+  return `${Math.round(percent)}%`
 }

@@ -15,6 +15,12 @@ export function formatDuration(ms: number): string {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`
 }
 
+/** An estimate of what is to come, in whole seconds: `<1s`, `12s`, `3m 05s`. */
+export function formatTimeLeft(ms: number): string {
+  if (ms < 1000) return '<1s'
+  return ms < 59_500 ? `${Math.round(ms / 1000)}s` : formatDuration(ms)
+}
+
 /** `90` (seconds), `500ms`, `90s`, `5m`, `1h30m`, `30d` in milliseconds; undefined for anything else. */
 export function parseDurationMs(text: string): number | undefined {
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000

@@ -6,6 +6,7 @@ import { formatCompactCount, formatCount, formatQuantity, formatShare } from './
 import { formatMoney } from './money.ts'
 import { panel } from './panel.ts'
 import { printable, printableLine } from './printable.ts'
+import { formatRate } from './rate.ts'
 import { formatEstimate, formatScore } from './score.ts'
 import { shellQuote } from './shell-quote.ts'
 import { createStyle, wantsColor } from './style.ts'
@@ -27,11 +28,33 @@ describe('counts', () => {
       '4.56G',
     ])
     expect([formatQuantity(1, 'task'), formatQuantity(2, 'task')]).toEqual(['1 task', '2 tasks'])
-    expect([formatShare(1, 1000), formatShare(999, 1000), formatShare(5, 5), formatShare(0, 0)]).toEqual([
+    const shares = [
+      [1, 1000],
+      [2, 8000],
+      [53, 100],
+      [999, 1000],
+      [7998, 8000],
+      [5, 5],
+      [0, 5],
+      [0, 0],
+    ] as const
+    expect(shares.map(([part, whole]) => formatShare(part, whole))).toEqual([
       '0.1%',
-      '99%',
+      '<0.1%',
+      '53%',
+      '99.9%',
+      '99.9%',
       '100%',
+      '0%',
       '–',
+    ])
+    expect([13_326.4, 99.97, 12.74, 1, 0.25, 0].map(formatRate)).toEqual([
+      '13,326/s',
+      '100/s',
+      '12.7/s',
+      '1.0/s',
+      '15.0/min',
+      '0/s',
     ])
   })
 })
