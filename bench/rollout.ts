@@ -18,7 +18,7 @@ interface Case {
 }
 
 const cpuCases: readonly Case[] = [
-  { name: 'c1', concurrency: 1, rollouts: 1_500, rounds: 5, backend: {} },
+  { name: 'c1', concurrency: 1, rollouts: 5_000, rounds: 5, backend: {} },
   { name: 'c256', concurrency: 256, rollouts: 12_000, rounds: 5, backend: {} },
   { name: 'c2048', concurrency: 2_048, rollouts: 12_000, rounds: 5, backend: {} },
 ]
@@ -37,9 +37,9 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
   try {
     const cases = isQuick
       ? [
-          { ...cpuCases[0]!, rollouts: 500, rounds: 2 },
-          { ...cpuCases[1]!, rollouts: 4_000, rounds: 2 },
-          { ...slowCase, rollouts: 3_000, concurrency: 1_024, rounds: 1 },
+          { ...cpuCases[0]!, rollouts: 2_000, rounds: 2 },
+          { ...cpuCases[1]!, rollouts: 3_000, rounds: 2 },
+          { ...slowCase, rollouts: 2_000, concurrency: 1_024, rounds: 1 },
         ]
       : [...cpuCases, slowCase]
     const rows = [
@@ -58,7 +58,7 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
           url: url,
           concurrency: each.concurrency,
           rollouts: record ? 1 : each.rollouts,
-          warmUp: record ? 1 : Math.min(each.rollouts, Math.max(300, each.concurrency)),
+          warmUp: record ? 1 : 500,
           bodies,
           record,
         }

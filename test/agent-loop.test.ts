@@ -304,3 +304,50 @@ describe('limits and outcomes', () => {
     expect(torn).toEqual(['nothing state', 'setup undefined', 'agent state', 'reward state'])
   })
 })
+
+test('a tool server that dies under a reward or a setup is infrastructure: no reward, and another attempt', async () => {
+  for (const phase of ['setup', 'reward'] as const) {
+    let failures = 1
+    const fail = (where: string): void => {
+      if (where === phase && failures-- > 0) throw new MillraceError('tool_infra', 'the server died')
+    }
+    const environment = defineEnvironment({
+      name: 'infra',
+      task,
+      tasks,
+      setup: () => fail('setup'),
+      prompt,
+      reward: () => {
+        fail('reward')
+        return 1
+      },
+    })
+    const { records } = await runScripted({ environment, retries: 1, script: () => 'fine' })
+    expect(records[0]).toMatchObject({ outcome: 'completed', reward: 1, attempt: 2 })
+  }
+})
+
+test('teardown is waited for when a rollout is stopped', async () => {
+  const torn: string[] = []
+  const stop = new AbortController()
+  const environment = defineEnvironment({
+    name: 'stopped',
+    task,
+    tasks,
+    prompt,
+    teardown: async () => {
+      await new Promise((resolve) => setTimeout(resolve, 30))
+      torn.push('down')
+    },
+    reward: () => 1,
+  })
+  await runScripted({
+    environment,
+    signal: stop.signal,
+    script: () => {
+      stop.abort()
+      return new Promise(() => {})
+    },
+  })
+  expect(torn).toEqual(['down'])
+})

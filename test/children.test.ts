@@ -83,3 +83,27 @@ test('what children use up their parent has used', async () => {
   const { records } = await runScripted({ environment, script, limits: { maxTurns: 4 } })
   expect(records[0]).toMatchObject({ outcome: 'max_turns', truncated: true })
 })
+
+test('a child that asks for a tool nobody has fails its tool call and leaves nothing running', async () => {
+  const asking = defineEnvironment({
+    name: 'asking',
+    task: z.object({}),
+    tasks: () => [{}],
+    prompt: () => 'go',
+    tools: {
+      delegate: {
+        parameters: z.object({}),
+        run: async (_, { child }) => (await child({ prompt: 'x', tools: ['nope'] })).answer,
+      },
+    },
+    reward: () => 1,
+  })
+  const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
+  const before = timers()
+  const { records } = await runScripted({
+    environment: asking,
+    script: ({ messages }) => (isAnswered(messages) ? 'done' : calls({ delegate: {} })),
+  })
+  expect(records[0]).toMatchObject({ outcome: 'completed', toolErrors: 1 })
+  expect(timers()).toBeLessThanOrEqual(before)
+})

@@ -18,7 +18,7 @@ const timeless = ({ timing: _timing, ...rest }: RolloutRecord) => rest
 describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
   test('runs rollouts to their end and journals every node', async () => {
     await using runs = await temporaryRuns()
-    const { records } = await run({
+    const { records, summary } = await run({
       environment: fixture('counting'),
       options: { count: 30 },
       model: { name: 'sim', simulator: { skill: 0.7 } },
@@ -29,6 +29,7 @@ describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
       run: { root: runs.root, name: 'conforming' },
     })
     expect(records).toHaveLength(60)
+    expect(summary.tries).toEqual({ calls: summary.usage.calls, tries: summary.usage.calls })
     using reader = RunReader.open(join(runs.root, 'conforming'))
     for (const record of records) {
       const nodes = reader.nodes(record.id, 1)

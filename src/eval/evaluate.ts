@@ -1,7 +1,9 @@
+import { createHash } from 'node:crypto'
 import { rm } from 'node:fs/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, AsyncQueue, hash32, LoopLag } from '../kit/index.ts'
+import { AbortScope, AsyncQueue, hash32, LoopLag, peeked } from '../kit/index.ts'
 import { holdsGroups, InlineExecutor, Scheduler, type Executor } from '../rollout/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { ThreadExecutor } from '../worker/index.ts'
@@ -156,10 +158,12 @@ class RunningEvaluation implements Evaluation {
       attemptsPerTask: config.attempts,
       passThreshold: config.passThreshold,
     })
-    for (const { record } of store.reader.ended()) accumulator.add(record)
     this.#accumulator = accumulator
+    await readEarlier(store, accumulator)
     const tasks = await readTasks(loaded.environment, loaded.options, { limit: config.limit ?? undefined })
     this.#tasks = tasks
+    // Read before anything starts, so that a missing file is found before there is a run.
+    await using firstTasks = await peeked(tasks)
     const scheduler = new Scheduler({
       executor,
       journal: store.journal,
@@ -181,17 +185,21 @@ class RunningEvaluation implements Evaluation {
     }
     onStarted(info)
     const sittingStartedAt = performance.now()
+    const taskDigest = createHash('sha256')
     try {
-      await scheduler.run(
+      const hasRunAll = await scheduler.run(
         planRollouts({
-          tasks,
+          tasks: firstTasks,
           config,
           journal: store.journal,
+          onTask: ({ index, digest }) => void taskDigest.update(`${index} ${digest}\n`),
           earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
           isHoldingGroups: holdsGroups(group),
         }),
       )
       store.failure.throwIfAborted()
+      // Drained or stopped too late to matter.
+      if (hasRunAll) this.#end = 'complete'
     } catch (error) {
       this.#end = 'failed'
       throw error
@@ -199,7 +207,7 @@ class RunningEvaluation implements Evaluation {
       if (!store.failure.aborted) {
         await store.finish(this.#end === 'complete' ? 'complete' : 'unfinished', {
           end: this.#end,
-          provenance: { taskDigest: store.reader.taskDigest() },
+          provenance: { taskDigest: taskDigest.digest('hex') },
         })
       }
     }
@@ -242,6 +250,16 @@ class RunningEvaluation implements Evaluation {
     if (!config) return undefined
     const tasks = this.#tasks?.total()
     return tasks && { count: tasks.count * config.attempts, exact: tasks.exact }
+  }
+}
+
+/** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. */
+async function readEarlier(store: OpenedRun['store'], accumulator: SummaryAccumulator): Promise<void> {
+  let count = 0
+  for (const { record } of store.reader.ended()) {
+    accumulator.add(record)
+    count += 1
+    if (count % 256 === 0) await nextTurn()
   }
 }
 

@@ -17,7 +17,7 @@ export interface OpenedRun {
 
 /** Finds the run to continue, or starts one, and takes its lock. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
-  const root = options.root ?? process.env['MILLRACE_RUNS'] ?? 'runs'
+  const root = options.root ?? (process.env['MILLRACE_RUNS'] || 'runs')
   const notices: string[] = []
   const name = options.name ?? (await continuable(root, resolved, options)) ?? newName(root, resolved.config)
   const folder = runFolder(root, name)

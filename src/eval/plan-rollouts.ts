@@ -14,11 +14,13 @@ export async function* planRollouts(options: {
   tasks: AsyncIterable<TaskItem>
   config: RunConfig
   journal: Journal
+  onTask: (task: TaskItem) => void
   earlier: EarlierSitting | undefined
   isHoldingGroups: boolean
 }): AsyncGenerator<PlannedRollout, void, void> {
-  const { tasks, config, journal, earlier, isHoldingGroups } = options
+  const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
   for await (const item of tasks) {
+    onTask(item)
     const known = earlier?.taskDigest(item.index)
     if (known === undefined) {
       journal.append({ kind: 'task', index: item.index, id: item.id, digest: item.digest })

@@ -11,6 +11,7 @@ import {
   type Limits,
   type Sampling,
 } from '../schema/index.ts'
+import { parseSimulatorOptions } from '../simulator/index.ts'
 import type { EvaluateOptions } from './evaluation.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
@@ -84,6 +85,7 @@ export async function resolveRun(
     passThreshold: options.passThreshold ?? 1,
     executor,
   }
+  for (const { simulator } of config.models) if (simulator) parseSimulatorOptions(simulator)
   // An environment's own limit is left alone: it must run on a local model that costs nothing, too.
   if (options.maxCostUsd !== undefined || options.limits?.maxCostUsd !== undefined) requirePrices(config)
   return {

@@ -66,6 +66,7 @@ export interface AgentEnd {
  */
 export class AgentRun implements AgentContext, ContextHost {
   readonly id: string
+  readonly model: string
   readonly engine: Engine
   readonly situation: Situation
   readonly session: Session
@@ -83,7 +84,10 @@ export class AgentRun implements AgentContext, ContextHost {
 
   constructor(options: AgentRunOptions) {
     const { engine, situation, id, parent } = options
+    // First, because it may throw: what comes after holds timers.
+    this.#toolBox = options.toolNames ? engine.tools.pick(options.toolNames) : engine.tools
     this.id = id
+    this.model = options.model.name
     this.engine = engine
     this.situation = situation
     this.#startChild = options.startChild
@@ -103,7 +107,6 @@ export class AgentRun implements AgentContext, ContextHost {
     this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
     this.#hooks = { signal: this.signal, onWaitStart: this.budget.startWait, onWaitEnd: this.budget.endWait }
     this.#sampling = options.sampling
-    this.#toolBox = options.toolNames ? engine.tools.pick(options.toolNames) : engine.tools
     this.tools = { definitions: this.#toolBox.definitions, call: this.#callTools }
   }
 

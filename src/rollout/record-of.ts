@@ -20,7 +20,7 @@ export function recordOf(parts: {
   return {
     id: run.id,
     environment: engine.environment.name,
-    model: engine.settings.model,
+    model: run.model,
     task: { index: job.task.index, id: job.task.id },
     sample: job.sample,
     attempt: job.attempt,

@@ -2,6 +2,7 @@ import { toolLoop } from '../agents/index.ts'
 import { scoreRollout, type ScoreResult } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { AbortScope, raced } from '../kit/index.ts'
+import { endsAttempt } from '../tools/index.ts'
 import { outcomes, type Message } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
 import type { Engine } from './engine.ts'
@@ -21,7 +22,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
   const why = whyNotReplayable(job, engine.tools)
   if (why) return { kind: 'diverged', why }
   const startedAt = Date.now()
-  const { environment, settings } = engine
+  const { settings } = engine
   const situation = situationOf(job)
   if (!job.journalled) {
     engine.journal.append({
@@ -44,51 +45,26 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     limits: settings.limits,
     sampling: settings.sendSeed ? { ...settings.sampling, seed: job.seed } : settings.sampling,
   })
-  let end: AgentEnd
+  let isTornDown = false
   try {
-    end = await workOnTask(run, situation, engine)
+    const worked = await workOnTask(run, situation, engine)
+    const tailEndsAt = performance.now() + settings.limits.tailMs
+    const scored = await scoreWork(run, worked, engine, signal)
+    const rewardMs = performance.now() - (tailEndsAt - settings.limits.tailMs)
+    isTornDown = true
+    const stuck = await tearDown(situation, engine, signal.aborted ? 0 : tailEndsAt)
+    // The first cause of a failure stays; a teardown that fails after success is one.
+    const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
+    const metrics = { ...situation.metrics, ...score?.metrics }
+    const record = recordOf({ engine, job, run, end, startedAt, score, rewardMs, metrics, notes: situation.notes })
+    return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
-    await tearDown(situation, engine, signal).catch(() => {})
+    if (!isTornDown) await tearDown(situation, engine, 0)
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
     }
     throw error
   }
-  const { tailMs } = settings.limits
-  using tail = new AbortScope(signal, tailMs, () => {
-    return new MillraceError('reward_failed', `reward and teardown took longer than the ${tailMs} ms kept for them`)
-  })
-  const rewardStartedAt = performance.now()
-  let score: ScoreResult | undefined
-  if (outcomes[end.outcome].scored) {
-    try {
-      score = await rewardOf(run, end, engine, tail.signal)
-    } catch (error) {
-      end = failedEnd(error, 'reward_failed', signal)
-    }
-  }
-  const rewardMs = performance.now() - rewardStartedAt
-  if (environment.teardown) {
-    try {
-      await tearDown(situation, engine, tail.signal)
-    } catch (error) {
-      // The first cause of a failure stays; a teardown that fails after success is one.
-      if (outcomes[end.outcome].scored) end = failedEnd(error, 'teardown_failed', signal)
-      score = undefined
-    }
-  }
-  const record = recordOf({
-    engine,
-    job,
-    run,
-    end,
-    startedAt,
-    score,
-    rewardMs,
-    metrics: { ...situation.metrics, ...score?.metrics },
-    notes: situation.notes,
-  })
-  return { kind: 'ended', record, leaf: run.session.leaf }
 }
 
 async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): Promise<AgentEnd> {
@@ -116,29 +92,52 @@ async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): 
   return await run.run(environment.agent ?? toolLoop(), prompt)
 }
 
-function rewardOf(
+/** The reward, if the end allows one. Its time is the tail's, which the agent could not spend. */
+async function scoreWork(
   run: AgentRun,
   end: AgentEnd,
   engine: Engine,
   signal: AbortSignal,
-): ScoreResult | Promise<ScoreResult> {
+): Promise<{ end: AgentEnd; score?: ScoreResult }> {
+  if (!outcomes[end.outcome].scored) return { end }
+  const { tailMs } = engine.settings.limits
+  using tail = new AbortScope(signal, tailMs, () => {
+    return new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`)
+  })
   const { context } = run
   context.outcome = end.outcome
   context.truncated = outcomes[end.outcome].truncated
-  context.signal = signal
-  const result = scoreRollout(engine.environment, context)
-  return result instanceof Promise ? raced(result, signal) : result
+  context.signal = tail.signal
+  try {
+    const result = scoreRollout(engine.environment, context)
+    return { end, score: result instanceof Promise ? await raced(result, tail.signal) : result }
+  } catch (error) {
+    return { end: failedEnd(error, 'reward_failed', signal) }
+  }
 }
 
-async function tearDown(situation: Situation, engine: Engine, signal: AbortSignal): Promise<void> {
+/** Tidying up gets a moment even when the time is up or the rollout was cancelled. */
+const minTearDownMs = 5_000
+
+/** Runs what the environment asks for at the end; what went wrong with it, if anything. Never rejects. */
+async function tearDown(situation: Situation, engine: Engine, untilMs: number): Promise<AgentEnd | undefined> {
   const { environment, options } = engine
-  if (!environment.teardown) return
+  if (!environment.teardown) return undefined
+  const timeoutMs = Math.max(minTearDownMs, untilMs - performance.now())
+  using scope = new AbortScope(undefined, timeoutMs, () => {
+    return new MillraceError('teardown_failed', `teardown took longer than ${Math.round(timeoutMs)} ms`)
+  })
   const { task, identity, state } = situation
-  const context = { task, options, rollout: identity, signal, state }
-  await raced(
-    Promise.try(() => environment.teardown?.(context)),
-    signal,
-  )
+  const context = { task, options, rollout: identity, signal: scope.signal, state }
+  try {
+    await raced(
+      Promise.try(() => environment.teardown?.(context)),
+      scope.signal,
+    )
+    return undefined
+  } catch (error) {
+    return { outcome: 'env_error', error: recoded(error, 'teardown_failed') }
+  }
 }
 
 /** A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. */
@@ -147,9 +146,16 @@ function failedEnd(thrown: unknown, code: ErrorCode, signal: AbortSignal): Agent
     const error = MillraceError.from(signal.reason, 'cancelled')
     return { outcome: outcomeOfError(error), error }
   }
-  const error =
-    thrown instanceof MillraceError && thrown.code !== code
-      ? new MillraceError(code, thrown.rawMessage, { data: thrown.data, cause: thrown })
-      : MillraceError.from(thrown, code)
-  return { outcome: code === 'reward_failed' ? 'reward_error' : 'env_error', error }
+  if (endsAttempt(thrown)) {
+    // A child that could not follow its journal: nothing of this attempt counts.
+    if (thrown.code === 'replay_diverged') throw thrown
+    return { outcome: outcomeOfError(thrown), error: thrown }
+  }
+  return { outcome: code === 'reward_failed' ? 'reward_error' : 'env_error', error: recoded(thrown, code) }
+}
+
+function recoded(thrown: unknown, code: ErrorCode): MillraceError {
+  return thrown instanceof MillraceError && thrown.code !== code
+    ? new MillraceError(code, thrown.rawMessage, { data: thrown.data, cause: thrown })
+    : MillraceError.from(thrown, code)
 }

@@ -70,10 +70,11 @@ export class Scheduler {
     return this.#running.size
   }
 
-  /** Resolves when everything planned has ended, or what was running when admission stopped. */
-  async run(plans: AsyncIterable<PlannedRollout>): Promise<void> {
+  /** Resolves when everything planned has ended (true), or what was running when admission stopped (false). */
+  async run(plans: AsyncIterable<PlannedRollout>): Promise<boolean> {
     const { signal } = this.#admission
     const { journal } = this.#options
+    let hasStartedAll = false
     try {
       let burstStartedAt = performance.now()
       for await (const plan of plans) {
@@ -86,11 +87,13 @@ export class Scheduler {
           burstStartedAt = performance.now()
         }
       }
+      hasStartedAll = !signal.aborted
     } catch (error) {
       if (error !== signal.reason) this.#failure ??= error
     }
     while (this.#work.size > 0) await Promise.all(this.#work)
     if (this.#failure) throw this.#failure
+    return hasStartedAll && !this.#stopping.signal.aborted
   }
 
   /** Starts nothing new. */
@@ -127,6 +130,7 @@ export class Scheduler {
   async #carryOut(plan: PlannedRollout): Promise<void> {
     switch (plan.kind) {
       case 'settled':
+        this.#startUnrunnable(plan.record)
         return await this.#settle([{ record: plan.record, leaf: null }])
       case 'held':
         return await this.#endMember(plan.held, plan.task)
@@ -137,6 +141,19 @@ export class Scheduler {
         return await this.#settle([ended])
       }
     }
+  }
+
+  /** It has an attempt like any other, so that whoever looks for one finds it. */
+  #startUnrunnable({ id, attempt, task, sample, timing }: RolloutRecord): void {
+    this.#options.journal.append({
+      kind: 'attempt-start',
+      rollout: id,
+      attempt,
+      parent: null,
+      task: task.index,
+      sample,
+      at: timing.startedAt,
+    })
   }
 
   /** Attempts until one counts; undefined if the run was stopped first. */

@@ -28,7 +28,7 @@ export interface CallRecord {
   /** US dollars; null where no price is known. */
   readonly cost: number | null
   readonly tries: number
-  /** Time on the wire, waiting excluded; `waitMs` is permits, rate limits, back-off and parking. */
+  /** The last try on the wire; `waitMs` is everything before it: permits, rate limits, failed tries, back-off, parking. */
   readonly ms: number
   readonly waitMs: number
   readonly firstTokenMs?: number

@@ -148,18 +148,6 @@ test('a reader sees what is committed while it iterates; what starts meanwhile i
   expect([...unfinished].map(({ rollout, attempt }) => [rollout, attempt])).toEqual([['older', 1]])
 })
 
-test('one digest for all tasks', () => {
-  using one = temporaryFolder()
-  using two = temporaryFolder()
-  applyAll(one.path, [...rolloutEntries(0), ...rolloutEntries(1)])
-  applyAll(two.path, [...rolloutEntries(1), ...rolloutEntries(0)])
-  using first = RunReader.open(one.path)
-  using second = RunReader.open(two.path)
-  expect(first.taskDigest()).toBe(second.taskDigest())
-  applyAll(two.path, rolloutEntries(2))
-  expect(first.taskDigest()).not.toBe(second.taskDigest())
-})
-
 test('events, all or by name', () => {
   using folder = temporaryFolder()
   const event = { kind: 'event', rollout: null, attempt: 0, at: 1 } as const

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Json, Message, MessageNode, Outcome, RolloutRecord, TokenRecord } from '../schema/index.ts'
@@ -208,18 +207,6 @@ export class RunReader implements Disposable {
   task(index: number): StoredTask | undefined {
     const row = this.#database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?').get(index)
     return row && { ...(row as { index: number; id: string; digest: string }) }
-  }
-
-  /** One digest over all tasks so far, for provenance. */
-  taskDigest(): string {
-    const digest = createHash('sha256')
-    const page = this.#database.prepare(
-      'SELECT number AS position, digest FROM task WHERE number > ? ORDER BY number LIMIT ?',
-    )
-    for (const row of pages<{ position: number; digest: string }>(page)) {
-      digest.update(`${row.position} ${row.digest}\n`)
-    }
-    return digest.digest('hex')
   }
 
   *events(name?: string): Generator<StoredEvent, void, void> {

@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import type { Backend, BackendReply, BackendRequest } from '../inference/index.ts'
 import type { AssistantMessage, Message } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
@@ -26,7 +27,13 @@ export class ScriptedBackend implements Backend {
     this.requests.push({ ...request, messages: [...request.messages] })
     if (this.requests.length > maxRequests) this.requests.shift()
     request.signal.throwIfAborted()
-    const answer = await this.#script(request)
+    let answer: ScriptedAnswer
+    try {
+      answer = await this.#script(request)
+    } catch (error) {
+      request.signal.throwIfAborted()
+      throw MillraceError.from(error, 'model_server_error')
+    }
     request.signal.throwIfAborted()
     return replyOf(answer, request.messages)
   }

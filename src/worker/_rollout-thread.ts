@@ -60,14 +60,18 @@ async function answer(
 ): Promise<void> {
   const controller = new AbortController()
   running.set(message.call, controller)
-  try {
-    const value = await carryOut(executor, message, controller.signal)
-    send({ kind: 'done', call: message.call, value })
-  } catch (error) {
-    send({ kind: 'failed', call: message.call, error: MillraceError.from(error, 'internal').toWire() })
-  } finally {
-    running.delete(message.call)
-  }
+  const reply = await carryOut(executor, message, controller.signal).then(
+    (value) => ({ kind: 'done' as const, call: message.call, value }),
+    (error: unknown) => ({
+      kind: 'failed' as const,
+      call: message.call,
+      error: MillraceError.from(error, 'internal').toWire(),
+    }),
+  )
+  running.delete(message.call)
+  // Before the last one's answer: whoever then adds up calls and tries must have all of them.
+  if (running.size === 0) send({ kind: 'status', models: executor.models() })
+  send(reply)
 }
 
 async function carryOut(

@@ -1,7 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { createInterface } from 'node:readline'
-import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 
 const bin = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url))
@@ -31,8 +29,10 @@ export async function millrace(place: Place, ...words: readonly string[]): Promi
 export interface Running extends AsyncDisposable {
   readonly process: ChildProcess
   readonly ended: Promise<Ended>
-  /** Resolves at the first line on stdout that the condition holds for; rejects if there is none. */
-  line(condition: (line: string) => boolean): Promise<string>
+  /** What it has written so far. */
+  stdout(): string
+  /** Resolves once the stream has shown the text, so many times; rejects if the command ends before that. */
+  shows(stream: 'stdout' | 'stderr', text: string, times?: number): Promise<void>
 }
 
 export function startMillrace({ cwd, env = {} }: Place, ...words: readonly string[]): Running {
@@ -42,19 +42,23 @@ export function startMillrace({ cwd, env = {} }: Place, ...words: readonly strin
     env: { PATH: process.env['PATH'], HOME: cwd, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  const ended = Promise.all([text(child.stdout), text(child.stderr), once(child, 'close')]).then(
-    ([stdout, stderr]): Ended => ({ code: child.exitCode, stdout, stderr }),
-  )
+  const written = { stdout: '', stderr: '' }
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (written.stdout += text))
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (written.stderr += text))
+  const closed = once(child, 'close').then(() => 'closed' as const)
   return {
     process: child,
-    ended,
-    async line(condition) {
-      for await (const line of createInterface({ input: child.stdout })) if (condition(line)) return line
-      throw new Error(`millrace ended before that line: ${(await ended).stderr}`)
+    ended: closed.then(() => ({ code: child.exitCode, ...written })),
+    stdout: () => written.stdout,
+    async shows(stream, text, times = 1) {
+      while (written[stream].split(text).length <= times) {
+        const next = await Promise.race([once(child[stream], 'data'), closed])
+        if (next === 'closed') throw new Error(`millrace ended before it said ${text}: ${written.stderr}`)
+      }
     },
     async [Symbol.asyncDispose]() {
       if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
-      await ended
+      await closed
     },
   }
 }

@@ -1,0 +1,86 @@
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { temporaryRuns } from 'millrace/testing'
+import { describe, expect, it } from 'vitest'
+import { SimulatorServer } from '../../src/simulator/index.ts'
+import { RunReader } from '../../src/store/index.ts'
+import { fixture, millrace, objects, reportedIds, startMillrace } from './_millrace.ts'
+
+const common = ['eval', fixture('counting.ts'), '-m', 'sim', '--seed', '7', '-c', '4', '--run', 'it', '--json']
+
+function started(stderr: string): string[] {
+  return stderr.split('\n').filter((line) => line.startsWith('  millrace eval '))
+}
+
+/** The words of the command that the notice says to continue with. */
+function continuation(stderr: string): string[] {
+  const [command = ''] = started(stderr)
+  return command.trim().split(' ').slice(1)
+}
+
+describe.concurrent('an interrupted run', () => {
+  it.each([
+    ['SIGINT', 130, 'inline'],
+    ['SIGTERM', 143, 'inline'],
+    ['SIGINT', 130, 'thread'],
+  ] as const)('drains at %s, ends with %i, and goes on as it says (%s)', async (signal, code, executor) => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    const words = [...common, '--env.count=60', '--sim.ttftMs=40', '--executor', executor]
+    await using running = startMillrace({ cwd }, ...words)
+    await running.shows('stdout', '"type":"rollout"', 5)
+    running.process.kill(signal)
+    const first = await running.ended
+    expect(first.code, first.stderr).toBe(code)
+    expect(first.stderr).toMatch(/Draining: \d+ running rollouts? may end, nothing new starts/)
+    expect(first.stderr).toMatch(/The run was drained before its end; \d+ ended rollouts are kept\. Continue with:/)
+    const summary = objects(first.stdout).at(-1)
+    expect(summary).toMatchObject({ type: 'summary', end: 'drained' })
+    // What was running has ended and was reported: nothing is left half done.
+    using reader = RunReader.open(join(cwd, 'runs', 'it'))
+    expect([...reader.unfinished()]).toEqual([])
+    const ids = reportedIds(first.stdout)
+    expect(ids.length).toBeLessThan(60)
+    expect(summary?.['rollouts']).toBe(ids.length)
+
+    const second = await millrace({ cwd }, ...continuation(first.stderr))
+    expect(second.code, second.stderr).toBe(0)
+    expect(objects(second.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 60, scored: 60 })
+    const all = [...ids, ...reportedIds(second.stdout)]
+    expect(all).toHaveLength(60)
+    expect(new Set(all).size).toBe(60)
+  })
+
+  it('stops at the second signal, without waiting for what runs', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    // A reply takes half an hour, so only being cancelled can end it.
+    const words = [...common, '--env.count=40', '--no-preflight', '--sim.ttftMs=1800000', '--sim.spread=0']
+    await using running = startMillrace({ cwd }, ...words)
+    await running.shows('stdout', '"type":"start"')
+    running.process.kill('SIGINT')
+    await running.shows('stderr', 'Draining: 4 running rollouts may end')
+    running.process.kill('SIGINT')
+    const ended = await running.ended
+    expect(ended.code, ended.stderr).toBe(130)
+    expect(ended.stderr).toContain('Stopping. What has ended is kept.')
+    expect(objects(ended.stdout).at(-1)).toMatchObject({ type: 'summary', end: 'stopped', rollouts: 0 })
+    expect(started(ended.stderr)).toHaveLength(1)
+    using reader = RunReader.open(join(cwd, 'runs', 'it'))
+    expect(reader.counts().ended).toBe(0)
+  })
+
+  it('was never one before the first rollout: the first signal stops it and leaves nothing behind', async () => {
+    await using place = await temporaryRuns()
+    await using server = await SimulatorServer.start({ 'faults.hang': 1 })
+    const cwd = place.root
+    const words = ['eval', fixture('counting.ts'), '-m', 'any', '--base-url', server.url]
+    await using running = startMillrace({ cwd }, ...words)
+    await running.shows('stderr', 'asking any for a word…')
+    running.process.kill('SIGINT')
+    const ended = await running.ended
+    expect(ended).toMatchObject({ code: 130, stdout: '' })
+    expect(ended.stderr).toContain('Stopped before the first rollout: nothing was run.')
+    expect(await readdir(join(cwd, 'runs'))).toEqual([])
+  })
+})
