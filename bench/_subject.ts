@@ -28,6 +28,8 @@ export interface SubjectFigures extends LoopFigures {
   readonly unfinished: number
 }
 
+const poolSize = 256
+
 const input = JSON.parse(process.argv[2] ?? '{}') as SubjectInput
 const measured = input.kind === 'floor' ? await runFloor() : await runMillrace()
 console.log(JSON.stringify({ ...measured, peakMemoryMb: process.resourceUsage().maxRSS / 1024 }))
@@ -35,14 +37,18 @@ console.log(JSON.stringify({ ...measured, peakMemoryMb: process.resourceUsage().
 async function runFloor(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
   const bodies = JSON.parse(await readFile(input.bodies, 'utf8')) as string[][]
   const { origin, pathname } = new URL(input.url)
-  const pool = new Pool(origin, { connections: input.concurrency, pipelining: 1 })
+  // Pools of 256, as Millrace has them: undici walks a pool's list for a free connection, and one of 2,048 costs twice.
+  const pools = Array.from({ length: Math.ceil(input.concurrency / poolSize) }, () => {
+    return new Pool(origin, { connections: Math.min(poolSize, input.concurrency), pipelining: 1 })
+  })
   const path = `${pathname.replace(/\/$/, '')}/chat/completions`
   const headers = { 'content-type': 'application/json', authorization: 'Bearer EMPTY' }
   let unfinished = 0
   let next = 0
   const work = async (count: number): Promise<void> => {
     const end = next + count
-    const one = async (): Promise<void> => {
+    const one = async (_: unknown, worker: number): Promise<void> => {
+      const pool = pools[worker % pools.length] as Pool
       while (next < end) {
         const pair = bodies[next % bodies.length] ?? []
         next += 1
@@ -57,7 +63,7 @@ async function runFloor(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
   }
   await work(input.warmUp)
   const figures = await measure(() => work(input.rollouts))
-  await pool.close()
+  await Promise.all(pools.map((pool) => pool.close()))
   return { ...figures, rollouts: input.rollouts, unfinished }
 }
 

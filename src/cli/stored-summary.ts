@@ -1,21 +1,32 @@
-import { SummaryAccumulator } from '../eval/index.ts'
+import { RunSpending, SummaryAccumulator } from '../eval/index.ts'
 import type { FoundRun, RunReader } from '../store/index.ts'
 import type { ShownSummary } from './eval-output/summary-text.ts'
+import type { Output } from './output.ts'
+import { SlowProgress } from './slow-progress.ts'
 import { storedConfig } from './stored-run.ts'
 
 /** The results of a stored run, from its records, as of now: it may still be running. */
-export function storedSummary(found: FoundRun, reader: RunReader, now: number): ShownSummary {
+export function storedSummary(
+  found: FoundRun,
+  reader: RunReader,
+  { now, stderr }: { readonly now: number; readonly stderr: Output },
+): ShownSummary {
   const config = storedConfig(found)
   const accumulator = new SummaryAccumulator({ attemptsPerTask: config.attempts, passThreshold: config.passThreshold })
   const endedAt: number[] = []
+  using progress = new SlowProgress(stderr, 'reading results')
   for (const { record, endedAt: at } of reader.ended()) {
+    progress.add()
     accumulator.add(record)
     // Kept per sitting at most: only the latest end within each is of use.
     noteEnd(found, endedAt, at)
   }
+  const spending = new RunSpending()
+  for (const record of reader.discarded()) spending.add(record, false)
   const wallMs = workedMs(found, endedAt, now)
   return {
     ...accumulator.snapshot(),
+    discarded: spending.discarded,
     run: found.name,
     folder: found.folder,
     environment: config.environment,

@@ -12,7 +12,12 @@ export interface EarlierSitting {
 /** A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for. */
 export type UnfinishedWork =
   | { readonly state: 'cut-off'; readonly attempt: number; journalled(): Record<string, readonly MessageNode[]> }
-  | { readonly state: 'held'; readonly attempt: number; held(): HeldRollout }
+  | {
+      readonly state: 'held'
+      readonly attempt: number
+      held(): HeldRollout
+      journalled(): Record<string, readonly MessageNode[]>
+    }
   | { readonly state: 'discarded'; readonly attempt: number }
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
@@ -24,7 +29,7 @@ export function earlierSitting(reader: RunReader): EarlierSitting {
         const nodes = reader.nodes(rollout, attempt)
         return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: heldLeaf ?? null }
       }
-      unfinished.set(rollout, { state, attempt, held })
+      unfinished.set(rollout, { state, attempt, held, journalled: () => nodesOf(reader, rollout, attempt) })
     } else if (state === 'cut-off') {
       unfinished.set(rollout, { state, attempt, journalled: () => nodesOf(reader, rollout, attempt) })
     } else {

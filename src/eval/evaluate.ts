@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import { rm } from 'node:fs/promises'
+import { rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
@@ -12,6 +13,7 @@ import { earlierSitting } from './earlier-sitting.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
+import { RunSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
@@ -32,6 +34,9 @@ class RunningEvaluation implements Evaluation {
   readonly #startedAt = performance.now()
   readonly #lag = new LoopLag()
   readonly #stopping = new AbortController()
+  /** Aborts when nothing new is to start: a source of tasks that is stuck must not hold up the end. */
+  readonly #admission = new AbortController()
+  readonly #spending = new RunSpending()
   #state: Progress['state'] = 'running'
   #end: Summary['end'] = 'complete'
   #resolved: ResolvedRun | undefined
@@ -40,7 +45,6 @@ class RunningEvaluation implements Evaluation {
   #tasks: TaskStream | undefined
   #executor: Executor | undefined
   #scheduler: Scheduler | undefined
-  #isRead = false
 
   constructor(options: EvaluateOptions) {
     this.#options = options
@@ -66,26 +70,24 @@ class RunningEvaluation implements Evaluation {
   }
 
   [Symbol.asyncIterator](): AsyncIterator<RolloutRecord> {
-    this.#isRead = true
     return this.#results[Symbol.asyncIterator]()
   }
 
   drain(): void {
-    if (this.#state !== 'running') return
-    this.#state = 'draining'
-    this.#end = 'drained'
-    this.#scheduler?.drain()
+    this.#drain('drained')
   }
 
   stop(): void {
     if (this.#state === 'stopping' || this.#state === 'ended') return
     this.#state = 'stopping'
     this.#end = 'stopped'
-    this.#stopping.abort(new MillraceError('cancelled', 'the run was stopped'))
+    const reason = new MillraceError('cancelled', 'the run was stopped')
+    this.#stopping.abort(reason)
+    this.#admission.abort(reason)
   }
 
   async summary(): Promise<Summary> {
-    if (!this.#isRead) for await (const _record of this) continue
+    this.#results.discard()
     return await this.#summary.promise
   }
 
@@ -129,15 +131,24 @@ class RunningEvaluation implements Evaluation {
       this.#resolved = resolved
       const opened = await openRun(resolved, this.#options.run ?? {}, signal)
       let hasStarted = false
+      await using ends = new AsyncDisposableStack()
+      ends.defer(async () => {
+        await opened.store.close()
+        if (discarded !== undefined) await rm(discarded, { recursive: true, force: true })
+      })
+      let discarded: string | undefined
       try {
-        await using _store = opened.store
         return await this.#runIn(opened, resolved, (info) => {
           hasStarted = true
           onStarted(info)
         })
-      } finally {
-        // A run that failed its checks never was: nothing of it is worth resuming.
-        if (!hasStarted && !opened.store.isResumed) await rm(opened.info.folder, { recursive: true, force: true })
+      } catch (error) {
+        // A run that failed its checks never was: nothing of it is worth resuming. Its name is free before its lock is.
+        if (!hasStarted && !opened.store.isResumed) {
+          discarded = join(dirname(opened.info.folder), `.${opened.info.name}-${process.pid}`)
+          await rename(opened.info.folder, discarded)
+        }
+        throw error
       }
     } finally {
       signal?.removeEventListener('abort', onAbort)
@@ -149,7 +160,8 @@ class RunningEvaluation implements Evaluation {
     resolved: ResolvedRun,
     onStarted: (info: RunInfo) => void,
   ): Promise<Summary> {
-    const { config, loaded, group } = resolved
+    const { config, loaded } = resolved
+    const { group } = config
     this.#info = info
     await using executor = await openExecutor(store, resolved, this.#options)
     this.#executor = executor
@@ -159,8 +171,11 @@ class RunningEvaluation implements Evaluation {
       passThreshold: config.passThreshold,
     })
     this.#accumulator = accumulator
-    await readEarlier(store, accumulator)
-    const tasks = await readTasks(loaded.environment, loaded.options, { limit: config.limit ?? undefined })
+    await readEarlier(store, accumulator, this.#spending)
+    const tasks = await readTasks(loaded.environment, loaded.options, {
+      limit: config.limit ?? undefined,
+      signal: this.#admission.signal,
+    })
     this.#tasks = tasks
     // Read before anything starts, so that a missing file is found before there is a run.
     await using firstTasks = await peeked(tasks)
@@ -171,9 +186,14 @@ class RunningEvaluation implements Evaluation {
       retries: config.retries,
       group,
       seedOf: (id, attempt) => hash32(seed, id, attempt) >>> 1,
-      onSettled: (record) => this.#onSettled(record, config.maxCostUsd),
+      onSettled: (record) => this.#onSettled(record),
+      onAttemptEnd: (record, counts) => {
+        this.#spending.add(record, counts)
+        this.#checkCost(config.maxCostUsd)
+      },
     })
     this.#scheduler = scheduler
+    this.#checkCost(config.maxCostUsd)
     // It may have been said before there was a scheduler to hear it.
     if (this.#state !== 'running') scheduler.drain()
     using stopping = new AbortScope(this.#stopping.signal)
@@ -215,6 +235,7 @@ class RunningEvaluation implements Evaluation {
     const models = executor.models()
     return {
       ...accumulator.snapshot(),
+      discarded: this.#spending.discarded,
       run: info.name,
       folder: info.folder,
       environment: config.environment.name,
@@ -229,14 +250,21 @@ class RunningEvaluation implements Evaluation {
     }
   }
 
-  #onSettled(record: RolloutRecord, maxCostUsd: number | null): Promise<void> | undefined {
+  #onSettled(record: RolloutRecord): Promise<void> | undefined {
     this.#accumulator?.add(record)
-    if (maxCostUsd !== null && (this.#accumulator?.cost ?? 0) >= maxCostUsd && this.#state === 'running') {
-      this.#state = 'draining'
-      this.#end = 'max_cost'
-      this.#scheduler?.drain()
-    }
     return this.#results.push(record)
+  }
+
+  #checkCost(maxCostUsd: number | null): void {
+    if (maxCostUsd !== null && this.#spending.costUsd >= maxCostUsd) this.#drain('max_cost')
+  }
+
+  #drain(end: 'drained' | 'max_cost'): void {
+    if (this.#state !== 'running') return
+    this.#state = 'draining'
+    this.#end = end
+    this.#scheduler?.drain()
+    this.#admission.abort(new MillraceError('cancelled', 'the run was drained before it had started'))
   }
 
   /** Leaving the loop early stops the run; reaching its end finds it ended already. */
@@ -254,13 +282,19 @@ class RunningEvaluation implements Evaluation {
 }
 
 /** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. */
-async function readEarlier(store: OpenedRun['store'], accumulator: SummaryAccumulator): Promise<void> {
+async function readEarlier(
+  store: OpenedRun['store'],
+  accumulator: SummaryAccumulator,
+  spending: RunSpending,
+): Promise<void> {
   let count = 0
   for (const { record } of store.reader.ended()) {
     accumulator.add(record)
+    spending.add(record, true)
     count += 1
     if (count % 256 === 0) await nextTurn()
   }
+  for (const record of store.reader.discarded()) spending.add(record, false)
 }
 
 async function openExecutor(

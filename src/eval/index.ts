@@ -3,5 +3,7 @@ export type { EvaluateOptions, Evaluation, RunInfo, RunOptions } from './evaluat
 export { passAtK, passHatK } from './pass-at-k.ts'
 export type { Progress, ScoreEstimate } from './progress.ts'
 export type { Summary } from './summary.ts'
+export { RunSpending } from './run-spending.ts'
+export type { DiscardedSpending } from './run-spending.ts'
 export { SummaryAccumulator } from './summary-accumulator.ts'
 export type { EndedRollout, RolloutSummary } from './summary-accumulator.ts'

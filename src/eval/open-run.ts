@@ -1,9 +1,21 @@
 import { randomInt } from 'node:crypto'
-import { existsSync } from 'node:fs'
+import { rmSync } from 'node:fs'
 import { MillraceError } from '../errors/index.ts'
 import { holdsGroups } from '../rollout/index.ts'
 import { outcomeNames, outcomes, type Json } from '../schema/index.ts'
-import { findRuns, latestUnfinished, provenance, readRunFile, redact, runFolder, RunStore } from '../store/index.ts'
+import {
+  findRuns,
+  latestUnfinished,
+  provenance,
+  readRunFile,
+  redact,
+  reserveRunName,
+  runFolder,
+  RunStore,
+  type NewRun,
+  type Redacted,
+  type RunFile,
+} from '../store/index.ts'
 import { describeDifference } from './_describe-difference.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { experimentOf, type ResolvedRun, type RunConfig } from './resolve-run.ts'
@@ -19,32 +31,34 @@ export interface OpenedRun {
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
   const root = options.root ?? (process.env['MILLRACE_RUNS'] || 'runs')
   const notices: string[] = []
-  const name = options.name ?? (await continuable(root, resolved, options)) ?? newName(root, resolved.config)
+  const known = options.name ?? (await continuable(root, resolved, options))
+  const name = known ?? reserveRunName(root, newName(resolved.config))
   const folder = runFolder(root, name)
   const existing = readRunFile(folder)
-  if (existing) requireSameExperiment(name, existing.config, resolved.config, options)
+  if (existing) requireSameExperiment(name, existing, resolved, options)
   else if (options.resume === 'required') throw nothingToResume(root, name)
-  const clean = redact(JSON.parse(JSON.stringify(resolved.config)) as Record<string, Json>, secretsOf(resolved.config))
+  const clean = redacted(resolved.config, resolved.config)
   for (const path of clean.paths) notices.push(`${path} looks like a secret and is not stored with the run`)
   const drawSeed = resolved.config.seed ?? randomInt(2 ** 31)
-  const store = await RunStore.open({
-    folder,
-    create: {
-      name,
-      configDigest: resolved.digest,
-      config: { ...clean.value, drawSeed },
-      provenance: { ...(await provenance()) },
-    },
-    ...(signal && { signal }),
+  const create: NewRun = {
+    name,
+    configDigest: resolved.digest,
+    config: { ...clean.value, drawSeed },
+    provenance: { ...(await provenance()) },
+  }
+  const store = await RunStore.open({ folder, create, ...(signal && { signal }) }).catch((error: unknown) => {
+    // A name that was taken for this run and is not used.
+    if (known === undefined) rmSync(folder, { recursive: true, force: true })
+    throw error
   })
   try {
     if (options.retryFailed) {
       const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
       const count = await store.retryFailed({
         outcomes: failed,
-        // What only lacks its score is read back from its journal and scored again: no model is asked.
+        // What only lacks its score is read back from its journal, where its tools allow that, and scored again.
         reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
-        wholeGroups: holdsGroups(resolved.group),
+        wholeGroups: holdsGroups(resolved.config.group),
       })
       notices.push(
         count === 0
@@ -76,30 +90,28 @@ async function continuable(root: string, resolved: ResolvedRun, options: RunOpti
   return undefined
 }
 
-function newName(root: string, config: RunConfig): string {
+function newName(config: RunConfig): string {
   const stamp = new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')
   const parts = [config.environment.name, config.model].map((part) =>
     part.replaceAll(/[^A-Za-z0-9._]+/g, '-').slice(0, 35),
   )
-  const base = `${parts.join('--')}--${stamp}`.replace(/^[^A-Za-z0-9_]+/, '')
-  for (let count = 1; ; count += 1) {
-    const name = count === 1 ? base : `${base}-${count}`
-    if (!existsSync(runFolder(root, name))) return name
-  }
+  return `${parts.join('--')}--${stamp}`.replace(/^[^A-Za-z0-9_]+/, '')
 }
 
-function requireSameExperiment(name: string, stored: Partial<RunConfig>, given: RunConfig, options: RunOptions): void {
+function requireSameExperiment(name: string, existing: RunFile, resolved: ResolvedRun, options: RunOptions): void {
   if (options.resume === 'never') {
     throw new MillraceError(
       'run_mismatch',
       `a run named ${name} exists already; choose another name with --run, or leave out --new to continue it`,
     )
   }
-  const before = experimentOf({ ...given, ...stored })
-  const now = experimentOf(given)
+  if (existing.configDigest === resolved.digest) return
+  // What is stored lacks its secrets, so what is given is compared and shown without them too.
+  const now = redacted(experimentOf(resolved.config), resolved.config).value
+  const before = redacted(experimentOf({ ...resolved.config, ...existing.config }), resolved.config).value
   const changed = Object.keys(now).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]))
-  if (changed.length === 0) return
   const differences = changed.map((key) => describeDifference(key, before[key], now[key]))
+  if (changed.length === 0) differences.push('a value that is kept secret')
   throw new MillraceError(
     'run_mismatch',
     `run ${name} was started with other settings: ${differences.join('; ')}. Repeat those (all are in its run.json), or choose another name with --run.`,
@@ -117,6 +129,11 @@ function nothingToResume(root: string, name: string | undefined): MillraceError 
     'run_not_found',
     `there is no ${what.replace(/^an? /, '')} in ${root} to continue; \`millrace list\` shows what there is`,
   )
+}
+
+/** As plain JSON, without secrets. */
+function redacted(value: object, config: RunConfig): Redacted<Record<string, Json>> {
+  return redact(JSON.parse(JSON.stringify(value)) as Record<string, Json>, secretsOf(config))
 }
 
 /** The values of the keys this run uses, should one have found its way into a header or an option. */

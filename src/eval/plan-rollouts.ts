@@ -57,8 +57,12 @@ function planOne(options: {
   if (unfinished.state === 'cut-off') {
     return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
   }
-  const held = unfinished.state === 'held' && isHoldingGroups ? unfinished.held() : undefined
-  if (held && outcomes[held.record.outcome].scored) {
+  if (unfinished.state === 'held' && isHoldingGroups) {
+    const held = unfinished.held()
+    // One that only lacks its score gets it from its journal.
+    if (outcomes[held.record.outcome].rule === 'rescore') {
+      return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
+    }
     return { kind: 'held', task, held: { ...held, record: unvoided(held.record) } }
   }
   return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
@@ -66,6 +70,7 @@ function planOne(options: {
 
 /** A record as it was before its group was judged: the group will be judged again. */
 function unvoided(record: RolloutRecord): RolloutRecord {
+  if (!outcomes[record.outcome].scored) return record
   const { voided: _voided, ...rest } = record
   return { ...rest, reward: totalReward(record.rewards) }
 }

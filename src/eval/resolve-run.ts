@@ -21,6 +21,7 @@ export interface RunConfig {
   readonly model: string
   readonly judge: string
   readonly attempts: number
+  readonly group: GroupRules
   readonly concurrency: number
   readonly judgeConcurrency: number
   readonly limit: number | null
@@ -39,7 +40,6 @@ export interface ResolvedRun {
   readonly digest: string
   readonly loaded: LoadedEnvironment
   readonly settings: RunSettings
-  readonly group: GroupRules
 }
 
 /** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
@@ -60,6 +60,7 @@ export async function resolveRun(
   const models = new Map([[policy.name, policy]])
   for (const name of others) if (!models.has(name)) models.set(name, resolve(name))
   const { environment } = loaded
+  const attempts = positive('attempts', options.attempts ?? 1)
   const executor = options.executor ?? 'inline'
   if (executor === 'thread' && (loaded.specifier === undefined || options.backends)) {
     throw new MillraceError(
@@ -72,7 +73,12 @@ export async function resolveRun(
     models: [...models.values()],
     model: policy.name,
     judge: options.judge ?? policy.name,
-    attempts: positive('attempts', options.attempts ?? 1),
+    attempts,
+    group: {
+      size: attempts,
+      policy: environment.groupPolicy ?? 'keep',
+      isScored: hasGroupReward(environment),
+    },
     concurrency,
     judgeConcurrency: positive('judgeConcurrency', options.judgeConcurrency ?? Math.min(concurrency, 32)),
     limit: options.limit === undefined ? null : positive('limit', options.limit),
@@ -92,11 +98,6 @@ export async function resolveRun(
     config,
     digest: digestOf(config),
     loaded,
-    group: {
-      size: config.attempts,
-      policy: environment.groupPolicy ?? 'keep',
-      isScored: hasGroupReward(environment),
-    },
     settings: {
       model: config.model,
       judge: config.judge,
@@ -112,7 +113,7 @@ export async function resolveRun(
 
 /** The parts that make two runs the same experiment. How fast it goes and how far are not among them. */
 export function experimentOf(config: RunConfig): Record<string, unknown> {
-  const { environment, model, models, judge, attempts, limits, sampling, seed, captureTokens } = config
+  const { environment, model, models, judge, attempts, group, limits, sampling, seed, captureTokens } = config
   const served = models.map(({ name, upstreamName, backends, simulator, api }) => ({
     name,
     upstreamName,
@@ -120,7 +121,7 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     simulator,
     api,
   }))
-  return { environment, model, models: served, judge, attempts, limits, sampling, seed, captureTokens }
+  return { environment, model, models: served, judge, attempts, group, limits, sampling, seed, captureTokens }
 }
 
 function digestOf(config: RunConfig): string {

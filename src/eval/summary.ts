@@ -1,5 +1,6 @@
 import type { Outcome, Usage } from '../schema/index.ts'
 import type { ScoreEstimate } from './progress.ts'
+import type { DiscardedSpending } from './run-spending.ts'
 
 /** The results of a run. Every figure says over how many it was taken. */
 export interface Summary {
@@ -36,6 +37,8 @@ export interface Summary {
   readonly durations: Readonly<
     Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
   >
+  /** Attempts that were retried, replaced or taken back: paid for, and in no other figure. */
+  readonly discarded: DiscardedSpending
   readonly wallMs: number
   readonly perSecond: number
   readonly tries: { readonly calls: number; readonly tries: number }

@@ -6,6 +6,8 @@ export interface CallHooks {
   readonly signal: AbortSignal
   onWaitStart?(): void
   onWaitEnd?(): void
+  /** A try failed after this long: time that turns out to have been a wait as well. */
+  onFailedTry?(ms: number): void
 }
 
 /** Something that changed about how much may be asked of a model: recorded with the run. */
@@ -32,5 +34,7 @@ export interface ModelStatus {
 export interface ModelClient extends AsyncDisposable {
   readonly name: string
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply>
+  /** The session is over: where it was served need not be remembered. */
+  endSession(sessionId: string): void
   status(): ModelStatus
 }

@@ -81,6 +81,7 @@ export class Model extends Resource implements ModelClient {
       try {
         reply = await lane.backend.send({ ...request, retry: call.tries - 1, signal: hooks.signal })
       } catch (error) {
+        if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt)
         const delayMs = this.#onFailure(call, lane, error)
         if (delayMs === undefined) return this.#broken(call, error)
         if (delayMs === 0) continue
@@ -95,7 +96,6 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  /** The session is over: where it was served need not be remembered. */
   endSession(sessionId: string): void {
     this.#lanes.forget(sessionId)
   }

@@ -27,6 +27,8 @@ class Echo implements ModelClient {
     }
   }
 
+  endSession(): void {}
+
   status() {
     return { name: 'echo', limit: 1, inFlight: 0, waiting: 0, parked: 0, calls: 0, tries: 0 }
   }

@@ -53,11 +53,6 @@ export class Session {
     return this.#seq === 0 ? null : this.#seq - 1
   }
 
-  /** Covers the whole conversation so far. */
-  get leafHash(): string {
-    return this.#leafHash
-  }
-
   append(message: Message, tool?: ToolRecord): void {
     this.#add(message, { sampled: false, ...(tool && { tool }) })
   }

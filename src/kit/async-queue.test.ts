@@ -38,6 +38,26 @@ describe('AsyncQueue', () => {
     expect(seen).toEqual([1])
   })
 
+  test('what nobody reads is dropped and holds nobody up, until somebody reads', async () => {
+    const queue = new AsyncQueue<number>(0)
+    const blocked = queue.push(1)
+    queue.discard()
+    await blocked
+    expect(queue.push(2)).toBeUndefined()
+    const reader = queue[Symbol.asyncIterator]()
+    void queue.push(3)
+    expect((await reader.next()).value).toBe(1)
+    expect((await reader.next()).value).toBe(3)
+    await reader.return()
+  })
+
+  test('has one reader', () => {
+    const queue = new AsyncQueue<number>(1)
+    void queue[Symbol.asyncIterator]().next()
+    expect(() => queue[Symbol.asyncIterator]()).toThrow(expect.objectContaining({ code: 'usage' }))
+    queue.end()
+  })
+
   test('leaving the loop frees waiting producers and tells the owner', async () => {
     let isTold = false
     const queue = new AsyncQueue<number>(0, () => {

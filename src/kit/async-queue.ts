@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import { RingQueue } from './ring-queue.ts'
 
 /**
@@ -10,6 +11,7 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
   readonly #onReaderGone: (() => Promise<void> | void) | undefined
   #roomWaiters: (() => void)[] = []
   #wakeReader: (() => void) | undefined
+  #reader: 'awaited' | 'nobody' | 'reading' = 'awaited'
   #state: { kind: 'open' } | { kind: 'ended' } | { kind: 'failed'; error: unknown } = { kind: 'open' }
 
   constructor(capacity: number, onReaderGone?: () => Promise<void> | void) {
@@ -19,7 +21,7 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
 
   /** Takes the item at once; the promise is back-pressure: await it before producing more. */
   push(item: T): Promise<void> | undefined {
-    if (this.#state.kind !== 'open') return undefined
+    if (this.#state.kind !== 'open' || this.#reader === 'nobody') return undefined
     this.#items.push(item)
     this.#wake()
     if (this.#items.size <= this.#capacity) return undefined
@@ -35,7 +37,22 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     this.#finish({ kind: 'failed', error })
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<T, void, void> {
+  /** Nobody reads: what comes is dropped and holds nobody up, until somebody does start to read. */
+  discard(): void {
+    if (this.#reader !== 'awaited') return
+    this.#reader = 'nobody'
+    this.#releaseRoom()
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<T, void, void> {
+    if (this.#reader === 'reading') {
+      throw new MillraceError('usage', 'these results are being read already; they can be read once')
+    }
+    this.#reader = 'reading'
+    return this.#read()
+  }
+
+  async *#read(): AsyncGenerator<T, void, void> {
     try {
       for (;;) {
         const item = this.#items.shift()

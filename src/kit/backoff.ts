@@ -1,4 +1,4 @@
-/** Exponential growth with full jitter below it, so that callers who failed together do not return together. */
+/** Exponential growth with jitter below it, so that callers who failed together do not return together. */
 export interface Backoff {
   readonly firstMs: number
   readonly maxMs: number

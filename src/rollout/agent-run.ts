@@ -10,7 +10,7 @@ import type {
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Session, type CallHooks, type ModelClient } from '../inference/index.ts'
-import { AbortScope, raced } from '../kit/index.ts'
+import { AbortScope, raced, type StopClock } from '../kit/index.ts'
 import type {
   AssistantMessage,
   Limits,
@@ -67,6 +67,8 @@ export interface AgentEnd {
 export class AgentRun implements AgentContext, ContextHost {
   readonly id: string
   readonly model: string
+  /** Set while the reward runs: the clock that its questions to a judge must not run down while they queue. */
+  rewardClock: StopClock | undefined
   readonly engine: Engine
   readonly situation: Situation
   readonly session: Session
@@ -76,6 +78,7 @@ export class AgentRun implements AgentContext, ContextHost {
   readonly tools: AgentTools
   turns = 0
   readonly #startChild: StartChild
+  readonly #model: ModelClient
   readonly #scope: AbortScope
   readonly #hooks: CallHooks
   readonly #sampling: Sampling
@@ -88,6 +91,7 @@ export class AgentRun implements AgentContext, ContextHost {
     this.#toolBox = options.toolNames ? engine.tools.pick(options.toolNames) : engine.tools
     this.id = id
     this.model = options.model.name
+    this.#model = options.model
     this.engine = engine
     this.situation = situation
     this.#startChild = options.startChild
@@ -105,7 +109,12 @@ export class AgentRun implements AgentContext, ContextHost {
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
     this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
-    this.#hooks = { signal: this.signal, onWaitStart: this.budget.startWait, onWaitEnd: this.budget.endWait }
+    this.#hooks = {
+      signal: this.signal,
+      onWaitStart: this.budget.startWait,
+      onWaitEnd: this.budget.endWait,
+      onFailedTry: this.budget.giveBack,
+    }
     this.#sampling = options.sampling
     this.tools = { definitions: this.#toolBox.definitions, call: this.#callTools }
   }
@@ -128,7 +137,10 @@ export class AgentRun implements AgentContext, ContextHost {
   async run(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
     try {
       this.append(...prompt)
-      await raced(agent(this), this.signal)
+      await raced(
+        Promise.try(() => agent(this)),
+        this.signal,
+      )
       return { outcome: 'completed' }
     } catch (thrown) {
       // An abort's reason explains more than whatever the agent's code made of it.
@@ -144,6 +156,7 @@ export class AgentRun implements AgentContext, ContextHost {
   abandon(): void {
     this.budget.stop()
     this.#scope[Symbol.dispose]()
+    this.#model.endSession(this.id)
   }
 
   readonly append = (...messages: readonly Message[]): void => {
@@ -181,7 +194,8 @@ export class AgentRun implements AgentContext, ContextHost {
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
     const { attempt } = this.situation.job
-    return askJudge(request, { engine: this.engine, rollout: this.id, attempt, tally: this.tally, signal })
+    const { engine, tally, rewardClock: clock } = this
+    return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, signal })
   }
 
   readonly #callTools = async (calls: readonly ToolCall[]): Promise<readonly ToolMessage[]> => {

@@ -1,20 +1,39 @@
 import type { JudgeRequest } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import type { CallHooks } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
+import type { StopClock } from '../kit/index.ts'
 import type { Engine } from './engine.ts'
 import type { Tally } from './tally.ts'
 
 /**
- * One question to a judge model: same model layer as the policy, but with permits of its own, so that judging can never
- * starve sampling, nor the other way round. What it said is kept as an event.
+ * One question to a judge model, through the same model layer as the policy. It has permits of its own before it comes to
+ * the model's: however many rollouts are being scored, no more than that many ask at once. What it said is kept as an
+ * event.
  */
 export async function askJudge(
   request: JudgeRequest,
-  options: { engine: Engine; rollout: string; attempt: number; tally: Tally; signal: AbortSignal },
+  options: {
+    engine: Engine
+    rollout: string
+    attempt: number
+    tally: Tally
+    /** Stands still while the question waits for its turn. */
+    clock: StopClock | undefined
+    signal: AbortSignal
+  },
 ): Promise<AssistantMessage> {
-  const { engine, rollout, attempt, tally, signal } = options
+  const { engine, rollout, attempt, tally, clock, signal } = options
   const model = engine.model(request.model ?? engine.settings.judge)
-  await engine.judgePermits.acquire(signal)
+  const hooks: CallHooks = clock
+    ? { signal, onWaitStart: clock.startWait, onWaitEnd: clock.endWait, onFailedTry: (ms) => clock.giveBack(ms) }
+    : { signal }
+  hooks.onWaitStart?.()
+  try {
+    await engine.judgePermits.acquire(signal)
+  } finally {
+    hooks.onWaitEnd?.()
+  }
   try {
     const reply = await model.call(
       {
@@ -27,7 +46,7 @@ export async function askJudge(
         captureTokens: false,
         sessionId: `${rollout}-judge`,
       },
-      { signal },
+      hooks,
     )
     if (reply.status !== 'complete') {
       throw new MillraceError('reward_failed', `the judge ${model.name} gave no verdict: ${reply.error.rawMessage}`, {

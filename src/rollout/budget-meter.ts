@@ -1,5 +1,6 @@
 import type { Budget } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { StopClock } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
 
 export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
@@ -11,18 +12,12 @@ export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
 export class BudgetMeter implements Budget {
   readonly #limits: Limits
   readonly #parent: BudgetMeter | undefined
-  readonly #startedAt = performance.now()
-  readonly #onSpent: (limit: SpentLimit) => void
+  readonly #work: StopClock
+  /** Never stands still. The tail belongs to reward and teardown; a child has none of its own. */
+  readonly #wall: StopClock
   #turns = 0
   #tokens = 0
   #costUsd = 0
-  #stoppedAt: number | undefined
-  #carriedWorkingMs = 0
-  #waiting = 0
-  #waitStartedAt = 0
-  #waitedMs = 0
-  #workTimer: NodeJS.Timeout | undefined
-  readonly #wallTimer: NodeJS.Timeout
 
   constructor(options: {
     limits: Limits
@@ -30,13 +25,11 @@ export class BudgetMeter implements Budget {
     onSpent: (limit: SpentLimit) => void
     parent?: BudgetMeter | undefined
   }) {
-    this.#limits = options.limits
-    this.#parent = options.parent
-    this.#onSpent = options.onSpent
-    this.#armWorkTimer()
-    // The tail belongs to reward and teardown; a child has none of its own.
-    const wallMs = options.parent ? options.parent.wallMsLeft : options.limits.wallTimeoutMs - options.limits.tailMs
-    this.#wallTimer = setTimeout(() => this.#onSpent('wall'), Math.min(Math.max(wallMs, 0), maxTimerMs))
+    const { limits, parent, onSpent } = options
+    this.#limits = limits
+    this.#parent = parent
+    this.#work = new StopClock(limits.timeoutMs, () => onSpent('time'))
+    this.#wall = new StopClock(parent ? parent.wallMsLeft : limits.wallTimeoutMs - limits.tailMs, () => onSpent('wall'))
   }
 
   get turnsLeft(): number {
@@ -54,28 +47,29 @@ export class BudgetMeter implements Budget {
   }
 
   get workingMsLeft(): number {
-    return Math.max(0, Math.min(this.#limits.timeoutMs - this.workingMs, this.#parent?.workingMsLeft ?? Infinity))
+    return Math.max(0, Math.min(this.#work.leftMs, this.#parent?.workingMsLeft ?? Infinity))
   }
 
   get wallMsLeft(): number {
-    if (this.#parent) return this.#parent.wallMsLeft
-    return Math.max(0, this.#limits.wallTimeoutMs - this.#limits.tailMs - (this.#now - this.#startedAt))
+    return Math.max(0, this.#wall.leftMs)
   }
 
   get workingMs(): number {
-    return this.#carriedWorkingMs + this.#now - this.#startedAt - this.waitedMs
+    return this.#work.elapsedMs
   }
 
   get waitedMs(): number {
-    return this.#waitedMs + (this.#waiting > 0 ? this.#now - this.#waitStartedAt : 0)
+    return this.#work.waitedMs
   }
 
-  get costUsd(): number {
-    return this.#costUsd
-  }
-
+  /** The agent has ended: its clocks stand still for good, its timers are gone. */
   get isStopped(): boolean {
-    return this.#stoppedAt !== undefined
+    return this.#work.isStopped
+  }
+
+  stop(): void {
+    this.#work.stop()
+    this.#wall.stop()
   }
 
   /** Called before each turn. */
@@ -94,56 +88,31 @@ export class BudgetMeter implements Budget {
 
   /** Time that an earlier sitting had worked on what is now only read back. Wall time starts anew; this does not. */
   carryWorkingTime(ms: number): void {
-    this.#carriedWorkingMs += ms
-    if (this.#waiting === 0) {
-      clearTimeout(this.#workTimer)
-      this.#armWorkTimer()
-    }
+    this.#work.carry(ms)
     this.#parent?.carryWorkingTime(ms)
   }
 
   readonly startWait = (): void => {
-    this.#waiting += 1
-    if (this.#waiting > 1) return
-    this.#waitStartedAt = performance.now()
-    clearTimeout(this.#workTimer)
+    this.#work.startWait()
     this.#parent?.startWait()
   }
 
   readonly endWait = (): void => {
-    this.#waiting -= 1
-    if (this.#waiting > 0) return
-    this.#waitedMs += this.#now - this.#waitStartedAt
-    this.#armWorkTimer()
+    this.#work.endWait()
     this.#parent?.endWait()
   }
 
-  /** The agent has ended: its clocks stop, its timers are gone. */
-  stop(): void {
-    this.#stoppedAt ??= performance.now()
-    clearTimeout(this.#workTimer)
-    clearTimeout(this.#wallTimer)
-  }
-
-  get #now(): number {
-    return this.#stoppedAt ?? performance.now()
+  /** A try at a backend failed: the time it took was not the policy's. */
+  readonly giveBack = (ms: number): void => {
+    this.#work.giveBack(ms)
+    this.#parent?.giveBack(ms)
   }
 
   #countTurn(): void {
     this.#turns += 1
     if (this.#parent) this.#parent.#countTurn()
   }
-
-  #armWorkTimer(): void {
-    // A call that was waiting when the agent was stopped ends its wait afterwards.
-    if (this.#stoppedAt !== undefined) return
-    const leftMs = this.#limits.timeoutMs - this.workingMs
-    this.#workTimer = setTimeout(() => this.#onSpent('time'), Math.min(Math.max(leftMs, 0), maxTimerMs))
-  }
 }
-
-/** setTimeout fires at once for anything longer than this. */
-const maxTimerMs = 2 ** 31 - 1
 
 export function spent(limit: SpentLimit, message: string): MillraceError {
   return new MillraceError('budget_exhausted', message, { data: { limit } })

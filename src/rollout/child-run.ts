@@ -52,6 +52,7 @@ export async function runChild(request: ChildRequest, parent: AgentRun, signal: 
     attempt: job.attempt,
     at: Date.now(),
     outcome: end.outcome,
+    isHeld: true,
     record: JSON.stringify(record),
     leaf: run.session.leaf,
   })

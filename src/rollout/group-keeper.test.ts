@@ -59,7 +59,7 @@ describe('GroupKeeper', () => {
   })
 
   test('replace runs the failed again, keeps the others, and voids when the tries are used up', () => {
-    const keeper = new GroupKeeper({ size: 2, policy: 'replace', isScored: true }, 2)
+    const keeper = new GroupKeeper({ size: 2, policy: 'replace', isScored: true }, 1)
     keeper.add(member(0))
     const first = keeper.add(member(1, 'agent_error', 1))
     expect(first?.kind === 'replace' && first.failed.map(({ record }) => record.id)).toEqual(['3-1'])

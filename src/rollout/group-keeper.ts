@@ -35,12 +35,19 @@ export class GroupKeeper {
   readonly #held = new Map<number, HeldRollout[]>()
   readonly #size: number
   readonly #policy: GroupPolicy
-  readonly #maxAttempts: number
+  readonly #maxReplacements: number
+  /** How often a member of an open group was replaced, by rollout id. */
+  readonly #replaced = new Map<string, number>()
 
-  constructor({ size, policy }: GroupRules, maxAttempts: number) {
+  constructor({ size, policy }: GroupRules, maxReplacements: number) {
     this.#size = size
     this.#policy = policy
-    this.#maxAttempts = maxAttempts
+    this.#maxReplacements = maxReplacements
+  }
+
+  /** Groups that wait for a member. */
+  get open(): number {
+    return this.#held.size
   }
 
   /** Takes an ended member; the verdict once it was the last. */
@@ -52,8 +59,8 @@ export class GroupKeeper {
     if (members.length < this.#size) return undefined
     const failed = members.filter(({ record }) => !outcomes[record.outcome].scored)
     if (failed.length > 0 && this.#policy === 'replace') {
-      const replaceable = failed.filter(({ record }) => record.attempt < this.#maxAttempts)
-      if (replaceable.length === failed.length) {
+      if (failed.every(({ record }) => (this.#replaced.get(record.id) ?? 0) < this.#maxReplacements)) {
+        for (const { record } of failed) this.#replaced.set(record.id, (this.#replaced.get(record.id) ?? 0) + 1)
         this.#held.set(
           index,
           members.filter((each) => !failed.includes(each)),
@@ -62,6 +69,7 @@ export class GroupKeeper {
       }
     }
     this.#held.delete(index)
+    for (const { record } of members) this.#replaced.delete(record.id)
     const inOrder = members.toSorted((one, other) => one.record.sample - other.record.sample)
     return { kind: failed.length > 0 && this.#policy !== 'keep' ? 'void' : 'score', members: inOrder }
   }

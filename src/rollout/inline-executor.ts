@@ -1,6 +1,7 @@
 import { hasGroupReward, scoreGroup, type Environment } from '../env/index.ts'
 import { preflight, type Backend, type ModelConfig, type ModelStatus } from '../inference/index.ts'
-import { Resource, Semaphore } from '../kit/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { AbortScope, Resource, Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import { ToolBox } from '../tools/index.ts'
 import type { Engine } from './engine.ts'
@@ -59,7 +60,11 @@ export class InlineExecutor extends Resource implements Executor {
   async scoreGroup({ task, members }: GroupJob, signal: AbortSignal): Promise<GroupScores> {
     const { environment, options } = this.#engine
     if (!hasGroupReward(environment)) return {}
-    return await scoreGroup(environment, { task: task.data, options, members, signal })
+    const { tailMs } = this.#engine.settings.limits
+    using tail = new AbortScope(signal, tailMs, () => {
+      return new MillraceError('reward_failed', `the group reward took longer than the ${tailMs} ms kept for it`)
+    })
+    return await scoreGroup(environment, { task: task.data, options, members, signal: tail.signal })
   }
 
   preflight(signal: AbortSignal): Promise<void> {

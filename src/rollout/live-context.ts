@@ -7,8 +7,21 @@ import type {
   RolloutIdentity,
   UpdateContext,
 } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
 import type { Situation } from './situation.ts'
+
+/** A copy that can be written down: what cannot is refused here, where its author sees it. */
+function plainJson(name: string, value: Json): Json {
+  let text: string | undefined
+  try {
+    text = JSON.stringify(value)
+  } catch (error) {
+    throw new MillraceError('env_invalid', `note "${name}" is not JSON: ${String(error)}`, { cause: error })
+  }
+  if (text === undefined) throw new MillraceError('env_invalid', `note "${name}" is not JSON: it is a ${typeof value}`)
+  return JSON.parse(text) as Json
+}
 
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
 
@@ -63,22 +76,26 @@ export class LiveContext implements Context {
   }
 
   get child() {
-    return (request: ChildRequest): Promise<ChildResult> => this.#host.startChild(request, this.signal)
+    return (request: ChildRequest, signal = this.signal): Promise<ChildResult> => this.#host.startChild(request, signal)
   }
 
   get judge() {
-    return (request: JudgeRequest): Promise<AssistantMessage> => this.#host.askJudge(request, this.signal)
+    return (request: JudgeRequest, signal = this.signal): Promise<AssistantMessage> =>
+      this.#host.askJudge(request, signal)
   }
 
   get metric() {
     return (name: string, value: number): void => {
+      if (!Number.isFinite(value)) {
+        throw new MillraceError('env_invalid', `metric "${name}" must be a finite number, not ${value}`)
+      }
       this.#situation.metrics[name] = value
     }
   }
 
   get note() {
     return (name: string, value: Json): void => {
-      this.#situation.notes[name] = value
+      this.#situation.notes[name] = plainJson(name, value)
     }
   }
 }

@@ -15,6 +15,8 @@ const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
   context_length: 'context_length',
   cancelled: 'cancelled',
   closed: 'cancelled',
+  // The tool that started this child ran out of time.
+  tool_timeout: 'cancelled',
   // The run is stopping and nothing of this attempt can be recorded any more; on resume it goes on from its journal.
   disk_full: 'cancelled',
   store_failed: 'cancelled',

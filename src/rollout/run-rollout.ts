@@ -1,7 +1,7 @@
 import { toolLoop } from '../agents/index.ts'
 import { scoreRollout, type ScoreResult } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
-import { AbortScope, raced } from '../kit/index.ts'
+import { AbortScope, raced, StopClock } from '../kit/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import { outcomes, type Message } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
@@ -76,10 +76,12 @@ async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): 
       // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
       run.budget.startWait()
       try {
-        situation.state = await raced(
-          Promise.try(() => environment.setup?.(context)),
-          run.signal,
-        )
+        const setup = Promise.try(() => environment.setup?.(context))
+        situation.state = await raced(setup, run.signal).catch((error: unknown) => {
+          // One that comes to something after it was given up is torn down again.
+          if (run.signal.aborted) setup.then((state) => tearDown({ ...situation, state }, engine, 0)).catch(() => {})
+          throw error
+        })
       } finally {
         run.budget.endWait()
       }
@@ -101,10 +103,12 @@ async function scoreWork(
 ): Promise<{ end: AgentEnd; score?: ScoreResult }> {
   if (!outcomes[end.outcome].scored) return { end }
   const { tailMs } = engine.settings.limits
-  using tail = new AbortScope(signal, tailMs, () => {
-    return new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`)
+  using tail = new AbortScope(signal)
+  const clock = new StopClock(tailMs, () => {
+    tail.abort(new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`))
   })
   const { context } = run
+  run.rewardClock = clock
   context.outcome = end.outcome
   context.truncated = outcomes[end.outcome].truncated
   context.signal = tail.signal
@@ -113,6 +117,9 @@ async function scoreWork(
     return { end, score: result instanceof Promise ? await raced(result, tail.signal) : result }
   } catch (error) {
     return { end: failedEnd(error, 'reward_failed', signal) }
+  } finally {
+    clock.stop()
+    run.rewardClock = undefined
   }
 }
 

@@ -3,7 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { messageJson } from '../inference/index.ts'
 import { Semaphore } from '../kit/index.ts'
 import { outcomes, type MessageNode, type RolloutRecord } from '../schema/index.ts'
-import type { Journal } from '../store/index.ts'
+import type { Journal, RolloutEnd } from '../store/index.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { RolloutJob } from './job.ts'
@@ -36,6 +36,8 @@ export interface SchedulerOptions {
   readonly seedOf: (id: string, attempt: number) => number
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
+  /** Hears of every attempt as it ends, before its result is durable: what was spent is spent. */
+  readonly onAttemptEnd: (record: RolloutRecord, counts: boolean) => void
 }
 
 /** Results that have ended but are not yet durable and taken. */
@@ -63,7 +65,7 @@ export class Scheduler {
     this.#options = options
     this.#places = new Semaphore(options.concurrency)
     const { group, retries } = options
-    this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries + 1) : undefined
+    this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries) : undefined
   }
 
   get active(): number {
@@ -89,11 +91,16 @@ export class Scheduler {
       }
       hasStartedAll = !signal.aborted
     } catch (error) {
-      if (error !== signal.reason) this.#failure ??= error
+      // A source that is told to stop may put that in its own words.
+      if (!signal.aborted) this.#failure ??= error
     }
     while (this.#work.size > 0) await Promise.all(this.#work)
     if (this.#failure) throw this.#failure
-    return hasStartedAll && !this.#stopping.signal.aborted
+    const hasRunAll = hasStartedAll && !this.#stopping.signal.aborted
+    if (hasRunAll && this.#groups && this.#groups.open > 0) {
+      throw new MillraceError('internal', `${this.#groups.open} groups never got all their members; please report this`)
+    }
+    return hasRunAll
   }
 
   /** Starts nothing new. */
@@ -160,6 +167,7 @@ export class Scheduler {
   async #runToEnd(plan: PlannedAttempt): Promise<HeldRollout | undefined> {
     const { executor, retries, seedOf } = this.#options
     let { attempt, journalled } = plan
+    let retriesLeft = retries
     for (;;) {
       if (this.#stopping.signal.aborted) return undefined
       const job: RolloutJob = {
@@ -172,14 +180,24 @@ export class Scheduler {
       }
       const controller = new AbortController()
       this.#running.add(controller)
-      const result = await executor.run(job, controller.signal).finally(() => this.#running.delete(controller))
+      const result = await executor
+        .run(job, controller.signal)
+        .catch((error: unknown) => {
+          // Where it ran is gone; if that is because everything was stopped, that is all there is to say.
+          if (this.#stopping.signal.aborted) return { kind: 'diverged' as const, why: 'stopped' }
+          throw error
+        })
+        .finally(() => this.#running.delete(controller))
       if (this.#stopping.signal.aborted) return undefined
       if (result.kind === 'diverged') {
         this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
       } else {
         const { record } = result
-        if (outcomes[record.outcome].rule !== 'retry' || attempt > retries) return result
-        this.#endAttempt(result)
+        const isFinal = outcomes[record.outcome].rule !== 'retry' || retriesLeft === 0
+        this.#options.onAttemptEnd(record, isFinal)
+        if (isFinal) return result
+        retriesLeft -= 1
+        this.#endAttempt(result, false)
       }
       attempt += 1
       journalled = undefined
@@ -194,7 +212,7 @@ export class Scheduler {
       return
     }
     if (!verdict) {
-      this.#endAttempt(member)
+      this.#endAttempt(member, true)
       return
     }
     if (verdict.kind === 'void') voidGroup(verdict.members)
@@ -204,7 +222,7 @@ export class Scheduler {
   }
 
   async #replace(failed: HeldRollout, task: RolloutJob['task']): Promise<void> {
-    this.#endAttempt(failed)
+    this.#endAttempt(failed, false)
     const { id, sample, attempt } = failed.record
     const ended = await this.#runToEnd({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
     if (ended) await this.#endMember(ended, task)
@@ -227,15 +245,15 @@ export class Scheduler {
   }
 
   /**
-   * All at once: appended in one turn of the loop they are one transaction, so a group is settled whole or not at all.
+   * All at once, in one transaction: a group is settled whole or not at all.
    * The place is free as soon as the result is on its way; its commit is shared with the next rollouts' turns.
    */
   async #settle(ended: readonly HeldRollout[]): Promise<void> {
     const { journal } = this.#options
     if (!this.#settling.tryAcquire()) await this.#settling.acquire()
-    for (const { record, leaf } of ended) {
+    const entries = ended.map(({ record, leaf }): RolloutEnd => {
       const { messages, ...head } = record
-      journal.append({
+      return {
         kind: 'rollout-end',
         rollout: record.id,
         attempt: record.attempt,
@@ -247,8 +265,9 @@ export class Scheduler {
         record: JSON.stringify(head),
         leaf,
         messages: messages.map(messageJson),
-      })
-    }
+      }
+    })
+    journal.appendAll(entries)
     this.#track(this.#report(ended), this.#settling)
   }
 
@@ -258,7 +277,7 @@ export class Scheduler {
     for (const { record } of ended) await onSettled(record)
   }
 
-  #endAttempt({ record, leaf }: HeldRollout): void {
+  #endAttempt({ record, leaf }: HeldRollout, isHeld: boolean): void {
     const { messages: _messages, ...head } = record
     this.#options.journal.append({
       kind: 'attempt-end',
@@ -266,6 +285,7 @@ export class Scheduler {
       attempt: record.attempt,
       at: Date.now(),
       outcome: record.outcome,
+      isHeld,
       record: JSON.stringify(head),
       leaf,
     })

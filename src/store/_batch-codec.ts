@@ -40,7 +40,16 @@ export function encodeBatch(entries: readonly JournalEntry[]): Batch {
         values.push(kinds.event, entry.rollout, entry.attempt, entry.name, entry.at, entry.data)
         break
       case 'attempt-end':
-        values.push(kinds.attemptEnd, entry.rollout, entry.attempt, entry.at, entry.outcome, entry.record, entry.leaf)
+        values.push(
+          kinds.attemptEnd,
+          entry.rollout,
+          entry.attempt,
+          entry.at,
+          entry.outcome,
+          entry.isHeld ? 1 : 0,
+          entry.record,
+          entry.leaf,
+        )
         break
       case 'rollout-end':
         values.push(kinds.rolloutEnd, entry.rollout, entry.attempt, entry.task, entry.sample, entry.at)
@@ -129,6 +138,7 @@ class BatchReader {
           attempt: this.#number(),
           at: this.#number(),
           outcome: this.#next() as Outcome,
+          isHeld: this.#next() === 1,
           record: this.#text(),
           leaf: this.#next() as number | null,
         }

@@ -109,8 +109,10 @@ export class JournalWriter {
     const discarded = outcomes.filter((outcome) => !reopened.includes(outcome))
     this.#database
       .prepare(
-        `UPDATE attempt SET discarded = 1 WHERE (rollout, attempt) IN
-           (SELECT id, attempt FROM rollout WHERE outcome IN (${marks(discarded)}))`,
+        `UPDATE attempt SET discarded = 1, ended_at = failed.ended_at, outcome = failed.outcome, leaf = failed.leaf,
+           record = failed.record
+         FROM (SELECT * FROM rollout WHERE outcome IN (${marks(discarded)})) AS failed
+         WHERE failed.id = attempt.rollout AND failed.attempt = attempt.attempt`,
       )
       .run(...discarded)
     if (wholeGroups) {
@@ -161,9 +163,9 @@ export class JournalWriter {
     )
   }
 
-  #attemptEnd({ rollout, attempt, at, outcome, record, leaf }: AttemptEnd): void {
+  #attemptEnd({ rollout, attempt, at, outcome, isHeld, record, leaf }: AttemptEnd): void {
     const kept = this.#blobs.keepText(record)
-    const { changes } = this.#statements.attemptEnd.run(at, outcome, leaf, kept, rollout, attempt)
+    const { changes } = this.#statements.attemptEnd.run(at, outcome, isHeld ? 0 : 1, leaf, kept, rollout, attempt)
     // Not the writer's mistake to make good, but nothing that was handed over is dropped either.
     if (changes === 0) this.#statements.event.run(rollout, attempt, 'attempt-unknown', at, kept)
   }
@@ -190,7 +192,8 @@ function prepareAll(database: DatabaseSync) {
        ON CONFLICT (rollout, attempt) DO NOTHING`,
     ),
     attemptEnd: prepare(
-      'UPDATE attempt SET ended_at = ?, outcome = ?, leaf = ?, record = ? WHERE rollout = ? AND attempt = ?',
+      `UPDATE attempt SET ended_at = ?, outcome = ?, discarded = ?, leaf = ?, record = ?
+       WHERE rollout = ? AND attempt = ?`,
     ),
     node: prepare(
       `INSERT INTO node (rollout, attempt, seq, parent, hash, sampled, at, version, meta,

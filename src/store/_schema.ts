@@ -23,7 +23,7 @@ const steps: readonly string[] = [
     ended_at INTEGER,
     outcome TEXT,
     leaf INTEGER,
-    -- Its result was accepted once and taken back, to be run again.
+    -- It does not count: its rollout starts over, or its result was taken back to be run again.
     discarded INTEGER NOT NULL DEFAULT 0,
     record /* payload */,
     UNIQUE (rollout, attempt)

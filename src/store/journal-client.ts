@@ -68,18 +68,25 @@ export class JournalClient extends Resource implements Journal {
   }
 
   append(entry: JournalEntry): void {
+    this.appendAll([entry])
+  }
+
+  appendAll(entries: readonly JournalEntry[]): void {
     if (this.isClosed || this.failure.aborted) return
-    const bytes = entryBytes(entry)
+    // One batch is one transaction, so what belongs together is never split, though the batch grows past its size.
     let tail = this.#tail
     if (!tail || tail.entries.length >= journalLimits.maxBatchEntries || tail.bytes >= journalLimits.maxBatchBytes) {
       tail = new Group()
       this.#tail = tail
       this.#queued.push(tail)
     }
-    tail.entries.push(entry)
-    tail.bytes += bytes
-    this.#entries += 1
-    this.#bytes += bytes
+    for (const entry of entries) {
+      const bytes = entryBytes(entry)
+      tail.entries.push(entry)
+      tail.bytes += bytes
+      this.#bytes += bytes
+    }
+    this.#entries += entries.length
     if (!this.#sent && this.#departure === 'none') this.#depart('idle')
   }
 

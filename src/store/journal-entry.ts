@@ -52,13 +52,15 @@ export interface EventEntry {
   readonly data: string
 }
 
-/** An attempt is over. Whether its rollout is, the `rollout-end` says: a group, or a retry, may still be due. */
+/** An attempt is over, but its rollout is not: it starts over, or waits for its group. */
 export interface AttemptEnd {
   readonly kind: 'attempt-end'
   readonly rollout: string
   readonly attempt: number
   readonly at: number
   readonly outcome: Outcome
+  /** Its result stands and only waits for the rest of its group. */
+  readonly isHeld: boolean
   /** JSON of the RolloutRecord without `messages`. */
   readonly record: string
   /** The node its conversation ends with. */

@@ -4,6 +4,8 @@ import type { JournalEntry } from './journal-entry.ts'
 export interface Journal {
   /** Queues the entry, in order. Never blocks and never fails: a broken store shows in `durable`. */
   append(entry: JournalEntry): void
+  /** The same for several that must become durable together or not at all. */
+  appendAll(entries: readonly JournalEntry[]): void
   /** What waits for the disk, as a share of what may: at 1 nothing new should be started. */
   readonly pressure: number
   /** Resolves when everything appended so far is on disk; undefined when it already is. Rejects once the store failed. */

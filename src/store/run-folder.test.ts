@@ -1,8 +1,8 @@
-import { readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { newRunFile, readRunFile, writeRunFile } from './run-file.ts'
-import { createRunFolder, runFiles, runFolder } from './run-folder.ts'
+import { createRunFolder, reserveRunName, runFiles, runFolder } from './run-folder.ts'
 import { newRun, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 test.each(['a', 'arithmetic-2026.11.15_a', '_x', '9'.repeat(100)])('%s can be the name of a run', (name) => {
@@ -18,6 +18,36 @@ test('a folder that was left half made can be taken up', () => {
   writeFileSync(join(folder.path, runFiles.lock), '')
   writeFileSync(join(folder.path, 'run.json.tmp'), '{')
   createRunFolder(folder.path)
+})
+
+test('names that are asked for at once are all different', () => {
+  using folder = temporaryFolder()
+  const root = join(folder.path, 'made', 'as', 'needed')
+  const names = Array.from({ length: 3 }, () => reserveRunName(root, 'sweep'))
+  expect(names).toEqual(['sweep', 'sweep-2', 'sweep-3'])
+  expect(readdirSync(root)).toEqual(names)
+})
+
+test('records without their description are not taken for a new run', () => {
+  using folder = temporaryFolder()
+  writeFileSync(join(folder.path, runFiles.database), '')
+  expect(() => createRunFolder(folder.path)).toThrow(
+    expect.objectContaining({ code: 'store_failed', message: expect.stringContaining('but no run.json; restore') }),
+  )
+})
+
+test('a folder below a file is refused', () => {
+  using folder = temporaryFolder()
+  const file = join(folder.path, 'file')
+  writeFileSync(file, '')
+  for (const make of [() => createRunFolder(join(file, 'runs', 'a')), () => reserveRunName(file, 'a')]) {
+    expect(make).toThrow(expect.objectContaining({ code: 'folder_unwritable' }))
+  }
+})
+
+// Node's own recursive mkdir never comes back from there.
+test.runIf(existsSync('/proc/self'))('a folder that cannot be made where it seems possible is refused, too', () => {
+  expect(() => createRunFolder('/proc/runs/a')).toThrow(expect.objectContaining({ code: 'folder_unwritable' }))
 })
 
 test('the description reads back as it was written, without leftovers', () => {

@@ -30,6 +30,21 @@ export function runFolder(root: string, name: string): string {
   return join(root, name)
 }
 
+/** Takes a name that nobody has, `base` or `base-2` and so on, by making its folder: of two who ask at once each gets one. */
+export function reserveRunName(root: string, base: string): string {
+  for (let count = 1; ; count += 1) {
+    const name = count === 1 ? base : `${base}-${count}`
+    const folder = runFolder(root, name)
+    try {
+      makeFolders(root)
+      mkdirSync(folder)
+      return name
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw folderFailure(error, folder)
+    }
+  }
+}
+
 /** Makes the folder. One that holds anything but a run is refused, because pruning would delete it whole. */
 export function createRunFolder(folder: string): void {
   try {

@@ -20,6 +20,7 @@ const startOf = (rollout: string, attempt: number, parent: string | null = null)
 
 const endOf = (rollout: string, attempt: number): JournalEntry => ({
   kind: 'attempt-end',
+  isHeld: true,
   rollout,
   attempt,
   at: 20 + attempt,

@@ -37,7 +37,7 @@ export interface StoredAttempt {
     /** The node its conversation ends with. */
     readonly leaf: number | null
   }
-  /** Its result was accepted once and taken back by `retryFailed`. */
+  /** It does not count: its rollout started over, or its result was taken back by `retryFailed`. */
   readonly discarded: boolean
 }
 
@@ -47,7 +47,7 @@ export interface UnfinishedRollout {
   readonly attempt: number
   readonly task: number
   readonly sample: number
-  /** `held`: the attempt ended and waits for its group or for a retry. `discarded`: run it again, as the next attempt. */
+  /** `held`: the attempt ended and waits for its group. `discarded`: it does not count; run the next attempt. */
   readonly state: 'cut-off' | 'held' | 'discarded'
   /** What a held attempt came to, and the node its conversation ends with. */
   readonly heldRecord?: BareRecord
@@ -202,6 +202,15 @@ export class RunReader implements Disposable {
         yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: row.leaf }
       }
     }
+  }
+
+  /** What the attempts came to that ended and do not count, children aside: their tokens and money were spent all the same. */
+  *discarded(): Generator<BareRecord, void, void> {
+    const page = this.#database.prepare(
+      `SELECT position, record FROM attempt
+       WHERE position > ? AND parent IS NULL AND discarded = 1 AND record IS NOT NULL ORDER BY position LIMIT ?`,
+    )
+    for (const { record } of pages<{ position: number; record: string }>(page)) yield this.#parse(record) as BareRecord
   }
 
   task(index: number): StoredTask | undefined {

@@ -13,7 +13,10 @@ export class CallScope<Context extends object> implements ProxyHandler<Context> 
   get(context: Context, key: string | symbol): unknown {
     if (key === 'signal') return this.#signal()
     const value: unknown = Reflect.get(context, key)
-    return typeof value === 'function' ? value.bind(context) : value
+    if (typeof value !== 'function') return value
+    // What these start ends with the call that started it: they take a signal as their second argument.
+    if (key === 'child' || key === 'judge') return (request: unknown) => value.call(context, request, this.#signal())
+    return value.bind(context)
   }
 
   abort(reason: unknown): void {

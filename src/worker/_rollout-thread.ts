@@ -71,7 +71,14 @@ async function answer(
   running.delete(message.call)
   // Before the last one's answer: whoever then adds up calls and tries must have all of them.
   if (running.size === 0) send({ kind: 'status', models: executor.models() })
-  send(reply)
+  try {
+    send(reply)
+  } catch (error) {
+    // Something in it cannot cross threads; the one who waits must hear of it all the same.
+    const { rawMessage } = MillraceError.from(error, 'internal')
+    const failure = new MillraceError('env_invalid', `the result cannot leave its thread: ${rawMessage}`)
+    send({ kind: 'failed', call: message.call, error: failure.toWire() })
+  }
 }
 
 async function carryOut(

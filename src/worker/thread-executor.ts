@@ -88,15 +88,21 @@ export class ThreadExecutor extends Resource implements Executor {
     // A dead thread answers nothing: whoever asks now would wait for ever.
     if (this.#death) return Promise.reject(this.#death)
     const call = (this.#lastCall += 1)
+    let patience: NodeJS.Timeout | undefined
     const onAbort = (): void => {
       this.#post({ kind: 'abort', call, reason: MillraceError.from(signal.reason, 'cancelled').toWire() })
+      // Code that blocks the thread hears nothing; ending the thread is what is left.
+      patience = setTimeout(() => void this.#worker.terminate(), abortGraceMs)
     }
     return new Promise<Answer>((resolve, reject) => {
       this.#pending.set(call, { resolve, reject })
       this.#post({ ...question, call })
       if (signal.aborted) onAbort()
       else signal.addEventListener('abort', onAbort, { once: true })
-    }).finally(() => signal.removeEventListener('abort', onAbort))
+    }).finally(() => {
+      clearTimeout(patience)
+      signal.removeEventListener('abort', onAbort)
+    })
   }
 
   readonly #onMessage = (message: FromThread): void => {
@@ -122,6 +128,8 @@ export class ThreadExecutor extends Resource implements Executor {
 }
 
 const closeGraceMs = 5_000
+/** Longer than a teardown may take. */
+const abortGraceMs = 10_000
 
 function lost(cause: Error): MillraceError {
   const place = placeOfError(cause)

@@ -18,20 +18,21 @@ describe.concurrent('the same command again', () => {
   it('continues the run that was killed, and repeats nothing of it', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
-    const words = [...counting, '--env.count=50', '--sim.ttftMs=30']
+    const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
     await using running = startMillrace({ cwd }, ...words)
     await running.shows('stdout', '"type":"rollout"', 8)
     running.process.kill('SIGKILL')
     const killed = await running.ended
     const before = reportedIds(killed.stdout.slice(0, killed.stdout.lastIndexOf('\n') + 1))
 
-    const again = await millrace({ cwd }, ...words)
+    // How many run at once is no part of what the run is.
+    const again = await millrace({ cwd }, ...words, '-c', '100')
     expect(again.code, again.stderr).toBe(0)
     expect(startOf(again)).toMatchObject({
       notices: [expect.stringMatching(/^continuing run counting--sim--\d+-\d+: \d+ rollouts had ended$/)],
     })
     expect(startOf(again)?.['resumed']).toBeGreaterThanOrEqual(before.length)
-    expect(summaryOf(again)).toMatchObject({ end: 'complete', rollouts: 50, scored: 50 })
+    expect(summaryOf(again)).toMatchObject({ end: 'complete', rollouts: 400, scored: 400 })
     const after = reportedIds(again.stdout)
     expect(after.filter((id) => before.includes(id))).toEqual([])
     expect(await readdir(join(cwd, 'runs'))).toHaveLength(1)
@@ -65,7 +66,7 @@ describe.concurrent('the same command again', () => {
   it('with --new starts anew, also beside an unfinished run; --resume then continues the newest', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
-    const words = [...counting, '--env.count=40', '--sim.ttftMs=30']
+    const words = [...counting, '--env.count=400', '--sim.ttftMs=30']
     const drained: unknown[] = []
     for (const more of [[], ['--new']]) {
       await using running = startMillrace({ cwd }, ...words, ...more)
@@ -76,12 +77,12 @@ describe.concurrent('the same command again', () => {
       drained.push(startOf(ended)?.['run'])
     }
     expect(new Set(drained).size).toBe(2)
-    const resumed = await millrace({ cwd }, ...words, '--resume')
+    const resumed = await millrace({ cwd }, ...words, '-c', '100', '--resume')
     expect(resumed.code, resumed.stderr).toBe(0)
     expect(startOf(resumed)?.['run']).toBe(drained[1])
-    const older = await millrace({ cwd }, ...words, '--resume', String(drained[0]))
+    const older = await millrace({ cwd }, ...words, '-c', '100', '--resume', String(drained[0]))
     expect(startOf(older)?.['run']).toBe(drained[0])
-    expect(summaryOf(older)).toMatchObject({ end: 'complete', rollouts: 40 })
+    expect(summaryOf(older)).toMatchObject({ end: 'complete', rollouts: 400 })
     const none = await millrace({ cwd }, ...words, '--resume')
     expect(none).toMatchObject({ code: 1, stdout: '' })
     expect(none.stderr).toContain('there is no unfinished run of this configuration in runs to continue')

@@ -47,7 +47,7 @@ export function rolloutEntries(task: number, shape: RolloutShape = {}): JournalE
     { kind: 'task', index: task, id: `task-${task}`, digest: `d${task}` },
     { kind: 'attempt-start', rollout, attempt, parent: null, task, sample: 0, at: 1_700_000_000_001 },
     ...messages.map((message, seq) => nodeEntry({ rollout, attempt, seq, message })),
-    { kind: 'attempt-end', rollout, attempt, at: 1_700_000_000_002, outcome, record, leaf },
+    { kind: 'attempt-end', rollout, attempt, at: 1_700_000_000_002, outcome, isHeld: true, record, leaf },
     end,
   ]
 }

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import type { Message, RolloutRecord } from '../../schema/index.ts'
-import { RunStore, type Journal } from '../../store/index.ts'
+import { RunStore, type Journal, type NewRun } from '../../store/index.ts'
 import { sampleRecord } from './fake-evaluation.ts'
 
 export interface WrittenRollout {
@@ -14,9 +14,11 @@ export async function writeRun(options: {
   readonly name: string
   readonly rollouts: readonly WrittenRollout[]
   readonly attempts?: number
-  readonly end?: 'complete' | 'drained'
+  /** `none`: nobody said how it ended, as after a crash. */
+  readonly end?: 'complete' | 'drained' | 'none'
+  readonly provenance?: NewRun['provenance']
 }): Promise<void> {
-  const { root, name, attempts = 1, end = 'complete' } = options
+  const { root, name, attempts = 1, end = 'complete', provenance = {} } = options
   await using store = await RunStore.open({
     folder: join(root, name),
     create: {
@@ -28,11 +30,12 @@ export async function writeRun(options: {
         attempts,
         passThreshold: 1,
       },
-      provenance: {},
+      provenance,
     },
   })
   for (const rollout of options.rollouts) appendRollout(store.journal, rollout)
-  await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
+  await store.journal.durable()
+  if (end !== 'none') await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
 }
 
 function appendRollout(journal: Journal, { record: parts, messages: given }: WrittenRollout): void {
@@ -59,7 +62,7 @@ function appendRollout(journal: Journal, { record: parts, messages: given }: Wri
       meta: meta ? JSON.stringify(meta) : null,
     })
   }
-  journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, record: text, leaf })
+  journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
   journal.append({
     kind: 'rollout-end',
     rollout,

@@ -1,16 +1,7 @@
-import type { EvaluateOptions, Evaluation } from '../../eval/index.ts'
+import type { Evaluate } from '../carry-out-eval.ts'
 import { defineCommand, type Command } from '../command.ts'
 import { evalFlags, evalPrefixes } from '../eval-flags.ts'
-import type { EvalOutput } from '../eval-output/eval-output.ts'
-import { JsonOutput } from '../eval-output/json-output.ts'
-import { LiveOutput } from '../eval-output/live-output.ts'
-import { PlainOutput } from '../eval-output/plain-output.ts'
-import { evaluateOptions } from '../evaluate-options.ts'
 import { exitCodes } from '../exit-codes.ts'
-import type { CommandIo } from '../io.ts'
-import { runEvaluation } from '../run-evaluation.ts'
-
-type Evaluate = (options: EvaluateOptions) => Evaluation
 
 /** `millrace eval` over any implementation of `evaluate`. */
 export function createEvalCommand(load: () => Promise<Evaluate>): Command<typeof evalFlags> {
@@ -57,23 +48,11 @@ export function createEvalCommand(load: () => Promise<Evaluate>): Command<typeof
       { code: exitCodes.terminated, meaning: 'ended by SIGTERM; the same command continues' },
     ],
     async run(invocation, io) {
-      const options = await evaluateOptions(invocation, io)
-      const evaluate = await load()
-      const evaluation = evaluate(options)
-      using output = openOutput(invocation.flags, io, evaluation)
-      return await runEvaluation({ evaluation, output, io, words: invocation.words })
+      // Loaded only now: the help of this command must not load a database and an HTTP client.
+      const { carryOutEval } = await import('../carry-out-eval.ts')
+      return await carryOutEval(invocation, io, await load())
     },
   })
 }
 
 export const evalCommand = createEvalCommand(async () => (await import('../../eval/index.ts')).evaluate)
-
-function openOutput(
-  flags: { readonly json?: true; readonly quiet?: true },
-  io: CommandIo,
-  evaluation: Evaluation,
-): EvalOutput {
-  const quiet = flags.quiet === true
-  if (flags.json) return new JsonOutput(io, evaluation, { quiet })
-  return io.stdout.isTTY && !quiet ? new LiveOutput(io, evaluation) : new PlainOutput(io, evaluation, { quiet })
-}

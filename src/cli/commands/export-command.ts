@@ -6,6 +6,7 @@ import { exportRollouts } from '../../store/index.ts'
 import { defineCommand } from '../command.ts'
 import { exitCodes } from '../exit-codes.ts'
 import type { Output } from '../output.ts'
+import { SlowProgress } from '../slow-progress.ts'
 import { locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
 
 export const exportCommand = defineCommand({
@@ -45,7 +46,7 @@ export const exportCommand = defineCommand({
     await readRun(found, async (reader) => {
       const lines = exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
       if (flags.output === undefined) await writeLines(lines, io.stdout)
-      else await writeFile(lines, resolve(io.cwd, flags.output))
+      else await writeFile(counted(lines, io.stderr), resolve(io.cwd, flags.output))
     })
     return exitCodes.ok
   },
@@ -55,6 +56,14 @@ async function writeLines(lines: AsyncIterable<string>, output: Output): Promise
   for await (const line of lines) {
     if (output.readerGone.aborted) return
     await output.write(line)
+  }
+}
+
+async function* counted(lines: AsyncIterable<string>, stderr: Output): AsyncGenerator<string, void, void> {
+  using progress = new SlowProgress(stderr, 'writing rollouts')
+  for await (const line of lines) {
+    progress.add()
+    yield line
   }
 }
 

@@ -8,6 +8,7 @@ import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
+import { SlowProgress } from '../slow-progress.ts'
 import { runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
 
 export const listCommand = defineCommand({
@@ -33,7 +34,9 @@ export const listCommand = defineCommand({
     const root = runsRoot(flags.runs, io)
     const { runs, broken } = await findRuns(root)
     const limit = flags.limit ?? 20
-    const listed = runs.slice(0, limit).map(describeRun)
+    const progress = new SlowProgress(io.stderr, 'reading results')
+    const listed = runs.slice(0, limit).map((run) => describeRun(run, progress))
+    progress[Symbol.dispose]()
     for (const { name, problem } of broken) void io.stderr.line(`${name} cannot be read as a run: ${problem}`)
     if (flags.json) {
       for (const run of listed) await io.stdout.line(JSON.stringify(run))
@@ -66,7 +69,7 @@ interface ListedRun {
 
 const resultsSchema = z.object({ ended: z.number(), scored: z.number(), score: z.number().nullable() })
 
-function describeRun(found: FoundRun): ListedRun {
+function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
   const { environment, model } = storedConfig(found)
   const { state, createdAt } = found.run
   const common = { run: found.name, state, environment, model, createdAt }
@@ -74,7 +77,7 @@ function describeRun(found: FoundRun): ListedRun {
   if (stored) return { ...common, ...stored }
   try {
     using reader = RunReader.open(found.folder)
-    return { ...common, ...readResults(reader) }
+    return { ...common, ...readResults(reader, progress) }
   } catch (error) {
     // One run with a broken database must not hide the others.
     return { ...common, ended: 0, scored: 0, score: null, problem: String(error) }
@@ -91,11 +94,12 @@ function storedResults({ run }: FoundRun): Results | undefined {
 }
 
 /** Reads every result: about 7 µs each. */
-function readResults(reader: RunReader): Results {
+function readResults(reader: RunReader, progress: SlowProgress): Results {
   let ended = 0
   let scored = 0
   let sum = 0
   for (const { reward } of reader.ended()) {
+    progress.add()
     ended += 1
     if (reward === null) continue
     scored += 1

@@ -76,7 +76,7 @@ interface Shown {
 
 function showSummary({ found, reader, io, asJson }: Shown): void {
   const { stdout } = io
-  const summary = storedSummary(found, reader, Date.now())
+  const summary = storedSummary(found, reader, { now: Date.now(), stderr: io.stderr })
   if (asJson) void stdout.line(JSON.stringify(summary))
   else {
     const run = runReference(found.folder, io)

@@ -49,6 +49,16 @@ describe('millrace list', () => {
     expect(stderr).toContain('bad cannot be read as a run')
   })
 
+  it('believes what the last sitting left in the file of the run, unless that was cut off', async () => {
+    await using runs = await temporaryRuns()
+    const results = { ended: 123_456, scored: 99, score: 0.25 }
+    await writeRun({ root: runs.root, name: 'large', rollouts, provenance: { results } })
+    await writeRun({ root: runs.root, name: 'cut-off', rollouts, provenance: { results }, end: 'none' })
+    const { stdout } = await run(runs.root, 'list')
+    expect(stdout).toMatch(/^large +complete +arithmetic +sim +123,456 +0\.250 +just now$/m)
+    expect(stdout).toMatch(/^cut-off +unfinished +arithmetic +sim +3 +0\.667 +just now$/m)
+  })
+
   it('says so where there are none', async () => {
     await using runs = await temporaryRuns()
     expect(await run(runs.root, 'list')).toMatchObject({

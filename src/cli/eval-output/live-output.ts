@@ -1,5 +1,6 @@
 import type { Evaluation, RunInfo, Summary } from '../../eval/index.ts'
 import { ForeignOutput } from '../foreign-output.ts'
+import { wrapText } from '../format/text-width.ts'
 import type { CommandIo } from '../io.ts'
 import { runReference } from '../stored-run.ts'
 import type { EvalOutput } from './eval-output.ts'
@@ -35,7 +36,7 @@ export class LiveOutput implements EvalOutput {
 
   start(info: RunInfo): void {
     this.#state = 'running'
-    for (const notice of info.notices) this.#view.print(this.#io.stdout.style.warn(notice))
+    for (const notice of info.notices) this.#print(notice)
     this.#draw()
   }
 
@@ -44,7 +45,7 @@ export class LiveOutput implements EvalOutput {
   }
 
   note(text: string): void {
-    this.#view.print(this.#io.stdout.style.warn(text))
+    this.#print(text)
     this.#draw()
   }
 
@@ -65,6 +66,13 @@ export class LiveOutput implements EvalOutput {
 
   [Symbol.dispose](): void {
     this.quiet()
+  }
+
+  #print(text: string): void {
+    const { columns, style } = this.#io.stdout
+    // A command, which is indented, stays on one line, so that it can be copied.
+    const lines = text.split('\n').flatMap((line) => (line.startsWith('  ') ? [line] : wrapText(line, columns)))
+    this.#view.print(lines.map(style.warn).join('\n'))
   }
 
   /** Redrawn once per turn of the loop, however much was printed in it. */

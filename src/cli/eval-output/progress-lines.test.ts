@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { sampleProgress } from '../_testing/fake-evaluation.ts'
 import { createStyle } from '../format/style.ts'
 import { textWidth } from '../format/text-width.ts'
-import { progressLine, progressLines } from './progress-lines.ts'
+import { progressLine, progressLines, startupLine } from './progress-lines.ts'
 
 const style = createStyle(false)
 
@@ -82,5 +82,22 @@ describe('progressLine', () => {
       '[12.4s] 158/300 rollouts  12.7/s  64 active  reward 0.812 ± 0.034  completed 152  max_turns 4  model_error 2  ' +
         '1.23M+210k tokens  $0.4212  lag p99 1.2ms  11s left',
     )
+  })
+})
+
+describe('startupLine', () => {
+  const waiting = { ended: 0, resumed: 0, outcomes: {}, elapsedMs: 2600 }
+
+  it.each([
+    [{ environment: '', run: '', model: '' }, 'loading the environment… 2.6s · Ctrl-C stops'],
+    [{ run: '' }, 'arithmetic · sim opening the run… 2.6s · Ctrl-C stops'],
+    [{}, 'arithmetic · sim asking sim for a word… 2.6s · Ctrl-C stops'],
+    [
+      { resumed: 90_000, ended: 12_000 },
+      'arithmetic · sim reading earlier results: 12,000 of 90,000… 2.6s · Ctrl-C stops',
+    ],
+    [{ outcomes: { completed: 0 } }, 'arithmetic · sim asking the environment for its tasks… 2.6s · Ctrl-C stops'],
+  ])('says what a run that has not started is busy with: %j', (more, expected) => {
+    expect(startupLine(sampleProgress({ ...waiting, ...more }), { columns: 80, style })).toBe(expected)
   })
 })

@@ -179,7 +179,13 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const wrapped = (label: string, text: string) => rows(label, wrapText(text, frame.room - labelColumns), frame)
   const lines = [...wrapped('tokens', tokens(summary.usage))]
   if (summary.judgeUsage.calls > 0) lines.push(...wrapped('judge', tokens(summary.judgeUsage)))
-  return [...lines, ...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary))]
+  lines.push(...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary)))
+  const { attempts, usage, costUsd } = summary.discarded
+  if (attempts > 0) {
+    const spent = `${tokens(usage)} · ${formatMoney(costUsd)}`
+    lines.push(...wrapped('retried', `${formatQuantity(attempts, 'attempt')} that did not count: ${spent}`))
+  }
+  return lines
 }
 
 function calls({ usage, judgeUsage, tries }: ShownSummary): string {

@@ -1,0 +1,35 @@
+import type { EvaluateOptions, Evaluation } from '../eval/index.ts'
+import type { Invocation } from './command.ts'
+import type { evalFlags } from './eval-flags.ts'
+import type { EvalOutput } from './eval-output/eval-output.ts'
+import { JsonOutput } from './eval-output/json-output.ts'
+import { LiveOutput } from './eval-output/live-output.ts'
+import { PlainOutput } from './eval-output/plain-output.ts'
+import { evaluateOptions } from './evaluate-options.ts'
+import type { ExitCode } from './exit-codes.ts'
+import type { CommandIo } from './io.ts'
+import { runEvaluation } from './run-evaluation.ts'
+
+export type Evaluate = (options: EvaluateOptions) => Evaluation
+
+/** What `millrace eval` does: from its flags to its exit code. */
+export async function carryOutEval(
+  invocation: Invocation<typeof evalFlags>,
+  io: CommandIo,
+  evaluate: Evaluate,
+): Promise<ExitCode> {
+  const evaluation = evaluate(await evaluateOptions(invocation, io))
+  using output = openOutput(invocation.flags, io, evaluation)
+  return await runEvaluation({ evaluation, output, io, words: invocation.words })
+}
+
+function openOutput(
+  flags: { readonly json?: true; readonly quiet?: true },
+  io: CommandIo,
+  evaluation: Evaluation,
+): EvalOutput {
+  const quiet = flags.quiet === true
+  if (flags.json) return new JsonOutput(io, evaluation, { quiet })
+  const isLive = io.stdout.isTTY && io.env['TERM'] !== 'dumb' && !quiet
+  return isLive ? new LiveOutput(io, evaluation) : new PlainOutput(io, evaluation, { quiet })
+}

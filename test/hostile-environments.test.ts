@@ -1,0 +1,293 @@
+import { defineEnvironment, evaluate, MillraceError, z, type Json } from 'millrace'
+import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { describe, expect, test, vi } from 'vitest'
+
+const task = z.object({ index: z.number() })
+const tasks = () => [{ index: 0 }, { index: 1 }]
+const prompt = () => 'go'
+const never = (): Promise<never> => new Promise(() => {})
+
+describe('what an environment gets wrong costs its rollouts, never the run', () => {
+  test.each([
+    ['a note that is not JSON', { note: 10n as never }],
+    ['a note that is a function', { note: (() => 1) as never }],
+    ['a metric that is not a number', { metric: Number.NaN }],
+  ])('%s', async (_, wrong: { note?: Json; metric?: number }) => {
+    const environment = defineEnvironment({
+      name: 'noting',
+      task,
+      tasks,
+      prompt,
+      reward: ({ task: { index }, note, metric }) => {
+        if (index === 0 && wrong.note !== undefined) note('wrong', wrong.note)
+        if (index === 0 && wrong.metric !== undefined) metric('wrong', wrong.metric)
+        return 1
+      },
+    })
+    const { records, summary } = await runScripted({ environment, script: () => 'fine' })
+    expect(records.map(({ outcome, reward }) => [outcome, reward])).toEqual([
+      ['reward_error', null],
+      ['completed', 1],
+    ])
+    expect(summary.score?.mean).toBe(1)
+  })
+
+  test('a group reward that never answers ends with its time', async () => {
+    const environment = defineEnvironment({
+      name: 'stuck-group',
+      task,
+      tasks,
+      prompt,
+      reward: { stuck: { group: never } },
+    })
+    const { records } = await runScripted({
+      environment,
+      attempts: 2,
+      limits: { tailMs: 50, wallTimeoutMs: 10_000 },
+      script: () => 'fine',
+    })
+    expect(new Set(records.map(({ outcome }) => outcome))).toEqual(new Set(['reward_error']))
+  })
+
+  test('an agent that is not asynchronous is an agent_error, not a crash', async () => {
+    const environment = defineEnvironment({
+      name: 'hasty',
+      task,
+      tasks,
+      prompt,
+      agent: (() => {
+        throw new Error('at once')
+      }) as never,
+      reward: () => 1,
+    })
+    const { records } = await runScripted({ environment, script: () => 'fine' })
+    expect(records.map(({ outcome }) => outcome)).toEqual(['agent_error', 'agent_error'])
+  })
+
+  test('a source of tasks that waits for ever does not keep a run from stopping or draining', async () => {
+    for (const way of ['stop', 'drain'] as const) {
+      const environment = defineEnvironment({
+        name: 'waiting',
+        task,
+        async *tasks() {
+          yield { index: 0 }
+          await never()
+        },
+        prompt,
+        reward: () => 1,
+      })
+      await using runs = await temporaryRuns()
+      const evaluation = evaluate({
+        environment,
+        model: 'sim',
+        preflight: false,
+        run: { root: runs.root },
+      })
+      for await (const record of evaluation) {
+        expect(record.outcome).toBe('completed')
+        evaluation[way]()
+      }
+      expect((await evaluation.summary()).rollouts).toBe(1)
+    }
+  })
+
+  test('a setup that comes to something after its time is torn down again', async () => {
+    const opened: number[] = []
+    const closed: unknown[] = []
+    const late = Promise.withResolvers<void>()
+    const environment = defineEnvironment({
+      name: 'late',
+      task,
+      tasks: () => [{ index: 0 }],
+      setup: async () => {
+        await late.promise
+        opened.push(1)
+        return 'a sandbox'
+      },
+      prompt,
+      teardown: ({ state }) => {
+        closed.push(state)
+      },
+      reward: () => 1,
+    })
+    const { records } = await runScripted({
+      environment,
+      retries: 0,
+      limits: { wallTimeoutMs: 60, tailMs: 20 },
+      script: () => 'fine',
+    })
+    expect(records[0]?.outcome).toBe('infra_timeout')
+    late.resolve()
+    await vi.waitFor(() => expect(closed).toContain('a sandbox'))
+    expect(opened).toEqual([1])
+  })
+})
+
+test('a tool that times out takes the child it started with it', async () => {
+  const ended: string[] = []
+  const environment = defineEnvironment({
+    name: 'parent',
+    task,
+    tasks: () => [{ index: 0 }],
+    prompt,
+    tools: {
+      delegate: {
+        parameters: z.object({}),
+        timeoutMs: 50,
+        run: async (_, { child }) => {
+          const { outcome } = await child({ prompt: 'work for ever', tools: [] })
+          ended.push(outcome)
+          return outcome
+        },
+      },
+    },
+    reward: () => 1,
+  })
+  const { records } = await runScripted({
+    environment,
+    script: ({ messages, signal }) => {
+      if (messages[0]?.content === 'work for ever') {
+        return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      }
+      return messages.at(-1)?.role === 'tool' ? 'done' : calls({ delegate: {} })
+    },
+  })
+  expect(records[0]).toMatchObject({ outcome: 'completed', toolErrors: 1 })
+  expect(ended).toEqual(['cancelled'])
+})
+
+describe('money', () => {
+  const environment = defineEnvironment({
+    name: 'costly',
+    task,
+    *tasks() {
+      for (let index = 0; index < 200; index += 1) yield { index }
+    },
+    prompt,
+    reward: () => 1,
+  })
+  const dear = { input: 0, output: 1_000_000 }
+  const reply = () => ({
+    message: { role: 'assistant' as const, content: 'x' },
+    finishReason: 'stop' as const,
+    usage: { calls: 1, input: 0, cachedInput: 0, output: 4, reasoning: 0 },
+  })
+
+  test('once it is spent nothing new starts, in this sitting or the next', async () => {
+    await using runs = await temporaryRuns()
+    const sit = () =>
+      evaluate({
+        environment,
+        model: { name: 'dear', price: dear, backends: [{ url: 'http://scripted.invalid' }] },
+        backends: { dear: [new ScriptedBackend(reply)] },
+        concurrency: 5,
+        maxCostUsd: 10,
+        preflight: false,
+        run: { root: runs.root, name: 'dear' },
+      }).summary()
+    const first = await sit()
+    expect(first.end).toBe('max_cost')
+    // Three are enough; those that ran beside them end as well.
+    expect(first.rollouts).toBeGreaterThanOrEqual(3)
+    expect(first.rollouts).toBeLessThanOrEqual(3 + 5)
+    const second = await sit()
+    expect(second).toMatchObject({ end: 'max_cost', rollouts: first.rollouts })
+  })
+
+  test('what a retried attempt cost is counted, beside the results', async () => {
+    const { summary } = await runScripted({
+      environment: defineEnvironment({
+        name: 'retried',
+        task,
+        tasks: () => [{ index: 0 }],
+        prompt: ({ rollout }) => `attempt ${rollout.attempt}`,
+        agent: async ({ turn }) => {
+          await turn()
+          await turn()
+        },
+        reward: () => 1,
+      }),
+      retries: 2,
+      script: ({ messages }) => {
+        if (messages.length > 1 && !String(messages[0]?.content).endsWith('3')) {
+          throw new MillraceError('model_rejected', 'no')
+        }
+        return reply()
+      },
+    })
+    expect(summary).toMatchObject({ rollouts: 1, scored: 1, usage: { calls: 2 }, discarded: { attempts: 2 } })
+    expect(summary.discarded.usage.calls).toBe(2)
+  })
+})
+
+test('the summary may be asked for before the results are read', async () => {
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: defineEnvironment({ name: 'early', task, tasks, prompt, reward: () => 1 }),
+    model: 'sim',
+    run: { root: runs.root },
+  })
+  const summary = evaluation.summary()
+  const records = await Array.fromAsync(evaluation)
+  expect(records).toHaveLength(2)
+  expect((await summary).rollouts).toBe(2)
+})
+
+test('a run whose options hold a secret can be resumed, and its difference is told without it', async () => {
+  await using runs = await temporaryRuns()
+  const environment = defineEnvironment({
+    name: 'secretive',
+    options: z.object({ apiKey: z.string(), size: z.number().default(1) }),
+    task,
+    tasks,
+    prompt,
+    reward: () => 1,
+  })
+  const sit = (options: Record<string, unknown>) =>
+    evaluate({ environment, options, model: 'sim', run: { root: runs.root, name: 'secret' } }).summary()
+  await sit({ apiKey: 'sk-very-secret' })
+  expect(await sit({ apiKey: 'sk-very-secret' })).toMatchObject({ end: 'complete', rollouts: 2 })
+  const mismatch = await sit({ apiKey: 'sk-very-secret', size: 2 }).catch((error: unknown) => error)
+  expect(mismatch).toMatchObject({ code: 'run_mismatch' })
+  expect(String(mismatch)).not.toContain('sk-very-secret')
+})
+
+test('time that a backend wasted in failed tries is not the agent’s', async () => {
+  let tries = 0
+  const { records } = await runScripted({
+    environment: defineEnvironment({ name: 'patient', task, tasks: () => [{ index: 0 }], prompt, reward: () => 1 }),
+    limits: { timeoutMs: 150 },
+    maxTries: 4,
+    script: async () => {
+      tries += 1
+      if (tries === 4) return 'at last'
+      await new Promise((resolve) => setTimeout(resolve, 100))
+      throw new MillraceError('model_server_error', 'sorry')
+    },
+  })
+  expect(records[0]).toMatchObject({ outcome: 'completed', attempt: 1 })
+})
+
+test('waiting for a judge’s turn does not use up the reward’s time', async () => {
+  const { records } = await runScripted({
+    environment: defineEnvironment({
+      name: 'judged',
+      task,
+      *tasks() {
+        for (let index = 0; index < 10; index += 1) yield { index }
+      },
+      prompt,
+      reward: async ({ judge }) => {
+        await judge({ messages: [{ role: 'user', content: 'judge this' }] })
+        return 1
+      },
+    }),
+    judgeConcurrency: 1,
+    limits: { tailMs: 200, wallTimeoutMs: 10_000 },
+    script: async ({ messages }) => {
+      if (messages[0]?.content === 'judge this') await new Promise((resolve) => setTimeout(resolve, 50))
+      return 'fine'
+    },
+  })
+  expect(records.map(({ outcome }) => outcome)).toEqual(Array.from({ length: 10 }, () => 'completed'))
+})
