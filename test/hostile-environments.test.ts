@@ -55,9 +55,9 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       task,
       tasks,
       prompt,
-      agent: (() => {
+      agent: () => {
         throw new Error('at once')
-      }) as never,
+      },
       reward: () => 1,
     })
     const { records } = await runScripted({ environment, script: () => 'fine' })
