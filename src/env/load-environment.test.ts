@@ -141,7 +141,7 @@ describe('loadEnvironment', () => {
       /^\/work\/throws.ts could not be loaded: boom \(at \/work\/throws.ts:3\)\. Correct that and run it again; --debug shows the whole stack$/,
       /^\/work\/deep.ts could not be loaded: deeper \(at \/work\/helper.ts:3\)\. Correct that/,
       /enum is not supported.* \(at \/work\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
-      /^\/work\/typo.ts could not be loaded: .* \(at \/work\/typo.ts:1\)$/,
+      /^\/work\/typo.ts could not be loaded: .* \(at \/work\/typo.ts:1\)\. Correct that/,
       /^\/work\/typo.mjs could not be loaded: .*`node --check \/work\/typo.mjs` shows the place$/,
       /Cannot find module '\/work\/helper'.* Imports need the file's extension: write \.ts at the end$/,
       /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,

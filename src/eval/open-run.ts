@@ -120,7 +120,7 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
 }
 
 function quantity(rollouts: number): string {
-  return `${rollouts} rollout${rollouts === 1 ? '' : 's'}`
+  return `${rollouts.toLocaleString('en-US')} rollout${rollouts === 1 ? '' : 's'}`
 }
 
 function nothingToResume(root: string, name: string | undefined): MillraceError {

@@ -90,6 +90,7 @@ describe('startupLine', () => {
 
   it.each([
     [{ environment: '', run: '', model: '' }, 'loading the environment… 2.6s · Ctrl-C stops'],
+    [{ models: [] }, 'arithmetic · sim starting the rollout thread… 2.6s · Ctrl-C stops'],
     [{ run: '' }, 'arithmetic · sim opening the run… 2.6s · Ctrl-C stops'],
     [{}, 'arithmetic · sim asking sim for a word… 2.6s · Ctrl-C stops'],
     [
