@@ -1,4 +1,5 @@
 import type { EvaluateOptions, Evaluation } from '../eval/index.ts'
+import { keepHeapSteady } from '../kit/index.ts'
 import type { Invocation } from './command.ts'
 import type { evalFlags } from './eval-flags.ts'
 import type { EvalOutput } from './eval-output/eval-output.ts'
@@ -18,6 +19,7 @@ export async function carryOutEval(
   io: CommandIo,
   evaluate: Evaluate,
 ): Promise<ExitCode> {
+  keepHeapSteady()
   const evaluation = evaluate(await evaluateOptions(invocation, io))
   using output = openOutput(invocation.flags, io, evaluation)
   return await runEvaluation({ evaluation, output, io, words: invocation.words })

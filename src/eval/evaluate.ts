@@ -113,7 +113,7 @@ class RunningEvaluation implements Evaluation {
       score: accumulator?.estimate(),
       outcomes: accumulator?.outcomes ?? {},
       usage: accumulator ? { ...accumulator.usage } : { calls: 0, input: 0, cachedInput: 0, output: 0, reasoning: 0 },
-      cost: accumulator?.cost ?? 0,
+      cost: accumulator ? accumulator.cost : 0,
       lag: this.#lag.snapshot(),
       models: this.#executor?.models() ?? [],
       state: this.#state,
@@ -227,7 +227,7 @@ class RunningEvaluation implements Evaluation {
       if (!store.failure.aborted) {
         await store.finish(this.#end === 'complete' ? 'complete' : 'unfinished', {
           end: this.#end,
-          provenance: { taskDigest: taskDigest.digest('hex') },
+          provenance: { taskDigest: taskDigest.digest('hex'), results: resultsOf(accumulator) },
         })
       }
     }
@@ -279,6 +279,12 @@ class RunningEvaluation implements Evaluation {
     const tasks = this.#tasks?.total()
     return tasks && { count: tasks.count * config.attempts, exact: tasks.exact }
   }
+}
+
+/** What a listing shows of a run, kept with it so that a listing need not read every result. */
+function resultsOf(accumulator: SummaryAccumulator): { ended: number; scored: number; score: number | null } {
+  const { rollouts, scored, score } = accumulator.snapshot()
+  return { ended: rollouts, scored, score: score?.mean ?? null }
 }
 
 /** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. */

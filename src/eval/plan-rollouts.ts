@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { totalReward, type PlannedRollout } from '../rollout/index.ts'
@@ -19,6 +20,7 @@ export async function* planRollouts(options: {
   isHoldingGroups: boolean
 }): AsyncGenerator<PlannedRollout, void, void> {
   const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
+  let skipped = 0
   for await (const item of tasks) {
     onTask(item)
     const known = earlier?.taskDigest(item.index)
@@ -33,7 +35,12 @@ export async function* planRollouts(options: {
     }
     for (let sample = 0; sample < config.attempts; sample += 1) {
       const id = `${item.index}-${sample}`
-      if (earlier?.hasEnded(id)) continue
+      if (earlier?.hasEnded(id)) {
+        skipped += 1
+        // A long run has much to pass over, and nothing else to wait for on the way.
+        if (skipped % 256 === 0) await nextTurn()
+        continue
+      }
       if (item.problem) {
         yield { kind: 'settled', record: unrunnable(id, sample, item, config) }
       } else {

@@ -1,4 +1,6 @@
 import { hash } from 'node:crypto'
+import { relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { priceOf, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
@@ -121,7 +123,21 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     simulator,
     api,
   }))
-  return { environment, model, models: served, judge, attempts, group, limits, sampling, seed, captureTokens }
+  const { name, options, specifier } = environment
+  // From here on, so that a project that was moved is still the same one.
+  const module = specifier === null ? null : relative(process.cwd(), fileURLToPath(specifier))
+  return {
+    environment: { name, module, options },
+    model,
+    models: served,
+    judge,
+    attempts,
+    group,
+    limits,
+    sampling,
+    seed,
+    captureTokens,
+  }
 }
 
 function digestOf(config: RunConfig): string {
