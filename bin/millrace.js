@@ -13,6 +13,9 @@ if (Number.parseInt(process.versions.node, 10) < 24) {
   const emitWarning = process.emitWarning
   process.emitWarning = (warning, ...rest) => {
     const type = typeof rest[0] === 'object' ? rest[0]?.type : rest[0]
+    const code = typeof rest[0] === 'object' ? rest[0]?.code : rest[1]
+    // An environment is a module whatever its folder's package.json says or does not say.
+    if (code === 'MODULE_TYPELESS_PACKAGE_JSON') return
     if (type === 'ExperimentalWarning' && /sqlite|type stripping|stripTypeScriptTypes/i.test(String(warning))) return
     emitWarning.call(process, warning, ...rest)
   }

@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { evaluate, RunReader, type Backend } from 'millrace'
+import { defineEnvironment, evaluate, RunReader, z, type Backend } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import errand from './fixtures/errand.ts'
@@ -99,4 +99,33 @@ describe('a rollout that was cut off', () => {
     expect(again).toMatchObject({ end: 'complete', rollouts: 1, records: [] })
     expect(backend.requests).toHaveLength(0)
   })
+})
+
+test('a row that was no task may be corrected, and runs with --retry-failed; one that ran may not change', async () => {
+  await using runs = await temporaryRuns()
+  const sitWith = (rows: readonly unknown[], retryFailed = false) =>
+    evaluate({
+      environment: defineEnvironment({
+        name: 'rows',
+        task: z.object({ sum: z.string() }),
+        tasks: () => rows,
+        prompt: ({ task }) => task.sum,
+        reward: {
+          first: { weight: 0.7, score: () => 1 },
+          second: { weight: 0.2, score: () => 1 },
+          third: { weight: 0.1, score: () => 1 },
+        },
+      }),
+      model: 'sim',
+      attempts: 2,
+      run: { root: runs.root, name: 'rows', retryFailed },
+    }).summary()
+  const first = await sitWith([{ sum: '1 + 1' }, { sum: 2 }])
+  expect(first).toMatchObject({ rollouts: 4, scored: 2, outcomes: { env_error: 2 } })
+  // Weights that add up to 1 make a reward of 1, and a pass.
+  expect(first.score?.mean).toBe(1)
+  expect(first.pass[0]?.atK).toBe(1)
+  const second = await sitWith([{ sum: '1 + 1' }, { sum: '2 + 2' }], true)
+  expect(second).toMatchObject({ end: 'complete', rollouts: 4, scored: 4 })
+  await expect(sitWith([{ sum: '1 + 1' }, { sum: '3 + 3' }])).rejects.toMatchObject({ code: 'run_mismatch' })
 })

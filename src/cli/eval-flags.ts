@@ -132,7 +132,7 @@ export const evalFlags = {
     value: '<count>',
     min: 1,
     group: 'Limits',
-    help: 'Tokens per rollout, input and output of all turns.',
+    help: 'Tokens the model may write per rollout, all turns together.',
   },
   'max-rollout-cost': { kind: 'number', value: '<usd>', group: 'Limits', help: 'US dollars per rollout.' },
   'max-cost': {

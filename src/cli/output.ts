@@ -34,11 +34,12 @@ export class Output implements Disposable {
   }
 
   get columns(): number {
-    return this.#stream.columns ?? 80
+    // A terminal that does not know its size says 0.
+    return this.#stream.columns || 80
   }
 
   get rows(): number {
-    return this.#stream.rows ?? 24
+    return this.#stream.rows || 24
   }
 
   get readerGone(): AbortSignal {

@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import type { Evaluation, Progress, RunInfo, Summary } from '../eval/index.ts'
 import type { EvalOutput } from './eval-output/eval-output.ts'
 import { parkedCount } from './eval-output/progress-lines.ts'
@@ -54,8 +55,11 @@ export async function runEvaluation(options: {
     return exitCode(summary, interrupts.exitCode)
   } catch (error) {
     output.quiet()
-    if (info) output.note(`What has ended is kept. Continue with:\n  ${accentedResume(info.name, words, io)}`)
-    else if (interrupts.exitCode !== undefined && !stray.exception) {
+    if (info) {
+      // Continuing would end the same way.
+      const isMismatch = error instanceof MillraceError && error.code === 'run_mismatch'
+      if (!isMismatch) output.note(`What has ended is kept. Continue with:\n  ${accentedResume(info.name, words, io)}`)
+    } else if (interrupts.exitCode !== undefined && !stray.exception) {
       output.note('Stopped before the first rollout: nothing was run.')
       return interrupts.exitCode
     }

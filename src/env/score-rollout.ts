@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { raced } from '../kit/index.ts'
+import { raced, roundedSum } from '../kit/index.ts'
 import type { RewardComponent } from '../schema/index.ts'
 import { rewardComponents, type RolloutComponent } from './_reward-components.ts'
 import { rewardFailure } from './_reward-failure.ts'
@@ -70,7 +70,7 @@ function sum(components: readonly RolloutComponent[], scores: readonly Score[]):
     if (weight === 0) metrics[name] = score
     else rewards[name] = { score, weight }
   }
-  return { reward, rewards, metrics }
+  return { reward: roundedSum(reward), rewards, metrics }
 }
 
 function checked(name: string, score: unknown): number {

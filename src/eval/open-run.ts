@@ -67,7 +67,12 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
       )
     }
     const resumed = store.reader.counts().ended
-    if (store.isResumed) notices.push(`continuing run ${name}: ${quantity(resumed)} had ended`)
+    if (store.isResumed) {
+      const isComplete = existing?.state === 'complete' && !options.retryFailed
+      notices.push(`${isComplete ? 'complete already:' : 'continuing'} run ${name}: ${quantity(resumed)} had ended`)
+    } else if (options.name === undefined) {
+      notices.push(...(await othersAtWork(root, name, resolved)))
+    }
     const seed = Number(store.run.config['drawSeed'])
     return { store, info: { name, folder, resumed, notices }, seed }
   } catch (error) {
@@ -88,6 +93,13 @@ async function continuable(root: string, resolved: ResolvedRun, options: RunOpti
     throw nothingToResume(root, undefined)
   }
   return undefined
+}
+
+/** Two terminals with one command are two runs, and two bills: worth a word. */
+async function othersAtWork(root: string, name: string, { digest }: ResolvedRun): Promise<string[]> {
+  const { runs } = await findRuns(root)
+  const busy = runs.find(({ run }) => run.configDigest === digest && run.state === 'running' && run.name !== name)
+  return busy ? [`run ${busy.name} of the same experiment is at work already; this is another one, ${name}`] : []
 }
 
 function newName(config: RunConfig): string {

@@ -24,7 +24,7 @@ export async function* planRollouts(options: {
   for await (const item of tasks) {
     onTask(item)
     const known = earlier?.taskDigest(item.index)
-    if (known === undefined) {
+    if (known === undefined || (known !== item.digest && standsNothing(item.index, config.attempts, earlier))) {
       journal.append({ kind: 'task', index: item.index, id: item.id, digest: item.digest })
     } else if (known !== item.digest) {
       throw new MillraceError(
@@ -48,6 +48,17 @@ export async function* planRollouts(options: {
       }
     }
   }
+}
+
+/** A row that was no task, and was corrected, is a new task: nothing that was done with it counts. */
+function standsNothing(index: number, attempts: number, earlier: EarlierSitting | undefined): boolean {
+  for (let sample = 0; sample < attempts; sample += 1) {
+    const id = `${index}-${sample}`
+    if (earlier?.hasEnded(id)) return false
+    const unfinished = earlier?.unfinished(id)
+    if (unfinished && unfinished.state !== 'discarded') return false
+  }
+  return true
 }
 
 function planOne(options: {

@@ -13,6 +13,8 @@ function ended(task: number, reward: number | null, more: Partial<EndedRollout> 
     metrics: {},
     usage: { ...emptyUsage(), calls: 2, input: 100, output: 10 },
     judgeUsage: emptyUsage(),
+    toolCalls: 1,
+    toolErrors: 0,
     cost: 0.01,
     timing: { startedAt: 0, wallMs: 100, workingMs: 90, waitMs: 10, modelMs: 80, toolMs: 5, rewardMs: 1 },
     ...more,

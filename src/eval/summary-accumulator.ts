@@ -29,6 +29,8 @@ export type EndedRollout = Pick<
   | 'judgeUsage'
   | 'cost'
   | 'timing'
+  | 'toolCalls'
+  | 'toolErrors'
 >
 
 /** The part of a summary that follows from the rollouts alone. */
@@ -45,6 +47,7 @@ export type RolloutSummary = Pick<
   | 'outcomes'
   | 'reasons'
   | 'voided'
+  | 'tools'
   | 'usage'
   | 'judgeUsage'
   | 'cost'
@@ -102,6 +105,8 @@ export class SummaryAccumulator {
   #rollouts = 0
   #scored = 0
   #voided = 0
+  #toolCalls = 0
+  #toolErrors = 0
   #cost = 0
   #costUnknown = 0
 
@@ -133,6 +138,8 @@ export class SummaryAccumulator {
     this.#outcomes[record.outcome] += 1
     if (record.error && !outcomes[record.outcome].scored) this.#reasons[record.outcome] ??= record.error.message
     if (record.voided) this.#voided += 1
+    this.#toolCalls += record.toolCalls
+    this.#toolErrors += record.toolErrors
     addUsage(this.#usage, record.usage)
     addUsage(this.#judgeUsage, record.judgeUsage)
     if (record.cost === null) this.#costUnknown += 1
@@ -179,6 +186,7 @@ export class SummaryAccumulator {
       outcomes: { ...this.#outcomes },
       reasons: { ...this.#reasons },
       voided: this.#voided,
+      tools: { calls: this.#toolCalls, failed: this.#toolErrors },
       usage: { ...this.#usage },
       judgeUsage: { ...this.#judgeUsage },
       cost: this.cost,

@@ -28,6 +28,8 @@ export interface Summary {
   /** Of each outcome without a score, why the first rollout ended so. */
   readonly reasons: Readonly<Partial<Record<Outcome, string>>>
   readonly voided: number
+  /** Calls of tools, and those the model was shown an error for. */
+  readonly tools: { readonly calls: number; readonly failed: number }
   readonly usage: Usage
   readonly judgeUsage: Usage
   /** US dollars; null where no price is known. */

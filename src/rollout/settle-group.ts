@@ -1,3 +1,4 @@
+import { roundedSum } from '../kit/index.ts'
 import { outcomes, type RewardComponent, type RolloutRecord } from '../schema/index.ts'
 import type { GroupScores } from './executor.ts'
 import type { HeldRollout } from './group-keeper.ts'
@@ -11,7 +12,7 @@ export function applyGroupScores(records: readonly RolloutRecord[], scores: Grou
 }
 
 export function totalReward(rewards: Readonly<Record<string, RewardComponent>>): number {
-  return Object.values(rewards).reduce((sum, { score, weight }) => sum + score * weight, 0)
+  return roundedSum(Object.values(rewards).reduce((sum, { score, weight }) => sum + score * weight, 0))
 }
 
 /** Takes the reward from every member, and says so; what each scored stays visible in its components. */

@@ -185,7 +185,7 @@ function prepareAll(database: DatabaseSync) {
     begin: prepare('BEGIN IMMEDIATE'),
     commit: prepare('COMMIT'),
     rollback: prepare('ROLLBACK'),
-    task: prepare('INSERT OR IGNORE INTO task (number, id, digest) VALUES (?, ?, ?)'),
+    task: prepare('INSERT OR REPLACE INTO task (number, id, digest) VALUES (?, ?, ?)'),
     // A resumed attempt may announce itself again: the first start stands.
     attemptStart: prepare(
       `INSERT INTO attempt (rollout, attempt, parent, task, sample, started_at) VALUES (?, ?, ?, ?, ?, ?)

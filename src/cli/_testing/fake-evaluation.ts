@@ -58,6 +58,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     environment: 'arithmetic',
     model: 'sim',
     attemptsPerTask: 4,
+    tools: { calls: 300, failed: 4 },
     discarded: { attempts: 0, usage: emptyUsage(), costUsd: 0 },
     end: 'complete',
     tasks: 75,

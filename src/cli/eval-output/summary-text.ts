@@ -179,6 +179,11 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const wrapped = (label: string, text: string) => rows(label, wrapText(text, frame.room - labelColumns), frame)
   const lines = [...wrapped('tokens', tokens(summary.usage))]
   if (summary.judgeUsage.calls > 0) lines.push(...wrapped('judge', tokens(summary.judgeUsage)))
+  const { calls: toolCalls, failed } = summary.tools
+  if (toolCalls > 0) {
+    const errors = failed > 0 ? ` · ${formatCount(failed)} failed` : ''
+    lines.push(...wrapped('tools', `${formatQuantity(toolCalls, 'call')}${errors}`))
+  }
   lines.push(...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary)))
   const { attempts, usage, costUsd } = summary.discarded
   if (attempts > 0) {
