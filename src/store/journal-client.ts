@@ -24,7 +24,7 @@ const maxIdleMs = 20
  * How long a batch gathers while others are being committed. Measured with 2,048 rollouts against a backend that takes a
  * second: see docs/performance.md.
  */
-const crowdMs = 2
+const crowdMs = 5
 
 /** Entries that go to the writer in one message, and the promise of those who wait for them. */
 class Group {
