@@ -59,7 +59,7 @@ async function load(files: Record<string, string>, specifiers: readonly string[]
     ['--no-warnings', '--input-type=module', '--eval', script],
     { cwd: folder.path },
   )
-  const results: Loaded[] = JSON.parse(stdout.replaceAll(folder.path, '/work'))
+  const results: Loaded[] = JSON.parse(stdout.replaceAll(folder.path, '/project'))
   return results
 }
 
@@ -81,11 +81,11 @@ describe('loadEnvironment', () => {
       ['mine.ts', './mine.ts', 'named.ts', 'folder', 'plain', 'arithmetic'],
     )
     expect(results.map(({ name, specifier, error }) => error ?? `${name} ${specifier}`)).toEqual([
-      'mine file:///work/mine.ts',
-      'mine file:///work/mine.ts',
-      'named file:///work/named.ts',
-      'in-folder file:///work/folder/environment.ts',
-      'packaged file:///work/node_modules/plain/main.js',
+      'mine file:///project/mine.ts',
+      'mine file:///project/mine.ts',
+      'named file:///project/named.ts',
+      'in-folder file:///project/folder/environment.ts',
+      'packaged file:///project/node_modules/plain/main.js',
       `arithmetic ${new URL('../../examples/arithmetic/environment.ts', import.meta.url).href}`,
     ])
   })
@@ -106,12 +106,12 @@ describe('loadEnvironment', () => {
     const files = { 'mine.ts': moduleText('mine'), 'empty/readme.md': '' }
     const specifiers = ['./mine2.ts', 'elsewhere.ts', './empty', 'arithmetik', 'node:fs', 'fs']
     const messages = await messagesOf(files, specifiers)
-    expect(messages[0]).toBe('file_not_found: there is no file /work/mine2.ts; did you mean mine.ts?')
+    expect(messages[0]).toBe('file_not_found: there is no file /project/mine2.ts; did you mean mine.ts?')
     expect(messages[1]).toBe(
-      'file_not_found: there is no file /work/elsewhere.ts; the folder /work is there, so check the name',
+      'file_not_found: there is no file /project/elsewhere.ts; the folder /project is there, so check the name',
     )
     expect(messages[2]).toBe(
-      'file_not_found: the folder /work/empty holds no environment.ts; name the module itself, or write one with `millrace init`',
+      'file_not_found: the folder /project/empty holds no environment.ts; name the module itself, or write one with `millrace init`',
     )
     expect(messages[3]).toMatch(
       /^env_load_failed: there is no environment "arithmetik": .* Did you mean arithmetic\? Examples: .*arithmetic/,
@@ -138,12 +138,12 @@ describe('loadEnvironment', () => {
       ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.mjs', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
     )
     const expected = [
-      /^\/work\/throws.ts could not be loaded: boom \(at \/work\/throws.ts:3\)\. Correct that and run it again; --debug shows the whole stack$/,
-      /^\/work\/deep.ts could not be loaded: deeper \(at \/work\/helper.ts:3\)\. Correct that/,
-      /enum is not supported.* \(at \/work\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
-      /^\/work\/typo.ts could not be loaded: .* \(at \/work\/typo.ts:1\)\. Correct that/,
-      /^\/work\/typo.mjs could not be loaded: .*`node --check \/work\/typo.mjs` shows the place$/,
-      /Cannot find module '\/work\/helper'.* Imports need the file's extension: write \.ts at the end$/,
+      /^\/project\/throws.ts could not be loaded: boom \(at \/project\/throws.ts:3\)\. Correct that and run it again; --debug shows the whole stack$/,
+      /^\/project\/deep.ts could not be loaded: deeper \(at \/project\/helper.ts:3\)\. Correct that/,
+      /enum is not supported.* \(at \/project\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
+      /^\/project\/typo.ts could not be loaded: .* \(at \/project\/typo.ts:1\)\. Correct that/,
+      /^\/project\/typo.mjs could not be loaded: .*`node --check \/project\/typo.mjs` shows the place$/,
+      /Cannot find module '\/project\/helper'.* Imports need the file's extension: write \.ts at the end$/,
       /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,
       /Unknown file extension ".txt".* An environment is a module in a \.ts, \.js or \.mjs file$/,
       /Node runs no TypeScript from node_modules: the package must contain JavaScript/,
@@ -162,9 +162,9 @@ describe('loadEnvironment', () => {
       'half.ts': "export default { name: 'half', tasks: [], rewards: () => 1 }",
     })
     expect(messages[0]).toBe(
-      'env_invalid: /work/nothing.ts exports no environment: write `export default defineEnvironment({ … })`. It exports a, b',
+      'env_invalid: /project/nothing.ts exports no environment: write `export default defineEnvironment({ … })`. It exports a, b',
     )
-    expect(messages[1]).toMatch(/^env_invalid: \/work\/half.ts is not an environment: `task` must be a schema/)
+    expect(messages[1]).toMatch(/^env_invalid: \/project\/half.ts is not an environment: `task` must be a schema/)
     expect(messages[1]).toContain('`tasks` must be a function that returns the tasks, not an array')
     expect(messages[1]).toContain('`rewards` is not known; did you mean `reward`?')
   })
