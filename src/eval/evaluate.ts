@@ -6,7 +6,7 @@ import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, AsyncQueue, hash32, LoopLag, peeked } from '../kit/index.ts'
 import { holdsGroups, InlineExecutor, Scheduler, type Executor } from '../rollout/index.ts'
-import type { RolloutRecord } from '../schema/index.ts'
+import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { ThreadExecutor } from '../worker/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
@@ -112,7 +112,7 @@ class RunningEvaluation implements Evaluation {
       etaMs: total && perSecond > 0 ? (Math.max(0, total.count - ended) / perSecond) * 1000 : undefined,
       score: accumulator?.estimate(),
       outcomes: accumulator?.outcomes ?? {},
-      usage: accumulator ? { ...accumulator.usage } : { calls: 0, input: 0, cachedInput: 0, output: 0, reasoning: 0 },
+      usage: accumulator ? { ...accumulator.usage } : emptyUsage(),
       cost: accumulator ? accumulator.cost : 0,
       lag: this.#lag.snapshot(),
       models: this.#executor?.models() ?? [],

@@ -1,4 +1,3 @@
-import { toolLoop } from '../agents/index.ts'
 import type { ChildRequest, ChildResult } from '../env/index.ts'
 import { hash32 } from '../kit/index.ts'
 import { messageJson } from '../inference/index.ts'
@@ -44,7 +43,7 @@ export async function runChild(request: ChildRequest, parent: AgentRun, signal: 
     })
   }
   parent.tally.addChild()
-  const end = await run.run(request.agent ?? engine.environment.agent ?? toolLoop(), prompt)
+  const end = await run.run(request.agent ?? engine.agent, prompt)
   const { messages: _messages, ...record } = recordOf({ engine, job, run, end, startedAt })
   engine.journal.append({
     kind: 'attempt-end',

@@ -1,4 +1,4 @@
-import type { Environment } from '../env/index.ts'
+import type { Agent, Environment } from '../env/index.ts'
 import type { ModelClient } from '../inference/index.ts'
 import type { Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
@@ -10,6 +10,8 @@ import type { RunSettings } from './job.ts'
 export interface Engine {
   readonly environment: Environment
   readonly options: unknown
+  /** The environment's own, or the tool loop. */
+  readonly agent: Agent
   readonly tools: ToolBox<RolloutContext<unknown, unknown, unknown>>
   readonly settings: RunSettings
   readonly journal: Journal

@@ -1,3 +1,4 @@
+import { toolLoop } from '../agents/index.ts'
 import { hasGroupReward, scoreGroup, type Environment } from '../env/index.ts'
 import { preflight, type Backend, type ModelConfig, type ModelStatus } from '../inference/index.ts'
 import { MillraceError } from '../errors/index.ts'
@@ -45,6 +46,7 @@ export class InlineExecutor extends Resource implements Executor {
     this.#engine = {
       environment,
       options,
+      agent: environment.agent ?? toolLoop(),
       settings,
       journal,
       tools: new ToolBox(environment.tools ?? {}),

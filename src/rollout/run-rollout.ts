@@ -1,4 +1,3 @@
-import { toolLoop } from '../agents/index.ts'
 import { scoreRollout, type ScoreResult } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { AbortScope, raced, StopClock } from '../kit/index.ts'
@@ -48,11 +47,11 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
   let isTornDown = false
   try {
     const worked = await workOnTask(run, situation, engine)
-    const tailEndsAt = performance.now() + settings.limits.tailMs
+    const tailStartedAt = performance.now()
     const scored = await scoreWork(run, worked, engine, signal)
-    const rewardMs = performance.now() - (tailEndsAt - settings.limits.tailMs)
+    const rewardMs = performance.now() - tailStartedAt
     isTornDown = true
-    const stuck = await tearDown(situation, engine, signal.aborted ? 0 : tailEndsAt)
+    const stuck = await tearDown(situation, engine, signal.aborted ? 0 : tailStartedAt + settings.limits.tailMs)
     // The first cause of a failure stays; a teardown that fails after success is one.
     const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
@@ -91,7 +90,7 @@ async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): 
     run.abandon()
     return failedEnd(error, 'setup_failed', run.signal)
   }
-  return await run.run(environment.agent ?? toolLoop(), prompt)
+  return await run.run(engine.agent, prompt)
 }
 
 /** The reward, if the end allows one. Its time is the tail's, which the agent could not spend. */

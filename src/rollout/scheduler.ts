@@ -184,11 +184,11 @@ export class Scheduler {
         .run(job, controller.signal)
         .catch((error: unknown) => {
           // Where it ran is gone; if that is because everything was stopped, that is all there is to say.
-          if (this.#stopping.signal.aborted) return { kind: 'diverged' as const, why: 'stopped' }
+          if (this.#stopping.signal.aborted) return undefined
           throw error
         })
         .finally(() => this.#running.delete(controller))
-      if (this.#stopping.signal.aborted) return undefined
+      if (!result || this.#stopping.signal.aborted) return undefined
       if (result.kind === 'diverged') {
         this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
       } else {
