@@ -13,5 +13,7 @@ export default defineConfig({
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     testTimeout: 30_000,
+    // A second, the default, is nothing on a machine that is busy with other tests.
+    expect: { poll: { timeout: 15_000 } },
   },
 })

@@ -1,6 +1,7 @@
 import { defineEnvironment, z, type Message } from 'millrace'
 import { calls, runScripted } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../src/kit/_testing/active-resources.ts'
 
 const firstText = (messages: readonly Message[]): string => String(messages[0]?.content)
 const isAnswered = (messages: readonly Message[]): boolean => messages.at(-1)?.role === 'tool'
@@ -98,12 +99,11 @@ test('a child that asks for a tool nobody has fails its tool call and leaves not
     },
     reward: () => 1,
   })
-  const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
-  const before = timers()
+  const before = activeResources()
   const { records } = await runScripted({
     environment: asking,
     script: ({ messages }) => (isAnswered(messages) ? 'done' : calls({ delegate: {} })),
   })
   expect(records[0]).toMatchObject({ outcome: 'completed', toolErrors: 1 })
-  expect(timers()).toBeLessThanOrEqual(before)
+  expect(await leftSince(before)).toEqual([])
 })

@@ -1,5 +1,6 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
+import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import { codeOf, failureOf } from './_testing/code-of.ts'
 import { ask, openBackend, type Setting } from './_testing/open-backend.ts'
 import { ScriptedServer, chatChunk, chatReply, sendJson, type Handler } from './_testing/scripted-server.ts'
@@ -295,6 +296,7 @@ describe('an abort', () => {
 
   test('of a thousand calls leaves no socket, timer or listener', async () => {
     await using server = await ScriptedServer.start(() => {})
+    const before = activeResources()
     {
       await using backend = openBackend(server.url, { maxConcurrency: 100, options: { connections: 100 } })
       for (let round = 0; round < 10; round += 1) {
@@ -309,7 +311,7 @@ describe('an abort', () => {
         expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
         await Promise.all(server.requests.map(({ closed }) => closed))
       }
-      expect(activeResources()).toEqual({})
+      expect(await leftSince(before)).toEqual([])
     }
     expect(await server.openConnections()).toBe(0)
   })
@@ -323,12 +325,3 @@ test('the models a server offers', async () => {
   expect(await backend.listModels(new AbortController().signal)).toEqual(['a', 'b'])
   expect(server.requests[0]).toMatchObject({ method: 'GET', path: '/v1/models' })
 })
-
-/** What keeps the process alive or would fire later, by kind. The server's own sockets are counted by the server. */
-function activeResources(): Record<string, number> {
-  const counts: Record<string, number> = {}
-  for (const kind of process.getActiveResourcesInfo()) {
-    if (kind === 'Timeout' || kind === 'TCPSocketWrap' || kind === 'TLSWrap') counts[kind] = (counts[kind] ?? 0) + 1
-  }
-  return counts
-}

@@ -1,5 +1,6 @@
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import { openBackend } from './_testing/open-backend.ts'
 import { ScriptedServer, chatReply, sendJson } from './_testing/scripted-server.ts'
 import type { ModelRequest } from './backend.ts'
@@ -20,6 +21,7 @@ test('a thousand calls aborted together: the server sees every connection go, an
   await using model = new Model(modelConfigSchema.parse({ name: 'm', maxConcurrency: 200 }), [
     openBackend(server.url, { maxConcurrency: 200 }),
   ])
+  const before = activeResources()
   const controller = new AbortController()
   let waiting = 0
   const hooks = { signal: controller.signal, onWaitStart: () => (waiting += 1), onWaitEnd: () => (waiting -= 1) }
@@ -33,7 +35,7 @@ test('a thousand calls aborted together: the server sees every connection go, an
   expect(waiting).toBe(0)
   expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
   expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, parked: 0 })
-  expect(process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout' || kind === 'TCPSocketWrap')).toEqual([])
+  expect(await leftSince(before)).toEqual([])
 })
 
 test('a server that is down for a while costs time, not calls', async () => {

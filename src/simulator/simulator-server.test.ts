@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { request as send, Pool } from 'undici'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
+import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import { Simulator } from './simulator.ts'
 import { SimulatorServer, type SimulatorServerOptions } from './simulator-server.ts'
 
@@ -518,11 +519,7 @@ describe('the server', () => {
   test('1,000 aborted requests are noticed and leave nothing behind', async () => {
     await using server = await SimulatorServer.start({ ttftMs: 60_000 })
     const pool = new Pool(new URL(server.url).origin, { connections: 1000, pipelining: 1 })
-    const resources = () => {
-      const kinds = process.getActiveResourcesInfo()
-      return kinds.filter((kind) => kind === 'TCPSocketWrap' || kind === 'Timeout').length
-    }
-    const before = resources()
+    const before = activeResources()
     const controller = new AbortController()
     const sent = Array.from({ length: 1000 }, (_, seed) =>
       pool
@@ -542,7 +539,7 @@ describe('the server', () => {
     expect(new Set(await Promise.all(sent))).toEqual(new Set(['aborted']))
     await expect.poll(() => server.stats).toMatchObject({ inFlight: 0, aborted: 1000, byStatus: {} })
     await pool.destroy()
-    await expect.poll(resources).toBeLessThanOrEqual(before + 5)
+    expect(await leftSince(before)).toEqual([])
     server.simulator.change({ ttftMs: 0, maxConcurrent: 1 })
     expect((await chat(server, question('1 + 2'))).status).toBe(200)
   })

@@ -1,6 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
+import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import { seededRandom } from '../kit/index.ts'
 import type { BackendReply, BackendRequest } from '../inference/index.ts'
 import type { ToolDefinition } from '../schema/index.ts'
@@ -300,16 +301,15 @@ describe('its end', () => {
 
   test('1,000 aborted requests leave no timers and no listeners', async () => {
     await using simulator = new Simulator({ faults: { hang: 1 } })
-    const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length
-    const before = timers()
+    const before = activeResources()
     const controller = new AbortController()
     const sent = Array.from({ length: 1000 }, (_, seed) =>
       outcomeOf(simulator.send(asking('1 + 2', { sampling: { seed }, signal: controller.signal }))),
     )
-    expect(timers()).toBe(before + 1000)
+    expect(activeResources()['Timeout']).toBe((before['Timeout'] ?? 0) + 1000)
     controller.abort(new MillraceError('cancelled', 'all of them'))
     expect(new Set(await Promise.all(sent))).toEqual(new Set(['cancelled']))
-    expect(timers()).toBe(before)
+    expect(await leftSince(before)).toEqual([])
     expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
     simulator.change({ 'faults.hang': 0, maxConcurrent: 1 })
     await expect(simulator.send(asking('1 + 2'))).resolves.toBeDefined()

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
+import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import type { ToolCall } from '../schema/index.ts'
 import type { Tool } from './tool.ts'
 import { ToolBox } from './tool-box.ts'
@@ -28,10 +29,6 @@ function tool<Schema extends z.ZodType>(
 }
 
 const nothing = z.object({})
-
-function activeTimers(): number {
-  return process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length
-}
 
 let calls = 0
 function call(name: string, args: unknown = {}): ToolCall {
@@ -284,10 +281,10 @@ describe('the calls of one turn', () => {
   test('that all answer at once leave no timer', async () => {
     const box = new ToolBox({ add: tool(z.object({ n: z.number() }), ({ n }) => n + 1, { exclusive: true }) })
     const context = new Context()
-    const timersBefore = activeTimers()
+    const before = activeResources()
     const results = await box.call([call('add', { n: 1 }), call('add', { n: 2 })], { context, signal: context.signal })
     expect(results.map(({ message }) => message.content)).toEqual(['2', '3'])
-    expect(activeTimers()).toBe(timersBefore)
+    expect(await leftSince(before)).toEqual([])
   })
 
   test('stop at once when the rollout is stopped, whatever the tools do', async () => {
@@ -346,11 +343,11 @@ describe('the calls of one turn', () => {
       })
       const context = new Context()
       const { signal } = context
-      const timersBefore = activeTimers()
+      const before = activeResources()
       await expect(box.call([call('waits'), call('dies')], { context, signal })).rejects.toBe(error)
       await expect(box.call([call('waits'), call('diesAtOnce')], { context, signal })).rejects.toBe(error)
       expect(signals.map(({ reason }) => reason)).toEqual([error, error])
-      expect(activeTimers()).toBe(timersBefore)
+      expect(await leftSince(before)).toEqual([])
     },
   )
 })
