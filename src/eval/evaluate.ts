@@ -180,6 +180,7 @@ class RunningEvaluation implements Evaluation {
     // Read before anything starts, so that a missing file is found before there is a run.
     await using firstTasks = await peeked(tasks)
     const scheduler = new Scheduler({
+      labels: { environment: config.environment.name, model: config.model },
       executor,
       journal: store.journal,
       concurrency: config.concurrency,

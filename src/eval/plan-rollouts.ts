@@ -1,8 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { totalReward, type PlannedRollout } from '../rollout/index.ts'
-import { emptyUsage, outcomes, type RolloutRecord } from '../schema/index.ts'
+import { recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
+import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import type { Journal } from '../store/index.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
 import type { RunConfig } from './resolve-run.ts'
@@ -93,9 +93,9 @@ function unvoided(record: RolloutRecord): RolloutRecord {
   return { ...rest, reward: totalReward(record.rewards) }
 }
 
-/** A row that is no task still has its outcome: n rollouts asked for are n outcomes. */
+/** A row that is no task still has its outcome. */
 function unrunnable(id: string, sample: number, item: InvalidTask, config: RunConfig): RolloutRecord {
-  return {
+  return recordWithoutRun({
     id,
     environment: config.environment.name,
     model: config.model,
@@ -103,20 +103,6 @@ function unrunnable(id: string, sample: number, item: InvalidTask, config: RunCo
     sample,
     attempt: 1,
     outcome: 'env_error',
-    truncated: false,
-    error: item.problem.toWire(),
-    reward: null,
-    rewards: {},
-    metrics: {},
-    answer: null,
-    messages: [],
-    turns: 0,
-    toolCalls: 0,
-    toolErrors: 0,
-    children: 0,
-    usage: emptyUsage(),
-    judgeUsage: emptyUsage(),
-    cost: 0,
-    timing: { startedAt: Date.now(), wallMs: 0, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
-  }
+    error: item.problem,
+  })
 }

@@ -1,9 +1,24 @@
 import type { ModelStatus } from '../inference/index.ts'
+import type { LoopLagWindow } from '../kit/index.ts'
 import type { RewardComponent } from '../schema/index.ts'
 import type { AttemptResult, GroupJob, RolloutJob } from './job.ts'
 
 /** Scores by rollout id, then by component. */
 export type GroupScores = Readonly<Record<string, Readonly<Record<string, RewardComponent>>>>
+
+/** One worker as the outside sees it. A worker that is replaced keeps its place: `id` stays, `restarts` grows. */
+export interface WorkerStatus {
+  readonly id: number
+  readonly kind: 'thread' | 'process'
+  /** Only a `ready` one is given work. A `silent` one has not been heard of for a while: its loop is blocked. */
+  readonly state: 'starting' | 'ready' | 'silent' | 'draining' | 'gone'
+  readonly running: number
+  readonly lag: LoopLagWindow
+  readonly memoryBytes: number
+  readonly restarts: number
+  /** What its loop is busy with while it is silent: `name (file:line)`, where that can be told. */
+  readonly blockedBy?: string
+}
 
 /**
  * Where rollouts run. Whatever happens in a rollout is in its result; `run` rejects only when the place itself is broken.
@@ -15,4 +30,6 @@ export interface Executor extends AsyncDisposable {
   /** Asks the policy for a word, so that a wrong key or name is found before anything is spent. */
   preflight(signal: AbortSignal): Promise<void>
   models(): readonly ModelStatus[]
+  /** None where rollouts run on the caller's own thread. */
+  workers(): readonly WorkerStatus[]
 }

@@ -6,7 +6,7 @@ import { AbortScope, Resource, Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import { ToolBox } from '../tools/index.ts'
 import type { Engine } from './engine.ts'
-import type { Executor, GroupScores } from './executor.ts'
+import type { Executor, GroupScores, WorkerStatus } from './executor.ts'
 import type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'
 import { ModelSet } from './open-models.ts'
 import { runRollout } from './run-rollout.ts'
@@ -75,6 +75,10 @@ export class InlineExecutor extends Resource implements Executor {
 
   models(): readonly ModelStatus[] {
     return this.#models.all().map((model) => model.status())
+  }
+
+  workers(): readonly WorkerStatus[] {
+    return []
   }
 
   protected onClose(): Promise<void> {

@@ -7,6 +7,8 @@ export interface RolloutJob {
   readonly sample: number
   readonly task: { readonly index: number; readonly id: string; readonly data: unknown }
   readonly seed: number
+  /** Wins over what the run says, for this rollout alone. */
+  readonly sampling?: Sampling
   /** What an earlier sitting recorded for this attempt, by rollout id: its own nodes and its children's. */
   readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
 }
@@ -27,6 +29,11 @@ export type AttemptResult =
   | { readonly kind: 'ended'; readonly record: RolloutRecord; readonly leaf: number | null }
   /** The agent did not repeat what the journal holds: the rollout must start over as a new attempt. */
   | { readonly kind: 'diverged'; readonly why: string }
+  /**
+   * The worker it ran on died, and nobody knows how far it came. `again`: it may be innocent and starts over, which costs
+   * it none of its retries. The other two are its end. Whoever answers so bounds how often it says `again`.
+   */
+  | { readonly kind: 'lost'; readonly why: string; readonly verdict: 'again' | 'worker_lost' | 'poisoned' }
 
 /** A whole group to be scored together. Only members that may carry a reward are in it. */
 export interface GroupJob {

@@ -2,10 +2,10 @@ import { scoreRollout, type ScoreResult } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { AbortScope, raced, StopClock } from '../kit/index.ts'
 import { endsAttempt } from '../tools/index.ts'
-import { outcomes, type Message } from '../schema/index.ts'
+import { outcomes, type Message, type Sampling } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
 import type { Engine } from './engine.ts'
-import type { AttemptResult, RolloutJob } from './job.ts'
+import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
 import { situationOf, type Situation } from './situation.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
@@ -42,7 +42,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     startChild: runChild,
     model: engine.model(settings.model),
     limits: settings.limits,
-    sampling: settings.sendSeed ? { ...settings.sampling, seed: job.seed } : settings.sampling,
+    sampling: samplingOf(job, settings),
   })
   let isTornDown = false
   try {
@@ -64,6 +64,11 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     }
     throw error
   }
+}
+
+function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Sampling {
+  if (!sampling && !settings.sendSeed) return settings.sampling
+  return { ...settings.sampling, ...(settings.sendSeed && { seed }), ...sampling }
 }
 
 async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): Promise<AgentEnd> {

@@ -6,7 +6,8 @@ import { outcomes, type MessageNode, type RolloutRecord } from '../schema/index.
 import type { Journal, RolloutEnd } from '../store/index.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
-import type { RolloutJob } from './job.ts'
+import type { AttemptResult, RolloutJob } from './job.ts'
+import { recordWithoutRun } from './record-without-run.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 
 /** A rollout that is due, and how far an earlier sitting had come with it. */
@@ -23,10 +24,14 @@ export interface PlannedAttempt {
   readonly sample: number
   readonly task: RolloutJob['task']
   readonly attempt: number
+  /** See `RolloutJob`. */
+  readonly sampling?: RolloutJob['sampling']
   readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
 }
 
 export interface SchedulerOptions {
+  /** What the records of rollouts say that left none themselves. */
+  readonly labels: Pick<RolloutRecord, 'environment' | 'model'>
   readonly executor: Executor
   readonly journal: Journal
   readonly concurrency: number
@@ -55,7 +60,7 @@ export class Scheduler {
   readonly #places: Semaphore
   readonly #groups: GroupKeeper | undefined
   readonly #settling = new Semaphore(maxUnsettled)
-  readonly #running = new Set<AbortController>()
+  readonly #running = new Map<string, AbortController>()
   readonly #work = new Set<Promise<void>>()
   readonly #admission = new AbortController()
   readonly #stopping = new AbortController()
@@ -113,7 +118,14 @@ export class Scheduler {
     if (this.#stopping.signal.aborted) return
     this.#stopping.abort(reason)
     this.drain()
-    for (const controller of this.#running) controller.abort(reason)
+    for (const controller of this.#running.values()) controller.abort(reason)
+  }
+
+  /** Ends one rollout that runs, as `cancelled`; false if none of that id does. */
+  cancel(id: string, reason: MillraceError): boolean {
+    const controller = this.#running.get(id)
+    controller?.abort(reason)
+    return controller !== undefined
   }
 
   #start(plan: PlannedRollout): void {
@@ -176,10 +188,11 @@ export class Scheduler {
         sample: plan.sample,
         task: plan.task,
         seed: seedOf(plan.id, attempt),
+        ...(plan.sampling && { sampling: plan.sampling }),
         ...(journalled && { journalled }),
       }
       const controller = new AbortController()
-      this.#running.add(controller)
+      this.#running.set(plan.id, controller)
       const result = await executor
         .run(job, controller.signal)
         .catch((error: unknown) => {
@@ -187,10 +200,13 @@ export class Scheduler {
           if (this.#stopping.signal.aborted) return undefined
           throw error
         })
-        .finally(() => this.#running.delete(controller))
+        .finally(() => this.#running.delete(plan.id))
       if (!result || this.#stopping.signal.aborted) return undefined
       if (result.kind === 'diverged') {
         this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
+      } else if (result.kind === 'lost') {
+        this.#note(plan.id, attempt, 'worker-lost', { why: result.why })
+        if (result.verdict !== 'again') return { record: this.#lostRecord(job, result), leaf: null }
       } else {
         const { record } = result
         const isFinal = outcomes[record.outcome].rule !== 'retry' || retriesLeft === 0
@@ -202,6 +218,19 @@ export class Scheduler {
       attempt += 1
       journalled = undefined
     }
+  }
+
+  #lostRecord(job: RolloutJob, { why, verdict }: Extract<AttemptResult, { kind: 'lost' }>): RolloutRecord {
+    const { id, attempt, sample, task } = job
+    return recordWithoutRun({
+      ...this.#options.labels,
+      id,
+      attempt,
+      sample,
+      task: { index: task.index, id: task.id },
+      outcome: verdict === 'poisoned' ? 'poisoned' : 'worker_lost',
+      error: new MillraceError('worker_lost', why, { data: { rollout: id } }),
+    })
   }
 
   async #endMember(member: HeldRollout, task: RolloutJob['task']): Promise<void> {

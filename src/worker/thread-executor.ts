@@ -3,7 +3,7 @@ import { placeOfError } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import { Resource, workerUrl } from '../kit/index.ts'
-import type { AttemptResult, Executor, GroupJob, GroupScores, RolloutJob } from '../rollout/index.ts'
+import type { AttemptResult, Executor, GroupJob, GroupScores, RolloutJob, WorkerStatus } from '../rollout/index.ts'
 import { strayErrors } from './stray-errors.ts'
 import type { FromThread, ThreadStart, ToThread } from './thread-messages.ts'
 
@@ -73,6 +73,10 @@ export class ThreadExecutor extends Resource implements Executor {
 
   models(): readonly ModelStatus[] {
     return this.#models
+  }
+
+  workers(): readonly WorkerStatus[] {
+    return []
   }
 
   protected async onClose(): Promise<void> {
