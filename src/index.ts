@@ -1,6 +1,6 @@
 export { z } from 'zod'
 export { toolLoop } from './agents/index.ts'
-export { commandReward, csv, defineEnvironment, judge, jsonl } from './env/index.ts'
+export { commandReward, csv, defineEnvironment, heavy, judge, jsonl } from './env/index.ts'
 export type {
   Agent,
   AgentContext,
@@ -16,6 +16,9 @@ export type {
   GroupPolicy,
   GroupRewardContext,
   GroupRewardFunction,
+  HeavyRewardContext,
+  HeavyRewardFunction,
+  HeavyRewardOptions,
   JudgeOptions,
   JudgeRequest,
   JudgeText,
@@ -83,6 +86,23 @@ export type {
   Usage,
   UserMessage,
 } from './schema/index.ts'
+export { HttpDoor, RolloutService } from './serve/index.ts'
+export type {
+  HttpDoorOptions,
+  KnownRequest,
+  ListedRollout,
+  ListFilter,
+  Readiness,
+  ResultReader,
+  RolloutPage,
+  RolloutRequest,
+  RolloutState,
+  ServeBounds,
+  ServiceOptions,
+  ServiceStatus,
+  SettledRollout,
+  Submission,
+} from './serve/index.ts'
 export { Simulator, SimulatorServer } from './simulator/index.ts'
 export type { SimulatorOptions, SimulatorServerOptions, SimulatorSettings, SimulatorStats } from './simulator/index.ts'
 export { exportRollouts, findRuns, pruneRuns, RunReader } from './store/index.ts'
@@ -103,4 +123,5 @@ export type {
   StoredTask,
   UnfinishedRollout,
 } from './store/index.ts'
+export type { WorkerStatus } from './rollout/index.ts'
 export type { ResumeRule, Tool, ToolOutput } from './tools/index.ts'

@@ -1,5 +1,13 @@
 import { join } from 'node:path'
-import { evaluate, RunReader, SimulatorServer, type EvaluateOptions, type RolloutRecord } from 'millrace'
+import {
+  evaluate,
+  RunReader,
+  SimulatorServer,
+  type Environment,
+  type EvaluateOptions,
+  type RolloutRecord,
+  type Summary,
+} from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, test, vi } from 'vitest'
 
@@ -15,17 +23,39 @@ async function run(options: EvaluateOptions) {
 /** Without what depends on the clock. */
 const timeless = ({ timing: _timing, ...rest }: RolloutRecord) => rest
 
-describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
+/** Without that, and without what names the run; to 12 digits, because sums of fractions depend on their order. */
+function figuresOf({ run: _run, folder: _folder, wallMs: _wallMs, perSecond: _perSecond, ...rest }: Summary): unknown {
+  const { durations: _durations, ...figures } = rest
+  const rounded = (_: string, value: unknown) => (typeof value === 'number' ? Number(value.toPrecision(12)) : value)
+  return JSON.parse(JSON.stringify(figures, rounded))
+}
+
+/** A place to run in: how it is asked for, and the module of an environment that asks for the rest of it. */
+const places = [
+  { place: 'inline', options: {}, module: (name: string) => name },
+  { place: 'threads', options: { workers: 2 }, module: (name: string) => name },
+  { place: 'processes', options: { workers: 2 }, module: (name: string) => isolated[name] ?? name },
+] as const
+
+/** The same environments, asking for processes. */
+const isolated: Readonly<Record<string, string>> = {
+  [fixture('counting')]: fixture('worker-counting'),
+  [fixture('failing')]: fixture('worker-failing'),
+  arithmetic: fixture('worker-arithmetic'),
+  'diverse-primes': fixture('worker-primes'),
+}
+
+describe.each(places)('in $place', ({ options: where, module }) => {
   test('runs rollouts to their end and journals every node', async () => {
     await using runs = await temporaryRuns()
     const { records, summary } = await run({
-      environment: fixture('counting'),
+      environment: module(fixture('counting')),
       options: { count: 30 },
       model: { name: 'sim', simulator: { skill: 0.7 } },
       seed: 5,
       attempts: 2,
       captureTokens: true,
-      executor,
+      ...where,
       run: { root: runs.root, name: 'conforming' },
     })
     expect(records).toHaveLength(60)
@@ -44,12 +74,12 @@ describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
   test('scores groups', async () => {
     await using runs = await temporaryRuns()
     const { summary } = await run({
-      environment: 'diverse-primes',
+      environment: module('diverse-primes'),
       model: 'sim',
       seed: 5,
       attempts: 4,
       limit: 5,
-      executor,
+      ...where,
       run: { root: runs.root },
     })
     expect(summary.scored).toBe(20)
@@ -59,9 +89,9 @@ describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
   test('a failing environment is data', async () => {
     await using runs = await temporaryRuns()
     const { records } = await run({
-      environment: fixture('failing'),
+      environment: module(fixture('failing')),
       model: 'sim',
-      executor,
+      ...where,
       run: { root: runs.root },
     })
     expect(records.map(({ outcome, error }) => [outcome, error?.code])).toEqual([
@@ -77,12 +107,12 @@ describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
     await using server = await SimulatorServer.start({ 'faults.hang': 1 })
     const stop = new AbortController()
     const options = {
-      environment: fixture('counting'),
+      environment: module(fixture('counting')),
       options: { count: 50 },
       model: { name: 'hung', backends: [{ url: server.url }] },
       concurrency: 50,
       preflight: false,
-      executor,
+      ...where,
       run: { root: runs.root, name: 'stopped' },
     } satisfies EvaluateOptions
     const evaluation = evaluate({ ...options, signal: stop.signal })
@@ -100,33 +130,47 @@ describe.each(['inline', 'thread'] as const)('the %s executor', (executor) => {
   test('an environment that cannot be loaded is refused before anything runs', async () => {
     await using runs = await temporaryRuns()
     await expect(
-      run({ environment: fixture('throws-on-load'), model: 'sim', executor, run: { root: runs.root } }),
+      run({ environment: fixture('throws-on-load'), model: 'sim', ...where, run: { root: runs.root } }),
     ).rejects.toMatchObject({ code: 'env_load_failed' })
   })
 })
 
-test('both executors come to the same results', async () => {
+test('every place comes to the same results and the same summary', async () => {
   await using runs = await temporaryRuns()
-  const both = await Promise.all(
-    (['inline', 'thread'] as const).map((executor) =>
+  const all = await Promise.all(
+    places.map(({ place, options, module }) =>
       run({
-        environment: 'arithmetic',
+        environment: module('arithmetic'),
         model: { name: 'sim', simulator: { skill: 0.6, sloppiness: 0.3 } },
         seed: 11,
         attempts: 3,
         limit: 20,
-        executor,
-        run: { root: runs.root, name: executor },
+        ...options,
+        run: { root: runs.root, name: place },
       }),
     ),
   )
-  expect(both[0]?.records.map(timeless)).toEqual(both[1]?.records.map(timeless))
+  const [inline, threads, processes] = all.map(({ records, summary }) => {
+    return { records: records.map(timeless), summary: figuresOf(summary) }
+  })
+  expect(inline?.records).toHaveLength(60)
+  expect(threads).toEqual(inline)
+  expect(processes).toEqual(inline)
 })
 
-test('an environment given as an object runs inline only, and says so', async () => {
+test.each([
+  ['an environment given as an object', (environment: Environment) => ({ environment })],
+  ['backends of a script', () => ({ environment: fixture('counting'), backends: {} })],
+])('%s is for the main thread only, and says so', async (_, given) => {
   await using runs = await temporaryRuns()
   const { default: environment } = await import('./fixtures/counting.ts')
-  await expect(run({ environment, model: 'sim', executor: 'thread', run: { root: runs.root } })).rejects.toThrow(
+  await expect(run({ ...given(environment), model: 'sim', workers: 2, run: { root: runs.root } })).rejects.toThrow(
     /give the environment as a module/,
   )
+})
+
+test.each([0, 1.5, -1])('%d workers are refused', async (workers) => {
+  await using runs = await temporaryRuns()
+  const options = { environment: fixture('counting'), model: 'sim', workers, run: { root: runs.root } }
+  await expect(run(options)).rejects.toThrow(/workers must be a whole number above 0/)
 })

@@ -44,12 +44,20 @@ test('the packed tarball works in a fresh folder', { timeout: 120_000 }, async (
   const bin = join('node_modules', '.bin', 'millrace')
   expect((await run(bin, words, project)).stderr).toBe('')
 
-  // The environment of the README, on the main thread and on one of its own.
+  // The environment of the README, on the main thread, in threads and in processes.
   const [environment] = markedBlocks(await readFile(join(root, 'README.md'), 'utf8'), 'environment')
   await writeFile(join(project, 'environment.ts'), environment?.code ?? '')
-  for (const executor of ['inline', 'thread']) {
-    const flags = ['-m', 'sim', '--executor', executor, '--json', '--quiet', '--new']
-    const { stdout, stderr } = await run(bin, ['eval', './environment.ts', ...flags], project)
+  await writeFile(
+    join(project, 'isolated.ts'),
+    `import environment from './environment.ts'\nexport default { ...environment, isolation: 'process' }\n`,
+  )
+  for (const given of [
+    ['./environment.ts'],
+    ['./environment.ts', '--workers', '2'],
+    ['./isolated.ts', '--workers', '2'],
+  ]) {
+    const flags = ['-m', 'sim', '--json', '--quiet', '--new']
+    const { stdout, stderr } = await run(bin, ['eval', ...given, ...flags], project)
     expect(summaryIn(stdout)).toMatchObject({ end: 'complete', rollouts: 50, score: { mean: 1 } })
     expect(stderr).toBe('')
   }

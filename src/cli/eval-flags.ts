@@ -98,12 +98,11 @@ export const evalFlags = {
     help: 'Makes a run repeatable, as far as the backend honours it.',
   },
   tokens: { kind: 'switch', group: 'What to run', help: 'Keep token ids and log-probabilities of every turn.' },
-  executor: {
-    kind: 'choice',
-    choices: ['inline', 'thread'],
+  workers: {
+    kind: 'text',
+    value: '<count|auto>',
     group: 'What to run',
-    help: 'Run rollouts on the main thread or on one of their own.',
-    default: 'inline',
+    help: 'Run rollouts in so many workers, one per core with auto. [default: on the main thread]',
   },
   'no-preflight': {
     kind: 'switch',

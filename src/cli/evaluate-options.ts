@@ -38,10 +38,17 @@ export async function evaluateOptions(
     ...(flags.retries !== undefined && { retries: flags.retries }),
     ...(flags['max-cost'] !== undefined && { maxCostUsd: flags['max-cost'] }),
     ...(flags['pass-threshold'] !== undefined && { passThreshold: flags['pass-threshold'] }),
-    ...(flags.executor && { executor: flags.executor }),
+    ...(flags.workers !== undefined && { workers: workers(flags.workers) }),
     ...(flags['no-preflight'] && { preflight: false }),
     run: run(flags, io),
   }
+}
+
+function workers(text: string): number | 'auto' {
+  if (text === 'auto') return text
+  const count = Number(text)
+  if (Number.isSafeInteger(count) && count >= 1) return count
+  throw new MillraceError('usage', `--workers is a whole number of at least 1, or auto, not ${text}`)
 }
 
 function limits(flags: EvalFlags): Partial<Limits> {

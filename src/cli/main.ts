@@ -15,6 +15,10 @@ const commands: Readonly<Record<string, { readonly summary: string; load(): Prom
     summary: 'Run an environment against a model and score it',
     load: async () => (await import('./commands/eval-command.ts')).evalCommand,
   },
+  serve: {
+    summary: 'Serve rollouts of an environment over HTTP',
+    load: async () => (await import('./commands/serve-command.ts')).serveCommand,
+  },
   show: {
     summary: 'Show the results of a run, or one transcript',
     load: async () => (await import('./commands/show-command.ts')).showCommand,
@@ -30,6 +34,10 @@ const commands: Readonly<Record<string, { readonly summary: string; load(): Prom
   prune: {
     summary: 'Delete old runs',
     load: async () => (await import('./commands/prune-command.ts')).pruneCommand,
+  },
+  doctor: {
+    summary: 'Show what this machine offers, or what held up a run',
+    load: async () => (await import('./commands/doctor-command.ts')).doctorCommand,
   },
   sim: {
     summary: 'Serve the simulated model over HTTP',

@@ -20,6 +20,7 @@ const fieldNames: Readonly<Record<keyof Environment, true>> = {
   update: true,
   reward: true,
   groupPolicy: true,
+  isolation: true,
   limits: true,
   sampling: true,
 }
@@ -50,11 +51,14 @@ function problemsOf(fields: Fields): string[] {
   }
   require(fields['options'] === undefined ||
     isSchema(fields['options']), 'options', 'a schema, such as z.object({ … })')
-  const { groupPolicy } = fields
+  const { groupPolicy, isolation } = fields
   require(groupPolicy === undefined ||
     groupPolicy === 'keep' ||
     groupPolicy === 'replace' ||
     groupPolicy === 'void', 'groupPolicy', '"keep", "replace" or "void"')
+  require(isolation === undefined ||
+    isolation === 'thread' ||
+    isolation === 'process', 'isolation', '"thread" or "process"')
   problems.push(...toolProblems(fields['tools']))
   for (const field of Object.keys(fields)) {
     const near = knownFields.includes(field) ? undefined : nearestName(field, knownFields)

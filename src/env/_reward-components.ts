@@ -1,10 +1,13 @@
 import type { Environment } from './define-environment.ts'
+import { heavyRewardOf, type HeavyReward } from './heavy.ts'
 import type { GroupRewardFunction, RewardFunction } from './reward.ts'
 
 export interface RolloutComponent {
   readonly name: string
   readonly weight: number
   readonly score: RewardFunction<unknown, unknown, unknown>
+  /** Of a component that must not run on this thread. */
+  readonly heavy: HeavyReward | undefined
 }
 
 export interface GroupComponent {
@@ -30,16 +33,20 @@ export function rewardComponents({ reward }: Environment): RewardComponents {
 }
 
 function single(score: RolloutComponent['score']): RewardComponents {
-  return { perRollout: [{ name: 'reward', weight: 1, score }], perGroup: [] }
+  return { perRollout: [rolloutComponent('reward', 1, score)], perGroup: [] }
 }
 
 function several(rewards: Exclude<Environment['reward'], (...args: never) => unknown>): RewardComponents {
   const perRollout: RolloutComponent[] = []
   const perGroup: GroupComponent[] = []
   for (const [name, reward] of Object.entries(rewards)) {
-    if (typeof reward === 'function') perRollout.push({ name, weight: 1, score: reward })
+    if (typeof reward === 'function') perRollout.push(rolloutComponent(name, 1, reward))
     else if ('group' in reward) perGroup.push({ name, weight: reward.weight ?? 1, group: reward.group })
-    else perRollout.push({ name, weight: reward.weight ?? 1, score: reward.score })
+    else perRollout.push(rolloutComponent(name, reward.weight ?? 1, reward.score))
   }
   return { perRollout, perGroup }
+}
+
+function rolloutComponent(name: string, weight: number, score: RolloutComponent['score']): RolloutComponent {
+  return { name, weight, score, heavy: heavyRewardOf(score) }
 }

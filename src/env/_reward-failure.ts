@@ -5,9 +5,9 @@ import { endsAttempt } from '../tools/index.ts'
 export function rewardFailure(name: string, thrown: unknown, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason
   if (endsAttempt(thrown)) return thrown
-  const { rawMessage } = MillraceError.from(thrown, 'reward_failed')
+  const { rawMessage, data } = MillraceError.from(thrown, 'reward_failed')
   return new MillraceError('reward_failed', `reward "${name}": ${rawMessage}`, {
-    data: { component: name },
+    data: { ...data, component: name },
     cause: thrown,
   })
 }

@@ -52,6 +52,8 @@ export interface EnvironmentSpec<
     | RewardFunction<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>
     | Readonly<Record<string, Reward<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>>>
   readonly groupPolicy?: GroupPolicy
+  /** What a worker that runs this is: a thread, or a process, for code that is not safe to share one with. */
+  readonly isolation?: 'thread' | 'process'
   readonly limits?: Partial<Limits>
   readonly sampling?: Sampling
 }

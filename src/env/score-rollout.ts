@@ -5,6 +5,7 @@ import { rewardComponents, type RolloutComponent } from './_reward-components.ts
 import { rewardFailure } from './_reward-failure.ts'
 import type { RewardContext } from './context.ts'
 import type { Environment } from './define-environment.ts'
+import type { HeavyRewardContext } from './heavy.ts'
 
 export interface ScoreResult {
   /** The sum of weight times score; components that score whole groups are not in it yet. */
@@ -14,21 +15,35 @@ export interface ScoreResult {
   readonly metrics: Record<string, number>
 }
 
+export interface ScoringPlace {
+  /** Runs a heavy component on another thread; there is none if no component is heavy. */
+  readonly scoreElsewhere?: (component: string, timeoutMs: number) => Promise<Score>
+  /** A component held up this thread for that long. */
+  readonly onBlocked: (component: string, ms: number) => void
+}
+
 type Context = RewardContext<unknown, unknown, unknown>
 type Score = number | boolean
+
+/** Longer than any reward that has to do with one answer should take, and than what a busy machine adds to it. */
+const blockedAfterMs = 200
 
 /**
  * Scores a rollout with all components that look at one rollout alone; asynchronous ones run beside each other. A promise
  * only if one of them is asynchronous. Throws `reward_failed` with the component's name, or the signal's reason.
  */
-export function scoreRollout(environment: Environment, context: Context): ScoreResult | Promise<ScoreResult> {
+export function scoreRollout(
+  environment: Environment,
+  context: Context,
+  place?: ScoringPlace,
+): ScoreResult | Promise<ScoreResult> {
   const { perRollout } = rewardComponents(environment)
   const scores: Score[] = []
   let pending: Promise<void>[] | undefined
   for (const [index, component] of perRollout.entries()) {
     let score: Score | Promise<Score>
     try {
-      score = component.score(context)
+      score = start(component, context, place)
     } catch (error) {
       // What the others come to does not matter any more.
       for (const other of pending ?? []) other.catch(() => {})
@@ -46,6 +61,17 @@ export function scoreRollout(environment: Environment, context: Context): ScoreR
   return raced(Promise.all(pending), context.signal).then(() => sum(perRollout, scores))
 }
 
+function start({ name, score, heavy }: RolloutComponent, context: Context, place: ScoringPlace | undefined) {
+  if (heavy && place?.scoreElsewhere) return place.scoreElsewhere(name, heavy.timeoutMs)
+  const startedAt = performance.now()
+  try {
+    return score(context)
+  } finally {
+    const ms = performance.now() - startedAt
+    if (ms > blockedAfterMs) place?.onBlocked(name, ms)
+  }
+}
+
 async function settle(part: {
   component: RolloutComponent
   score: Promise<Score>
@@ -58,6 +84,21 @@ async function settle(part: {
   } catch (error) {
     throw rewardFailure(part.component.name, error, part.signal)
   }
+}
+
+export function hasHeavyReward(environment: Environment): boolean {
+  return rewardComponents(environment).perRollout.some(({ heavy }) => heavy !== undefined)
+}
+
+/** Where heavy components run: by its name, because only its name crosses threads. */
+export function scoreHeavy(
+  environment: Environment,
+  component: string,
+  context: HeavyRewardContext<unknown, unknown>,
+): Score | Promise<Score> {
+  const { heavy } = rewardComponents(environment).perRollout.find(({ name }) => name === component) ?? {}
+  if (heavy) return heavy.score(context)
+  throw new MillraceError('reward_failed', `${environment.name} has no heavy reward "${component}" on its own thread`)
 }
 
 function sum(components: readonly RolloutComponent[], scores: readonly Score[]): ScoreResult {

@@ -5,11 +5,12 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, AsyncQueue, hash32, LoopLag, peeked } from '../kit/index.ts'
-import { holdsGroups, InlineExecutor, Scheduler, type Executor } from '../rollout/index.ts'
+import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
-import { ThreadExecutor } from '../worker/index.ts'
+import { startTelemetry } from '../telemetry/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
+import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
@@ -41,6 +42,7 @@ class RunningEvaluation implements Evaluation {
   #end: Summary['end'] = 'complete'
   #resolved: ResolvedRun | undefined
   #info: RunInfo | undefined
+  #store: OpenedRun['store'] | undefined
   #accumulator: SummaryAccumulator | undefined
   #tasks: TaskStream | undefined
   #executor: Executor | undefined
@@ -115,7 +117,9 @@ class RunningEvaluation implements Evaluation {
       usage: accumulator ? { ...accumulator.usage } : emptyUsage(),
       cost: accumulator ? accumulator.cost : 0,
       lag: this.#lag.snapshot(),
+      storeLag: this.#store?.lag() ?? { p99Ms: 0, maxMs: 0, meanMs: 0, utilization: 0 },
       models: this.#executor?.models() ?? [],
+      workers: this.#executor?.workers() ?? [],
       state: this.#state,
     }
   }
@@ -163,7 +167,10 @@ class RunningEvaluation implements Evaluation {
     const { config, loaded } = resolved
     const { group } = config
     this.#info = info
-    await using executor = await openExecutor(store, resolved, this.#options)
+    this.#store = store
+    await using telemetry = startTelemetry({ env: process.env, run: info.name, metrics: false })
+    const traced = telemetry.isTracing ? { run: info.name, metrics: false, onMetrics: () => {} } : undefined
+    await using executor = await openExecutor(store, resolved, this.#options, traced)
     this.#executor = executor
     if (this.#options.preflight ?? true) await executor.preflight(this.#stopping.signal)
     const accumulator = new SummaryAccumulator({
@@ -302,30 +309,4 @@ async function readEarlier(
     if (count % 256 === 0) await nextTurn()
   }
   for (const record of store.reader.discarded()) spending.add(record, false)
-}
-
-async function openExecutor(
-  store: OpenedRun['store'],
-  resolved: ResolvedRun,
-  options: EvaluateOptions,
-): Promise<Executor> {
-  const { loaded, settings, config } = resolved
-  if (config.executor === 'inline' || loaded.specifier === undefined) {
-    return new InlineExecutor({
-      environment: loaded.environment,
-      options: loaded.options,
-      settings,
-      models: config.models,
-      env: process.env,
-      journal: store.journal,
-      ...(options.backends && { backends: options.backends }),
-    })
-  }
-  return await ThreadExecutor.start({
-    specifier: loaded.specifier,
-    options: options.options ?? {},
-    settings,
-    models: config.models,
-    journal: store.connect(),
-  })
 }

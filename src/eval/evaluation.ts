@@ -33,8 +33,11 @@ export interface EvaluateOptions {
   /** US dollars for the whole run; once spent, nothing new starts. */
   readonly maxCostUsd?: number
   readonly passThreshold?: number
-  /** Where rollouts run: on this thread, or on one of their own. */
-  readonly executor?: 'inline' | 'thread'
+  /**
+   * Rollouts run in so many workers: threads, or processes if the environment asks for isolation. `auto` is one per core.
+   * On this thread if not given.
+   */
+  readonly workers?: number | 'auto'
   /** Ask the model for one token first, so that a wrong key or name costs nothing. On by default. */
   readonly preflight?: boolean
   readonly run?: RunOptions

@@ -61,7 +61,8 @@ function standsNothing(index: number, attempts: number, earlier: EarlierSitting 
   return true
 }
 
-function planOne(options: {
+/** One rollout of a valid task, from the start or from where an earlier sitting was cut off. */
+export function planOne(options: {
   id: string
   sample: number
   item: ValidTask

@@ -1,4 +1,6 @@
 import type { ModelStatus } from '../inference/index.ts'
+import type { LoopLagWindow } from '../kit/index.ts'
+import type { WorkerStatus } from '../rollout/index.ts'
 import type { Outcome, Usage } from '../schema/index.ts'
 
 /** A run at a glance, as of now: what the live view draws. */
@@ -19,8 +21,12 @@ export interface Progress {
   readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
   readonly usage: Usage
   readonly cost: number | null
-  readonly lag: { readonly p99Ms: number; readonly maxMs: number; readonly utilization: number }
+  /** Of the loop of the thread that runs this, and of the one that writes the journal. */
+  readonly lag: LoopLagWindow
+  readonly storeLag: LoopLagWindow
   readonly models: readonly ModelStatus[]
+  /** None where rollouts run on the caller's own thread. */
+  readonly workers: readonly WorkerStatus[]
   readonly state: 'running' | 'draining' | 'stopping' | 'ended'
 }
 

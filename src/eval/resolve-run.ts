@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { availableParallelism } from 'node:os'
 import { relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
@@ -34,7 +35,8 @@ export interface RunConfig {
   readonly retries: number
   readonly maxCostUsd: number | null
   readonly passThreshold: number
-  readonly executor: 'inline' | 'thread'
+  /** Null where rollouts run on the caller's own thread. */
+  readonly workers: number | null
 }
 
 export interface ResolvedRun {
@@ -63,11 +65,10 @@ export async function resolveRun(
   for (const name of others) if (!models.has(name)) models.set(name, resolve(name))
   const { environment } = loaded
   const attempts = positive('attempts', options.attempts ?? 1)
-  const executor = options.executor ?? 'inline'
-  if (executor === 'thread' && (loaded.specifier === undefined || options.backends)) {
+  if (options.workers !== undefined && (loaded.specifier === undefined || options.backends)) {
     throw new MillraceError(
       'config_invalid',
-      'a thread loads its environment and its models by itself: give the environment as a module and leave out backends, or use the inline executor',
+      'workers load their environment and their models by themselves: give the environment as a module and leave out backends, or leave out workers',
     )
   }
   const config: RunConfig = {
@@ -91,7 +92,7 @@ export async function resolveRun(
     retries: options.retries ?? 2,
     maxCostUsd: options.maxCostUsd ?? null,
     passThreshold: options.passThreshold ?? 1,
-    executor,
+    workers: workerCount(options.workers),
   }
   for (const { simulator } of config.models) if (simulator) parseSimulatorOptions(simulator)
   // An environment's own limit is left alone: it must run on a local model that costs nothing, too.
@@ -155,6 +156,11 @@ function requirePrices({ models, model, judge }: RunConfig): void {
     'config_invalid',
     `a cost limit needs prices, and none is known for ${unpriced.name}; give it one (--price.input and --price.output, or "price" in its config), or leave out the limit`,
   )
+}
+
+function workerCount(workers: EvaluateOptions['workers']): number | null {
+  if (workers === undefined) return null
+  return workers === 'auto' ? availableParallelism() : positive('workers', workers)
 }
 
 function positive(name: string, value: number): number {

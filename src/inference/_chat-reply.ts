@@ -1,13 +1,12 @@
 import type { Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
-import { ReplyDraft } from './_reply-draft.ts'
+import type { ReplyDraft } from './_reply-draft.ts'
+import type { TokenArrays } from './_token-scanner.ts'
 import { isObject, textOrNothing, tokenCount } from './_wire.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
-import type { ResponseHeaders } from './retry-after.ts'
-import type { Source } from './source.ts'
 
-interface ChatReplyWire {
+export interface ChatReplyWire {
   choices?: unknown
   usage?: unknown
   error?: unknown
@@ -22,6 +21,10 @@ export interface ChatChoiceWire {
   finish_reason?: unknown
   token_ids?: unknown
   logprobs?: unknown
+  routed_experts?: unknown
+  /** SGLang's own, under its newer and its older name. */
+  sgl_ext?: unknown
+  meta_info?: unknown
 }
 
 export interface ChatMessageWire {
@@ -46,7 +49,9 @@ interface UsageWire {
   prompt_cache_hit_tokens?: unknown
 }
 
-export function readChatReply(body: unknown, source: Source, headers: ResponseHeaders): BackendReply {
+/** Of a body whose long lists may be in `tokens` instead: what is not there is read from it. */
+export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenArrays): BackendReply {
+  const { source } = draft
   if (!isObject(body)) throw malformedReply(source, 'it is no JSON object')
   const wire = body as ChatReplyWire
   if (wire.error !== undefined && wire.error !== null)
@@ -55,10 +60,10 @@ export function readChatReply(body: unknown, source: Source, headers: ResponseHe
   if (!isObject(choice)) throw malformedReply(source, 'it has no choices')
   const { message, finish_reason: finish } = choice as ChatChoiceWire
   if (!isObject(message)) throw malformedReply(source, 'its choice has no message')
-  const draft = new ReplyDraft(source, headers)
   readMessage(draft, message)
+  if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
   readTokens(draft, choice)
-  if (Array.isArray(wire.prompt_token_ids)) draft.promptIds = wire.prompt_token_ids
+  if (tokens) draft.tokens.add(tokens)
   if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
   draft.readVersion(body)
   if (typeof finish === 'string') draft.finish = finish
@@ -105,22 +110,18 @@ export function readToolCall(draft: ReplyDraft, index: number, wire: ChatToolCal
   else if (isObject(given)) call.arguments += JSON.stringify(given)
 }
 
-/** Token ids (vLLM's `return_token_ids`) and log-probabilities of a choice, added to those already there. */
+/**
+ * Token ids (vLLM's `return_token_ids`), log-probabilities and routed experts that are in the document itself: in a short
+ * one all of them, in a long one what is written in an unusual way.
+ */
 export function readTokens(draft: ReplyDraft, choice: ChatChoiceWire): void {
-  if (Array.isArray(choice.token_ids)) draft.ids = joined(draft.ids, choice.token_ids)
-  if (!isObject(choice.logprobs)) return
-  const { content } = choice.logprobs as { content?: unknown }
-  if (!Array.isArray(content)) return
-  draft.logprobs = joined(
-    draft.logprobs,
-    content.map((entry: unknown) => (isObject(entry) && 'logprob' in entry ? entry.logprob : undefined)),
-  )
-}
-
-function joined(before: unknown[] | undefined, more: unknown[]): unknown[] {
-  if (!before) return more
-  for (const value of more) before.push(value)
-  return before
+  if (Array.isArray(choice.token_ids)) draft.tokens.addIds(choice.token_ids)
+  const { content } = isObject(choice.logprobs) ? (choice.logprobs as { content?: unknown }) : {}
+  if (Array.isArray(content)) draft.tokens.addLogprobs(content)
+  for (const holder of [choice, choice.sgl_ext, choice.meta_info]) {
+    const experts = isObject(holder) ? (holder as { routed_experts?: unknown }).routed_experts : undefined
+    if (experts !== undefined && experts !== null) draft.tokens.setExperts(experts)
+  }
 }
 
 export function readUsage(usage: UsageWire): Usage {

@@ -8,21 +8,15 @@ import {
   readUsage,
   type ChatChoiceWire,
   type ChatMessageWire,
+  type ChatReplyWire,
   type ChatToolCallWire,
 } from './_chat-reply.ts'
 import type { StreamAssembler } from './dialect.ts'
-import { ReplyDraft } from './_reply-draft.ts'
+import type { ReplyDraft } from './_reply-draft.ts'
+import { scanReply, worthScanningBytes } from './_token-scanner.ts'
 import { isObject } from './_wire.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
-import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
-
-interface ChunkWire {
-  choices?: unknown
-  usage?: unknown
-  error?: unknown
-  prompt_token_ids?: unknown
-}
 
 /**
  * A Chat Completions stream. It is complete when a finish reason was seen: `[DONE]` without one only says that the
@@ -30,10 +24,12 @@ interface ChunkWire {
  */
 export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
+  readonly #wantsTokens: boolean
   hasOutput = false
 
-  constructor(source: Source, headers: ResponseHeaders) {
-    this.#draft = new ReplyDraft(source, headers)
+  constructor(draft: ReplyDraft, wantsTokens: boolean) {
+    this.#draft = draft
+    this.#wantsTokens = wantsTokens
   }
 
   get isComplete(): boolean {
@@ -43,14 +39,18 @@ export class ChatStream implements StreamAssembler {
   onEvent(data: string): void {
     if (data === '[DONE]') return
     const draft = this.#draft
-    const chunk = parseEvent(data, draft.source)
-    const wire = chunk as ChunkWire
+    // A few tokens are read from the document as they are; an event that brings a whole prompt, or all experts, is not.
+    const isLong = this.#wantsTokens && data.length >= worthScanningBytes
+    const scanned = isLong ? scanReply(Buffer.from(data)) : undefined
+    const chunk = parseEvent(scanned?.rest ?? data, draft.source)
+    if (scanned) draft.tokens.add(scanned.tokens)
+    const wire = chunk as ChatReplyWire
     if (wire.error !== undefined && wire.error !== null) {
       throw reportedError(draft.source, { reported: readReportedError(chunk) })
     }
-    if (Array.isArray(wire.prompt_token_ids)) draft.promptIds = wire.prompt_token_ids
     if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
     draft.readVersion(chunk)
+    if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
     if (!Array.isArray(wire.choices)) return
     for (const choice of wire.choices as readonly unknown[]) if (isObject(choice)) this.#choice(choice)
   }

@@ -2,12 +2,16 @@ import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
 import type { BackendReply } from './backend.ts'
 import type { Shard } from './_connections.ts'
-import { malformedReply, truncatedReply } from './broken-reply.ts'
+import { lostReply, malformedReply, truncatedReply } from './broken-reply.ts'
+import { decodePool, offLoopBytes } from './decode-pool.ts'
 import type { Dialect, StreamAssembler } from './dialect.ts'
+import { loopShare } from './_loop-share.ts'
+import { ReplyBytes } from './_reply-bytes.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 import { retryAfterMs, type ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import { SseDecoder } from './sse-decoder.ts'
+import { scanReply, worthScanningBytes, type ScannedReply } from './_token-scanner.ts'
 import { transportError } from './transport-error.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
@@ -28,6 +32,8 @@ export interface Wire {
 /** What belongs to one exchange alone. */
 export interface ExchangeCall {
   readonly signal: AbortSignal
+  /** Whether token ids were asked for: only then are they looked for. */
+  readonly wantsTokens: boolean
   /** The pool it goes through; counted as busy until the exchange ends. */
   readonly shard: Shard
   readonly resolve: (reply: BackendReply) => void
@@ -42,20 +48,20 @@ export interface ExchangeCall {
 export class Exchange implements Dispatcher.DispatchHandler {
   readonly #wire: Wire
   readonly #signal: AbortSignal
+  readonly #wantsTokens: boolean
   readonly #shard: Shard
   readonly #resolve: (reply: BackendReply) => void
   readonly #reject: (reason: unknown) => void
   readonly #startedAt: number
-  #state: 'waiting' | 'sent' | 'settled' = 'waiting'
+  #state: 'waiting' | 'sent' | 'decoding' | 'settled' = 'waiting'
   #controller: Controller | undefined
   #deadline: NodeJS.Timeout | undefined
   #idle: NodeJS.Timeout | undefined
   #status = 0
   #headers: ResponseHeaders = {}
   #bytes = 0
-  /** Nearly every whole reply comes in one chunk, which is then decoded as it is. */
-  #first: Buffer | undefined
-  #more: Buffer[] | undefined
+  /** Of a reply that is not streamed, or of an error. */
+  #body: ReplyBytes | undefined
   #assembler: StreamAssembler | undefined
   #decoder: SseDecoder | undefined
   #firstTokenMs: number | undefined
@@ -64,12 +70,18 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const { signal, shard } = call
     this.#wire = wire
     this.#signal = signal
+    this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
     this.#shard = shard
     this.#resolve = call.resolve
     this.#reject = call.reject
     this.#startedAt = performance.now()
     shard.busy += 1
     signal.addEventListener('abort', this)
+  }
+
+  /** Nothing that comes over the wire counts any more. */
+  get #isOffWire(): boolean {
+    return this.#state === 'settled' || this.#state === 'decoding'
   }
 
   /** The signal aborted. */
@@ -95,32 +107,31 @@ export class Exchange implements Dispatcher.DispatchHandler {
     // A server that ignores `stream` answers with plain JSON, and that is read as such.
     const contentType = headers['content-type']
     if (status < 300 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
-      this.#assembler = this.#wire.dialect.assemble(headers)
+      this.#assembler = this.#wire.dialect.assemble(headers, this.#wantsTokens)
       this.#decoder = new SseDecoder(this.#assembler)
+    } else {
+      this.#body = new ReplyBytes()
     }
   }
 
   onResponseData(_controller: Controller, chunk: Buffer): void {
-    if (this.#state === 'settled') return
+    if (this.#isOffWire) return
     this.#bytes += chunk.length
     if (this.#bytes > maxReplyBytes) {
       this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))
     } else if (this.#decoder) {
       this.#decode(this.#decoder, chunk)
-    } else if (!this.#first) {
-      this.#first = chunk
-    } else if (this.#status < 300 || this.#bytes <= maxErrorBytes) {
-      this.#more ??= [this.#first]
-      this.#more.push(chunk)
+    } else if (this.#status < 300 || this.#bytes <= maxErrorBytes || this.#body?.length === 0) {
+      this.#body?.push(chunk)
     }
   }
 
   onResponseEnd(): void {
-    if (this.#state !== 'settled') this.#conclude()
+    if (!this.#isOffWire) this.#conclude()
   }
 
   onResponseError(_controller: Controller, error: Error): void {
-    if (this.#state === 'settled') return
+    if (this.#isOffWire) return
     const { source } = this.#wire
     if (this.#status === 0) this.#fail(transportError(source, error))
     // An error's status says enough even if its body was cut; a stream that said how it ends has lost nothing.
@@ -143,10 +154,30 @@ export class Exchange implements Dispatcher.DispatchHandler {
     else this.#idle = setTimeout(onIdle, this.#wire.idleTimeoutMs, this)
   }
 
-  /** The answer is all there. */
+  /** The answer is all there. The server has done its part: neither its deadline nor its connection is held any longer. */
   #conclude(): void {
+    this.#release()
+    this.#state = 'decoding'
+    const body = this.#wantsTokens && this.#status < 300 ? this.#body : undefined
+    const isForThread = body && body.length >= offLoopBytes && decodePool.accepts(body.length)
+    if (isForThread) void this.#awaitThread(decodePool.decode(body.give()))
+    else loopShare.run(() => this.#resolveWith(() => this.#read()))
+  }
+
+  async #awaitThread(decoding: Promise<ScannedReply>): Promise<void> {
     try {
-      const reply = this.#read()
+      const scanned = await decoding
+      loopShare.run(() => this.#resolveWith(() => this.#parse(scanned)))
+    } catch (error) {
+      this.#fail(lostReply(this.#wire.source, error))
+    }
+  }
+
+  #resolveWith(read: () => BackendReply): void {
+    // Given up meanwhile.
+    if (this.#state === 'settled') return
+    try {
+      const reply = read()
       this.#settle()
       this.#resolve(reply)
     } catch (error) {
@@ -160,26 +191,30 @@ export class Exchange implements Dispatcher.DispatchHandler {
       const reply = this.#assembler.reply()
       return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
     }
-    const text = this.#text()
-    if (this.#status < 300) return dialect.parse(parseReply(text, source), this.#headers)
+    const bytes = this.#body?.view() ?? Buffer.alloc(0)
+    if (this.#status < 300) {
+      if (this.#wantsTokens && bytes.length >= worthScanningBytes) return this.#parse(scanReply(bytes))
+      return dialect.parse(parseReply(bytes.toString('utf8'), source), this.#headers)
+    }
     throw reportedError(source, {
       status: this.#status,
-      reported: readReportedError(parseIfJson(text)),
+      reported: readReportedError(parseIfJson(bytes.toString('utf8'))),
       retryAfterMs: retryAfterMs(this.#headers),
     })
   }
 
-  #text(): string {
-    if (this.#more) return Buffer.concat(this.#more).toString('utf8')
-    return this.#first ? this.#first.toString('utf8') : ''
+  #parse({ rest, tokens }: ScannedReply): BackendReply {
+    const { source, dialect } = this.#wire
+    return dialect.parse(parseReply(rest, source), this.#headers, tokens)
   }
 
   /** Ends the exchange; if it is still on the wire, the socket is closed at once. */
   #fail(reason: unknown): void {
     if (this.#state === 'settled') return
+    const isOnWire = this.#state === 'sent'
     this.#settle()
     this.#reject(reason)
-    if (this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
+    if (isOnWire && this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
   }
 
   /** Called by the timers, as is the next. */
@@ -204,11 +239,16 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #settle(): void {
+    if (this.#state !== 'decoding') this.#release()
     this.#state = 'settled'
+    this.#signal.removeEventListener('abort', this)
+  }
+
+  /** What belongs to the time on the wire. */
+  #release(): void {
     this.#shard.busy -= 1
     clearTimeout(this.#deadline)
     clearTimeout(this.#idle)
-    this.#signal.removeEventListener('abort', this)
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Backend } from './backend.ts'
+import type { Counter } from './_counter.ts'
 import type { OverloadGate } from './overload-gate.ts'
 import type { PendingCall } from './_pending-call.ts'
 import { StickyRoutes } from './sticky-routes.ts'
@@ -7,11 +8,13 @@ import { StickyRoutes } from './sticky-routes.ts'
 export class Lane {
   readonly backend: Backend
   readonly gate: OverloadGate
-  inFlight = 0
+  /** Requests on their way to it, from all workers. */
+  readonly inFlight: Counter
 
-  constructor(backend: Backend, gate: OverloadGate) {
+  constructor(backend: Backend, gate: OverloadGate, inFlight: Counter) {
     this.backend = backend
     this.gate = gate
+    this.inFlight = inFlight
   }
 }
 
@@ -64,7 +67,7 @@ export class Lanes {
     let best: Lane | undefined
     for (let step = 0; step < candidates.length; step += 1) {
       const lane = candidates[(this.#turn + step) % candidates.length] as Lane
-      if (!best || lane.inFlight < best.inFlight) best = lane
+      if (!best || lane.inFlight.value < best.inFlight.value) best = lane
     }
     return best
   }

@@ -1,7 +1,8 @@
-import type { AssistantMessage, ToolCall, TokenRecord, Usage } from '../schema/index.ts'
+import type { AssistantMessage, ToolCall, Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { finishReasonOf } from './_finish-reason.ts'
+import { TokenDraft } from './_token-draft.ts'
 import { isObject } from './_wire.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
@@ -29,9 +30,7 @@ export class ReplyDraft {
   /** What the server said; empty until it did. */
   finish = ''
   usage: Usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
-  promptIds: readonly unknown[] | undefined
-  ids: unknown[] | undefined
-  logprobs: unknown[] | undefined
+  #tokens: TokenDraft | undefined
   #version: string | undefined
   readonly #calls: DraftCall[] = []
 
@@ -39,6 +38,12 @@ export class ReplyDraft {
     this.source = source
     const version = headers['x-weight-version']
     if (typeof version === 'string') this.#version = version
+  }
+
+  /** Made when the first are seen: most replies have none. */
+  get tokens(): TokenDraft {
+    this.#tokens ??= new TokenDraft(this.source)
+    return this.#tokens
   }
 
   get hasToolCalls(): boolean {
@@ -72,7 +77,7 @@ export class ReplyDraft {
     const finishReason = finishReasonOf(this.finish, this.hasToolCalls)
     if (finishReason === 'cut') throw truncatedReply(this.source, `the server ended it with "${this.finish}"`)
     const reply: BackendReply = { message: this.#message(), finishReason, usage: this.usage }
-    const tokens = this.#tokens()
+    const tokens = this.#tokens?.record(this.#version)
     return tokens ? { ...reply, tokens } : reply
   }
 
@@ -96,37 +101,5 @@ export class ReplyDraft {
       type: 'function',
       function: { name: call.name, arguments: call.arguments },
     }
-  }
-
-  #tokens(): TokenRecord | undefined {
-    if (!this.ids) return undefined
-    const count = this.logprobs?.length ?? 0
-    if (count > 0 && count !== this.ids.length) {
-      throw malformedReply(this.source, `${this.ids.length} token ids came with ${count} log-probabilities`)
-    }
-    const ids = this.#integers(this.ids)
-    const logprobs = new Float32Array(count)
-    this.logprobs?.forEach((logprob, index) => {
-      if (typeof logprob !== 'number') throw malformedReply(this.source, `log-probability ${index} is no number`)
-      logprobs[index] = logprob
-    })
-    return {
-      ...(this.promptIds && { promptIds: this.#integers(this.promptIds) }),
-      ids,
-      logprobs,
-      ...(this.#version !== undefined && { version: this.#version }),
-    }
-  }
-
-  #integers(values: readonly unknown[]): Int32Array {
-    const integers = new Int32Array(values.length)
-    for (let index = 0; index < values.length; index += 1) {
-      const value = values[index]
-      if (typeof value !== 'number' || value < 0 || (value | 0) !== value) {
-        throw malformedReply(this.source, `token id ${index} is no token id`)
-      }
-      integers[index] = value
-    }
-    return integers
   }
 }

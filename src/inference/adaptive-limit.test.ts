@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
-import { seededRandom } from '../kit/index.ts'
+import { Semaphore, seededRandom } from '../kit/index.ts'
 import { FakeClock } from './_testing/fake-clock.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
+import { bytesOfCells, mapCells, type LimitCells } from './shared-limits-cells.ts'
 
 function start(maxConcurrency: number, adaptive = true) {
   const changes: [from: number, to: number][] = []
@@ -84,4 +85,26 @@ test('fixed when told so', () => {
   limit.onRateLimited()
   expect(limit.limit).toBe(10)
   expect(changes).toEqual([])
+})
+
+test('workers learn together: one cut per episode, reported once, and all replies bring it back', () => {
+  using _clock = new FakeClock()
+  const shape = { name: 'm', maxConcurrency: 20, adaptive: true, backends: 0 }
+  const memory = new SharedArrayBuffer(bytesOfCells([shape], 2))
+  const { limits } = mapCells([shape], 2, memory)
+  const cells = limits[0] as LimitCells
+  const changes: number[] = []
+  const [one, other] = [0, 1].map((place) => {
+    const permits = new Semaphore({ cells: cells.permits, place, wake: () => undefined })
+    if (place === 0) permits.resize(20)
+    const onChange = (_from: number, to: number) => changes.push(to)
+    return new AdaptiveLimit({ maxConcurrency: 20, adaptive: true, onChange, limits: { permits, cells } })
+  }) as [AdaptiveLimit, AdaptiveLimit]
+  one.onRateLimited()
+  other.onRateLimited()
+  expect([one.limit, other.limit]).toEqual([16, 16])
+  succeed(one, 10)
+  succeed(other, 6)
+  expect(one.limit).toBe(17)
+  expect(changes).toEqual([16, 17])
 })

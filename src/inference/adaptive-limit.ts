@@ -1,11 +1,16 @@
-import { Semaphore } from '../kit/index.ts'
+import type { Semaphore } from '../kit/index.ts'
+import { ownLimits, type LimitLessons, type ModelLimits } from './model-limits.ts'
+import { TimeCell, machineNow } from './_time-cell.ts'
 
 export interface AdaptiveLimitOptions {
   /** Where the limit starts, and what it never exceeds. */
   readonly maxConcurrency: number
   /** False keeps the limit where it is. */
   readonly adaptive: boolean
+  /** Called by the one of all workers who moved it. */
   readonly onChange: (from: number, to: number, why: string) => void
+  /** Shared with other workers; without it the limit is this worker's own. */
+  readonly limits?: Pick<ModelLimits, 'permits' | 'cells' | 'lessons'>
   /** How long refusals belong to one episode, unless the server asks for a longer pause. */
   readonly cooldownMs?: number
 }
@@ -29,30 +34,28 @@ const maxCooldownMs = 5 * 60_000
  * A round of replies raises it again by a step, never above its start. Errors of other kinds do not touch it, because
  * fewer requests at once would not have avoided them.
  */
-export class AdaptiveLimit {
+export class AdaptiveLimit implements LimitLessons {
   readonly #permits: Semaphore
+  readonly #credit: Int32Array
+  readonly #episodeEndsAt: TimeCell
+  readonly #lessons: LimitLessons | undefined
   readonly #options: AdaptiveLimitOptions
   readonly #step: number
-  /** Replies since the last change, less what refusals took away. */
-  #credit = 0
-  #episodeEndsAt = Number.NEGATIVE_INFINITY
 
   constructor(options: AdaptiveLimitOptions) {
+    const { maxConcurrency, adaptive } = options
+    const { permits, cells, lessons } =
+      options.limits ?? ownLimits({ name: 'own', maxConcurrency, adaptive, backends: 0 })
     this.#options = options
-    this.#permits = new Semaphore(options.maxConcurrency)
+    this.#permits = permits
+    this.#credit = cells.credit
+    this.#episodeEndsAt = new TimeCell(cells.episodeEndsAt)
+    this.#lessons = lessons
     this.#step = Math.max(1, Math.ceil(options.maxConcurrency / stepsToFull))
   }
 
   get limit(): number {
     return this.#permits.limit
-  }
-
-  get inFlight(): number {
-    return this.#permits.held
-  }
-
-  get waiting(): number {
-    return this.#permits.waiting
   }
 
   /** True if a permit was free; the caller then owes a `release`. */
@@ -70,33 +73,41 @@ export class AdaptiveLimit {
   }
 
   onSuccess(): void {
+    if (this.#lessons) return this.#lessons.onSuccess()
     const { limit } = this.#permits
     if (limit === this.#options.maxConcurrency) return
-    this.#credit += 1
-    if (this.#credit < Math.max(limit, minRound)) return
-    const raised = limit + Math.min(this.#step, limit)
-    this.#move(
-      Math.min(this.#options.maxConcurrency, raised),
-      `${this.#credit} replies in its favour since the last change`,
-    )
+    const credit = Atomics.add(this.#credit, 0, 1) + 1
+    if (credit < Math.max(limit, minRound)) return
+    const raised = Math.min(this.#options.maxConcurrency, limit + Math.min(this.#step, limit))
+    this.#move(limit, raised, `${credit} replies in its favour since the last change`)
   }
 
   onRateLimited(retryAfterMs = 0): void {
+    if (this.#lessons) return this.#lessons.onRateLimited(retryAfterMs)
     if (!this.#options.adaptive) return
-    const now = performance.now()
-    this.#credit = Math.max(0, this.#credit - refusalWeight)
-    if (now < this.#episodeEndsAt) return
+    this.#takeCredit()
+    const now = machineNow()
+    const endsAt = this.#episodeEndsAt.ms
+    if (now < endsAt) return
     const cooldownMs = Math.max(retryAfterMs, this.#options.cooldownMs ?? defaultCooldownMs)
-    this.#episodeEndsAt = now + Math.min(cooldownMs, maxCooldownMs)
+    // Of all workers that are refused now, one begins the episode and cuts.
+    if (!this.#episodeEndsAt.swap(endsAt, now + Math.min(cooldownMs, maxCooldownMs))) return
     const { limit } = this.#permits
     const cut = Math.max(1, Math.floor(limit * cutFactor))
-    if (cut < limit) this.#move(cut, 'the backend asked for fewer requests (429)')
+    if (cut < limit) this.#move(limit, cut, 'the backend asked for fewer requests (429)')
   }
 
-  #move(to: number, why: string): void {
-    const from = this.#permits.limit
-    this.#credit = 0
-    this.#permits.resize(to)
+  #takeCredit(): void {
+    for (;;) {
+      const credit = Atomics.load(this.#credit, 0)
+      const left = Math.max(0, credit - refusalWeight)
+      if (Atomics.compareExchange(this.#credit, 0, credit, left) === credit) return
+    }
+  }
+
+  #move(from: number, to: number, why: string): void {
+    if (!this.#permits.tryResize(from, to)) return
+    Atomics.store(this.#credit, 0, 0)
     this.#options.onChange(from, to, why)
   }
 }

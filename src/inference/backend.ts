@@ -20,6 +20,10 @@ export interface ModelRequest {
   readonly captureTokens: boolean
   /** The rollout this belongs to, sent along so that routers can keep it on the server that holds its prefix. */
   readonly sessionId: string
+  /** What the call is traced as, for whoever listens to model calls; see `RolloutStartEvent`. */
+  readonly trace?: object
+  /** The W3C trace context of this call: sent along as a header. */
+  readonly traceparent?: string
 }
 
 /** One try at one backend. */

@@ -10,6 +10,16 @@ export function truncatedReply(source: Source, detail: string, cause?: unknown):
   )
 }
 
+/** The answer was whole, and then lost on our side. */
+export function lostReply(source: Source, cause: unknown): MillraceError {
+  const why = cause instanceof Error ? cause.message : String(cause)
+  return new MillraceError(
+    'model_truncated',
+    `the reply of ${source.url} was lost with the thread that decoded it: ${why}. It is asked for again.`,
+    { data: { backend: source.backend }, cause },
+  )
+}
+
 /** The answer is not what the API promises. */
 export function malformedReply(source: Source, detail: string, cause?: unknown): MillraceError {
   return new MillraceError(

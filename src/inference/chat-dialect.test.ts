@@ -195,6 +195,11 @@ describe('what is read', () => {
       choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: null }] } }),
       'model_malformed',
     ],
+    [
+      'experts in an unknown form',
+      choice({}, 'stop', { token_ids: [1], routed_experts: { data: '?' } }),
+      'model_malformed',
+    ],
     ['an error in a 200', { error: { message: 'slow down', code: 'rate_limit_exceeded' } }, 'model_rate_limited'],
     ['an error with a status of its own', { error: { message: 'gone', code: 503 } }, 'model_overloaded'],
   ])('%s', async (_name, body, code) => {
@@ -204,7 +209,7 @@ describe('what is read', () => {
 
 describe('streams', () => {
   const assemble = (events: readonly string[]) => {
-    const stream = dialect({ stream: true }).assemble({})
+    const stream = dialect({ stream: true }).assemble({}, true)
     for (const event of events) stream.onEvent(event)
     return stream
   }
@@ -268,6 +273,25 @@ describe('streams', () => {
       promptIds: Int32Array.of(1, 2),
       ids: Int32Array.of(5, 6, 7),
       logprobs: Float32Array.of(-1, -2, -3),
+    })
+  })
+
+  test('a long event is read as a short one is', () => {
+    const promptIds = Array.from({ length: 3_000 }, (_, index) => index * 40)
+    const stream = assemble([
+      JSON.stringify({ prompt_token_ids: promptIds, choices: [{ index: 0, delta: { role: 'assistant' } }] }),
+      chunk({ content: 'a' }, null, { token_ids: [5], logprobs: { content: [{ logprob: -1 }] } }),
+      chunk({ content: 'b'.repeat(10_000) }, 'stop', {
+        token_ids: [6, 7],
+        logprobs: { content: [{ logprob: -2 }, { logprob: -3 }] },
+        routed_experts: [[[1, 2]], [[3, 4]]],
+      }),
+    ])
+    expect(stream.reply().tokens).toEqual({
+      promptIds: Int32Array.from(promptIds),
+      ids: Int32Array.of(5, 6, 7),
+      logprobs: Float32Array.of(-1, -2, -3),
+      routedExperts: { shape: [2, 1, 2], experts: Uint8Array.of(1, 2, 3, 4) },
     })
   })
 

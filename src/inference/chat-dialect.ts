@@ -5,7 +5,9 @@ import { readChatReply } from './_chat-reply.ts'
 import { samplingTail } from './_sampling-tail.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
+import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
+import type { TokenArrays } from './_token-scanner.ts'
 
 /**
  * OpenAI's Chat Completions, as vLLM, SGLang and most others serve it. Messages already have its shape, so a body is put
@@ -16,6 +18,7 @@ import type { ResponseHeaders } from './retry-after.ts'
  */
 export class ChatDialect implements Dialect {
   readonly path = '/chat/completions'
+  readonly hasTokens = true
   readonly #options: DialectOptions
   readonly #head: string
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
@@ -42,12 +45,12 @@ export class ChatDialect implements Dialect {
     return `${body}${this.#tail(sampling, captureTokens)}}`
   }
 
-  parse(body: unknown, headers: ResponseHeaders): BackendReply {
-    return readChatReply(body, this.#options.source, headers)
+  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply {
+    return readChatReply(body, new ReplyDraft(this.#options.source, headers), tokens)
   }
 
-  assemble(headers: ResponseHeaders): StreamAssembler {
-    return new ChatStream(this.#options.source, headers)
+  assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler {
+    return new ChatStream(new ReplyDraft(this.#options.source, headers), wantsTokens)
   }
 
   #message(message: Message): string {

@@ -6,11 +6,13 @@ const reservedDescriptors = 64
 const assumedLimit = 1024
 
 /**
- * How many sockets to backends this process may hold: half of what it may open beyond a reserve, because tools and
- * sandboxes need descriptors too. Past it requests wait for a connection instead of failing with EMFILE.
+ * How many sockets to backends a worker may hold: its part of half of what the process may open beyond a reserve, because
+ * tools and sandboxes need descriptors too. Past it requests wait for a connection instead of failing with EMFILE. Threads
+ * divide what their process has; a process of its own has descriptors of its own.
  */
-export function descriptorBudget(softLimit: number = openFileLimit()): number {
-  return Math.max(1, Math.floor((softLimit - reservedDescriptors) / 2))
+export function descriptorBudget(options: { workers?: number | undefined; softLimit?: number } = {}): number {
+  const { workers = 1, softLimit = openFileLimit() } = options
+  return Math.max(1, Math.floor((softLimit - reservedDescriptors) / 2 / workers))
 }
 
 /** The soft limit on open files. Linux only: elsewhere Node offers no way to ask. */

@@ -1,6 +1,7 @@
 import type { BackendReply, ModelRequest } from './backend.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
+import type { TokenArrays } from './_token-scanner.ts'
 
 /** What a dialect must know about the model and the backend it writes to. */
 export interface DialectOptions {
@@ -17,10 +18,15 @@ export interface DialectOptions {
 export interface Dialect {
   /** Below the API's base url. */
   readonly path: string
+  /** Whether its answers carry token ids, when they are asked for. */
+  readonly hasTokens: boolean
   render(request: ModelRequest): string
-  /** Reads a whole answer. Throws a coded error for one that is broken, unfinished or an error report. */
-  parse(body: unknown, headers: ResponseHeaders): BackendReply
-  assemble(headers: ResponseHeaders): StreamAssembler
+  /**
+   * Reads a whole answer, from whose JSON `tokens` may have been taken out before. Throws a coded error for one that is
+   * broken, unfinished or an error report.
+   */
+  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply
+  assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler
 }
 
 /** Puts a streamed answer together, one event at a time. */

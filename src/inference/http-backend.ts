@@ -1,8 +1,9 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
-import { Resource } from '../kit/index.ts'
+import { closeAll, Resource } from '../kit/index.ts'
 import type { Backend, BackendReply, BackendRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
+import { decodePool } from './decode-pool.ts'
 import { descriptorBudget } from './descriptor-budget.ts'
 import { Connections } from './_connections.ts'
 import { Exchange, type Wire } from './_exchange.ts'
@@ -15,6 +16,8 @@ import { transportError } from './transport-error.ts'
 export interface HttpBackendOptions {
   /** Sockets at most. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
   readonly connections?: number
+  /** How many workers divide the descriptors of this process. */
+  readonly workers?: number
 }
 
 /** What servers without authentication are sent; vLLM's documentation made it the custom. */
@@ -32,6 +35,7 @@ export class HttpBackend extends Resource implements Backend {
   readonly #path: string
   readonly #headers: readonly string[]
   readonly #wire: Wire
+  readonly #decoding: AsyncDisposable
 
   /** `env` is where the key and the proxy variables are looked up. */
   constructor(model: ModelConfig, backend: BackendConfig, env: Environment, options: HttpBackendOptions = {}) {
@@ -56,20 +60,23 @@ export class HttpBackend extends Resource implements Backend {
     this.#path = this.#base + dialect.path + this.#query
     this.#headers = writeHeaders(backend, env, model.stream)
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
-    const connections = options.connections ?? connectionShare(model)
+    const connections = options.connections ?? connectionShare(model, options.workers)
     this.#wire = { source, dialect, requestTimeoutMs, idleTimeoutMs }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
+    this.#decoding = decodePool.hold()
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
-    const { signal, sessionId, retry } = request
+    const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens } = request
     if (signal.aborted) return Promise.reject(signal.reason)
+    if (wantsTokens && this.#wire.dialect.hasTokens) decodePool.warm()
     return new Promise((resolve, reject) => {
       const body = this.#wire.dialect.render(request)
       const headers = this.#headers.concat('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
+      if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
-      const exchange = new Exchange(this.#wire, { signal, shard, resolve, reject })
+      const exchange = new Exchange(this.#wire, { signal, wantsTokens, shard, resolve, reject })
       shard.dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
     })
   }
@@ -100,14 +107,14 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   protected override onClose(): Promise<void> {
-    return this.#connections.close()
+    return closeAll([this.#decoding, this.#connections])
   }
 }
 
 const listTimeoutMs = 10_000
 
-function connectionShare(model: ModelConfig): number {
-  const share = Math.floor(descriptorBudget() / Math.max(1, model.backends.length))
+function connectionShare(model: ModelConfig, workers: number | undefined): number {
+  const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, model.backends.length))
   return Math.max(1, Math.min(model.maxConcurrency, share))
 }
 

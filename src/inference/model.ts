@@ -2,20 +2,26 @@ import { MillraceError } from '../errors/index.ts'
 import { closeAll, Resource, sleep } from '../kit/index.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
+import { Counter } from './_counter.ts'
 import { Lane, Lanes } from './_lanes.ts'
 import { messageJson } from './message-json.ts'
+import { modelCalls, type ModelCall } from './model-calls.ts'
 import type { ModelConfig, Price } from './model-config.ts'
 import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
+import { ownLimits, statusOf, type ModelLimits } from './model-limits.ts'
 import type { CallFacts, ModelReply } from './model-reply.ts'
-import { OverloadGate } from './overload-gate.ts'
+import { OverloadGate, type GatePlace } from './overload-gate.ts'
 import { PendingCall } from './_pending-call.ts'
 import { costOf, priceOf } from './prices.ts'
 import { RateLimit } from './rate-limit.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
+import { shapeOf } from './shared-limits-cells.ts'
 
 export interface ModelOptions {
   readonly onLimitChange?: (change: LimitChange) => void
   readonly random?: () => number
+  /** Shared with other workers; without it the model's limits are its own. */
+  readonly limits?: ModelLimits
 }
 
 /** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
@@ -38,8 +44,10 @@ export class Model extends Resource implements ModelClient {
   readonly #rate: RateLimit | undefined
   readonly #lanes: Lanes
   readonly #price: Price | undefined
-  #calls = 0
-  #tries = 0
+  readonly #limits: ModelLimits
+  readonly #calls: Counter
+  readonly #tries: Counter
+  readonly #stopFollowing: () => void
 
   constructor(config: ModelConfig, backends: readonly Backend[], options: ModelOptions = {}) {
     super()
@@ -52,21 +60,43 @@ export class Model extends Resource implements ModelClient {
     this.#options = options
     this.#random = options.random ?? Math.random
     this.#price = config.price ?? (config.simulator ? priceOf('sim') : priceOf(config.upstreamName ?? config.name))
+    const limits = options.limits ?? ownLimits({ ...shapeOf(config), backends: backends.length })
+    const { cells, parties, place } = limits
+    this.#limits = limits
+    this.#calls = new Counter(cells.calls, place)
+    this.#tries = new Counter(cells.tries, place)
     this.#limit = new AdaptiveLimit({
       maxConcurrency: config.maxConcurrency,
       adaptive: config.adaptive,
+      limits,
       onChange: (from, to, why) => this.#report('concurrency', { from, to, why }),
     })
     const { requestsPerMinute, tokensPerMinute } = config
     if (requestsPerMinute !== undefined || tokensPerMinute !== undefined) {
-      this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute })
+      this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute, shared: { cells, parties, place } })
     }
-    this.#lanes = new Lanes(backends.map((backend) => new Lane(backend, this.#gateFor(backend))))
+    this.#lanes = new Lanes(backends.map((backend, index) => this.#laneTo(backend, index)))
+    this.#stopFollowing = limits.onAnnounced(() => {
+      for (const lane of this.#lanes.all) lane.gate.follow()
+    })
   }
 
-  async call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+  call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+    return modelCalls.hasSubscribers ? this.#observed(request, hooks) : this.#carryOut(request, hooks)
+  }
+
+  async #observed(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+    const call: ModelCall = { model: this.name, request, startedAt: performance.now() }
+    modelCalls.publish({ kind: 'start', call })
+    const { traceparent } = call
+    const reply = await this.#carryOut(traceparent === undefined ? request : { ...request, traceparent }, hooks)
+    modelCalls.publish({ kind: 'end', call, reply })
+    return reply
+  }
+
+  async #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     const call = new PendingCall(request, hooks)
-    this.#calls += 1
+    this.#calls.add(1)
     for (;;) {
       if (hooks.signal.aborted || this.isClosed) return this.#broken(call, this.closedSignal.reason)
       if (!this.#admitNow(call)) {
@@ -101,20 +131,11 @@ export class Model extends Resource implements ModelClient {
   }
 
   status(): ModelStatus {
-    let parked = 0
-    for (const lane of this.#lanes.all) parked += lane.gate.parked
-    return {
-      name: this.name,
-      limit: this.#limit.limit,
-      inFlight: this.#limit.inFlight,
-      waiting: this.#limit.waiting + (this.#rate?.waiting ?? 0),
-      parked,
-      calls: this.#calls,
-      tries: this.#tries,
-    }
+    return statusOf(this.name, this.#limits.cells)
   }
 
   protected override async onClose(): Promise<void> {
+    this.#stopFollowing()
     this.#rate?.shut()
     for (const lane of this.#lanes.all) lane.gate.shut()
     await closeAll(this.backends)
@@ -172,9 +193,9 @@ export class Model extends Resource implements ModelClient {
 
   #start(call: PendingCall): Lane {
     const lane = call.lane as Lane
-    lane.inFlight += 1
+    lane.inFlight.add(1)
     call.tries += 1
-    this.#tries += 1
+    this.#tries.add(1)
     call.sentAt = performance.now()
     return lane
   }
@@ -182,7 +203,7 @@ export class Model extends Resource implements ModelClient {
   /** Gives everything back. How long to wait before the next try; undefined if there is none. */
   #onFailure(call: PendingCall, lane: Lane, thrown: unknown): number | undefined {
     this.#limit.release()
-    lane.inFlight -= 1
+    lane.inFlight.add(-1)
     this.#settle(call, 0)
     const ticket = call.ticket
     call.ticket = undefined
@@ -191,6 +212,7 @@ export class Model extends Resource implements ModelClient {
       return undefined
     }
     const error = MillraceError.from(thrown, 'internal')
+    if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const asked = error.data['retryAfterMs']
     const retryAfterMs = typeof asked === 'number' ? asked : undefined
@@ -208,7 +230,7 @@ export class Model extends Resource implements ModelClient {
   #complete(call: PendingCall, lane: Lane, reply: BackendReply): ModelReply {
     this.#limit.release()
     this.#limit.onSuccess()
-    lane.inFlight -= 1
+    lane.inFlight.add(-1)
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
     this.#settle(call, reply.usage.input + reply.usage.output)
     return { status: 'complete', ...this.#facts(call), cost: costOf(reply.usage, this.#price), ...reply }
@@ -261,12 +283,21 @@ export class Model extends Resource implements ModelClient {
     return Math.ceil(chars / charsPerToken) + (sampling.maxTokens ?? assumedReplyTokens)
   }
 
-  #gateFor(backend: Backend): OverloadGate {
+  #laneTo(backend: Backend, index: number): Lane {
+    const { cells, place } = this.#limits
+    const own = cells.backends[index]
+    if (!own) throw new MillraceError('internal', `the shared limits of ${this.name} do not know ${backend.name}`)
+    const gate = this.#gateFor(backend, { cells: own, place, announce: () => this.#limits.announce() })
+    return new Lane(backend, gate, new Counter(own.inFlight, place))
+  }
+
+  #gateFor(backend: Backend, shared: GatePlace): OverloadGate {
     const { maxConcurrency, maxTries } = this.#config
     const gate: OverloadGate = new OverloadGate({
       threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
       maxConcurrency,
       random: this.#random,
+      shared,
       onClose: (failures) => {
         const why = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
         this.#report('parked', { from: this.#limit.limit, to: 1, why })
@@ -274,6 +305,8 @@ export class Model extends Resource implements ModelClient {
       onReopen: (closedMs, parked) => {
         const why = `${backend.name} answers again after ${(closedMs / 1000).toFixed(1)} s: ${parked} parked requests go on`
         this.#report('released', { from: 1, to: this.#limit.limit, why })
+      },
+      onRecovering: () => {
         for (const lane of this.#lanes.all) if (lane.gate !== gate) lane.gate.dismiss()
       },
     })

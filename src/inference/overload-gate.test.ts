@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { codeOf, failureOf } from './_testing/code-of.ts'
 import { FakeClock } from './_testing/fake-clock.ts'
 import { OverloadGate, type GateTicket } from './overload-gate.ts'
+import { gateIntegers, gateTimes } from './shared-limits-cells.ts'
 
 const never = new AbortController().signal
 
@@ -214,5 +215,79 @@ describe('reopening', () => {
     await clock.pass(500)
     gate.leave(entered(gate), 'answered')
     expect(gate.canEnter).toBe(true)
+  })
+})
+
+describe('shared by two workers', () => {
+  /** Gates over the same cells. What one announces the other follows when the test says. */
+  function pair(clock: FakeClock) {
+    const events: string[] = []
+    const cells = {
+      gate: new Int32Array(new SharedArrayBuffer(gateIntegers * 4)),
+      gateTimes: new BigInt64Array(new SharedArrayBuffer(gateTimes * 8)),
+      parked: new Int32Array(new SharedArrayBuffer(8)),
+    }
+    const at = (place: number): OverloadGate =>
+      new OverloadGate({
+        threshold: 3,
+        maxConcurrency: 64,
+        random: () => 1,
+        onClose: () => events.push(`${place} closed`),
+        onReopen: (_closedMs, parked) => events.push(`${place} reopened with ${parked}`),
+        shared: { cells, place, announce: () => setTimeout(() => gates.forEach((gate) => gate.follow()), 1) },
+      })
+    const gates = [at(0), at(1)] as const
+    const park = (gate: OverloadGate, count: number): GateTicket[] => {
+      const tickets: GateTicket[] = []
+      for (let index = 0; index < count; index += 1) {
+        void gate.park(never).then((ticket) => ticket && tickets.push(ticket))
+      }
+      return tickets
+    }
+    return { one: gates[0], other: gates[1], at, park, events, news: () => clock.pass(1) }
+  }
+
+  test('failures count together, and what closes one closes both', () => {
+    using clock = new FakeClock()
+    const { one, other, events } = pair(clock)
+    const early = entered(other)
+    close(one, 2)
+    other.leave(entered(other), 'overloaded')
+    expect([one.enter(), other.enter()]).toEqual([undefined, undefined])
+    expect(events).toEqual(['1 closed'])
+    expect(other.leave(early, 'overloaded')).toBe(true)
+  })
+
+  test('one of both probes, and its answer lets both go on', async () => {
+    using clock = new FakeClock()
+    const { one, other, park, events, news } = pair(clock)
+    close(one)
+    await news()
+    const [here, there] = [park(one, 5), park(other, 5)]
+    await clock.pass(500)
+    expect([...here, ...there]).toMatchObject([{ isProbe: true }])
+    const [prober, ticket] = here[0] ? [one, here[0]] : [other, there[0] as GateTicket]
+    prober.leave(ticket, 'overloaded')
+    await clock.pass(1001)
+    expect([...here, ...there]).toHaveLength(2)
+    const second = [...here, ...there].find((probe) => probe !== ticket) as GateTicket
+    const next = here.includes(second) ? one : other
+    next.leave(second, 'answered')
+    await news()
+    // Each begins anew with two.
+    expect([...here, ...there]).toHaveLength(6)
+    expect(events.at(-1)).toContain('reopened with 8')
+  })
+
+  test('one that comes later learns that it is closed, and probes when that is due', async () => {
+    using clock = new FakeClock()
+    const { one, at, park } = pair(clock)
+    close(one)
+    const late = at(1)
+    expect(late.canEnter).toBe(false)
+    const tickets = park(late, 1)
+    await clock.pass(500)
+    expect(tickets).toMatchObject([{ isProbe: true }])
+    expect(one.canEnter).toBe(false)
   })
 })

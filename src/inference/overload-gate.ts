@@ -1,6 +1,9 @@
 import { backoffMs, type Backoff } from '../kit/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { sumOf } from './_counter.ts'
+import { GateCells, epochOf, phaseOf, wordOf } from './_gate-cells.ts'
 import type { RetryRule } from './retry-table.ts'
+import { gateIntegers, gateTimes, type BackendCells } from './shared-limits-cells.ts'
 
 /** Proof of having been let through. Shared by all who entered under the same circumstances, so entering is free. */
 export interface GateTicket {
@@ -9,15 +12,28 @@ export interface GateTicket {
   readonly isProbe: boolean
 }
 
+/** Where a gate stands: what it shares with the gates that other workers have before the same backend. */
+export interface GatePlace {
+  readonly cells: Pick<BackendCells, 'gate' | 'gateTimes' | 'parked'>
+  readonly place: number
+  /** Has the other gates call `follow` soon. */
+  readonly announce: () => void
+}
+
 export interface OverloadGateOptions {
   /** Failures in a row, without an answer in between, that close the gate. */
   readonly threshold: number
   /** More than these are never on their way at once, so slow start ends there. */
   readonly maxConcurrency: number
   readonly random: () => number
+  /** It was closed, or found answering again, from here; what was found elsewhere is reported there. */
   readonly onClose: (failures: number) => void
   readonly onReopen: (closedMs: number, parked: number) => void
+  /** It answers again, whoever found out. */
+  readonly onRecovering?: () => void
   readonly probeBackoff?: Backoff
+  /** Without it the gate is this worker's own. */
+  readonly shared?: GatePlace
 }
 
 interface Parked {
@@ -32,38 +48,52 @@ const defaultProbeBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
 const maxProbeDelayMs = 60_000
 /** How many may go at once when a probe came back well. */
 const firstAllowance = 2
+const noWord = -1
 
 /**
  * Stands before one backend and keeps requests from being spent on it while it is overloaded or gone.
  *
  *               threshold failures in a row                probe answered
- *        open ────────────────────────────► waiting ⇄ probing ──────────► recovering ──► open
- *                                              │  (or due, when nobody waits)   │
- *                                              ◄────────────────────────────────┘ threshold failures again
+ *        open ────────────────────────────► closed ⇄ probing ───────────► recovering ──► open
+ *                                              ▲                              │
+ *                                              └──────────────────────────────┘ threshold failures again
  *
  * While it is closed everybody parks, first come first served, and one of them at a time goes as a probe, less and less
  * often. Failures of probes and of what was on its way when the gate closed are excused. When an answer comes, parked
  * requests are let go two at first and one more with every answer, which doubles them each round trip: no herd.
  * As many park as there are callers; each leaves at once when its signal aborts.
+ *
+ * Workers share whether it is open, closed or probing, the failures in a row and when the next probe is due: what one
+ * learns, all know, and one of all of them probes. Parking and slow start are each worker's own.
  */
 export class OverloadGate {
   readonly #options: OverloadGateOptions
   readonly #backoff: Backoff
+  readonly #shared: GatePlace
+  readonly #cells: GateCells
   // A Set iterates in insertion order, so the first is the one that has waited longest.
   readonly #parked = new Set<Parked>()
-  #state: 'open' | 'waiting' | 'due' | 'probing' | 'recovering' | 'shut' = 'open'
-  #ticket: GateTicket = { epoch: 0, isProbe: false }
-  #failures = 0
-  #probes = 0
-  #closedAt = 0
+  #ticket: GateTicket
+  /** The word under which everybody may go. Any other means that something has happened. */
+  #openWord: number
+  /** The word that `follow` saw last. */
+  #seenWord: number
+  #isShut = false
   #timer: NodeJS.Timeout | undefined
-  /** While recovering: how many may be on their way, and how many are. */
+  /** While recovering: how many may be on their way from here, and how many are. */
   #allowance = 0
   #admitted = 0
 
   constructor(options: OverloadGateOptions) {
     this.#options = options
     this.#backoff = options.probeBackoff ?? defaultProbeBackoff
+    this.#shared = options.shared ?? ownPlace()
+    this.#cells = new GateCells(this.#shared.cells)
+    const { word } = this.#cells
+    this.#ticket = { epoch: epochOf(word), isProbe: false }
+    this.#seenWord = word
+    this.#openWord = phaseOf(word) === 'open' ? word : noWord
+    this.follow()
   }
 
   get parked(): number {
@@ -72,20 +102,24 @@ export class OverloadGate {
 
   /** Whether the backend answers again and those who wait are being let go. */
   get isRecovering(): boolean {
-    return this.#state === 'recovering'
+    const { word } = this.#cells
+    return word !== this.#openWord && word === this.#seenWord && phaseOf(word) === 'open' && !this.#isShut
   }
 
   /** Whether `enter` would give a ticket. */
   get canEnter(): boolean {
-    if (this.#state === 'recovering') return this.#admitted < this.#allowance
-    return this.#state === 'open' || this.#state === 'due'
+    const { word } = this.#cells
+    if (word === this.#openWord) return true
+    if (this.isRecovering) return this.#admitted < this.#allowance
+    return phaseOf(word) === 'closed' && !this.#isShut && this.#cells.dueInMs === 0
   }
 
   /** A ticket if one may go now; the caller then owes a `leave`. */
   enter(): GateTicket | undefined {
-    if (this.#state === 'open') return this.#ticket
+    const { word } = this.#cells
+    if (word === this.#openWord) return this.#ticket
     if (!this.canEnter) return undefined
-    if (this.#state === 'due') return this.#probe()
+    if (phaseOf(word) === 'closed') return this.#probe()
     this.#admitted += 1
     return this.#ticket
   }
@@ -93,15 +127,16 @@ export class OverloadGate {
   /** Waits to be let through. Undefined: look again, another backend answers. */
   park(signal: AbortSignal): Promise<GateTicket | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason)
-    if (this.#state === 'shut') return Promise.reject(shutError())
+    if (this.#isShut) return Promise.reject(shutError())
     return new Promise((resolve, reject) => {
       const onAbort = (): void => {
-        this.#parked.delete(parked)
+        this.#remove(parked)
         reject(signal.reason)
       }
       const parked: Parked = { resolve, reject, signal, onAbort }
       signal.addEventListener('abort', onAbort, { once: true })
       this.#parked.add(parked)
+      this.#countParked()
     })
   }
 
@@ -111,18 +146,23 @@ export class OverloadGate {
    */
   leave(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
     if (ticket.isProbe) return this.#endProbe(ticket, result, retryAfterMs)
-    const isCurrent = ticket.epoch === this.#ticket.epoch
-    if (isCurrent && this.#state === 'recovering') this.#admitted -= 1
+    const { word } = this.#cells
+    if (word === this.#openWord && result === 'answered') {
+      this.#cells.forgetFailures()
+      return false
+    }
+    const isCurrent = ticket.epoch === epochOf(word)
+    if (isCurrent && this.isRecovering) this.#admitted -= 1
     if (result === 'answered') this.#onAnswer()
     else if (result === 'overloaded') {
       if (!isCurrent) return true
-      this.#failures += 1
-      if (this.#failures >= this.#options.threshold) {
-        this.#close(retryAfterMs)
+      const failures = this.#cells.countFailure()
+      if (failures >= this.#options.threshold) {
+        this.#close(word, failures, retryAfterMs)
         return true
       }
     }
-    if (this.#state === 'recovering') this.#release()
+    if (this.isRecovering) this.#release()
     return false
   }
 
@@ -131,80 +171,96 @@ export class OverloadGate {
     for (const parked of this.#parked) this.#letGo(parked, undefined)
   }
 
-  /** Ends the gate: who is parked is turned away. */
+  /** Does here what follows from what was done to the gate, here or at another place. */
+  follow(): void {
+    const { word } = this.#cells
+    if (this.#isShut || (word === this.#seenWord && phaseOf(word) === 'open')) return
+    clearTimeout(this.#timer)
+    this.#seenWord = word
+    const phase = phaseOf(word)
+    if (phase === 'open') this.#recover(word)
+    if (phase !== 'closed') return
+    const { dueInMs } = this.#cells
+    if (dueInMs > 0) this.#timer = setTimeout(() => this.follow(), dueInMs)
+    else this.#sendProbe()
+  }
+
+  /** Ends the gate here: who is parked is turned away. */
   shut(): void {
-    this.#state = 'shut'
+    this.#isShut = true
+    this.#openWord = noWord
     clearTimeout(this.#timer)
     for (const parked of this.#parked) {
-      this.#parked.delete(parked)
-      parked.signal.removeEventListener('abort', parked.onAbort)
+      this.#remove(parked)
       parked.reject(shutError())
     }
   }
 
-  #close(retryAfterMs: number): void {
-    this.#options.onClose(this.#failures)
-    this.#ticket = { epoch: this.#ticket.epoch + 1, isProbe: false }
-    this.#failures = 0
-    this.#probes = 0
-    this.#closedAt = performance.now()
-    this.#awaitProbe(retryAfterMs)
+  #close(word: number, failures: number, retryAfterMs: number): void {
+    if (!this.#cells.close(word, this.#probeDelayMs(1, retryAfterMs))) return
+    this.#options.onClose(failures)
+    this.#changed()
   }
 
-  #awaitProbe(delayMs: number): void {
-    this.#state = 'waiting'
-    this.#probes += 1
-    const own = backoffMs(this.#backoff, this.#probes, this.#options.random)
-    this.#timer = setTimeout(() => this.#onProbeDue(), Math.max(own, Math.min(delayMs, maxProbeDelayMs)))
+  #probeDelayMs(probes: number, askedMs: number): number {
+    const own = backoffMs(this.#backoff, probes, this.#options.random)
+    return Math.max(own, Math.min(askedMs, maxProbeDelayMs))
   }
 
-  #onProbeDue(): void {
-    this.#state = 'due'
+  #probe(): GateTicket | undefined {
+    const { word } = this.#cells
+    if (phaseOf(word) !== 'closed' || !this.#cells.probe(word, this.#shared.place)) return undefined
+    clearTimeout(this.#timer)
+    return { epoch: epochOf(word), isProbe: true }
+  }
+
+  #sendProbe(): void {
     const [oldest] = this.#parked
-    if (oldest) this.#letGo(oldest, this.#probe())
-  }
-
-  #probe(): GateTicket {
-    this.#state = 'probing'
-    return { epoch: this.#ticket.epoch, isProbe: true }
+    const ticket = oldest && this.#probe()
+    if (ticket) this.#letGo(oldest, ticket)
   }
 
   #endProbe(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
-    // Something else that was still on its way may have been answered first.
-    const isExpected = this.#state === 'probing' && ticket.epoch === this.#ticket.epoch
-    if (!isExpected) {
-      if (result === 'answered') this.#onAnswer()
-      return result === 'overloaded'
+    const word = wordOf(ticket.epoch, 'probing', this.#shared.place)
+    if (result === 'answered') this.#onAnswer()
+    // Something else that was still on its way may have been answered first: then there is nothing to wait for.
+    else if (word === this.#cells.word) {
+      const delayMs = result === 'cancelled' ? 0 : this.#probeDelayMs(this.#cells.countProbe(), retryAfterMs)
+      if (this.#cells.closeAgain(word, delayMs)) this.#changed()
     }
-    if (result === 'answered') this.#reopen()
-    else if (result === 'cancelled') this.#onProbeDue()
-    else this.#awaitProbe(retryAfterMs)
     return result === 'overloaded'
   }
 
   #onAnswer(): void {
-    this.#failures = 0
-    if (this.#state === 'recovering') {
+    this.#cells.forgetFailures()
+    const { word } = this.#cells
+    if (word === this.#openWord || this.#isShut) return
+    if (this.isRecovering) {
       this.#allowance += 1
-      if (this.#allowance >= this.#options.maxConcurrency) this.#open()
-    } else if (this.#state !== 'open' && this.#state !== 'shut') {
-      this.#reopen()
+      if (this.#allowance >= this.#options.maxConcurrency) this.#open(word)
+    } else if (this.#cells.reopen()) {
+      this.#options.onReopen(this.#cells.closedMs, this.#parkedAnywhere())
+      this.#changed()
     }
   }
 
-  #reopen(): void {
-    clearTimeout(this.#timer)
-    this.#state = 'recovering'
-    this.#failures = 0
+  /** Here at once, elsewhere as soon as they hear of it. */
+  #changed(): void {
+    this.follow()
+    this.#shared.announce()
+  }
+
+  #recover(word: number): void {
+    this.#ticket = { epoch: epochOf(word), isProbe: false }
     this.#allowance = firstAllowance
     this.#admitted = 0
-    this.#options.onReopen(performance.now() - this.#closedAt, this.#parked.size)
-    if (this.#allowance >= this.#options.maxConcurrency) this.#open()
+    this.#options.onRecovering?.()
+    if (this.#allowance >= this.#options.maxConcurrency) this.#open(word)
     else this.#release()
   }
 
-  #open(): void {
-    this.#state = 'open'
+  #open(word: number): void {
+    this.#openWord = word
     for (const parked of this.#parked) this.#letGo(parked, this.#ticket)
   }
 
@@ -217,9 +273,34 @@ export class OverloadGate {
   }
 
   #letGo(parked: Parked, ticket: GateTicket | undefined): void {
-    this.#parked.delete(parked)
-    parked.signal.removeEventListener('abort', parked.onAbort)
+    this.#remove(parked)
     parked.resolve(ticket)
+  }
+
+  #remove(parked: Parked): void {
+    this.#parked.delete(parked)
+    this.#countParked()
+    parked.signal.removeEventListener('abort', parked.onAbort)
+  }
+
+  #countParked(): void {
+    this.#shared.cells.parked[this.#shared.place] = this.#parked.size
+  }
+
+  #parkedAnywhere(): number {
+    return sumOf(this.#shared.cells.parked)
+  }
+}
+
+function ownPlace(): GatePlace {
+  return {
+    cells: {
+      gate: new Int32Array(gateIntegers),
+      gateTimes: new BigInt64Array(gateTimes),
+      parked: new Int32Array(1),
+    },
+    place: 0,
+    announce: () => undefined,
   }
 }
 

@@ -14,6 +14,7 @@ import type { ResponseHeaders } from './retry-after.ts'
  */
 export class ResponsesDialect implements Dialect {
   readonly path = '/responses'
+  readonly hasTokens = false
   readonly #options: DialectOptions
   readonly #head: string
   readonly #sendReasoning: boolean

@@ -66,3 +66,118 @@ describe('Semaphore', () => {
     await waiting
   })
 })
+
+/** Two threads' semaphores over the same cells, on one thread: what one sends the other collects when the test says. */
+function pair(limit: number) {
+  const cells = new Int32Array(new SharedArrayBuffer(Semaphore.cellsFor(2) * Int32Array.BYTES_PER_ELEMENT))
+  const woken: number[] = []
+  const [one, other] = [0, 1].map((place) => new Semaphore({ cells, place, wake: (at) => woken.push(at) })) as [
+    Semaphore,
+    Semaphore,
+  ]
+  one.resize(limit)
+  return { one, other, woken }
+}
+
+describe('shared between threads', () => {
+  test('the limit holds for all places together', () => {
+    const { one, other } = pair(3)
+    expect([one.tryAcquire(), one.tryAcquire(), other.tryAcquire(), other.tryAcquire()]).toEqual([
+      true,
+      true,
+      true,
+      false,
+    ])
+    one.release()
+    expect(other.tryAcquire()).toBe(true)
+    expect([one.held, other.held]).toEqual([3, 3])
+  })
+
+  test('a free permit goes to the place that has the fewest, and stays where both have as many', async () => {
+    const { one, other, woken } = pair(4)
+    for (let count = 0; count < 4; count += 1) one.tryAcquire()
+    const granted: string[] = []
+    for (let count = 0; count < 4; count += 1) {
+      void one.acquire().then(() => granted.push('one'))
+      void other.acquire().then(() => granted.push('other'))
+    }
+    for (let count = 0; count < 4; count += 1) {
+      one.release()
+      other.collect()
+      await Promise.resolve()
+    }
+    // 3:1, 2:2, and then each release serves the own queue.
+    expect(granted).toEqual(['other', 'other', 'one', 'one'])
+    expect(woken).toEqual([1, 1])
+    other.release()
+    await Promise.resolve()
+    expect(granted.at(-1)).toBe('other')
+  })
+
+  test('a single permit goes round', async () => {
+    const { one, other } = pair(1)
+    one.tryAcquire()
+    const granted: string[] = []
+    for (let count = 0; count < 3; count += 1) {
+      void one.acquire().then(() => granted.push('one'))
+      void other.acquire().then(() => granted.push('other'))
+    }
+    for (const holder of [one, other, one, other, one, other]) {
+      holder.release()
+      one.collect()
+      other.collect()
+      await Promise.resolve()
+    }
+    expect(granted).toEqual(['other', 'one', 'other', 'one', 'other', 'one'])
+  })
+
+  test('one permit at a time is on its way to a place; the rest follows when it answers', async () => {
+    const { one, other, woken } = pair(3)
+    for (let count = 0; count < 3; count += 1) one.tryAcquire()
+    const waits = [other.acquire(), other.acquire(), other.acquire()]
+    for (let count = 0; count < 3; count += 1) one.release()
+    expect(woken).toEqual([1])
+    expect(one.held).toBe(1)
+    other.collect()
+    await Promise.all(waits)
+    expect(one.held).toBe(3)
+  })
+
+  test('what was sent to somebody who gives up is passed on', async () => {
+    const { one, other } = pair(1)
+    one.tryAcquire()
+    const controller = new AbortController()
+    const givenUp = other.acquire(controller.signal)
+    one.release()
+    const patient = one.acquire()
+    controller.abort(new MillraceError('cancelled', 'enough'))
+    await expect(givenUp).rejects.toMatchObject({ code: 'cancelled' })
+    other.collect()
+    one.collect()
+    await patient
+    expect([one.held, one.waiting]).toEqual([1, 0])
+  })
+
+  test('a dead place gives back what it held, was sent and waited for', async () => {
+    const { one, other, woken } = pair(3)
+    other.tryAcquire()
+    one.tryAcquire()
+    one.tryAcquire()
+    void other.acquire()
+    void other.acquire()
+    other.release()
+    one.release()
+    expect(woken).toEqual([1])
+    const waiting = one.acquire()
+    one.reclaim(1)
+    await waiting
+    expect([one.held, one.waiting]).toEqual([2, 0])
+    expect(one.tryAcquire()).toBe(true)
+  })
+
+  test('of two that change the limit at once one succeeds', () => {
+    const { one, other } = pair(10)
+    expect([one.tryResize(10, 8), other.tryResize(10, 8)]).toEqual([true, false])
+    expect(other.limit).toBe(8)
+  })
+})

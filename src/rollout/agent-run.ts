@@ -38,6 +38,9 @@ import { Tally } from './tally.ts'
  */
 const toolRecords = new WeakMap<Message, ToolRecord>()
 
+/** What most environments have to say after a turn. */
+const nothing = Promise.resolve(undefined)
+
 export interface AgentRunOptions {
   readonly engine: Engine
   /** What this run stands in: the task, the state, the rollout it belongs to. Children share it with their parent. */
@@ -50,6 +53,8 @@ export interface AgentRunOptions {
   readonly parent?: AgentRun
   readonly startChild: StartChild
   readonly signal: AbortSignal
+  /** See `RolloutStartEvent`. */
+  readonly trace: object | undefined
 }
 
 /** Given from outside, because a child is an agent run itself. */
@@ -64,7 +69,7 @@ export interface AgentEnd {
  * One agent at work: its session with the model, its budget, its tools. A rollout has one; each child has one of its own,
  * below its parent's in the budget tree.
  */
-export class AgentRun implements AgentContext, ContextHost {
+export class AgentRun implements AgentContext, ContextHost, CallHooks {
   readonly id: string
   readonly model: string
   /** Set while the reward runs: the clock that its questions to a judge must not run down while they queue. */
@@ -76,11 +81,11 @@ export class AgentRun implements AgentContext, ContextHost {
   readonly tally: Tally
   readonly context: LiveContext
   readonly tools: AgentTools
+  readonly trace: object | undefined
   turns = 0
   readonly #startChild: StartChild
   readonly #model: ModelClient
   readonly #scope: AbortScope
-  readonly #hooks: CallHooks
   readonly #sampling: Sampling
   readonly #journalled: readonly MessageNode[]
   readonly #toolBox: Engine['tools']
@@ -94,6 +99,7 @@ export class AgentRun implements AgentContext, ContextHost {
     this.#model = options.model
     this.engine = engine
     this.situation = situation
+    this.trace = options.trace
     this.#startChild = options.startChild
     this.#scope = new AbortScope(options.signal)
     this.#journalled = situation.job.journalled?.[id] ?? []
@@ -109,12 +115,6 @@ export class AgentRun implements AgentContext, ContextHost {
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
     this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
-    this.#hooks = {
-      signal: this.signal,
-      onWaitStart: this.budget.startWait,
-      onWaitEnd: this.budget.endWait,
-      onFailedTry: this.budget.giveBack,
-    }
     this.#sampling = options.sampling
     this.tools = { definitions: this.#toolBox.definitions, call: this.#callTools }
   }
@@ -171,8 +171,9 @@ export class AgentRun implements AgentContext, ContextHost {
         sampling: this.#samplingFor(options),
         captureTokens: this.engine.settings.captureTokens,
         ...(options.toolChoice && { toolChoice: options.toolChoice }),
+        ...(this.trace && { trace: this.trace }),
       },
-      this.#hooks,
+      this,
     )
     this.turns += 1
     this.tally.addCall(call)
@@ -181,11 +182,24 @@ export class AgentRun implements AgentContext, ContextHost {
     return { message, finishReason: call.finishReason }
   }
 
-  readonly update: AgentContext['update'] = async (reply) => {
+  readonly update: AgentContext['update'] = (reply) => {
     const { environment } = this.engine
-    if (!environment.update) return undefined
+    if (!environment.update) return nothing
     this.context.reply = reply
-    return await environment.update(this.context)
+    return Promise.try(() => environment.update?.(this.context))
+  }
+
+  /** A call waits for capacity: that is not the agent's time. */
+  onWaitStart(): void {
+    this.budget.startWait()
+  }
+
+  onWaitEnd(): void {
+    this.budget.endWait()
+  }
+
+  onFailedTry(ms: number): void {
+    this.budget.giveBack(ms)
   }
 
   startChild(request: ChildRequest, signal: AbortSignal): Promise<ChildResult> {
@@ -195,7 +209,7 @@ export class AgentRun implements AgentContext, ContextHost {
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
     const { attempt } = this.situation.job
     const { engine, tally, rewardClock: clock } = this
-    return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, signal })
+    return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, signal })
   }
 
   readonly #callTools = async (calls: readonly ToolCall[]): Promise<readonly ToolMessage[]> => {
@@ -204,6 +218,7 @@ export class AgentRun implements AgentContext, ContextHost {
     const results = await this.#toolBox.call(calls, {
       context: this.context,
       signal: this.signal,
+      ...(this.trace && { trace: this.trace }),
       ...(isReplaying && { recall: (_call: ToolCall, index: number) => this.#recall(index) }),
     })
     let errors = 0

@@ -20,10 +20,12 @@ export async function askJudge(
     tally: Tally
     /** Stands still while the question waits for its turn. */
     clock: StopClock | undefined
+    /** Which rollout the question belongs to, for whoever traces it. */
+    trace: object | undefined
     signal: AbortSignal
   },
 ): Promise<AssistantMessage> {
-  const { engine, rollout, attempt, tally, clock, signal } = options
+  const { engine, rollout, attempt, tally, clock, trace, signal } = options
   const model = engine.model(request.model ?? engine.settings.judge)
   const hooks: CallHooks = clock
     ? { signal, onWaitStart: clock.startWait, onWaitEnd: clock.endWait, onFailedTry: (ms) => clock.giveBack(ms) }
@@ -45,6 +47,7 @@ export async function askJudge(
         },
         captureTokens: false,
         sessionId: `${rollout}-judge`,
+        ...(trace && { trace }),
       },
       hooks,
     )

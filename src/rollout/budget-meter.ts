@@ -3,6 +3,9 @@ import { MillraceError } from '../errors/index.ts'
 import { StopClock } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
 
+/** setTimeout fires at once for anything longer than this. */
+const maxTimerMs = 2 ** 31 - 1
+
 export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
 
 /**
@@ -13,8 +16,10 @@ export class BudgetMeter implements Budget {
   readonly #limits: Limits
   readonly #parent: BudgetMeter | undefined
   readonly #work: StopClock
-  /** Never stands still. The tail belongs to reward and teardown; a child has none of its own. */
-  readonly #wall: StopClock
+  /** The clock on the wall never stands still. */
+  readonly #wallEndsAt: number
+  readonly #wallTimer: NodeJS.Timeout
+  #stoppedAt: number | undefined
   #turns = 0
   #tokens = 0
   #costUsd = 0
@@ -29,7 +34,10 @@ export class BudgetMeter implements Budget {
     this.#limits = limits
     this.#parent = parent
     this.#work = new StopClock(limits.timeoutMs, () => onSpent('time'))
-    this.#wall = new StopClock(parent ? parent.wallMsLeft : limits.wallTimeoutMs - limits.tailMs, () => onSpent('wall'))
+    // The tail belongs to reward and teardown; a child has none of its own.
+    const wallMs = Math.max(0, parent ? parent.wallMsLeft : limits.wallTimeoutMs - limits.tailMs)
+    this.#wallEndsAt = performance.now() + wallMs
+    this.#wallTimer = setTimeout(onSpent, Math.min(wallMs, maxTimerMs), 'wall')
   }
 
   get turnsLeft(): number {
@@ -51,7 +59,7 @@ export class BudgetMeter implements Budget {
   }
 
   get wallMsLeft(): number {
-    return Math.max(0, this.#wall.leftMs)
+    return Math.max(0, this.#wallEndsAt - (this.#stoppedAt ?? performance.now()))
   }
 
   get workingMs(): number {
@@ -64,12 +72,13 @@ export class BudgetMeter implements Budget {
 
   /** The agent has ended: its clocks stand still for good, its timers are gone. */
   get isStopped(): boolean {
-    return this.#work.isStopped
+    return this.#stoppedAt !== undefined
   }
 
   stop(): void {
     this.#work.stop()
-    this.#wall.stop()
+    clearTimeout(this.#wallTimer)
+    this.#stoppedAt ??= performance.now()
   }
 
   /** Called before each turn. */
@@ -92,18 +101,18 @@ export class BudgetMeter implements Budget {
     this.#parent?.carryWorkingTime(ms)
   }
 
-  readonly startWait = (): void => {
+  startWait(): void {
     this.#work.startWait()
     this.#parent?.startWait()
   }
 
-  readonly endWait = (): void => {
+  endWait(): void {
     this.#work.endWait()
     this.#parent?.endWait()
   }
 
   /** A try at a backend failed: the time it took was not the policy's. */
-  readonly giveBack = (ms: number): void => {
+  giveBack(ms: number): void {
     this.#work.giveBack(ms)
     this.#parent?.giveBack(ms)
   }

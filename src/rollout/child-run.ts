@@ -5,6 +5,7 @@ import type { Message } from '../schema/index.ts'
 import { AgentRun } from './agent-run.ts'
 import type { Situation } from './situation.ts'
 import { recordOf } from './record-of.ts'
+import { rolloutEvents, traceOf } from './rollout-events.ts'
 
 /**
  * A rollout inside a rollout: its own conversation, its parent's tools, state and budget. Its id comes from what it is
@@ -30,6 +31,7 @@ export async function runChild(request: ChildRequest, parent: AgentRun, signal: 
     startChild: runChild,
     limits: { ...settings.limits, ...request.limits },
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
+    trace: traceOf(job, id, parent.trace),
   })
   if (!job.journalled?.[id]) {
     engine.journal.append({
@@ -45,6 +47,7 @@ export async function runChild(request: ChildRequest, parent: AgentRun, signal: 
   parent.tally.addChild()
   const end = await run.run(request.agent ?? engine.agent, prompt)
   const { messages: _messages, ...record } = recordOf({ engine, job, run, end, startedAt })
+  if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
   engine.journal.append({
     kind: 'attempt-end',
     rollout: id,

@@ -4,7 +4,9 @@ import type { Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import type { ToolBox } from '../tools/index.ts'
 import type { RolloutContext } from '../env/index.ts'
+import type { BlockedRewards } from './blocked-rewards.ts'
 import type { RunSettings } from './job.ts'
+import type { RewardPool } from './reward-pool.ts'
 
 /** What all rollouts on one thread share. */
 export interface Engine {
@@ -16,5 +18,8 @@ export interface Engine {
   readonly settings: RunSettings
   readonly journal: Journal
   readonly judgePermits: Semaphore
+  /** If a reward is heavy. */
+  readonly rewardPool: RewardPool | undefined
+  readonly blockedRewards: BlockedRewards
   model(name: string): ModelClient
 }

@@ -20,6 +20,14 @@ export interface WorkerStatus {
   readonly blockedBy?: string
 }
 
+/** Threads that take large work off a loop. Those of one name, in several workers, are reported one by one. */
+export interface OffloadStatus {
+  readonly name: 'decode' | 'reward'
+  readonly threads: number
+  readonly queued: number
+  readonly waitP99Ms: number
+}
+
 /**
  * Where rollouts run. Whatever happens in a rollout is in its result; `run` rejects only when the place itself is broken.
  * By the time it resolves, every node of the attempt was handed to the journal.
@@ -32,4 +40,5 @@ export interface Executor extends AsyncDisposable {
   models(): readonly ModelStatus[]
   /** None where rollouts run on the caller's own thread. */
   workers(): readonly WorkerStatus[]
+  offload(): readonly OffloadStatus[]
 }

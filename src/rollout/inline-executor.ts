@@ -1,14 +1,25 @@
 import { toolLoop } from '../agents/index.ts'
-import { hasGroupReward, scoreGroup, type Environment } from '../env/index.ts'
-import { preflight, type Backend, type ModelConfig, type ModelStatus } from '../inference/index.ts'
+import { hasGroupReward, hasHeavyReward, scoreGroup, type Environment } from '../env/index.ts'
+import {
+  decodePool,
+  preflight,
+  type Backend,
+  type ModelConfig,
+  type ModelStatus,
+  type WorkerLimits,
+} from '../inference/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, Resource, Semaphore } from '../kit/index.ts'
+import { AbortScope, closeAll, Resource, Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import { ToolBox } from '../tools/index.ts'
+import { BlockedRewards } from './blocked-rewards.ts'
 import type { Engine } from './engine.ts'
-import type { Executor, GroupScores, WorkerStatus } from './executor.ts'
+import type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
 import type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'
 import { ModelSet } from './open-models.ts'
+import { recordLimitChange } from './record-limit-change.ts'
+import type { EnvironmentModule } from './reward-pool-messages.ts'
+import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
 import { runRollout } from './run-rollout.ts'
 
 export interface InlineExecutorOptions {
@@ -19,29 +30,33 @@ export interface InlineExecutorOptions {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly journal: Journal
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
+  /** Where the environment came from, for threads that load it themselves. Heavy rewards need it. */
+  readonly module?: EnvironmentModule
+  /** How many threads heavy rewards may use: this executor's share of the processors. */
+  readonly rewardThreads?: number
+  /** Shared with other workers, permits of the name `judgePermits` among them. Stays open. */
+  readonly limits?: WorkerLimits
 }
+
+/** The permits for calls of judges, in limits that workers share. */
+export const judgePermits = 'judge'
 
 /** Runs rollouts on the thread it was made on. */
 export class InlineExecutor extends Resource implements Executor {
   readonly #models: ModelSet
   readonly #engine: Engine
 
-  constructor({ environment, options, settings, models, env, journal, backends }: InlineExecutorOptions) {
+  constructor(parts: InlineExecutorOptions) {
     super()
+    const { environment, options, settings, models, env, journal, backends, limits } = parts
+    // First, because it may throw: what comes after holds connections and threads.
+    const module = moduleForRewards(parts)
     this.#models = new ModelSet({
       configs: models,
       env,
       ...(backends && { backends }),
-      onLimitChange: (change) => {
-        journal.append({
-          kind: 'event',
-          rollout: null,
-          attempt: 0,
-          name: 'limit-change',
-          at: change.at,
-          data: JSON.stringify(change),
-        })
-      },
+      ...(limits && { limits }),
+      onLimitChange: (change) => recordLimitChange(journal, change),
     })
     this.#engine = {
       environment,
@@ -50,7 +65,9 @@ export class InlineExecutor extends Resource implements Executor {
       settings,
       journal,
       tools: new ToolBox(environment.tools ?? {}),
-      judgePermits: new Semaphore(settings.judgeConcurrency),
+      judgePermits: limits?.permits(judgePermits) ?? new Semaphore(settings.judgeConcurrency),
+      rewardPool: module && new RewardPool(module),
+      blockedRewards: new BlockedRewards(environment.name, journal),
       model: (name) => this.#models.get(name),
     }
   }
@@ -81,7 +98,29 @@ export class InlineExecutor extends Resource implements Executor {
     return []
   }
 
-  protected onClose(): Promise<void> {
-    return this.#models.close()
+  offload(): readonly OffloadStatus[] {
+    const { threads, queued, waitP99Ms } = decodePool.status()
+    const rewards = this.#engine.rewardPool?.status()
+    return [
+      { name: 'decode', threads, queued, waitP99Ms },
+      ...(rewards
+        ? [{ name: 'reward' as const, threads: rewards.size, queued: rewards.queued, waitP99Ms: rewards.waitP99Ms }]
+        : []),
+    ]
   }
+
+  protected onClose(): Promise<void> {
+    return closeAll([this.#models, this.#engine.rewardPool])
+  }
+}
+
+function moduleForRewards(parts: InlineExecutorOptions): RewardPoolOptions | undefined {
+  const { environment, module, rewardThreads } = parts
+  if (!hasHeavyReward(environment)) return undefined
+  if (module) return { ...module, ...(rewardThreads !== undefined && { maxThreads: rewardThreads }) }
+  throw new MillraceError(
+    'env_invalid',
+    `${environment.name} has a heavy reward, which runs on threads that load the environment themselves: give the ` +
+      'environment as a module, by its path or name, not as an object',
+  )
 }

@@ -23,6 +23,9 @@ function plainJson(name: string, value: Json): Json {
   return JSON.parse(text) as Json
 }
 
+/** Until the model has said something. */
+const noReply: AssistantMessage = Object.freeze({ role: 'assistant', content: null })
+
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
 
 /** What a context needs of the agent run it belongs to. */
@@ -43,7 +46,7 @@ export class LiveContext implements Context {
   readonly rollout: RolloutIdentity
   readonly task: unknown
   readonly options: unknown
-  reply: AssistantMessage = { role: 'assistant', content: null }
+  reply = noReply
   outcome: Outcome = 'completed'
   truncated = false
   signal: AbortSignal

@@ -6,6 +6,7 @@ import {
   type LimitChange,
   type ModelClient,
   type ModelConfig,
+  type WorkerLimits,
 } from '../inference/index.ts'
 import { Resource, closeAll } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
@@ -20,11 +21,15 @@ export class ModelSet extends Resource {
     onLimitChange: (change: LimitChange) => void
     /** Stands in for the configured backends of a model: a test's script. */
     backends?: Readonly<Record<string, readonly Backend[]>>
+    /** Shared with other workers; without it every limit is this thread's own. Stays open. */
+    limits?: WorkerLimits
   }) {
     super()
+    const { env, limits, onLimitChange } = options
     for (const config of options.configs) {
-      const backends = options.backends?.[config.name] ?? openBackends(config, options.env)
-      this.#models.set(config.name, new Model(config, backends, { onLimitChange: options.onLimitChange }))
+      const backends = options.backends?.[config.name] ?? openBackends(config, env, limits?.workers)
+      const shared = limits && { limits: limits.model(config.name) }
+      this.#models.set(config.name, new Model(config, backends, { onLimitChange, ...shared }))
     }
   }
 
@@ -44,7 +49,11 @@ export class ModelSet extends Resource {
   }
 }
 
-function openBackends(config: ModelConfig, env: Readonly<Record<string, string | undefined>>): readonly Backend[] {
+function openBackends(
+  config: ModelConfig,
+  env: Readonly<Record<string, string | undefined>>,
+  workers = 1,
+): readonly Backend[] {
   if (config.simulator) return [new Simulator(config.simulator)]
-  return config.backends.map((backend) => new HttpBackend(config, backend, env))
+  return config.backends.map((backend) => new HttpBackend(config, backend, env, { workers }))
 }

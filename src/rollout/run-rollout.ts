@@ -1,4 +1,4 @@
-import { scoreRollout, type ScoreResult } from '../env/index.ts'
+import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { AbortScope, raced, StopClock } from '../kit/index.ts'
 import { endsAttempt } from '../tools/index.ts'
@@ -11,6 +11,7 @@ import { situationOf, type Situation } from './situation.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
+import { rolloutEvents, traceOf } from './rollout-events.ts'
 import { whyNotReplayable } from './why-not-replayable.ts'
 
 /**
@@ -43,6 +44,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     model: engine.model(settings.model),
     limits: settings.limits,
     sampling: samplingOf(job, settings),
+    trace: traceOf(job),
   })
   let isTornDown = false
   try {
@@ -56,6 +58,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
     const record = recordOf({ engine, job, run, end, startedAt, score, rewardMs, metrics, notes: situation.notes })
+    if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
     if (!isTornDown) await tearDown(situation, engine, 0)
@@ -117,13 +120,27 @@ async function scoreWork(
   context.truncated = outcomes[end.outcome].truncated
   context.signal = tail.signal
   try {
-    const result = scoreRollout(engine.environment, context)
+    const result = scoreRollout(engine.environment, context, scoringPlace(run, clock, tail.signal))
     return { end, score: result instanceof Promise ? await raced(result, tail.signal) : result }
   } catch (error) {
     return { end: failedEnd(error, 'reward_failed', signal) }
   } finally {
     clock.stop()
     run.rewardClock = undefined
+  }
+}
+
+function scoringPlace({ engine, situation, context }: AgentRun, clock: StopClock, signal: AbortSignal): ScoringPlace {
+  const onBlocked = engine.blockedRewards.note
+  const { rewardPool } = engine
+  if (!rewardPool) return { onBlocked }
+  return {
+    onBlocked,
+    scoreElsewhere: (component, timeoutMs) => {
+      const { task, rollout, messages, answer, outcome, truncated } = context
+      const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
+      return rewardPool.score({ component, input, timeoutMs, clock, signal })
+    },
   }
 }
 

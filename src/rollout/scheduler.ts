@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
 import { messageJson } from '../inference/index.ts'
 import { Semaphore } from '../kit/index.ts'
-import { outcomes, type MessageNode, type RolloutRecord } from '../schema/index.ts'
+import { outcomes, type MessageNode, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { Journal, RolloutEnd } from '../store/index.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
@@ -43,6 +43,8 @@ export interface SchedulerOptions {
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
   /** Hears of every attempt as it ends, before its result is durable: what was spent is spent. */
   readonly onAttemptEnd: (record: RolloutRecord, counts: boolean) => void
+  /** Hears of every attempt that went down with its worker. */
+  readonly onAttemptLost?: (lost: Extract<AttemptResult, { kind: 'lost' }>) => void
 }
 
 /** Results that have ended but are not yet durable and taken. */
@@ -196,17 +198,29 @@ export class Scheduler {
       const result = await executor
         .run(job, controller.signal)
         .catch((error: unknown) => {
-          // Where it ran is gone; if that is because everything was stopped, that is all there is to say.
-          if (this.#stopping.signal.aborted) return undefined
+          // Where it ran is gone; if that is because it was told to end, that is all there is to say.
+          if (controller.signal.aborted) return undefined
           throw error
         })
         .finally(() => this.#running.delete(plan.id))
-      if (!result || this.#stopping.signal.aborted) return undefined
+      if (this.#stopping.signal.aborted) return undefined
+      if (controller.signal.aborted && result?.kind !== 'ended') {
+        return this.#endWithoutRun(job, 'cancelled', MillraceError.from(controller.signal.reason, 'cancelled'))
+      }
+      if (!result) return undefined
       if (result.kind === 'diverged') {
         this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
       } else if (result.kind === 'lost') {
-        this.#note(plan.id, attempt, 'worker-lost', { why: result.why })
-        if (result.verdict !== 'again') return { record: this.#lostRecord(job, result), leaf: null }
+        const { why, verdict } = result
+        this.#note(plan.id, attempt, 'worker-lost', { why })
+        this.#options.onAttemptLost?.(result)
+        if (verdict !== 'again') {
+          return this.#endWithoutRun(
+            job,
+            verdict,
+            new MillraceError('worker_lost', why, { data: { rollout: plan.id } }),
+          )
+        }
       } else {
         const { record } = result
         const isFinal = outcomes[record.outcome].rule !== 'retry' || retriesLeft === 0
@@ -220,17 +234,22 @@ export class Scheduler {
     }
   }
 
-  #lostRecord(job: RolloutJob, { why, verdict }: Extract<AttemptResult, { kind: 'lost' }>): RolloutRecord {
+  /** The end of a rollout that left no record itself. */
+  #endWithoutRun(job: RolloutJob, outcome: Outcome, error: MillraceError): HeldRollout {
     const { id, attempt, sample, task } = job
-    return recordWithoutRun({
+    const { index } = task
+    const record = recordWithoutRun({
       ...this.#options.labels,
       id,
       attempt,
       sample,
-      task: { index: task.index, id: task.id },
-      outcome: verdict === 'poisoned' ? 'poisoned' : 'worker_lost',
-      error: new MillraceError('worker_lost', why, { data: { rollout: id } }),
+      task: { index, id: task.id },
+      outcome,
+      error,
     })
+    // It may never have got so far as to say that it began.
+    this.#startUnrunnable(record)
+    return { record, leaf: null }
   }
 
   async #endMember(member: HeldRollout, task: RolloutJob['task']): Promise<void> {

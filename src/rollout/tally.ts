@@ -1,3 +1,4 @@
+import { roundedSum } from '../kit/index.ts'
 import { addUsage, emptyUsage, type CallRecord, type Usage } from '../schema/index.ts'
 
 /** What a rollout has used, its children and judges included. What a child uses, its parent has used too. */
@@ -17,9 +18,9 @@ export class Tally {
     this.#parent = parent
   }
 
-  /** null as soon as one call's price is unknown: a sum with holes is not a sum. */
+  /** null as soon as one call's price is unknown: a sum with holes is not a sum. The same whatever order calls end in. */
   get costUsd(): number | null {
-    return this.#hasUnknownCost ? null : this.#costUsd
+    return this.#hasUnknownCost ? null : roundedSum(this.#costUsd)
   }
 
   addCall(call: Pick<CallRecord, 'usage' | 'cost' | 'ms'>): void {

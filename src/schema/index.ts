@@ -13,7 +13,7 @@ export type {
   ToolMessage,
   UserMessage,
 } from './message.ts'
-export type { CallRecord, MessageNode, TokenRecord, ToolRecord, ToolStatus } from './node.ts'
+export type { CallRecord, MessageNode, RoutedExperts, TokenRecord, ToolRecord, ToolStatus } from './node.ts'
 export { outcomeNames, outcomes } from './outcome.ts'
 export type { Outcome } from './outcome.ts'
 export type { RewardComponent, RolloutRecord, RolloutTiming } from './rollout-record.ts'

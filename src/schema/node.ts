@@ -49,4 +49,13 @@ export interface TokenRecord {
   readonly ids: Int32Array
   readonly logprobs: Float32Array
   readonly version?: string
+  readonly routedExperts?: RoutedExperts
+}
+
+/** Which experts of a mixture each token went through. */
+export interface RoutedExperts {
+  /** Tokens × layers × experts per token; one number, how many there are, where the server does not say. */
+  readonly shape: readonly number[]
+  /** The last index runs fastest. The narrowest of the types that holds them. */
+  readonly experts: Uint8Array<ArrayBuffer> | Int16Array<ArrayBuffer> | Int32Array<ArrayBuffer>
 }

@@ -1,3 +1,4 @@
+import type { RoutedExperts } from '../schema/index.ts'
 import { tokensOf, versionOf, type Delivery } from './_answer.ts'
 import { readChatRequest } from './_chat-request.ts'
 import type { Dialect, StreamEvent, WireRequest } from './_dialect.ts'
@@ -21,6 +22,7 @@ export const chatDialect: Dialect = {
     if (wire.wantsTokenIds && tokens) {
       choice['token_ids'] = Array.from(tokens.ids)
       completion['prompt_token_ids'] = Array.from(tokens.promptIds ?? [])
+      if (tokens.routedExperts) choice['routed_experts'] = wireExperts(tokens.routedExperts)
     }
     return JSON.stringify(completion)
   },
@@ -44,6 +46,8 @@ export const chatDialect: Dialect = {
       if (wire.wantsTokenIds) choice['token_ids'] = sampled.map((token) => token.id)
       if (choice !== finish) events.push(event({ ...common, choices: [choice] }, group.to, false))
     }
+    const experts = delivery.reply.tokens?.routedExperts
+    if (wire.wantsTokenIds && experts) finish['routed_experts'] = wireExperts(experts)
     events.push(event({ ...common, choices: [finish] }, tokens.length, true))
     if (wire.includeUsage) {
       events.push(event({ ...common, choices: [], usage: usageOf(delivery) }, tokens.length, true))
@@ -90,6 +94,11 @@ function logprobs(delivery: Delivery, tokens: readonly Token[], from: number): R
     bytes: [...Buffer.from(token.piece)],
     top_logprobs: [],
   }))
+}
+
+/** As gateways before vLLM send them. */
+function wireExperts({ shape, experts }: RoutedExperts): Record<string, unknown> {
+  return { data: Buffer.from(experts).toString('base64'), shape, dtype: 'uint8' }
 }
 
 function usageOf(delivery: Delivery): Record<string, unknown> {

@@ -1,6 +1,6 @@
 import { hash32 } from '../kit/index.ts'
 import { TokenList, writePrompt } from './_token-stream.ts'
-import type { Message } from '../schema/index.ts'
+import type { Message, RoutedExperts } from '../schema/index.ts'
 
 export function promptIds(messages: readonly Message[], toolsText: string): Int32Array {
   const list = new TokenList()
@@ -21,4 +21,17 @@ export function logprobsOf(count: number, base: number): Float32Array {
     logprobs[index] = steps === 0 ? 0 : -steps / 256
   }
   return logprobs
+}
+
+const expertCount = 128
+
+/** For each sampled token and layer, neighbours out of 128. `mixture` is `<layers>x<experts per token>`. */
+export function expertsOf(mixture: string, tokens: number, base: number): RoutedExperts {
+  const [layers = 0, perToken = 0] = mixture.split('x').map(Number)
+  const experts = new Uint8Array(tokens * layers * perToken)
+  for (let row = 0; row < tokens * layers; row += 1) {
+    const first = hash32(base, 'expert', row)
+    for (let rank = 0; rank < perToken; rank += 1) experts[row * perToken + rank] = (first + rank) % expertCount
+  }
+  return { shape: [tokens, layers, perToken], experts }
 }

@@ -56,6 +56,7 @@ describe('a client gets over HTTP what the simulator says in process', () => {
     skill: 0.7,
     sloppiness: 0.3,
     weightVersion: '5',
+    routedExperts: '3x2',
     faults: { rateLimit: 0.15, serverError: 0.1, cut: 0.15, malformed: 0.1 },
   }
 

@@ -54,6 +54,11 @@ const settingsSchema = z.strictObject({
   contextLength: count,
   /** Thinks aloud in `reasoning_content`. */
   reasoning: truth.default(false),
+  /** The layers of a mixture and how many experts each token goes through in each, as `48x8`; empty: no mixture. */
+  routedExperts: z
+    .string()
+    .regex(/^([1-9]\d{0,3}x[1-9]\d?)?$/, 'is layers x experts per token, such as 48x8')
+    .default(''),
   /** The version that sampled tokens are stamped with. */
   weightVersion: z.preprocess((value) => (typeof value === 'number' ? String(value) : value), z.string()).optional(),
 })

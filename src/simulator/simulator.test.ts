@@ -152,6 +152,17 @@ describe('tokens', () => {
     expect(uncaptured).toEqual(usage)
   })
 
+  test('come with the experts of a mixture, if it is one', async () => {
+    await using simulator = new Simulator({ routedExperts: '6x2' })
+    const request = asking('What is 1 + 2?', { tools: [calculator], captureTokens: true })
+    const { tokens } = await simulator.send(request)
+    expect(tokens?.routedExperts?.shape).toEqual([tokens?.ids.length, 6, 2])
+    expect(tokens?.routedExperts?.experts).toHaveLength((tokens?.ids.length ?? 0) * 12)
+    expect(new Set(tokens?.routedExperts?.experts).size).toBeGreaterThan(10)
+    expect((await simulator.send(request)).tokens?.routedExperts).toEqual(tokens?.routedExperts)
+    expect(() => new Simulator({ routedExperts: '6' })).toThrow(/layers x experts per token/)
+  })
+
   test('of a prompt continue those of the turn before', async () => {
     await using simulator = new Simulator()
     const request = asking('What is 1 + 2?', { tools: [calculator], captureTokens: true })

@@ -6,7 +6,7 @@ import { decide } from './_decide.ts'
 import { digest, type Digest } from './_digest.ts'
 import { draw, drawFactor } from './_draw.ts'
 import { drawFault, faultError, overloadedError, rateLimited, type ForcedFault } from './_faults.ts'
-import { logprobsOf, promptIds } from './_token-record.ts'
+import { expertsOf, logprobsOf, promptIds } from './_token-record.ts'
 import { parseSimulatorOptions, type SimulatorOptions, type SimulatorSettings } from './simulator-options.ts'
 import type { Backend, BackendReply, BackendRequest, ModelRequest } from '../inference/index.ts'
 
@@ -164,6 +164,7 @@ export class Simulator extends Resource implements Backend {
       ids,
       logprobs: logprobsOf(ids.length, base),
       ...(settings.weightVersion === undefined ? {} : { version: settings.weightVersion }),
+      ...(settings.routedExperts === '' ? {} : { routedExperts: expertsOf(settings.routedExperts, ids.length, base) }),
     }
     return { reply: { message, finishReason, usage, tokens, firstTokenMs }, cutTokens }
   }

@@ -34,6 +34,7 @@ export function encodeBatch(entries: readonly JournalEntry[]): Batch {
         values.push(kinds.node, entry.rollout, entry.attempt, entry.seq, entry.parent, entry.hash, entry.message)
         values.push(entry.sampled ? 1 : 0, entry.at, entry.meta, entry.version ?? null)
         values.push(entry.promptIds?.byteLength ?? -1, entry.ids?.byteLength ?? -1, entry.logprobs?.byteLength ?? -1)
+        values.push(entry.routedExperts?.byteLength ?? -1)
         if (tokens) offset = packTokens(tokens, offset, entry)
         break
       case 'event':
@@ -176,13 +177,15 @@ class BatchReader {
     const promptIds = this.#bytes(this.#number())
     const ids = this.#bytes(this.#number())
     const logprobs = this.#bytes(this.#number())
-    if (!promptIds && !ids && !logprobs && version === null) return entry
+    const experts = this.#bytes(this.#number())
+    if (!promptIds && !ids && !logprobs && !experts && version === null) return entry
     return {
       ...entry,
-      ...(promptIds && { promptIds: new Int32Array(promptIds.buffer, promptIds.offset, promptIds.length) }),
-      ...(ids && { ids: new Int32Array(ids.buffer, ids.offset, ids.length) }),
-      ...(logprobs && { logprobs: new Float32Array(logprobs.buffer, logprobs.offset, logprobs.length) }),
+      ...(promptIds && { promptIds: new Int32Array(promptIds.buffer, promptIds.offset, promptIds.byteLength / 4) }),
+      ...(ids && { ids: new Int32Array(ids.buffer, ids.offset, ids.byteLength / 4) }),
+      ...(logprobs && { logprobs: new Float32Array(logprobs.buffer, logprobs.offset, logprobs.byteLength / 4) }),
       ...(version !== null && { version }),
+      ...(experts && { routedExperts: new Uint8Array(experts.buffer, experts.offset, experts.byteLength) }),
     }
   }
 
@@ -206,25 +209,30 @@ class BatchReader {
     return texts
   }
 
-  /** Both kinds of array have elements of four bytes, so every offset is aligned. */
-  #bytes(byteLength: number): { buffer: ArrayBuffer; offset: number; length: number } | undefined {
+  #bytes(byteLength: number): { buffer: ArrayBuffer; offset: number; byteLength: number } | undefined {
     if (byteLength < 0) return undefined
     const offset = this.#offset
-    this.#offset += byteLength
-    return { buffer: this.#tokens, offset, length: byteLength / 4 }
+    this.#offset += aligned(byteLength)
+    return { buffer: this.#tokens, offset, byteLength }
   }
 }
 
-function nodeTokenBytes({ promptIds, ids, logprobs }: NodeEntry): number {
-  return (promptIds?.byteLength ?? 0) + (ids?.byteLength ?? 0) + (logprobs?.byteLength ?? 0)
+/** Each array starts at a multiple of four bytes, the size of an element, whatever the length of the one before. */
+function aligned(byteLength: number): number {
+  return (byteLength + 3) & ~3
 }
 
-function packTokens(target: Uint8Array, offset: number, { promptIds, ids, logprobs }: NodeEntry): number {
+function nodeTokenBytes({ promptIds, ids, logprobs, routedExperts }: NodeEntry): number {
+  const words = (promptIds?.byteLength ?? 0) + (ids?.byteLength ?? 0) + (logprobs?.byteLength ?? 0)
+  return words + aligned(routedExperts?.byteLength ?? 0)
+}
+
+function packTokens(target: Uint8Array, offset: number, entry: NodeEntry): number {
   let end = offset
-  for (const part of [promptIds, ids, logprobs]) {
+  for (const part of [entry.promptIds, entry.ids, entry.logprobs, entry.routedExperts]) {
     if (!part) continue
     target.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), end)
-    end += part.byteLength
+    end += aligned(part.byteLength)
   }
   return end
 }

@@ -28,7 +28,7 @@ export class BlobStore {
     return text.length <= maxInlineCharacters ? text : this.#put(Buffer.from(text))
   }
 
-  keepTokens(tokens: Int32Array | Float32Array | undefined): Uint8Array | string | null {
+  keepTokens(tokens: Int32Array | Float32Array | Uint8Array | undefined): Uint8Array | string | null {
     if (!tokens) return null
     const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
     return bytes.byteLength <= maxInlineTokenBytes ? bytes : this.#put(bytes)

@@ -22,6 +22,11 @@ const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) 
     describe: (row) => `the result of rollout ${row['id']} names attempt ${row['attempt']}, which never started`,
   },
   {
+    sql: `SELECT rollout, attempt FROM attempt WHERE result IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM rollout WHERE position = result AND id = attempt.rollout AND rollout.attempt = attempt.attempt)`,
+    describe: (row) => `rollout ${row['rollout']} attempt ${row['attempt']} was accepted and its result is missing`,
+  },
+  {
     sql: `SELECT rollout, attempt, count(*) AS n, count(DISTINCT seq) AS distinct_n, min(seq) AS low, max(seq) AS high
           FROM node GROUP BY rollout, attempt HAVING n <> distinct_n OR high - low + 1 <> n OR low > 1`,
     describe: (row) =>
@@ -50,6 +55,7 @@ const payloadColumns = [
   ['node', 'prompt_ids'],
   ['node', 'ids'],
   ['node', 'logprobs'],
+  ['node', 'routed_experts'],
   ['attempt', 'record'],
   ['rollout', 'record'],
   ['event', 'data'],

@@ -15,13 +15,15 @@ export class JournalWriter {
   readonly #blobs: BlobStore
   readonly #lines: RolloutLines
   readonly #statements: ReturnType<typeof prepareAll>
-  #newLines: string[] = []
+  /** Of the last accepted result. */
+  #position: number
 
   private constructor(database: DatabaseSync, blobs: BlobStore, lines: RolloutLines) {
     this.#database = database
     this.#blobs = blobs
     this.#lines = lines
     this.#statements = prepareAll(database)
+    this.#position = this.#lastPosition()
   }
 
   /** Migrates the database and heals the file of lines; both may take a while on a large run. */
@@ -75,19 +77,18 @@ export class JournalWriter {
 
   /** When it returns, everything applied since `begin` is on disk. */
   commit(): void {
-    if (this.#newLines.length > 0) this.#lines.append(this.#newLines)
+    this.#lines.write()
     this.#statements.commit.run()
-    this.#newLines = []
     this.#lines.committed()
   }
 
   /** Never throws: it is called when something already went wrong. */
   rollback(): void {
-    this.#newLines = []
     try {
       if (this.#database.isTransaction) this.#statements.rollback.run()
+      this.#position = this.#lastPosition()
     } catch {
-      // SQLite has then rolled back by itself.
+      // SQLite has then rolled back by itself, or can do nothing more.
     }
     this.#lines.rolledBack()
   }
@@ -122,7 +123,12 @@ export class JournalWriter {
          WHERE held.id = attempt.rollout AND held.attempt = attempt.attempt AND NOT held.${failed}`,
       )
     }
-    run(`DELETE FROM rollout WHERE ${wholeGroups ? groups : failed}`)
+    const gone = wholeGroups ? groups : failed
+    run(
+      `UPDATE attempt SET result = NULL FROM (SELECT id, attempt FROM rollout WHERE ${gone}) AS gone
+       WHERE gone.id = attempt.rollout AND gone.attempt = attempt.attempt`,
+    )
+    run(`DELETE FROM rollout WHERE ${gone}`)
     if (count > 0) {
       this.#lines.invalidate()
       this.#statements.event.run(null, 0, 'retry-failed', at, JSON.stringify({ outcomes, count }))
@@ -144,6 +150,10 @@ export class JournalWriter {
     }
   }
 
+  #lastPosition(): number {
+    return Number(this.#statements.lastPosition.get()?.['position'] ?? 0)
+  }
+
   #node(entry: NodeEntry): void {
     const blobs = this.#blobs
     this.#statements.node.run(
@@ -160,6 +170,7 @@ export class JournalWriter {
       blobs.keepTokens(entry.promptIds),
       blobs.keepTokens(entry.ids),
       blobs.keepTokens(entry.logprobs),
+      blobs.keepTokens(entry.routedExperts),
     )
   }
 
@@ -173,9 +184,27 @@ export class JournalWriter {
   #rolloutEnd(entry: RolloutEnd): void {
     const { rollout, attempt, task, sample, at, outcome, reward, record, leaf, messages } = entry
     const kept = this.#blobs.keepText(record)
-    const { changes } = this.#statements.rolloutEnd.run(rollout, task, sample, attempt, outcome, reward, leaf, at, kept)
-    if (changes === 1) this.#newLines.push(rolloutLine(record, messages))
-    else this.#statements.event.run(rollout, attempt, 'duplicate-result', at, kept)
+    const { changes } = this.#statements.accept.run(this.#position + 1, rollout, attempt)
+    if (changes === 0) {
+      const isKnown = this.#statements.knows.get(rollout, attempt) !== undefined
+      this.#statements.event.run(rollout, attempt, isKnown ? 'duplicate-result' : 'attempt-unknown', at, kept)
+      return
+    }
+    this.#position += 1
+    this.#lines.add(rolloutLine(record, messages))
+    this.#statements.rolloutEnd.run(
+      this.#position,
+      rollout,
+      task,
+      sample,
+      attempt,
+      outcome,
+      reward,
+      leaf,
+      at,
+      this.#lines.length,
+      kept,
+    )
   }
 }
 
@@ -197,13 +226,20 @@ function prepareAll(database: DatabaseSync) {
     ),
     node: prepare(
       `INSERT INTO node (rollout, attempt, seq, parent, hash, sampled, at, version, meta,
-                         message, prompt_ids, ids, logprobs)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+                         message, prompt_ids, ids, logprobs, routed_experts)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
     event: prepare('INSERT INTO event (rollout, attempt, name, at, data) VALUES (?, ?, ?, ?, ?)'),
+    lastPosition: prepare('SELECT max(position) AS position FROM rollout'),
+    // The first result stands.
+    accept: prepare(
+      `UPDATE attempt SET result = ?1 WHERE rollout = ?2 AND attempt = ?3 AND NOT EXISTS
+         (SELECT 1 FROM attempt AS other WHERE other.rollout = ?2 AND other.result IS NOT NULL)`,
+    ),
+    knows: prepare('SELECT 1 FROM attempt WHERE rollout = ? AND attempt = ?'),
     rolloutEnd: prepare(
-      `INSERT INTO rollout (id, task, sample, attempt, outcome, reward, leaf, ended_at, record)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`,
+      `INSERT INTO rollout (position, id, task, sample, attempt, outcome, reward, leaf, ended_at, lines_length, record)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
   }
 }

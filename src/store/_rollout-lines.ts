@@ -11,9 +11,10 @@ const mustRebuild = -1
 const chunkCharacters = 1024 * 1024
 
 /**
- * `rollouts.jsonl`, kept exactly in step with the database: lines are written first, then the transaction that accepts
- * them also records how long the file is. After a crash the file is therefore cut back to that length, or, if it has
- * lost something, built anew. It is not synced per commit: the database is what is durable, the file can be rebuilt.
+ * `rollouts.jsonl`, kept exactly in step with the database: each result's row says how long the file is with its line,
+ * and lines are written before the transaction that accepts them is committed. After a crash the file is therefore cut
+ * back to what the last row says, or, if it has lost something, built anew. It is not synced per commit: the database is
+ * what is durable, the file can be rebuilt.
  */
 export class RolloutLines {
   readonly #database: DatabaseSync
@@ -21,6 +22,8 @@ export class RolloutLines {
   readonly #path: string
   readonly #setLength: StatementSync
   #descriptor: number | undefined
+  /** Lines of the transaction under way. */
+  #lines: string[] = []
   #length = 0
   #committedLength = 0
 
@@ -28,7 +31,9 @@ export class RolloutLines {
     this.#database = database
     this.#blobs = blobs
     this.#path = path
-    this.#setLength = database.prepare("INSERT OR REPLACE INTO meta (key, value) VALUES ('lines_length', ?)")
+    this.#setLength = database.prepare(
+      'UPDATE rollout SET lines_length = ? WHERE position = (SELECT max(position) FROM rollout)',
+    )
   }
 
   static open(options: { database: DatabaseSync; blobs: BlobStore; path: string }): RolloutLines {
@@ -42,12 +47,23 @@ export class RolloutLines {
     return lines
   }
 
-  /** Inside a transaction: writes the lines and records the new length with it. */
-  append(lines: readonly string[]): void {
-    const bytes = Buffer.from(lines.join(''))
+  /** How long the file is with every line so far. */
+  get length(): number {
+    return this.#length
+  }
+
+  /** A line of the transaction under way. */
+  add(line: string): void {
+    this.#lines.push(line)
+    this.#length += Buffer.byteLength(line)
+  }
+
+  /** At the end of a transaction, before it is committed. */
+  write(): void {
+    if (this.#lines.length === 0) return
+    const bytes = Buffer.from(this.#lines.join(''))
+    this.#lines = []
     writeFully(this.#openDescriptor(), bytes)
-    this.#length += bytes.byteLength
-    this.#setLength.run(this.#length)
   }
 
   committed(): void {
@@ -56,6 +72,7 @@ export class RolloutLines {
 
   /** After a failed transaction: takes back what it wrote, so that readers do not meet half a line. Best effort. */
   rolledBack(): void {
+    this.#lines = []
     this.#length = this.#committedLength
     try {
       if (this.#descriptor !== undefined) ftruncateSync(this.#descriptor, this.#length)
@@ -148,8 +165,8 @@ export class RolloutLines {
 
 /** How much of `rollouts.jsonl` the database vouches for; negative while it must be rebuilt. */
 export function linesLength(database: DatabaseSync): number {
-  const row = database.prepare("SELECT value FROM meta WHERE key = 'lines_length'").get()
-  return Number(row?.['value'] ?? 0)
+  const row = database.prepare('SELECT lines_length FROM rollout ORDER BY position DESC LIMIT 1').get()
+  return Number(row?.['lines_length'] ?? 0)
 }
 
 /** A file system that lost power may keep the length and lose the content; the end of the last line then gives it away. */

@@ -67,6 +67,56 @@ const steps: readonly string[] = [
     record /* payload */ NOT NULL
   );
   `,
+  // A page costs a commit 5 µs whatever is on it, so what a rollout writes lies on as few as possible: attempts are
+  // their own index, results are found through their attempt, and the length of `rollouts.jsonl` needs no row of its own.
+  `
+  ALTER TABLE attempt RENAME TO attempt_1;
+  DROP INDEX attempt_parent;
+  CREATE TABLE attempt (
+    rollout TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    parent TEXT,
+    task INTEGER NOT NULL,
+    sample INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    outcome TEXT,
+    leaf INTEGER,
+    discarded INTEGER NOT NULL DEFAULT 0,
+    -- The position of the accepted result; at most one attempt of a rollout has one.
+    result INTEGER,
+    record /* payload */,
+    PRIMARY KEY (rollout, attempt)
+  ) WITHOUT ROWID;
+  CREATE INDEX attempt_parent ON attempt (parent) WHERE parent IS NOT NULL;
+  INSERT INTO attempt
+    SELECT attempt_1.rollout, attempt_1.attempt, parent, attempt_1.task, attempt_1.sample, started_at,
+           attempt_1.ended_at, attempt_1.outcome, attempt_1.leaf, discarded, rollout.position, attempt_1.record
+    FROM attempt_1 LEFT JOIN rollout ON rollout.id = attempt_1.rollout AND rollout.attempt = attempt_1.attempt;
+  DROP TABLE attempt_1;
+  ALTER TABLE rollout RENAME TO rollout_1;
+  CREATE TABLE rollout (
+    position INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    task INTEGER NOT NULL,
+    sample INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reward REAL,
+    leaf INTEGER,
+    ended_at INTEGER NOT NULL,
+    -- How long rollouts.jsonl is up to and with this result. Only the last row's is looked at.
+    lines_length INTEGER NOT NULL,
+    record /* payload */ NOT NULL
+  );
+  INSERT INTO rollout
+    SELECT position, id, task, sample, attempt, outcome, reward, leaf, ended_at,
+           ifnull((SELECT value FROM meta WHERE key = 'lines_length'), 0), record
+    FROM rollout_1;
+  DROP TABLE rollout_1;
+  DELETE FROM meta WHERE key = 'lines_length';
+  `,
+  'ALTER TABLE node ADD COLUMN routed_experts /* payload */',
 ]
 
 /** The version this code reads and writes. */

@@ -1,6 +1,8 @@
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, workerUrl } from '../kit/index.ts'
+import { Resource, workerUrl, type LoopLagWindow } from '../kit/index.ts'
+import type { StoreStatus } from './store-status.ts'
+import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
 /** The last checkpoint of a large run on a slow disk takes seconds; past this the thread is ended, which loses nothing. */
@@ -8,6 +10,7 @@ const closeTimeoutMs = 60_000
 
 /** The writer thread, as seen by whoever started it. */
 export class StoreWriter extends Resource {
+  readonly #figures = new WriterFigures()
   readonly #worker: Worker
   readonly #ended: Promise<void>
   readonly #ready = Promise.withResolvers<void>()
@@ -16,7 +19,7 @@ export class StoreWriter extends Resource {
 
   private constructor(folder: string) {
     super()
-    const options: WriterOptions = { folder }
+    const options: WriterOptions = { folder, figures: this.#figures.memory }
     this.#worker = new Worker(workerUrl(import.meta, './_writer-thread'), {
       name: 'millrace-store',
       workerData: options,
@@ -51,6 +54,15 @@ export class StoreWriter extends Resource {
     } finally {
       signal?.removeEventListener('abort', onAbort)
     }
+  }
+
+  /** How late the thread's event loop runs. A commit holds it up until it is on disk. */
+  lag(): LoopLagWindow {
+    return this.#figures.lag()
+  }
+
+  status(): StoreStatus {
+    return this.#figures.status()
   }
 
   /** A port for one `JournalClient`, on this thread or, transferred, on another. */

@@ -5,6 +5,8 @@ import type { Outcome } from '../schema/index.ts'
 /** What the writer thread is started with. */
 export interface WriterOptions {
   readonly folder: string
+  /** Of the `WriterFigures`. */
+  readonly figures: SharedArrayBuffer
 }
 
 /** Which accepted results to take back. */

@@ -1,17 +1,25 @@
 /** The entry of the thread that writes a run. It is alone in touching the database and `rollouts.jsonl`. */
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../errors/index.ts'
+import { LoopLag } from '../kit/index.ts'
 import { type Batch, decodeBatch } from './_batch-codec.ts'
 import { JournalWriter } from './_journal-writer.ts'
 import { storeFailure } from './_store-failure.ts'
+import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
 if (!parentPort) throw new MillraceError('internal', 'the store writer must be started as a thread')
 const control: MessagePort = parentPort
-const { folder } = workerData as WriterOptions
+const options = workerData as WriterOptions
+const { folder } = options
+const figures = new WriterFigures(options.figures)
 const ports = new Set<MessagePort>()
 let writer: JournalWriter | undefined
 let failure: WireError | undefined
+
+const lagWindowMs = 500
+const lag = new LoopLag(lagWindowMs)
+setInterval(() => figures.endWindow(lag.snapshot()), lagWindowMs).unref()
 
 try {
   writer = JournalWriter.open(folder)
@@ -47,16 +55,19 @@ function commitWaiting(first?: { port: MessagePort; batch: Batch }): void {
     return
   }
   const answered: MessagePort[] = []
+  const startedAt = performance.now()
+  let entries = 0
   try {
     writer.begin()
-    if (first) applyBatch(writer, first.batch)
+    if (first) entries += applyBatch(writer, first.batch)
     for (const port of ports) {
       const waiting = receiveMessageOnPort(port)
       if (!waiting) continue
       answered.push(port)
-      applyBatch(writer, waiting.message as Batch)
+      entries += applyBatch(writer, waiting.message as Batch)
     }
     writer.commit()
+    figures.committed(entries, performance.now() - startedAt)
   } catch (error) {
     fail(error)
     return
@@ -65,8 +76,9 @@ function commitWaiting(first?: { port: MessagePort; batch: Batch }): void {
   for (const port of answered) port.postMessage(null)
 }
 
-function applyBatch(target: JournalWriter, batch: Batch): void {
+function applyBatch(target: JournalWriter, batch: Batch): number {
   for (const entry of decodeBatch(batch)) target.apply(entry)
+  return batch.count
 }
 
 function fail(error: unknown): void {

@@ -4,6 +4,7 @@ export type { ExportOptions } from './export-rollouts.ts'
 export { findRuns, latestUnfinished } from './find-runs.ts'
 export type { BrokenRun, FoundRun, FoundRuns } from './find-runs.ts'
 export { JournalClient, journalLimits } from './journal-client.ts'
+export type { JournalPort } from './journal-client.ts'
 export type { Journal } from './journal.ts'
 export type {
   AttemptEnd,
@@ -35,3 +36,4 @@ export type {
 } from './run-reader.ts'
 export { RunStore } from './run-store.ts'
 export type { OpenRunOptions, SittingEnd } from './run-store.ts'
+export type { StoreStatus } from './store-status.ts'

@@ -54,6 +54,25 @@ test('what one turn of the loop appends is one batch; what follows waits for its
   expect(client.durable()).toBeUndefined()
 })
 
+test('those who wait for one batch go on a few in each turn of the loop, in order', async () => {
+  await using setup = connected()
+  const { client, port, batch } = setup
+  client.append(entry(0))
+  const gone: number[] = []
+  const waits = Array.from({ length: 200 }, async (_, waiter) => {
+    await client.durable()
+    gone.push(waiter)
+  })
+  await batch()
+  port.postMessage(null)
+  await waits[0]
+  const inFirstTurn = gone.length
+  expect(client.durable()).toBeUndefined()
+  await Promise.all(waits)
+  expect(inFirstTurn).toBeLessThan(100)
+  expect(gone).toEqual(Array.from({ length: 200 }, (_, waiter) => waiter))
+})
+
 test('a long queue goes out in batches of bounded size, in order', async () => {
   await using setup = connected()
   const { client, port } = setup

@@ -1,4 +1,3 @@
-import type { MessagePort } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../errors/index.ts'
 import { Resource, RingQueue } from '../kit/index.ts'
 import { encodeBatch, entryBytes } from './_batch-codec.ts'
@@ -17,6 +16,17 @@ export const journalLimits = {
   maxBatchBytes: 16 * 1024 * 1024,
 } as const
 
+/** A client's way to the writer: a `MessagePort`, or something that passes on what it is given, such as a process's pipe. */
+export interface JournalPort {
+  postMessage(batch: unknown, transfer: readonly ArrayBuffer[]): void
+  on(event: 'message', listener: (answer: WireError | null) => void): unknown
+  /** Nothing will be answered any more. */
+  on(event: 'close', listener: () => void): unknown
+  off(event: 'message', listener: (answer: WireError | null) => void): unknown
+  off(event: 'close', listener: () => void): unknown
+  close(): void
+}
+
 /** How long an entry that nobody waits for may stay behind, so that it shares the commit of one that somebody does. */
 const maxIdleMs = 20
 
@@ -26,11 +36,51 @@ const maxIdleMs = 20
  */
 const crowdMs = 5
 
-/** Entries that go to the writer in one message, and the promise of those who wait for them. */
+/**
+ * Who waits for a batch goes on when it is durable: not all in one turn of the event loop, which 2,048 rollouts that each
+ * send a request would make a long one, but this many in each.
+ */
+const maxReleasedPerTurn = 64
+
+/** Some of those who wait for a batch. They share one promise. */
+class Waiters {
+  readonly #end = Promise.withResolvers<void>()
+  count = 0
+
+  constructor() {
+    // A failure also shows in `failure`; one whose waiter has gone must not end the process.
+    this.#end.promise.catch(ignore)
+  }
+
+  get promise(): Promise<void> {
+    return this.#end.promise
+  }
+
+  release(): void {
+    this.#end.resolve()
+  }
+
+  fail(reason: unknown): void {
+    this.#end.reject(reason)
+  }
+}
+
+/** Entries that go to the writer in one message, and those who wait for them. */
 class Group {
+  readonly openedAt = performance.now()
   readonly entries: JournalEntry[] = []
+  readonly waiters: Waiters[] = []
   bytes = 0
-  waiter: PromiseWithResolvers<void> | undefined
+
+  wait(): Promise<void> {
+    let last = this.waiters.at(-1)
+    if (!last || last.count >= maxReleasedPerTurn) {
+      last = new Waiters()
+      this.waiters.push(last)
+    }
+    last.count += 1
+    return last.promise
+  }
 }
 
 /**
@@ -38,19 +88,23 @@ class Group {
  * becomes the next one, so that batches grow with the load and the cost of a commit is shared by all who wait for it.
  */
 export class JournalClient extends Resource implements Journal {
-  readonly #port: MessagePort
+  readonly #port: JournalPort
   readonly #failure = new AbortController()
   readonly #queued = new RingQueue<Group>()
+  /** Whose entries are durable, and who go on in the next turns of the event loop. */
+  readonly #released = new RingQueue<Waiters>()
   #tail: Group | undefined
   #sent: Group | undefined
-  /** When the next batch goes: soon for somebody who waits, a little later in a crowd, some time if nobody waits. */
-  #departure: 'none' | 'idle' | 'crowd' | 'now' = 'none'
+  /** When the next batch goes: soon for somebody who waits, a little later in a crowd. */
+  #departure: 'none' | 'crowd' | 'now' = 'none'
   #immediate: NodeJS.Immediate | undefined
-  #timer: NodeJS.Timeout | undefined
+  #crowdTimer: NodeJS.Timeout | undefined
+  /** For what nobody waits for. It is left alone when that departs with somebody's batch, as it nearly always does. */
+  #idleTimer: NodeJS.Timeout | undefined
   #entries = 0
   #bytes = 0
 
-  constructor(port: MessagePort) {
+  constructor(port: JournalPort) {
     super()
     this.#port = port
     port.on('message', this.#onAnswer)
@@ -68,26 +122,17 @@ export class JournalClient extends Resource implements Journal {
   }
 
   append(entry: JournalEntry): void {
-    this.appendAll([entry])
+    if (this.isClosed || this.#failure.signal.aborted) return
+    this.#put(this.#openGroup(), entry)
+    this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
   }
 
   appendAll(entries: readonly JournalEntry[]): void {
-    if (this.isClosed || this.failure.aborted) return
+    if (this.isClosed || this.#failure.signal.aborted) return
     // One batch is one transaction, so what belongs together is never split, though the batch grows past its size.
-    let tail = this.#tail
-    if (!tail || tail.entries.length >= journalLimits.maxBatchEntries || tail.bytes >= journalLimits.maxBatchBytes) {
-      tail = new Group()
-      this.#tail = tail
-      this.#queued.push(tail)
-    }
-    for (const entry of entries) {
-      const bytes = entryBytes(entry)
-      tail.entries.push(entry)
-      tail.bytes += bytes
-      this.#bytes += bytes
-    }
-    this.#entries += entries.length
-    if (!this.#sent && this.#departure === 'none') this.#depart('idle')
+    const group = this.#openGroup()
+    for (const entry of entries) this.#put(group, entry)
+    this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
   }
 
   durable(): Promise<void> | undefined {
@@ -102,16 +147,28 @@ export class JournalClient extends Resource implements Journal {
     return this.#pending()
   }
 
-  /** Those who wait for the same batch share one promise. */
-  #pending(): Promise<void> | undefined {
-    const group = this.#tail ?? this.#sent
-    if (!group) return undefined
-    if (!group.waiter) {
-      group.waiter = Promise.withResolvers()
-      // A failure also shows in `failure`; one whose waiter has gone must not end the process.
-      group.waiter.promise.catch(ignore)
+  /** The last group, if it may still grow. */
+  #openGroup(): Group {
+    const tail = this.#tail
+    if (tail && tail.entries.length < journalLimits.maxBatchEntries && tail.bytes < journalLimits.maxBatchBytes) {
+      return tail
     }
-    return group.waiter.promise
+    const group = new Group()
+    this.#tail = group
+    this.#queued.push(group)
+    return group
+  }
+
+  #put(group: Group, entry: JournalEntry): void {
+    const bytes = entryBytes(entry)
+    group.entries.push(entry)
+    group.bytes += bytes
+    this.#bytes += bytes
+    this.#entries += 1
+  }
+
+  #pending(): Promise<void> | undefined {
+    return (this.#tail ?? this.#sent)?.wait()
   }
 
   /** Somebody waits. In a crowd they wait for each other. */
@@ -119,19 +176,34 @@ export class JournalClient extends Resource implements Journal {
     if (!this.#sent && this.#tail && this.#departure !== 'crowd') this.#depart('now')
   }
 
-  #depart(departure: 'idle' | 'crowd' | 'now'): void {
+  #depart(departure: 'crowd' | 'now'): void {
     if (departure === this.#departure) return
     this.#cancelDeparture()
     this.#departure = departure
     // Everything this turn of the event loop appends goes together.
     if (departure === 'now') this.#immediate = setImmediate(this.#send)
-    else this.#timer = setTimeout(this.#send, departure === 'idle' ? maxIdleMs : crowdMs)
+    else this.#crowdTimer = setTimeout(this.#send, crowdMs)
   }
 
   #cancelDeparture(): void {
-    clearTimeout(this.#timer)
+    clearTimeout(this.#crowdTimer)
     clearImmediate(this.#immediate)
     this.#departure = 'none'
+  }
+
+  #cancelTimers(): void {
+    this.#cancelDeparture()
+    clearTimeout(this.#idleTimer)
+    this.#idleTimer = undefined
+  }
+
+  readonly #onIdle = (): void => {
+    this.#idleTimer = undefined
+    // What comes while a batch is under way leaves when that is answered.
+    if (this.#sent || this.#departure !== 'none' || !this.#tail) return
+    const leftMs = this.#tail.openedAt + maxIdleMs - performance.now()
+    if (leftMs < 1) this.#send()
+    else this.#idleTimer = setTimeout(this.#onIdle, leftMs)
   }
 
   readonly #send = (): void => {
@@ -158,7 +230,14 @@ export class JournalClient extends Resource implements Journal {
     // has nothing to wait for.
     if (this.#queued.size > 1) this.#send()
     else if (this.#tail) this.#depart('crowd')
-    group.waiter?.resolve()
+    const isReleasing = this.#released.size > 0
+    for (const waiters of group.waiters) this.#released.push(waiters)
+    if (!isReleasing) this.#release()
+  }
+
+  readonly #release = (): void => {
+    this.#released.shift()?.release()
+    if (this.#released.size > 0) setImmediate(this.#release)
   }
 
   readonly #onPortClose = (): void => {
@@ -169,7 +248,7 @@ export class JournalClient extends Resource implements Journal {
 
   #fail(error: MillraceError): void {
     if (this.failure.aborted) return
-    this.#cancelDeparture()
+    this.#cancelTimers()
     const lost = [this.#sent]
     for (let group = this.#queued.shift(); group; group = this.#queued.shift()) lost.push(group)
     this.#sent = undefined
@@ -177,7 +256,7 @@ export class JournalClient extends Resource implements Journal {
     this.#entries = 0
     this.#bytes = 0
     this.#failure.abort(error)
-    for (const group of lost) group?.waiter?.reject(error)
+    for (const group of lost) for (const waiters of group?.waiters ?? []) waiters.fail(error)
   }
 
   /** Waits for what was appended. A failure is not repeated here: `failure` and `durable` have said it. */
@@ -186,6 +265,7 @@ export class JournalClient extends Resource implements Journal {
       this.#hurry()
       await this.#pending()?.catch(ignore)
     }
+    this.#cancelTimers()
     this.#port.off('message', this.#onAnswer)
     this.#port.off('close', this.#onPortClose)
     this.#port.close()

@@ -34,12 +34,13 @@ export interface NodeEntry {
   readonly message: string
   readonly sampled: boolean
   readonly at: number
-  /** JSON of `{ call?, tool? }`: how the message came to be. */
+  /** JSON of `{ call?, tool?, routedExperts? }`: how the message came to be, and what the bytes below stand for. */
   readonly meta: string | null
   readonly promptIds?: Int32Array
   readonly ids?: Int32Array
   readonly logprobs?: Float32Array
   readonly version?: string
+  readonly routedExperts?: Uint8Array
 }
 
 /** Anything else worth keeping: a limit that moved, a worker that died. `rollout` is null for the run's own. */

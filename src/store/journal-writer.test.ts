@@ -27,10 +27,12 @@ test('the second result for a rollout is kept as an event and changes nothing', 
 
 test('an end without a start is kept as an event', () => {
   using folder = temporaryFolder()
-  const end = rolloutEntries(1).filter((entry) => entry.kind === 'attempt-end')
-  applyAll(folder.path, end)
+  const ends = rolloutEntries(1).filter(({ kind }) => kind === 'attempt-end' || kind === 'rollout-end')
+  applyAll(folder.path, ends)
   using reader = RunReader.open(folder.path)
-  expect([...reader.events()]).toMatchObject([{ name: 'attempt-unknown', rollout: '1-0', data: { id: '1-0' } }])
+  const kept = { name: 'attempt-unknown', rollout: '1-0', data: { id: '1-0' } }
+  expect([...reader.events()]).toMatchObject([kept, kept])
+  expect(reader.counts().ended).toBe(0)
 })
 
 test('an attempt that announces itself again keeps its first start', () => {
@@ -64,14 +66,18 @@ test('lines whose transaction fails are taken back from the file', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, rolloutEntries(1))
   using other = new DatabaseSync(join(folder.path, runFiles.database))
-  other.exec("CREATE TRIGGER refuse BEFORE INSERT ON meta BEGIN SELECT RAISE(ABORT, 'refused'); END")
+  // Nothing is amiss until the very end of the transaction.
+  other.exec(`
+    CREATE TABLE allowed (id INTEGER PRIMARY KEY);
+    CREATE TABLE refused (id REFERENCES allowed (id) DEFERRABLE INITIALLY DEFERRED);
+    CREATE TRIGGER refuse AFTER INSERT ON rollout BEGIN INSERT INTO refused VALUES (1); END`)
   const writer = JournalWriter.open(folder.path)
   const write = (task: number): void => {
     writer.begin()
     for (const entry of rolloutEntries(task)) writer.apply(entry)
     writer.commit()
   }
-  expect(() => write(2)).toThrow('refused')
+  expect(() => write(2)).toThrow('FOREIGN KEY')
   writer.rollback()
   expect(linesOf(folder.path)).toHaveLength(1)
   other.exec('DROP TRIGGER refuse')

@@ -66,7 +66,7 @@ test('a rebuild that was interrupted is done again', () => {
   using run = written()
   {
     using database = new DatabaseSync(join(run.folder, runFiles.database))
-    database.exec("UPDATE meta SET value = -1 WHERE key = 'lines_length'")
+    database.exec('UPDATE rollout SET lines_length = -1 WHERE position = (SELECT max(position) FROM rollout)')
   }
   writeFileSync(run.path, 'something longer than it should be'.repeat(10_000))
   using reader = RunReader.open(run.folder)

@@ -184,5 +184,5 @@ test('integrity names what is wrong', () => {
     /line 1 is of rollout 1-0 and should be of 2-0/,
   )
   appendFileSync(join(folder.path, runFiles.lines), 'more than was committed is not looked at')
-  expect(afterwards("UPDATE meta SET value = 10 WHERE key = 'lines_length'").join()).toMatch(/not JSON/)
+  expect(afterwards("UPDATE rollout SET lines_length = 10 WHERE id = '3-0'").join()).toMatch(/not JSON/)
 })

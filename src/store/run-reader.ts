@@ -5,6 +5,7 @@ import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openForReading } from './_open-database.ts'
+import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 import { runFiles } from './run-folder.ts'
 
 /** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
@@ -106,7 +107,7 @@ export class RunReader implements Disposable {
     this.#database = database
     this.#blobs = new BlobStore(join(folder, runFiles.blobs))
     this.#conversations = new Conversations(database, this.#blobs)
-    this.#hasEnded = database.prepare('SELECT 1 FROM rollout WHERE id = ?')
+    this.#hasEnded = database.prepare('SELECT 1 FROM attempt WHERE rollout = ? AND result IS NOT NULL')
   }
 
   static open(folder: string): RunReader {
@@ -156,7 +157,12 @@ export class RunReader implements Disposable {
 
   /** The accepted result with its messages. */
   rollout(id: string): RolloutRecord | undefined {
-    const row = this.#database.prepare('SELECT attempt, leaf, record FROM rollout WHERE id = ?').get(id)
+    const row = this.#database
+      .prepare(
+        `SELECT attempt, leaf, record FROM rollout
+         WHERE position = (SELECT result FROM attempt WHERE rollout = ? AND result IS NOT NULL)`,
+      )
+      .get(id)
     if (!row) return undefined
     const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
     const texts = this.#conversations.messages(id, attempt, leaf)
@@ -177,29 +183,34 @@ export class RunReader implements Disposable {
 
   /** The attempts of the rollouts that this one started, in order. A child carries the attempt number of its parent. */
   children(rollout: string): StoredAttempt[] {
-    const statement = this.#database.prepare('SELECT * FROM attempt WHERE parent = ? ORDER BY position')
+    const statement = this.#database.prepare(
+      'SELECT * FROM attempt WHERE parent = ? ORDER BY started_at, rollout, attempt',
+    )
     return statement.all(rollout).map((row) => this.#attempt(row as AttemptRow))
   }
 
-  /** As of the first step of the iteration: what starts or starts over later does not appear. */
+  /**
+   * As of the first step of the iteration: what starts or starts over later does not appear. All their names are held at
+   * once; there are as many as ran at once, and those that were taken back to be run again.
+   */
   *unfinished(): Generator<UnfinishedRollout, void, void> {
-    const last = this.#database.prepare('SELECT max(position) AS position FROM attempt').get()?.['position'] ?? 0
-    const page = this.#database.prepare(
-      `SELECT position, rollout, attempt, task, sample, leaf, discarded, record FROM attempt
-       WHERE position > ? AND position <= ${Number(last)} AND parent IS NULL
-         AND NOT EXISTS (SELECT 1 FROM rollout WHERE rollout.id = attempt.rollout)
-         AND NOT EXISTS (SELECT 1 FROM attempt AS later
-                         WHERE later.rollout = attempt.rollout AND later.attempt > attempt.attempt
-                           AND later.position <= ${Number(last)})
-       ORDER BY position LIMIT ?`,
-    )
-    for (const row of pages<AttemptRow>(page)) {
-      const { rollout, attempt, task, sample } = row
-      if (row.record === null || row.discarded) {
-        yield { rollout, attempt, task, sample, state: row.discarded ? 'discarded' : 'cut-off' }
+    const found = this.#database
+      .prepare(
+        `SELECT rollout, attempt, task, sample, discarded, record IS NOT NULL AS hasRecord FROM attempt
+         WHERE parent IS NULL AND result IS NULL
+           AND NOT EXISTS (SELECT 1 FROM attempt AS other WHERE other.rollout = attempt.rollout
+                           AND (other.attempt > attempt.attempt OR other.result IS NOT NULL))
+         ORDER BY started_at, rollout`,
+      )
+      .all() as UnfinishedRow[]
+    const end = this.#database.prepare('SELECT leaf, record FROM attempt WHERE rollout = ? AND attempt = ?')
+    for (const { rollout, attempt, task, sample, discarded, hasRecord } of found) {
+      if (!hasRecord || discarded) {
+        yield { rollout, attempt, task, sample, state: discarded ? 'discarded' : 'cut-off' }
       } else {
-        const heldRecord = this.#parse(row.record) as BareRecord
-        yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: row.leaf }
+        const { leaf, record } = end.get(rollout, attempt) as { leaf: number | null; record: string }
+        const heldRecord = this.#parse(record) as BareRecord
+        yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: leaf }
       }
     }
   }
@@ -207,10 +218,16 @@ export class RunReader implements Disposable {
   /** What the attempts came to that ended and do not count, children aside: their tokens and money were spent all the same. */
   *discarded(): Generator<BareRecord, void, void> {
     const page = this.#database.prepare(
-      `SELECT position, record FROM attempt
-       WHERE position > ? AND parent IS NULL AND discarded = 1 AND record IS NOT NULL ORDER BY position LIMIT ?`,
+      `SELECT rollout, attempt, record FROM attempt
+       WHERE (rollout, attempt) > (?, ?) AND parent IS NULL AND discarded = 1 AND record IS NOT NULL
+       ORDER BY rollout, attempt LIMIT ?`,
     )
-    for (const { record } of pages<{ position: number; record: string }>(page)) yield this.#parse(record) as BareRecord
+    let last: { rollout: string; attempt: number } | undefined = { rollout: '', attempt: 0 }
+    while (last) {
+      const rows = page.all(last.rollout, last.attempt, pageRows) as DiscardedRow[]
+      for (const { record } of rows) yield this.#parse(record) as BareRecord
+      last = rows.length < pageRows ? undefined : rows.at(-1)
+    }
   }
 
   task(index: number): StoredTask | undefined {
@@ -234,8 +251,8 @@ export class RunReader implements Disposable {
   }
 
   #node(row: NodeRow): MessageNode {
-    const origin = row.meta === null ? {} : (JSON.parse(row.meta) as Pick<MessageNode, 'call' | 'tool'>)
-    const tokens = this.#tokens(row)
+    const { routedExperts, ...origin } = row.meta === null ? {} : (JSON.parse(row.meta) as NodeMeta)
+    const tokens = this.#tokens(row, routedExperts)
     return {
       seq: row.seq,
       parent: row.parent,
@@ -248,13 +265,16 @@ export class RunReader implements Disposable {
     }
   }
 
-  #tokens({ prompt_ids: promptIds, ids, logprobs, version }: NodeRow): TokenRecord | undefined {
+  #tokens(row: NodeRow, experts: StoredExperts | undefined): TokenRecord | undefined {
+    const { prompt_ids: promptIds, ids, logprobs, version, routed_experts: expertBytes } = row
     if (promptIds === null && ids === null && logprobs === null) return undefined
     return {
       ...(promptIds !== null && { promptIds: new Int32Array(this.#blobs.bytes(promptIds)) }),
       ids: ids === null ? new Int32Array() : new Int32Array(this.#blobs.bytes(ids)),
       logprobs: logprobs === null ? new Float32Array() : new Float32Array(this.#blobs.bytes(logprobs)),
       ...(version !== null && { version }),
+      ...(experts &&
+        expertBytes !== null && { routedExperts: restoreExperts(experts, this.#blobs.bytes(expertBytes)) }),
     }
   }
 
@@ -301,8 +321,22 @@ type RolloutRow = {
   record: string
 }
 
+type UnfinishedRow = {
+  rollout: string
+  attempt: number
+  task: number
+  sample: number
+  discarded: number
+  hasRecord: number
+}
+
+type DiscardedRow = {
+  rollout: string
+  attempt: number
+  record: string
+}
+
 type AttemptRow = {
-  position: number
   rollout: string
   attempt: number
   parent: string | null
@@ -328,7 +362,10 @@ type NodeRow = {
   prompt_ids: Uint8Array | string | null
   ids: Uint8Array | string | null
   logprobs: Uint8Array | string | null
+  routed_experts: Uint8Array | string | null
 }
+
+type NodeMeta = Pick<MessageNode, 'call' | 'tool'> & { routedExperts?: StoredExperts }
 
 type EventRow = {
   position: number

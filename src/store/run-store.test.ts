@@ -68,6 +68,27 @@ test('nothing is acknowledged before it is committed', async () => {
   expect(store.reader.hasEnded('1-0')).toBe(true)
 })
 
+test('the writer tells what it has done and how late it runs, without being asked', async () => {
+  using root = temporaryFolder()
+  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
+  expect(store.status()).toEqual({ commits: 0, entries: 0, commitMs: 0, slowestCommitMs: 0 })
+  using blocker = new DatabaseSync(join(store.folder, runFiles.database))
+  blocker.exec('BEGIN IMMEDIATE')
+  appendRollouts(store.journal, [1])
+  const durable = store.journal.durable()
+  // The writer's loop stands still meanwhile, so whatever it says must come from before or after.
+  const until = performance.now() + 100
+  while (performance.now() < until) await new Promise(setImmediate)
+  expect(store.status().commits).toBe(0)
+  blocker.exec('ROLLBACK')
+  await durable
+  expect(store.status()).toMatchObject({ commits: 1, entries: rolloutEntries(1).length })
+  expect(store.status().commitMs).toBeGreaterThan(50)
+  await expect.poll(() => store.status().slowestCommitMs).toBeGreaterThan(50)
+  await expect.poll(() => store.lag().maxMs).toBeGreaterThan(20)
+  expect(store.lag().utilization).toBeGreaterThan(0)
+})
+
 test('all that waits is committed together, whoever sent it', async () => {
   using root = temporaryFolder()
   await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })

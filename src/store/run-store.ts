@@ -1,8 +1,9 @@
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource } from '../kit/index.ts'
+import { Resource, type LoopLagWindow } from '../kit/index.ts'
 import { RunLock } from './_run-lock.ts'
 import { StoreWriter } from './_store-writer.ts'
+import type { StoreStatus } from './store-status.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { JournalClient } from './journal-client.ts'
 import { createRunFolder } from './run-folder.ts'
@@ -80,6 +81,16 @@ export class RunStore extends Resource {
   /** Aborts once, with a `disk_full` or `store_failed` error, when nothing more can be written. */
   get failure(): AbortSignal {
     return this.journal.failure
+  }
+
+  /** How late the writer's event loop runs, over the last second or so. A commit holds it up until it is on disk. */
+  lag(): LoopLagWindow {
+    return this.#writer.lag()
+  }
+
+  /** What the writer has done so far. */
+  status(): StoreStatus {
+    return this.#writer.status()
   }
 
   /** A port for a `JournalClient` on another thread, which then talks to the writer directly. Transfer it there. */

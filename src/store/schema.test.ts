@@ -1,10 +1,13 @@
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { openForReading, openForWriting } from './_open-database.ts'
 import { migrate, schemaVersion } from './_schema.ts'
 import { runFiles } from './run-folder.ts'
-import { temporaryFolder } from '../../test/store/_fixtures.ts'
+import { RunReader } from './run-reader.ts'
+import { applyAll } from '../../test/store/_apply.ts'
+import { rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 const versionOf = (database: DatabaseSync) =>
   database.prepare("SELECT value FROM meta WHERE key = 'schema_version'").get()
@@ -52,6 +55,31 @@ test('a reader does not migrate', () => {
     database.exec("UPDATE meta SET value = 0 WHERE key = 'schema_version'")
   }
   expect(() => openForReading(folder.path)).toThrow(/continue it once with --resume/)
+})
+
+test('a run that the first version wrote goes on as if it were of the present one', () => {
+  using folder = temporaryFolder()
+  {
+    using database = new DatabaseSync(join(folder.path, runFiles.database))
+    database.exec(readFileSync(new URL('../../test/store/_version-1.sql', import.meta.url), 'utf8'))
+  }
+  const lineOf = (task: number): string =>
+    `{"id":"${task}-0","sample":0,"attempt":1,"outcome":"completed","reward":1,"messages":[` +
+    `{"role":"user","content":"question ${task}"},{"role":"assistant","content":"antwört ${task} 🙂"}]}\n`
+  const path = join(folder.path, runFiles.lines)
+  const before = [0, 1, 2].map(lineOf).join('')
+  // What the last transaction had not come to say is cut off, so the length was taken over as well.
+  writeFileSync(path, `${before}{"id":`)
+  applyAll(folder.path, rolloutEntries(3, { attempt: 2 }))
+  using reader = RunReader.open(folder.path)
+  expect(readFileSync(path, 'utf8').startsWith(`${before}{"id":"3-0"`)).toBe(true)
+  expect([...reader.ended()].map(({ rollout }) => rollout)).toEqual(['0-0', '1-0', '2-0', '3-0'])
+  expect(reader.rollout('1-0')?.messages).toHaveLength(2)
+  expect(reader.hasEnded('2-0')).toBe(true)
+  expect([...reader.unfinished()]).toMatchObject([{ rollout: '4-0', state: 'held', heldRecord: { id: '4-0' } }])
+  expect([...reader.discarded()]).toEqual([{ id: '3-0', attempt: 1 }])
+  expect(reader.children('3-0')).toMatchObject([{ rollout: '3-0.child', attempt: 2 }])
+  expect(reader.integrity()).toEqual([])
 })
 
 test('a reader of nothing says so', () => {

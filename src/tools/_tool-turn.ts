@@ -3,6 +3,7 @@ import { nearestNames } from '../kit/index.ts'
 import type { ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { Attempt, PreparedTool } from './_prepared-tool.ts'
+import { toolCalls, type ToolCallEvent } from './tool-calls.ts'
 
 export interface ToolResult {
   readonly message: ToolMessage
@@ -20,6 +21,8 @@ export interface ToolCallOptions<Context extends object> {
    * rerun; where it knows nothing, the tool runs.
    */
   readonly recall?: (call: ToolCall, index: number) => ToolResult | undefined
+  /** What the calls are traced as, for whoever listens to tool calls; see `RolloutStartEvent`. */
+  readonly trace?: object
 }
 
 /** Generous: what takes longer should say so with a `timeoutMs` of its own. */
@@ -34,6 +37,7 @@ const maxListedNames = 50
 interface RunningCall {
   readonly scope: CallScope<object>
   readonly timer: NodeJS.Timeout
+  readonly startedAt: number
 }
 
 /**
@@ -104,7 +108,13 @@ export class ToolTurn<Context extends object> {
       return
     }
     const scope = new CallScope<Context>()
-    const attempt = prepared.attempt(call.function.arguments, new Proxy(context, scope))
+    let attempt: Attempt | Promise<Attempt>
+    try {
+      attempt = prepared.attempt(call.function.arguments, new Proxy(context, scope))
+    } catch (error) {
+      this.#publish(index, 'ended_attempt', startedAt)
+      throw error
+    }
     if (!(attempt instanceof Promise)) {
       // A tool may itself have brought the rollout to its end.
       if (signal.aborted) throw signal.reason
@@ -119,7 +129,7 @@ export class ToolTurn<Context extends object> {
       this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}` })
       this.#goOn()
     }
-    this.#running.set(index, { scope, timer: setTimeout(onTimeout, timeoutMs) })
+    this.#running.set(index, { scope, timer: setTimeout(onTimeout, timeoutMs), startedAt })
     attempt.then(
       (settled) => {
         if (!this.#takeOut(index)) return
@@ -127,7 +137,9 @@ export class ToolTurn<Context extends object> {
         this.#goOn()
       },
       (error: unknown) => {
-        if (this.#takeOut(index)) this.#fail(error)
+        if (!this.#takeOut(index)) return
+        this.#publish(index, 'ended_attempt', startedAt)
+        this.#fail(error)
       },
     )
     if (signal.aborted) throw signal.reason
@@ -147,6 +159,15 @@ export class ToolTurn<Context extends object> {
       message: { role: 'tool', tool_call_id: call.id, content },
       record: { name: call.function.name, status, ms },
     }
+    this.#publish(index, status, startedAt)
+  }
+
+  #publish(index: number, status: ToolCallEvent['status'], startedAt: number): void {
+    const call = this.#calls[index]
+    if (!call || !toolCalls.hasSubscribers) return
+    const { trace } = this.#options
+    const ms = performance.now() - startedAt
+    toolCalls.publish({ trace, tool: call.function.name, callId: call.id, status, startedAt, ms })
   }
 
   #goOn(): void {
@@ -171,10 +192,11 @@ export class ToolTurn<Context extends object> {
 
   #stop(reason: unknown): void {
     this.#options.signal.removeEventListener('abort', this.#onAbort)
-    const running = [...this.#running.values()]
+    const running = [...this.#running]
     this.#running.clear()
-    for (const { scope, timer } of running) {
+    for (const [index, { scope, timer, startedAt }] of running) {
       clearTimeout(timer)
+      this.#publish(index, 'stopped', startedAt)
       scope.abort(reason)
     }
   }

@@ -6,7 +6,7 @@ import { SimulatorServer } from '../../src/simulator/index.ts'
 import { RunReader } from '../../src/store/index.ts'
 import { fixture, millrace, objects, reportedIds, startMillrace } from './_millrace.ts'
 
-const common = ['eval', fixture('counting.ts'), '-m', 'sim', '--seed', '7', '-c', '4', '--run', 'it', '--json']
+const common = ['-m', 'sim', '--seed', '7', '-c', '4', '--run', 'it', '--json']
 
 /** The words of the command that the notice says to continue with. */
 function continuation(stderr: string): string[] {
@@ -16,13 +16,14 @@ function continuation(stderr: string): string[] {
 
 describe.concurrent('an interrupted run', () => {
   it.each([
-    ['SIGINT', 130, 'inline'],
-    ['SIGTERM', 143, 'inline'],
-    ['SIGINT', 130, 'thread'],
-  ] as const)('drains at %s, ends with %i, and goes on as it says (%s)', async (signal, code, executor) => {
+    ['SIGINT', 130, 'counting.ts', []],
+    ['SIGTERM', 143, 'counting.ts', []],
+    ['SIGINT', 130, 'counting.ts', ['--workers', '2']],
+    ['SIGINT', 130, 'worker-counting.ts', ['--workers', '2']],
+  ] as const)('drains at %s, ends with %i, and goes on as it says (%s %j)', async (signal, code, module, where) => {
     await using place = await temporaryRuns()
     const cwd = place.root
-    const words = [...common, '--env.count=400', '--sim.ttftMs=40', '--executor', executor]
+    const words = ['eval', fixture(module), ...common, '--env.count=400', '--sim.ttftMs=40', ...where]
     await using running = startMillrace({ cwd }, ...words)
     await running.shows('stdout', '"type":"rollout"', 5)
     running.process.kill(signal)

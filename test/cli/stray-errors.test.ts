@@ -7,10 +7,13 @@ const words = (how: string, ...more: string[]): string[] => {
   return [...common, `--env.how=${how}`, ...more]
 }
 
-describe.concurrent.each(['inline', 'thread'])('an error that belongs to no rollout (%s)', (executor) => {
+describe.concurrent.each([
+  ['on the main thread', []],
+  ['in a worker', ['--workers', '1']],
+] as const)('an error that belongs to no rollout, %s,', (_, where) => {
   it('costs a notice if it is a rejected promise, and the run goes on', async () => {
-    await using place = await temporaryRuns()
-    const ended = await millrace({ cwd: place.root }, ...words('rejects', '--executor', executor))
+    await using runs = await temporaryRuns()
+    const ended = await millrace({ cwd: runs.root }, ...words('rejects', ...where))
     expect(ended.code, ended.stderr).toBe(0)
     expect(ended.stderr).toMatch(
       /^A promise was rejected and nobody handled it: nobody waits for 1 \(at .*stray\.ts:\d+\)\. The run goes on; await it/,
@@ -20,29 +23,39 @@ describe.concurrent.each(['inline', 'thread'])('an error that belongs to no roll
     expect(objects(ended.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 20 })
   })
 
-  it('stops the run if nothing caught it, and the run can be continued', async () => {
-    await using place = await temporaryRuns()
-    const cwd = place.root
-    const ended = await millrace({ cwd }, ...words('throws', '--executor', executor))
+  it('cannot mix with the JSON what an environment prints', async () => {
+    await using runs = await temporaryRuns()
+    const ended = await millrace({ cwd: runs.root }, ...words('prints', '--env.count=3', ...where))
+    expect(ended.code).toBe(0)
+    expect(objects(ended.stdout).map(({ type }) => type)).toEqual(['start', 'rollout', 'rollout', 'rollout', 'summary'])
+    expect(ended.stderr.split('\n').toSorted()).toEqual(['', 'at task 0', 'at task 1', 'at task 2'])
+  })
+})
+
+describe.concurrent('an error that nothing caught', () => {
+  it('stops the run on the main thread, which can be continued', async () => {
+    await using runs = await temporaryRuns()
+    const cwd = runs.root
+    const ended = await millrace({ cwd }, ...words('throws'))
     expect(ended.code, ended.stderr).toBe(1)
-    expect(ended.stderr).toMatch(
-      /^error: .*: a timer went off \(at .*stray\.ts:\d+\)\. .* \[(agent_failed|worker_lost)\]$/m,
-    )
+    expect(ended.stderr).toMatch(/^error: .*: a timer went off \(at .*stray\.ts:\d+\)\. .* \[agent_failed\]$/m)
     expect(ended.stderr).toMatch(/What has ended is kept\. Continue with:\n {2}millrace eval .* --run it\n/)
     expect(ended.stderr).not.toMatch(/^\s+at /m)
     const before = reportedIds(ended.stdout)
     expect(before.length).toBeGreaterThan(0)
-    const debugged = await millrace({ cwd }, ...words('throws', '--executor', executor, '--debug'))
+    const debugged = await millrace({ cwd }, ...words('throws', '--debug'))
     expect(debugged.code).toBe(1)
     expect(debugged.stderr).toMatch(/at .*stray\.ts:\d+:\d+\)?$/m)
     expect(reportedIds(debugged.stdout).filter((id) => before.includes(id))).toEqual([])
   })
 
-  it('cannot mix with the JSON what an environment prints', async () => {
-    await using place = await temporaryRuns()
-    const ended = await millrace({ cwd: place.root }, ...words('prints', '--env.count=3', '--executor', executor))
-    expect(ended.code).toBe(0)
-    expect(objects(ended.stdout).map(({ type }) => type)).toEqual(['start', 'rollout', 'rollout', 'rollout', 'summary'])
-    expect(ended.stderr.split('\n').toSorted()).toEqual(['', 'at task 0', 'at task 1', 'at task 2'])
+  it('ends only the rollout whose code threw it in a worker', async () => {
+    await using runs = await temporaryRuns()
+    const ended = await millrace({ cwd: runs.root }, ...words('throws', '--workers', '1'))
+    expect(ended.code, ended.stderr).toBe(3)
+    expect(objects(ended.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 19 })
+    const poisoned = objects(ended.stdout).filter(({ outcome }) => outcome === 'poisoned')
+    expect(poisoned).toMatchObject([{ id: '8-0' }])
+    expect(JSON.stringify(poisoned)).toMatch(/a timer went off \(at .*stray\.ts:\d+\)/)
   })
 })

@@ -44,8 +44,10 @@ export function sampleProgress(more: Partial<Progress> = {}): Progress {
     outcomes: { completed: 152, max_turns: 4, model_error: 2 },
     usage: { calls: 320, input: 1_234_000, cachedInput: 400_000, output: 210_000, reasoning: 0 },
     cost: 0.4212,
-    lag: { p99Ms: 1.2, maxMs: 8.4, utilization: 0.34 },
+    lag: { p99Ms: 1.2, maxMs: 8.4, meanMs: 0.2, utilization: 0.34 },
+    storeLag: { p99Ms: 0.4, maxMs: 2.1, meanMs: 0.1, utilization: 0.12 },
     models: [{ name: 'sim', limit: 64, inFlight: 61, waiting: 3, parked: 0, calls: 320, tries: 331 }],
+    workers: [],
     state: 'running',
     ...more,
   }

@@ -61,7 +61,7 @@ describe('millrace eval: what it asks for', () => {
     const line =
       './env.ts -m sim --judge sim -n 4 -c 8 --judge-concurrency 2 --limit 9 --max-turns 3 --max-rollout-tokens 1000 ' +
       '--timeout 90 --wall-timeout 1h --max-cost 5 --max-rollout-cost 0.5 --seed 7 --run nightly --runs out ' +
-      '--retry-failed --retries 1 --tokens --executor thread --no-preflight --pass-threshold 0.5 --env.size=3 ' +
+      '--retry-failed --retries 1 --tokens --workers auto --no-preflight --pass-threshold 0.5 --env.size=3 ' +
       '--sim.skill=0.8 --temperature 0.7 --top-p 0.9 --max-tokens 64 --stop END --reasoning-effort low ' +
       '--sampling.min_p=0.1 --rpm 60 --tpm 1000 --price.input 1 --price.output 2 --stream'
     const options = await optionsFor(...line.split(' '))
@@ -96,10 +96,20 @@ describe('millrace eval: what it asks for', () => {
       retries: 1,
       maxCostUsd: 5,
       passThreshold: 0.5,
-      executor: 'thread',
+      workers: 'auto',
       preflight: false,
       run: { root: 'out', name: 'nightly', resume: 'auto', retryFailed: true },
     })
+  })
+
+  it('counts workers', async () => {
+    expect(await optionsFor('x', '-m', 'sim', '--workers', '3')).toMatchObject({ workers: 3 })
+    for (const wrong of ['0', '2.5', 'many']) {
+      await expect(optionsFor('x', '-m', 'sim', '--workers', wrong)).rejects.toMatchObject({
+        code: 'usage',
+        rawMessage: `--workers is a whole number of at least 1, or auto, not ${wrong}`,
+      })
+    }
   })
 
   it('is an endpoint where one was named', async () => {

@@ -39,6 +39,12 @@ const simulatorFlags = {
     group: 'Behaviour',
     help: 'The version that tokens are stamped with.',
   },
+  routedExperts: {
+    kind: 'text',
+    value: '<layers>x<experts>',
+    group: 'Behaviour',
+    help: 'Return the experts of each token, as a mixture with so many layers and experts per token does.',
+  },
   ttftMs: amount('Latency', 'Milliseconds to the first token.'),
   tokensPerSecond: amount('Latency', 'Speed of a reply; 0 for all at once.'),
   spread: amount('Latency', 'Relative standard deviation of both. [default: 0.2]'),

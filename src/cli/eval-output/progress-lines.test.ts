@@ -22,7 +22,8 @@ describe('progressLines', () => {
       'completed 152 · max_turns 4 · model_error 2',
       '1.23M in (32% cached) · 210k out · $0.4212',
       '61 of 64 in flight · 3 waiting · 320 calls · 331 tries',
-      'lag p99 1.2ms · max 8.4ms · 34% busy',
+      'loop      lag p99 1.2ms · max 8.4ms · 34% busy',
+      'store     lag p99 0.4ms · max 2.1ms · 12% busy',
       'Ctrl-C drains, twice stops',
     ]) {
       expect(text).toContain(part)
@@ -68,6 +69,16 @@ describe('progressLines', () => {
     const text = progressLines(parked, { columns: 80, style }).join('\n')
     expect(text).toContain('12 parked: the backend is overloaded')
     expect(text).toContain('draining: 64 still running')
+  })
+
+  it('shows each worker: its lag, its memory, and what blocks it', () => {
+    const lag = { p99Ms: 3, maxMs: 70, meanMs: 1, utilization: 0.5 }
+    const well = { id: 1, kind: 'thread', state: 'ready', running: 32, lag, memoryBytes: 81e6, restarts: 0 } as const
+    const stuck = { ...well, id: 2, state: 'silent', blockedBy: 'grade (env.ts:12)', restarts: 1 } as const
+    const text = progressLines(sampleProgress({ workers: [well, stuck] }), { columns: 120, style }).join('\n')
+    expect(text).toContain('worker 1  32 running · lag p99 3.0ms · max 70ms · 50% busy · 81.0 MB')
+    expect(text).toContain('worker 2  silent in grade (env.ts:12) · 32 running')
+    expect(text).toContain('replaced 1 times')
   })
 
   it('does not let a name take over the terminal', () => {

@@ -1,7 +1,9 @@
 import type { Progress } from '../../eval/index.ts'
 import type { ModelStatus } from '../../inference/index.ts'
+import type { WorkerStatus } from '../../rollout/index.ts'
 import { outcomeNames, outcomes } from '../../schema/index.ts'
 import { bar } from '../format/bar.ts'
+import { formatBytes } from '../format/bytes.ts'
 import { formatCompactCount, formatCount, formatShare } from '../format/count.ts'
 import { formatDuration, formatTimeLeft } from '../format/duration.ts'
 import { formatMoney } from '../format/money.ts'
@@ -23,6 +25,7 @@ const widestBar = 40
 const lateMs = 50
 /** More models than this are summed up in one line. */
 const shownModels = 4
+const shownWorkers = 8
 
 /** A run in progress as the lines of the live view; what does not fit a narrow terminal is left out, least needed first. */
 export function progressLines(progress: Progress, frame: Frame): readonly string[] {
@@ -34,7 +37,9 @@ export function progressLines(progress: Progress, frame: Frame): readonly string
     row('outcomes', frame, outcomeParts(progress, style)),
     row('tokens', frame, tokenParts(progress)),
     ...modelLines(progress.models, frame),
-    row('loop', frame, lagParts(progress, style)),
+    row('loop', frame, lagParts(progress.lag, style)),
+    row('store', frame, lagParts(progress.storeLag, style)),
+    ...workerLines(progress.workers, frame),
   ]
   const hint = stateHint(progress, style)
   return hint === undefined ? lines : [...lines, hint]
@@ -138,7 +143,23 @@ export function parkedCount(models: readonly ModelStatus[]): number {
   return models.reduce((sum, { parked }) => sum + parked, 0)
 }
 
-function lagParts({ lag }: Progress, style: Style): readonly string[] {
+function workerLines(workers: readonly WorkerStatus[], frame: Frame): readonly string[] {
+  const shown = workers.slice(0, shownWorkers)
+  const lines = shown.map((worker) => row(`worker ${worker.id}`, frame, workerParts(worker, frame.style)))
+  const more = workers.length - shown.length
+  return more > 0 ? [...lines, row('', frame, [`and ${more} more workers`])] : lines
+}
+
+function workerParts({ state, blockedBy, running, lag, memoryBytes, restarts }: WorkerStatus, style: Style): string[] {
+  const parts: string[] = []
+  if (state !== 'ready')
+    parts.push(style.warn(blockedBy === undefined ? state : `${state} in ${printableLine(blockedBy)}`))
+  parts.push(`${formatCount(running)} running`, ...lagParts(lag, style), formatBytes(memoryBytes))
+  if (restarts > 0) parts.push(style.warn(`replaced ${formatCount(restarts)} times`))
+  return parts
+}
+
+function lagParts(lag: Progress['lag'], style: Style): readonly string[] {
   const tinted = (ms: number): string => (ms > lateMs ? style.warn(formatDuration(ms)) : formatDuration(ms))
   return [`lag p99 ${tinted(lag.p99Ms)}`, `max ${tinted(lag.maxMs)}`, `${Math.round(100 * lag.utilization)}% busy`]
 }

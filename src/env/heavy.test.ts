@@ -1,0 +1,94 @@
+import { expect, expectTypeOf, test } from 'vitest'
+import { z } from 'zod'
+import type { RewardContext } from './context.ts'
+import { defineEnvironment } from './define-environment.ts'
+import { heavy } from './heavy.ts'
+import { hasHeavyReward, scoreHeavy, scoreRollout } from './score-rollout.ts'
+
+const context = { task: { n: 4 }, signal: new AbortController().signal } as RewardContext<unknown, unknown, unknown>
+
+const environment = defineEnvironment({
+  name: 'mixed',
+  options: z.object({ factor: z.number() }),
+  task: z.object({ n: z.number() }),
+  tasks: () => [],
+  setup: () => ({ open: true }),
+  prompt: () => '',
+  reward: {
+    light: ({ state }) => state.open,
+    double: {
+      weight: 0.5,
+      score: heavy(
+        (given) => {
+          expectTypeOf(given.task).toEqualTypeOf<{ n: number }>()
+          expectTypeOf(given.options).toEqualTypeOf<{ factor: number }>()
+          expectTypeOf(given).not.toHaveProperty('state')
+          expectTypeOf(given).not.toHaveProperty('judge')
+          return given.task.n * given.options.factor
+        },
+        { timeoutMs: 5 },
+      ),
+    },
+  },
+})
+
+test('a heavy component is scored elsewhere, by its name and with its limit; the others here', async () => {
+  expect(hasHeavyReward(environment)).toBe(true)
+  const asked: unknown[] = []
+  const scored = await scoreRollout(
+    environment,
+    { ...context, state: { open: true } },
+    {
+      onBlocked: () => {},
+      scoreElsewhere: (component, timeoutMs) => {
+        asked.push([component, timeoutMs])
+        return Promise.resolve(8)
+      },
+    },
+  )
+  expect(asked).toEqual([['double', 5]])
+  expect(scored).toMatchObject({ reward: 5, rewards: { light: { score: 1 }, double: { score: 8, weight: 0.5 } } })
+})
+
+test('where it runs, it is found by its name and gets what was sent', async () => {
+  const rollout = { id: '0-0', attempt: 1, sample: 0, seed: 1 }
+  const given = { task: { n: 4 }, options: { factor: 3 }, rollout, messages: [], answer: '', info: {} }
+  const plain = { ...given, outcome: 'completed' as const, truncated: false }
+  expect(await scoreHeavy(environment, 'double', plain)).toBe(12)
+  expect(() => scoreHeavy(environment, 'light', plain)).toThrow(/no heavy reward "light"/)
+})
+
+test('it is never run on the loop by mistake, and a limit of nothing is refused', () => {
+  expect(() => scoreRollout(environment, { ...context, state: { open: true } })).toThrow(
+    /reward "double": a heavy reward cannot be called/,
+  )
+  expect(() => heavy(() => 1, { timeoutMs: 0 })).toThrow(/must be more than 0/)
+})
+
+test('a reward that holds up the loop is told of, also if it then fails', () => {
+  const slow = (score: () => number) => ({
+    ...environment,
+    reward: {
+      slow: () => {
+        const end = performance.now() + 250
+        while (performance.now() < end);
+        return score()
+      },
+    },
+  })
+  const blocked: [string, number][] = []
+  const place = { onBlocked: (component: string, ms: number) => void blocked.push([component, ms]) }
+  expect(
+    scoreRollout(
+      slow(() => 1),
+      context,
+      place,
+    ),
+  ).toMatchObject({ reward: 1 })
+  const failing = slow(() => {
+    throw new Error('broken')
+  })
+  expect(() => scoreRollout(failing, context, place)).toThrow('broken')
+  expect(blocked.map(([component]) => component)).toEqual(['slow', 'slow'])
+  for (const [, ms] of blocked) expect(ms).toBeGreaterThanOrEqual(250)
+})

@@ -1,0 +1,50 @@
+import { InlineExecutor, recordBlocked, recordLimitChange, type Executor } from '../rollout/index.ts'
+import type { RunStore } from '../store/index.ts'
+import type { MetricsDelta, TelemetryOptions } from '../telemetry/index.ts'
+import { WorkerPool } from '../worker/index.ts'
+import type { EvaluateOptions } from './evaluation.ts'
+import type { ResolvedRun } from './resolve-run.ts'
+
+/** What is counted and traced in workers, as it is on this thread. */
+export interface WorkerTelemetry extends Pick<TelemetryOptions, 'run' | 'metrics'> {
+  readonly onMetrics: (delta: MetricsDelta) => void
+}
+
+/** Where the rollouts of a run are carried out, as its options say. Whoever opens it closes it, before the store. */
+export async function openExecutor(
+  store: RunStore,
+  resolved: ResolvedRun,
+  options: EvaluateOptions,
+  telemetry: WorkerTelemetry | undefined,
+): Promise<Executor> {
+  const { loaded, settings, config } = resolved
+  if (config.workers === null || loaded.specifier === undefined) {
+    return new InlineExecutor({
+      environment: loaded.environment,
+      options: loaded.options,
+      settings,
+      models: config.models,
+      env: process.env,
+      journal: store.journal,
+      ...(loaded.specifier !== undefined && {
+        module: { specifier: loaded.specifier, options: options.options ?? {} },
+      }),
+      ...(options.backends && { backends: options.backends }),
+    })
+  }
+  return await WorkerPool.start({
+    size: config.workers,
+    kind: loaded.environment.isolation ?? 'thread',
+    start: {
+      specifier: loaded.specifier,
+      options: options.options ?? {},
+      settings,
+      models: config.models,
+      ...(telemetry && { telemetry: { run: telemetry.run, metrics: telemetry.metrics } }),
+    },
+    connectJournal: () => store.connect(),
+    onLimitChange: (change) => recordLimitChange(store.journal, change),
+    onBlocked: (blocked) => recordBlocked(store.journal, blocked),
+    ...(telemetry && { onMetrics: telemetry.onMetrics }),
+  })
+}

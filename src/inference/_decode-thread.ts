@@ -1,0 +1,46 @@
+/** The entry of a thread that takes the tokens out of long replies. It holds nothing between two of them. */
+import { setPriority } from 'node:os'
+import { parentPort } from 'node:worker_threads'
+import { MillraceError } from '../errors/index.ts'
+import type { DecodeAnswer, DecodeJob } from './_decode-messages.ts'
+import { scanReply } from './_token-scanner.ts'
+
+if (!parentPort) throw new MillraceError('internal', 'this file is the entry of a decode thread')
+const port = parentPort
+standBack()
+
+port.on('message', ({ job, pieces }: DecodeJob) => {
+  const startedAt = performance.now()
+  const bytes = joined(pieces)
+  const scanned = scanReply(bytes)
+  bytes.buffer.transfer(0)
+  const { promptIds, ids, logprobs, routedExperts } = scanned.tokens
+  const answer: DecodeAnswer = { job, scanned, workMs: performance.now() - startedAt }
+  const arrays = [promptIds, ids, logprobs, routedExperts?.experts].filter((array) => array !== undefined)
+  port.postMessage(
+    answer,
+    arrays.map((array) => array.buffer),
+  )
+})
+
+/** Frees the memory of each piece at once: the collector would come for it far too late, and then look at everything. */
+function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Buffer<ArrayBuffer> {
+  const bytes = Buffer.allocUnsafeSlow(pieces.reduce((sum, { length }) => sum + length, 0))
+  let at = 0
+  for (const piece of pieces) {
+    bytes.set(piece, at)
+    at += piece.length
+  }
+  for (const { buffer } of pieces) if (!buffer.detached) buffer.transfer(0)
+  return bytes
+}
+
+/** Where cores are scarce, the loop that a reply is for goes first. On Linux a priority is a thread's own; elsewhere it is the process's. */
+function standBack(): void {
+  if (process.platform !== 'linux') return
+  try {
+    setPriority(5)
+  } catch {
+    // Not allowed in this sandbox: it works all the same.
+  }
+}

@@ -1,0 +1,60 @@
+type NumberArray = Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>
+
+/** A typed array that grows: numbers arrive one by one or in pieces, and leave as one array without ever being boxed. */
+export class GrowingArray<Values extends NumberArray> {
+  readonly #create: (length: number) => Values
+  #values: Values
+  #length = 0
+
+  constructor(create: (length: number) => Values) {
+    this.#create = create
+    this.#values = create(0)
+  }
+
+  get length(): number {
+    return this.#length
+  }
+
+  push(value: number): void {
+    if (this.#length === this.#values.length) this.#grow(this.#length + 1)
+    this.#values[this.#length] = value
+    this.#length += 1
+  }
+
+  /** The first piece is kept as it is: a reply that comes whole is never copied. */
+  append(piece: Values): void {
+    if (this.#length === 0) {
+      this.#values = piece
+      this.#length = piece.length
+      return
+    }
+    const length = this.#length + piece.length
+    if (length > this.#values.length) this.#grow(length)
+    this.#values.set(piece, this.#length)
+    this.#length = length
+  }
+
+  /** All of it, in memory of its own, fit to be handed to another thread. */
+  whole(): Values {
+    if (this.#length === this.#values.length) return this.#values
+    const exact = this.#create(this.#length)
+    exact.set(this.#values.subarray(0, this.#length))
+    return exact
+  }
+
+  #grow(atLeast: number): void {
+    const grown = this.#create(Math.max(atLeast, 2 * this.#values.length, minCapacity))
+    grown.set(this.#values.subarray(0, this.#length))
+    this.#values = grown
+  }
+}
+
+const minCapacity = 64
+
+export function growingIds(): GrowingArray<Int32Array<ArrayBuffer>> {
+  return new GrowingArray((length) => new Int32Array(length))
+}
+
+export function growingLogprobs(): GrowingArray<Float32Array<ArrayBuffer>> {
+  return new GrowingArray((length) => new Float32Array(length))
+}

@@ -1,0 +1,84 @@
+import type { RoutedExperts, TokenRecord } from '../schema/index.ts'
+import { malformedReply } from './broken-reply.ts'
+import { growingIds, growingLogprobs } from './_growing-array.ts'
+import { readExperts } from './_routed-experts.ts'
+import type { TokenArrays } from './_token-scanner.ts'
+import { isObject } from './_wire.ts'
+import type { Source } from './source.ts'
+
+/** The tokens of a reply while it is being read: typed arrays from a scan, and short lists out of a document. */
+export class TokenDraft {
+  readonly #source: Source
+  #promptIds: Int32Array | undefined
+  readonly #ids = growingIds()
+  readonly #logprobs = growingLogprobs()
+  #hasIds = false
+  /** The first log-probability that is none: it matters only if there are ids. */
+  #missingLogprob = -1
+  #experts: RoutedExperts | undefined
+
+  constructor(source: Source) {
+    this.#source = source
+  }
+
+  add({ promptIds, ids, logprobs, routedExperts }: TokenArrays): void {
+    if (promptIds) this.#promptIds = promptIds
+    if (ids) {
+      this.#hasIds = true
+      this.#ids.append(ids)
+    }
+    if (logprobs) this.#logprobs.append(logprobs)
+    if (routedExperts) this.#experts = routedExperts
+  }
+
+  setPromptIds(values: readonly unknown[]): void {
+    const ids = growingIds()
+    for (const [index, value] of values.entries()) ids.push(this.#id(value, index))
+    this.#promptIds = ids.whole()
+  }
+
+  addIds(values: readonly unknown[]): void {
+    this.#hasIds = true
+    for (const value of values) this.#ids.push(this.#id(value, this.#ids.length))
+  }
+
+  /** Entries of OpenAI's `logprobs.content`. */
+  addLogprobs(entries: readonly unknown[]): void {
+    for (const entry of entries) {
+      const { logprob } = isObject(entry) ? (entry as { logprob?: unknown }) : {}
+      if (typeof logprob !== 'number' && this.#missingLogprob === -1) this.#missingLogprob = this.#logprobs.length
+      this.#logprobs.push(typeof logprob === 'number' ? logprob : 0)
+    }
+  }
+
+  setExperts(value: unknown): void {
+    const experts = readExperts(value)
+    if (!experts) throw malformedReply(this.#source, 'its routed experts are in no form that is known')
+    this.#experts = experts
+  }
+
+  /** What was sampled, if the server said so. */
+  record(version: string | undefined): TokenRecord | undefined {
+    if (!this.#hasIds) return undefined
+    const ids = this.#ids.whole()
+    const logprobs = this.#logprobs.whole()
+    if (logprobs.length > 0 && logprobs.length !== ids.length) {
+      throw malformedReply(this.#source, `${ids.length} token ids came with ${logprobs.length} log-probabilities`)
+    }
+    if (this.#missingLogprob !== -1) {
+      throw malformedReply(this.#source, `log-probability ${this.#missingLogprob} is no number`)
+    }
+    return {
+      ...(this.#promptIds && { promptIds: this.#promptIds }),
+      ids,
+      logprobs,
+      ...(version !== undefined && { version }),
+      ...(this.#experts && { routedExperts: this.#experts }),
+    }
+  }
+
+  #id(value: unknown, index: number): number {
+    if (typeof value === 'number' && value >= 0 && (value | 0) === value) return value
+    throw malformedReply(this.#source, `token id ${index} is no token id`)
+  }
+}

@@ -1,0 +1,36 @@
+/** Something that happened to a gate, for those who cannot see it. */
+export interface GateNews {
+  readonly backend: number
+  /** How long it stays closed; undefined: the backend answers again. */
+  readonly closedForMs?: number
+}
+
+/** From a process to the owner of the limits: how one of them stands there, and what happened since the last message. */
+export interface LeaseMessage {
+  readonly limit: number
+  /** Calls that wait for a permit. */
+  readonly wanted: number
+  readonly rateWaiting: number
+  /** By backend. */
+  readonly inFlight: readonly number[]
+  readonly parked: readonly number[]
+  /** Since the last message: */
+  readonly returned: number
+  readonly calls: number
+  readonly tries: number
+  readonly answered: number
+  /** For each refusal that asked for fewer requests, the pause the server asked for. */
+  readonly refusals: readonly number[]
+  readonly gates: readonly GateNews[]
+}
+
+/** From the owner to a process. */
+export interface GrantMessage {
+  readonly limit: number
+  readonly granted: number
+  /** Whether permits go back as soon as they are free: others wait, or more are out than may be. */
+  readonly isRecalled: boolean
+  /** Among how many each rate is divided. */
+  readonly parties: number
+  readonly gates: readonly GateNews[]
+}

@@ -1,0 +1,28 @@
+import { fileURLToPath } from 'node:url'
+
+export interface StackFrame {
+  readonly functionName: string
+  readonly url: string
+  readonly line: number
+}
+
+const ownFolder = new URL('../', import.meta.url).href
+
+/** Whose code a frame is, the most telling first: a person looks for their own function, not for what it called. */
+const owners: readonly ((url: string) => boolean)[] = [
+  (url) => url.startsWith('file:') && !url.includes('/node_modules/') && !url.startsWith(ownFolder),
+  (url) => url.startsWith('file:') && !url.startsWith(ownFolder),
+  (url) => url.startsWith('file:'),
+]
+
+/**
+ * `name (file:line)` of the innermost frame of the most telling owner. undefined where all frames are Node's: such a thread
+ * was only just about to do something.
+ */
+export function frameName(frames: readonly StackFrame[]): string | undefined {
+  for (const isOwner of owners) {
+    const frame = frames.find(({ url }) => isOwner(url))
+    if (frame) return `${frame.functionName || 'anonymous'} (${fileURLToPath(frame.url)}:${frame.line})`
+  }
+  return undefined
+}

@@ -1,0 +1,32 @@
+import { EventChannel } from '../kit/index.ts'
+import type { Journal } from '../store/index.ts'
+
+/** A loop that was held up, and what by. */
+export interface BlockedLoop {
+  /** Which worker's; null where rollouts run on the caller's own thread, and where a worker speaks of itself. */
+  readonly worker: number | null
+  readonly lagMs: number
+  /** `name (file:line)`, or which part of the environment it was, where that can be told. */
+  readonly blockedBy?: string
+  readonly environment?: string
+  /** Of the reward, if it was one. */
+  readonly component?: string
+}
+
+/** What held up a loop of this process, on the thread that found out. */
+export const loopLag = new EventChannel<BlockedLoop>('millrace:loop-lag')
+
+export const loopBlockedEvent = 'loop-blocked'
+
+/** Tells whoever listens, and keeps it with the run, where `millrace doctor` looks for it. */
+export function recordBlocked(journal: Pick<Journal, 'append'>, blocked: BlockedLoop): void {
+  loopLag.publish(blocked)
+  journal.append({
+    kind: 'event',
+    rollout: null,
+    attempt: 0,
+    name: loopBlockedEvent,
+    at: Date.now(),
+    data: JSON.stringify(blocked),
+  })
+}

@@ -1,0 +1,17 @@
+const kept = 512
+
+/** The last few hundred waits, for what is slow now rather than what was slow an hour ago. */
+export class RecentWaits {
+  readonly #waitsMs = new Float64Array(kept)
+  #count = 0
+
+  add(ms: number): void {
+    this.#waitsMs[this.#count % kept] = ms
+    this.#count += 1
+  }
+
+  get p99Ms(): number {
+    const waits = this.#waitsMs.slice(0, Math.min(this.#count, kept)).sort()
+    return waits[Math.ceil(waits.length * 0.99) - 1] ?? 0
+  }
+}

@@ -1,0 +1,26 @@
+import type { RoutedExperts } from '../schema/index.ts'
+
+/** What the bytes of routed experts are: kept as JSON beside them, since they have no one type. */
+export interface StoredExperts {
+  readonly shape: readonly number[]
+  readonly bytesEach: number
+}
+
+export function describeExperts({ shape, experts }: RoutedExperts): StoredExperts {
+  return { shape, bytesEach: experts.BYTES_PER_ELEMENT }
+}
+
+export function expertBytes({ experts }: RoutedExperts): Uint8Array {
+  return new Uint8Array(experts.buffer, experts.byteOffset, experts.byteLength)
+}
+
+export function restoreExperts({ shape, bytesEach }: StoredExperts, bytes: ArrayBuffer): RoutedExperts {
+  switch (bytesEach) {
+    case 1:
+      return { shape, experts: new Uint8Array(bytes) }
+    case 2:
+      return { shape, experts: new Int16Array(bytes) }
+    default:
+      return { shape, experts: new Int32Array(bytes) }
+  }
+}

@@ -1,0 +1,75 @@
+import { write } from 'node:fs'
+import { setTimeout as pause } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { AbortScope, raced, Resource } from '../kit/index.ts'
+
+const writeTo = promisify(write)
+
+/** Characters that wait for a slow reader. Beyond this lines are dropped, and the next one that fits says how many. */
+const maxWaiting = 4 * 1024 * 1024
+/** How long closing waits for a reader that has stopped reading. */
+const closeGraceMs = 2000
+const retryAfterMs = 20
+
+/**
+ * Writes lines to a descriptor, in order and off the loop. Node's own `process.stderr` stops the loop as long as a pipe
+ * is full; a run must never wait for whoever reads its log.
+ */
+export class LineSink extends Resource {
+  readonly #fd: number
+  #waiting: string[] = []
+  #chars = 0
+  #dropped = 0
+  #isBroken = false
+  #writing: Promise<void> | undefined
+
+  constructor(fd: number) {
+    super()
+    this.#fd = fd
+  }
+
+  write(line: string): void {
+    if (this.isClosed || this.#isBroken) return
+    if (this.#chars + line.length > maxWaiting) {
+      this.#dropped += 1
+      return
+    }
+    if (this.#dropped > 0) {
+      this.#waiting.push(`{"level":"warn","msg":"${this.#dropped} lines were dropped: nobody read them in time"}\n`)
+      this.#dropped = 0
+    }
+    this.#waiting.push(line)
+    this.#chars += line.length
+    this.#writing ??= this.#writeWaiting()
+  }
+
+  protected async onClose(): Promise<void> {
+    if (!this.#writing) return
+    using scope = new AbortScope(undefined, closeGraceMs)
+    await raced(this.#writing, scope.signal).catch(() => {})
+    this.#isBroken = true
+  }
+
+  async #writeWaiting(): Promise<void> {
+    while (this.#waiting.length > 0 && !this.#isBroken) {
+      const bytes = Buffer.from(this.#waiting.join(''))
+      this.#waiting = []
+      this.#chars = 0
+      await this.#writeAll(bytes)
+    }
+    this.#writing = undefined
+  }
+
+  async #writeAll(bytes: Buffer): Promise<void> {
+    for (let from = 0; from < bytes.length && !this.#isBroken;) {
+      try {
+        const { bytesWritten } = await writeTo(this.#fd, bytes, from)
+        from += bytesWritten
+      } catch (error) {
+        // A pipe that does not block says so when it is full. After anything else there is nobody left to read.
+        if (error instanceof Error && 'code' in error && error.code === 'EAGAIN') await pause(retryAfterMs)
+        else this.#isBroken = true
+      }
+    }
+  }
+}

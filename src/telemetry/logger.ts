@@ -1,0 +1,57 @@
+import { pino, type Logger as PinoLogger } from 'pino'
+import { Resource } from '../kit/index.ts'
+import { outcomes, type RolloutRecord } from '../schema/index.ts'
+import { LineSink } from './_line-sink.ts'
+import { traceIdOf } from './rollout-trace.ts'
+
+export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const
+export type LogLevel = (typeof logLevels)[number]
+
+export interface LoggerOptions {
+  readonly level?: LogLevel
+  /** A file descriptor: standard error if not given. */
+  readonly fd?: number
+  /** On every line. */
+  readonly ids?: Readonly<Record<string, string>>
+}
+
+/** JSON lines for machines. Closing writes what is left. */
+export class Logger extends Resource {
+  readonly lines: PinoLogger
+  readonly #sink: LineSink
+
+  constructor({ level = 'info', fd = 2, ids = {} }: LoggerOptions = {}) {
+    super()
+    this.#sink = new LineSink(fd)
+    const base = { pid: process.pid, ...ids }
+    const formatters = { level: (label: string) => ({ level: label }) }
+    this.lines = pino({ level, base, formatters, timestamp: isoTime }, this.#sink)
+  }
+
+  /** One line for a rollout's result, with all its ids and that of its trace. */
+  rolloutSettled(run: string, record: Omit<RolloutRecord, 'messages'>): void {
+    const { id: rollout, attempt, environment, task, sample, outcome, reward, error, turns, timing } = record
+    const line = {
+      run,
+      rollout,
+      attempt,
+      trace_id: traceIdOf(run, rollout, attempt),
+      environment,
+      task: task.id,
+      sample,
+      outcome,
+      reward,
+      turns,
+      wallMs: timing.wallMs,
+      ...(error && { error: { code: error.code, message: error.message } }),
+    }
+    if (outcomes[outcome].scored) this.lines.info(line, 'rollout settled')
+    else this.lines.warn(line, 'rollout settled')
+  }
+
+  protected onClose(): Promise<void> {
+    return this.#sink.close()
+  }
+}
+
+const isoTime = (): string => `,"time":"${new Date().toISOString()}"`

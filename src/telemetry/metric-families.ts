@@ -1,0 +1,118 @@
+export interface MetricFamily {
+  readonly name: string
+  readonly kind: 'counter' | 'gauge' | 'histogram'
+  readonly help: string
+  readonly labels: readonly string[]
+  /** Upper bounds of a histogram, ascending; what is above the last one counts as `+Inf`. */
+  readonly buckets?: readonly number[]
+}
+
+/** Model calls, rollouts and rewards: from a fast reply to a long agent. */
+const longSeconds = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600, 1800]
+/** Tools and first tokens: from a function call to a slow server. */
+const shortSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100]
+
+/**
+ * Every metric there is, in the order of `GET /metrics`. docs/telemetry.md and the dashboard in docs/grafana name the same
+ * ones, which a test holds them to.
+ */
+export const metricFamilies = {
+  rollouts: counter('millrace_rollouts_total', 'Rollouts settled, by outcome.', ['environment', 'outcome']),
+  rolloutsRunning: gauge('millrace_rollouts_running', 'Rollouts that run now.'),
+  rolloutsWaiting: gauge('millrace_rollouts_waiting', 'Rollouts that were accepted and wait for a place.'),
+  rolloutsLost: counter('millrace_rollouts_lost_total', 'Attempts lost with their worker, by what became of them.', [
+    'verdict',
+  ]),
+  attempts: counter('millrace_attempts_total', 'Attempts ended where they ran: retried ones and children included.', [
+    'environment',
+    'kind',
+    'outcome',
+  ]),
+  attemptSeconds: histogram('millrace_attempt_duration_seconds', 'An attempt from setup to teardown.', {
+    labels: ['environment'],
+    buckets: longSeconds,
+  }),
+  rewardSeconds: histogram('millrace_reward_duration_seconds', 'The reward of an attempt that had one.', {
+    labels: ['environment'],
+    buckets: shortSeconds,
+  }),
+  modelCalls: counter('millrace_model_calls_total', 'Model calls ended, all their tries included.', [
+    'model',
+    'status',
+  ]),
+  modelTries: counter('millrace_model_tries_total', 'Requests sent to backends.', ['model']),
+  modelFailures: counter('millrace_model_failed_tries_total', 'Tries that failed, by error code.', ['model', 'cause']),
+  modelTokens: counter(
+    'millrace_model_tokens_total',
+    'Tokens as backends reported them. Input includes cached_input, output includes reasoning.',
+    ['model', 'type'],
+  ),
+  modelSeconds: histogram('millrace_model_call_duration_seconds', 'The last try of a complete call, on the wire.', {
+    labels: ['model'],
+    buckets: longSeconds,
+  }),
+  modelWaitSeconds: histogram('millrace_model_call_wait_seconds', 'What a complete call waited before its last try.', {
+    labels: ['model'],
+    buckets: longSeconds,
+  }),
+  modelFirstTokenSeconds: histogram('millrace_model_first_token_seconds', 'Until the first token of a stream.', {
+    labels: ['model'],
+    buckets: shortSeconds,
+  }),
+  modelPermits: gauge('millrace_model_permits', 'Requests a model may have at once now.', ['model']),
+  modelInFlight: gauge('millrace_model_requests_in_flight', 'Requests at backends now.', ['model']),
+  modelWaiting: gauge('millrace_model_requests_waiting', 'Calls that wait for a permit or a rate limit.', ['model']),
+  modelParked: gauge('millrace_model_requests_parked', 'Calls parked before a backend that is overloaded.', ['model']),
+  toolCalls: counter('millrace_tool_calls_total', 'Tool calls ended.', ['tool', 'status']),
+  toolSeconds: histogram('millrace_tool_call_duration_seconds', 'Tool calls, whatever came of them.', {
+    labels: ['tool'],
+    buckets: shortSeconds,
+  }),
+  lagMax: gauge('millrace_loop_lag_max_seconds', 'Event-loop lag of the last two seconds: the worst.', ['loop']),
+  lagP99: gauge('millrace_loop_lag_p99_seconds', 'Event-loop lag of the last two seconds: 99th percentile.', ['loop']),
+  lagMean: gauge('millrace_loop_lag_mean_seconds', 'Event-loop lag of the last two seconds: the mean.', ['loop']),
+  loopUtilization: gauge('millrace_loop_utilization_ratio', 'Share of time a loop ran code.', ['loop']),
+  workerState: gauge('millrace_worker_state', '1 for the state a worker is in, 0 for the others.', ['worker', 'state']),
+  workerRunning: gauge('millrace_worker_rollouts_running', 'Rollouts on a worker now.', ['worker']),
+  workerMemory: gauge('millrace_worker_memory_bytes', 'Memory of a worker.', ['worker']),
+  workerRestarts: counter('millrace_worker_restarts_total', 'How often a worker was replaced.', ['worker']),
+  journalPressure: gauge('millrace_journal_pressure_ratio', 'What waits for the disk; at 1 nothing new starts.'),
+  journalCommits: counter('millrace_journal_commits_total', 'Transactions of the journal.'),
+  journalEntries: counter('millrace_journal_entries_total', 'Entries of the journal.'),
+  journalCommitSeconds: counter('millrace_journal_commit_seconds_total', 'Time in transactions, syncs included.'),
+  journalSlowest: gauge('millrace_journal_slowest_commit_seconds', 'The slowest transaction of late.'),
+  poolThreads: gauge('millrace_offload_threads', 'Threads of an offload pool.', ['pool']),
+  poolQueued: gauge('millrace_offload_queued', 'Jobs that wait for a thread of an offload pool.', ['pool']),
+  poolWaitP99: gauge('millrace_offload_wait_p99_seconds', 'What jobs of an offload pool waited: 99th percentile.', [
+    'pool',
+  ]),
+  poolWaitMax: gauge('millrace_offload_wait_max_seconds', 'What jobs of an offload pool waited: the worst.', ['pool']),
+  serveRequests: counter('millrace_serve_requests_total', 'Requests for rollouts accepted.'),
+  serveRollouts: counter('millrace_serve_rollouts_total', 'Rollouts accepted with them.'),
+  serveReplyP99: gauge(
+    'millrace_serve_reply_p99_seconds',
+    'Replies made on a thread, to their last byte: 99th percentile.',
+  ),
+  spansExported: counter('millrace_spans_exported_total', 'Spans a collector took.'),
+  spansDropped: counter('millrace_spans_dropped_total', 'Spans that reached no collector, by reason.', ['reason']),
+  processCpu: counter('process_cpu_seconds_total', 'CPU time of the supervising process and its threads.'),
+  processMemory: gauge('process_resident_memory_bytes', 'Resident memory of the supervising process.'),
+} as const satisfies Record<string, MetricFamily>
+
+export type FamilyKey = keyof typeof metricFamilies
+
+function counter(name: string, help: string, labels: readonly string[] = []) {
+  return { name, kind: 'counter', help, labels } as const
+}
+
+function gauge(name: string, help: string, labels: readonly string[] = []) {
+  return { name, kind: 'gauge', help, labels } as const
+}
+
+function histogram(
+  name: string,
+  help: string,
+  { labels, buckets }: { labels: readonly string[]; buckets: readonly number[] },
+) {
+  return { name, kind: 'histogram', help, labels, buckets } as const
+}

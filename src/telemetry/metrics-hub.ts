@@ -1,0 +1,44 @@
+import type { AttemptResult } from '../rollout/index.ts'
+import type { RolloutRecord } from '../schema/index.ts'
+import { exposition } from './_exposition.ts'
+import { metricFamilies, type FamilyKey } from './metric-families.ts'
+import type { MetricsRegistry } from './metrics-registry.ts'
+import { stateReadings, type MetricsSources } from './_state-readings.ts'
+
+const familyKeys = Object.keys(metricFamilies) as readonly FamilyKey[]
+
+/**
+ * The metrics of a whole process: what its own thread counted, what its workers sent, and the state of things at the
+ * moment somebody asks. Counts of a worker that was replaced stay.
+ */
+export class MetricsHub {
+  readonly contentType = 'text/plain; version=0.0.4; charset=utf-8'
+  readonly #registry: MetricsRegistry
+  readonly #sources: MetricsSources
+
+  constructor(registry: MetricsRegistry, sources: MetricsSources) {
+    this.#registry = registry
+    this.#sources = sources
+  }
+
+  /** A rollout has its final, durable result. */
+  rolloutSettled({ environment, outcome }: Pick<RolloutRecord, 'environment' | 'outcome'>): void {
+    this.#registry.series('rollouts', environment, outcome).add()
+  }
+
+  /** An attempt went down with its worker. */
+  rolloutLost({ verdict }: Pick<Extract<AttemptResult, { kind: 'lost' }>, 'verdict'>): void {
+    this.#registry.series('rolloutsLost', verdict).add()
+  }
+
+  text(): Promise<string> {
+    return Promise.try(() => {
+      const readings = stateReadings(this.#sources)
+      let text = ''
+      for (const key of familyKeys) {
+        text += exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)])
+      }
+      return text
+    })
+  }
+}

@@ -1,0 +1,86 @@
+import { expect, test } from 'vitest'
+import { ScriptedServer, sendJson, type Handler } from '../inference/_testing/scripted-server.ts'
+import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
+import { MetricsRegistry } from './metrics-registry.ts'
+import { OtlpExporter } from './otlp-exporter.ts'
+import { otlpSettings } from './otlp-settings.ts'
+
+const span = '{"name":"x"}'
+
+/** An exporter to a real server, and what it counted. */
+async function exporting(answer: Handler) {
+  const server = await ScriptedServer.start(answer)
+  const { settings } = otlpSettings({ OTEL_EXPORTER_OTLP_ENDPOINT: server.origin })
+  if (!settings) throw new Error('spans are off')
+  const registry = new MetricsRegistry()
+  const exporter = new OtlpExporter(settings, registry, 'one')
+  const counted = (): Record<string, number> =>
+    Object.fromEntries(
+      [...registry.all('spansExported'), ...registry.all('spansDropped')].map(({ labels, values }) => [
+        labels[0] ?? 'exported',
+        values[0] ?? 0,
+      ]),
+    )
+  return {
+    server,
+    exporter,
+    counted,
+    [Symbol.asyncDispose]: async () => {
+      await exporter.close()
+      await server[Symbol.asyncDispose]()
+    },
+  }
+}
+
+test('a batch that the collector had no time for is sent again', async () => {
+  let tries = 0
+  await using setting = await exporting((response) => {
+    tries += 1
+    sendJson(response, {}, tries === 1 ? 503 : 200)
+  })
+  for (let count = 0; count < 512; count += 1) setting.exporter.add(span)
+  await setting.server.received(2)
+  await expect.poll(setting.counted).toEqual({ exported: 512 })
+  const [first, second] = setting.server.requests
+  expect(second?.body).toBe(first?.body)
+})
+
+test('what a collector says it did not want is counted as dropped', async () => {
+  await using setting = await exporting((response) => sendJson(response, { partialSuccess: { rejectedSpans: '2' } }))
+  for (let count = 0; count < 5; count += 1) setting.exporter.add(span)
+  await setting.exporter.close()
+  expect(setting.counted()).toEqual({ exported: 3, refused: 2 })
+})
+
+test('a span that nobody adds to leaves on its own', async () => {
+  await using setting = await exporting((response) => sendJson(response, {}))
+  setting.exporter.add(span)
+  await expect.poll(setting.counted).toEqual({ exported: 1 })
+})
+
+test('closing sends everything, however often it is asked for; what comes later is dropped', async () => {
+  const before = activeResources()
+  {
+    await using setting = await exporting((response) => sendJson(response, {}))
+    const { exporter } = setting
+    for (let count = 0; count < 1300; count += 1) exporter.add(span)
+    await Promise.all([exporter.close(), exporter.close()])
+    await exporter[Symbol.asyncDispose]()
+    exporter.add(span)
+    expect(setting.counted()).toEqual({ exported: 1300, closed: 1 })
+    expect(setting.server.requests).toHaveLength(3)
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('closing while a batch waits for its next try gives it that try at once', async () => {
+  let tries = 0
+  await using setting = await exporting((response) => {
+    tries += 1
+    sendJson(response, {}, tries < 2 ? 429 : 200)
+  })
+  for (let count = 0; count < 512; count += 1) setting.exporter.add(span)
+  await setting.server.received(1)
+  await setting.exporter.close()
+  expect(setting.counted()).toEqual({ exported: 512 })
+})

@@ -1,0 +1,165 @@
+import { readFileSync } from 'node:fs'
+import { Pool, type Dispatcher } from 'undici'
+import { backoffMs, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
+import type { MetricsRegistry } from './metrics-registry.ts'
+import type { OtlpSettings } from './otlp-settings.ts'
+import { schemaUrl } from './span-attributes.ts'
+
+/** Spans that wait for the collector. Beyond this the newest are dropped and counted: a run never waits for them. */
+const maxQueuedSpans = 8192
+const maxBatchSpans = 512
+/** How long a span may wait for others to travel with. */
+const maxDelayMs = 1000
+const maxTries = 4
+const pause: Backoff = { firstMs: 1000, factor: 2, maxMs: 5000 }
+/** What a collector may still cost when everything else has ended. */
+const closeGraceMs = 3000
+/** An answer says how many spans were refused, no more: a longer one is not read to its end. */
+const maxAnswerLength = 65_536
+const comma = Buffer.from(',')
+const tail = Buffer.from(']}]}]}')
+const retriedStatuses = new Set([429, 502, 503, 504])
+
+type Verdict = { readonly kind: 'taken'; readonly rejected: number } | { readonly kind: 'refused' | 'failed' }
+
+/**
+ * Sends spans to a collector as OTLP/JSON: in batches, one request at a time, a few tries each. Nothing it does is
+ * awaited by a rollout and nothing that happens to it fails one; what does not get through is counted.
+ */
+export class OtlpExporter extends Resource {
+  readonly #settings: OtlpSettings
+  readonly #registry: MetricsRegistry
+  readonly #pool: Pool
+  readonly #path: string
+  readonly #head: Buffer
+  readonly #queue = new RingQueue<Buffer>()
+  readonly #givenUp = new AbortController()
+  #timer: NodeJS.Timeout | undefined
+  #sending: Promise<void> | undefined
+
+  constructor(settings: OtlpSettings, registry: MetricsRegistry, instance: string) {
+    super()
+    const { url, timeoutMs } = settings
+    this.#settings = settings
+    this.#registry = registry
+    this.#path = url.pathname + url.search
+    this.#pool = new Pool(url.origin, { connections: 1, connect: { timeout: timeoutMs } })
+    const resource = { 'service.name': 'millrace', 'service.instance.id': instance, ...settings.resource }
+    const attributes = Object.entries(resource).map(([key, stringValue]) => ({ key, value: { stringValue } }))
+    const scope = { name: 'millrace', version: ownVersion() }
+    this.#head = Buffer.from(
+      `{"resourceSpans":[{"resource":${JSON.stringify({ attributes })},"scopeSpans":[{"scope":${JSON.stringify(scope)},"schemaUrl":"${schemaUrl}","spans":[`,
+    )
+  }
+
+  add(span: string): void {
+    if (this.isClosed) {
+      this.#drop(1, 'closed')
+      return
+    }
+    if (this.#queue.size >= maxQueuedSpans) {
+      this.#drop(1, 'queue_full')
+      return
+    }
+    // Bytes lie outside the heap and need no copy to be collected; a string in pieces is neither.
+    this.#queue.push(Buffer.from(span))
+    if (this.#sending) return
+    if (this.#queue.size >= maxBatchSpans) this.#start()
+    else this.#timer ??= setTimeout(() => this.#start(), maxDelayMs).unref()
+  }
+
+  protected async onClose(): Promise<void> {
+    const patience = setTimeout(() => this.#givenUp.abort(), closeGraceMs)
+    try {
+      await this.#sending
+      if (this.#queue.size > 0) await this.#sendAll()
+    } finally {
+      clearTimeout(patience)
+      clearTimeout(this.#timer)
+      await this.#pool.destroy()
+    }
+  }
+
+  #start(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#sending = this.#sendAll().finally(() => {
+      this.#sending = undefined
+      if (this.#queue.size > 0 && !this.isClosed) this.#timer ??= setTimeout(() => this.#start(), maxDelayMs).unref()
+    })
+  }
+
+  /** A batch, and then more as long as they are full; once closed, everything. */
+  async #sendAll(): Promise<void> {
+    do {
+      const batch: Buffer[] = []
+      for (let span = this.#queue.shift(); span; span = this.#queue.shift()) {
+        batch.push(span)
+        if (batch.length === maxBatchSpans) break
+      }
+      await this.#sendBatch(batch)
+    } while (this.#queue.size >= maxBatchSpans || (this.isClosed && this.#queue.size > 0))
+  }
+
+  async #sendBatch(batch: readonly Buffer[]): Promise<void> {
+    const spans = batch.flatMap((span, index) => (index === 0 ? [span] : [comma, span]))
+    const body = Buffer.concat([this.#head, ...spans, tail])
+    for (let tries = 1; ; tries += 1) {
+      const isLastTry = tries === maxTries || this.isClosed
+      const verdict = await this.#post(body)
+      if (verdict.kind === 'taken') {
+        this.#registry.series('spansExported').add(batch.length - verdict.rejected)
+        if (verdict.rejected > 0) this.#drop(verdict.rejected, 'refused')
+        return
+      }
+      if (verdict.kind === 'refused' || isLastTry) {
+        this.#drop(batch.length, verdict.kind === 'refused' ? 'refused' : 'unreachable')
+        return
+      }
+      // Closing ends the wait, and the batch has one try more.
+      await sleep(backoffMs(pause, tries), this.closedSignal).catch(() => {})
+    }
+  }
+
+  async #post(body: Buffer): Promise<Verdict> {
+    const { headers, timeoutMs } = this.#settings
+    try {
+      const response = await this.#pool.request({
+        path: this.#path,
+        method: 'POST',
+        headers: ['content-type', 'application/json', ...headers],
+        body,
+        headersTimeout: timeoutMs,
+        bodyTimeout: timeoutMs,
+        signal: this.#givenUp.signal,
+      })
+      const rejected = await rejectedIn(response)
+      if (response.statusCode < 300) return { kind: 'taken', rejected }
+      return { kind: retriedStatuses.has(response.statusCode) ? 'failed' : 'refused' }
+    } catch {
+      // Whatever it was, the spans did not arrive: the counter of those is all there is to say.
+      return { kind: 'failed' }
+    }
+  }
+
+  #drop(count: number, reason: 'queue_full' | 'refused' | 'unreachable' | 'closed'): void {
+    this.#registry.series('spansDropped', reason).add(count)
+  }
+}
+
+/** How many of the spans the collector did not want, as its answer says. */
+async function rejectedIn({ body }: Dispatcher.ResponseData): Promise<number> {
+  let text = ''
+  for await (const chunk of body.setEncoding('utf8')) {
+    text += String(chunk)
+    if (text.length > maxAnswerLength) return 0
+  }
+  const [, rejected = '0'] = /"rejectedSpans"\s*:\s*"?(\d+)/.exec(text) ?? []
+  return Number(rejected)
+}
+
+function ownVersion(): string {
+  // As far up from `dist` as from `src`.
+  const file = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
+  return (JSON.parse(file) as { version: string }).version
+}

@@ -1,0 +1,63 @@
+/**
+ * The version of OpenTelemetry's semantic conventions that the `gen_ai.*` names are taken from: the last release that
+ * holds them itself.
+ */
+export const schemaUrl = 'https://opentelemetry.io/schemas/1.41.0'
+
+/** Every attribute of a span and its type. One name has one type, also where a double happens to be whole. */
+export const spanAttributes = {
+  'gen_ai.operation.name': 'string',
+  'gen_ai.provider.name': 'string',
+  'gen_ai.agent.name': 'string',
+  'gen_ai.conversation.id': 'string',
+  'gen_ai.request.model': 'string',
+  'gen_ai.request.max_tokens': 'int',
+  'gen_ai.request.temperature': 'double',
+  'gen_ai.request.top_p': 'double',
+  'gen_ai.request.seed': 'int',
+  'gen_ai.response.finish_reasons': 'strings',
+  'gen_ai.response.time_to_first_chunk': 'double',
+  'gen_ai.usage.input_tokens': 'int',
+  'gen_ai.usage.cache_read.input_tokens': 'int',
+  'gen_ai.usage.output_tokens': 'int',
+  'gen_ai.usage.reasoning.output_tokens': 'int',
+  'gen_ai.tool.name': 'string',
+  'gen_ai.tool.type': 'string',
+  'gen_ai.tool.call.id': 'string',
+  'error.type': 'string',
+  'millrace.run': 'string',
+  'millrace.worker': 'string',
+  'millrace.rollout': 'string',
+  'millrace.attempt': 'int',
+  'millrace.group': 'string',
+  'millrace.task.index': 'int',
+  'millrace.sample': 'int',
+  'millrace.resumed': 'boolean',
+  'millrace.outcome': 'string',
+  'millrace.truncated': 'boolean',
+  'millrace.reward': 'double',
+  'millrace.turns': 'int',
+  'millrace.cost_usd': 'double',
+  'millrace.backend': 'string',
+  'millrace.tries': 'int',
+  'millrace.wait_seconds': 'double',
+  'millrace.weight_version': 'string',
+  'millrace.tool.status': 'string',
+} as const satisfies Record<string, AttributeType>
+
+export type AttributeType = 'string' | 'int' | 'double' | 'boolean' | 'strings'
+
+interface ValueOf {
+  string: string
+  int: number
+  double: number
+  boolean: boolean
+  strings: readonly string[]
+}
+
+export type AttributeName = keyof typeof spanAttributes
+
+/** What is undefined, or null, is left out. */
+export type SpanAttributes = {
+  readonly [Name in AttributeName]?: ValueOf[(typeof spanAttributes)[Name]] | null | undefined
+}

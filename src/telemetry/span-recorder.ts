@@ -1,0 +1,188 @@
+import { modelCalls, type ModelCall, type ModelReply } from '../inference/index.ts'
+import { rolloutEvents, type RolloutEndEvent, type RolloutStartEvent } from '../rollout/index.ts'
+import { outcomes } from '../schema/index.ts'
+import { toolCalls, type ToolCallEvent } from '../tools/index.ts'
+import { RolloutTrace } from './rollout-trace.ts'
+import { spanJson, spanKinds, type Span } from './_span-json.ts'
+import { spanIdOf, traceparentOf } from './_trace-parent.ts'
+import type { SpanAttributes } from './span-attributes.ts'
+
+export interface SpanRecorderOptions {
+  readonly run: string
+  readonly worker: string | undefined
+  /** Takes a span as OTLP/JSON. */
+  readonly onSpan: (json: string) => void
+}
+
+/**
+ * Makes spans of what happens in the rollouts of this thread: one for an attempt, below it one for each model call, tool
+ * call and child. What was said is in none of them.
+ */
+export class SpanRecorder implements Disposable {
+  readonly #options: SpanRecorderOptions
+  readonly #subscriptions = new DisposableStack()
+
+  constructor(options: SpanRecorderOptions) {
+    this.#options = options
+    this.#subscriptions.use(
+      rolloutEvents.subscribe((event) => {
+        if (event.kind === 'start') this.#onRolloutStart(event)
+        else this.#onRolloutEnd(event)
+      }),
+    )
+    this.#subscriptions.use(
+      modelCalls.subscribe((event) => {
+        if (event.kind === 'start') this.#onCallStart(event.call)
+        else if (event.kind === 'end') this.#onCallEnd(event.call, event.reply)
+      }),
+    )
+    this.#subscriptions.use(toolCalls.subscribe((event) => this.#onToolCall(event)))
+  }
+
+  [Symbol.dispose](): void {
+    this.#subscriptions.dispose()
+  }
+
+  #onRolloutStart(event: RolloutStartEvent): void {
+    if (event.trace) return
+    const { id, job } = event
+    event.trace = new RolloutTrace(this, { run: this.#options.run, id, job, parent: this.#own(event.parent) })
+  }
+
+  #onRolloutEnd({ record, trace: carried }: RolloutEndEvent): void {
+    const trace = this.#own(carried)
+    if (!trace) return
+    const { run, worker } = this.#options
+    const { usage, outcome } = record
+    const error = outcomes[outcome].scored ? undefined : (record.error?.code ?? outcome)
+    this.#record(trace, {
+      spanId: trace.spanId,
+      parentSpanId: trace.parentSpanId,
+      name: `invoke_agent ${record.environment}`,
+      kind: spanKinds.internal,
+      startedAt: trace.startedAt,
+      endedAt: performance.now(),
+      error,
+      attributes: {
+        'gen_ai.operation.name': 'invoke_agent',
+        'gen_ai.provider.name': 'millrace',
+        'gen_ai.agent.name': record.environment,
+        'gen_ai.conversation.id': record.id,
+        'gen_ai.request.model': record.model,
+        'gen_ai.usage.input_tokens': usage.input,
+        'gen_ai.usage.cache_read.input_tokens': usage.cachedInput,
+        'gen_ai.usage.output_tokens': usage.output,
+        'gen_ai.usage.reasoning.output_tokens': usage.reasoning,
+        'error.type': error,
+        'millrace.run': run,
+        'millrace.worker': worker,
+        'millrace.rollout': record.id,
+        'millrace.attempt': record.attempt,
+        'millrace.group': record.task.id,
+        'millrace.task.index': record.task.index,
+        'millrace.sample': record.sample,
+        'millrace.resumed': trace.job.journalled !== undefined,
+        'millrace.outcome': outcome,
+        'millrace.truncated': record.truncated,
+        'millrace.reward': record.reward,
+        'millrace.turns': record.turns,
+        'millrace.cost_usd': record.cost,
+      },
+    })
+  }
+
+  #onCallStart(call: ModelCall): void {
+    const trace = this.#own(call.request.trace)
+    if (trace) call.traceparent = traceparentOf(trace.traceId, trace.nextSpanId())
+  }
+
+  #onCallEnd(call: ModelCall, reply: ModelReply): void {
+    const trace = this.#own(call.request.trace)
+    // Without one it started before there was anybody to listen.
+    if (!trace || call.traceparent === undefined) return
+    const { sampling, sessionId } = call.request
+    const error = reply.status === 'complete' ? undefined : reply.error.code
+    this.#record(trace, {
+      spanId: spanIdOf(call.traceparent),
+      parentSpanId: trace.spanId,
+      name: `chat ${call.model}`,
+      kind: spanKinds.client,
+      startedAt: call.startedAt,
+      endedAt: performance.now(),
+      error,
+      attributes: {
+        'gen_ai.operation.name': 'chat',
+        // The flavour of the API, not who made the model.
+        'gen_ai.provider.name': 'openai',
+        'gen_ai.conversation.id': sessionId,
+        'gen_ai.request.model': call.model,
+        'gen_ai.request.max_tokens': sampling.maxTokens,
+        'gen_ai.request.temperature': sampling.temperature,
+        'gen_ai.request.top_p': sampling.topP,
+        'gen_ai.request.seed': sampling.seed,
+        'error.type': error,
+        'millrace.run': this.#options.run,
+        'millrace.rollout': trace.job.id,
+        'millrace.backend': reply.backend,
+        'millrace.tries': reply.tries,
+        'millrace.wait_seconds': reply.waitMs / 1000,
+        ...(reply.status === 'complete' && {
+          'gen_ai.response.finish_reasons': [reply.finishReason],
+          'gen_ai.response.time_to_first_chunk': reply.firstTokenMs === undefined ? null : reply.firstTokenMs / 1000,
+          'gen_ai.usage.input_tokens': reply.usage.input,
+          'gen_ai.usage.cache_read.input_tokens': reply.usage.cachedInput,
+          'gen_ai.usage.output_tokens': reply.usage.output,
+          'gen_ai.usage.reasoning.output_tokens': reply.usage.reasoning,
+          'millrace.weight_version': reply.tokens?.version,
+        }),
+      },
+    })
+  }
+
+  #onToolCall({ trace: carried, tool, callId, status, startedAt, ms }: ToolCallEvent): void {
+    const trace = this.#own(carried)
+    if (!trace) return
+    const error = status === 'ok' ? undefined : status
+    // A name that no tool has is something the model wrote.
+    const name = status === 'unknown_tool' ? undefined : tool
+    this.#record(trace, {
+      spanId: trace.nextSpanId(),
+      parentSpanId: trace.spanId,
+      name: name === undefined ? 'execute_tool' : `execute_tool ${name}`,
+      kind: spanKinds.internal,
+      startedAt,
+      endedAt: startedAt + ms,
+      error,
+      attributes: {
+        'gen_ai.operation.name': 'execute_tool',
+        'gen_ai.tool.name': name,
+        'gen_ai.tool.type': 'function',
+        'gen_ai.tool.call.id': callId,
+        'error.type': error,
+        'millrace.run': this.#options.run,
+        'millrace.rollout': trace.job.id,
+        'millrace.tool.status': status,
+      },
+    })
+  }
+
+  /** What travels with a rollout, if this recorder put it there. */
+  #own(trace: object | undefined): RolloutTrace | undefined {
+    return trace instanceof RolloutTrace && trace.owner === this ? trace : undefined
+  }
+
+  #record(
+    trace: RolloutTrace,
+    span: Pick<Span, 'spanId' | 'parentSpanId' | 'name' | 'kind' | 'error'> & {
+      startedAt: number
+      endedAt: number
+      attributes: SpanAttributes
+    },
+  ): void {
+    const { startedAt, endedAt, ...rest } = span
+    const startMicros = trace.epochMicros(startedAt)
+    this.#options.onSpan(
+      spanJson({ ...rest, traceId: trace.traceId, startMicros, endMicros: trace.epochMicros(endedAt) }),
+    )
+  }
+}

@@ -1,0 +1,71 @@
+import { Resource } from '../kit/index.ts'
+import { MetricsHub } from './metrics-hub.ts'
+import { MetricsRegistry, type MetricsDelta } from './metrics-registry.ts'
+import { OtlpExporter } from './otlp-exporter.ts'
+import { otlpSettings, type Environment } from './otlp-settings.ts'
+import { RunMetrics } from './run-metrics.ts'
+import { SpanRecorder } from './span-recorder.ts'
+import type { MetricsSources } from './_state-readings.ts'
+
+export interface TelemetryOptions {
+  /** Where OpenTelemetry's variables are looked up. */
+  readonly env: Environment
+  /** The name of the run; part of every trace's id. */
+  readonly run: string
+  /** Which worker this thread or process is; the supervising one has none. */
+  readonly worker?: string
+  /** Whether anybody will ask for metrics. Where spans are off as well, nothing listens and nothing is paid. */
+  readonly metrics: boolean
+}
+
+/** Starts listening to the rollouts of this thread. One per thread: each further one would count the same things again. */
+export function startTelemetry(options: TelemetryOptions): Telemetry {
+  return new Telemetry(options)
+}
+
+/** What one thread reports about its rollouts: counts for `/metrics`, spans for a collector. */
+export class Telemetry extends Resource {
+  /** Worth telling a person once. */
+  readonly notices: readonly string[]
+  readonly #registry = new MetricsRegistry()
+  readonly #listeners = new DisposableStack()
+  readonly #exporter: OtlpExporter | undefined
+
+  constructor({ env, run, worker, metrics }: TelemetryOptions) {
+    super()
+    const { settings, notice } = otlpSettings(env)
+    this.notices = notice === undefined ? [] : [notice]
+    if (metrics) this.#listeners.use(new RunMetrics(this.#registry))
+    if (!settings) return
+    const instance = `${process.pid}${worker === undefined ? '' : `-${worker}`}`
+    const exporter = new OtlpExporter(settings, this.#registry, instance)
+    this.#exporter = exporter
+    this.#listeners.use(new SpanRecorder({ run, worker, onSpan: (json) => exporter.add(json) }))
+  }
+
+  /** Whether spans are sent anywhere. */
+  get isTracing(): boolean {
+    return this.#exporter !== undefined
+  }
+
+  /** In a worker: what it counted since the last time, to travel with its status. Undefined if there was nothing. */
+  takeDelta(): MetricsDelta | undefined {
+    return this.#registry.takeDelta()
+  }
+
+  /** In the supervising process: adds what a worker counted since it last sent something. */
+  merge(delta: MetricsDelta): void {
+    this.#registry.merge(delta)
+  }
+
+  /** In the supervising process: all its metrics, its workers' included. */
+  metrics(sources: MetricsSources): MetricsHub {
+    return new MetricsHub(this.#registry, sources)
+  }
+
+  /** Stops listening and sends what spans are left, for a few seconds at most. Never fails. */
+  protected async onClose(): Promise<void> {
+    this.#listeners.dispose()
+    await this.#exporter?.close()
+  }
+}

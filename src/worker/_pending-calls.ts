@@ -1,0 +1,74 @@
+import type { Answer } from './worker-messages.ts'
+
+/** A call's name in what is known about deaths: a rollout's id, mostly. */
+export type CallKey = string
+
+interface PendingCall {
+  readonly key: CallKey
+  readonly task: number | undefined
+  readonly resolve: (value: Answer) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** What one worker was asked and has not answered. */
+export class PendingCalls {
+  readonly #calls = new Map<number, PendingCall>()
+  /** Calls by task. */
+  readonly #tasks = new Map<number, number>()
+  #onEmpty: (() => void) | undefined
+
+  get size(): number {
+    return this.#calls.size
+  }
+
+  get keys(): readonly CallKey[] {
+    return Array.from(this.#calls.values(), ({ key }) => key)
+  }
+
+  keyOf(number: number): CallKey | undefined {
+    return this.#calls.get(number)?.key
+  }
+
+  hasTask(task: number): boolean {
+    return this.#tasks.has(task)
+  }
+
+  add(number: number, call: PendingCall): void {
+    this.#calls.set(number, call)
+    if (call.task !== undefined) this.#tasks.set(call.task, (this.#tasks.get(call.task) ?? 0) + 1)
+  }
+
+  resolve(number: number, value: Answer): void {
+    this.#take(number)?.resolve(value)
+  }
+
+  reject(number: number, error: unknown): void {
+    this.#take(number)?.reject(error)
+  }
+
+  rejectAll(error: unknown): void {
+    for (const number of this.#calls.keys()) this.reject(number, error)
+  }
+
+  /** Resolves when nothing is pending, or after `limitMs`. One waiter at a time. */
+  async empty(limitMs: number): Promise<void> {
+    if (this.size === 0) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#onEmpty = resolve
+    const timer = setTimeout(resolve, limitMs)
+    await promise
+    clearTimeout(timer)
+  }
+
+  /** Undefined for an answer that nobody waits for any more. */
+  #take(number: number): PendingCall | undefined {
+    const call = this.#calls.get(number)
+    if (!call) return undefined
+    this.#calls.delete(number)
+    const left = call.task === undefined ? undefined : (this.#tasks.get(call.task) ?? 1) - 1
+    if (call.task !== undefined && left === 0) this.#tasks.delete(call.task)
+    else if (call.task !== undefined && left !== undefined) this.#tasks.set(call.task, left)
+    if (this.#calls.size === 0) this.#onEmpty?.()
+    return call
+  }
+}

@@ -1,0 +1,108 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import type { Readable, Writable } from 'node:stream'
+import { fileURLToPath } from 'node:url'
+import type { MessagePort } from 'node:worker_threads'
+import type { WireError } from '../errors/index.ts'
+import { workerUrl } from '../kit/index.ts'
+import type { FromProcess, ToProcess } from './_process-frames.ts'
+import type { BlockedTarget } from './blocked-function.ts'
+import type { ChannelOptions, LimitsPlace, WorkerChannel, WorkerHeap } from './worker-channel.ts'
+import type { FromWorker, ToWorker } from './worker-messages.ts'
+
+/** What a process said last is still in its pipe when it exits; a grandchild that holds the pipe must not hold us. */
+const lastWordsMs = 1_000
+
+/** A young generation is three of V8's semi-spaces. */
+const semiSpaces = 3
+
+export class ProcessChannel implements WorkerChannel {
+  readonly kind = 'process'
+  readonly exited: Promise<string>
+  readonly #child: ChildProcess
+  readonly #journal: MessagePort
+  readonly #lease: ReturnType<LimitsPlace['lease']>
+  readonly #onMessage: (message: FromWorker) => void
+
+  constructor({ id, start, heap, journal, limits, onMessage }: ChannelOptions) {
+    this.#journal = journal
+    this.#onMessage = onMessage
+    const flags = heapFlags(heap)
+    this.#child = fork(fileURLToPath(workerUrl(import.meta, './_worker-entry')), {
+      serialization: 'advanced',
+      // Output is not inherited: it goes where this process's own goes, and may be held back there. The last is the probe.
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc', 'pipe'],
+      ...(flags.length > 0 && { execArgv: [...process.execArgv, ...flags] }),
+    })
+    const { stdout, stderr } = this.#child
+    if (stdout) passOn(stdout, process.stdout)
+    if (stderr) passOn(stderr, process.stderr)
+    this.exited = this.#watch()
+    this.#child.on('message', this.#onFrame)
+    // The other half of the journal's way: what the writer answers.
+    journal.on('message', (failure: WireError | null) => this.#tell({ kind: 'journal-answer', failure }))
+    journal.on('close', () => this.#tell({ kind: 'journal-closed' }))
+    this.#lease = limits.lease((grant) => this.#tell({ kind: 'limits', grant }))
+    this.#tell({ kind: 'start', id, start, limits: this.#lease.handle })
+  }
+
+  get target(): BlockedTarget {
+    return { kind: 'process', child: this.#child }
+  }
+
+  post(message: ToWorker): void {
+    this.#tell(message)
+  }
+
+  kill(): void {
+    this.#child.off('message', this.#onFrame)
+    this.#journal.close()
+    this.#child.kill('SIGKILL')
+  }
+
+  readonly #onFrame = (frame: unknown): void => {
+    const message = frame as FromProcess
+    if (message.kind === 'journal') this.#journal.postMessage(message.batch, message.transfer)
+    else if (message.kind === 'journal-close') this.#journal.close()
+    else if (message.kind === 'limits') this.#lease.receive(message.lease)
+    else this.#onMessage(message)
+  }
+
+  #tell(message: ToProcess): void {
+    // Whether it is still there to hear it shows in `exited`.
+    if (this.#child.connected) this.#child.send(message, () => {})
+  }
+
+  #watch(): Promise<string> {
+    const child = this.#child
+    const disconnected = new Promise<void>((resolve) => child.once('disconnect', () => resolve()))
+    const { promise, resolve } = Promise.withResolvers<string>()
+    child.once('error', (error) => resolve(`it could not be started: ${error.message}`))
+    child.once('exit', (code, signal) => {
+      const how = signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`
+      const timer = setTimeout(() => resolve(how), lastWordsMs)
+      void disconnected.then(() => {
+        clearTimeout(timer)
+        resolve(how)
+      })
+    })
+    return promise.finally(() => this.#journal.close())
+  }
+}
+
+function heapFlags({ maxOldGenerationMb, maxYoungGenerationMb }: WorkerHeap): string[] {
+  const flags: string[] = []
+  if (maxOldGenerationMb !== undefined) flags.push(`--max-old-space-size=${maxOldGenerationMb}`)
+  if (maxYoungGenerationMb !== undefined) {
+    flags.push(`--max-semi-space-size=${Math.max(1, Math.floor(maxYoungGenerationMb / semiSpaces))}`)
+  }
+  return flags
+}
+
+/** As `pipe` does, without its listeners on the target: many workers share one. */
+function passOn(source: Readable, target: Writable): void {
+  source.on('data', (chunk: Buffer) => {
+    if (target.write(chunk)) return
+    source.pause()
+    target.once('drain', () => source.resume())
+  })
+}

@@ -1,0 +1,98 @@
+import { EventEmitter, once } from 'node:events'
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
+import { MillraceError } from '../errors/index.ts'
+import { openLimits, type LimitsHandle, type WorkerLimits } from '../inference/index.ts'
+import { keepHeapSteady } from '../kit/index.ts'
+import type { JournalPort } from '../store/index.ts'
+import type { FromProcess, ToProcess } from './_process-frames.ts'
+import { offerProbe } from './blocked-function-probe.ts'
+import type { FromWorker, ToWorker, WorkerStart } from './worker-messages.ts'
+
+/** A worker's way to whoever started it: the one difference between a thread and a process, seen from inside. */
+export interface SupervisorLink {
+  /** The worker's place in its pool. */
+  readonly id: number
+  readonly start: WorkerStart
+  readonly journal: JournalPort
+  readonly limits: WorkerLimits
+  /** Throws if something in the message cannot leave the worker. */
+  send(message: FromWorker): void
+  onMessage(listener: (message: ToWorker) => void): void
+  memoryBytes(): number
+}
+
+export interface ThreadData {
+  readonly id: number
+  readonly start: WorkerStart
+  /** Straight to the journal's writer; the supervising thread is not on the way. */
+  readonly journal: MessagePort
+  readonly limits: LimitsHandle
+}
+
+export function threadLink(): SupervisorLink {
+  const port = parentPort
+  if (!port) throw new MillraceError('internal', 'this file is the entry of a worker')
+  const { id, start, journal, limits } = workerData as ThreadData
+  return {
+    id,
+    start,
+    journal,
+    // They are in memory that all threads see: there is nothing to send.
+    limits: openLimits(limits, () => {}),
+    send: (message) => port.postMessage(message),
+    onMessage: (listener) => void port.on('message', listener),
+    memoryBytes: () => {
+      // Of this thread alone: `rss` would be that of the whole process.
+      const { heapTotal, external } = process.memoryUsage()
+      return heapTotal + external
+    },
+  }
+}
+
+/** What a terminal or a service manager sends to the whole group. When a worker ends is for its supervisor to say. */
+const groupSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+export async function processLink(): Promise<SupervisorLink> {
+  for (const signal of groupSignals) process.on(signal, () => {})
+  // Without its supervisor a worker is of no use, and nobody would end it.
+  process.once('disconnect', () => process.exit())
+  // This process is ours alone.
+  keepHeapSteady()
+  offerProbe()
+  const [first] = (await once(process, 'message')) as [ToProcess]
+  if (first.kind !== 'start') throw new MillraceError('internal', `a worker process was told ${first.kind} first`)
+  const journal = new PipedJournalPort()
+  const limits = openLimits(first.limits, (lease) => tell({ kind: 'limits', lease }))
+  return {
+    id: first.id,
+    start: first.start,
+    journal,
+    limits,
+    send: tell,
+    onMessage: (listener) => {
+      process.on('message', (message: ToProcess) => {
+        if (message.kind === 'journal-answer') journal.emit('message', message.failure)
+        else if (message.kind === 'journal-closed') journal.emit('close')
+        else if (message.kind === 'limits') limits.receive(message.grant)
+        else if (message.kind !== 'start') listener(message)
+      })
+    },
+    memoryBytes: () => process.memoryUsage.rss(),
+  }
+}
+
+/** The journal of a worker process: its batches go through the supervisor. */
+class PipedJournalPort extends EventEmitter implements JournalPort {
+  postMessage(batch: unknown, transfer: readonly ArrayBuffer[]): void {
+    tell({ kind: 'journal', batch, transfer })
+  }
+
+  close(): void {
+    tell({ kind: 'journal-close' })
+  }
+}
+
+function tell(message: FromProcess): void {
+  // A supervisor that is gone hears nothing; `disconnect` ends this process then.
+  process.send?.(message, undefined, undefined, () => {})
+}

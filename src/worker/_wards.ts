@@ -1,0 +1,74 @@
+import type { StartWorker } from './_seat.ts'
+import type { PoolWorker } from './pool-worker.ts'
+
+/** Cohorts that run at once. More would be done sooner and take more of the machine; the others wait. */
+export const maxWards = 4
+
+/** A worker that one cohort has to itself, from its first member's arrival until none is left. */
+export interface Ward {
+  readonly worker: Promise<PoolWorker>
+}
+
+interface OpenWard extends Ward {
+  readonly cohort: number
+  readonly id: number
+  current: PoolWorker | undefined
+  visitors: number
+}
+
+/** Where suspects run. Each worker is fresh, so that nothing but its own cohort can be blamed for its death. */
+export class Wards {
+  readonly #start: StartWorker
+  readonly #onRoom: () => void
+  readonly #open = new Map<number, OpenWard>()
+
+  constructor(start: StartWorker, onRoom: () => void) {
+    this.#start = start
+    this.#onRoom = onRoom
+  }
+
+  /** Undefined if all are taken: try again when there is room. Whoever gets one owes a `leave`. */
+  enter(cohort: number): Ward | undefined {
+    const ward = this.#open.get(cohort) ?? (this.#open.size < maxWards ? this.#add(cohort) : undefined)
+    if (ward) ward.visitors += 1
+    return ward
+  }
+
+  /** The last one out ends the worker. */
+  async leave(entered: Ward): Promise<void> {
+    const ward = entered as OpenWard
+    ward.visitors -= 1
+    if (ward.visitors > 0) return
+    this.#remove(ward)
+    await ward.current?.close()
+  }
+
+  /** This worker is gone; those of its cohort who come now get a new one. */
+  clear(worker: PoolWorker): void {
+    for (const ward of this.#open.values()) if (ward.current === worker) this.#remove(ward)
+  }
+
+  #add(cohort: number): OpenWard {
+    const taken = new Set(Array.from(this.#open.values(), ({ id }) => id))
+    let id = -1
+    while (taken.has(id)) id -= 1
+    const starting = this.#start(id, 0)
+    const ward: OpenWard = {
+      cohort,
+      id,
+      current: undefined,
+      visitors: 0,
+      worker: starting.then((worker) => (ward.current = worker)),
+    }
+    // Whoever is inside hears of a failure; all may have left.
+    ward.worker.catch(() => {})
+    this.#open.set(cohort, ward)
+    return ward
+  }
+
+  #remove(ward: OpenWard): void {
+    if (this.#open.get(ward.cohort) !== ward) return
+    this.#open.delete(ward.cohort)
+    this.#onRoom()
+  }
+}

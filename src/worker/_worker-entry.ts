@@ -1,0 +1,6 @@
+/** The entry of every worker, thread or process. */
+import { isMainThread } from 'node:worker_threads'
+import { serveRollouts } from './_serve-rollouts.ts'
+import { processLink, threadLink } from './_supervisor-link.ts'
+
+await serveRollouts(isMainThread ? await processLink() : threadLink())

@@ -1,0 +1,77 @@
+import type { ChildProcess } from 'node:child_process'
+import { Duplex } from 'node:stream'
+import type { Worker } from 'node:worker_threads'
+import { AbortScope, nameBlockedThread, raced } from '../kit/index.ts'
+import { probeDescriptor, type ProbeAnswer } from './blocked-function-probe.ts'
+
+/** What a blocked loop runs in, as its supervisor holds it. */
+export type BlockedTarget =
+  | { readonly kind: 'thread'; readonly worker: Worker }
+  /** Forked with a pipe at `probeDescriptor`, and running `offerProbe`. */
+  | { readonly kind: 'process'; readonly child: ChildProcess }
+
+/** The probe itself gives up after a second; this is for a process that is stopped as a whole. */
+const maxWaitMs = 1_500
+
+/**
+ * What a worker's loop is stuck in, as `name (file:line)`: the user's own function where one is running. undefined where it
+ * cannot be told within a second or so. Never throws; the worker goes on as if nobody had looked.
+ */
+export async function nameBlockedFunction(target: BlockedTarget, signal: AbortSignal): Promise<string | undefined> {
+  if (target.kind === 'thread') return await nameBlockedThread(target.worker, signal)
+  const pipe = target.child.stdio[probeDescriptor]
+  return pipe instanceof Duplex ? await clientOf(pipe).ask(signal) : undefined
+}
+
+const clients = new WeakMap<Duplex, ProbeClient>()
+
+function clientOf(pipe: Duplex): ProbeClient {
+  const known = clients.get(pipe)
+  if (known) return known
+  const client = new ProbeClient(pipe)
+  clients.set(pipe, client)
+  return client
+}
+
+/** The supervisor's end of a probe's pipe. Lives as long as the pipe. */
+class ProbeClient {
+  readonly #pipe: Duplex
+  /** One for each who waits just now: at most a second and a half each. */
+  readonly #waiting = new Map<number, (name: string | undefined) => void>()
+  #lastQuestion = 0
+  #unread = ''
+
+  constructor(pipe: Duplex) {
+    this.#pipe = pipe
+    // An error that nobody listens for would end this process; those who wait learn of it by `close`.
+    pipe.on('data', this.#onData).on('error', () => {})
+    pipe.on('close', () => {
+      for (const resolve of this.#waiting.values()) resolve(undefined)
+    })
+  }
+
+  async ask(signal: AbortSignal): Promise<string | undefined> {
+    if (!this.#pipe.writable) return undefined
+    const question = (this.#lastQuestion += 1)
+    const { promise, resolve } = Promise.withResolvers<string | undefined>()
+    this.#waiting.set(question, resolve)
+    using scope = new AbortScope(signal, maxWaitMs)
+    try {
+      this.#pipe.write(`${question}\n`)
+      return await raced(promise, scope.signal)
+    } catch {
+      return undefined
+    } finally {
+      this.#waiting.delete(question)
+    }
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    const lines = (this.#unread + chunk.toString()).split('\n')
+    this.#unread = lines.pop() ?? ''
+    for (const line of lines) {
+      const { question, name } = JSON.parse(line) as ProbeAnswer
+      this.#waiting.get(question)?.(name)
+    }
+  }
+}

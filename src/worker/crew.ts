@@ -1,0 +1,287 @@
+import { availableParallelism } from 'node:os'
+import type { MessagePort } from 'node:worker_threads'
+import { MillraceError } from '../errors/index.ts'
+import type { LimitChange, ModelStatus } from '../inference/index.ts'
+import { backoffMs, Resource, sleep } from '../kit/index.ts'
+import type { BlockedLoop, OffloadStatus, WorkerStatus } from '../rollout/index.ts'
+import type { MetricsDelta } from '../telemetry/index.ts'
+import { CallCounts } from './_call-counts.ts'
+import { PoolLimits } from './_pool-limits.ts'
+import { ProcessChannel } from './_process-channel.ts'
+import { Seat } from './_seat.ts'
+import { ThreadChannel } from './_thread-channel.ts'
+import { maxWards, Wards, type Ward } from './_wards.ts'
+import { chooseWorker } from './choose-worker.ts'
+import { DeathToll } from './death-toll.ts'
+import { PoolWorker, type WorkerDeath } from './pool-worker.ts'
+import { defaultSupervision, type Supervision } from './supervision.ts'
+import type { WorkerStart } from './worker-messages.ts'
+
+export interface CrewOptions {
+  readonly size: number
+  readonly kind: 'thread' | 'process'
+  readonly start: Omit<WorkerStart, 'workers'>
+  /** A new port to the journal's writer, for one worker. */
+  readonly connectJournal: () => MessagePort
+  readonly supervision?: Partial<Supervision>
+  /** A limit moved because of what processes have learned; threads put that into the journal by themselves. */
+  readonly onLimitChange?: (change: LimitChange) => void
+  /** A worker's loop is held up, and this is what by. */
+  readonly onBlocked?: (blocked: BlockedLoop) => void
+  /** What a worker counted since it last said so, if `start.telemetry` asks for that. */
+  readonly onMetrics?: (delta: MetricsDelta) => void
+}
+
+const tickMs = 250
+const startBackoff = { firstMs: 200, maxMs: 5_000, factor: 3 } as const
+/** How large a crew can become that began small: a place in the shared limits costs a little, also while nobody has it. */
+const mostGrowth = Math.min(2 * Math.max(4, availableParallelism()), 120)
+
+/** The workers of a pool: starts them, watches them, replaces those that die or wear out. */
+export class Crew extends Resource {
+  readonly #options: CrewOptions
+  readonly #onDeath: (death: WorkerDeath) => void
+  readonly #supervision: Supervision
+  readonly #maxSize: number
+  readonly #limits: PoolLimits
+  readonly #seats: Seat[] = []
+  readonly #wards: Wards
+  /** All that are not gone: on their seats, starting, finishing what they run, and in quarantine. */
+  readonly #workers = new Set<PoolWorker>()
+  readonly #toll = new DeathToll()
+  /** What workers that are gone have asked of models. */
+  readonly #past = new CallCounts()
+  /** Seats whose worker is being replaced because it is worn. */
+  readonly #worn = new Set<Seat>()
+  /** What goes on in the background and must be over before the crew is: a few per worker. */
+  readonly #chores = new Set<Promise<void>>()
+  readonly #ticker: NodeJS.Timeout
+  #lastTickAt = performance.now()
+  #hasStarted = false
+  #change = Promise.withResolvers<void>()
+  #operation: Promise<void> = Promise.resolve()
+  #failure: MillraceError | undefined
+
+  private constructor(options: CrewOptions, onDeath: (death: WorkerDeath) => void) {
+    super()
+    this.#options = options
+    this.#onDeath = onDeath
+    this.#supervision = { ...defaultSupervision, ...options.supervision }
+    this.#maxSize = Math.max(options.size, mostGrowth)
+    const { models, settings } = options.start
+    this.#limits = new PoolLimits({
+      models,
+      judgeConcurrency: settings.judgeConcurrency,
+      // Each worker may overlap with the one that replaces it.
+      places: 2 * this.#maxSize + maxWards,
+      onLimitChange: (change) => options.onLimitChange?.(change),
+    })
+    this.#wards = new Wards(this.#startWorker, this.announce)
+    this.#ticker = setInterval(this.#tick, tickMs)
+  }
+
+  /**
+   * Resolves when every worker has loaded the environment, which they do all at once; rejects if one cannot. `onDeath` is
+   * told of each death before anybody whose call was lost by it goes on.
+   */
+  static async start(options: CrewOptions, onDeath: (death: WorkerDeath) => void): Promise<Crew> {
+    const crew = new Crew(options, onDeath)
+    try {
+      await crew.#addSeats(options.size)
+      crew.#hasStarted = true
+      return crew
+    } catch (error) {
+      await crew.close()
+      throw error
+    }
+  }
+
+  /** Resolves with the next change to who takes work, or to whether anybody ever will. */
+  get changed(): Promise<void> {
+    return this.#change.promise
+  }
+
+  /** Wakes all who wait for a change. */
+  readonly announce = (): void => {
+    for (const worker of this.#workers) {
+      if (!worker.isGone) continue
+      this.#workers.delete(worker)
+      this.#past.add(worker.models)
+    }
+    const { resolve } = this.#change
+    this.#change = Promise.withResolvers()
+    resolve()
+  }
+
+  /** Throws if nobody will take work any more. */
+  throwIfUnable(): void {
+    this.throwIfClosed()
+    if (this.#failure) throw this.#failure
+  }
+
+  /** Who should take a call; undefined while nobody can. */
+  choose(task: number | undefined): PoolWorker | undefined {
+    return chooseWorker(this.#seated(), task)
+  }
+
+  /** A worker for a cohort alone; undefined while all places for those are taken. Whoever enters leaves. */
+  enterWard(cohort: number): Ward | undefined {
+    return this.#wards.enter(cohort)
+  }
+
+  leaveWard(ward: Ward): void {
+    this.#track(this.#wards.leave(ward))
+  }
+
+  /** Something ended as it should: whatever died before, not everything is broken. */
+  noteEnd(): void {
+    this.#toll.noteEnd()
+  }
+
+  models(): readonly ModelStatus[] {
+    const models = this.#limits.status()
+    // Threads count in memory that they share.
+    if (this.#options.kind === 'thread') return models
+    const counts = new CallCounts(this.#past)
+    for (const worker of this.#workers) counts.add(worker.models)
+    return models.map((model) => counts.appliedTo(model))
+  }
+
+  offload(): readonly OffloadStatus[] {
+    return Array.from(this.#workers, (worker) => worker.offload).flat()
+  }
+
+  /** By place; those in quarantine have numbers below zero. */
+  statuses(): readonly WorkerStatus[] {
+    return Array.from(this.#workers, (worker) => worker.status()).toSorted((one, other) => one.id - other.id)
+  }
+
+  /** New workers start at once; those that are too many finish what they run. */
+  async resize(size: number): Promise<void> {
+    if (!Number.isInteger(size) || size < 1 || size > this.#maxSize) {
+      throw new MillraceError('config_invalid', `this pool can have 1 to ${this.#maxSize} workers, not ${size}`)
+    }
+    await this.#exclusively(async () => {
+      const surplus = this.#seats.splice(size)
+      const missing = Math.max(0, size - this.#seats.length)
+      await Promise.all([...surplus.map((seat) => seat.giveUp()), this.#addSeats(missing)])
+    })
+  }
+
+  /** Puts a fresh worker in each one's place, one after another: there are never fewer than before. */
+  async restart(): Promise<void> {
+    await this.#exclusively(async () => {
+      for (const seat of this.#seats) await seat.renew()
+    })
+  }
+
+  protected async onClose(): Promise<void> {
+    clearInterval(this.#ticker)
+    this.announce()
+    await Promise.all(Array.from(this.#workers, (worker) => worker.close()))
+    while (this.#chores.size > 0) await Promise.all(this.#chores)
+    await this.#limits.close()
+  }
+
+  *#seated(): Generator<PoolWorker, void, void> {
+    for (const { worker } of this.#seats) if (worker) yield worker
+  }
+
+  async #addSeats(count: number): Promise<void> {
+    const first = this.#seats.length + 1
+    const seats = Array.from({ length: count }, (_, index) => new Seat(first + index, this.#startWorker))
+    this.#seats.push(...seats)
+    await Promise.all(seats.map((seat) => seat.fill()))
+  }
+
+  readonly #startWorker = async (id: number, restarts: number): Promise<PoolWorker> => {
+    for (;;) {
+      this.throwIfUnable()
+      const worker = this.#open(id, restarts)
+      try {
+        await worker.ready
+        this.#toll.noteStart()
+        return worker
+      } catch (thrown) {
+        await worker.close()
+        this.throwIfClosed()
+        // What fails before anything has run is for the user to correct; later it may pass.
+        if (!this.#hasStarted) throw thrown
+        const reason = this.#toll.noteFailedStart(MillraceError.from(thrown, 'worker_lost'))
+        if (reason) this.#fail(reason)
+        else await sleep(backoffMs(startBackoff, this.#toll.failedStarts), this.closedSignal)
+      }
+    }
+  }
+
+  #open(id: number, restarts: number): PoolWorker {
+    const { kind, start, connectJournal, size, onBlocked, onMetrics } = this.#options
+    const journal = connectJournal()
+    const limits = this.#limits.take(size)
+    const worker = new PoolWorker({
+      id,
+      restarts,
+      open: (options) => (kind === 'thread' ? new ThreadChannel(options) : new ProcessChannel(options)),
+      start: { ...start, workers: size },
+      journal,
+      limits,
+      supervision: this.#supervision,
+      onBlocked: ({ lagMs, blockedBy }) => onBlocked?.({ worker: id, lagMs, blockedBy }),
+      onMetrics: (delta) => onMetrics?.(delta),
+      onChange: this.announce,
+      onDeath: this.#onWorkerDeath,
+    })
+    this.#workers.add(worker)
+    void worker.exited.then(() => limits.giveBack())
+    return worker
+  }
+
+  readonly #onWorkerDeath = (worker: PoolWorker, death: WorkerDeath): void => {
+    this.#onDeath(death)
+    this.#wards.clear(worker)
+    const seat = this.#seats.find((each) => each.clear(worker))
+    if (seat) this.#track(seat.fill())
+    const reason = death.isBlameless ? undefined : this.#toll.noteDeath(death.error)
+    if (reason) this.#fail(reason)
+    // It may only be given up so far: it is waited for until it is really gone.
+    this.#track(worker.close())
+    this.announce()
+  }
+
+  readonly #tick = (): void => {
+    const now = performance.now()
+    // If this loop was held up, the workers' messages are still waiting: their silence is ours.
+    const elapsedMs = Math.min(now - this.#lastTickAt, 2 * tickMs)
+    this.#lastTickAt = now
+    for (const worker of this.#workers) worker.tick(elapsedMs)
+    for (const seat of this.#seats) {
+      if (!seat.worker?.isWorn || this.#worn.has(seat)) continue
+      this.#worn.add(seat)
+      this.#track(this.#exclusively(() => seat.renew()).finally(() => this.#worn.delete(seat)))
+    }
+  }
+
+  /** Changes to the set of workers wait for each other; there are few. */
+  #exclusively(change: () => Promise<void>): Promise<void> {
+    const changed = this.#operation.then(() => {
+      this.throwIfUnable()
+      return change()
+    })
+    this.#operation = changed.catch(() => {})
+    return changed
+  }
+
+  #track(work: Promise<void>): void {
+    const chore = work
+      .catch((error: unknown) => {
+        if (!this.isClosed) this.#fail(MillraceError.from(error, 'worker_lost'))
+      })
+      .finally(() => this.#chores.delete(chore))
+    this.#chores.add(chore)
+  }
+
+  #fail(reason: MillraceError): void {
+    this.#failure ??= reason
+    this.announce()
+  }
+}

@@ -1,0 +1,312 @@
+import { MillraceError } from '../errors/index.ts'
+import type { ModelStatus } from '../inference/index.ts'
+import type { OffloadStatus, WorkerStatus } from '../rollout/index.ts'
+import type { MetricsDelta } from '../telemetry/index.ts'
+import { PendingCalls, type CallKey } from './_pending-calls.ts'
+import { Silence } from './_silence.ts'
+import { BlockedLoopWatch, type BlockedLoop } from './blocked-function-watch.ts'
+import { strayErrors } from './stray-errors.ts'
+import type { Supervision } from './supervision.ts'
+import type { ChannelOptions, OpenChannel, WorkerChannel } from './worker-channel.ts'
+import type { Answer, FromWorker, LastWords, Question, WorkerReport } from './worker-messages.ts'
+
+export interface Call {
+  readonly key: CallKey
+  /** Rollouts of one task like to be together. */
+  readonly task?: number
+  readonly signal: AbortSignal
+}
+
+/** How a worker came to its end before its time. */
+export interface WorkerDeath {
+  readonly error: MillraceError
+  /** What it was carrying out. */
+  readonly calls: readonly CallKey[]
+  /** The one of them whose code ended it, where the worker could say so. */
+  readonly culprit?: CallKey
+  /** We ended it, for reasons that have nothing to do with what it ran. */
+  readonly isBlameless: boolean
+}
+
+export interface PoolWorkerOptions extends Omit<ChannelOptions, 'onMessage' | 'heap'> {
+  readonly restarts: number
+  readonly open: OpenChannel
+  readonly supervision: Supervision
+  /** Its loop is held up, and this is what by. */
+  readonly onBlocked: (blocked: BlockedLoop) => void
+  /** What it counted since it last said so. */
+  readonly onMetrics: (delta: MetricsDelta) => void
+  /** Whether it takes work may have changed. */
+  readonly onChange: () => void
+  /** It died after it had been ready. Called before anybody whose call is lost goes on. */
+  readonly onDeath: (worker: PoolWorker, death: WorkerDeath) => void
+}
+
+/** Four beats missed: something holds up its loop. */
+const blockedAfterMs = 1_000
+/** Longer than a teardown may take. */
+const abortGraceMs = 10_000
+/** For closing connections and writing the last of the journal. */
+const closeGraceMs = 5_000
+/** Inside a system call a thread cannot be ended, not even from outside. */
+const killGraceMs = 10_000
+
+/**
+ * One worker from its start to its end; whatever replaces it is another one. That is the fence: what a worker says after
+ * it was given up is not heard, and what it had written belongs to attempts that nobody goes on with.
+ *
+ * At most one call per admitted rollout is pending; the scheduler's concurrency is the bound.
+ */
+export class PoolWorker {
+  readonly id: number
+  readonly #options: PoolWorkerOptions
+  readonly #channel: WorkerChannel
+  readonly #ready = Promise.withResolvers<void>()
+  readonly #calls = new PendingCalls()
+  readonly #silence: Silence
+  readonly #exited: Promise<void>
+  #phase: 'starting' | 'ready' | 'draining' | 'closing' | 'gone' = 'starting'
+  #death: MillraceError | undefined
+  #lastCall = 0
+  #ageMs = 0
+  #report: WorkerReport | undefined
+  #lastWords: LastWords | undefined
+  #watch: BlockedLoopWatch | undefined
+  #blockedBy: string | undefined
+
+  constructor(options: PoolWorkerOptions) {
+    const { id, open, supervision, start, journal, limits } = options
+    this.id = id
+    this.#options = options
+    this.#silence = new Silence(supervision.silentAfterMs)
+    this.#channel = open({ id, start, journal, limits, heap: supervision.heap, onMessage: this.#onMessage })
+    this.#exited = this.#channel.exited.then((how) => this.#onExit(how))
+    this.#ready.promise.catch(() => {})
+  }
+
+  /** Resolves when it takes work; rejects with why it never will. */
+  get ready(): Promise<void> {
+    return this.#ready.promise
+  }
+
+  get takesWork(): boolean {
+    return this.#phase === 'ready' && !this.#silence.isLong
+  }
+
+  get isGone(): boolean {
+    return this.#phase === 'gone'
+  }
+
+  /** What its calls were rejected with. */
+  get death(): MillraceError | undefined {
+    return this.#death
+  }
+
+  /** Resolves when there is really nothing left of it. */
+  get exited(): Promise<void> {
+    return this.#exited
+  }
+
+  get load(): number {
+    return this.#calls.size
+  }
+
+  get lagMs(): number {
+    return this.#report?.lag.p99Ms ?? 0
+  }
+
+  get models(): readonly ModelStatus[] {
+    return this.#report?.models ?? []
+  }
+
+  get offload(): readonly OffloadStatus[] {
+    return this.#report?.offload ?? []
+  }
+
+  /** Whether it has grown too large or too old to go on. */
+  get isWorn(): boolean {
+    const { maxMemoryBytes, maxAgeMs } = this.#options.supervision
+    return this.#phase === 'ready' && ((this.#report?.memoryBytes ?? 0) > maxMemoryBytes || this.#ageMs > maxAgeMs)
+  }
+
+  worksOn(task: number): boolean {
+    return this.#calls.hasTask(task)
+  }
+
+  status(): WorkerStatus {
+    const phase = this.#phase === 'closing' ? 'draining' : this.#phase
+    const blockedBy = this.#blockedBy
+    return {
+      id: this.id,
+      kind: this.#channel.kind,
+      state: phase === 'ready' && this.#silence.isLong ? 'silent' : phase,
+      running: this.load,
+      lag: this.#report?.lag ?? { p99Ms: 0, maxMs: 0, meanMs: 0, utilization: 0 },
+      memoryBytes: this.#report?.memoryBytes ?? 0,
+      restarts: this.#options.restarts,
+      ...(blockedBy !== undefined && { blockedBy }),
+    }
+  }
+
+  /** Rejects with `death` if the worker dies, and with the signal's reason if the work does not end when told to. */
+  ask<Value extends Answer>(question: Question, { key, task, signal }: Call): Promise<Value> {
+    if (this.#death) return Promise.reject(this.#death)
+    const call = (this.#lastCall += 1)
+    let patience: NodeJS.Timeout | undefined
+    const onAbort = (): void => {
+      const reason = MillraceError.from(signal.reason, 'cancelled').toWire()
+      this.#channel.post({ kind: 'abort', call, reason })
+      // Code that blocks hears nothing, and whoever cancelled need not wait until the worker is given up.
+      const graceMs = this.#silence.isLong ? 0 : abortGraceMs
+      patience = setTimeout(() => this.#calls.reject(call, signal.reason), graceMs)
+    }
+    return new Promise<Value>((resolve, reject) => {
+      this.#post(question, call)
+      // Messages are not typed by what they answer; the call's number is what ties the two together.
+      this.#calls.add(call, { key, task, resolve: resolve as (value: Answer) => void, reject })
+      if (signal.aborted) onAbort()
+      else signal.addEventListener('abort', onAbort, { once: true })
+    }).finally(() => {
+      clearTimeout(patience)
+      signal.removeEventListener('abort', onAbort)
+    })
+  }
+
+  /** So much time has passed. */
+  tick(elapsedMs: number): void {
+    if (this.#phase === 'gone') return
+    const { replaceAfterMs, startTimeoutMs } = this.#options.supervision
+    this.#ageMs += elapsedMs
+    if (this.#phase === 'starting') {
+      if (this.#ageMs > startTimeoutMs) this.#kill(`it was not ready after ${startTimeoutMs} ms`)
+      return
+    }
+    if (this.#silence.tick(elapsedMs)) this.#options.onChange()
+    if (this.#silence.ms < replaceAfterMs) return
+    const what = this.#blockedBy === undefined ? '' : ` by ${this.#blockedBy}`
+    this.#kill(`it was blocked for ${Math.round(this.#silence.ms)} ms${what}`)
+  }
+
+  /** Takes nothing new, finishes what it runs, within its time, and ends. */
+  async retire(): Promise<void> {
+    if (this.#phase === 'ready') {
+      this.#phase = 'draining'
+      this.#options.onChange()
+      await this.#calls.empty(this.#options.supervision.retireTimeoutMs)
+      if (this.load > 0) this.#die('it was replaced, and what it ran did not end in the time it then has', true)
+    }
+    await this.close()
+  }
+
+  /** Ends it, in good order if it listens; what it runs is given up. */
+  async close(): Promise<void> {
+    if (this.#phase === 'starting' || this.#phase === 'gone' || this.#silence.isLong) this.#channel.kill()
+    else this.#channel.post({ kind: 'close' })
+    this.#watch?.[Symbol.dispose]()
+    if (this.#phase !== 'gone') this.#phase = 'closing'
+    const closed = new MillraceError('closed', 'the worker was closed')
+    this.#ready.reject(closed)
+    this.#calls.rejectAll(closed)
+    if (await settlesWithin(this.#exited, closeGraceMs)) return
+    this.#channel.kill()
+    await settlesWithin(this.#exited, killGraceMs)
+  }
+
+  readonly #onMessage = (message: FromWorker): void => {
+    if (this.#phase === 'gone') return
+    this.#blockedBy = undefined
+    this.#watch?.beat()
+    if (this.#silence.end()) this.#options.onChange()
+    switch (message.kind) {
+      case 'ready':
+        if (this.#phase === 'starting') this.#phase = 'ready'
+        this.#watch = new BlockedLoopWatch({
+          target: this.#channel.target,
+          thresholdMs: blockedAfterMs,
+          onBlocked: this.#onBlocked,
+        })
+        this.#ready.resolve()
+        this.#options.onChange()
+        return
+      case 'start-failed':
+        this.#ready.reject(MillraceError.fromWire(message.error))
+        return
+      case 'status':
+        this.#report = message
+        if (message.metrics) this.#options.onMetrics(message.metrics)
+        return
+      case 'stray-error':
+        strayErrors.publish(message.error)
+        return
+      case 'last-words':
+        this.#lastWords = message
+        return
+      case 'done':
+        this.#calls.resolve(message.call, message.value)
+        return
+      case 'failed':
+        this.#calls.reject(message.call, MillraceError.fromWire(message.error))
+        return
+    }
+  }
+
+  readonly #onBlocked = (blocked: BlockedLoop): void => {
+    this.#blockedBy = blocked.blockedBy
+    this.#options.onBlocked(blocked)
+  }
+
+  #post(question: Question, call: number): void {
+    try {
+      this.#channel.post({ ...question, call })
+    } catch (error) {
+      throw new MillraceError(
+        'env_invalid',
+        `a task cannot be sent to a worker: ${MillraceError.from(error, 'internal').rawMessage}. Let its schema give plain values, or run without workers.`,
+        { cause: error },
+      )
+    }
+  }
+
+  #onExit(how: string): void {
+    this.#watch?.[Symbol.dispose]()
+    if (this.#phase === 'closing') {
+      this.#phase = 'gone'
+      this.#options.onChange()
+    } else {
+      const thrown = this.#lastWords?.error
+      const place = thrown?.place === undefined ? '' : ` (at ${thrown.place})`
+      this.#die(thrown ? `${thrown.message}${place}` : how)
+    }
+  }
+
+  #kill(why: string): void {
+    this.#die(why)
+    this.#channel.kill()
+  }
+
+  #die(why: string, isBlameless = false): void {
+    if (this.#phase === 'gone') return
+    const error = new MillraceError('worker_lost', `a worker died: ${why}`)
+    const wasReady = this.#phase !== 'starting'
+    const call = this.#lastWords?.call
+    const culprit = call === undefined ? undefined : this.#calls.keyOf(call)
+    const { keys: calls } = this.#calls
+    this.#phase = 'gone'
+    this.#death = error
+    this.#watch?.[Symbol.dispose]()
+    this.#ready.reject(error)
+    // Those who wait hear of it in the next microtask, when it is known what the death means for them.
+    this.#calls.rejectAll(error)
+    if (wasReady) this.#options.onDeath(this, { error, calls, isBlameless, ...(culprit !== undefined && { culprit }) })
+  }
+}
+
+function settlesWithin(promise: Promise<void>, ms: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => resolve(false), ms)
+    void promise.then(() => {
+      clearTimeout(timer)
+      resolve(true)
+    })
+  })
+}

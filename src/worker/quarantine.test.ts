@@ -1,0 +1,93 @@
+import { describe, expect, test } from 'vitest'
+import { Quarantine } from './quarantine.ts'
+
+const keys = (count: number): string[] => Array.from({ length: count }, (_, index) => `${index}-0`)
+
+/**
+ * Runs calls as a pool does: those that are free all together on one worker, each cohort on another. A worker with a
+ * poison call on it dies. Returns how often each call ran in vain.
+ */
+function play(
+  calls: readonly string[],
+  isPoison: (key: string) => boolean,
+  knowsCulprit = false,
+): { verdicts: Record<string, string>; losses: Map<string, number>; deaths: number } {
+  const quarantine = new Quarantine()
+  const verdicts: Record<string, string> = {}
+  const losses = new Map<string, number>()
+  let waiting = [...calls]
+  let deaths = 0
+  while (waiting.length > 0 && deaths < 1_000) {
+    const cohort = quarantine.cohortOf(waiting[0] ?? '')
+    const together = waiting.filter((key) => quarantine.cohortOf(key) === cohort)
+    const culprit = together.find(isPoison)
+    if (culprit === undefined) {
+      for (const key of together) quarantine.forget(key)
+    } else {
+      deaths += 1
+      quarantine.noteDeath({ calls: together, isBlameless: false, ...(knowsCulprit && { culprit }) })
+      for (const key of together) losses.set(key, (losses.get(key) ?? 0) + 1)
+    }
+    waiting = waiting.filter((key) => {
+      if (!together.includes(key)) return true
+      const { verdict } = quarantine.lossOf(key)
+      if (culprit !== undefined && verdict === 'again') return true
+      verdicts[key] = culprit === undefined ? 'ended' : verdict
+      quarantine.forget(key)
+      return false
+    })
+  }
+  return { verdicts, losses, deaths }
+}
+
+const found = (verdicts: Record<string, string>, verdict: string): string[] =>
+  Object.keys(verdicts).filter((key) => verdicts[key] === verdict)
+
+describe('a poison call', () => {
+  test.each([1, 2, 5, 17, 100, 1_000])('among %i is found, and it alone, after three or four deaths', (count) => {
+    const poison = `${Math.floor(count / 2)}-0`
+    const { verdicts, losses, deaths } = play(keys(count), (key) => key === poison)
+    expect(found(verdicts, 'poisoned')).toEqual([poison])
+    expect(found(verdicts, 'ended')).toHaveLength(count - 1)
+    expect(deaths).toBe(losses.get(poison))
+    expect(deaths).toBeGreaterThanOrEqual(3)
+    expect(deaths).toBeLessThanOrEqual(4)
+  })
+
+  test('whose worker could name it is alone from then on, and the others stay free', () => {
+    const { verdicts, losses, deaths } = play(keys(100), (key) => key === '7-0', true)
+    expect(found(verdicts, 'poisoned')).toEqual(['7-0'])
+    expect(deaths).toBe(3)
+    expect(losses.get('8-0')).toBe(1)
+  })
+
+  test.each([false, true])('is found among many others of its kind (named: %s)', (knowsCulprit) => {
+    const { verdicts, losses } = play(keys(200), (key) => Number.parseInt(key) % 9 === 4, knowsCulprit)
+    expect(found(verdicts, 'poisoned')).toHaveLength(22)
+    expect(found(verdicts, 'ended')).toHaveLength(178)
+    expect(Math.max(...losses.values())).toBeLessThanOrEqual(6)
+  })
+})
+
+describe('a death', () => {
+  test('that nobody was to blame for costs those it took a second run together, and nothing more', () => {
+    const quarantine = new Quarantine()
+    quarantine.noteDeath({ calls: keys(10), isBlameless: false })
+    const cohorts = new Set(keys(10).map((key) => quarantine.cohortOf(key)))
+    expect(cohorts.size).toBe(1)
+    expect(cohorts.has(undefined)).toBe(false)
+    quarantine.forget('3-0')
+    expect(quarantine.cohortOf('3-0')).toBeUndefined()
+  })
+
+  test('of our own making suspects nobody, but a call is not lost for ever', () => {
+    const quarantine = new Quarantine()
+    for (let loss = 1; loss < 6; loss += 1) {
+      quarantine.noteDeath({ calls: ['1-0'], isBlameless: true })
+      expect(quarantine.cohortOf('1-0')).toBeUndefined()
+      expect(quarantine.lossOf('1-0')).toMatchObject({ losses: loss, verdict: 'again' })
+    }
+    quarantine.noteDeath({ calls: ['1-0'], isBlameless: true })
+    expect(quarantine.lossOf('1-0').verdict).toBe('worker_lost')
+  })
+})

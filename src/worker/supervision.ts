@@ -1,0 +1,27 @@
+import type { WorkerHeap } from './worker-channel.ts'
+
+/** The rules by which workers are kept. */
+export interface Supervision {
+  /** Not heard of for this long, a worker gets no new work. */
+  readonly silentAfterMs: number
+  /** Not heard of for this long, it is ended and replaced. */
+  readonly replaceAfterMs: number
+  /** How long loading the environment may take. */
+  readonly startTimeoutMs: number
+  /** How long a worker that is to be replaced may finish what it runs. What then still runs starts over elsewhere. */
+  readonly retireTimeoutMs: number
+  /** A worker that uses more, or is older, is replaced by a fresh one as `restart` does it. */
+  readonly maxMemoryBytes: number
+  readonly maxAgeMs: number
+  readonly heap: WorkerHeap
+}
+
+export const defaultSupervision: Supervision = {
+  silentAfterMs: 2_000,
+  replaceAfterMs: 30_000,
+  startTimeoutMs: 60_000,
+  retireTimeoutMs: 600_000,
+  maxMemoryBytes: Number.POSITIVE_INFINITY,
+  maxAgeMs: Number.POSITIVE_INFINITY,
+  heap: {},
+}

@@ -1,0 +1,58 @@
+import type { WireError } from '../errors/index.ts'
+import type { ModelConfig, ModelStatus } from '../inference/index.ts'
+import type { LoopLagWindow } from '../kit/index.ts'
+import type { AttemptResult, GroupJob, GroupScores, OffloadStatus, RolloutJob, RunSettings } from '../rollout/index.ts'
+import type { MetricsDelta, TelemetryOptions } from '../telemetry/index.ts'
+import type { StrayError } from './stray-errors.ts'
+
+/** What every worker of a pool is started with. An environment is a module: the worker loads it by itself. */
+export interface WorkerStart {
+  readonly specifier: string
+  readonly options: Readonly<Record<string, unknown>>
+  readonly settings: RunSettings
+  readonly models: readonly ModelConfig[]
+  /** How many workers share the machine. */
+  readonly workers: number
+  /** Whether what happens in it is counted and traced, and under which run's name. */
+  readonly telemetry?: Pick<TelemetryOptions, 'run' | 'metrics'>
+}
+
+/** What a worker can be asked to do. */
+export type Question =
+  | { readonly kind: 'run'; readonly job: RolloutJob }
+  | { readonly kind: 'score-group'; readonly job: GroupJob }
+  | { readonly kind: 'preflight' }
+
+export type Answer = AttemptResult | GroupScores | void
+
+export type ToWorker =
+  | (Question & { readonly call: number })
+  | { readonly kind: 'abort'; readonly call: number; readonly reason: WireError }
+  | { readonly kind: 'close' }
+
+export type FromWorker =
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'start-failed'; readonly error: WireError }
+  | { readonly kind: 'done'; readonly call: number; readonly value: Answer }
+  | { readonly kind: 'failed'; readonly call: number; readonly error: WireError }
+  | WorkerReport
+  | { readonly kind: 'stray-error'; readonly error: StrayError }
+  | LastWords
+
+/** How a worker is, four times a second: to be silent for longer is to be blocked, or gone. */
+export interface WorkerReport {
+  readonly kind: 'status'
+  readonly models: readonly ModelStatus[]
+  readonly offload: readonly OffloadStatus[]
+  readonly lag: LoopLagWindow
+  readonly memoryBytes: number
+  /** What it counted since its last report. */
+  readonly metrics?: MetricsDelta
+}
+
+/** A worker that ends by its own code says so: in which call that code ran, and what it threw. */
+export interface LastWords {
+  readonly kind: 'last-words'
+  readonly call?: number
+  readonly error?: StrayError
+}

@@ -1,0 +1,169 @@
+import { MillraceError } from '../errors/index.ts'
+import type { ModelStatus } from '../inference/index.ts'
+import { raced, Resource } from '../kit/index.ts'
+import type {
+  AttemptResult,
+  Executor,
+  GroupJob,
+  GroupScores,
+  OffloadStatus,
+  RolloutJob,
+  WorkerStatus,
+} from '../rollout/index.ts'
+import { Crew, type CrewOptions } from './crew.ts'
+import type { Call, PoolWorker } from './pool-worker.ts'
+import { Quarantine } from './quarantine.ts'
+import type { Answer, Question } from './worker-messages.ts'
+
+export type WorkerPoolOptions = CrewOptions
+
+interface Answered<Value extends Answer> {
+  readonly kind: 'answered'
+  readonly value: Value
+}
+
+/** A call that came to nothing because its worker died. */
+type Lost = Extract<AttemptResult, { kind: 'lost' }>
+
+/**
+ * Runs rollouts on several threads or processes. Each goes to the worker that suits it best; one that was lost with its
+ * worker is answered as lost, with what that means for it.
+ *
+ * No queue grows here: a call waits only while no worker takes work, and there is one call per admitted rollout, so the
+ * scheduler's concurrency is the bound and its places are the back-pressure.
+ */
+export class WorkerPool extends Resource implements Executor {
+  readonly #crew: Crew
+  readonly #quarantine: Quarantine
+  #state: 'open' | 'draining' = 'open'
+  #calls = 0
+
+  private constructor(crew: Crew, quarantine: Quarantine) {
+    super()
+    this.#crew = crew
+    this.#quarantine = quarantine
+  }
+
+  /** Resolves when every worker has loaded the environment, which they do all at once; rejects if one cannot. */
+  static async start(options: WorkerPoolOptions): Promise<WorkerPool> {
+    const quarantine = new Quarantine()
+    const crew = await Crew.start(options, (death) => quarantine.noteDeath(death))
+    return new WorkerPool(crew, quarantine)
+  }
+
+  async run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
+    const call = { key: job.id, task: job.task.index, signal }
+    const answer = await this.#carryOut<AttemptResult>({ kind: 'run', job }, call)
+    return answer.kind === 'lost' ? answer : answer.value
+  }
+
+  /** A group reward can kill a worker as well as a rollout can, and is treated like one. */
+  async scoreGroup(job: GroupJob, signal: AbortSignal): Promise<GroupScores> {
+    const call = { key: `group ${job.task.index}`, task: job.task.index, signal }
+    return await this.#untilAnswered<GroupScores>({ kind: 'score-group', job }, call)
+  }
+
+  async preflight(signal: AbortSignal): Promise<void> {
+    await this.#untilAnswered<void>({ kind: 'preflight' }, { key: 'preflight', signal })
+  }
+
+  models(): readonly ModelStatus[] {
+    return this.#crew.models()
+  }
+
+  /** Those in quarantine have ids below zero. */
+  workers(): readonly WorkerStatus[] {
+    return this.#crew.statuses()
+  }
+
+  offload(): readonly OffloadStatus[] {
+    return this.#crew.offload()
+  }
+
+  /** New workers start at once; those that are too many finish what they run. */
+  resize(size: number): Promise<void> {
+    return this.#crew.resize(size)
+  }
+
+  /** Puts a fresh worker in each one's place, one after another: there are never fewer than before. */
+  restart(): Promise<void> {
+    return this.#crew.restart()
+  }
+
+  /** Refuses what is new, lets what runs end, and closes. A run is drained by its scheduler, which goes on repeating. */
+  async drain(): Promise<void> {
+    this.#state = 'draining'
+    while (this.#calls > 0 && !this.isClosed) await this.#crew.changed
+    await this.close()
+  }
+
+  protected onClose(): Promise<void> {
+    return this.#crew.close()
+  }
+
+  async #untilAnswered<Value extends Answer>(question: Question, call: Call): Promise<Value> {
+    for (;;) {
+      const answer = await this.#carryOut<Value>(question, call)
+      if (answer.kind === 'answered') return answer.value
+      if (answer.verdict !== 'again') throw new MillraceError('worker_lost', answer.why)
+    }
+  }
+
+  async #carryOut<Value extends Answer>(question: Question, call: Call): Promise<Answered<Value> | Lost> {
+    if (this.#state === 'draining') throw new MillraceError('closed', 'the workers take nothing new: they are draining')
+    this.#calls += 1
+    let comesAgain = false
+    try {
+      const answer = await this.#attempt<Value>(question, call)
+      comesAgain = answer.kind === 'lost' && answer.verdict === 'again'
+      return answer
+    } finally {
+      if (!comesAgain) this.#quarantine.forget(call.key)
+      this.#calls -= 1
+      if (this.#calls === 0) this.#crew.announce()
+    }
+  }
+
+  /** Finds a worker, waiting until there is one, and asks it. A suspect goes to the worker of its cohort. */
+  async #attempt<Value extends Answer>(question: Question, call: Call): Promise<Answered<Value> | Lost> {
+    for (;;) {
+      this.#crew.throwIfUnable()
+      call.signal.throwIfAborted()
+      const cohort = this.#quarantine.cohortOf(call.key)
+      if (cohort === undefined) {
+        const worker = this.#crew.choose(call.task)
+        if (worker) return await this.#ask<Value>(worker, question, call)
+      } else {
+        const ward = this.#crew.enterWard(cohort)
+        if (ward) {
+          try {
+            const worker = await raced(ward.worker, call.signal)
+            if (!worker.isGone) return await this.#ask<Value>(worker, question, call)
+            continue
+          } finally {
+            this.#crew.leaveWard(ward)
+          }
+        }
+      }
+      await raced(this.#crew.changed, call.signal)
+    }
+  }
+
+  async #ask<Value extends Answer>(
+    worker: PoolWorker,
+    question: Question,
+    call: Call,
+  ): Promise<Answered<Value> | Lost> {
+    try {
+      const value = await worker.ask<Value>(question, call)
+      this.#crew.noteEnd()
+      return { kind: 'answered', value }
+    } catch (error) {
+      const { death } = worker
+      if (!death || error !== death) throw error
+      const { losses, verdict } = this.#quarantine.lossOf(call.key)
+      const history = verdict === 'again' ? '' : `${losses} workers were lost with this on them; of the last one: `
+      return { kind: 'lost', verdict, why: `${history}${death.rawMessage}` }
+    }
+  }
+}

@@ -1,0 +1,199 @@
+import { Worker } from 'node:worker_threads'
+import { defineEnvironment, evaluate, MillraceError, z } from 'millrace'
+import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { LoopLag } from '../../src/kit/index.ts'
+import { metricFamilies, startTelemetry, type MetricsDelta, type MetricsSources } from '../../src/telemetry/index.ts'
+import { toolCalls } from '../../src/tools/index.ts'
+import { answer, household } from './_household.ts'
+import { parseMetrics, sumOf } from './_parse-metrics.ts'
+
+const calm = { p99Ms: 1, maxMs: 3, meanMs: 0.5, utilization: 0.25 }
+
+/** A source for every gauge. */
+const sources: MetricsSources = {
+  rollouts: () => ({ running: 3, waiting: 4 }),
+  models: () => [{ name: 'm', limit: 8, inFlight: 2, waiting: 1, parked: 5, calls: 0, tries: 0 }],
+  workers: () => [
+    { id: 0, kind: 'thread', state: 'ready', running: 3, lag: calm, memoryBytes: 1e6, restarts: 2 },
+    { id: 1, kind: 'process', state: 'silent', running: 0, lag: calm, memoryBytes: 2e6, restarts: 0 },
+  ],
+  journal: () => ({ pressure: 0.125, commits: 17, entries: 90, commitMs: 34, slowestCommitMs: 5 }),
+  pools: () => [
+    { name: 'decode', threads: 2, queued: 1, waitP99Ms: 4, waitMaxMs: 9 },
+    { name: 'decode', threads: 1, queued: 0, waitP99Ms: 6, waitMaxMs: 7 },
+  ],
+  serve: () => ({ requests: 5, rollouts: 50, replyP99Ms: 12 }),
+}
+
+test('what is counted is what the run sums up', async () => {
+  const before = activeResources()
+  {
+    using lag = new LoopLag()
+    await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
+    const hub = telemetry.metrics({ ...sources, loops: () => ({ front: lag.snapshot() }) })
+    let isFirst = true
+    const backend = new ScriptedBackend(({ messages, sessionId }) => {
+      if (sessionId === '1-1') throw new Error('never answers')
+      if (isFirst) {
+        isFirst = false
+        throw new Error('answers the second time')
+      }
+      return answer(messages)
+    })
+    await using runs = await temporaryRuns()
+    const evaluation = evaluate({
+      environment: household,
+      model: { name: 'scripted', maxTries: 2, backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [backend] },
+      attempts: 2,
+      retries: 1,
+      preflight: false,
+      run: { root: runs.root },
+    })
+    for await (const record of evaluation) hub.rolloutSettled(record)
+    const summary = await evaluation.summary()
+    expect(summary.outcomes).toMatchObject({ completed: 3, model_error: 1 })
+
+    const metrics = parseMetrics(await hub.text())
+    for (const [outcome, count] of Object.entries(summary.outcomes)) {
+      expect(sumOf(metrics, 'millrace_rollouts_total', { environment: 'household', outcome })).toBe(count)
+    }
+    // Two failed attempts at the one that never ended well, three good ones and their children.
+    expect(sumOf(metrics, 'millrace_attempts_total', { kind: 'rollout', outcome: 'model_error' })).toBe(2)
+    expect(sumOf(metrics, 'millrace_attempts_total', { kind: 'rollout', outcome: 'completed' })).toBe(3)
+    expect(sumOf(metrics, 'millrace_attempts_total', { kind: 'child' })).toBe(3)
+    expect(sumOf(metrics, 'millrace_attempt_duration_seconds_count')).toBe(5)
+    expect(sumOf(metrics, 'millrace_reward_duration_seconds_count')).toBe(3)
+    const { tries, usage } = summary
+    expect(sumOf(metrics, 'millrace_model_calls_total', { model: 'scripted' })).toBe(tries.calls)
+    expect(sumOf(metrics, 'millrace_model_calls_total', { status: 'failed' })).toBe(2)
+    expect(sumOf(metrics, 'millrace_model_tries_total')).toBe(tries.tries)
+    expect(sumOf(metrics, 'millrace_model_failed_tries_total', { cause: 'model_server_error' })).toBe(5)
+    expect(sumOf(metrics, 'millrace_model_tokens_total', { type: 'input' })).toBe(usage.input)
+    expect(sumOf(metrics, 'millrace_model_tokens_total', { type: 'output' })).toBe(usage.output)
+    expect(sumOf(metrics, 'millrace_model_call_duration_seconds_count')).toBe(usage.calls)
+    expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'note', status: 'ok' })).toBe(6)
+    expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'fail', status: 'failed' })).toBe(3)
+    expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'other', status: 'unknown_tool' })).toBe(3)
+    expect(sumOf(metrics, 'millrace_tool_call_duration_seconds_count')).toBe(15)
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('a tool that is cut off and one that ends its attempt are counted as that', async () => {
+  const environment = defineEnvironment({
+    name: 'mishaps',
+    task: z.object({ tool: z.enum(['hang', 'break', 'snap']) }),
+    tasks: () => [{ tool: 'hang' as const }, { tool: 'break' as const }, { tool: 'snap' as const }],
+    prompt: ({ task }) => task.tool,
+    tools: {
+      hang: { parameters: z.object({}), run: (_, { signal }) => new Promise(() => signal.throwIfAborted()) },
+      break: { parameters: z.object({}), run: () => Promise.reject(new MillraceError('tool_infra', 'gone')) },
+      snap: {
+        parameters: z.object({}),
+        run: () => {
+          throw new MillraceError('tool_infra', 'gone at once')
+        },
+      },
+    },
+    reward: () => 1,
+  })
+  await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
+  const { records } = await runScripted({
+    environment,
+    limits: { timeoutMs: 300 },
+    retries: 0,
+    script: ({ messages }) => calls({ [String(messages[0]?.content)]: {} }),
+  })
+  expect(records.map(({ outcome }) => outcome)).toEqual(['agent_timeout', 'tool_infra_error', 'tool_infra_error'])
+  const metrics = parseMetrics(await telemetry.metrics({}).text())
+  expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'hang', status: 'stopped' })).toBe(1)
+  expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'break', status: 'ended_attempt' })).toBe(1)
+  expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'snap', status: 'ended_attempt' })).toBe(1)
+})
+
+test('the state is read when it is asked for', async () => {
+  await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
+  let lost = 0
+  const hub = telemetry.metrics({ ...sources, rollouts: () => ({ running: (lost += 1), waiting: 0 }) })
+  hub.rolloutLost({ verdict: 'poisoned' })
+  await hub.text()
+  const metrics = parseMetrics(await hub.text())
+  expect(sumOf(metrics, 'millrace_rollouts_running')).toBe(2)
+  expect(sumOf(metrics, 'millrace_rollouts_lost_total', { verdict: 'poisoned' })).toBe(1)
+  expect(sumOf(metrics, 'millrace_model_requests_parked', { model: 'm' })).toBe(5)
+  expect(sumOf(metrics, 'millrace_worker_state', { worker: '1', state: 'silent' })).toBe(1)
+  expect(sumOf(metrics, 'millrace_worker_state', { worker: '1' })).toBe(1)
+  expect(sumOf(metrics, 'millrace_worker_restarts_total', { worker: '0' })).toBe(2)
+  expect(sumOf(metrics, 'millrace_loop_lag_max_seconds', { loop: 'worker-0' })).toBe(0.003)
+  expect(sumOf(metrics, 'millrace_journal_commits_total')).toBe(17)
+  expect(sumOf(metrics, 'millrace_journal_commit_seconds_total')).toBe(0.034)
+  // Two pools of one name: their threads add up, the longer wait stands.
+  expect(sumOf(metrics, 'millrace_offload_threads', { pool: 'decode' })).toBe(3)
+  expect(sumOf(metrics, 'millrace_offload_wait_p99_seconds', { pool: 'decode' })).toBe(0.006)
+  expect(sumOf(metrics, 'millrace_offload_wait_max_seconds', { pool: 'decode' })).toBe(0.009)
+  expect(sumOf(metrics, 'millrace_serve_rollouts_total')).toBe(50)
+  expect(sumOf(metrics, 'process_resident_memory_bytes')).toBeGreaterThan(0)
+})
+
+test('what a worker thread counted arrives in pieces and adds up', async () => {
+  await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
+  const hub = telemetry.metrics({})
+  const worker = new Worker(new URL('./_counting-thread.ts', import.meta.url))
+  const pieces: (MetricsDelta | undefined)[] = []
+  worker.on('message', (delta: MetricsDelta | undefined) => pieces.push(delta))
+  await new Promise((resolve, reject) => {
+    worker.once('exit', resolve)
+    worker.once('error', reject)
+  })
+  for (const piece of pieces) if (piece) telemetry.merge(piece)
+  // The last one had nothing to say.
+  expect(pieces.map((piece) => piece !== undefined)).toEqual([true, true, false])
+  const metrics = parseMetrics(await hub.text())
+  // Two runs of two rollouts, each with a child.
+  expect(sumOf(metrics, 'millrace_attempts_total')).toBe(8)
+  expect(sumOf(metrics, 'millrace_model_calls_total', { status: 'complete' })).toBe(16)
+  expect(sumOf(metrics, 'millrace_tool_call_duration_seconds_count', { tool: 'note' })).toBe(8)
+})
+
+test('names have a limit: what comes after is other, and odd ones are escaped', async () => {
+  await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
+  const hub = telemetry.metrics({})
+  const call = (tool: string): void =>
+    toolCalls.publish({ trace: undefined, tool, callId: 'c', status: 'ok', startedAt: 0, ms: 1 })
+  call('a "quoted" \\ name\nin two lines')
+  for (let index = 0; index < 1000; index += 1) call(`tool_${index}`)
+  const metrics = parseMetrics(await hub.text())
+  const samples = metrics.get('millrace_tool_calls_total')?.samples ?? []
+  expect(samples).toHaveLength(65)
+  expect(samples[0]?.labels['tool']).toBe('a "quoted" \\ name\nin two lines')
+  expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'other' })).toBe(1000 - 63)
+  expect(sumOf(metrics, 'millrace_tool_calls_total')).toBe(1001)
+})
+
+test('every metric can be there', async () => {
+  await using telemetry = startTelemetry({
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' },
+    run: 'r',
+    metrics: true,
+  })
+  const hub = telemetry.metrics(sources)
+  hub.rolloutLost({ verdict: 'again' })
+  telemetry.merge([{ family: 'spansExported', labels: [], values: [1] }])
+  let isFirst = true
+  const { records } = await runScripted({
+    environment: household,
+    maxTries: 2,
+    script: ({ messages }) => {
+      if (!isFirst) return answer(messages)
+      isFirst = false
+      throw new Error('answers the second time')
+    },
+  })
+  for (const record of records) hub.rolloutSettled(record)
+  await telemetry.close()
+  const present = parseMetrics(await hub.text())
+  expect([...present.keys()]).toEqual(Object.values(metricFamilies).map(({ name }) => name))
+})

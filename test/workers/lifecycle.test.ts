@@ -1,0 +1,153 @@
+import { MillraceError } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
+import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
+
+const patient = { timeout: 120_000 }
+const cancelled = new MillraceError('cancelled', 'no longer wanted')
+
+let before: ReturnType<typeof held>
+beforeAll(warmUp, 60_000)
+beforeEach(() => void (before = held()))
+afterEach(() => expectNothingLeftSince(before))
+
+describe.each(['thread', 'process'] as const)('under load, each worker a %s', (kind) => {
+  test('a rolling restart replaces every worker and costs no rollout an attempt', patient, async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 400,
+      isHeld: true,
+      during: async (run) => {
+        await areRunning(run, 50)
+        const restarted = run.pool.restart()
+        await expect.poll(() => run.pool.workers().some(({ state }) => state === 'draining')).toBe(true)
+        run.open()
+        await restarted
+        expect(run.pool.workers().map((worker) => worker.restarts)).toEqual([1, 1])
+      },
+    })
+    expect(countOutcomes(records)).toEqual({ completed: 400 })
+    expect(new Set(records.map(({ attempt }) => attempt))).toEqual(new Set([1]))
+    expectOneOutcomeEach(runs.root, records, 400)
+  })
+
+  test('what a worker that is to go does not end in its time starts over elsewhere', patient, async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 20,
+      isHeld: true,
+      supervision: { retireTimeoutMs: 100 },
+      during: async (run) => {
+        await areRunning(run, 20)
+        await run.pool.restart()
+        run.open()
+      },
+    })
+    expect(countOutcomes(records)).toEqual({ completed: 20 })
+    expect(records.every(({ attempt }) => attempt > 1)).toBe(true)
+    expectOneOutcomeEach(runs.root, records, 20)
+  })
+
+  test('a drain lets what runs end, starts nothing, and leaves nothing half done', patient, async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 1_000,
+      isHeld: true,
+      during: async (run) => {
+        await areRunning(run, 50)
+        run.scheduler.drain()
+        const drained = run.pool.drain()
+        run.open()
+        await drained
+        expect(run.pool.workers()).toEqual([])
+      },
+    })
+    expect(countOutcomes(records)).toEqual({ completed: 50 })
+    expectOneOutcomeEach(runs.root, records, 50)
+  })
+
+  test('there can be more workers and fewer at any time', patient, async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 600,
+      size: 1,
+      isHeld: true,
+      during: async (run) => {
+        await areRunning(run, 50)
+        await run.pool.resize(3)
+        expect(run.pool.workers().map(({ id }) => id)).toEqual([1, 2, 3])
+        run.open()
+        await expect.poll(() => run.places().length).toBeGreaterThan(1)
+        await run.pool.resize(1)
+        expect(run.pool.workers().map(({ id }) => id)).toEqual([1])
+        await expect(run.pool.resize(0)).rejects.toMatchObject({ code: 'config_invalid' })
+      },
+    })
+    expect(countOutcomes(records)).toEqual({ completed: 600 })
+    expect(new Set(records.map(({ attempt }) => attempt))).toEqual(new Set([1]))
+    expectOneOutcomeEach(runs.root, records, 600)
+  })
+
+  test.each([
+    ['old', { maxAgeMs: 500 }],
+    ['large', { maxMemoryBytes: 1 }],
+  ])('a worker that is too %s is replaced', patient, async (_, supervision) => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 200,
+      concurrency: 20,
+      options: { ms: 200 },
+      supervision,
+      during: (run) => expect.poll(() => restarts(run)).toBeGreaterThan(1),
+    })
+    expect(countOutcomes(records)).toEqual({ completed: 200 })
+    expectOneOutcomeEach(runs.root, records, 200)
+  })
+
+  test('one rollout that is cancelled while its worker is blocked is recorded as cancelled', patient, async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 1,
+      size: 1,
+      options: { every: 1, mishap: 'endless' },
+      supervision: { silentAfterMs: 300, replaceAfterMs: 2_000 },
+      during: async (run) => {
+        await expect.poll(() => run.pool.workers()[0]?.state).toBe('silent')
+        run.scheduler.cancel('0-0', cancelled)
+      },
+    })
+    expect(records).toMatchObject([{ outcome: 'cancelled', attempt: 1 }])
+    expectOneOutcomeEach(runs.root, records, 1)
+  })
+
+  test('if no new worker can be started the run ends and says so', patient, async () => {
+    await using runs = await temporaryRuns()
+    const failed = pooledRun({
+      root: runs.root,
+      environment: 'worker-refusing',
+      kind,
+      count: 50,
+      size: 1,
+      concurrency: 4,
+      during: () => {
+        vi.stubEnv('MILLRACE_TEST_REFUSE', 'yes')
+        return Promise.resolve()
+      },
+    })
+    await expect(failed).rejects.toThrow(/no worker can be started.*the licence has expired.*--resume/)
+    vi.unstubAllEnvs()
+  })
+})

@@ -1,0 +1,35 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { fixture, startMillrace } from '../cli/_millrace.ts'
+
+test.each([
+  ['idle', 'none'],
+  ['blocked', 'endless'],
+])('a worker process that is %s ends with a supervisor that is killed', async (_, mishap) => {
+  await using runs = await temporaryRuns()
+  const log = join(runs.root, 'log')
+  const words = ['eval', fixture('worker-mishaps-isolated.ts'), '-m', 'sim', '--workers', '1', '--env.count=1']
+  const options = ['--env.every=1', `--env.mishap=${mishap}`, `--env.log=${log}`, `--env.gate=${runs.root}/never`]
+  await using running = startMillrace(
+    { cwd: runs.root },
+    ...words,
+    ...(mishap === 'endless' ? options.slice(0, 3) : options),
+  )
+  await expect.poll(() => existsSync(log)).toBe(true)
+  const pid = Number(readFileSync(log, 'utf8').split(' ')[0])
+  expect(isAlive(pid)).toBe(true)
+  running.process.kill('SIGKILL')
+  await expect.poll(() => isAlive(pid)).toBe(false)
+})
+
+/** One that has ended but that nobody has waited for is not alive. */
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0)
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
+  } catch {
+    return false
+  }
+}
