@@ -1,0 +1,121 @@
+import { z } from 'zod'
+import { loopBlockedEvent } from '../../rollout/index.ts'
+import { outcomeNames, outcomes, type Outcome } from '../../schema/index.ts'
+import type { RunReader, StoredEvent } from '../../store/index.ts'
+
+/** A function of the environment that held up a loop, and with it all rollouts there. */
+export interface BlockingFunction {
+  readonly blockedBy: string
+  /** Recorded times. A reward is recorded again only when it gets much worse. */
+  readonly times: number
+  readonly worstMs: number
+  readonly workers: readonly number[]
+  readonly lastAt: number
+}
+
+/** How a model's limit moved. */
+export interface LimitHistory {
+  readonly model: string
+  readonly cuts: number
+  readonly lowest: number
+  /** Times that requests were held back because the backend was overloaded or gone. */
+  readonly parked: number
+  readonly lastWhy: string
+}
+
+export interface RunDiagnosis {
+  readonly ended: number
+  /** Worst first. */
+  readonly blocked: readonly BlockingFunction[]
+  readonly limits: readonly LimitHistory[]
+  /** Those that something other than the policy caused. */
+  readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
+  /** Attempts that were given up and started over. */
+  readonly abandoned: { readonly attempts: number; readonly lastWhy?: string }
+}
+
+/** Outcomes that a person asked for say nothing about the machinery. */
+const intended: ReadonlySet<Outcome> = new Set(['cancelled', 'stale'])
+
+/** What a run's records tell about what held it up. */
+export function diagnoseRun(reader: RunReader): RunDiagnosis {
+  const { ended, outcomes: counts } = reader.counts()
+  const faults: Partial<Record<Outcome, number>> = {}
+  for (const outcome of outcomeNames) {
+    const count = counts[outcome]
+    if (count !== undefined && !outcomes[outcome].scored && !intended.has(outcome)) faults[outcome] = count
+  }
+  return {
+    ended,
+    blocked: blockingFunctions(reader.events(loopBlockedEvent)),
+    limits: limitHistories(reader.events('limit-change')),
+    outcomes: faults,
+    abandoned: abandonedAttempts(reader.events('attempt-abandoned')),
+  }
+}
+
+// Records may be of another version: what does not fit is passed over.
+const blockedSchema = z.object({
+  worker: z.number().nullish(),
+  lagMs: z.number(),
+  blockedBy: z.string().optional(),
+})
+
+function blockingFunctions(events: Iterable<StoredEvent>): BlockingFunction[] {
+  const functions = new Map<string, { blocked: BlockingFunction; workers: Set<number> }>()
+  for (const { at, data } of events) {
+    const parsed = blockedSchema.safeParse(data)
+    if (!parsed.success) continue
+    const { worker, lagMs, blockedBy = 'something that could not be named' } = parsed.data
+    // The same function is met at one line or another.
+    const key = blockedBy.replace(/:\d+\)$/, ')')
+    const known = functions.get(key)
+    const workers = known?.workers ?? new Set<number>()
+    if (worker !== null && worker !== undefined) workers.add(worker)
+    const times = (known?.blocked.times ?? 0) + 1
+    const worstMs = Math.max(known?.blocked.worstMs ?? 0, lagMs)
+    functions.set(key, { blocked: { blockedBy, times, worstMs, workers: [...workers], lastAt: at }, workers })
+  }
+  return Array.from(functions.values(), ({ blocked }) => blocked).sort((one, other) => other.worstMs - one.worstMs)
+}
+
+const limitSchema = z.object({
+  model: z.string(),
+  kind: z.enum(['concurrency', 'parked', 'released']),
+  from: z.number(),
+  to: z.number(),
+  why: z.string(),
+})
+
+function limitHistories(events: Iterable<StoredEvent>): LimitHistory[] {
+  const models = new Map<string, LimitHistory>()
+  for (const { data } of events) {
+    const parsed = limitSchema.safeParse(data)
+    if (!parsed.success) continue
+    const { model, kind, from, to, why } = parsed.data
+    const isCut = kind === 'concurrency' && to < from
+    const isParked = kind === 'parked'
+    const { cuts = 0, lowest = from, parked = 0, lastWhy = why } = models.get(model) ?? {}
+    models.set(model, {
+      model,
+      cuts: cuts + (isCut ? 1 : 0),
+      lowest: kind === 'concurrency' ? Math.min(lowest, from, to) : lowest,
+      parked: parked + (isParked ? 1 : 0),
+      lastWhy: isCut || isParked ? why : lastWhy,
+    })
+  }
+  return [...models.values()]
+}
+
+const abandonedSchema = z.object({ why: z.string() })
+
+function abandonedAttempts(events: Iterable<StoredEvent>): RunDiagnosis['abandoned'] {
+  let attempts = 0
+  let lastWhy: string | undefined
+  for (const { data } of events) {
+    attempts += 1
+    const parsed = abandonedSchema.safeParse(data)
+    if (parsed.success) lastWhy = parsed.data.why
+  }
+  return { attempts, ...(lastWhy !== undefined && { lastWhy }) }
+}

@@ -1,0 +1,23 @@
+import { LoopLag, sleep } from '../../kit/index.ts'
+import { formatDuration } from '../format/duration.ts'
+import type { Check } from './check.ts'
+
+const measuredMs = 500
+/** A loop that has nothing to do is late only if the machine has no time for it. */
+const lateMs = 20
+
+/** How late a timer fires while nothing runs: what no program on this machine can do better than. */
+export async function lagCheck(): Promise<Check> {
+  using lag = new LoopLag(0)
+  await sleep(measuredMs)
+  const { p99Ms, maxMs } = lag.snapshot()
+  return {
+    key: 'timerLag',
+    name: 'timer lag',
+    shown: `${formatDuration(p99Ms)} p99, ${formatDuration(maxMs)} at worst, at rest`,
+    facts: { p99Ms, maxMs },
+    ...(p99Ms > lateMs && {
+      advice: 'This process does not get the processor when it needs it: look for what else runs here.',
+    }),
+  }
+}

@@ -1,0 +1,97 @@
+import { hash } from 'node:crypto'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { Environment } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { validate } from '../tools/index.ts'
+import { JsonText } from './rollout-request.ts'
+
+/** A task that fits the environment's schema. */
+export interface CheckedTask {
+  /** As it came: what the journal keeps. */
+  readonly text: string
+  readonly digest: string
+  /** As the schema made it. */
+  readonly value: unknown
+  /** What the environment calls it. */
+  readonly name: string | undefined
+}
+
+export interface CheckedTasks {
+  readonly tasks: readonly CheckedTask[]
+  /** Of all tasks together, and of `salt`. */
+  readonly digest: string
+  readonly bytes: number
+}
+
+/** The loop is given back after this long, however many tasks a request has. */
+const sliceMs = 4
+const maxProblems = 5
+
+/** Parses and validates a request's tasks; fails with the rows that do not fit. */
+export async function checkTasks(options: {
+  readonly environment: Environment
+  readonly tasks: readonly unknown[]
+  readonly maxTaskBytes: number
+  readonly salt: string
+}): Promise<CheckedTasks> {
+  const { environment, tasks, maxTaskBytes, salt } = options
+  const digests: string[] = [salt]
+  const checked: CheckedTask[] = []
+  const problems: { row: number; problem: string }[] = []
+  let bytes = 0
+  let sliceStartedAt = performance.now()
+  for (const [row, task] of tasks.entries()) {
+    const result = await checkTask(environment, task, maxTaskBytes)
+    if (typeof result === 'string') {
+      problems.push({ row, problem: result })
+      if (problems.length === maxProblems) break
+    } else {
+      digests.push(result.digest)
+      bytes += result.text.length
+      checked.push(result)
+    }
+    if (performance.now() - sliceStartedAt > sliceMs) {
+      await nextTurn()
+      sliceStartedAt = performance.now()
+    }
+  }
+  const [first] = problems
+  if (first) {
+    const text = problems.map(({ row, problem }) => `tasks[${row}]: ${problem}`).join('; ')
+    throw new MillraceError('task_invalid', text, { data: { row: first.row } })
+  }
+  return { tasks: checked, digest: digestOf(digests.join('\n')), bytes }
+}
+
+/** The task, or what is wrong with it. */
+export async function checkTask(
+  environment: Environment,
+  task: unknown,
+  maxBytes: number,
+): Promise<CheckedTask | string> {
+  let text: string | undefined
+  let raw: unknown
+  try {
+    text = task instanceof JsonText ? task.text : JSON.stringify(task)
+    if (text !== undefined && text.length > maxBytes)
+      return `has ${text.length} bytes, and a task has at most ${maxBytes}`
+    raw = task instanceof JsonText ? JSON.parse(task.text) : task
+  } catch (error) {
+    return `not JSON: ${MillraceError.from(error, 'internal').rawMessage}`
+  }
+  if (text === undefined) return 'not JSON'
+  const validating = validate(environment.task, raw)
+  const validated = validating instanceof Promise ? await validating : validating
+  if (validated.problem !== undefined) return validated.problem
+  const { value } = validated
+  try {
+    const name = environment.taskId?.(value)
+    return { text, digest: digestOf(text), value, name }
+  } catch (error) {
+    return `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`
+  }
+}
+
+function digestOf(text: string): string {
+  return hash('sha256', text, 'hex').slice(0, 32)
+}

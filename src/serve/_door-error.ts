@@ -1,0 +1,64 @@
+import type { FastifyReply } from 'fastify'
+import { MillraceError, type ErrorCode, type WireError } from '../errors/index.ts'
+
+/** What only a door can refuse. */
+export type DoorCode = 'unauthorized' | 'not_found' | 'length_required' | 'too_large' | 'unsupported_type'
+
+/** The body of every reply that is not a result. */
+export interface ErrorBody {
+  readonly error: { readonly code: ErrorCode | DoorCode; readonly message: string; readonly data?: WireError['data'] }
+}
+
+const statusOfDoorCode: Readonly<Record<DoorCode, number>> = {
+  unauthorized: 401,
+  not_found: 404,
+  length_required: 411,
+  too_large: 413,
+  unsupported_type: 415,
+}
+
+/** What is not here went wrong on our side. */
+const statusOfCode: Partial<Record<ErrorCode, number>> = {
+  usage: 400,
+  config_invalid: 400,
+  task_invalid: 400,
+  run_mismatch: 409,
+  overloaded: 429,
+  closed: 503,
+  store_failed: 503,
+  disk_full: 503,
+}
+
+const retryAfterSeconds = '1'
+
+export function refuse(reply: FastifyReply, code: DoorCode, message: string): FastifyReply {
+  return reply.code(statusOfDoorCode[code]).send({ error: { code, message } } satisfies ErrorBody)
+}
+
+/** Any thrown value as a reply. */
+export function replyWithError(reply: FastifyReply, thrown: unknown): FastifyReply {
+  const doorCode = doorCodeOf(thrown)
+  if (doorCode) return refuse(reply, doorCode.code, doorCode.message)
+  const error = MillraceError.from(thrown, 'internal')
+  const status = statusOfCode[error.code] ?? 500
+  if (status === 429 || status === 503) reply.header('retry-after', retryAfterSeconds)
+  return reply.code(status).send(errorBody(error))
+}
+
+export function errorBody(thrown: unknown): ErrorBody {
+  const error = MillraceError.from(thrown, 'internal')
+  // Whoever made the mistake is told what it is; a fault of ours is for the log.
+  if (error.code === 'internal') return { error: { code: 'internal', message: 'something went wrong in the server' } }
+  return { error: error.toWire() }
+}
+
+/** fastify refuses some requests before any route sees them. */
+function doorCodeOf(thrown: unknown): { code: DoorCode; message: string } | undefined {
+  const code = thrown instanceof Error && 'code' in thrown ? thrown.code : undefined
+  switch (code) {
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return { code: 'unsupported_type', message: 'send JSON, with content-type: application/json' }
+    default:
+      return undefined
+  }
+}

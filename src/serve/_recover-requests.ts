@@ -1,0 +1,83 @@
+import type { Environment } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { earlierSitting, planOne, type EarlierSitting, type RunConfig } from '../eval/index.ts'
+import { holdsGroups, recordWithoutRun, type PlannedRollout } from '../rollout/index.ts'
+import type { RunReader } from '../store/index.ts'
+import { checkTask, type CheckedTask } from './_check-tasks.ts'
+import { readRequests, type JournalledRequest } from './_request-event.ts'
+import type { DueRollout } from './_request-plans.ts'
+import { rolloutId, type KnownRequest } from './known-request.ts'
+
+export interface RecoveredRequest {
+  readonly request: KnownRequest
+  /** Those of its rollouts that have not ended, from where they were cut off. */
+  readonly unfinished: readonly DueRollout[]
+}
+
+interface Recovery {
+  readonly environment: Environment
+  readonly config: RunConfig
+  readonly earlier: EarlierSitting
+}
+
+/** What earlier sittings of a run accepted, request by request; returns the number of the next task. */
+export async function* recoverRequests(
+  reader: RunReader,
+  parts: Pick<Recovery, 'environment' | 'config'>,
+): AsyncGenerator<RecoveredRequest, number, void> {
+  const recovery: Recovery = { ...parts, earlier: earlierSitting(reader) }
+  const requests = readRequests(reader)
+  for (;;) {
+    const next = await requests.next()
+    if (next.done) return next.value
+    yield await recover(next.value, recovery)
+  }
+}
+
+async function recover(journalled: JournalledRequest, recovery: Recovery): Promise<RecoveredRequest> {
+  const { request, tasks } = journalled
+  const unfinished: DueRollout[] = []
+  for (const [offset, task] of tasks.entries()) {
+    const index = request.firstTask + offset
+    const samples = Array.from({ length: request.attempts }, (_, sample) => sample)
+    const due = samples.filter((sample) => !recovery.earlier.hasEnded(rolloutId(index, sample)))
+    if (due.length === 0) continue
+    const checked = await checkTask(recovery.environment, task, Number.POSITIVE_INFINITY)
+    const bytes = typeof checked === 'string' ? 0 : checked.text.length
+    for (const sample of due) {
+      const plan = planAgain({ index, sample, checked, sampling: journalled.sampling }, recovery)
+      unfinished.push({ plan, bytes })
+    }
+  }
+  return { request, unfinished }
+}
+
+function planAgain(
+  due: {
+    readonly index: number
+    readonly sample: number
+    readonly checked: CheckedTask | string
+    readonly sampling: JournalledRequest['sampling']
+  },
+  { config, earlier }: Recovery,
+): PlannedRollout {
+  const { index, sample, checked, sampling } = due
+  const id = rolloutId(index, sample)
+  if (typeof checked === 'string') {
+    // It was valid when it was accepted: the environment has changed.
+    const error = new MillraceError('task_invalid', `the task does not fit the environment any more: ${checked}`)
+    const labels = { environment: config.environment.name, model: config.model }
+    const task = { index, id: String(index) }
+    const record = recordWithoutRun({ ...labels, id, task, sample, attempt: 1, outcome: 'env_error', error })
+    return { kind: 'settled', record }
+  }
+  const { name, digest, value } = checked
+  const plan = planOne({
+    id,
+    sample,
+    item: { index, id: name ?? String(index), digest, task: value },
+    unfinished: earlier.unfinished(id),
+    isHoldingGroups: holdsGroups(config.group),
+  })
+  return plan.kind === 'attempt' && sampling ? { ...plan, sampling } : plan
+}

@@ -1,0 +1,66 @@
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import { describeIssues, samplingSchema } from '../schema/index.ts'
+import { parseJson } from './_decode-body.ts'
+import { recordForms, type DecodedBody, type RecordForm } from './codec-messages.ts'
+import type { CodecPool } from './codec-pool.ts'
+import { JsonText, type RolloutRequest } from './rollout-request.ts'
+
+/** A larger body is parsed elsewhere: this much takes about a millisecond. */
+const maxInlineBytes = 128 * 1024
+
+export const recordFormSchema = z.enum(recordForms)
+
+const bodySchema = z.strictObject({
+  requestId: z.string().exactOptional(),
+  task: z.unknown().optional(),
+  tasks: z.array(z.unknown()).exactOptional(),
+  attempts: z.number().exactOptional(),
+  sampling: samplingSchema.exactOptional(),
+  include: recordFormSchema.exactOptional(),
+  detached: z.boolean().exactOptional(),
+})
+
+/** What `POST /v1/rollouts` asks for. */
+export interface PostedRequest {
+  readonly request: RolloutRequest
+  readonly form: RecordForm
+}
+
+/** The value of a small body, or a large one taken apart on another thread as it arrives. */
+export async function readBody(parts: AsyncIterable<Buffer>, length: number, codec: CodecPool): Promise<unknown> {
+  if (length > maxInlineBytes) return new LargeBody(await codec.decode(parts))
+  const bytes = Buffer.concat(await Array.fromAsync(parts))
+  return parseJson(bytes.toString())
+}
+
+class LargeBody {
+  readonly decoded: DecodedBody
+
+  constructor(decoded: DecodedBody) {
+    this.decoded = decoded
+  }
+}
+
+export function postedRequest(body: unknown): PostedRequest {
+  const { head, tasks: texts } = body instanceof LargeBody ? body.decoded : { head: body, tasks: undefined }
+  const checked = bodySchema.safeParse(head)
+  if (!checked.success) throw usage(describeIssues(checked.error.issues).replaceAll('Invalid input: ', ''))
+  const { requestId, task, tasks, attempts, sampling, include, detached } = checked.data
+  const given = texts?.map((text) => new JsonText(text)) ?? tasks ?? (task === undefined ? undefined : [task])
+  if (!given || (task !== undefined && tasks)) throw usage('give either "task" or "tasks"')
+  return {
+    request: {
+      tasks: given,
+      ...(requestId !== undefined && { requestId }),
+      ...(attempts !== undefined && { attempts }),
+      ...(sampling && { sampling }),
+      ...(detached !== undefined && { isDetached: detached }),
+    },
+    form: include ?? 'record',
+  }
+}
+
+function usage(problem: string): MillraceError {
+  return new MillraceError('usage', `the request does not fit: ${problem}; docs/serve.md shows what does`)
+}

@@ -1,0 +1,92 @@
+import type { RolloutRecord } from '../schema/index.ts'
+import { ActiveRequest } from './_active-request.ts'
+import type { RolloutState } from './_list-rollouts.ts'
+import { planId } from './_plan-queue.ts'
+import { RequestIndex } from './_request-index.ts'
+import type { DueRollout } from './_request-plans.ts'
+import { UnsettledRollouts, type UnsettledRollout } from './_unsettled-rollouts.ts'
+import { rolloutCount, rolloutIds, type KnownRequest } from './known-request.ts'
+import { ResultReader } from './result-reader.ts'
+import type { ServeBounds } from './serve-bounds.ts'
+
+/** What a service knows of its requests: what an id stands for, what has not ended, and who reads which results. */
+export class RequestBook {
+  readonly unsettled: UnsettledRollouts
+  readonly #known: RequestIndex
+  readonly #active = new Map<string, ActiveRequest>()
+  readonly #onAbandoned: (request: KnownRequest) => void
+  /** Why no more results will come. */
+  #end: { readonly reason: unknown } | undefined
+
+  constructor(bounds: ServeBounds, onAbandoned: (request: KnownRequest) => void) {
+    this.unsettled = new UnsettledRollouts(bounds)
+    this.#known = new RequestIndex(bounds.maxRememberedRequests, (id) => this.#active.has(id))
+    this.#onAbandoned = onAbandoned
+  }
+
+  request(id: string): KnownRequest | undefined {
+    return this.#known.get(id)
+  }
+
+  /** Newest first. */
+  requests(): KnownRequest[] {
+    return this.#known.newest()
+  }
+
+  /** A request with rollouts that are due; `accepted` resolves once it is on disk. */
+  enter(request: KnownRequest, due: readonly DueRollout[], accepted: Promise<void>): void {
+    this.#known.add(request)
+    if (due.length === 0) return
+    const active = new ActiveRequest({
+      request,
+      accepted,
+      unsettled: due.length,
+      isUnsettled: (rollout) => this.unsettled.has(rollout),
+      onAbandoned: this.#onAbandoned,
+    })
+    this.#active.set(request.id, active)
+    for (const { plan, bytes } of due) {
+      this.unsettled.add({ id: planId(plan), request: active, bytes, state: 'accepting' })
+    }
+  }
+
+  /** It could not be accepted, so it never was. */
+  strike(request: KnownRequest): void {
+    this.#known.remove(request.id)
+    this.#active.delete(request.id)
+    for (const rollout of rolloutIds(request)) this.unsettled.remove(rollout)
+  }
+
+  /** The results of a request: those that have ended first. Rejects if it could not be accepted. */
+  async read(request: KnownRequest, role: 'owner' | 'onlooker'): Promise<ResultReader> {
+    const active = this.#active.get(request.id)
+    if (!active) return new ResultReader(rolloutCount(request), rolloutIds(request), () => {})
+    await active.accepted
+    const results = active.read(role)
+    if (this.#end) results.fail(this.#end.reason)
+    return results
+  }
+
+  settle(record: RolloutRecord): void {
+    const request = this.unsettled.remove(record.id)?.request
+    if (request?.settle(record)) this.#active.delete(request.request.id)
+  }
+
+  /** Those who still wait for results are told why none will come. */
+  end(reason: unknown): void {
+    this.#end = { reason }
+    for (const active of this.#active.values()) active.fail(reason)
+  }
+
+  /** Of a rollout that exists. */
+  stateOf(rollout: string): RolloutState {
+    const unsettled = this.unsettled.get(rollout)
+    if (!unsettled) return 'ended'
+    return unsettled.state === 'running' ? 'running' : 'queued'
+  }
+
+  unsettledOf(request: KnownRequest): UnsettledRollout[] {
+    if (!this.#active.has(request.id)) return []
+    return Array.from(rolloutIds(request), (id) => this.unsettled.get(id) ?? []).flat()
+  }
+}

@@ -1,0 +1,94 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { Json, Sampling } from '../schema/index.ts'
+import type { EventEntry, Journal, JournalEntry, RunReader } from '../store/index.ts'
+import type { CheckedTask } from './_check-tasks.ts'
+import type { KnownRequest } from './known-request.ts'
+
+/**
+ * A request in the journal: a `request` event, preceded, if its tasks are large, by `request-tasks` events with the first
+ * of them. The `request` event comes last: without it the request was never accepted.
+ */
+const names = { request: 'request', tasks: 'request-tasks' } as const
+
+/** More tasks than this go into an event of their own, so that no message to the writer takes long to make. */
+const maxPartCharacters = 512 * 1024
+const maxPartTasks = 500
+
+interface RequestHead extends Omit<KnownRequest, 'at'> {
+  readonly sampling?: Sampling
+}
+
+/** Resolves once the request is on disk. Rejects if the store can take no more. */
+export async function journalRequest(
+  journal: Journal,
+  request: KnownRequest,
+  parts: { readonly tasks: readonly CheckedTask[]; readonly sampling: Sampling | undefined },
+): Promise<void> {
+  const { at, ...known } = request
+  const event = (name: string, data: string): EventEntry => ({
+    kind: 'event',
+    rollout: null,
+    attempt: 0,
+    name,
+    at,
+    data,
+  })
+  let entries: JournalEntry[] = []
+  let texts: string[] = []
+  let characters = 0
+  for (const [offset, { text, digest, name }] of parts.tasks.entries()) {
+    const index = request.firstTask + offset
+    const isFull = characters + text.length > maxPartCharacters || texts.length === maxPartTasks
+    if (isFull && texts.length > 0) {
+      const head = JSON.stringify({ firstTask: request.firstTask, upTo: index })
+      journal.appendAll([...entries, event(names.tasks, withTasks(head, texts))])
+      await journal.durable()
+      entries = []
+      texts = []
+      characters = 0
+    }
+    entries.push({ kind: 'task', index, id: name ?? String(index), digest })
+    texts.push(text)
+    characters += text.length
+  }
+  const head: RequestHead = { ...known, ...(parts.sampling && { sampling: parts.sampling }) }
+  journal.appendAll([...entries, event(names.request, withTasks(JSON.stringify(head), texts))])
+  await journal.durable()
+}
+
+/** A request as a restarted server finds it. */
+export interface JournalledRequest {
+  readonly request: KnownRequest
+  readonly sampling?: Sampling
+  readonly tasks: readonly Json[]
+}
+
+/** Every accepted request, in the order they were accepted, a page per turn of the loop; and the number of the next task. */
+export async function* readRequests(reader: RunReader): AsyncGenerator<JournalledRequest, number, void> {
+  /** Tasks whose request has not come yet, by its first task. */
+  const early = new Map<number, Json[]>()
+  let nextTask = 0
+  let count = 0
+  for (const { name, at, data } of reader.events()) {
+    count += 1
+    if (count % 256 === 0) await nextTurn()
+    if (name === names.tasks) {
+      const part = data as unknown as { firstTask: number; upTo: number; tasks: Json[] }
+      early.set(part.firstTask, [...(early.get(part.firstTask) ?? []), ...part.tasks])
+      nextTask = Math.max(nextTask, part.upTo)
+    } else if (name === names.request) {
+      const { tasks, sampling, ...known } = data as unknown as RequestHead & { tasks: Json[] }
+      const { firstTask } = known
+      const all = [...(early.get(firstTask) ?? []), ...tasks]
+      early.delete(firstTask)
+      nextTask = Math.max(nextTask, firstTask + all.length)
+      yield { request: { ...known, tasks: all.length, at }, tasks: all, ...(sampling && { sampling }) }
+    }
+  }
+  return nextTask
+}
+
+/** Put together as text: the tasks are JSON already. */
+function withTasks(head: string, texts: readonly string[]): string {
+  return `${head.slice(0, -1)},"tasks":[${texts.join(',')}]}`
+}

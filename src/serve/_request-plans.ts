@@ -1,0 +1,27 @@
+import type { PlannedAttempt, PlannedRollout } from '../rollout/index.ts'
+import type { Sampling } from '../schema/index.ts'
+import type { CheckedTask } from './_check-tasks.ts'
+import { rolloutId, type KnownRequest } from './known-request.ts'
+
+/** A rollout that is due, and how much its task takes up while it waits. */
+export interface DueRollout {
+  readonly plan: PlannedRollout
+  readonly bytes: number
+}
+
+/** Every attempt at every task of a new request. */
+export function requestPlans(
+  { firstTask, attempts }: KnownRequest,
+  tasks: readonly CheckedTask[],
+  sampling: Sampling | undefined,
+): DueRollout[] {
+  return tasks.flatMap(({ name, value, text }, offset) => {
+    const index = firstTask + offset
+    const task = { index, id: name ?? String(index), data: value }
+    return Array.from({ length: attempts }, (_, sample) => {
+      const id = rolloutId(index, sample)
+      const plan: PlannedAttempt = { kind: 'attempt', id, sample, task, attempt: 1, ...(sampling && { sampling }) }
+      return { plan, bytes: text.length }
+    })
+  })
+}

@@ -1,0 +1,62 @@
+import type { FastifyInstance } from 'fastify'
+import { z } from 'zod'
+import { outcomeNames } from '../schema/index.ts'
+import type { BodyBudget } from './_body-budget.ts'
+import { refuse } from './_door-error.ts'
+import { parseQuery, wantsLines } from './_parse-query.ts'
+import { postedRequest, recordFormSchema } from './_request-body.ts'
+import { requestHeader, sendResult, sendResults, sendRollout } from './_send-rollouts.ts'
+import { rolloutCount } from './known-request.ts'
+import type { RolloutService } from './rollout-service.ts'
+
+const defaultPage = 100
+const maxPage = 1_000
+
+const oneSchema = z.strictObject({ include: recordFormSchema.default('record') })
+const listSchema = z.strictObject({
+  request: z.string().exactOptional(),
+  state: z.enum(['queued', 'running', 'ended']).exactOptional(),
+  outcome: z.enum(outcomeNames).exactOptional(),
+  cursor: z.string().exactOptional(),
+  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage),
+})
+
+/** Rollouts over HTTP: ask for them, look at them, list them, cancel them. */
+export function rolloutRoutes(app: FastifyInstance, service: RolloutService, bodies: BodyBudget): void {
+  const { codec } = service
+
+  app.post('/v1/rollouts', async (request, reply) => {
+    const { request: asked, form } = postedRequest(request.body)
+    const submission = await service.submit(asked)
+    bodies.release(request)
+    if (asked.isDetached) {
+      const { id } = submission.request
+      await submission.results.return()
+      return await reply.code(202).header(requestHeader, id).send({ request: id })
+    }
+    const isOne = rolloutCount(submission.request) === 1 && !wantsLines(request)
+    return await (isOne ? sendResult : sendResults)(reply, submission, { form, codec })
+  })
+
+  app.get<{ Params: { id: string } }>('/v1/rollouts/:id', async (request, reply) => {
+    const { id } = request.params
+    const { include } = parseQuery(oneSchema, request)
+    const state = service.state(id)
+    if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
+    if (state !== 'ended') return await reply.send({ id, state })
+    return await sendRollout(reply, { id }, { form: include, codec })
+  })
+
+  app.get('/v1/rollouts', async (request, reply) => {
+    const { cursor, limit, ...filter } = parseQuery(listSchema, request)
+    return await reply.send(await service.list(filter, { cursor, limit }))
+  })
+
+  app.delete<{ Params: { id: string } }>('/v1/rollouts/:id', async (request, reply) => {
+    const { id } = request.params
+    const state = service.state(id)
+    if (state === undefined) return refuse(reply, 'not_found', `there is no rollout ${id}`)
+    const isCancelling = service.cancel(id)
+    return await reply.code(isCancelling ? 202 : 200).send({ id, state, cancelling: isCancelling })
+  })
+}

@@ -1,0 +1,199 @@
+import { availableParallelism } from 'node:os'
+import { createHistogram } from 'node:perf_hooks'
+import { MillraceError } from '../errors/index.ts'
+import { closeAll, Resource, RingQueue } from '../kit/index.ts'
+import { CodecCall } from './_codec-call.ts'
+import { CodecWorker } from './_codec-worker.ts'
+import type { CodecJob, DecodedBody, DecodedHead, RecordForm, RolloutHead } from './codec-messages.ts'
+
+export interface CodecStatus {
+  readonly threads: number
+  readonly maxThreads: number
+  /** Jobs a thread works on, those that wait for a slow client among them. */
+  readonly jobs: number
+  readonly queued: number
+  /** From the request to the thread's first touch; all so far. */
+  readonly queueWaitP99Ms: number
+  readonly queueWaitMaxMs: number
+  /** From the request to the last byte handed over: a slow client shows here. */
+  readonly replyP99Ms: number
+}
+
+/** Replies that one thread has open at once: it works on them chunk by chunk, turn about. */
+const jobsPerThread = 8
+/** As many for each thread call for another. */
+const crowdedJobs = 2
+/** Jobs that wait for a thread; past it, `overloaded`. */
+const maxQueued = 1_024
+/** A thread beyond the first that had nothing to do for so long is ended. */
+const maxIdleMs = 30_000
+
+/**
+ * Threads that read rollouts from the run's own database and write them as JSON, and that parse large requests: what would
+ * hold up the front's loop. One is always warm; another is started whenever all of them are busy, up to a limit.
+ */
+export class CodecPool extends Resource {
+  readonly #folder: string
+  readonly #maxThreads: number
+  readonly #workers = new Set<CodecWorker>()
+  readonly #queue = new RingQueue<CodecCall>()
+  readonly #queueWait = createHistogram()
+  readonly #replies = createHistogram()
+  readonly #reaper: NodeJS.Timeout
+  #lastJob = 0
+
+  private constructor(folder: string, maxThreads: number) {
+    super()
+    this.#folder = folder
+    this.#maxThreads = maxThreads
+    this.#reaper = setInterval(() => this.#endIdle(), maxIdleMs / 2).unref()
+  }
+
+  /** Resolves once a thread is warm. */
+  static async start(folder: string, maxThreads = Math.min(4, availableParallelism())): Promise<CodecPool> {
+    const pool = new CodecPool(folder, maxThreads)
+    try {
+      await pool.#grow().ready
+      return pool
+    } catch (error) {
+      await pool.close()
+      throw error
+    }
+  }
+
+  status(): CodecStatus {
+    let jobs = 0
+    for (const worker of this.#workers) jobs += worker.jobs
+    return {
+      threads: this.#workers.size,
+      maxThreads: this.#maxThreads,
+      jobs,
+      queued: this.#queue.size,
+      queueWaitP99Ms: this.#queueWait.count === 0 ? 0 : this.#queueWait.percentile(99) / 1000,
+      queueWaitMaxMs: this.#queueWait.count === 0 ? 0 : this.#queueWait.max / 1000,
+      replyP99Ms: this.#replies.count === 0 ? 0 : this.#replies.percentile(99) / 1000,
+    }
+  }
+
+  /** An ended rollout as JSON, in chunks. Asking for the next chunk says that the last one was taken. */
+  async *encode(rollout: string, form: RecordForm): AsyncGenerator<Uint8Array<ArrayBuffer>, void, void> {
+    const startedAt = performance.now()
+    const call = this.#submit({ kind: 'encode', rollout, form })
+    try {
+      for await (const output of call.outputs()) yield output as Uint8Array<ArrayBuffer>
+    } finally {
+      call.leave()
+      this.#replies.record(micros(performance.now() - startedAt))
+    }
+  }
+
+  /** Those of the rollouts that have ended, in order. */
+  async heads(rollouts: readonly string[]): Promise<readonly RolloutHead[]> {
+    const answer = await this.#submit({ kind: 'heads', rollouts }).outputs().next()
+    return answer.value as readonly RolloutHead[]
+  }
+
+  /** A request body, handed over as it arrives. */
+  async decode(parts: AsyncIterable<Uint8Array>): Promise<DecodedBody> {
+    const call = this.#submit({ kind: 'decode' })
+    try {
+      await call.placed
+      // Each in memory of its own, which can change threads: what a socket is read into is shared.
+      for await (const part of parts) call.part(new Uint8Array(part))
+      call.part(null)
+      const tasks: string[] = []
+      const outputs = call.outputs()
+      for (let next = await outputs.next(); ; next = await outputs.next()) {
+        if (!next.done) {
+          for (const text of next.value as readonly string[]) tasks.push(text)
+          continue
+        }
+        const { head, hasTasks } = next.value as DecodedHead
+        return { head, tasks: hasTasks ? tasks : undefined }
+      }
+    } finally {
+      call.leave()
+    }
+  }
+
+  protected async onClose(): Promise<void> {
+    clearInterval(this.#reaper)
+    await closeAll([...this.#workers])
+    this.#failWaiting(new MillraceError('closed', 'the server is closing'))
+  }
+
+  #failWaiting(reason: MillraceError): void {
+    const waiting = Array.from({ length: this.#queue.size }, () => this.#queue.shift())
+    for (const call of waiting) call?.onFailure(reason)
+  }
+
+  #submit(work: CodecJob): CodecCall {
+    this.throwIfClosed()
+    if (this.#queue.size >= maxQueued) {
+      throw new MillraceError('overloaded', `${maxQueued} jobs wait for a codec thread already; try again in a moment`)
+    }
+    const call = new CodecCall(work, {
+      onBegin: (waitedMs) => this.#queueWait.record(micros(waitedMs)),
+      onSettled: () => this.#placeWaiting(),
+    })
+    this.#queue.push(call)
+    this.#placeWaiting()
+    return call
+  }
+
+  #placeWaiting(): void {
+    if (this.isClosed) return
+    let worker = this.#leastBusy()
+    while (worker && this.#queue.size > 0) {
+      this.#lastJob += 1
+      this.#queue.shift()?.goTo(worker, this.#lastJob)
+      worker = this.#leastBusy()
+    }
+    this.#followLoad()
+  }
+
+  /** Another thread once each has several jobs. It takes a moment to start, so nothing waits for it in particular. */
+  #followLoad(): void {
+    const isStarting = [...this.#workers].some((worker) => !worker.isAvailable)
+    if (isStarting || this.#workers.size >= this.#maxThreads) return
+    const leastBusy = this.#leastBusy()
+    if (!leastBusy || leastBusy.jobs >= crowdedJobs) this.#grow()
+  }
+
+  #leastBusy(): CodecWorker | undefined {
+    let found: CodecWorker | undefined
+    for (const worker of this.#workers) {
+      if (worker.isAvailable && worker.jobs < jobsPerThread && (!found || worker.jobs < found.jobs)) found = worker
+    }
+    return found
+  }
+
+  #grow(): CodecWorker {
+    const worker = new CodecWorker(
+      { folder: this.#folder },
+      {
+        onReady: () => this.#placeWaiting(),
+        onGone: (reason, hasWorked) => {
+          this.#workers.delete(worker)
+          // One that could not start would not start again either: those who wait are told.
+          if (hasWorked) this.#placeWaiting()
+          else this.#failWaiting(reason)
+        },
+      },
+    )
+    this.#workers.add(worker)
+    return worker
+  }
+
+  #endIdle(): void {
+    const available = [...this.#workers].filter((worker) => worker.isAvailable)
+    const idle = available.filter((worker) => worker.idleMs > maxIdleMs)
+    // One stays warm.
+    for (const worker of idle.slice(idle.length === available.length ? 1 : 0)) void worker.close()
+  }
+}
+
+/** A histogram takes whole numbers above zero. */
+function micros(ms: number): number {
+  return Math.max(1, Math.round(ms * 1000))
+}

@@ -1,0 +1,78 @@
+import { RingQueue } from '../kit/index.ts'
+import type { RolloutRecord } from '../schema/index.ts'
+
+/** A rollout whose result is durable. `record` is there while it is at hand; otherwise the store has it. */
+export interface SettledRollout {
+  readonly id: string
+  readonly record?: RolloutRecord
+}
+
+/** Records that a slow reader may hold in memory; of the others it is told the id, and reads them when it gets there. */
+const maxRecordsAtHand = 16
+
+/**
+ * The results of one request as one reader takes them, as they end. Never holds up a rollout: what waits is an id. It can
+ * be left at any time, also while it waits for the next result.
+ */
+export class ResultReader implements AsyncIterableIterator<SettledRollout, void, void> {
+  readonly #settled = new RingQueue<SettledRollout>()
+  readonly #onGone: (reader: ResultReader) => void
+  #due: number
+  #waiting: PromiseWithResolvers<IteratorResult<SettledRollout, void>> | undefined
+  #state: { readonly kind: 'open' | 'left' } | { readonly kind: 'failed'; readonly error: unknown } = { kind: 'open' }
+
+  /** `due` results are to come, those in `ended` among them. */
+  constructor(due: number, ended: Iterable<string>, onGone: (reader: ResultReader) => void) {
+    this.#due = due
+    this.#onGone = onGone
+    for (const id of ended) this.#settled.push({ id })
+  }
+
+  push(settled: SettledRollout): void {
+    if (this.#state.kind !== 'open') return
+    if (this.#waiting) {
+      const { resolve } = this.#waiting
+      this.#waiting = undefined
+      this.#due -= 1
+      resolve({ done: false, value: settled })
+      return
+    }
+    this.#settled.push(this.#settled.size < maxRecordsAtHand ? settled : { id: settled.id })
+  }
+
+  /** No more will come. What has come is still handed out. */
+  fail(error: unknown): void {
+    if (this.#state.kind !== 'open') return
+    this.#state = { kind: 'failed', error }
+    this.#waiting?.reject(error)
+    this.#waiting = undefined
+  }
+
+  async next(): Promise<IteratorResult<SettledRollout, void>> {
+    if (this.#state.kind === 'left') return { done: true, value: undefined }
+    if (this.#due === 0) return await this.return()
+    const settled = this.#settled.shift()
+    if (settled) {
+      this.#due -= 1
+      return { done: false, value: settled }
+    }
+    if (this.#state.kind === 'failed') throw this.#state.error
+    this.#waiting = Promise.withResolvers()
+    return await this.#waiting.promise
+  }
+
+  /** Leaves. Whether that cancels what still runs is for the owner to say. */
+  async return(): Promise<IteratorResult<SettledRollout, void>> {
+    if (this.#state.kind !== 'left') {
+      this.#state = { kind: 'left' }
+      this.#waiting?.resolve({ done: true, value: undefined })
+      this.#waiting = undefined
+      this.#onGone(this)
+    }
+    return { done: true, value: undefined }
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this
+  }
+}

@@ -1,0 +1,98 @@
+import { expect, test } from 'vitest'
+import { echo, TestServer } from './_server.ts'
+
+const json = { 'content-type': 'application/json' }
+const task = { word: 'a' }
+
+const mistakes: readonly [what: string, body: unknown, status: number, code: string, text: RegExp][] = [
+  ['no JSON', '{"task":', 400, 'usage', /not JSON/],
+  ['no object', '[1]', 400, 'usage', /expected object/],
+  ['no task', {}, 400, 'usage', /"task" or "tasks"/],
+  ['both', { task, tasks: [task] }, 400, 'usage', /"task" or "tasks"/],
+  ['no tasks in the list', { tasks: [] }, 400, 'usage', /at least one/],
+  ['too many tasks', { tasks: Array.from({ length: 101 }, () => task) }, 400, 'usage', /at most 100 tasks/],
+  ['a field nobody knows', { task, temprature: 1 }, 400, 'usage', /temprature/],
+  ['attempts of no number', { task, attempts: 'two' }, 400, 'usage', /attempts/],
+  ['no attempts', { task, attempts: 0 }, 400, 'usage', /attempts/],
+  ['a request id with spaces', { task, requestId: 'a b' }, 400, 'usage', /requestId/],
+  ['sampling that does not fit', { task, sampling: { topP: 3 } }, 400, 'usage', /topP/],
+  ['a form there is not', { task, include: 'everything' }, 400, 'usage', /include/],
+  ['a task that does not fit', { task: { word: 1 } }, 400, 'task_invalid', /tasks\[0\]: word: expected string/],
+  ['rows that do not fit', { tasks: [task, {}, task, 5] }, 400, 'task_invalid', /tasks\[1\].*tasks\[3\]/],
+  ['a task that is too large', { task: { word: 'x'.repeat(3_000) } }, 400, 'task_invalid', /at most 2000/],
+  ['more rollouts than may wait', { task, attempts: 51 }, 429, 'overloaded', /at most 50/],
+]
+
+test('what does not fit is refused, with the reason, and nothing of it is kept', async () => {
+  await using server = await TestServer.start(echo, {
+    bounds: { maxTasksPerRequest: 100, maxTaskBytes: 2_000, maxQueuedRollouts: 50 },
+  })
+  for (const [what, body, status, code, text] of mistakes) {
+    const reply = await server.post(body)
+    expect(reply.status, what).toBe(status)
+    expect(reply.body, what).toMatchObject({ error: { code, message: expect.stringMatching(text) as string } })
+  }
+  expect(server.backend.requests).toEqual([])
+  expect((await server.get('/v1/rollouts')).body).toEqual({ rollouts: [] })
+})
+
+test('a large body that does not fit is refused in the same way', async () => {
+  await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 400_000 } })
+  const tasks = Array.from({ length: 9_000 }, (_, index) => (index === 8_000 ? { word: 5 } : { word: `word ${index}` }))
+  const invalid = await server.post({ tasks })
+  expect(invalid.status).toBe(400)
+  expect(invalid.body).toMatchObject({ error: { code: 'task_invalid', data: { row: 8_000 } } })
+  expect((await server.post(`${JSON.stringify({ tasks })}]`)).body).toMatchObject({ error: { code: 'usage' } })
+  expect((await server.post({ tasks, requestId: 'x'.repeat(300_000) })).status).toBe(413)
+})
+
+test('a large body that fits is accepted', async () => {
+  await using server = await TestServer.start(echo)
+  const tasks = Array.from({ length: 500 }, (_, index) => ({ word: `${index} ${'x'.repeat(500)}` }))
+  const lines = await server.lines({ tasks })
+  expect(new Set(lines.map(({ id }) => id)).size).toBe(500)
+  expect(lines.every(({ outcome }) => outcome === 'completed')).toBe(true)
+})
+
+test('requests that no route is for', async () => {
+  await using server = await TestServer.start(echo)
+  const send = async (path: string, init: RequestInit): Promise<{ status: number; code: string }> => {
+    const reply = await fetch(`${server.door.url}${path}`, init)
+    return { status: reply.status, code: ((await reply.json()) as { error: { code: string } }).error.code }
+  }
+  expect(await send('/v1/nothing', {})).toEqual({ status: 404, code: 'not_found' })
+  expect(await send('/v1/rollouts/9-9', {})).toEqual({ status: 404, code: 'not_found' })
+  expect(await send('/v1/rollouts/9-9', { method: 'DELETE' })).toEqual({ status: 404, code: 'not_found' })
+  expect(await send('/v1/requests/nobody', {})).toEqual({ status: 404, code: 'not_found' })
+  expect(await send('/v1/rollouts?limit=0', {})).toEqual({ status: 400, code: 'usage' })
+  expect(await send('/v1/rollouts?cursor=here', {})).toEqual({ status: 400, code: 'usage' })
+  const text = { method: 'POST', body: 'task=1', headers: { 'content-type': 'text/plain' } }
+  expect(await send('/v1/rollouts', text)).toEqual({ status: 415, code: 'unsupported_type' })
+  const chunked = new ReadableStream({
+    start(controller) {
+      controller.enqueue(new TextEncoder().encode('{}'))
+      controller.close()
+    },
+  })
+  const streamed = { method: 'POST', body: chunked, headers: json, duplex: 'half' } as RequestInit
+  expect(await send('/v1/rollouts', streamed)).toEqual({ status: 411, code: 'length_required' })
+})
+
+test('a full queue refuses until there is room again', async () => {
+  const release = Promise.withResolvers<string>()
+  await using server = await TestServer.start(() => release.promise, {
+    concurrency: 1,
+    bounds: { maxQueuedRollouts: 3 },
+  })
+  const accepted = await server.post({ tasks: [task, task, task], requestId: 'first', detached: true })
+  expect(accepted.status).toBe(202)
+  // One of them runs by now; two wait, and another may.
+  await expect.poll(() => server.service.status().running).toBe(1)
+  const refused = await server.post({ tasks: [task, task] })
+  expect(refused.status).toBe(429)
+  expect(refused.headers['retry-after']).toBe('1')
+  expect(refused.body).toMatchObject({ error: { code: 'overloaded', data: { queued: 2, maxQueued: 3 } } })
+  release.resolve('done')
+  await expect.poll(() => server.service.status().queued).toBe(0)
+  expect((await server.post({ task })).status).toBe(200)
+})

@@ -1,0 +1,135 @@
+import { defineEnvironment, z } from 'millrace'
+import { expect, test } from 'vitest'
+import { HeldAnswers, TestServer } from './_server.ts'
+
+test('a running rollout is cancelled, upstream too', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script)
+  const reply = server.post({ task: { word: 'apple' } })
+  await expect.poll(() => answers.asked.has('apple')).toBe(true)
+  expect(await server.delete('/v1/rollouts/0-0')).toMatchObject({
+    status: 202,
+    body: { id: '0-0', state: 'running', cancelling: true },
+  })
+  expect((await reply).body).toMatchObject({ id: '0-0', outcome: 'cancelled', reward: null })
+  expect(answers.aborted).toEqual(new Set(['apple']))
+  expect(await server.delete('/v1/rollouts/0-0')).toMatchObject({
+    status: 200,
+    body: { state: 'ended', cancelling: false },
+  })
+})
+
+test('one that waits is cancelled without waiting for a place', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { concurrency: 1 })
+  const running = server.post({ task: { word: 'holds the place' } })
+  await expect.poll(() => answers.asked.size).toBe(1)
+  // The first one waits in the scheduler's hand, the second in the queue.
+  const waiting = [server.post({ task: { word: 'next' } }), server.post({ task: { word: 'last' } })]
+  await expect.poll(() => server.service.state('2-0')).toBe('queued')
+  await server.delete('/v1/rollouts/2-0')
+  expect((await waiting[1])?.body).toMatchObject({ id: '2-0', outcome: 'cancelled' })
+  expect(server.service.state('0-0')).toBe('running')
+  await server.delete('/v1/rollouts/1-0')
+  answers.release('holds the place')
+  expect((await running).body).toMatchObject({ outcome: 'completed' })
+  expect((await waiting[0])?.body).toMatchObject({ id: '1-0', outcome: 'cancelled' })
+  expect(answers.asked, 'neither was run').toEqual(new Set(['holds the place']))
+})
+
+test('a request is cancelled as a whole; what has ended stays as it is', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { concurrency: 2 })
+  answers.release('done')
+  const tasks = ['done', 'runs', 'runs too', 'waits'].map((word) => ({ word }))
+  const lines = server.lines({ requestId: 'all', tasks })
+  await expect.poll(() => server.service.state('0-0')).toBe('ended')
+  await expect.poll(() => answers.asked.has('runs too')).toBe(true)
+  expect((await server.delete('/v1/requests/all')).body).toEqual({ id: 'all', cancelling: 3 })
+  const outcomes = Object.fromEntries((await lines).map(({ id, outcome }) => [id, outcome]))
+  expect(outcomes).toEqual({ '0-0': 'completed', '1-0': 'cancelled', '2-0': 'cancelled', '3-0': 'cancelled' })
+})
+
+test('a client that goes away takes its rollouts with it', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { concurrency: 1 })
+  const { body } = await server.open({ requestId: 'left', tasks: [{ word: 'runs' }, { word: 'waits' }, { word: 'x' }] })
+  await expect.poll(() => answers.asked.has('runs')).toBe(true)
+  body.on('error', () => {})
+  body.destroy()
+  await expect.poll(() => answers.aborted.has('runs')).toBe(true)
+  await expect
+    .poll(() => ['0-0', '1-0', '2-0'].map((id) => server.service.state(id)))
+    .toEqual(['ended', 'ended', 'ended'])
+  expect(server.service.record('2-0')).toMatchObject({ outcome: 'cancelled' })
+  expect(answers.asked).toEqual(new Set(['runs']))
+})
+
+test('so does one that waits for a single result', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script)
+  const leaving = new AbortController()
+  const reply = fetch(`${server.door.url}/v1/rollouts`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ task: { word: 'apple' } }),
+    signal: leaving.signal,
+  })
+  await expect.poll(() => answers.asked.has('apple')).toBe(true)
+  leaving.abort()
+  await expect(reply).rejects.toThrow('abort')
+  await expect.poll(() => answers.aborted.has('apple')).toBe(true)
+  await expect.poll(() => server.service.state('0-0')).toBe('ended')
+})
+
+test('while another client reads the same request, one may go', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script)
+  const request = { requestId: 'shared', tasks: [{ word: 'a' }, { word: 'b' }] }
+  const { body: leaves } = await server.open(request)
+  const { body: stays } = await server.open(request)
+  await expect.poll(() => answers.asked.size).toBe(2)
+  leaves.on('error', () => {})
+  leaves.destroy()
+  const left = Promise.withResolvers<void>()
+  leaves.once('close', left.resolve)
+  await left.promise
+  answers.release('a', 'b')
+  expect((await stays.text()).match(/"outcome":"completed"/g)).toHaveLength(2)
+})
+
+test('a detached request outlives its readers', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script)
+  await server.post({ requestId: 'detached', task: { word: 'apple' }, detached: true })
+  await expect.poll(() => answers.asked.size).toBe(1)
+  const looking = await fetch(`${server.door.url}/v1/requests/detached`, {
+    headers: { accept: 'application/x-ndjson' },
+  })
+  await looking.body?.cancel()
+  answers.release('apple')
+  await expect.poll(() => server.service.state('0-0')).toBe('ended')
+  expect(server.service.record('0-0')).toMatchObject({ outcome: 'completed' })
+})
+
+test('a cancelled member does not keep its group from being settled', async () => {
+  const answers = new HeldAnswers()
+  const environment = defineEnvironment({
+    name: 'groups',
+    task: z.object({ word: z.string() }),
+    tasks: () => [],
+    prompt: ({ task }) => task.word,
+    reward: { best: { group: ({ members }) => members.map(() => 1) } },
+  })
+  await using server = await TestServer.start(answers.script, { environment, attempts: 2, concurrency: 1 })
+  const lines = server.lines({ task: { word: 'apple' } })
+  await expect.poll(() => answers.asked.size).toBe(1)
+  await server.delete('/v1/rollouts/0-1')
+  answers.release('apple')
+  const outcomes = (await lines).map(({ id, outcome, reward }) => ({ id, outcome, reward }))
+  expect(outcomes).toEqual([
+    { id: '0-0', outcome: 'completed', reward: 1 },
+    { id: '0-1', outcome: 'cancelled', reward: null },
+  ])
+  expect((await server.post({ task: { word: 'pear' }, attempts: 3 })).body).toMatchObject({ error: { code: 'usage' } })
+})

@@ -1,0 +1,65 @@
+import { setTimeout as pause } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { echo, HeldAnswers, linesOf, TestServer } from './_server.ts'
+
+test('nothing is left open, whatever was going on', async () => {
+  const before = activeResources()
+  {
+    const answers = new HeldAnswers()
+    await using server = await TestServer.start(answers.script, { concurrency: 2, captureTokens: true })
+    answers.release('ends')
+    await server.post({ task: { word: 'ends' }, include: 'tokens' })
+    const tasks = [{ word: 'runs' }, { word: 'runs too' }, { word: 'waits' }]
+    const { body } = await server.open({ tasks })
+    await expect.poll(() => answers.asked.size).toBe(3)
+    const lines = linesOf(body)
+    await Promise.all([server.service.close(), server.service.close()])
+    const last = await lines.next()
+    expect(JSON.parse(String(last.value))).toMatchObject({ error: { code: 'closed' } })
+    expect((await server.post({ task: { word: 'late' } })).status).toBe(503)
+    expect((await server.get('/ready')).body).toEqual({ status: 'not ready', why: 'the server is closed' })
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('a service that cannot start leaves nothing either', async () => {
+  const before = activeResources()
+  const starting = TestServer.start(
+    () => {
+      throw new Error('wrong key')
+    },
+    { preflight: true },
+  )
+  await expect(starting).rejects.toMatchObject({ code: 'model_server_error' })
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('draining lets what runs end, and leaves what waits to the next sitting', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { concurrency: 1 })
+  const running = server.post({ task: { word: 'runs' } })
+  await expect.poll(() => answers.asked.has('runs')).toBe(true)
+  const waiting = server.post({ task: { word: 'waits' } })
+  await expect.poll(() => server.service.state('1-0')).toBe('queued')
+  let hasDrained = false
+  const draining = server.service.drain().then(() => (hasDrained = true))
+  expect((await server.get('/ready')).status).toBe(503)
+  expect((await server.post({ task: { word: 'late' } })).body).toMatchObject({ error: { code: 'closed' } })
+  await pause(0)
+  expect(hasDrained).toBe(false)
+  answers.release('runs')
+  expect((await running).body).toMatchObject({ outcome: 'completed' })
+  await draining
+  expect((await waiting).body).toMatchObject({ error: { code: 'closed' } })
+  expect(answers.asked).toEqual(new Set(['runs']))
+})
+
+test('what is closed twice, or drained and closed, is closed once', async () => {
+  await using server = await TestServer.start(echo)
+  await server.post({ task: { word: 'a' } })
+  await server.service.drain()
+  await server.service.drain()
+  await Promise.all([server.service.close(), server.door.close(), server.service.close(), server.door.close()])
+  expect(server.service.status().state).toBe('closed')
+})

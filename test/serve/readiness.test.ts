@@ -1,0 +1,54 @@
+import { fileURLToPath } from 'node:url'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { readinessOf } from '../../src/serve/_readiness.ts'
+import { HttpDoor, RolloutService } from '../../src/serve/index.ts'
+import type { WorkerStatus } from '../../src/rollout/index.ts'
+import { post } from './_serve-process.ts'
+
+test('a server whose only worker is blocked is not ready, and is again afterwards', { timeout: 60_000 }, async () => {
+  await using runs = await temporaryRuns()
+  await using service = await RolloutService.open({
+    environment: fileURLToPath(new URL('_blocking.ts', import.meta.url)),
+    model: 'sim',
+    workers: 1,
+    preflight: false,
+    run: { root: runs.root },
+  })
+  await using door = await HttpDoor.open({ service, port: 0 })
+  expect((await fetch(`${door.url}/ready`)).status).toBe(200)
+  // Longer than a worker may be silent before it gets no more work, shorter than until it is replaced.
+  const reply = post(door.url, { task: { blockMs: 6_000 } })
+  await expect.poll(async () => (await fetch(`${door.url}/ready`)).status).toBe(503)
+  expect(await (await fetch(`${door.url}/ready`)).json()).toEqual({
+    status: 'not ready',
+    why: expect.stringMatching(/^no worker is ready: worker \d+ is silent$/) as string,
+  })
+  expect((await fetch(`${door.url}/health`)).status, 'the process itself lives').toBe(200)
+  expect(await (await reply).json()).toMatchObject({ outcome: 'completed' })
+  await expect.poll(async () => (await fetch(`${door.url}/ready`)).status).toBe(200)
+})
+
+test('readiness says what is missing', () => {
+  const worker = (id: number, state: WorkerStatus['state']): WorkerStatus => ({
+    id,
+    kind: 'thread',
+    state,
+    running: 0,
+    lag: { p99Ms: 0, maxMs: 0, meanMs: 0, utilization: 0 },
+    memoryBytes: 0,
+    restarts: 0,
+  })
+  const open = { state: 'open', hasStoreFailed: false, workers: [] } as const
+  expect(readinessOf(open)).toEqual({ isReady: true })
+  expect(readinessOf({ ...open, workers: [worker(1, 'gone'), worker(2, 'ready')] })).toEqual({ isReady: true })
+  expect(readinessOf({ ...open, workers: [worker(1, 'gone'), worker(2, 'starting')] })).toEqual({
+    isReady: false,
+    why: 'no worker is ready: worker 1 is gone, worker 2 is starting',
+  })
+  expect(readinessOf({ ...open, hasStoreFailed: true })).toEqual({
+    isReady: false,
+    why: 'the store takes nothing more',
+  })
+  expect(readinessOf({ ...open, state: 'draining' })).toEqual({ isReady: false, why: 'the server is draining' })
+})

@@ -1,0 +1,58 @@
+import { SimulatorServer } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { fixture } from '../cli/_millrace.ts'
+import { post, startServe } from './_serve-process.ts'
+
+const task = { left: 1, right: 2 }
+
+test('SIGTERM lets what runs end and be answered, then the process ends', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({ ttftMs: 700, spread: 0 })
+  const model = ['-m', 'slow', '--base-url', simulator.url]
+  await using server = await startServe(runs.root, fixture('counting.ts'), ...model, '--no-preflight')
+  const reply = post(server.url, { task })
+  await expect.poll(() => simulator.stats.inFlight).toBe(1)
+  server.running.process.kill('SIGTERM')
+  await server.running.shows('stderr', 'draining')
+  expect((await fetch(`${server.url}/ready`)).status).toBe(503)
+  expect((await post(server.url, { task })).status).toBe(503)
+  expect(await (await reply).json()).toMatchObject({ outcome: 'completed' })
+  expect(await server.running.ended).toMatchObject({ code: 0 })
+})
+
+test('a second signal stops what runs, and says so to whoever waits; the next sitting finishes it', async () => {
+  await using runs = await temporaryRuns()
+  await using hung = await SimulatorServer.start({ 'faults.hang': 1 })
+  const { port } = hung
+  const words = [fixture('counting.ts'), '-m', 'some', '--base-url', hung.url, '--no-preflight', '--run', 'served']
+  {
+    await using server = await startServe(runs.root, ...words)
+    const reply = post(server.url, { task, requestId: 'cut-off' })
+    await expect.poll(() => hung.stats.inFlight).toBe(1)
+    server.running.process.kill('SIGINT')
+    await server.running.shows('stderr', 'draining')
+    server.running.process.kill('SIGINT')
+    expect(await (await reply).json()).toMatchObject({ error: { code: 'closed' } })
+    expect(await server.running.ended).toMatchObject({ code: 130 })
+  }
+  await hung.close()
+  await using _well = await SimulatorServer.start({ port })
+  await using server = await startServe(runs.root, ...words)
+  expect(await (await post(server.url, { task, requestId: 'cut-off' })).json()).toMatchObject({
+    id: '0-0',
+    outcome: 'completed',
+  })
+})
+
+test('what cannot be served is said in one sentence', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await startServe(runs.root, fixture('counting.ts'), '-m', 'sim')
+  const { startMillrace } = await import('../cli/_millrace.ts')
+  const { port } = new URL(server.url)
+  const place = { cwd: runs.root }
+  await using taken = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--port', port)
+  expect(await taken.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('--port') as string })
+  await using open = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--host', '0.0.0.0')
+  expect(await open.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('MILLRACE_API_KEY') as string })
+})

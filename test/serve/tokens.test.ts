@@ -1,0 +1,87 @@
+import { temporaryRuns, type Script } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { TestServer } from './_server.ts'
+
+const count = 40_000
+const ids = Int32Array.from({ length: count }, (_, index) => (index * 7919) % 151_936)
+const logprobs = Float32Array.from({ length: count }, (_, index) => -(1 + (index % 997)) / 991)
+logprobs[3] = Number.NEGATIVE_INFINITY
+const promptIds = Int32Array.of(1, 2, 3)
+const experts = Uint8Array.from({ length: count * 4 }, (_, index) => index % 128)
+const routedExperts = { shape: [count, 2, 2], experts }
+
+/** Longer than what is sent in one piece, and than what the front writes itself. */
+const content = 'wörd '.repeat(count)
+
+const script: Script = () => ({
+  message: { role: 'assistant', content },
+  finishReason: 'stop',
+  usage: { calls: 1, input: 3, cachedInput: 0, output: count, reasoning: 0 },
+  tokens: { promptIds, ids, logprobs, version: 'v7', routedExperts },
+})
+
+interface Sent {
+  readonly id: string
+  readonly messages: readonly { readonly content: string }[]
+  readonly nodes?: readonly { readonly sampled: boolean; readonly tokens?: Record<string, unknown> }[]
+}
+
+test('tokens are exactly what the backend returned: at once, later, and from a server that was started again', async () => {
+  await using runs = await temporaryRuns()
+  const options = { captureTokens: true, run: { root: runs.root, name: 'served' } }
+  let posted: string
+  {
+    await using server = await TestServer.start(script, options)
+    const { body } = await server.open({ task: { word: 'wörd' }, include: 'tokens' })
+    posted = await body.text()
+    expect(await server.text('/v1/rollouts/0-0?include=tokens')).toBe(posted)
+  }
+  const sent = JSON.parse(posted) as Sent
+  expect(sent.messages.at(-1)?.content).toBe(content)
+  expect(sent.nodes?.map(({ sampled }) => sampled)).toEqual([false, true])
+  const tokens = sent.nodes?.[1]?.tokens as Record<string, unknown>
+  expect(tokens['ids']).toEqual([...ids])
+  expect(tokens['promptIds']).toEqual([1, 2, 3])
+  expect(tokens['version']).toBe('v7')
+  const sentLogprobs = tokens['logprobs'] as (number | null)[]
+  expect(sentLogprobs[3], 'JSON has no infinity').toBeNull()
+  expect(Float32Array.from(sentLogprobs, (value) => value ?? Number.NEGATIVE_INFINITY)).toEqual(logprobs)
+  const { shape, dtype, data } = tokens['routedExperts'] as { shape: number[]; dtype: string; data: string }
+  expect({ shape, dtype }).toEqual({ shape: [count, 2, 2], dtype: 'uint8' })
+  expect(new Uint8Array(Buffer.from(data, 'base64'))).toEqual(experts)
+
+  await using server = await TestServer.start(script, options)
+  expect(await server.text('/v1/rollouts/0-0?include=tokens')).toBe(posted)
+})
+
+test('the same in base64', async () => {
+  await using server = await TestServer.start(script, { captureTokens: true })
+  const { body } = await server.post({ task: { word: 'wörd' }, include: 'tokens-base64' })
+  const tokens = (body as unknown as Sent).nodes?.[1]?.tokens as Record<string, { dtype: string; data: string }>
+  const bytesOf = (name: string): ArrayBuffer => new Uint8Array(Buffer.from(tokens[name]?.data ?? '', 'base64')).buffer
+  expect(tokens['ids']?.dtype).toBe('int32')
+  expect(new Int32Array(bytesOf('ids'))).toEqual(ids)
+  expect(tokens['logprobs']?.dtype).toBe('float32')
+  expect(new Float32Array(bytesOf('logprobs'))).toEqual(logprobs)
+})
+
+test('without being asked for, tokens stay where they are, however long the text is', async () => {
+  await using server = await TestServer.start(script, { captureTokens: true })
+  const lines = await server.lines({ tasks: [{ word: 'wörd' }, { word: 'x' }] })
+  for (const line of lines) {
+    expect(line).not.toHaveProperty('nodes')
+    expect((line as unknown as Sent).messages.at(-1)?.content).toBe(content)
+  }
+  expect(lines).toHaveLength(2)
+})
+
+test('a client that does not read holds up nobody, and gets everything once it does', async () => {
+  await using server = await TestServer.start(script, { captureTokens: true })
+  const tasks = Array.from({ length: 40 }, (_, index) => ({ word: String(index) }))
+  const { body } = await server.open({ tasks, include: 'tokens', requestId: 'slow' })
+  // Some forty megabytes: far more than sockets and streams hold by themselves.
+  await expect.poll(() => server.service.status().outcomes.completed).toBe(40)
+  expect((await server.post({ task: { word: 'other' } })).status).toBe(200)
+  const lines = (await body.text()).trimEnd().split('\n')
+  expect(new Set(lines.map((line) => (JSON.parse(line) as Sent).id)).size).toBe(40)
+})
