@@ -49,7 +49,7 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
       [String(count), median(times).toFixed(0), worst.toFixed(0)],
     ]),
     figures: { medianMs: median(times), worstMs: worst },
-    bars: [atMost('until all connections were aborted upstream, ms, worst round', worst, 1_000)],
+    bars: [atMost('until all connections were aborted upstream, ms, worst round', worst, 500)],
   }
 }
 

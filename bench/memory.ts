@@ -1,15 +1,62 @@
-/** Whether memory stays flat over a long run: many short rollouts at a high concurrency, journal and all. */
+/**
+ * Whether memory stays flat over a long run, with many short rollouts at a high concurrency, journal and all; and what a
+ * rollout holds that does nothing but wait for its model.
+ */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { registerResolver } from '../src/env/index.ts'
 import { evaluate } from '../src/index.ts'
 import { keepHeapSteady } from '../src/kit/index.ts'
-import { atMost, table, type Benchmark } from './_benchmark.ts'
+import { atMost, table, type Benchmark, type BenchmarkResult } from './_benchmark.ts'
+import { BenchChild } from './_child.ts'
+import type { WaitingFigures, WaitingInput } from './_waiting.ts'
 
 const concurrency = 1_000
 
-export const benchmark: Benchmark = async ({ isQuick, say }) => {
+export const benchmark: Benchmark = async (options) => {
+  const waiting = await measureWaiting(options)
+  const long = await measureLongRun(options)
+  return {
+    table: [...waiting.table, '', ...long.table],
+    figures: { ...waiting.figures, ...long.figures },
+    bars: [...waiting.bars, ...long.bars],
+  }
+}
+
+/** Processes that differ in nothing but how many rollouts wait: what they differ by is what those hold. */
+async function measureWaiting({ say }: Parameters<Benchmark>[0]): Promise<BenchmarkResult> {
+  const rows = [['rollouts that wait', 'with a connection', 'heap MB', 'resident MB', 'peak MB']]
+  const measured: WaitingFigures[] = []
+  for (const rollouts of [5_000, 10_000]) {
+    say(`${rollouts} rollouts wait`)
+    await using backend = new BenchChild('_backend.ts', { 'faults.hang': 1 })
+    const { url } = await backend.answer<{ url: string }>()
+    const input: WaitingInput = { url, rollouts }
+    await using child = new BenchChild('_waiting.ts', input, ['--expose-gc'])
+    const figures = await child.answer<WaitingFigures>()
+    measured.push(figures)
+    const { connected, heapKb, residentMb, peakMb } = figures
+    rows.push([rollouts, connected, heapKb / 1024, residentMb, peakMb].map((each) => each.toFixed(0)))
+  }
+  const [half, all] = measured as [WaitingFigures, WaitingFigures]
+  const heapKbPerRollout = (all.heapKb - half.heapKb) / (all.rollouts - half.rollouts)
+  const residentKbPerRollout = ((all.residentMb - half.residentMb) * 1024) / (all.rollouts - half.rollouts)
+  return {
+    table: table(rows),
+    figures: { waiting: all.rollouts, heapKbPerRollout, residentKbPerRollout, waitingPeakMb: all.peakMb },
+    bars: [
+      atMost(
+        'heap and buffers per waiting rollout, its messages and its connection included, KB',
+        heapKbPerRollout,
+        25,
+      ),
+      atMost(`peak resident memory with ${all.rollouts} rollouts at once, MB`, all.peakMb, 1_000),
+    ],
+  }
+}
+
+async function measureLongRun({ isQuick, say }: Parameters<Benchmark>[0]): Promise<BenchmarkResult> {
   registerResolver()
   // As the command line does.
   keepHeapSteady()
