@@ -1,11 +1,12 @@
 /**
  * What a second worker brings: rollouts with 20 ms of CPU each against the simulator in the worker itself, with one worker
  * and with two, turn about. On two cores twice as much is the most there can be; the main thread and the journal's writer
- * need some of it.
+ * need some of it. And how soon it shows that a worker was killed.
  */
 import { atMost, median, table, type Bar, type Benchmark } from './_benchmark.ts'
 import type { BusyFigures, BusyInput } from './_busy-subject.ts'
 import { BenchChild } from './_child.ts'
+import type { DeathFigures, DeathInput } from './_death-subject.ts'
 
 const subjects = [
   { name: 'main thread', workers: undefined },
@@ -44,14 +45,19 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
     Object.assign(figures, { [`${key}.rolloutsPerSecond`]: rate, [`${key}.mainLagP99Ms`]: mainLag })
     Object.assign(figures, { [`${key}.workerLagP99Ms`]: workerLag })
   }
+  await using child = new BenchChild('_death-subject.ts', { deaths: isQuick ? 3 : 9 } satisfies DeathInput)
+  const { noticedMs } = await child.answer<DeathFigures>()
+  say(`deaths noticed after ${noticedMs.map((ms) => ms.toFixed(1)).join(', ')} ms`)
+  const deathNoticedMs = median(noticedMs)
   const unfinished = [...results.values()].flat().reduce((sum, result) => sum + result.unfinished, 0)
   const gain = (figures['2-workers.rolloutsPerSecond'] ?? 0) / (figures['1-worker.rolloutsPerSecond'] ?? Number.NaN)
   return {
     table: table(rows),
-    figures: { ...figures, gain },
+    figures: { ...figures, gain, deathNoticedMs },
     bars: [
       atMost('rollouts not completed', unfinished, 0),
       atLeast('throughput of two workers over that of one', gain, 1.7),
+      atMost('ms until a killed worker is noticed', deathNoticedMs, 2_000),
     ],
   }
 }

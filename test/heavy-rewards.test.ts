@@ -197,6 +197,17 @@ test('an environment that cannot be loaded there fails every reward, and is trie
   }
 })
 
+test('a thread on which the environment could not be loaded is ended, whatever that left open', async () => {
+  const before = activeResources()
+  const busy = pathToFileURL(join(import.meta.dirname, 'fixtures', 'throws-while-busy.ts')).href
+  await using pool = new RewardPool({ specifier: busy, options: {} })
+  for (let round = 0; round < 3; round += 1) {
+    using job = heavyJob({ how: 'score' })
+    await expect(pool.score(job)).rejects.toMatchObject({ code: 'env_load_failed' })
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
 test('closing ends what runs, twice as well as once, and leaves nothing', async () => {
   const before = activeResources()
   {

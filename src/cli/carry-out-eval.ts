@@ -8,6 +8,7 @@ import { LiveOutput } from './eval-output/live-output.ts'
 import { PlainOutput } from './eval-output/plain-output.ts'
 import { evaluateOptions } from './evaluate-options.ts'
 import type { ExitCode } from './exit-codes.ts'
+import { exitNotice } from './exit-notice.ts'
 import type { CommandIo } from './io.ts'
 import { runEvaluation } from './run-evaluation.ts'
 
@@ -22,6 +23,10 @@ export async function carryOutEval(
   keepHeapSteady()
   const evaluation = evaluate(await evaluateOptions(invocation, io))
   using output = openOutput(invocation.flags, io, evaluation)
+  using _exit = exitNotice(
+    io,
+    'What has ended is kept, and the same command goes on; with --workers it costs one rollout.',
+  )
   return await runEvaluation({ evaluation, output, io, words: invocation.words })
 }
 

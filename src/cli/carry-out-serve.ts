@@ -3,14 +3,13 @@ import { keepHeapSteady } from '../kit/index.ts'
 import { HttpDoor, requireKeyBeyondLoopback, RolloutService } from '../serve/index.ts'
 import { LagWatch, Logger } from '../telemetry/index.ts'
 import type { Invocation } from './command.ts'
-import type { ServeFlags } from './commands/serve-command.ts'
+import { defaultPort, type ServeFlags } from './commands/serve-command.ts'
 import { evaluateOptions } from './evaluate-options.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
 import { Interrupts } from './interrupts.ts'
 import type { CommandIo } from './io.ts'
 import { StrayErrors } from './stray-errors.ts'
 
-const defaultPort = 8080
 /** A loop that ran so late once is worth a line. */
 const lagThresholdMs = 250
 
@@ -20,7 +19,7 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
   const { flags } = invocation
   const options = await evaluateOptions(invocation, io)
   const { host = '127.0.0.1' } = flags
-  const accessKey = io.env[flags['access-key-env'] ?? 'MILLRACE_API_KEY'] || undefined
+  const accessKey = accessKeyOf(flags['access-key-env'], io)
   // Before a run is made for it.
   requireKeyBeyondLoopback(host, accessKey)
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
@@ -60,7 +59,7 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
     })
     using _lag = watchLag(logger, service)
-    announce(io, door.url, service)
+    announce(io, logger, door, service)
     service.failure.addEventListener('abort', () => ended.resolve('stopped'), { once: true })
     const how = await ended.promise
     if (stray.exception) throw stray.exception
@@ -74,9 +73,19 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
   }
 }
 
-function announce(io: CommandIo, url: string, { info }: RolloutService): void {
+/** A key that was asked for and is not there must not mean that none is needed. */
+function accessKeyOf(variable: string | undefined, { env }: CommandIo): string | undefined {
+  const key = env[variable ?? 'MILLRACE_API_KEY'] || undefined
+  if (key !== undefined || variable === undefined) return key
+  throw new MillraceError(
+    'usage',
+    `--access-key-env names ${variable}, which is not set: set it, or leave out the flag`,
+  )
+}
+
+function announce(io: CommandIo, logger: Logger, { url }: HttpDoor, { info }: RolloutService): void {
   const { style } = io.stdout
-  for (const notice of info.notices) void io.stderr.line(style.dim(notice))
+  for (const notice of info.notices) logger.lines.info({ run: info.name }, notice)
   void io.stdout.line(`serving on ${style.bold(url)} (run ${info.name})`)
 }
 
@@ -84,7 +93,10 @@ function watchLag(logger: Logger, service: RolloutService): LagWatch {
   return new LagWatch({
     logger,
     thresholdMs: lagThresholdMs,
-    loops: () => ({ front: service.status().lag }),
+    loops: () => {
+      const { lag, storeLag } = service.status()
+      return { front: lag, store: storeLag }
+    },
     workers: () => service.status().workers,
   })
 }

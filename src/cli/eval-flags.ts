@@ -104,6 +104,26 @@ export const evalFlags = {
     group: 'What to run',
     help: 'Run rollouts in so many workers, one per core with auto. [default: on the main thread]',
   },
+  'worker-timeout': {
+    kind: 'duration',
+    value: '<duration>',
+    group: 'What to run',
+    help: 'Replace a worker that has not been heard of for so long: something blocks it.',
+    default: '30s',
+  },
+  'max-worker-age': {
+    kind: 'duration',
+    value: '<duration>',
+    group: 'What to run',
+    help: 'Replace a worker that is older; it finishes what it runs. [default: never]',
+  },
+  'max-worker-memory': {
+    kind: 'integer',
+    value: '<MB>',
+    min: 1,
+    group: 'What to run',
+    help: 'Replace a worker that uses more; it finishes what it runs. [default: never]',
+  },
   'no-preflight': {
     kind: 'switch',
     group: 'What to run',

@@ -39,6 +39,7 @@ export async function evaluateOptions(
     ...(flags['max-cost'] !== undefined && { maxCostUsd: flags['max-cost'] }),
     ...(flags['pass-threshold'] !== undefined && { passThreshold: flags['pass-threshold'] }),
     ...(flags.workers !== undefined && { workers: workers(flags.workers) }),
+    ...supervision(flags),
     ...(flags['no-preflight'] && { preflight: false }),
     run: run(flags, io),
   }
@@ -49,6 +50,22 @@ function workers(text: string): number | 'auto' {
   const count = Number(text)
   if (Number.isSafeInteger(count) && count >= 1) return count
   throw new MillraceError('usage', `--workers is a whole number of at least 1, or auto, not ${text}`)
+}
+
+const bytesPerMb = 1024 * 1024
+
+function supervision(flags: EvalFlags): Pick<EvaluateOptions, 'supervision'> {
+  const timeout = flags['worker-timeout']
+  const age = flags['max-worker-age']
+  const memory = flags['max-worker-memory']
+  if (timeout === undefined && age === undefined && memory === undefined) return {}
+  return {
+    supervision: {
+      ...(timeout !== undefined && { replaceAfterMs: timeout }),
+      ...(age !== undefined && { maxAgeMs: age }),
+      ...(memory !== undefined && { maxMemoryBytes: memory * bytesPerMb }),
+    },
+  }
 }
 
 function limits(flags: EvalFlags): Partial<Limits> {

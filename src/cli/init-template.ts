@@ -43,3 +43,7 @@ An environment for [Millrace](https://www.npmjs.com/package/millrace): the tasks
 Next: \`npx millrace show <run> 0-0\` reads a transcript, \`npx millrace eval --help\` explains every flag.
 `
 }
+
+export function packageTemplate(name: string): string {
+  return `${JSON.stringify({ name: name.toLowerCase(), private: true, type: 'module' }, undefined, 2)}\n`
+}

@@ -21,6 +21,7 @@ export class Output implements Disposable {
   readonly #write: (text: string) => boolean
   readonly #gone = new AbortController()
   #error: MillraceError | undefined
+  #draining: Promise<void> | undefined
 
   constructor(stream: OutputStream, env: Environment) {
     this.#stream = stream
@@ -78,9 +79,11 @@ export class Output implements Disposable {
     this.#stream.off('error', this.#onError)
   }
 
+  /** One promise for all who wait, however many there are. */
   #drained(): Promise<void> {
-    return new Promise((resolve) => {
+    this.#draining ??= new Promise((resolve) => {
       const settle = (): void => {
+        this.#draining = undefined
         this.#stream.off('drain', settle)
         this.#stream.off('error', settle)
         this.#stream.off('close', settle)
@@ -90,6 +93,7 @@ export class Output implements Disposable {
       this.#stream.on('error', settle)
       this.#stream.on('close', settle)
     })
+    return this.#draining
   }
 
   readonly #onError = (error: NodeJS.ErrnoException): void => {

@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import type { Evaluation, Progress, RunInfo, Summary } from '../eval/index.ts'
+import { tellOfBlockedLoops } from './blocked-loops.ts'
 import type { EvalOutput } from './eval-output/eval-output.ts'
 import { parkedCount } from './eval-output/progress-lines.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
@@ -37,6 +38,7 @@ export async function runEvaluation(options: {
     onFirstRejection: (text) => output.note(text),
     onException: () => stop('Stopping because of an error outside of any rollout.'),
   })
+  using _blocked = tellOfBlockedLoops((text) => output.note(text))
   const onReaderGone = (): void => evaluation.stop()
   io.stdout.readerGone.addEventListener('abort', onReaderGone, { once: true })
   try {

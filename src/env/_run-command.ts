@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { MillraceError } from '../errors/index.ts'
+import { maxTimerMs } from '../kit/index.ts'
 
 const maxOutputBytes = 1024 * 1024
 const keptErrorChars = 2_000
@@ -43,7 +44,10 @@ export function runCommand(command: Command): Promise<string> {
     }
     const onAbort = (): void => end(() => reject(signal.reason))
     signal.addEventListener('abort', onAbort)
-    const timer = setTimeout(() => fail(`took longer than ${command.timeoutMs / 1_000} s`), command.timeoutMs)
+    const timer = setTimeout(
+      () => fail(`took longer than ${command.timeoutMs / 1_000} s`),
+      Math.min(command.timeoutMs, maxTimerMs),
+    )
     child.on('error', (error: NodeJS.ErrnoException) => {
       const isMissing = error.code === 'ENOENT'
       fail(isMissing ? 'cannot be started: is it installed, and does its folder exist?' : error.message, error)

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { maxTimerMs } from '../kit/index.ts'
 import type { Json } from '../schema/index.ts'
 import type { RewardContext } from './context.ts'
 import type { RewardFunction } from './reward.ts'
@@ -21,7 +22,7 @@ export type HeavyRewardFunction<Task, Options> = {
 }['score']
 
 export interface HeavyRewardOptions {
-  /** Once it has started. 30 s if not given. The time kept for rewards, `limits.tailMs`, bounds it as well. */
+  /** Once it has started. 30 s if not given, 25 days at most. The time kept for rewards, `limits.tailMs`, bounds it as well. */
   readonly timeoutMs?: number
 }
 
@@ -44,8 +45,11 @@ export function heavy<Task, State, Options>(
   score: HeavyRewardFunction<Task, Options>,
   { timeoutMs = defaultTimeoutMs }: HeavyRewardOptions = {},
 ): RewardFunction<Task, State, Options> {
-  if (!(timeoutMs > 0)) {
-    throw new MillraceError('env_invalid', `timeoutMs of a heavy reward must be more than 0, not ${timeoutMs}`)
+  if (!(timeoutMs > 0 && timeoutMs <= maxTimerMs)) {
+    throw new MillraceError(
+      'env_invalid',
+      `timeoutMs of a heavy reward must be more than 0 and at most ${maxTimerMs}, about 25 days, not ${timeoutMs}`,
+    )
   }
   const reward: RewardFunction<Task, State, Options> = () => {
     throw new MillraceError('env_invalid', 'a heavy reward cannot be called: it runs on threads of its own')

@@ -211,7 +211,7 @@ class RunningEvaluation implements Evaluation {
       if (signal.aborted) stop()
       else signal.addEventListener('abort', stop, { once: true })
     }
-    onStarted(info)
+    onStarted({ ...info, notices: [...info.notices, ...telemetry.notices] })
     const sittingStartedAt = performance.now()
     const taskDigest = createHash('sha256')
     try {

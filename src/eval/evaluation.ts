@@ -1,6 +1,7 @@
 import type { Environment } from '../env/index.ts'
 import type { Backend, ModelConfigInput } from '../inference/index.ts'
 import type { Limits, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { Supervision } from '../worker/index.ts'
 import type { Progress } from './progress.ts'
 import type { Summary } from './summary.ts'
 
@@ -38,6 +39,8 @@ export interface EvaluateOptions {
    * On this thread if not given.
    */
   readonly workers?: number | 'auto'
+  /** When a worker is taken for stuck, too old or too large, and how much memory it may have. */
+  readonly supervision?: Partial<Supervision>
   /** Ask the model for one token first, so that a wrong key or name costs nothing. On by default. */
   readonly preflight?: boolean
   readonly run?: RunOptions

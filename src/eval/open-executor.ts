@@ -17,7 +17,7 @@ export async function openExecutor(
   options: EvaluateOptions,
   telemetry: WorkerTelemetry | undefined,
 ): Promise<Executor> {
-  const { loaded, settings, config } = resolved
+  const { loaded, settings, supervision, config } = resolved
   if (config.workers === null || loaded.specifier === undefined) {
     return new InlineExecutor({
       environment: loaded.environment,
@@ -42,6 +42,7 @@ export async function openExecutor(
       models: config.models,
       ...(telemetry && { telemetry: { run: telemetry.run, metrics: telemetry.metrics } }),
     },
+    supervision,
     connectJournal: () => store.connect(),
     onLimitChange: (change) => recordLimitChange(store.journal, change),
     onBlocked: (blocked) => recordBlocked(store.journal, blocked),

@@ -123,7 +123,9 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
   const before = redacted(experimentOf({ ...resolved.config, ...existing.config }), resolved.config).value
   const changed = Object.keys(now).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]))
   const differences = changed.map((key) => describeDifference(key, before[key], now[key]))
-  if (changed.length === 0) differences.push('a value that is kept secret')
+  if (existing.config['isServed'] === true && !('isServed' in resolved.config))
+    differences.push('it belongs to a server (millrace serve)')
+  else if (changed.length === 0) differences.push('a value that is kept secret')
   throw new MillraceError(
     'run_mismatch',
     `run ${name} was started with other settings: ${differences.join('; ')}. Repeat those (all are in its run.json), or choose another name with --run.`,

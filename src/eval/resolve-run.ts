@@ -15,6 +15,7 @@ import {
   type Sampling,
 } from '../schema/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
+import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import type { EvaluateOptions } from './evaluation.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
@@ -44,6 +45,7 @@ export interface ResolvedRun {
   readonly digest: string
   readonly loaded: LoadedEnvironment
   readonly settings: RunSettings
+  readonly supervision: Supervision
 }
 
 /** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
@@ -70,6 +72,9 @@ export async function resolveRun(
       'config_invalid',
       'workers load their environment and their models by themselves: give the environment as a module and leave out backends, or leave out workers',
     )
+  }
+  if (options.supervision && options.workers === undefined) {
+    throw new MillraceError('config_invalid', 'supervision is of workers, and there are none: say how many (--workers)')
   }
   const config: RunConfig = {
     environment: { name: environment.name, specifier: loaded.specifier ?? null, options: loaded.options },
@@ -101,6 +106,7 @@ export async function resolveRun(
     config,
     digest: digestOf(config),
     loaded,
+    supervision: resolveSupervision(options.supervision),
     settings: {
       model: config.model,
       judge: config.judge,
@@ -160,7 +166,9 @@ function requirePrices({ models, model, judge }: RunConfig): void {
 
 function workerCount(workers: EvaluateOptions['workers']): number | null {
   if (workers === undefined) return null
-  return workers === 'auto' ? availableParallelism() : positive('workers', workers)
+  if (workers === 'auto') return Math.min(availableParallelism(), maxWorkers)
+  if (workers <= maxWorkers) return positive('workers', workers)
+  throw new MillraceError('config_invalid', `there can be at most ${maxWorkers} workers, not ${workers}`)
 }
 
 function positive(name: string, value: number): number {

@@ -1,3 +1,4 @@
+import type { WireError } from '../errors/index.ts'
 import type { ScannedReply } from './_token-scanner.ts'
 
 /** To a decode thread: a reply in the pieces it came in, which are given away with it. */
@@ -7,8 +8,18 @@ export interface DecodeJob {
 }
 
 /** Back from it; the arrays are given away as well. */
-export interface DecodeAnswer {
+export type DecodeAnswer = DecodedReply | UndecodedReply
+
+interface DecodedReply {
+  readonly kind: 'decoded'
   readonly job: number
   readonly scanned: ScannedReply
   readonly workMs: number
+}
+
+/** A reply that the thread could not cope with. It lives on, for the replies of others. */
+interface UndecodedReply {
+  readonly kind: 'failed'
+  readonly job: number
+  readonly error: WireError
 }

@@ -9,19 +9,29 @@ if (!parentPort) throw new MillraceError('internal', 'this file is the entry of 
 const port = parentPort
 standBack()
 
-port.on('message', ({ job, pieces }: DecodeJob) => {
+const send = (answer: DecodeAnswer, given: ArrayBuffer[] = []): void => port.postMessage(answer, given)
+
+port.on('message', (question: DecodeJob) => {
+  try {
+    decode(question)
+  } catch (error) {
+    // Whatever a server wrote, it must not cost the replies of others their thread.
+    send({ kind: 'failed', job: question.job, error: MillraceError.from(error, 'internal').toWire() })
+  }
+})
+
+function decode({ job, pieces }: DecodeJob): void {
   const startedAt = performance.now()
   const bytes = joined(pieces)
   const scanned = scanReply(bytes)
   bytes.buffer.transfer(0)
   const { promptIds, ids, logprobs, routedExperts } = scanned.tokens
-  const answer: DecodeAnswer = { job, scanned, workMs: performance.now() - startedAt }
   const arrays = [promptIds, ids, logprobs, routedExperts?.experts].filter((array) => array !== undefined)
-  port.postMessage(
-    answer,
+  send(
+    { kind: 'decoded', job, scanned, workMs: performance.now() - startedAt },
     arrays.map((array) => array.buffer),
   )
-})
+}
 
 /** Frees the memory of each piece at once: the collector would come for it far too late, and then look at everything. */
 function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Buffer<ArrayBuffer> {

@@ -1,5 +1,6 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
+import { maxTimerMs } from '../kit/index.ts'
 import type { BackendReply } from './backend.ts'
 import type { Shard } from './_connections.ts'
 import { lostReply, malformedReply, truncatedReply } from './broken-reply.ts'
@@ -97,7 +98,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     }
     this.#state = 'sent'
     this.#controller = controller
-    this.#deadline = setTimeout(onDeadline, this.#wire.requestTimeoutMs, this)
+    this.#deadline = setTimeout(onDeadline, Math.min(this.#wire.requestTimeoutMs, maxTimerMs), this)
   }
 
   onResponseStart(_controller: Controller, status: number, headers: ResponseHeaders): void {
@@ -151,7 +152,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#firstTokenMs = performance.now() - this.#startedAt
     }
     if (this.#idle) this.#idle.refresh()
-    else this.#idle = setTimeout(onIdle, this.#wire.idleTimeoutMs, this)
+    else this.#idle = setTimeout(onIdle, Math.min(this.#wire.idleTimeoutMs, maxTimerMs), this)
   }
 
   /** The answer is all there. The server has done its part: neither its deadline nor its connection is held any longer. */

@@ -59,8 +59,9 @@ export class GateCells {
   /** From open to closed, until the time is up. False if the word is no longer that: somebody else was faster. */
   close(word: number, forMs: number): boolean {
     const now = machineNow()
-    this.#dueAt.ms = now + forMs
     if (!this.#swap(word, wordOf(epochOf(word) + 1, 'closed'))) return false
+    // Only whoever closed it says until when. One who reads in between finds the old time, and probes early at worst.
+    this.#dueAt.ms = now + forMs
     this.#closedAt.ms = now
     Atomics.store(this.#numbers, failuresCell, 0)
     Atomics.store(this.#numbers, probesCell, 1)
@@ -74,8 +75,10 @@ export class GateCells {
 
   /** From probing back to closed. */
   closeAgain(word: number, forMs: number): boolean {
-    this.#dueAt.ms = machineNow() + forMs
-    return this.#swap(word, wordOf(epochOf(word), 'closed'))
+    const now = machineNow()
+    if (!this.#swap(word, wordOf(epochOf(word), 'closed'))) return false
+    this.#dueAt.ms = now + forMs
+    return true
   }
 
   /** To open, whatever it was. False if it was open. */

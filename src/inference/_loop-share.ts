@@ -13,11 +13,16 @@ const atOnce = 8
  */
 export class LoopShare {
   readonly #waiting = new RingQueue<() => void>()
+  readonly #now: () => number
   #turnStartedAt: number | undefined
+
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now
+  }
 
   /** Runs the work now, or soon. It must not throw. */
   run(work: () => void): void {
-    const now = performance.now()
+    const now = this.#now()
     if (this.#turnStartedAt === undefined) {
       this.#turnStartedAt = now
       setImmediate(this.#onTurnEnd)
@@ -32,7 +37,7 @@ export class LoopShare {
     for (let count = 0; count < atOnce; count += 1) this.#waiting.shift()?.()
     if (this.#waiting.size === 0) return
     // The steps that follow from these run before the next turn begins, and count as part of it.
-    this.#turnStartedAt = performance.now()
+    this.#turnStartedAt = this.#now()
     setImmediate(this.#onTurnEnd)
   }
 }

@@ -51,16 +51,17 @@ export function readExperts(value: unknown): RoutedExperts | undefined {
   const { data, shape, dtype = 'uint8' } = value as { data?: unknown; shape?: unknown; dtype?: unknown }
   if (typeof data !== 'string' || typeof dtype !== 'string' || !isShape(shape)) return undefined
   const bytes = base64Bytes(data)
-  return bytes && numbersOf(bytes, dtypeNames[dtype] ?? dtype, shape)
+  return bytes && numbersOf(bytes, typeOfDtype.get(dtype) ?? dtype, shape)
 }
 
-const dtypeNames: Readonly<Record<string, string>> = {
-  uint8: 'u1',
-  int16: 'i2',
-  uint16: 'u2',
-  int32: 'i4',
-  int64: 'i8',
-}
+// A map and no object: the name is the server's, and an object has more names than its own.
+const typeOfDtype: ReadonlyMap<string, string> = new Map([
+  ['uint8', 'u1'],
+  ['int16', 'i2'],
+  ['uint16', 'u2'],
+  ['int32', 'i4'],
+  ['int64', 'i8'],
+])
 
 /** Node's decoder passes over what is no base64; then fewer bytes come out than the length promises. */
 function base64Bytes(text: string): Uint8Array | undefined {

@@ -15,7 +15,7 @@ export function lostReply(source: Source, cause: unknown): MillraceError {
   const why = cause instanceof Error ? cause.message : String(cause)
   return new MillraceError(
     'model_truncated',
-    `the reply of ${source.url} was lost with the thread that decoded it: ${why}. It is asked for again.`,
+    `the reply of ${source.url} could not be decoded on its thread: ${why}. It is asked for again.`,
     { data: { backend: source.backend }, cause },
   )
 }

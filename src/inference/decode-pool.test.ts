@@ -1,10 +1,13 @@
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
+import { workerUrl } from '../kit/index.ts'
 import { codeOf, failureOf } from './_testing/code-of.ts'
 import { ask, openBackend } from './_testing/open-backend.ts'
 import { ScriptedServer, chatReply, sendJson } from './_testing/scripted-server.ts'
@@ -34,7 +37,7 @@ async function strangeThread(code: string): Promise<{ entry: URL } & AsyncDispos
   }
 }
 
-const answers = `parentPort.postMessage({ job, scanned: { tokens: {}, rest: 'null' }, workMs: 0 })`
+const answers = `parentPort.postMessage({ kind: 'decoded', job, scanned: { tokens: {}, rest: 'null' }, workMs: 0 })`
 
 describe('the pool', () => {
   test('takes the bytes and gives back typed arrays', async () => {
@@ -102,6 +105,20 @@ describe('the pool', () => {
     expect(pool.status().threads).toBe(1)
   })
 
+  test('fails a reply that its thread cannot decode, and keeps the thread', async () => {
+    const failure = `parentPort.postMessage({ kind: 'failed', job, error: { code: 'internal', message: 'too odd' } })`
+    await using thread = await strangeThread(
+      `parentPort.on('message', ({ job, pieces }) => { if (pieces[0].length === 1) ${failure}; else ${answers} })`,
+    )
+    const pool = new DecodePool({ maxThreads: 1, entry: thread.entry })
+    await using _hold = pool.hold()
+    const odd = pool.decode([new Uint8Array(1)])
+    const beside = pool.decode([new Uint8Array(2)])
+    expect(await failureOf(() => odd)).toMatchObject({ code: 'internal', rawMessage: 'too odd' })
+    expect(await beside).toMatchObject({ rest: 'null' })
+    expect(pool.status()).toMatchObject({ threads: 1, decoded: 1, lost: 1, running: 0, queued: 0 })
+  })
+
   test('gives up on threads that cannot start', async () => {
     await using thread = await strangeThread(`throw new Error('cannot start')`)
     const pool = new DecodePool({ maxThreads: 1, entry: thread.entry })
@@ -130,6 +147,18 @@ describe('the pool', () => {
     await using _third = pool.hold()
     expect(await pool.decode([bytesOf(10)])).toBeDefined()
   })
+})
+
+test('a thread lives through a reply that it cannot decode', async () => {
+  const worker = new Worker(workerUrl(import.meta, './_decode-thread'))
+  try {
+    worker.postMessage({ job: 1, pieces: 'no pieces' })
+    expect(await once(worker, 'message')).toMatchObject([{ kind: 'failed', job: 1, error: { code: 'internal' } }])
+    worker.postMessage({ job: 2, pieces: [bytesOf(3)] })
+    expect(await once(worker, 'message')).toMatchObject([{ kind: 'decoded', job: 2 }])
+  } finally {
+    await worker.terminate()
+  }
 })
 
 describe('a backend', () => {

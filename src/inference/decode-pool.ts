@@ -12,7 +12,7 @@ export interface DecodePoolStatus {
   readonly queued: number
   readonly running: number
   readonly decoded: number
-  /** Replies that were lost with their thread. */
+  /** Replies that no thread could decode, and those that went with their thread. */
   readonly lost: number
   /** Replies that were decoded on the loop because too much was waiting. */
   readonly refused: number
@@ -112,7 +112,7 @@ export class DecodePool implements DecodeWorkerOwner {
     return isAccepted
   }
 
-  /** Takes away a reply that was accepted, and resolves with what is in it. Rejects if its thread dies. */
+  /** Takes away a reply that was accepted, and resolves with what is in it. Rejects if it cannot be decoded or its thread dies. */
   decode(pieces: Pieces): Promise<ScannedReply> {
     const bytes = pieces.reduce((sum, { length }) => sum + length, 0)
     return new Promise((resolve, reject) => {
@@ -138,11 +138,17 @@ export class DecodePool implements DecodeWorkerOwner {
     }
   }
 
-  onAnswer(_worker: DecodeWorker, { job, scanned, workMs }: DecodeAnswer): void {
-    const pending = this.#pending.get(job)
+  onAnswer(_worker: DecodeWorker, answer: DecodeAnswer): void {
+    const [pending] = this.#takePending(answer.job)
     if (!pending) return
-    this.#pending.delete(job)
     this.#failedStarts = 0
+    if (answer.kind === 'failed') {
+      this.#lost += 1
+      this.#dispatch()
+      pending.reject(MillraceError.fromWire(answer.error))
+      return
+    }
+    const { scanned, workMs } = answer
     this.#waits[this.#decoded % keptWaits] = Math.max(0, performance.now() - pending.queuedAt - workMs)
     this.#decoded += 1
     this.#busyMs += workMs

@@ -66,6 +66,7 @@ test.each([
   ['bytes that make no whole number', base64(Uint8Array.of(1, 2, 3))],
   ['a shape that does not fit', { data: base64(six), shape: [2, 2] }],
   ['a type nobody knows', { data: base64(six), shape: [6], dtype: 'float32' }],
+  ['a type that every object has', { data: base64(six), shape: [6], dtype: 'constructor' }],
   ['a number that is too large', { data: base64(BigInt64Array.of(2n ** 40n)), shape: [1], dtype: 'int64' }],
   ['a NumPy file of something else', numpyFile('<f4', '(6,)', Int32Array.from(six))],
   ['nothing', null],

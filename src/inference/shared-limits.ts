@@ -32,6 +32,8 @@ const auditAgainMs = 5
  * handle to the memory they are in, a process a lease, and when a worker is gone its place is taken back.
  */
 export class SharedLimits extends Resource {
+  /** The owner has a place, too. */
+  static readonly maxSlots = mostPlaces - 1
   readonly #shapes: readonly LimitShape[]
   readonly #options: SharedLimitsOptions
   readonly #places: number
@@ -61,8 +63,8 @@ export class SharedLimits extends Resource {
   }
 
   static create(models: readonly ModelConfig[], options: SharedLimitsOptions): SharedLimits {
-    if (options.slots >= mostPlaces) {
-      throw new MillraceError('config_invalid', `at most ${mostPlaces - 1} workers can share limits: use fewer`)
+    if (options.slots > SharedLimits.maxSlots) {
+      throw new MillraceError('config_invalid', `at most ${SharedLimits.maxSlots} workers can share limits: use fewer`)
     }
     return new SharedLimits(models, options)
   }

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { maxTimerMs } from './max-timer-ms.ts'
 
 /**
  * A child of an abort signal, with an optional deadline, that leaves nothing behind when it is disposed.
@@ -17,9 +18,14 @@ export class AbortScope implements Disposable {
     }
     parent?.addEventListener('abort', this.#onParentAbort)
     if (timeoutMs !== undefined) {
-      this.#timer = setTimeout(() => {
-        this.abort(timeoutReason ? timeoutReason() : new MillraceError('cancelled', `took longer than ${timeoutMs} ms`))
-      }, timeoutMs)
+      this.#timer = setTimeout(
+        () => {
+          this.abort(
+            timeoutReason ? timeoutReason() : new MillraceError('cancelled', `took longer than ${timeoutMs} ms`),
+          )
+        },
+        Math.min(timeoutMs, maxTimerMs),
+      )
     }
   }
 

@@ -83,6 +83,13 @@ describe('AbortScope', () => {
     }
     expect(activeTimers()).toBe(timersBefore)
   })
+
+  test.each([2 ** 31, Infinity])('a deadline of %d ms is far away', async (timeoutMs) => {
+    using scope = new AbortScope(undefined, timeoutMs)
+    // One that is too long for a timer would have fired by the time another has.
+    await sleep(20)
+    expect(scope.signal.aborted).toBe(false)
+  })
 })
 
 describe('sleep and raced', () => {

@@ -26,7 +26,8 @@ interface Waiter {
  * no thread starves behind another one's queue, and none goes back and forth between two that are equally well off. At
  * most one permit is on its way to a place: a thread that does not answer cannot hoard them.
  *
- * The queue is bounded: past `maxWaiting` an acquire fails with `overloaded` instead of waiting.
+ * The queue is as long as there are callers, who bound it themselves; or, where `maxWaiting` is given, past that an acquire
+ * fails with `overloaded` instead of waiting.
  */
 export class Semaphore {
   readonly #ledger: SemaphoreLedger

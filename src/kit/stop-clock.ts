@@ -1,5 +1,4 @@
-/** setTimeout fires at once for anything longer than this. */
-const maxTimerMs = 2 ** 31 - 1
+import { maxTimerMs } from './max-timer-ms.ts'
 
 /**
  * A deadline whose clock can stand still: while anybody waits for something that is not their doing, no time passes.
@@ -38,14 +37,14 @@ export class StopClock {
     return this.#stoppedAt !== undefined
   }
 
-  readonly startWait = (): void => {
+  startWait(): void {
     this.#waiting += 1
     if (this.#waiting > 1) return
     this.#waitStartedAt = performance.now()
     clearTimeout(this.#timer)
   }
 
-  readonly endWait = (): void => {
+  endWait(): void {
     this.#waiting -= 1
     if (this.#waiting > 0) return
     this.#waitedMs += this.#now - this.#waitStartedAt

@@ -28,7 +28,12 @@ export async function askJudge(
   const { engine, rollout, attempt, tally, clock, trace, signal } = options
   const model = engine.model(request.model ?? engine.settings.judge)
   const hooks: CallHooks = clock
-    ? { signal, onWaitStart: clock.startWait, onWaitEnd: clock.endWait, onFailedTry: (ms) => clock.giveBack(ms) }
+    ? {
+        signal,
+        onWaitStart: () => clock.startWait(),
+        onWaitEnd: () => clock.endWait(),
+        onFailedTry: (ms) => clock.giveBack(ms),
+      }
     : { signal }
   hooks.onWaitStart?.()
   try {

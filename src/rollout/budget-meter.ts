@@ -1,10 +1,7 @@
 import type { Budget } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { StopClock } from '../kit/index.ts'
+import { maxTimerMs, StopClock } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
-
-/** setTimeout fires at once for anything longer than this. */
-const maxTimerMs = 2 ** 31 - 1
 
 export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
 

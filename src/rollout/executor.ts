@@ -37,6 +37,8 @@ export interface Executor extends AsyncDisposable {
   scoreGroup(job: GroupJob, signal: AbortSignal): Promise<GroupScores>
   /** Asks the policy for a word, so that a wrong key or name is found before anything is spent. */
   preflight(signal: AbortSignal): Promise<void>
+  /** Whether a rollout that is sent now would begin at once, as far as that depends on where it runs. */
+  readonly takesWork: boolean
   models(): readonly ModelStatus[]
   /** None where rollouts run on the caller's own thread. */
   workers(): readonly WorkerStatus[]

@@ -90,6 +90,10 @@ export class InlineExecutor extends Resource implements Executor {
     return preflight(this.#models.get(this.#engine.settings.model), signal)
   }
 
+  get takesWork(): boolean {
+    return !this.isClosed
+  }
+
   models(): readonly ModelStatus[] {
     return this.#models.all().map((model) => model.status())
   }

@@ -1,9 +1,8 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, raced, Resource, type StopClock } from '../kit/index.ts'
+import { AbortScope, raced, RecentWaits, Resource, type StopClock } from '../kit/index.ts'
 import type { EnvironmentModule, HeavyInput } from './reward-pool-messages.ts'
 import { RewardThread, type RewardAnswer } from './reward-pool-thread.ts'
-import { RecentWaits } from './reward-pool-waits.ts'
 
 export interface HeavyJob {
   readonly component: string
@@ -167,11 +166,13 @@ export class RewardPool extends Resource {
 
   #discard(thread: RewardThread): void {
     // One that has died by itself is nowhere any more.
-    if (this.#busy.delete(thread) || this.#idle.delete(thread)) {
-      this.#ending.add(thread)
-      void thread.end()
-    }
+    if (this.#busy.delete(thread) || this.#idle.delete(thread)) this.#end(thread)
     this.#replace()
+  }
+
+  #end(thread: RewardThread): void {
+    this.#ending.add(thread)
+    void thread.end()
   }
 
   get #size(): number {
@@ -201,7 +202,8 @@ export class RewardPool extends Resource {
 
   /** Another would fail as well: it is tried again when the next job comes. */
   #onStartFailed(thread: RewardThread, error: unknown): void {
-    this.#starting.delete(thread)
+    // What the module had opened before it failed could keep the thread alive for ever.
+    if (this.#starting.delete(thread)) this.#end(thread)
     if (this.#size > 0) return
     for (const { fail } of this.#waiting) fail(error)
   }

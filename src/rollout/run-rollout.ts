@@ -48,12 +48,13 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
   })
   let isTornDown = false
   try {
-    const worked = await workOnTask(run, situation, engine)
+    const opening = await openTask(run, situation, engine)
+    const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
     const tailStartedAt = performance.now()
     const scored = await scoreWork(run, worked, engine, signal)
     const rewardMs = performance.now() - tailStartedAt
     isTornDown = true
-    const stuck = await tearDown(situation, engine, signal.aborted ? 0 : tailStartedAt + settings.limits.tailMs)
+    const stuck = await tearDown(situation, engine, { untilMs: tailStartedAt + settings.limits.tailMs, signal })
     // The first cause of a failure stays; a teardown that fails after success is one.
     const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
@@ -61,7 +62,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
-    if (!isTornDown) await tearDown(situation, engine, 0)
+    if (!isTornDown) await tearDown(situation, engine)
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
     }
@@ -74,10 +75,14 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
   return { ...settings.sampling, ...(settings.sendSeed && { seed }), ...sampling }
 }
 
-async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): Promise<AgentEnd> {
+/** Setup and prompt; how the attempt ended if one of them failed. */
+async function openTask(
+  run: AgentRun,
+  situation: Situation,
+  engine: Engine,
+): Promise<{ prompt: readonly Message[] } | AgentEnd> {
   const { environment, options } = engine
   const context = { task: situation.task, options, rollout: situation.identity, signal: run.signal }
-  let prompt: readonly Message[]
   try {
     if (environment.setup) {
       // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
@@ -86,19 +91,18 @@ async function workOnTask(run: AgentRun, situation: Situation, engine: Engine): 
         const setup = Promise.try(() => environment.setup?.(context))
         situation.state = await raced(setup, run.signal).catch((error: unknown) => {
           // One that comes to something after it was given up is torn down again.
-          if (run.signal.aborted) setup.then((state) => tearDown({ ...situation, state }, engine, 0)).catch(() => {})
+          if (run.signal.aborted) setup.then((state) => tearDown({ ...situation, state }, engine)).catch(() => {})
           throw error
         })
       } finally {
         run.budget.endWait()
       }
     }
-    prompt = promptMessages(environment.prompt({ ...context, state: situation.state }))
+    return { prompt: promptMessages(environment.prompt({ ...context, state: situation.state })) }
   } catch (error) {
     run.abandon()
     return failedEnd(error, 'setup_failed', run.signal)
   }
-  return await run.run(engine.agent, prompt)
 }
 
 /** The reward, if the end allows one. Its time is the tail's, which the agent could not spend. */
@@ -147,14 +151,26 @@ function scoringPlace({ engine, situation, context }: AgentRun, clock: StopClock
 /** Tidying up gets a moment even when the time is up or the rollout was cancelled. */
 const minTearDownMs = 5_000
 
-/** Runs what the environment asks for at the end; what went wrong with it, if anything. Never rejects. */
-async function tearDown(situation: Situation, engine: Engine, untilMs: number): Promise<AgentEnd | undefined> {
+/**
+ * Runs what the environment asks for at the end; what went wrong with it, if anything. Never rejects. It has that moment, or
+ * until `untilMs` as long as the rollout is not cancelled.
+ */
+async function tearDown(
+  situation: Situation,
+  engine: Engine,
+  tail?: { readonly untilMs: number; readonly signal: AbortSignal },
+): Promise<AgentEnd | undefined> {
   const { environment, options } = engine
   if (!environment.teardown) return undefined
+  const untilMs = tail && !tail.signal.aborted ? tail.untilMs : 0
   const timeoutMs = Math.max(minTearDownMs, untilMs - performance.now())
-  using scope = new AbortScope(undefined, timeoutMs, () => {
-    return new MillraceError('teardown_failed', `teardown took longer than ${Math.round(timeoutMs)} ms`)
-  })
+  using scope = new AbortScope(undefined, timeoutMs, () => tornTooLong(`${Math.round(timeoutMs)} ms`))
+  let hurry: NodeJS.Timeout | undefined
+  const onCancel = (): void => {
+    const why = tornTooLong(`${minTearDownMs} ms after the rollout was cancelled`)
+    hurry = setTimeout(() => scope.abort(why), minTearDownMs)
+  }
+  tail?.signal.addEventListener('abort', onCancel, { once: true })
   const { task, identity, state } = situation
   const context = { task, options, rollout: identity, signal: scope.signal, state }
   try {
@@ -165,7 +181,14 @@ async function tearDown(situation: Situation, engine: Engine, untilMs: number): 
     return undefined
   } catch (error) {
     return { outcome: 'env_error', error: recoded(error, 'teardown_failed') }
+  } finally {
+    clearTimeout(hurry)
+    tail?.signal.removeEventListener('abort', onCancel)
   }
+}
+
+function tornTooLong(than: string): MillraceError {
+  return new MillraceError('teardown_failed', `teardown took longer than ${than}`)
 }
 
 /** A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. */

@@ -136,15 +136,15 @@ export class Scheduler {
 
   /** Keeps the run from ending before `task` has, and gives its permit back then. */
   #track(task: Promise<void>, permits: Semaphore): void {
-    const work = task
-      .catch((error: unknown) => {
-        this.#failure ??= error
-        this.stop(MillraceError.from(error, 'internal'))
-      })
-      .finally(() => {
-        this.#work.delete(work)
-        permits.release()
-      })
+    const onEnd = (): void => {
+      this.#work.delete(work)
+      permits.release()
+    }
+    const work = task.then(onEnd, (error: unknown) => {
+      this.#failure ??= error
+      this.stop(MillraceError.from(error, 'internal'))
+      onEnd()
+    })
     this.#work.add(work)
   }
 
@@ -179,6 +179,17 @@ export class Scheduler {
 
   /** Attempts until one counts; undefined if the run was stopped first. */
   async #runToEnd(plan: PlannedAttempt): Promise<HeldRollout | undefined> {
+    // One for all attempts, so that a cancel is heard whenever it comes.
+    const controller = new AbortController()
+    this.#running.set(plan.id, controller)
+    try {
+      return await this.#attempt(plan, controller.signal)
+    } finally {
+      this.#running.delete(plan.id)
+    }
+  }
+
+  async #attempt(plan: PlannedAttempt, signal: AbortSignal): Promise<HeldRollout | undefined> {
     const { executor, retries, seedOf } = this.#options
     let { attempt, journalled } = plan
     let retriesLeft = retries
@@ -193,19 +204,14 @@ export class Scheduler {
         ...(plan.sampling && { sampling: plan.sampling }),
         ...(journalled && { journalled }),
       }
-      const controller = new AbortController()
-      this.#running.set(plan.id, controller)
-      const result = await executor
-        .run(job, controller.signal)
-        .catch((error: unknown) => {
-          // Where it ran is gone; if that is because it was told to end, that is all there is to say.
-          if (controller.signal.aborted) return undefined
-          throw error
-        })
-        .finally(() => this.#running.delete(plan.id))
+      const result = await executor.run(job, signal).catch((error: unknown) => {
+        // Where it ran is gone; if that is because it was told to end, that is all there is to say.
+        if (signal.aborted) return undefined
+        throw error
+      })
       if (this.#stopping.signal.aborted) return undefined
-      if (controller.signal.aborted && result?.kind !== 'ended') {
-        return this.#endWithoutRun(job, 'cancelled', MillraceError.from(controller.signal.reason, 'cancelled'))
+      if (signal.aborted && result?.kind !== 'ended') {
+        return this.#endWithoutRun(job, 'cancelled', MillraceError.from(signal.reason, 'cancelled'))
       }
       if (!result) return undefined
       if (result.kind === 'diverged') {
@@ -223,7 +229,7 @@ export class Scheduler {
         }
       } else {
         const { record } = result
-        const isFinal = outcomes[record.outcome].rule !== 'retry' || retriesLeft === 0
+        const isFinal = outcomes[record.outcome].rule !== 'retry' || retriesLeft === 0 || signal.aborted
         this.#options.onAttemptEnd(record, isFinal)
         if (isFinal) return result
         retriesLeft -= 1

@@ -9,6 +9,8 @@ import { JsonText } from './rollout-request.ts'
 export interface CheckedTask {
   /** As it came: what the journal keeps. */
   readonly text: string
+  /** Of the text, as it is sent and stored. */
+  readonly bytes: number
   readonly digest: string
   /** As the schema made it. */
   readonly value: unknown
@@ -47,7 +49,7 @@ export async function checkTasks(options: {
       if (problems.length === maxProblems) break
     } else {
       digests.push(result.digest)
-      bytes += result.text.length
+      bytes += result.bytes
       checked.push(result)
     }
     if (performance.now() - sliceStartedAt > sliceMs) {
@@ -70,11 +72,12 @@ export async function checkTask(
   maxBytes: number,
 ): Promise<CheckedTask | string> {
   let text: string | undefined
+  let bytes = 0
   let raw: unknown
   try {
     text = task instanceof JsonText ? task.text : JSON.stringify(task)
-    if (text !== undefined && text.length > maxBytes)
-      return `has ${text.length} bytes, and a task has at most ${maxBytes}`
+    bytes = Buffer.byteLength(text ?? '')
+    if (bytes > maxBytes) return `has ${bytes} bytes, and a task has at most ${maxBytes}`
     raw = task instanceof JsonText ? JSON.parse(task.text) : task
   } catch (error) {
     return `not JSON: ${MillraceError.from(error, 'internal').rawMessage}`
@@ -86,7 +89,7 @@ export async function checkTask(
   const { value } = validated
   try {
     const name = environment.taskId?.(value)
-    return { text, digest: digestOf(text), value, name }
+    return { text, bytes, digest: digestOf(text), value, name }
   } catch (error) {
     return `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`
   }

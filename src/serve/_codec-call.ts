@@ -14,10 +14,7 @@ export class CodecCall implements CodecListener {
   readonly work: CodecJob
   /** By the clock on the wall, which threads share. */
   readonly submittedAt = Date.now()
-  /** Resolves when a thread has it. */
-  readonly placed: Promise<void>
   readonly #events: CodecCallEvents
-  readonly #placing = Promise.withResolvers<void>()
   readonly #outputs = new RingQueue<CodecOutput>()
   #place: { readonly worker: CodecWorker; readonly job: number } | undefined
   #isLeft = false
@@ -27,21 +24,12 @@ export class CodecCall implements CodecListener {
   constructor(work: CodecJob, events: CodecCallEvents) {
     this.work = work
     this.#events = events
-    this.placed = this.#placing.promise
-    // Not everybody waits for that.
-    this.placed.catch(() => {})
   }
 
   goTo(worker: CodecWorker, job: number): void {
     this.#place = { worker, job }
     worker.start(job, this)
     if (this.#isLeft) worker.cancel(job)
-    this.#placing.resolve()
-  }
-
-  /** More of the body it decodes; null is its end. */
-  part(bytes: Uint8Array<ArrayBuffer> | null): void {
-    this.#place?.worker.part(this.#place.job, bytes)
   }
 
   /** What comes of it, and in the end its answer. Asking for the next output says that the last one was taken. */
@@ -82,7 +70,6 @@ export class CodecCall implements CodecListener {
   }
 
   onFailure(error: MillraceError): void {
-    this.#placing.reject(error)
     this.#settle({ error })
   }
 

@@ -1,28 +1,11 @@
 import { MillraceError } from '../errors/index.ts'
 import { maxUnderWay } from './codec-messages.ts'
 
-/** What goes to and fro for one job of a codec thread: the parts of a body in, and out only as fast as it is taken. */
+/** Holds one job of a codec thread to the pace at which its output is taken. */
 export class CodecExchange {
-  readonly #parts: Uint8Array[] = []
-  readonly #complete = Promise.withResolvers<Uint8Array>()
   #credits = maxUnderWay
   #isCancelled = false
   #resume: (() => void) | undefined
-
-  constructor() {
-    // A job without a body never asks for it.
-    this.#complete.promise.catch(() => {})
-  }
-
-  /** Resolves with the whole body once its end has come. */
-  body(): Promise<Uint8Array> {
-    return this.#complete.promise
-  }
-
-  add(bytes: Uint8Array | null): void {
-    if (bytes) this.#parts.push(bytes)
-    else this.#complete.resolve(Buffer.concat(this.#parts.splice(0)))
-  }
 
   credit(): void {
     this.#credits += 1
@@ -32,8 +15,6 @@ export class CodecExchange {
   /** Nobody waits for it any more. */
   cancel(): void {
     this.#isCancelled = true
-    this.#parts.length = 0
-    this.#complete.reject(cancelled())
     this.#resume?.()
   }
 
@@ -44,11 +25,7 @@ export class CodecExchange {
         this.#resume = resolve
       })
     }
-    if (this.#isCancelled) throw cancelled()
+    if (this.#isCancelled) throw new MillraceError('cancelled', 'nobody waits for this reply any more')
     this.#credits -= 1
   }
-}
-
-function cancelled(): MillraceError {
-  return new MillraceError('cancelled', 'nobody waits for this reply any more')
 }

@@ -30,9 +30,6 @@ port.on('message', (message: ToCodec) => {
     case 'start':
       void carryOut(message)
       return
-    case 'part':
-      exchanges.get(message.job)?.add(message.bytes)
-      return
     case 'credit':
       exchanges.get(message.job)?.credit()
       return
@@ -63,7 +60,7 @@ async function carryOut({ job, work, submittedAt }: Extract<ToCodec, { kind: 'st
 
 function answer(job: number, work: CodecJob, exchange: CodecExchange): Promise<CodecAnswer> {
   if (work.kind === 'encode') return encode(job, work, exchange)
-  return work.kind === 'decode' ? decode(job, exchange) : heads(work.rollouts)
+  return work.kind === 'decode' ? decode(job, work, exchange) : heads(work.rollouts)
 }
 
 async function encode(
@@ -79,8 +76,12 @@ async function encode(
   }
 }
 
-async function decode(job: number, exchange: CodecExchange): Promise<DecodedHead> {
-  const { head, tasks } = decodeBody(await exchange.body())
+async function decode(
+  job: number,
+  { body }: Extract<CodecJob, { kind: 'decode' }>,
+  exchange: CodecExchange,
+): Promise<DecodedHead> {
+  const { head, tasks } = decodeBody(body)
   for (const texts of listsOf(tasks ?? [])) {
     await exchange.room()
     send({ kind: 'output', job, output: texts })

@@ -1,7 +1,15 @@
 import { Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, workerUrl } from '../kit/index.ts'
-import type { CodecAnswer, CodecJob, CodecOutput, CodecStart, FromCodec, ToCodec } from './codec-messages.ts'
+import {
+  maxUnderWay,
+  type CodecAnswer,
+  type CodecJob,
+  type CodecOutput,
+  type CodecStart,
+  type FromCodec,
+  type ToCodec,
+} from './codec-messages.ts'
 
 /** A job, and what it hears of its progress. Exactly one of `onEnd` and `onFailure` comes, and it comes last. */
 export interface CodecListener {
@@ -14,6 +22,19 @@ export interface CodecListener {
   onFailure(error: MillraceError): void
 }
 
+export interface CodecWorkerEvents {
+  readonly onReady: () => void
+  /** It has one job less to work on: that one waits for its client. */
+  readonly onStall: () => void
+  readonly onGone: (reason: MillraceError, hasWorked: boolean) => void
+}
+
+interface OpenJob {
+  readonly listener: CodecListener
+  /** Outputs that were not taken yet. */
+  underWay: number
+}
+
 const closeGraceMs = 5_000
 
 /** One codec thread, as the front sees it. */
@@ -21,15 +42,15 @@ export class CodecWorker extends Resource {
   readonly ready: Promise<void>
   readonly #worker: Worker
   readonly #exited: Promise<void>
-  readonly #jobs = new Map<number, CodecListener>()
+  readonly #events: CodecWorkerEvents
+  readonly #jobs = new Map<number, OpenJob>()
+  #stalled = 0
   #idleSince = performance.now()
   #isReady = false
 
-  constructor(
-    start: CodecStart,
-    events: { readonly onReady: () => void; readonly onGone: (reason: MillraceError, hasWorked: boolean) => void },
-  ) {
+  constructor(start: CodecStart, events: CodecWorkerEvents) {
     super()
+    this.#events = events
     this.#worker = new Worker(workerUrl(import.meta, './_codec-thread'), { name: 'millrace-codec', workerData: start })
     const ready = Promise.withResolvers<void>()
     this.ready = ready.promise
@@ -43,8 +64,9 @@ export class CodecWorker extends Resource {
       this.#worker.once('exit', () => {
         const reason = death ?? new MillraceError('closed', 'the server is closing')
         ready.reject(reason)
-        for (const listener of this.#jobs.values()) listener.onFailure(reason)
+        const open = [...this.#jobs.values()]
         this.#jobs.clear()
+        for (const { listener } of open) listener.onFailure(reason)
         events.onGone(reason, this.#isReady)
         resolve()
       })
@@ -66,6 +88,11 @@ export class CodecWorker extends Resource {
     return this.#jobs.size
   }
 
+  /** Those it works on: one whose client takes nothing costs it no time. */
+  get busy(): number {
+    return this.#jobs.size - this.#stalled
+  }
+
   /** How long it has had nothing to do. */
   get idleMs(): number {
     return this.#jobs.size > 0 ? 0 : performance.now() - this.#idleSince
@@ -73,18 +100,17 @@ export class CodecWorker extends Resource {
 
   start(job: number, listener: CodecListener): void {
     const { work, submittedAt } = listener
-    this.#jobs.set(job, listener)
-    this.#post({ kind: 'start', job, work, submittedAt })
-  }
-
-  /** More of the body that a job decodes; null is its end. */
-  part(job: number, bytes: Uint8Array<ArrayBuffer> | null): void {
-    if (this.#jobs.has(job)) this.#post({ kind: 'part', job, bytes }, bytes ? [bytes.buffer] : [])
+    this.#jobs.set(job, { listener, underWay: 0 })
+    this.#post({ kind: 'start', job, work, submittedAt }, work.kind === 'decode' ? [work.body.buffer] : [])
   }
 
   /** What came last was taken: more may come. */
   credit(job: number): void {
-    if (this.#jobs.has(job)) this.#post({ kind: 'credit', job })
+    const open = this.#jobs.get(job)
+    if (!open) return
+    if (open.underWay === maxUnderWay) this.#stalled -= 1
+    open.underWay -= 1
+    this.#post({ kind: 'credit', job })
   }
 
   /** Nobody waits for it any more; its end is still heard of. */
@@ -100,27 +126,34 @@ export class CodecWorker extends Resource {
   }
 
   #onMessage(message: Exclude<FromCodec, { kind: 'ready' }>): void {
-    const listener = this.#jobs.get(message.job)
+    const open = this.#jobs.get(message.job)
+    if (!open) return
+    const { listener } = open
     switch (message.kind) {
       case 'begin':
-        listener?.onBegin(message.waitedMs)
+        listener.onBegin(message.waitedMs)
         return
       case 'output':
-        listener?.onOutput(message.output)
+        open.underWay += 1
+        listener.onOutput(message.output)
+        if (open.underWay < maxUnderWay) return
+        this.#stalled += 1
+        this.#events.onStall()
         return
       case 'end':
-        this.#remove(message.job)
-        listener?.onEnd(message.value)
+        this.#remove(message.job, open)
+        listener.onEnd(message.value)
         return
       case 'failed':
-        this.#remove(message.job)
-        listener?.onFailure(MillraceError.fromWire(message.error))
+        this.#remove(message.job, open)
+        listener.onFailure(MillraceError.fromWire(message.error))
         return
     }
   }
 
-  #remove(job: number): void {
+  #remove(job: number, { underWay }: OpenJob): void {
     this.#jobs.delete(job)
+    if (underWay === maxUnderWay) this.#stalled -= 1
     if (this.#jobs.size === 0) this.#idleSince = performance.now()
   }
 

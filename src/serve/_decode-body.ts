@@ -5,10 +5,12 @@ import type { DecodedBody } from './codec-messages.ts'
 const maxHeadCharacters = 64 * 1024
 /** Tasks are handed over in lists of about this size, so that taking one takes well under a millisecond. */
 const maxListCharacters = 512 * 1024
+/** Most of what looks at a value calls itself for every level: writing it, validating it, sending it to a worker. */
+const maxLevels = 256
 
 /** Parses a request body and gives its tasks back as text: strings change threads at the price of a copy, objects do not. */
 export function decodeBody(bytes: Uint8Array): DecodedBody {
-  const decoded = takeApart(parseJson(new TextDecoder().decode(bytes)))
+  const decoded = takeApart(parseJson(bytes))
   if ((JSON.stringify(decoded.head) ?? '').length > maxHeadCharacters) {
     throw new MillraceError('usage', `a request has at most ${maxHeadCharacters} characters beside its tasks`)
   }
@@ -43,11 +45,19 @@ function takeApart(parsed: unknown): DecodedBody {
   return { head: parsed, tasks: undefined }
 }
 
-export function parseJson(text: string): unknown {
+export function parseJson(bytes: Uint8Array): unknown {
+  let parsed: unknown
   try {
-    return JSON.parse(text)
+    parsed = JSON.parse(new TextDecoder().decode(bytes))
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
     throw new MillraceError('usage', `the body is not JSON: ${rawMessage}`, { cause: error })
   }
+  if (isDeeper(parsed, maxLevels)) throw new MillraceError('usage', `a body has at most ${maxLevels} levels of nesting`)
+  return parsed
+}
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1))
 }

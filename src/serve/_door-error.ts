@@ -9,16 +9,13 @@ export interface ErrorBody {
   readonly error: { readonly code: ErrorCode | DoorCode; readonly message: string; readonly data?: WireError['data'] }
 }
 
-const statusOfDoorCode: Readonly<Record<DoorCode, number>> = {
+/** What is not here went wrong on our side. */
+const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, number>>> = {
   unauthorized: 401,
   not_found: 404,
   length_required: 411,
   too_large: 413,
   unsupported_type: 415,
-}
-
-/** What is not here went wrong on our side. */
-const statusOfCode: Partial<Record<ErrorCode, number>> = {
   usage: 400,
   config_invalid: 400,
   task_invalid: 400,
@@ -31,16 +28,16 @@ const statusOfCode: Partial<Record<ErrorCode, number>> = {
 
 const retryAfterSeconds = '1'
 
-export function refuse(reply: FastifyReply, code: DoorCode, message: string): FastifyReply {
-  return reply.code(statusOfDoorCode[code]).send({ error: { code, message } } satisfies ErrorBody)
+export function refuse(reply: FastifyReply, code: DoorCode | 'usage', message: string): FastifyReply {
+  return reply.code(statusOf[code] ?? 500).send({ error: { code, message } } satisfies ErrorBody)
 }
 
 /** Any thrown value as a reply. */
 export function replyWithError(reply: FastifyReply, thrown: unknown): FastifyReply {
-  const doorCode = doorCodeOf(thrown)
-  if (doorCode) return refuse(reply, doorCode.code, doorCode.message)
+  const refusal = refusalOf(thrown)
+  if (refusal) return refuse(reply, refusal.code, refusal.message)
   const error = MillraceError.from(thrown, 'internal')
-  const status = statusOfCode[error.code] ?? 500
+  const status = statusOf[error.code] ?? 500
   if (status === 429 || status === 503) reply.header('retry-after', retryAfterSeconds)
   return reply.code(status).send(errorBody(error))
 }
@@ -53,11 +50,15 @@ export function errorBody(thrown: unknown): ErrorBody {
 }
 
 /** fastify refuses some requests before any route sees them. */
-function doorCodeOf(thrown: unknown): { code: DoorCode; message: string } | undefined {
+function refusalOf(thrown: unknown): { code: DoorCode | 'usage'; message: string } | undefined {
   const code = thrown instanceof Error && 'code' in thrown ? thrown.code : undefined
   switch (code) {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
       return { code: 'unsupported_type', message: 'send JSON, with content-type: application/json' }
+    case 'FST_ERR_BAD_URL':
+      return { code: 'usage', message: 'the path is not a valid URL: a % begins two hexadecimal digits' }
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return { code: 'not_found', message: 'no id is that long' }
     default:
       return undefined
   }

@@ -25,8 +25,10 @@ export interface RolloutPage {
   readonly cursor?: string
 }
 
-/** What one page may look at, so that a rare outcome does not make a page read everything. */
-const maxLookedAt = 1_000
+/** What one page may read from disk, so that a rare outcome does not make a page read everything. */
+const maxRead = 1_000
+/** What one page may pass over in memory: a few milliseconds of the loop. */
+const maxPassed = 50_000
 const batchSize = 100
 
 /** The rollouts of `requests`, newest first, from the one after `cursor` on. */
@@ -42,26 +44,31 @@ export async function listRollouts(options: {
   const { requests, filter, cursor, limit, stateOf, heads } = options
   const ids = newestFirst(requests, cursor)
   const found: ListedRollout[] = []
-  let lookedAt = 0
+  let read = 0
+  let passed = 0
   let last: string | undefined
   for (;;) {
     const batch: ListedRollout[] = []
     // No more than could be shown, so that the cursor is always the last one that was looked at.
     const room = Math.min(batchSize, limit - found.length)
-    while (batch.length < room && lookedAt < maxLookedAt) {
+    while (batch.length < room && read < maxRead && passed < maxPassed) {
       const next = ids.next()
       if (next.done) {
         found.push(...(await withHeads(batch, filter, heads)))
         return { rollouts: found }
       }
-      lookedAt += 1
+      passed += 1
       last = next.value.id
       const state = stateOf(last)
       const isOut = (filter.state && filter.state !== state) || (filter.outcome && state !== 'ended')
-      if (!isOut) batch.push({ id: last, request: next.value.request, state })
+      if (isOut) continue
+      batch.push({ id: last, request: next.value.request, state })
+      if (state === 'ended') read += 1
     }
     found.push(...(await withHeads(batch, filter, heads)))
-    if (found.length === limit || lookedAt === maxLookedAt) return { rollouts: found, ...(last && { cursor: last }) }
+    if (found.length === limit || read === maxRead || passed === maxPassed) {
+      return { rollouts: found, ...(last && { cursor: last }) }
+    }
   }
 }
 

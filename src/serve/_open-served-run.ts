@@ -1,7 +1,9 @@
 import { hash } from 'node:crypto'
+import { rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { openRun, resolveRun, type OpenedRun, type ResolvedRun, type RunConfig } from '../eval/index.ts'
-import { readRunFile, runFolder } from '../store/index.ts'
+import { findRuns, readRunFile, runFolder } from '../store/index.ts'
 import type { ServiceOptions } from './service-options.ts'
 
 /** The run a server works on: the newest of the same options that nobody works on, or a new one. Never an evaluation's. */
@@ -14,7 +16,18 @@ export async function openServedRun(options: ServiceOptions): Promise<{ resolved
     digest: hash('sha256', `serve ${evaluated.digest}`).slice(0, 16),
   }
   requireServedRun(options)
+  await requireNobodyAtWork(resolved, options)
   return { resolved, opened: await openRun(resolved, options.run ?? {}, options.signal) }
+}
+
+/** Closes the run of a server that could not start. One that was made for it never was: nothing of it is worth keeping. */
+export async function giveUpRun({ store, info }: OpenedRun): Promise<void> {
+  if (store.isResumed) return await store.close()
+  // Its name is free before its lock is.
+  const discarded = join(dirname(info.folder), `.${info.name}-${process.pid}`)
+  await rename(info.folder, discarded)
+  await store.close()
+  await rm(discarded, { recursive: true, force: true })
 }
 
 /** What is stored with the run says whose it is. */
@@ -22,13 +35,33 @@ function servedConfig(config: RunConfig): RunConfig & { readonly isServed: true 
   return { ...config, isServed: true }
 }
 
+/**
+ * Said again, a command means the run it made before. A second server of it would have one of its own, and the next start
+ * would find that one, without the requests that the first had accepted.
+ */
+async function requireNobodyAtWork({ digest }: ResolvedRun, { run }: ServiceOptions): Promise<void> {
+  if (run?.name !== undefined || run?.resume === 'never') return
+  const { runs } = await findRuns(rootOf(run))
+  const busy = runs.find((found) => found.run.configDigest === digest && found.run.state === 'running')
+  if (!busy) return
+  throw new MillraceError(
+    'run_in_use',
+    `a server with these settings is at work already, on run ${busy.name}; stop it, or give this one a run of its own with --run <name>`,
+    { data: { run: busy.name } },
+  )
+}
+
 function requireServedRun({ run }: ServiceOptions): void {
   if (run?.name === undefined) return
-  const existing = readRunFile(runFolder(run.root ?? (process.env['MILLRACE_RUNS'] || 'runs'), run.name))
+  const existing = readRunFile(runFolder(rootOf(run), run.name))
   if (!existing || existing.config['isServed'] === true) return
   throw new MillraceError(
     'run_mismatch',
     `run ${run.name} belongs to an evaluation; choose another name for the server's run with --run`,
     { data: { run: run.name } },
   )
+}
+
+function rootOf(run: ServiceOptions['run']): string {
+  return run?.root ?? (process.env['MILLRACE_RUNS'] || 'runs')
 }

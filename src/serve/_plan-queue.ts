@@ -12,10 +12,6 @@ export class PlanQueue implements AsyncIterable<PlannedRollout> {
   #wake: (() => void) | undefined
   #hasEnded = false
 
-  get size(): number {
-    return this.#plans.size
-  }
-
   push(plan: PlannedRollout): void {
     this.#plans.set(planId(plan), plan)
     this.#wakeReader()

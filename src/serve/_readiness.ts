@@ -7,13 +7,14 @@ export type Readiness = { readonly isReady: true } | { readonly isReady: false; 
 export function readinessOf(parts: {
   readonly state: ServiceState
   readonly hasStoreFailed: boolean
+  readonly takesWork: boolean
   readonly workers: readonly WorkerStatus[]
 }): Readiness {
-  const { state, hasStoreFailed, workers } = parts
+  const { state, hasStoreFailed, takesWork, workers } = parts
   if (hasStoreFailed) return { isReady: false, why: 'the store takes nothing more' }
   if (state !== 'open') return { isReady: false, why: `the server is ${state}` }
-  // None at all means that rollouts run on this very thread.
-  if (workers.length === 0 || workers.some((worker) => worker.state === 'ready')) return { isReady: true }
-  const states = workers.map(({ id, state: how }) => `worker ${id} is ${how}`)
-  return { isReady: false, why: `no worker is ready: ${states.join(', ')}` }
+  if (takesWork) return { isReady: true }
+  // Those in quarantine, below zero, are not for what is sent now.
+  const states = workers.flatMap(({ id, state: how }) => (id > 0 ? [`worker ${id} is ${how}`] : []))
+  return { isReady: false, why: `no worker is ready: ${states.join(', ') || 'none could be started so far'}` }
 }

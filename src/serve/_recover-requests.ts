@@ -43,7 +43,7 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
     const due = samples.filter((sample) => !recovery.earlier.hasEnded(rolloutId(index, sample)))
     if (due.length === 0) continue
     const checked = await checkTask(recovery.environment, task, Number.POSITIVE_INFINITY)
-    const bytes = typeof checked === 'string' ? 0 : checked.text.length
+    const bytes = typeof checked === 'string' ? 0 : checked.bytes
     for (const sample of due) {
       const plan = planAgain({ index, sample, checked, sampling: journalled.sampling }, recovery)
       unfinished.push({ plan, bytes })

@@ -27,11 +27,28 @@ export interface PostedRequest {
   readonly form: RecordForm
 }
 
-/** The value of a small body, or a large one taken apart on another thread as it arrives. */
-export async function readBody(parts: AsyncIterable<Buffer>, length: number, codec: CodecPool): Promise<unknown> {
-  if (length > maxInlineBytes) return new LargeBody(await codec.decode(parts))
-  const bytes = Buffer.concat(await Array.fromAsync(parts))
-  return parseJson(bytes.toString())
+/** The value of a small body, or a large one taken apart on another thread; undefined if there is none. */
+export async function readBody(parts: AsyncIterable<Uint8Array>, length: number, codec: CodecPool): Promise<unknown> {
+  if (length === 0) return undefined
+  // Gathered here, because a slow client must not keep a thread waiting.
+  const body = await gather(parts, length)
+  return length > maxInlineBytes ? new LargeBody(await codec.decode(body)) : parseJson(body)
+}
+
+/** In one piece of memory, which can change threads as a whole: what a socket is read into is shared. */
+async function gather(parts: AsyncIterable<Uint8Array>, length: number): Promise<Uint8Array<ArrayBuffer>> {
+  const body = new Uint8Array(length)
+  let at = 0
+  try {
+    for await (const part of parts) {
+      body.set(part, at)
+      at += part.length
+    }
+  } catch (error) {
+    // Nobody hears it, but it is no fault of ours.
+    throw new MillraceError('usage', `the client left after ${at} of ${length} bytes of its body`, { cause: error })
+  }
+  return body
 }
 
 class LargeBody {

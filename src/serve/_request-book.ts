@@ -1,5 +1,5 @@
 import type { RolloutRecord } from '../schema/index.ts'
-import { ActiveRequest } from './_active-request.ts'
+import { ActiveRequest, type ActiveRequestOptions } from './_active-request.ts'
 import type { RolloutState } from './_list-rollouts.ts'
 import { planId } from './_plan-queue.ts'
 import { RequestIndex } from './_request-index.ts'
@@ -33,21 +33,15 @@ export class RequestBook {
     return this.#known.newest()
   }
 
-  /** A request with rollouts that are due; `accepted` resolves once it is on disk. */
-  enter(request: KnownRequest, due: readonly DueRollout[], accepted: Promise<void>): void {
+  /** A request, and those of its rollouts that are due. */
+  enter(
+    request: KnownRequest,
+    due: readonly DueRollout[],
+    how: Pick<ActiveRequestOptions, 'accepted' | 'graceMs'>,
+  ): void {
+    if (due.length > 0) this.#activate(request, due, how)
+    // Only now: one that is not active might be forgotten at once.
     this.#known.add(request)
-    if (due.length === 0) return
-    const active = new ActiveRequest({
-      request,
-      accepted,
-      unsettled: due.length,
-      isUnsettled: (rollout) => this.unsettled.has(rollout),
-      onAbandoned: this.#onAbandoned,
-    })
-    this.#active.set(request.id, active)
-    for (const { plan, bytes } of due) {
-      this.unsettled.add({ id: planId(plan), request: active, bytes, state: 'accepting' })
-    }
   }
 
   /** It could not be accepted, so it never was. */
@@ -63,7 +57,7 @@ export class RequestBook {
     if (!active) return new ResultReader(rolloutCount(request), rolloutIds(request), () => {})
     await active.accepted
     const results = active.read(role)
-    if (this.#end) results.fail(this.#end.reason)
+    if (this.#end) active.fail(this.#end.reason)
     return results
   }
 
@@ -88,5 +82,23 @@ export class RequestBook {
   unsettledOf(request: KnownRequest): UnsettledRollout[] {
     if (!this.#active.has(request.id)) return []
     return Array.from(rolloutIds(request), (id) => this.unsettled.get(id) ?? []).flat()
+  }
+
+  #activate(
+    request: KnownRequest,
+    due: readonly DueRollout[],
+    how: Pick<ActiveRequestOptions, 'accepted' | 'graceMs'>,
+  ): void {
+    const active = new ActiveRequest({
+      ...how,
+      request,
+      unsettled: due.length,
+      isUnsettled: (rollout) => this.unsettled.has(rollout),
+      onAbandoned: this.#onAbandoned,
+    })
+    this.#active.set(request.id, active)
+    for (const { plan, bytes } of due) {
+      this.unsettled.add({ id: planId(plan), request: active, bytes, state: 'accepting' })
+    }
   }
 }

@@ -11,10 +11,6 @@ export class RequestIndex {
     this.#isActive = isActive
   }
 
-  get size(): number {
-    return this.#requests.size
-  }
-
   get(id: string): KnownRequest | undefined {
     return this.#requests.get(id)
   }

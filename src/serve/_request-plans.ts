@@ -15,13 +15,13 @@ export function requestPlans(
   tasks: readonly CheckedTask[],
   sampling: Sampling | undefined,
 ): DueRollout[] {
-  return tasks.flatMap(({ name, value, text }, offset) => {
+  return tasks.flatMap(({ name, value, bytes }, offset) => {
     const index = firstTask + offset
     const task = { index, id: name ?? String(index), data: value }
     return Array.from({ length: attempts }, (_, sample) => {
       const id = rolloutId(index, sample)
       const plan: PlannedAttempt = { kind: 'attempt', id, sample, task, attempt: 1, ...(sampling && { sampling }) }
-      return { plan, bytes: text.length }
+      return { plan, bytes }
     })
   })
 }

@@ -18,8 +18,16 @@ export function requestRoutes(app: FastifyInstance, service: RolloutService): vo
     if (wantsLines(request)) {
       return await sendResults(reply, await service.results(known), { form: include, codec: service.codec })
     }
-    const { tasks, attempts, isDetached, at } = known
-    return await reply.send({ id, at, tasks, attempts, detached: isDetached, rollouts: service.rollouts(known) })
+    const { firstTask, tasks, attempts, isDetached, at } = known
+    return await reply.send({
+      id,
+      at,
+      firstTask,
+      tasks,
+      attempts,
+      detached: isDetached,
+      rollouts: service.rollouts(known),
+    })
   })
 
   app.delete<{ Params: { id: string } }>('/v1/requests/:id', async (request, reply) => {

@@ -5,7 +5,7 @@ import type { BodyBudget } from './_body-budget.ts'
 import { refuse } from './_door-error.ts'
 import { parseQuery, wantsLines } from './_parse-query.ts'
 import { postedRequest, recordFormSchema } from './_request-body.ts'
-import { requestHeader, sendResult, sendResults, sendRollout } from './_send-rollouts.ts'
+import { requestHeaders, sendResult, sendResults, sendRollout } from './_send-rollouts.ts'
 import { rolloutCount } from './known-request.ts'
 import type { RolloutService } from './rollout-service.ts'
 
@@ -30,9 +30,12 @@ export function rolloutRoutes(app: FastifyInstance, service: RolloutService, bod
     const submission = await service.submit(asked)
     bodies.release(request)
     if (asked.isDetached) {
-      const { id } = submission.request
+      const { id, firstTask, tasks, attempts } = submission.request
       await submission.results.return()
-      return await reply.code(202).header(requestHeader, id).send({ request: id })
+      return await reply
+        .code(202)
+        .headers(requestHeaders(submission.request))
+        .send({ request: id, firstTask, tasks, attempts })
     }
     const isOne = rolloutCount(submission.request) === 1 && !wantsLines(request)
     return await (isOne ? sendResult : sendResults)(reply, submission, { form, codec })

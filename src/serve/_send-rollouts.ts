@@ -4,11 +4,14 @@ import { ReplyStream } from './_reply-stream.ts'
 import { replyText } from './_reply-text.ts'
 import type { RecordForm } from './codec-messages.ts'
 import type { CodecPool } from './codec-pool.ts'
+import type { KnownRequest } from './known-request.ts'
 import type { SettledRollout } from './result-reader.ts'
 import type { Submission } from './rollout-service.ts'
 
-/** Says which request a reply belongs to. */
-export const requestHeader = 'millrace-request'
+/** Which request a reply belongs to, and the index of its first task: `task.index` less that is the row of the request. */
+export function requestHeaders({ id, firstTask }: KnownRequest): Record<string, string> {
+  return { 'millrace-request': id, 'millrace-first-task': String(firstTask) }
+}
 
 const jsonType = 'application/json; charset=utf-8'
 const linesType = 'application/x-ndjson; charset=utf-8'
@@ -16,6 +19,7 @@ const linesType = 'application/x-ndjson; charset=utf-8'
 interface Sending {
   readonly form: RecordForm
   readonly codec: CodecPool
+  readonly headers?: Readonly<Record<string, string>>
 }
 
 /** The one result of a request, as JSON, when it is there. */
@@ -28,11 +32,10 @@ export async function sendResult(
   try {
     const next = await results.next()
     if (next.done) return reply.hijack()
-    reply.header(requestHeader, request.id)
-    return await sendRollout(reply, next.value, sending)
+    return await sendRollout(reply, next.value, { ...sending, headers: requestHeaders(request) })
   } finally {
     stream[Symbol.dispose]()
-    await results.return()
+    results.release()
   }
 }
 
@@ -40,17 +43,16 @@ export async function sendResult(
 export async function sendRollout(
   reply: FastifyReply,
   settled: SettledRollout,
-  { form, codec }: Sending,
+  { form, codec, headers }: Sending,
 ): Promise<FastifyReply> {
   const text = replyText(settled, form, codec)
-  if (typeof text === 'string') return await reply.type(jsonType).send(text)
+  if (typeof text === 'string') return await reply.headers({ ...headers, 'content-type': jsonType }).send(text)
   try {
     // Before the reply begins: what fails at once still gets its status.
     const first = await text.next()
-    const request = reply.getHeader(requestHeader)
     reply.hijack()
     using stream = new ReplyStream(reply.raw)
-    stream.begin({ 'content-type': jsonType, ...(typeof request === 'string' && { [requestHeader]: request }) })
+    stream.begin({ ...headers, 'content-type': jsonType })
     try {
       for (let chunk = first; !chunk.done; chunk = await text.next()) await stream.write(chunk.value)
       stream.end()
@@ -71,33 +73,40 @@ export async function sendResults(
 ): Promise<FastifyReply> {
   reply.hijack()
   using stream = new ReplyStream(reply.raw, () => void results.return())
-  stream.begin({ 'content-type': linesType, [requestHeader]: request.id })
-  let isInLine = false
+  stream.begin({ ...requestHeaders(request), 'content-type': linesType })
+  const line = { isBegun: false }
   try {
-    for await (const settled of results) {
-      isInLine = true
-      await writeRollout(stream, settled, sending)
-      isInLine = false
+    // Not `for await`, which would leave the results as if the client had gone when it is we who fail.
+    for (let next = await results.next(); !next.done; next = await results.next()) {
+      await writeLine(stream, replyText(next.value, sending.form, sending.codec), line)
     }
     stream.end()
   } catch (error) {
-    if (stream.isGone || isInLine) stream.breakOff()
+    if (stream.isGone || line.isBegun) stream.breakOff()
     else {
       void stream.write(`${JSON.stringify(errorBody(error))}\n`)
       stream.end()
     }
   } finally {
-    await results.return()
+    // If the client has gone, they were left already.
+    results.release()
   }
   return reply
 }
 
-async function writeRollout(stream: ReplyStream, settled: SettledRollout, { form, codec }: Sending): Promise<void> {
-  const text = replyText(settled, form, codec)
+async function writeLine(
+  stream: ReplyStream,
+  text: ReturnType<typeof replyText>,
+  line: { isBegun: boolean },
+): Promise<void> {
   if (typeof text === 'string') {
     await stream.write(`${text}\n`)
     return
   }
-  for await (const chunk of text) await stream.write(chunk)
+  for await (const chunk of text) {
+    line.isBegun = true
+    await stream.write(chunk)
+  }
   await stream.write('\n')
+  line.isBegun = false
 }

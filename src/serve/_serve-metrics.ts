@@ -1,29 +1,34 @@
-import type { LoopLagWindow } from '../kit/index.ts'
-import type { OffloadStatus } from '../rollout/index.ts'
-import type { MetricsHub, MetricsSources, Telemetry } from '../telemetry/index.ts'
+import type { LoopLag } from '../kit/index.ts'
+import type { Executor } from '../rollout/index.ts'
+import type { RunStore } from '../store/index.ts'
+import type { MetricsHub, Telemetry } from '../telemetry/index.ts'
+import type { CodecPool } from './codec-pool.ts'
 import type { ServiceStatus } from './service-status.ts'
 
 /** The metrics of a process that serves: where each figure is read. */
 export function serveMetrics(
   telemetry: Telemetry,
   parts: {
-    readonly status: () => ServiceStatus
-    readonly journal: NonNullable<MetricsSources['journal']>
-    readonly storeLag: () => LoopLagWindow
-    readonly offload: () => readonly OffloadStatus[]
+    readonly store: RunStore
+    readonly executor: Executor
+    readonly codec: CodecPool
+    readonly lag: LoopLag
+    readonly rollouts: { readonly running: number; readonly waiting: number }
+    readonly accepted: ServiceStatus['accepted']
   },
 ): MetricsHub {
-  const { status, journal, storeLag, offload } = parts
+  const { store, executor, codec, lag, rollouts, accepted } = parts
   return telemetry.metrics({
-    rollouts: () => ({ running: status().running, waiting: status().queued }),
-    models: () => status().models,
-    workers: () => status().workers,
-    loops: () => ({ front: status().lag, store: storeLag() }),
-    journal,
+    rollouts: () => rollouts,
+    models: () => executor.models(),
+    workers: () => executor.workers(),
+    loops: () => ({ front: lag.snapshot(), store: store.lag() }),
+    journal: () => ({ pressure: store.journal.pressure, ...store.status() }),
     pools: () => {
-      const { threads, queued, queueWaitP99Ms, queueWaitMaxMs } = status().codec
-      return [{ name: 'codec', threads, queued, waitP99Ms: queueWaitP99Ms, waitMaxMs: queueWaitMaxMs }, ...offload()]
+      const { threads, queued, queueWaitP99Ms, queueWaitMaxMs } = codec.status()
+      const waits = { waitP99Ms: queueWaitP99Ms, waitMaxMs: queueWaitMaxMs }
+      return [{ name: 'codec', threads, queued, ...waits }, ...executor.offload()]
     },
-    serve: () => ({ ...status().accepted, replyP99Ms: status().codec.replyP99Ms }),
+    serve: () => ({ ...accepted, replyP99Ms: codec.status().replyP99Ms }),
   })
 }

@@ -46,6 +46,10 @@ export class ServedExecutor implements Executor {
     return this.#options.executor.preflight(signal)
   }
 
+  get takesWork(): boolean {
+    return this.#options.executor.takesWork
+  }
+
   models(): readonly ModelStatus[] {
     return this.#options.executor.models()
   }
@@ -62,6 +66,7 @@ export class ServedExecutor implements Executor {
     await this.#options.executor[Symbol.asyncDispose]()
   }
 
+  /** It goes on nowhere: what an earlier sitting has of it stays in the journal, and is not part of its record. */
   #cancelled({ id, attempt, sample, task }: RolloutJob, error: MillraceError): AttemptResult {
     const { labels, journal } = this.#options
     const where = { index: task.index, id: task.id }

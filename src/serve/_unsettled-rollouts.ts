@@ -33,10 +33,15 @@ export class UnsettledRollouts {
     return this.#rollouts.size - this.#running
   }
 
-  /** Fails with `overloaded` if so much more cannot wait. What an earlier sitting accepted was let in before. */
+  /**
+   * Fails with `overloaded` if so much more cannot wait now, with `usage` if it never could. What an earlier sitting
+   * accepted was let in before.
+   */
   requireRoom(rollouts: number, bytes: number): void {
     const { waiting } = this
     const { maxQueuedRollouts, maxQueuedBytes } = this.#bounds
+    if (rollouts > maxQueuedRollouts) throw neverFits(rollouts, 'rollouts', maxQueuedRollouts)
+    if (bytes > maxQueuedBytes) throw neverFits(bytes, 'bytes of tasks', maxQueuedBytes)
     if (waiting + rollouts <= maxQueuedRollouts && this.#waitingBytes + bytes <= maxQueuedBytes) return
     throw new MillraceError(
       'overloaded',
@@ -74,4 +79,11 @@ export class UnsettledRollouts {
     else this.#waitingBytes -= rollout.bytes
     return rollout
   }
+}
+
+function neverFits(count: number, what: string, max: number): MillraceError {
+  return new MillraceError(
+    'usage',
+    `it makes ${count} ${what}, and at most ${max} may wait at one time; send it in parts`,
+  )
 }

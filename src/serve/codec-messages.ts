@@ -39,20 +39,18 @@ export interface DecodedHead {
   readonly hasTasks: boolean
 }
 
-/** Outputs that may be under way to the front, per job. */
+/** Outputs of a job that the front has not taken; with so many it stands still. */
 export const maxUnderWay = 4
 
 export type CodecJob =
   /** Answered by chunks. */
   | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm }
   | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
-  /** The body follows in parts; answered by lists of tasks. */
-  | { readonly kind: 'decode' }
+  /** Answered by lists of tasks. The memory of the body goes to the thread. */
+  | { readonly kind: 'decode'; readonly body: Uint8Array<ArrayBuffer> }
 
 export type ToCodec =
   | { readonly kind: 'start'; readonly job: number; readonly work: CodecJob; readonly submittedAt: number }
-  /** Bytes of a body; null is its end. */
-  | { readonly kind: 'part'; readonly job: number; readonly bytes: Uint8Array<ArrayBuffer> | null }
   | { readonly kind: 'credit'; readonly job: number }
   | { readonly kind: 'cancel'; readonly job: number }
   | { readonly kind: 'close' }

@@ -1,7 +1,6 @@
 import { availableParallelism } from 'node:os'
-import { createHistogram } from 'node:perf_hooks'
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, Resource, RingQueue } from '../kit/index.ts'
+import { closeAll, RecentWaits, Resource, RingQueue } from '../kit/index.ts'
 import { CodecCall } from './_codec-call.ts'
 import { CodecWorker } from './_codec-worker.ts'
 import type { CodecJob, DecodedBody, DecodedHead, RecordForm, RolloutHead } from './codec-messages.ts'
@@ -9,18 +8,20 @@ import type { CodecJob, DecodedBody, DecodedHead, RecordForm, RolloutHead } from
 export interface CodecStatus {
   readonly threads: number
   readonly maxThreads: number
-  /** Jobs a thread works on, those that wait for a slow client among them. */
+  /** Jobs that threads have, those that wait for a slow client among them. */
   readonly jobs: number
   readonly queued: number
-  /** From the request to the thread's first touch; all so far. */
+  /** From the request to the thread's first touch, of the last few hundred jobs. */
   readonly queueWaitP99Ms: number
   readonly queueWaitMaxMs: number
   /** From the request to the last byte handed over: a slow client shows here. */
   readonly replyP99Ms: number
 }
 
-/** Replies that one thread has open at once: it works on them chunk by chunk, turn about. */
-const jobsPerThread = 8
+/** Jobs that one thread works on at once: chunk by chunk, turn about. */
+const busyPerThread = 8
+/** With those that wait for their clients. Each holds its rollout in memory; a client may take nothing for a minute. */
+const openPerThread = 64
 /** As many for each thread call for another. */
 const crowdedJobs = 2
 /** Jobs that wait for a thread; past it, `overloaded`. */
@@ -37,8 +38,8 @@ export class CodecPool extends Resource {
   readonly #maxThreads: number
   readonly #workers = new Set<CodecWorker>()
   readonly #queue = new RingQueue<CodecCall>()
-  readonly #queueWait = createHistogram()
-  readonly #replies = createHistogram()
+  readonly #queueWaits = new RecentWaits()
+  readonly #replies = new RecentWaits()
   readonly #reaper: NodeJS.Timeout
   #lastJob = 0
 
@@ -69,9 +70,9 @@ export class CodecPool extends Resource {
       maxThreads: this.#maxThreads,
       jobs,
       queued: this.#queue.size,
-      queueWaitP99Ms: this.#queueWait.count === 0 ? 0 : this.#queueWait.percentile(99) / 1000,
-      queueWaitMaxMs: this.#queueWait.count === 0 ? 0 : this.#queueWait.max / 1000,
-      replyP99Ms: this.#replies.count === 0 ? 0 : this.#replies.percentile(99) / 1000,
+      queueWaitP99Ms: this.#queueWaits.p99Ms,
+      queueWaitMaxMs: this.#queueWaits.maxMs,
+      replyP99Ms: this.#replies.p99Ms,
     }
   }
 
@@ -83,7 +84,7 @@ export class CodecPool extends Resource {
       for await (const output of call.outputs()) yield output as Uint8Array<ArrayBuffer>
     } finally {
       call.leave()
-      this.#replies.record(micros(performance.now() - startedAt))
+      this.#replies.add(performance.now() - startedAt)
     }
   }
 
@@ -93,26 +94,17 @@ export class CodecPool extends Resource {
     return answer.value as readonly RolloutHead[]
   }
 
-  /** A request body, handed over as it arrives. */
-  async decode(parts: AsyncIterable<Uint8Array>): Promise<DecodedBody> {
-    const call = this.#submit({ kind: 'decode' })
-    try {
-      await call.placed
-      // Each in memory of its own, which can change threads: what a socket is read into is shared.
-      for await (const part of parts) call.part(new Uint8Array(part))
-      call.part(null)
-      const tasks: string[] = []
-      const outputs = call.outputs()
-      for (let next = await outputs.next(); ; next = await outputs.next()) {
-        if (!next.done) {
-          for (const text of next.value as readonly string[]) tasks.push(text)
-          continue
-        }
-        const { head, hasTasks } = next.value as DecodedHead
-        return { head, tasks: hasTasks ? tasks : undefined }
+  /** A whole request body, whose memory goes to the thread: it must not be used afterwards. */
+  async decode(body: Uint8Array<ArrayBuffer>): Promise<DecodedBody> {
+    const tasks: string[] = []
+    const outputs = this.#submit({ kind: 'decode', body }).outputs()
+    for (let next = await outputs.next(); ; next = await outputs.next()) {
+      if (!next.done) {
+        for (const text of next.value as readonly string[]) tasks.push(text)
+        continue
       }
-    } finally {
-      call.leave()
+      const { head, hasTasks } = next.value as DecodedHead
+      return { head, tasks: hasTasks ? tasks : undefined }
     }
   }
 
@@ -133,7 +125,7 @@ export class CodecPool extends Resource {
       throw new MillraceError('overloaded', `${maxQueued} jobs wait for a codec thread already; try again in a moment`)
     }
     const call = new CodecCall(work, {
-      onBegin: (waitedMs) => this.#queueWait.record(micros(waitedMs)),
+      onBegin: (waitedMs) => this.#queueWaits.add(waitedMs),
       onSettled: () => this.#placeWaiting(),
     })
     this.#queue.push(call)
@@ -157,13 +149,14 @@ export class CodecPool extends Resource {
     const isStarting = [...this.#workers].some((worker) => !worker.isAvailable)
     if (isStarting || this.#workers.size >= this.#maxThreads) return
     const leastBusy = this.#leastBusy()
-    if (!leastBusy || leastBusy.jobs >= crowdedJobs) this.#grow()
+    if (!leastBusy || leastBusy.busy >= crowdedJobs) this.#grow()
   }
 
   #leastBusy(): CodecWorker | undefined {
     let found: CodecWorker | undefined
     for (const worker of this.#workers) {
-      if (worker.isAvailable && worker.jobs < jobsPerThread && (!found || worker.jobs < found.jobs)) found = worker
+      const hasRoom = worker.isAvailable && worker.busy < busyPerThread && worker.jobs < openPerThread
+      if (hasRoom && (!found || worker.busy < found.busy)) found = worker
     }
     return found
   }
@@ -173,6 +166,7 @@ export class CodecPool extends Resource {
       { folder: this.#folder },
       {
         onReady: () => this.#placeWaiting(),
+        onStall: () => this.#placeWaiting(),
         onGone: (reason, hasWorked) => {
           this.#workers.delete(worker)
           // One that could not start would not start again either: those who wait are told.
@@ -191,9 +185,4 @@ export class CodecPool extends Resource {
     // One stays warm.
     for (const worker of idle.slice(idle.length === available.length ? 1 : 0)) void worker.close()
   }
-}
-
-/** A histogram takes whole numbers above zero. */
-function micros(ms: number): number {
-  return Math.max(1, Math.round(ms * 1000))
 }

@@ -10,6 +10,7 @@ import { readBody } from './_request-body.ts'
 import { requestRoutes } from './_request-routes.ts'
 import { rolloutRoutes } from './_rollout-routes.ts'
 import { openPaths, statusRoutes } from './_status-routes.ts'
+import { workerRoutes } from './_worker-routes.ts'
 import type { RolloutService } from './rollout-service.ts'
 
 export interface HttpDoorOptions {
@@ -32,6 +33,8 @@ const keepAliveMs = 5 * 60_000
 const maxUploadMs = 2 * 60_000
 /** How long a client that reads slowly may keep the door from closing. */
 const closeGraceMs = 10_000
+/** Twice the longest request id. */
+const maxParamLength = 256
 
 /** The way to a `RolloutService` over HTTP. It has no logic of its own: it parses, calls and encodes. */
 export class HttpDoor extends Resource {
@@ -43,7 +46,14 @@ export class HttpDoor extends Resource {
     const { service, accessKey, onFault } = options
     this.#host = options.host ?? '127.0.0.1'
     requireKeyBeyondLoopback(this.#host, accessKey)
-    const app = fastify({ keepAliveTimeout: keepAliveMs, requestTimeout: maxUploadMs })
+    const app = fastify({
+      keepAliveTimeout: keepAliveMs,
+      requestTimeout: maxUploadMs,
+      routerOptions: { maxParamLength },
+      // A server that is closing says so in its own words.
+      return503OnClosing: false,
+      frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
+    })
     this.#app = app
     const key = accessKey === undefined ? undefined : new AccessKey(accessKey)
     app.addHook('onRequest', (request, reply, next) => {
@@ -52,11 +62,16 @@ export class HttpDoor extends Resource {
       if (isAllowed) next()
       else void refuse(reply, 'unauthorized', 'send the key of this server: authorization: Bearer <key>')
     })
+    app.addHook('onResponse', ({ raw }, _reply, next) => {
+      // A connection whose reply ended while the door closes would be kept for the next request.
+      if (this.isClosed) raw.socket.destroySoon()
+      next()
+    })
     const bodies = new BodyBudget(service.bounds)
     bodies.guard(app)
     app.removeAllContentTypeParsers()
     app.addContentTypeParser('application/json', async ({ headers }: FastifyRequest, payload: IncomingMessage) => {
-      return await readBody(payload, Number(headers['content-length']), service.codec)
+      return await readBody(payload, Number(headers['content-length'] ?? 0), service.codec)
     })
     app.setNotFoundHandler(async (request, reply) => {
       return await refuse(reply, 'not_found', `there is no ${request.method} ${request.url}`)
@@ -69,6 +84,7 @@ export class HttpDoor extends Resource {
     statusRoutes(app, service)
     rolloutRoutes(app, service, bodies)
     requestRoutes(app, service)
+    workerRoutes(app, service)
   }
 
   /** Resolves once it listens. */

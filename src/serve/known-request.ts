@@ -7,8 +7,8 @@ export interface KnownRequest {
   readonly firstTask: number
   readonly tasks: number
   readonly attempts: number
-  /** Its rollouts belong to no connection: nobody's leaving cancels them. */
-  readonly isDetached: boolean
+  /** Its rollouts belong to no connection: nobody's leaving cancels them. Asked for again as detached, it becomes so. */
+  isDetached: boolean
   readonly at: number
 }
 

@@ -19,8 +19,8 @@ const settled = (id: string): SettledRollout => ({
 
 describe('ResultReader', () => {
   it('hands out what had ended, then what ends, then ends', async () => {
-    let gone = 0
-    const reader = new ResultReader(3, ['0-0'], () => (gone += 1))
+    const left: string[] = []
+    const reader = new ResultReader(3, ['0-0'], (_reader, why) => left.push(why))
     reader.push(settled('1-0'))
     const ids: string[] = []
     for await (const { id } of reader) {
@@ -28,7 +28,7 @@ describe('ResultReader', () => {
       if (id === '1-0') queueMicrotask(() => reader.push(settled('2-0')))
     }
     expect(ids).toEqual(['0-0', '1-0', '2-0'])
-    expect(gone).toBe(1)
+    expect(left).toEqual(['gone'])
   })
 
   it('holds few records for a slow reader, and the ids of all', async () => {
@@ -40,15 +40,24 @@ describe('ResultReader', () => {
   })
 
   it('can be left while it waits, once', async () => {
-    let gone = 0
-    const reader = new ResultReader(1, [], () => (gone += 1))
+    const left: string[] = []
+    const reader = new ResultReader(1, [], (_reader, why) => left.push(why))
     const waiting = reader.next()
     await reader.return()
     expect(await waiting).toEqual({ done: true, value: undefined })
     await reader.return()
+    reader.release()
     reader.push(settled('0-0'))
     expect(await reader.next()).toEqual({ done: true, value: undefined })
-    expect(gone).toBe(1)
+    expect(left).toEqual(['gone'])
+  })
+
+  it('says if it was left though its results are wanted', async () => {
+    const left: string[] = []
+    const reader = new ResultReader(1, [], (_reader, why) => left.push(why))
+    reader.release()
+    await reader.return()
+    expect(left).toEqual(['failed'])
   })
 
   it('fails after what had come', async () => {

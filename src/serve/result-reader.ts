@@ -7,6 +7,9 @@ export interface SettledRollout {
   readonly record?: RolloutRecord
 }
 
+/** `gone`: whoever wanted the results does not any more. `failed`: it was we who could not hand them over. */
+export type Leaving = 'gone' | 'failed'
+
 /** Records that a slow reader may hold in memory; of the others it is told the id, and reads them when it gets there. */
 const maxRecordsAtHand = 16
 
@@ -16,15 +19,15 @@ const maxRecordsAtHand = 16
  */
 export class ResultReader implements AsyncIterableIterator<SettledRollout, void, void> {
   readonly #settled = new RingQueue<SettledRollout>()
-  readonly #onGone: (reader: ResultReader) => void
+  readonly #onLeft: (reader: ResultReader, why: Leaving) => void
   #due: number
   #waiting: PromiseWithResolvers<IteratorResult<SettledRollout, void>> | undefined
   #state: { readonly kind: 'open' | 'left' } | { readonly kind: 'failed'; readonly error: unknown } = { kind: 'open' }
 
   /** `due` results are to come, those in `ended` among them. */
-  constructor(due: number, ended: Iterable<string>, onGone: (reader: ResultReader) => void) {
+  constructor(due: number, ended: Iterable<string>, onLeft: (reader: ResultReader, why: Leaving) => void) {
     this.#due = due
-    this.#onGone = onGone
+    this.#onLeft = onLeft
     for (const id of ended) this.#settled.push({ id })
   }
 
@@ -61,18 +64,26 @@ export class ResultReader implements AsyncIterableIterator<SettledRollout, void,
     return await this.#waiting.promise
   }
 
-  /** Leaves. Whether that cancels what still runs is for the owner to say. */
+  /** Leaves, because nobody wants the rest. Whether that cancels what still runs is for the request to say. */
   async return(): Promise<IteratorResult<SettledRollout, void>> {
-    if (this.#state.kind !== 'left') {
-      this.#state = { kind: 'left' }
-      this.#waiting?.resolve({ done: true, value: undefined })
-      this.#waiting = undefined
-      this.#onGone(this)
-    }
+    this.#leave('gone')
     return { done: true, value: undefined }
+  }
+
+  /** Leaves, though the rest is still wanted: it can be read again. Does nothing once it was left. */
+  release(): void {
+    this.#leave('failed')
   }
 
   [Symbol.asyncIterator](): this {
     return this
+  }
+
+  #leave(why: Leaving): void {
+    if (this.#state.kind === 'left') return
+    this.#state = { kind: 'left' }
+    this.#waiting?.resolve({ done: true, value: undefined })
+    this.#waiting = undefined
+    this.#onLeft(this, why)
   }
 }

@@ -11,12 +11,13 @@ import {
   type PlannedRollout,
   type SchedulerOptions,
 } from '../rollout/index.ts'
-import type { Outcome, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { Outcome, RolloutRecord } from '../schema/index.ts'
 import type { RunStore } from '../store/index.ts'
 import { startTelemetry, type MetricsDelta, type MetricsHub, type Telemetry } from '../telemetry/index.ts'
+import { WorkerPool } from '../worker/index.ts'
 import { checkTasks, type CheckedTasks } from './_check-tasks.ts'
 import { listRollouts, type ListFilter, type RolloutPage, type RolloutState } from './_list-rollouts.ts'
-import { openServedRun } from './_open-served-run.ts'
+import { giveUpRun, openServedRun } from './_open-served-run.ts'
 import { planId, PlanQueue } from './_plan-queue.ts'
 import { readinessOf, type Readiness } from './_readiness.ts'
 import { recoverRequests } from './_recover-requests.ts'
@@ -58,6 +59,8 @@ export class RolloutService extends Resource {
   readonly #resolved: ResolvedRun
   readonly #store: RunStore
   readonly #executor: Executor
+  /** Where rollouts run, unless that is this thread. */
+  readonly #pool: WorkerPool | undefined
   readonly #scheduler: Scheduler
   /** Settles what never ran, which must not wait for a place among those that run. */
   readonly #clerk: Scheduler
@@ -87,23 +90,26 @@ export class RolloutService extends Resource {
     super()
     const { resolved, store, seed, bounds } = parts
     const { config } = resolved
-    this.info = parts.info
+    this.info = { ...parts.info, notices: [...parts.info.notices, ...parts.telemetry.notices] }
     this.codec = parts.codec
     this.bounds = bounds
     this.#onResult = parts.onSettled
     this.#telemetry = parts.telemetry
-    this.metrics = serveMetrics(parts.telemetry, {
-      status: () => this.status(),
-      journal: () => ({ pressure: store.journal.pressure, ...store.status() }),
-      storeLag: () => store.lag(),
-      offload: () => parts.executor.offload(),
-    })
     this.#resolved = resolved
     this.#store = store
     this.#book = new RequestBook(bounds, (request) => this.cancelRequest(request, 'whoever asked for it has gone'))
+    this.metrics = serveMetrics(parts.telemetry, {
+      store,
+      executor: parts.executor,
+      codec: parts.codec,
+      lag: this.#lag,
+      rollouts: this.#book.unsettled,
+      accepted: this.#accepted,
+    })
     this.#groupSize = holdsGroups(config.group) ? config.group.size : undefined
     const labels = { environment: config.environment.name, model: config.model }
     const { journal } = store
+    this.#pool = parts.executor instanceof WorkerPool ? parts.executor : undefined
     this.#executor = new ServedExecutor({
       executor: parts.executor,
       journal,
@@ -133,7 +139,7 @@ export class RolloutService extends Resource {
     const { resolved, opened } = await openServedRun(options)
     const { store, info, seed } = opened
     await using started = new AsyncDisposableStack()
-    started.use(store)
+    started.defer(() => giveUpRun(opened))
     const telemetry = started.use(startTelemetry({ env: process.env, run: info.name, metrics: true }))
     const counted = { run: info.name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
     const executor = started.use(await openExecutor(store, resolved, options, counted))
@@ -155,7 +161,8 @@ export class RolloutService extends Resource {
 
   /**
    * Accepts a request, or finds it accepted. The results come as they end; leaving them before the last cancels what
-   * still runs, unless the request is detached or somebody else reads them too.
+   * still runs, unless the request is detached or somebody else reads them too: at once, or, if the request has an id of
+   * its own, unless it is asked for again in `abandonGraceMs`.
    */
   async submit(request: RolloutRequest): Promise<Submission> {
     this.#throwUnlessOpen()
@@ -171,11 +178,13 @@ export class RolloutService extends Resource {
     })
     const known = this.#book.request(id)
     if (!known) {
-      return await this.#accept({ id, attempts, isDetached: request.isDetached ?? false }, checked, request.sampling)
+      // Whoever gave no id cannot ask for it again.
+      const graceMs = request.requestId === undefined ? 0 : bounds.abandonGraceMs
+      return await this.#accept({ ...request, id, attempts, graceMs }, checked)
     }
     if (known.digest !== checked.digest) throw otherBody(id)
-    const results = await this.#book.read(known, request.isDetached ? 'onlooker' : 'owner')
-    return { request: known, results }
+    if (request.isDetached) known.isDetached = true
+    return { request: known, results: await this.#book.read(known, 'owner') }
   }
 
   /** The results of a request that was made before. Leaving them cancels nothing. */
@@ -231,10 +240,21 @@ export class RolloutService extends Resource {
     return unsettled.length
   }
 
+  /** Resolves when the new workers are ready; those that are too many finish what they run. */
+  async resizeWorkers(count: number): Promise<void> {
+    await required(this.#pool).resize(count)
+  }
+
+  /** Puts a fresh worker in each one's place, one after another; resolves when all are ready. */
+  async restartWorkers(): Promise<void> {
+    await required(this.#pool).restart()
+  }
+
   /** Whether a rollout that is sent now would run. */
   readiness(): Readiness {
     const hasStoreFailed = this.#store.failure.aborted
-    return readinessOf({ state: this.#state, hasStoreFailed, workers: this.#executor.workers() })
+    const { takesWork } = this.#executor
+    return readinessOf({ state: this.#state, hasStoreFailed, takesWork, workers: this.#executor.workers() })
   }
 
   status(): ServiceStatus {
@@ -249,6 +269,7 @@ export class RolloutService extends Resource {
       models: this.#executor.models(),
       codec: this.codec.status(),
       lag: this.#lag.snapshot(),
+      storeLag: this.#store.lag(),
     }
   }
 
@@ -304,10 +325,11 @@ export class RolloutService extends Resource {
   }
 
   async #accept(
-    { id, attempts, isDetached }: Pick<KnownRequest, 'id' | 'attempts' | 'isDetached'>,
+    asked: Pick<RolloutRequest, 'sampling' | 'isDetached'> &
+      Pick<KnownRequest, 'id' | 'attempts'> & { graceMs: number },
     { tasks, digest, bytes }: CheckedTasks,
-    sampling: Sampling | undefined,
   ): Promise<Submission> {
+    const { id, attempts, sampling, isDetached = false, graceMs } = asked
     this.#throwUnlessOpen()
     this.#book.unsettled.requireRoom(tasks.length * attempts, bytes * attempts)
     const firstTask = this.#nextTask
@@ -315,7 +337,7 @@ export class RolloutService extends Resource {
     const request: KnownRequest = { id, digest, firstTask, tasks: tasks.length, attempts, isDetached, at: Date.now() }
     const due = requestPlans(request, tasks, sampling)
     const accepted = journalRequest(this.#store.journal, request, { tasks, sampling })
-    this.#book.enter(request, due, accepted)
+    this.#book.enter(request, due, { accepted, graceMs })
     let results: ResultReader
     try {
       results = await this.#book.read(request, 'owner')
@@ -347,9 +369,12 @@ export class RolloutService extends Resource {
     // Its group is settled as a whole, so it stays in line: it ends when its turn comes, without being run.
     if (this.#groupSize !== undefined || unsettled.state !== 'queued') return
     const plan = this.#waiting.remove(id)
-    if (plan?.kind !== 'attempt') return
+    // The scheduler has it in hand.
+    if (!plan) return
     unsettled.state = 'ending'
-    this.#cancelled.push({ kind: 'settled', record: this.#cancelledRecord(plan, reason) })
+    // One that cannot run has its result already.
+    const isRunnable = plan.kind === 'attempt'
+    this.#cancelled.push(isRunnable ? { kind: 'settled', record: this.#cancelledRecord(plan, reason) } : plan)
   }
 
   #cancelledRecord({ id, sample, attempt, task }: PlannedAttempt, error: MillraceError): RolloutRecord {
@@ -390,10 +415,15 @@ export class RolloutService extends Resource {
         return
       }
       const { request, unfinished: due } = next.value
-      this.#book.enter(request, due, Promise.resolve())
+      this.#book.enter(request, due, { accepted: Promise.resolve(), graceMs: this.bounds.abandonGraceMs })
       for (const { plan } of due) this.#enqueue(plan)
     }
   }
+}
+
+function required(pool: WorkerPool | undefined): WorkerPool {
+  if (pool) return pool
+  throw new MillraceError('config_invalid', 'this server has no workers: start it with --workers')
 }
 
 function unfinished(): MillraceError {

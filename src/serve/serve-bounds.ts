@@ -12,6 +12,8 @@ export interface ServeBounds {
   readonly maxBodiesBytes: number
   /** Ended requests whose id is still known, the newest ones; about 200 bytes each. An older id counts as new. */
   readonly maxRememberedRequests: number
+  /** How long a request with an id of the client's own goes on after its last client has gone. */
+  readonly abandonGraceMs: number
 }
 
 const mebibyte = 1024 * 1024
@@ -24,4 +26,5 @@ export const defaultBounds: ServeBounds = {
   maxBodyBytes: 64 * mebibyte,
   maxBodiesBytes: 256 * mebibyte,
   maxRememberedRequests: 100_000,
+  abandonGraceMs: 15_000,
 }

@@ -21,4 +21,6 @@ export interface ServiceStatus {
   readonly codec: CodecStatus
   /** The front's own loop. */
   readonly lag: LoopLagWindow
+  /** That of the thread that writes the journal. */
+  readonly storeLag: LoopLagWindow
 }

@@ -31,14 +31,12 @@ export class MetricsHub {
     this.#registry.series('rolloutsLost', verdict).add()
   }
 
-  text(): Promise<string> {
-    return Promise.try(() => {
-      const readings = stateReadings(this.#sources)
-      let text = ''
-      for (const key of familyKeys) {
-        text += exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)])
-      }
-      return text
-    })
+  async text(): Promise<string> {
+    const readings = stateReadings(this.#sources)
+    let text = ''
+    for (const key of familyKeys) {
+      text += exposition(metricFamilies[key], [...this.#registry.all(key), ...readings.all(key)])
+    }
+    return text
   }
 }

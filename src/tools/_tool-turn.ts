@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { nearestNames } from '../kit/index.ts'
+import { maxTimerMs, nearestNames } from '../kit/index.ts'
 import type { ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { Attempt, PreparedTool } from './_prepared-tool.ts'
@@ -27,9 +27,6 @@ export interface ToolCallOptions<Context extends object> {
 
 /** Generous: what takes longer should say so with a `timeoutMs` of its own. */
 const defaultTimeoutMs = 120_000
-
-/** The longest that a timer of Node can wait; asked for more, it would fire at once. */
-const maxTimerMs = 2 ** 31 - 1
 
 /** How many names the model is told when it asks for a tool that does not exist. */
 const maxListedNames = 50

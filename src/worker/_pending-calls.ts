@@ -13,6 +13,8 @@ interface PendingCall {
 /** What one worker was asked and has not answered. */
 export class PendingCalls {
   readonly #calls = new Map<number, PendingCall>()
+  /** Calls that nobody waits for any more and that the worker has not ended. */
+  readonly #abandoned = new Map<number, CallKey>()
   /** Calls by task. */
   readonly #tasks = new Map<number, number>()
   #onEmpty: (() => void) | undefined
@@ -25,8 +27,12 @@ export class PendingCalls {
     return Array.from(this.#calls.values(), ({ key }) => key)
   }
 
+  get abandonedKeys(): readonly CallKey[] {
+    return [...this.#abandoned.values()]
+  }
+
   keyOf(number: number): CallKey | undefined {
-    return this.#calls.get(number)?.key
+    return this.#calls.get(number)?.key ?? this.#abandoned.get(number)
   }
 
   hasTask(task: number): boolean {
@@ -46,7 +52,16 @@ export class PendingCalls {
     this.#take(number)?.reject(error)
   }
 
+  /** Whoever waits for it waits no longer; what it does to the worker is still its doing. */
+  abandon(number: number, error: unknown): void {
+    const call = this.#take(number)
+    if (!call) return
+    this.#abandoned.set(number, call.key)
+    call.reject(error)
+  }
+
   rejectAll(error: unknown): void {
+    this.#abandoned.clear()
     for (const number of this.#calls.keys()) this.reject(number, error)
   }
 
@@ -62,6 +77,7 @@ export class PendingCalls {
 
   /** Undefined for an answer that nobody waits for any more. */
   #take(number: number): PendingCall | undefined {
+    this.#abandoned.delete(number)
     const call = this.#calls.get(number)
     if (!call) return undefined
     this.#calls.delete(number)

@@ -30,7 +30,12 @@ export class PoolLimits extends Resource {
   /** Until what comes with it is called: when the worker is really gone, for until then it may hold permits. */
   take(workers: number): LimitsPlace & { giveBack(): void } {
     const place = this.#free.shift()
-    if (place === undefined) throw new MillraceError('overloaded', 'too many workers at once: wait until some are gone')
+    if (place === undefined) {
+      throw new MillraceError(
+        'worker_lost',
+        'too many workers were ended and are still not gone: something in them cannot be interrupted. What has ended is kept: run again with --resume.',
+      )
+    }
     return {
       handle: () => this.#shared.handle(place, { workers }),
       lease: (send) => this.#shared.lease(place, send),

@@ -1,9 +1,9 @@
 import { type ChildProcess, fork } from 'node:child_process'
-import type { Readable, Writable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import type { MessagePort } from 'node:worker_threads'
 import type { WireError } from '../errors/index.ts'
 import { workerUrl } from '../kit/index.ts'
+import { passOn } from './_pass-on.ts'
 import type { FromProcess, ToProcess } from './_process-frames.ts'
 import type { BlockedTarget } from './blocked-function.ts'
 import type { ChannelOptions, LimitsPlace, WorkerChannel, WorkerHeap } from './worker-channel.ts'
@@ -76,7 +76,10 @@ export class ProcessChannel implements WorkerChannel {
     const child = this.#child
     const disconnected = new Promise<void>((resolve) => child.once('disconnect', () => resolve()))
     const { promise, resolve } = Promise.withResolvers<string>()
-    child.once('error', (error) => resolve(`it could not be started: ${error.message}`))
+    // Also a signal or a message that could not be sent; only a process that never began has no exit to wait for.
+    child.on('error', (error) => {
+      if (child.pid === undefined) resolve(`it could not be started: ${error.message}`)
+    })
     child.once('exit', (code, signal) => {
       const how = signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`
       const timer = setTimeout(() => resolve(how), lastWordsMs)
@@ -96,13 +99,4 @@ function heapFlags({ maxOldGenerationMb, maxYoungGenerationMb }: WorkerHeap): st
     flags.push(`--max-semi-space-size=${Math.max(1, Math.floor(maxYoungGenerationMb / semiSpaces))}`)
   }
   return flags
-}
-
-/** As `pipe` does, without its listeners on the target: many workers share one. */
-function passOn(source: Readable, target: Writable): void {
-  source.on('data', (chunk: Buffer) => {
-    if (target.write(chunk)) return
-    source.pause()
-    target.once('drain', () => source.resume())
-  })
 }

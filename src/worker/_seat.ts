@@ -7,14 +7,17 @@ export type StartWorker = (id: number, restarts: number) => Promise<PoolWorker>
 export class Seat {
   readonly id: number
   readonly #start: StartWorker
+  readonly #onFilled: () => void
   #worker: PoolWorker | undefined
   #filling: Promise<void> | undefined
   #starts = 0
   #state: 'kept' | 'given-up' = 'kept'
 
-  constructor(id: number, start: StartWorker) {
+  /** `onFilled`: there is a worker here now. Not before: whoever was told earlier would find nobody and wait on. */
+  constructor(id: number, start: StartWorker, onFilled: () => void) {
     this.id = id
     this.#start = start
+    this.#onFilled = onFilled
   }
 
   get worker(): PoolWorker | undefined {
@@ -34,20 +37,20 @@ export class Seat {
     return true
   }
 
-  /** A fresh worker first; then the old one finishes what it runs. */
-  async renew(): Promise<void> {
+  /** Puts a fresh worker here. The one that it follows takes no more work, and is for the caller to retire. */
+  async renew(): Promise<PoolWorker | undefined> {
     const old = this.#worker
     await this.fill()
-    await old?.retire()
+    return old
   }
 
-  /** The worker finishes what it runs, and nobody follows. */
-  async giveUp(): Promise<void> {
+  /** Nobody follows the worker that sits here, who is for the caller to retire. */
+  giveUp(): PoolWorker | undefined {
     this.#state = 'given-up'
     const worker = this.#worker
     this.#worker = undefined
     // One that is just starting finds the seat given up, and retires.
-    await Promise.all([worker?.retire(), this.#filling])
+    return worker
   }
 
   async #fill(): Promise<void> {
@@ -57,6 +60,7 @@ export class Seat {
       // Since it was ready it may have died, or the seat may have been given up.
       if (this.#state === 'kept' && !worker.isGone) {
         this.#worker = worker
+        this.#onFilled()
         return
       }
       await worker.retire()

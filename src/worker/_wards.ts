@@ -21,6 +21,8 @@ export class Wards {
   readonly #start: StartWorker
   readonly #onRoom: () => void
   readonly #open = new Map<number, OpenWard>()
+  /** Those whose worker is not gone, the open ones among them. */
+  readonly #occupied = new Set<OpenWard>()
 
   constructor(start: StartWorker, onRoom: () => void) {
     this.#start = start
@@ -29,27 +31,30 @@ export class Wards {
 
   /** Undefined if all are taken: try again when there is room. Whoever gets one owes a `leave`. */
   enter(cohort: number): Ward | undefined {
-    const ward = this.#open.get(cohort) ?? (this.#open.size < maxWards ? this.#add(cohort) : undefined)
+    const ward = this.#open.get(cohort) ?? (this.#occupied.size < maxWards ? this.#add(cohort) : undefined)
     if (ward) ward.visitors += 1
     return ward
   }
 
-  /** The last one out ends the worker. */
+  /** The last one out ends the worker, also one that is still starting. Resolves when it is gone. */
   async leave(entered: Ward): Promise<void> {
     const ward = entered as OpenWard
     ward.visitors -= 1
     if (ward.visitors > 0) return
-    this.#remove(ward)
-    await ward.current?.close()
+    this.#shut(ward)
+    const worker = await ward.worker.catch(() => undefined)
+    await worker?.close()
+    this.#occupied.delete(ward)
+    this.#onRoom()
   }
 
   /** This worker is gone; those of its cohort who come now get a new one. */
   clear(worker: PoolWorker): void {
-    for (const ward of this.#open.values()) if (ward.current === worker) this.#remove(ward)
+    for (const ward of this.#open.values()) if (ward.current === worker) this.#shut(ward)
   }
 
   #add(cohort: number): OpenWard {
-    const taken = new Set(Array.from(this.#open.values(), ({ id }) => id))
+    const taken = new Set(Array.from(this.#occupied, ({ id }) => id))
     let id = -1
     while (taken.has(id)) id -= 1
     const starting = this.#start(id, 0)
@@ -63,12 +68,12 @@ export class Wards {
     // Whoever is inside hears of a failure; all may have left.
     ward.worker.catch(() => {})
     this.#open.set(cohort, ward)
+    this.#occupied.add(ward)
     return ward
   }
 
-  #remove(ward: OpenWard): void {
-    if (this.#open.get(ward.cohort) !== ward) return
-    this.#open.delete(ward.cohort)
-    this.#onRoom()
+  /** Nobody else comes in. */
+  #shut(ward: OpenWard): void {
+    if (this.#open.get(ward.cohort) === ward) this.#open.delete(ward.cohort)
   }
 }

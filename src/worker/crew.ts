@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import type { LimitChange, ModelStatus } from '../inference/index.ts'
+import { SharedLimits, type LimitChange, type ModelStatus } from '../inference/index.ts'
 import { backoffMs, Resource, sleep } from '../kit/index.ts'
 import type { BlockedLoop, OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
@@ -14,7 +14,7 @@ import { maxWards, Wards, type Ward } from './_wards.ts'
 import { chooseWorker } from './choose-worker.ts'
 import { DeathToll } from './death-toll.ts'
 import { PoolWorker, type WorkerDeath } from './pool-worker.ts'
-import { defaultSupervision, type Supervision } from './supervision.ts'
+import { resolveSupervision, type Supervision } from './supervision.ts'
 import type { WorkerStart } from './worker-messages.ts'
 
 export interface CrewOptions {
@@ -34,8 +34,12 @@ export interface CrewOptions {
 
 const tickMs = 250
 const startBackoff = { firstMs: 200, maxMs: 5_000, factor: 3 } as const
-/** How large a crew can become that began small: a place in the shared limits costs a little, also while nobody has it. */
-const mostGrowth = Math.min(2 * Math.max(4, availableParallelism()), 120)
+/** A seat has two at most: one that takes work, and one that it follows and that finishes its own. */
+const workersPerSeat = 2
+/** How large a crew can be: each of its workers needs a place in the shared limits. */
+export const maxWorkers = Math.floor((SharedLimits.maxSlots - maxWards) / workersPerSeat)
+/** How large one can become that began small: a place costs a little, also while nobody has it. */
+const mostGrowth = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
 
 /** The workers of a pool: starts them, watches them, replaces those that die or wear out. */
 export class Crew extends Resource {
@@ -51,8 +55,8 @@ export class Crew extends Resource {
   readonly #toll = new DeathToll()
   /** What workers that are gone have asked of models. */
   readonly #past = new CallCounts()
-  /** Seats whose worker is being replaced because it is worn. */
-  readonly #worn = new Set<Seat>()
+  /** Seats whose worker is to be replaced because it is worn, or has more than its share. */
+  readonly #renewing = new Set<Seat>()
   /** What goes on in the background and must be over before the crew is: a few per worker. */
   readonly #chores = new Set<Promise<void>>()
   readonly #ticker: NodeJS.Timeout
@@ -66,14 +70,13 @@ export class Crew extends Resource {
     super()
     this.#options = options
     this.#onDeath = onDeath
-    this.#supervision = { ...defaultSupervision, ...options.supervision }
+    this.#supervision = resolveSupervision(options.supervision)
     this.#maxSize = Math.max(options.size, mostGrowth)
     const { models, settings } = options.start
     this.#limits = new PoolLimits({
       models,
       judgeConcurrency: settings.judgeConcurrency,
-      // Each worker may overlap with the one that replaces it.
-      places: 2 * this.#maxSize + maxWards,
+      places: workersPerSeat * this.#maxSize + maxWards,
       onLimitChange: (change) => options.onLimitChange?.(change),
     })
     this.#wards = new Wards(this.#startWorker, this.announce)
@@ -87,7 +90,7 @@ export class Crew extends Resource {
   static async start(options: CrewOptions, onDeath: (death: WorkerDeath) => void): Promise<Crew> {
     const crew = new Crew(options, onDeath)
     try {
-      await crew.#addSeats(options.size)
+      await crew.#addSeats(Array.from({ length: options.size }, (_, index) => index + 1))
       crew.#hasStarted = true
       return crew
     } catch (error) {
@@ -111,6 +114,11 @@ export class Crew extends Resource {
     const { resolve } = this.#change
     this.#change = Promise.withResolvers()
     resolve()
+  }
+
+  /** Whether somebody takes work now. Those in quarantine are not for everybody. */
+  get takesWork(): boolean {
+    return !this.isClosed && !this.#failure && this.choose(undefined) !== undefined
   }
 
   /** Throws if nobody will take work any more. */
@@ -156,23 +164,29 @@ export class Crew extends Resource {
     return Array.from(this.#workers, (worker) => worker.status()).toSorted((one, other) => one.id - other.id)
   }
 
-  /** New workers start at once; those that are too many finish what they run. */
+  /** Resolves when the new ones are ready. Those that are too many finish what they run, meanwhile and afterwards. */
   async resize(size: number): Promise<void> {
     if (!Number.isInteger(size) || size < 1 || size > this.#maxSize) {
       throw new MillraceError('config_invalid', `this pool can have 1 to ${this.#maxSize} workers, not ${size}`)
     }
     await this.#exclusively(async () => {
-      const surplus = this.#seats.splice(size)
-      const missing = Math.max(0, size - this.#seats.length)
-      await Promise.all([...surplus.map((seat) => seat.giveUp()), this.#addSeats(missing)])
+      const missing = Array.from({ length: Math.max(0, size - this.#seats.length) }, (_, index) => {
+        return this.#seats.length + 1 + index
+      })
+      this.#requireRoomAt(missing)
+      for (const seat of this.#seats.splice(size)) this.#retire(seat.giveUp())
+      await this.#addSeats(missing)
     })
   }
 
-  /** Puts a fresh worker in each one's place, one after another: there are never fewer than before. */
+  /**
+   * Puts a fresh worker in each one's place, one after another: there are never fewer than before. Resolves when all are
+   * ready; those they follow finish what they run.
+   */
   async restart(): Promise<void> {
-    await this.#exclusively(async () => {
-      for (const seat of this.#seats) await seat.renew()
-    })
+    const seats = [...this.#seats]
+    this.#requireRoomAt(seats.map(({ id }) => id))
+    for (const seat of seats) await this.#renew(seat)
   }
 
   protected async onClose(): Promise<void> {
@@ -187,9 +201,8 @@ export class Crew extends Resource {
     for (const { worker } of this.#seats) if (worker) yield worker
   }
 
-  async #addSeats(count: number): Promise<void> {
-    const first = this.#seats.length + 1
-    const seats = Array.from({ length: count }, (_, index) => new Seat(first + index, this.#startWorker))
+  async #addSeats(ids: readonly number[]): Promise<void> {
+    const seats = ids.map((id) => new Seat(id, this.#startWorker, this.announce))
     this.#seats.push(...seats)
     await Promise.all(seats.map((seat) => seat.fill()))
   }
@@ -215,14 +228,15 @@ export class Crew extends Resource {
   }
 
   #open(id: number, restarts: number): PoolWorker {
-    const { kind, start, connectJournal, size, onBlocked, onMetrics } = this.#options
+    const { kind, start, connectJournal, onBlocked, onMetrics } = this.#options
+    const workers = this.#seats.length
+    const limits = this.#limits.take(workers)
     const journal = connectJournal()
-    const limits = this.#limits.take(size)
     const worker = new PoolWorker({
       id,
       restarts,
       open: (options) => (kind === 'thread' ? new ThreadChannel(options) : new ProcessChannel(options)),
-      start: { ...start, workers: size },
+      start: { ...start, workers },
       journal,
       limits,
       supervision: this.#supervision,
@@ -255,10 +269,41 @@ export class Crew extends Resource {
     this.#lastTickAt = now
     for (const worker of this.#workers) worker.tick(elapsedMs)
     for (const seat of this.#seats) {
-      if (!seat.worker?.isWorn || this.#worn.has(seat)) continue
-      this.#worn.add(seat)
-      this.#track(this.#exclusively(() => seat.renew()).finally(() => this.#worn.delete(seat)))
+      const { worker } = seat
+      // It divides what the process has among as many as there were; now there are more.
+      const isDue = worker && (worker.isWorn || worker.peers < this.#seats.length)
+      if (!isDue || this.#renewing.has(seat) || this.#isFull(seat.id)) continue
+      this.#renewing.add(seat)
+      this.#track(this.#renew(seat).finally(() => this.#renewing.delete(seat)))
     }
+  }
+
+  async #renew(seat: Seat): Promise<void> {
+    await this.#exclusively(async () => {
+      // It was renewed since that was asked for: whoever is here is fresh.
+      if (this.#isFull(seat.id)) return
+      this.#retire(await seat.renew())
+    })
+  }
+
+  /** Nobody waits for it but the crew's own end: it may take minutes. */
+  #retire(worker: PoolWorker | undefined): void {
+    if (worker) this.#track(worker.retire())
+  }
+
+  #isFull(id: number): boolean {
+    let count = 0
+    for (const worker of this.#workers) if (worker.id === id && !worker.isGone) count += 1
+    return count >= workersPerSeat
+  }
+
+  #requireRoomAt(ids: readonly number[]): void {
+    const full = ids.find((id) => this.#isFull(id))
+    if (full === undefined) return
+    throw new MillraceError(
+      'overloaded',
+      `worker ${full} was replaced already, and the one before it still finishes what it runs: try again when that is gone`,
+    )
   }
 
   /** Changes to the set of workers wait for each other; there are few. */

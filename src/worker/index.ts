@@ -1,5 +1,7 @@
 export { strayErrors } from './stray-errors.ts'
 export type { StrayError } from './stray-errors.ts'
+export { maxWorkers } from './crew.ts'
+export { resolveSupervision } from './supervision.ts'
 export type { Supervision } from './supervision.ts'
 export type { WorkerHeap } from './worker-channel.ts'
 export type { WorkerStart } from './worker-messages.ts'

@@ -1,67 +1,12 @@
-import { MessageChannel } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
-import type { RolloutJob } from '../rollout/index.ts'
-import { PoolWorker, type WorkerDeath } from './pool-worker.ts'
-import { defaultSupervision } from './supervision.ts'
-import type { ChannelOptions, WorkerChannel } from './worker-channel.ts'
-import type { ToWorker } from './worker-messages.ts'
-
-/** A worker whose other end is in the test's hands. */
-class Puppet {
-  readonly heard: ToWorker[] = []
-  readonly deaths: WorkerDeath[] = []
-  readonly worker: PoolWorker
-  readonly #exit = Promise.withResolvers<string>()
-  #say: ChannelOptions['onMessage'] = () => {}
-  isKilled = false
-
-  constructor() {
-    const { port1 } = new MessageChannel()
-    port1.close()
-    this.worker = new PoolWorker({
-      id: 1,
-      restarts: 0,
-      start: { specifier: '', options: {}, settings: {} as never, models: [], workers: 1 },
-      journal: port1,
-      supervision: { ...defaultSupervision, silentAfterMs: 2_000, replaceAfterMs: 30_000 },
-      limits: {} as never,
-      onBlocked: () => {},
-      onMetrics: () => {},
-      onChange: () => {},
-      onDeath: (_, death) => void this.deaths.push(death),
-      open: (options): WorkerChannel => {
-        this.#say = options.onMessage
-        return {
-          kind: 'thread',
-          target: {} as never,
-          exited: this.#exit.promise,
-          post: (message) => void this.heard.push(message),
-          kill: () => (this.isKilled = true),
-        }
-      },
-    })
-    this.say({ kind: 'ready' })
-  }
-
-  say(message: Parameters<ChannelOptions['onMessage']>[0]): void {
-    this.#say(message)
-  }
-
-  exit(how: string): void {
-    this.#exit.resolve(how)
-  }
-
-  run(id: string, signal: AbortSignal = new AbortController().signal): Promise<unknown> {
-    return this.worker.ask({ kind: 'run', job: { id } as RolloutJob }, { key: id, task: 3, signal })
-  }
-}
+import { PuppetWorker } from './_testing/puppet-worker.ts'
 
 const scores = (value: number) => ({ 'a-0': { total: { score: value, weight: 1 } } })
 
 describe('a worker that was given up', () => {
   test('is not heard any more: its late answer changes nothing', async () => {
-    const puppet = new Puppet()
+    await using puppet = new PuppetWorker()
     const lost = puppet.run('a-0')
     puppet.worker.tick(2_000)
     expect(puppet.worker.status().state).toBe('silent')
@@ -81,7 +26,7 @@ describe('a worker that was given up', () => {
   })
 
   test('has answered what it had answered', async () => {
-    const puppet = new Puppet()
+    await using puppet = new PuppetWorker()
     const [answered, lost] = [puppet.run('a-0'), puppet.run('b-0')]
     puppet.say({ kind: 'done', call: 1, value: scores(1) })
     puppet.say({ kind: 'last-words', call: 2, error: { message: 'oh', place: '/environment.ts:9' } })
@@ -92,8 +37,8 @@ describe('a worker that was given up', () => {
   })
 })
 
-test('a silent worker takes no work until it is heard of again', () => {
-  const puppet = new Puppet()
+test('a silent worker takes no work until it is heard of again', async () => {
+  await using puppet = new PuppetWorker()
   expect(puppet.worker.takesWork).toBe(true)
   puppet.worker.tick(1_999)
   expect(puppet.worker.takesWork).toBe(true)
@@ -104,7 +49,7 @@ test('a silent worker takes no work until it is heard of again', () => {
 })
 
 test('a call that is cancelled tells the worker why, and is answered by it', async () => {
-  const puppet = new Puppet()
+  await using puppet = new PuppetWorker()
   const controller = new AbortController()
   const run = puppet.run('a-0', controller.signal)
   controller.abort(new MillraceError('cancelled', 'enough'))
@@ -113,4 +58,43 @@ test('a call that is cancelled tells the worker why, and is answered by it', asy
   expect(await run).toEqual(scores(0))
   expect(puppet.worker.load).toBe(0)
   expect(puppet.worker.worksOn(3)).toBe(false)
+})
+
+describe('a call that was given up', () => {
+  /** The worker is silent, so that nobody waits for it to listen. */
+  async function abandoned(puppet: PuppetWorker, id: string): Promise<void> {
+    const controller = new AbortController()
+    const run = puppet.run(id, controller.signal)
+    puppet.worker.tick(2_000)
+    controller.abort(new MillraceError('cancelled', 'enough'))
+    await expect(run).rejects.toThrow(/enough/)
+  }
+
+  test('is no load, but is among the suspects of a death', async () => {
+    await using puppet = new PuppetWorker()
+    await abandoned(puppet, 'a-0')
+    expect(puppet.worker.load).toBe(0)
+    expect(puppet.worker.worksOn(3)).toBe(false)
+    const innocent = puppet.run('b-0')
+    puppet.say({ kind: 'last-words', call: 1, error: { message: 'oh' } })
+    puppet.exit('it exited with code 1')
+    await expect(innocent).rejects.toThrow(/oh/)
+    expect(puppet.deaths).toMatchObject([{ calls: ['b-0'], abandoned: ['a-0'], culprit: 'a-0' }])
+  })
+
+  test('is suspected of nothing once the worker has ended it', async () => {
+    await using puppet = new PuppetWorker()
+    await abandoned(puppet, 'a-0')
+    puppet.say({ kind: 'done', call: 1, value: scores(0) })
+    puppet.exit('it exited with code 1')
+    await expect.poll(() => puppet.deaths).toMatchObject([{ calls: [], abandoned: [] }])
+  })
+})
+
+test('a worker that is closing takes no call', async () => {
+  await using puppet = new PuppetWorker()
+  puppet.exit('it exited with code 0')
+  const closed = puppet.worker.close()
+  await expect(puppet.run('a-0')).rejects.toMatchObject({ code: 'closed' })
+  await closed
 })

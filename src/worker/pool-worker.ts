@@ -22,6 +22,8 @@ export interface WorkerDeath {
   readonly error: MillraceError
   /** What it was carrying out. */
   readonly calls: readonly CallKey[]
+  /** What it was told to end and had not ended: nobody waits for these, but one of them may be what killed it. */
+  readonly abandoned: readonly CallKey[]
   /** The one of them whose code ended it, where the worker could say so. */
   readonly culprit?: CallKey
   /** We ended it, for reasons that have nothing to do with what it ran. */
@@ -36,7 +38,7 @@ export interface PoolWorkerOptions extends Omit<ChannelOptions, 'onMessage' | 'h
   readonly onBlocked: (blocked: BlockedLoop) => void
   /** What it counted since it last said so. */
   readonly onMetrics: (delta: MetricsDelta) => void
-  /** Whether it takes work may have changed. */
+  /** Whether it takes work may have changed; that it begins to is told by `ready`. */
   readonly onChange: () => void
   /** It died after it had been ready. Called before anybody whose call is lost goes on. */
   readonly onDeath: (worker: PoolWorker, death: WorkerDeath) => void
@@ -44,7 +46,7 @@ export interface PoolWorkerOptions extends Omit<ChannelOptions, 'onMessage' | 'h
 
 /** Four beats missed: something holds up its loop. */
 const blockedAfterMs = 1_000
-/** Longer than a teardown may take. */
+/** Longer than a teardown may take once it was told to end. */
 const abortGraceMs = 10_000
 /** For closing connections and writing the last of the journal. */
 const closeGraceMs = 5_000
@@ -55,7 +57,8 @@ const killGraceMs = 10_000
  * One worker from its start to its end; whatever replaces it is another one. That is the fence: what a worker says after
  * it was given up is not heard, and what it had written belongs to attempts that nobody goes on with.
  *
- * At most one call per admitted rollout is pending; the scheduler's concurrency is the bound.
+ * At most one call per admitted rollout is pending; the scheduler's concurrency is the bound. Of those that were abandoned
+ * there are as many as the worker itself still carries out.
  */
 export class PoolWorker {
   readonly id: number
@@ -123,6 +126,11 @@ export class PoolWorker {
     return this.#report?.offload ?? []
   }
 
+  /** Among how many it shares what the process has, as far as it knows. */
+  get peers(): number {
+    return this.#options.start.workers
+  }
+
   /** Whether it has grown too large or too old to go on. */
   get isWorn(): boolean {
     const { maxMemoryBytes, maxAgeMs } = this.#options.supervision
@@ -151,6 +159,7 @@ export class PoolWorker {
   /** Rejects with `death` if the worker dies, and with the signal's reason if the work does not end when told to. */
   ask<Value extends Answer>(question: Question, { key, task, signal }: Call): Promise<Value> {
     if (this.#death) return Promise.reject(this.#death)
+    if (this.#phase !== 'ready' && this.#phase !== 'draining') return Promise.reject(closedError())
     const call = (this.#lastCall += 1)
     let patience: NodeJS.Timeout | undefined
     const onAbort = (): void => {
@@ -158,7 +167,7 @@ export class PoolWorker {
       this.#channel.post({ kind: 'abort', call, reason })
       // Code that blocks hears nothing, and whoever cancelled need not wait until the worker is given up.
       const graceMs = this.#silence.isLong ? 0 : abortGraceMs
-      patience = setTimeout(() => this.#calls.reject(call, signal.reason), graceMs)
+      patience = setTimeout(() => this.#calls.abandon(call, signal.reason), graceMs)
     }
     return new Promise<Value>((resolve, reject) => {
       this.#post(question, call)
@@ -204,7 +213,7 @@ export class PoolWorker {
     else this.#channel.post({ kind: 'close' })
     this.#watch?.[Symbol.dispose]()
     if (this.#phase !== 'gone') this.#phase = 'closing'
-    const closed = new MillraceError('closed', 'the worker was closed')
+    const closed = closedError()
     this.#ready.reject(closed)
     this.#calls.rejectAll(closed)
     if (await settlesWithin(this.#exited, closeGraceMs)) return
@@ -226,7 +235,6 @@ export class PoolWorker {
           onBlocked: this.#onBlocked,
         })
         this.#ready.resolve()
-        this.#options.onChange()
         return
       case 'start-failed':
         this.#ready.reject(MillraceError.fromWire(message.error))
@@ -271,6 +279,7 @@ export class PoolWorker {
     this.#watch?.[Symbol.dispose]()
     if (this.#phase === 'closing') {
       this.#phase = 'gone'
+      this.#calls.rejectAll(closedError())
       this.#options.onChange()
     } else {
       const thrown = this.#lastWords?.error
@@ -290,15 +299,20 @@ export class PoolWorker {
     const wasReady = this.#phase !== 'starting'
     const call = this.#lastWords?.call
     const culprit = call === undefined ? undefined : this.#calls.keyOf(call)
-    const { keys: calls } = this.#calls
+    const { keys: calls, abandonedKeys: abandoned } = this.#calls
     this.#phase = 'gone'
     this.#death = error
     this.#watch?.[Symbol.dispose]()
     this.#ready.reject(error)
     // Those who wait hear of it in the next microtask, when it is known what the death means for them.
     this.#calls.rejectAll(error)
-    if (wasReady) this.#options.onDeath(this, { error, calls, isBlameless, ...(culprit !== undefined && { culprit }) })
+    if (wasReady)
+      this.#options.onDeath(this, { error, calls, abandoned, isBlameless, ...(culprit !== undefined && { culprit }) })
   }
+}
+
+function closedError(): MillraceError {
+  return new MillraceError('closed', 'the worker was closed')
 }
 
 function settlesWithin(promise: Promise<void>, ms: number): Promise<boolean> {

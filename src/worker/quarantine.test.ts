@@ -25,7 +25,7 @@ function play(
       for (const key of together) quarantine.forget(key)
     } else {
       deaths += 1
-      quarantine.noteDeath({ calls: together, isBlameless: false, ...(knowsCulprit && { culprit }) })
+      quarantine.noteDeath({ calls: together, abandoned: [], isBlameless: false, ...(knowsCulprit && { culprit }) })
       for (const key of together) losses.set(key, (losses.get(key) ?? 0) + 1)
     }
     waiting = waiting.filter((key) => {
@@ -72,7 +72,7 @@ describe('a poison call', () => {
 describe('a death', () => {
   test('that nobody was to blame for costs those it took a second run together, and nothing more', () => {
     const quarantine = new Quarantine()
-    quarantine.noteDeath({ calls: keys(10), isBlameless: false })
+    quarantine.noteDeath({ calls: keys(10), abandoned: [], isBlameless: false })
     const cohorts = new Set(keys(10).map((key) => quarantine.cohortOf(key)))
     expect(cohorts.size).toBe(1)
     expect(cohorts.has(undefined)).toBe(false)
@@ -83,11 +83,20 @@ describe('a death', () => {
   test('of our own making suspects nobody, but a call is not lost for ever', () => {
     const quarantine = new Quarantine()
     for (let loss = 1; loss < 6; loss += 1) {
-      quarantine.noteDeath({ calls: ['1-0'], isBlameless: true })
+      quarantine.noteDeath({ calls: ['1-0'], abandoned: [], isBlameless: true })
       expect(quarantine.cohortOf('1-0')).toBeUndefined()
       expect(quarantine.lossOf('1-0')).toMatchObject({ losses: loss, verdict: 'again' })
     }
-    quarantine.noteDeath({ calls: ['1-0'], isBlameless: true })
+    quarantine.noteDeath({ calls: ['1-0'], abandoned: [], isBlameless: true })
     expect(quarantine.lossOf('1-0').verdict).toBe('worker_lost')
+  })
+
+  test('with an abandoned call on the worker condemns nobody else, and nothing is kept of that call', () => {
+    const quarantine = new Quarantine()
+    for (let death = 0; death < 5; death += 1) {
+      quarantine.noteDeath({ calls: ['1-0'], abandoned: ['2-0'], isBlameless: false })
+      expect(quarantine.lossOf('1-0').verdict).toBe('again')
+      expect(quarantine.isSuspect('2-0')).toBe(false)
+    }
   })
 })

@@ -52,6 +52,11 @@ export class Quarantine {
     return this.#suspects.get(key)?.cohort?.id
   }
 
+  /** Whether it was lost and has not ended since. */
+  isSuspect(key: CallKey): boolean {
+    return this.#suspects.has(key)
+  }
+
   lossOf(key: CallKey): Loss {
     return this.#suspects.get(key) ?? { losses: 0, verdict: 'again' }
   }
@@ -61,9 +66,15 @@ export class Quarantine {
     this.#suspects.delete(key)
   }
 
-  noteDeath({ calls, culprit, isBlameless }: Pick<WorkerDeath, 'calls' | 'culprit' | 'isBlameless'>): void {
-    const suspects = calls.map((key) => this.#lost(key))
-    const accused = culprit === undefined ? undefined : this.#suspects.get(culprit)
+  noteDeath({ calls, abandoned, culprit, isBlameless }: Omit<WorkerDeath, 'error'>): void {
+    const given = new Set(abandoned).difference(new Set(calls))
+    const suspects = [...calls, ...given].map((key) => this.#lost(key))
+    this.#judge(suspects, culprit === undefined ? undefined : this.#suspects.get(culprit), isBlameless)
+    // They were there and may have been it, but do not come again.
+    for (const key of given) this.forget(key)
+  }
+
+  #judge(suspects: readonly Suspect[], accused: Suspect | undefined, isBlameless: boolean): void {
     const cohort = suspects[0]?.cohort
     const hasDiedAlone = cohort !== undefined && suspects.length === 1 && !isBlameless
     for (const suspect of suspects) {

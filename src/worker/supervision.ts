@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import type { WorkerHeap } from './worker-channel.ts'
 
 /** The rules by which workers are kept. */
@@ -16,7 +17,7 @@ export interface Supervision {
   readonly heap: WorkerHeap
 }
 
-export const defaultSupervision: Supervision = {
+const defaultSupervision: Supervision = {
   silentAfterMs: 2_000,
   replaceAfterMs: 30_000,
   startTimeoutMs: 60_000,
@@ -24,4 +25,20 @@ export const defaultSupervision: Supervision = {
   maxMemoryBytes: Number.POSITIVE_INFINITY,
   maxAgeMs: Number.POSITIVE_INFINITY,
   heap: {},
+}
+
+/** With the defaults filled in, and checked. */
+export function resolveSupervision(given: Partial<Supervision> = {}): Supervision {
+  const supervision = { ...defaultSupervision, ...given }
+  const { heap, ...numbers } = supervision
+  for (const [name, value] of Object.entries({ ...numbers, ...heap })) {
+    if (value > 0) continue
+    throw new MillraceError('config_invalid', `supervision.${name} must be a number above 0, not ${value}`)
+  }
+  const { silentAfterMs, replaceAfterMs } = supervision
+  if (replaceAfterMs >= silentAfterMs) return supervision
+  throw new MillraceError(
+    'config_invalid',
+    `a worker that has not been heard of is replaced after ${silentAfterMs} ms at the earliest, not after ${replaceAfterMs}: busy ones are late now and then`,
+  )
 }

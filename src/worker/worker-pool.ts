@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import { raced, Resource } from '../kit/index.ts'
@@ -67,6 +68,10 @@ export class WorkerPool extends Resource implements Executor {
     await this.#untilAnswered<void>({ kind: 'preflight' }, { key: 'preflight', signal })
   }
 
+  get takesWork(): boolean {
+    return this.#state === 'open' && this.#crew.takesWork
+  }
+
   models(): readonly ModelStatus[] {
     return this.#crew.models()
   }
@@ -80,20 +85,27 @@ export class WorkerPool extends Resource implements Executor {
     return this.#crew.offload()
   }
 
-  /** New workers start at once; those that are too many finish what they run. */
+  /** Resolves when the new ones are ready. Those that are too many finish what they run, meanwhile and afterwards. */
   resize(size: number): Promise<void> {
     return this.#crew.resize(size)
   }
 
-  /** Puts a fresh worker in each one's place, one after another: there are never fewer than before. */
+  /**
+   * Puts a fresh worker in each one's place, one after another: there are never fewer than before. Resolves when all are
+   * ready; those they follow finish what they run.
+   */
   restart(): Promise<void> {
     return this.#crew.restart()
   }
 
-  /** Refuses what is new, lets what runs end, and closes. A run is drained by its scheduler, which goes on repeating. */
+  /** Refuses what is new, lets what runs end, and closes. What is lost meanwhile may come again. */
   async drain(): Promise<void> {
     this.#state = 'draining'
-    while (this.#calls > 0 && !this.isClosed) await this.#crew.changed
+    while (this.#calls > 0 && !this.isClosed) {
+      await this.#crew.changed
+      // Whoever was told to come again does so at once, but not in the same breath.
+      await nextTurn()
+    }
     await this.close()
   }
 
@@ -110,7 +122,9 @@ export class WorkerPool extends Resource implements Executor {
   }
 
   async #carryOut<Value extends Answer>(question: Question, call: Call): Promise<Answered<Value> | Lost> {
-    if (this.#state === 'draining') throw new MillraceError('closed', 'the workers take nothing new: they are draining')
+    if (this.#state === 'draining' && !this.#quarantine.isSuspect(call.key)) {
+      throw new MillraceError('closed', 'the workers take nothing new: they are draining')
+    }
     this.#calls += 1
     let comesAgain = false
     try {

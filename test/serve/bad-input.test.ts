@@ -3,6 +3,7 @@ import { echo, TestServer } from './_server.ts'
 
 const json = { 'content-type': 'application/json' }
 const task = { word: 'a' }
+const nested = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
 
 const mistakes: readonly [what: string, body: unknown, status: number, code: string, text: RegExp][] = [
   ['no JSON', '{"task":', 400, 'usage', /not JSON/],
@@ -20,12 +21,16 @@ const mistakes: readonly [what: string, body: unknown, status: number, code: str
   ['a task that does not fit', { task: { word: 1 } }, 400, 'task_invalid', /tasks\[0\]: word: expected string/],
   ['rows that do not fit', { tasks: [task, {}, task, 5] }, 400, 'task_invalid', /tasks\[1\].*tasks\[3\]/],
   ['a task that is too large', { task: { word: 'x'.repeat(3_000) } }, 400, 'task_invalid', /at most 2000/],
-  ['more rollouts than may wait', { task, attempts: 51 }, 429, 'overloaded', /at most 50/],
+  ['one that has too many bytes', { task: { word: 'ü'.repeat(1_500) } }, 400, 'task_invalid', /has 30\d\d bytes/],
+  ['more rollouts than may ever wait', { task, attempts: 51 }, 400, 'usage', /51 rollouts.*at most 50.*in parts/],
+  ['more bytes than may ever wait', { task: { word: 'x'.repeat(1_900) }, attempts: 40 }, 400, 'usage', /at most 60000/],
+  ['a task that is nested deeply', `{"task":${nested}}`, 400, 'usage', /at most 256 levels/],
+  ['sampling that is', `{"task":{"word":"a"},"sampling":{"extra":{"x":${nested}}}}`, 400, 'usage', /256 levels/],
 ]
 
 test('what does not fit is refused, with the reason, and nothing of it is kept', async () => {
   await using server = await TestServer.start(echo, {
-    bounds: { maxTasksPerRequest: 100, maxTaskBytes: 2_000, maxQueuedRollouts: 50 },
+    bounds: { maxTasksPerRequest: 100, maxTaskBytes: 2_000, maxQueuedRollouts: 50, maxQueuedBytes: 60_000 },
   })
   for (const [what, body, status, code, text] of mistakes) {
     const reply = await server.post(body)
@@ -44,6 +49,8 @@ test('a large body that does not fit is refused in the same way', async () => {
   expect(invalid.body).toMatchObject({ error: { code: 'task_invalid', data: { row: 8_000 } } })
   expect((await server.post(`${JSON.stringify({ tasks })}]`)).body).toMatchObject({ error: { code: 'usage' } })
   expect((await server.post({ tasks, requestId: 'x'.repeat(300_000) })).status).toBe(413)
+  const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
+  expect((await server.post(`{"tasks":[${deep}]}`)).body).toMatchObject({ error: { code: 'usage' } })
 })
 
 test('a large body that fits is accepted', async () => {
@@ -64,6 +71,8 @@ test('requests that no route is for', async () => {
   expect(await send('/v1/rollouts/9-9', {})).toEqual({ status: 404, code: 'not_found' })
   expect(await send('/v1/rollouts/9-9', { method: 'DELETE' })).toEqual({ status: 404, code: 'not_found' })
   expect(await send('/v1/requests/nobody', {})).toEqual({ status: 404, code: 'not_found' })
+  expect(await send(`/v1/requests/${'x'.repeat(1_000)}`, {})).toEqual({ status: 404, code: 'not_found' })
+  expect(await send('/v1/requests/%zz', {})).toEqual({ status: 400, code: 'usage' })
   expect(await send('/v1/rollouts?limit=0', {})).toEqual({ status: 400, code: 'usage' })
   expect(await send('/v1/rollouts?cursor=here', {})).toEqual({ status: 400, code: 'usage' })
   const text = { method: 'POST', body: 'task=1', headers: { 'content-type': 'text/plain' } }
@@ -95,4 +104,22 @@ test('a full queue refuses until there is room again', async () => {
   release.resolve('done')
   await expect.poll(() => server.service.status().queued).toBe(0)
   expect((await server.post({ task })).status).toBe(200)
+})
+
+test('an id of 128 characters is an id like any other; a DELETE may say what it does not send', async () => {
+  await using server = await TestServer.start(echo)
+  const id = 'x'.repeat(128)
+  expect((await server.post({ requestId: id, task })).status).toBe(200)
+  expect((await server.get(`/v1/requests/${id}`)).body).toMatchObject({ id })
+  const reply = await fetch(`${server.door.url}/v1/requests/${id}`, { method: 'DELETE', headers: json })
+  expect({ status: reply.status, body: await reply.json() }).toEqual({ status: 200, body: { id, cancelling: 0 } })
+})
+
+test('a request that runs is not forgotten, however few are remembered', async () => {
+  const release = Promise.withResolvers<string>()
+  await using server = await TestServer.start(() => release.promise, { bounds: { maxRememberedRequests: 1 } })
+  for (const requestId of ['first', 'second']) await server.post({ requestId, task, detached: true })
+  expect((await server.get('/v1/requests/first')).status).toBe(200)
+  expect((await server.get('/v1/requests/second')).status).toBe(200)
+  release.resolve('done')
 })

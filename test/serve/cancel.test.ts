@@ -1,6 +1,7 @@
 import { defineEnvironment, z } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { HeldAnswers, TestServer } from './_server.ts'
+import { HeldAnswers, TestServer, wordEnvironment } from './_server.ts'
 
 test('a running rollout is cancelled, upstream too', async () => {
   const answers = new HeldAnswers()
@@ -50,10 +51,42 @@ test('a request is cancelled as a whole; what has ended stays as it is', async (
   expect(outcomes).toEqual({ '0-0': 'completed', '1-0': 'cancelled', '2-0': 'cancelled', '3-0': 'cancelled' })
 })
 
-test('a client that goes away takes its rollouts with it', async () => {
+test('what an environment does not take any more ends when its request is cancelled', async () => {
+  await using runs = await temporaryRuns()
+  const run = { root: runs.root, name: 'served' }
   const answers = new HeldAnswers()
-  await using server = await TestServer.start(answers.script, { concurrency: 1 })
-  const { body } = await server.open({ requestId: 'left', tasks: [{ word: 'runs' }, { word: 'waits' }, { word: 'x' }] })
+  const tasks = [{ word: 'a' }, { word: 'bb' }, { word: 'cc' }]
+  {
+    await using server = await TestServer.start(answers.script, { run, concurrency: 1 })
+    await server.post({ requestId: 'all', tasks, detached: true })
+    await expect.poll(() => answers.asked.size).toBe(1)
+  }
+  const environment = defineEnvironment({
+    ...wordEnvironment,
+    task: z.object({ word: z.string().max(1) }),
+    prompt: ({ task }) => task.word,
+    reward: () => 1,
+  })
+  const again = new HeldAnswers()
+  await using server = await TestServer.start(again.script, { run, concurrency: 1, environment })
+  await expect.poll(() => again.asked.size).toBe(1)
+  // The second waits in the scheduler's hand, the third in the queue.
+  await server.delete('/v1/requests/all')
+  const text = await server.text('/v1/requests/all', { accept: 'application/x-ndjson' })
+  expect(text.match(/"outcome":"\w+"/g)?.toSorted()).toEqual([
+    '"outcome":"cancelled"',
+    '"outcome":"env_error"',
+    '"outcome":"env_error"',
+  ])
+})
+
+test.each([
+  ['at once', {}, 15_000],
+  ['after a while if it gave its request an id', { requestId: 'left' }, 20],
+])('a client that goes away takes its rollouts with it, %s', async (_when, named, abandonGraceMs) => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { concurrency: 1, bounds: { abandonGraceMs } })
+  const { body } = await server.open({ ...named, tasks: [{ word: 'runs' }, { word: 'waits' }, { word: 'x' }] })
   await expect.poll(() => answers.asked.has('runs')).toBe(true)
   body.on('error', () => {})
   body.destroy()
@@ -82,20 +115,43 @@ test('so does one that waits for a single result', async () => {
   await expect.poll(() => server.service.state('0-0')).toBe('ended')
 })
 
+/** Leaving is told to the service itself: over HTTP nothing says when a server has noticed that a client has gone. */
+const shared = { requestId: 'shared', tasks: [{ word: 'a' }, { word: 'b' }] }
+
 test('while another client reads the same request, one may go', async () => {
   const answers = new HeldAnswers()
-  await using server = await TestServer.start(answers.script)
-  const request = { requestId: 'shared', tasks: [{ word: 'a' }, { word: 'b' }] }
-  const { body: leaves } = await server.open(request)
-  const { body: stays } = await server.open(request)
+  await using server = await TestServer.start(answers.script, { bounds: { abandonGraceMs: 0 } })
+  const leaves = await server.service.submit(shared)
+  const stays = await server.service.submit(shared)
   await expect.poll(() => answers.asked.size).toBe(2)
-  leaves.on('error', () => {})
-  leaves.destroy()
-  const left = Promise.withResolvers<void>()
-  leaves.once('close', left.resolve)
-  await left.promise
+  await leaves.results.return()
   answers.release('a', 'b')
-  expect((await stays.text()).match(/"outcome":"completed"/g)).toHaveLength(2)
+  const results = await Array.fromAsync(stays.results)
+  expect(results.map(({ record }) => record?.outcome)).toEqual(['completed', 'completed'])
+})
+
+test('a client whose connection broke finds its rollouts where they were', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script)
+  const first = await server.service.submit(shared)
+  await expect.poll(() => answers.asked.size).toBe(2)
+  await first.results.return()
+  const again = server.lines(shared)
+  answers.release('a', 'b')
+  expect((await again).map(({ outcome }) => outcome)).toEqual(['completed', 'completed'])
+  expect(answers.aborted.size).toBe(0)
+})
+
+test('a request that is asked for again as detached belongs to nobody from then on', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { bounds: { abandonGraceMs: 0 } })
+  const first = await server.service.submit(shared)
+  await expect.poll(() => answers.asked.size).toBe(2)
+  expect((await server.post({ ...shared, detached: true })).status).toBe(202)
+  await first.results.return()
+  answers.release('a', 'b')
+  const text = await server.text('/v1/requests/shared', { accept: 'application/x-ndjson' })
+  expect(text.match(/"outcome":"completed"/g)).toHaveLength(2)
 })
 
 test('a detached request outlives its readers', async () => {

@@ -1,4 +1,6 @@
+import { readdir } from 'node:fs/promises'
 import { setTimeout as pause } from 'node:timers/promises'
+import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { echo, HeldAnswers, linesOf, TestServer } from './_server.ts'
@@ -24,14 +26,16 @@ test('nothing is left open, whatever was going on', async () => {
 })
 
 test('a service that cannot start leaves nothing either', async () => {
+  await using runs = await temporaryRuns()
   const before = activeResources()
   const starting = TestServer.start(
     () => {
       throw new Error('wrong key')
     },
-    { preflight: true },
+    { preflight: true, run: { root: runs.root } },
   )
   await expect(starting).rejects.toMatchObject({ code: 'model_server_error' })
+  expect(await readdir(runs.root)).toEqual([])
   expect(await leftSince(before)).toEqual([])
 })
 
@@ -62,4 +66,18 @@ test('what is closed twice, or drained and closed, is closed once', async () => 
   await server.service.drain()
   await Promise.all([server.service.close(), server.door.close(), server.service.close(), server.door.close()])
   expect(server.service.status().state).toBe('closed')
+})
+
+test('a door closes when the last reply has gone out, though its client keeps the connection', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script)
+  const { body } = await server.open({ tasks: [{ word: 'a' }, { word: 'b' }] })
+  await expect.poll(() => answers.asked.size).toBe(2)
+  const closing = server.door.close()
+  const startedAt = performance.now()
+  answers.release('a', 'b')
+  expect((await body.text()).trimEnd().split('\n')).toHaveLength(2)
+  await closing
+  // Those who keep it open are cut off after ten seconds.
+  expect(performance.now() - startedAt).toBeLessThan(9_000)
 })

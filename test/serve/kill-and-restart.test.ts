@@ -16,7 +16,7 @@ test(
     await using runs = await temporaryRuns()
     const words = [
       fixture('counting.ts'),
-      ...`-m sim --sim.ttftMs=20 -c 20 --seed 3 --log-level warn --runs ${runs.root} --run served`.split(' '),
+      ...`-m sim --sim.ttftMs=300 -c 20 --seed 3 --log-level warn --runs ${runs.root} --run served`.split(' '),
     ]
     const tasks = Array.from({ length: count }, (_, index) => ({ left: index, right: 2 * index }))
     const request = { requestId: 'survives', tasks, detached: true }

@@ -39,13 +39,15 @@ test('readiness says what is missing', () => {
     memoryBytes: 0,
     restarts: 0,
   })
-  const open = { state: 'open', hasStoreFailed: false, workers: [] } as const
+  const open = { state: 'open', hasStoreFailed: false, takesWork: true, workers: [] } as const
   expect(readinessOf(open)).toEqual({ isReady: true })
   expect(readinessOf({ ...open, workers: [worker(1, 'gone'), worker(2, 'ready')] })).toEqual({ isReady: true })
-  expect(readinessOf({ ...open, workers: [worker(1, 'gone'), worker(2, 'starting')] })).toEqual({
+  const busy = { ...open, takesWork: false }
+  expect(readinessOf({ ...busy, workers: [worker(-1, 'ready'), worker(1, 'gone'), worker(2, 'starting')] })).toEqual({
     isReady: false,
     why: 'no worker is ready: worker 1 is gone, worker 2 is starting',
   })
+  expect(readinessOf(busy)).toEqual({ isReady: false, why: 'no worker is ready: none could be started so far' })
   expect(readinessOf({ ...open, hasStoreFailed: true })).toEqual({
     isReady: false,
     why: 'the store takes nothing more',

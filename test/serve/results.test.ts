@@ -114,3 +114,34 @@ test('a detached request is accepted at once, and its results can be read while 
   expect(ids(await reading).toSorted()).toEqual(['0-0', '1-0'])
   expect(ids(await server.text('/v1/requests/later', { accept: 'application/x-ndjson' }))).toEqual(['0-0', '1-0'])
 })
+
+test('a result that the server cannot write ends the reply with the reason, and cancels nothing', async () => {
+  const answers = new HeldAnswers()
+  await using server = await TestServer.start(answers.script, { captureTokens: true })
+  const { body } = await server.open({ tasks: [{ word: 'slow' }, { word: 'quick' }], include: 'tokens' })
+  await expect.poll(() => answers.asked.size).toBe(2)
+  await server.service.codec.close()
+  answers.release('quick')
+  expect(JSON.parse(await body.text())).toMatchObject({ error: { code: 'closed' } })
+  answers.release('slow')
+  await expect.poll(() => server.service.state('0-0')).toBe('ended')
+  expect(server.service.record('0-0')).toMatchObject({ outcome: 'completed' })
+})
+
+test('says which row of the request a result belongs to', async () => {
+  await using server = await TestServer.start(echo)
+  await server.post({ task: { word: 'before' } })
+  const { headers, body } = await server.open({ tasks: [{ word: 'a' }, { word: 'b' }] })
+  const first = Number(headers['millrace-first-task'])
+  const lines = (await body.text())
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as { task: { index: number }; answer: string })
+  const rows = new Map(lines.map(({ task, answer }) => [task.index - first, answer]))
+  expect(rows).toEqual(
+    new Map([
+      [0, 'you said a'],
+      [1, 'you said b'],
+    ]),
+  )
+})

@@ -51,8 +51,11 @@ test('what cannot be served is said in one sentence', async () => {
   const { startMillrace } = await import('../cli/_millrace.ts')
   const { port } = new URL(server.url)
   const place = { cwd: runs.root }
-  await using taken = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--port', port)
+  await using taken = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--port', port, '--run', 'two')
   expect(await taken.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('--port') as string })
   await using open = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--host', '0.0.0.0')
   expect(await open.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('MILLRACE_API_KEY') as string })
+  const keyed = ['-m', 'sim', '--access-key-env', 'NOWHERE', '--port', '0']
+  await using unlocked = startMillrace(place, 'serve', fixture('counting.ts'), ...keyed)
+  expect(await unlocked.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('NOWHERE') as string })
 })

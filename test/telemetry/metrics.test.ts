@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { defineEnvironment, evaluate, MillraceError, z } from 'millrace'
-import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { calls, runScripted, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { LoopLag } from '../../src/kit/index.ts'
@@ -83,31 +83,35 @@ test('what is counted is what the run sums up', async () => {
 })
 
 test('a tool that is cut off and one that ends its attempt are counted as that', async () => {
-  const environment = defineEnvironment({
-    name: 'mishaps',
-    task: z.object({ tool: z.enum(['hang', 'break', 'snap']) }),
-    tasks: () => [{ tool: 'hang' as const }, { tool: 'break' as const }, { tool: 'snap' as const }],
-    prompt: ({ task }) => task.tool,
-    tools: {
-      hang: { parameters: z.object({}), run: (_, { signal }) => new Promise(() => signal.throwIfAborted()) },
-      break: { parameters: z.object({}), run: () => Promise.reject(new MillraceError('tool_infra', 'gone')) },
-      snap: {
-        parameters: z.object({}),
-        run: () => {
-          throw new MillraceError('tool_infra', 'gone at once')
+  const stop = new AbortController()
+  const mishaps = (...names: ('hang' | 'break' | 'snap')[]) =>
+    defineEnvironment({
+      name: 'mishaps',
+      task: z.object({ tool: z.string() }),
+      tasks: () => names.map((tool) => ({ tool })),
+      prompt: ({ task }) => task.tool,
+      tools: {
+        hang: {
+          parameters: z.object({}),
+          // Cut off once it runs, however long it took to get here.
+          run: () => new Promise(() => setImmediate(() => stop.abort())),
+        },
+        break: { parameters: z.object({}), run: () => Promise.reject(new MillraceError('tool_infra', 'gone')) },
+        snap: {
+          parameters: z.object({}),
+          run: () => {
+            throw new MillraceError('tool_infra', 'gone at once')
+          },
         },
       },
-    },
-    reward: () => 1,
-  })
+      reward: () => 1,
+    })
+  const script: Script = ({ messages }) => calls({ [String(messages[0]?.content)]: {} })
   await using telemetry = startTelemetry({ env: {}, run: 'r', metrics: true })
-  const { records } = await runScripted({
-    environment,
-    limits: { timeoutMs: 300 },
-    retries: 0,
-    script: ({ messages }) => calls({ [String(messages[0]?.content)]: {} }),
-  })
-  expect(records.map(({ outcome }) => outcome)).toEqual(['agent_timeout', 'tool_infra_error', 'tool_infra_error'])
+  const broken = await runScripted({ environment: mishaps('break', 'snap'), retries: 0, script })
+  expect(broken.records.map(({ outcome }) => outcome)).toEqual(['tool_infra_error', 'tool_infra_error'])
+  const stopped = await runScripted({ environment: mishaps('hang'), signal: stop.signal, script })
+  expect(stopped.summary.end).toBe('stopped')
   const metrics = parseMetrics(await telemetry.metrics({}).text())
   expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'hang', status: 'stopped' })).toBe(1)
   expect(sumOf(metrics, 'millrace_tool_calls_total', { tool: 'break', status: 'ended_attempt' })).toBe(1)

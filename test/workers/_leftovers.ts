@@ -9,10 +9,17 @@ type Held = Readonly<Record<'threads' | 'descriptors' | 'children', number>>
 export function held(): Held {
   if (process.platform !== 'linux') return { threads: 0, descriptors: 0, children: 0 }
   const threads = readdirSync('/proc/self/task')
-  const children = threads.flatMap((thread) =>
-    readFileSync(`/proc/self/task/${thread}/children`, 'utf8').split(' ').filter(Boolean),
-  )
+  const children = threads.flatMap((thread) => childrenOf(thread))
   return { threads: threads.length, descriptors: readdirSync('/proc/self/fd').length, children: children.length }
+}
+
+function childrenOf(thread: string): string[] {
+  try {
+    return readFileSync(`/proc/self/task/${thread}/children`, 'utf8').split(' ').filter(Boolean)
+  } catch {
+    // It ended since it was listed.
+    return []
+  }
 }
 
 /** Some threads and descriptors are Node's own, and come with the first use. */

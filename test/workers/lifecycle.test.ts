@@ -1,10 +1,11 @@
 import { MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
-import { afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
 import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
 
 const patient = { timeout: 120_000 }
+const refusal = 'MILLRACE_TEST_REFUSE'
 const cancelled = new MillraceError('cancelled', 'no longer wanted')
 
 let before: ReturnType<typeof held>
@@ -26,7 +27,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
         await expect.poll(() => run.pool.workers().some(({ state }) => state === 'draining')).toBe(true)
         run.open()
         await restarted
-        expect(run.pool.workers().map((worker) => worker.restarts)).toEqual([1, 1])
+        await expect.poll(() => run.pool.workers().map((worker) => worker.restarts)).toEqual([1, 1])
       },
     })
     expect(countOutcomes(records)).toEqual({ completed: 400 })
@@ -45,6 +46,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       during: async (run) => {
         await areRunning(run, 20)
         await run.pool.restart()
+        await expect.poll(() => run.pool.workers().some(({ state }) => state === 'draining')).toBe(false)
         run.open()
       },
     })
@@ -73,6 +75,31 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 50)
   })
 
+  test('what is lost during a drain runs again, and the drain waits for it', patient, async () => {
+    await using runs = await temporaryRuns()
+    const records = await pooledRun({
+      root: runs.root,
+      kind,
+      count: 40,
+      size: 1,
+      isHeld: true,
+      supervision: { retireTimeoutMs: 100 },
+      during: async (run) => {
+        await areRunning(run, 40)
+        run.scheduler.drain()
+        const drained = run.pool.drain()
+        // All of them are lost at once, with the worker that does not end them in its time.
+        await run.pool.restart()
+        await expect.poll(() => run.pool.workers().some(({ state }) => state === 'draining')).toBe(false)
+        run.open()
+        await drained
+      },
+    })
+    expect(countOutcomes(records)).toEqual({ completed: 40 })
+    expect(new Set(records.map(({ attempt }) => attempt))).toEqual(new Set([2]))
+    expectOneOutcomeEach(runs.root, records, 40)
+  })
+
   test('there can be more workers and fewer at any time', patient, async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
@@ -84,11 +111,15 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       during: async (run) => {
         await areRunning(run, 50)
         await run.pool.resize(3)
-        expect(run.pool.workers().map(({ id }) => id)).toEqual([1, 2, 3])
-        run.open()
-        await expect.poll(() => run.places().length).toBeGreaterThan(1)
+        // The one that had everything for itself is replaced by one that shares, and finishes what it runs.
+        await expect
+          .poll(() => run.pool.workers().map(({ id, state, restarts: count }) => `${id} ${state} ${count}`))
+          .toEqual(['1 draining 0', '1 ready 1', '2 ready 0', '3 ready 0'])
+        await expect(run.pool.restart()).rejects.toMatchObject({ code: 'overloaded' })
+        // Nobody waits for those that are too many.
         await run.pool.resize(1)
-        expect(run.pool.workers().map(({ id }) => id)).toEqual([1])
+        run.open()
+        await expect.poll(() => run.pool.workers().map(({ id }) => id)).toEqual([1])
         await expect(run.pool.resize(0)).rejects.toMatchObject({ code: 'config_invalid' })
       },
     })
@@ -123,10 +154,10 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       count: 1,
       size: 1,
       options: { every: 1, mishap: 'endless' },
-      supervision: { silentAfterMs: 300, replaceAfterMs: 2_000 },
+      supervision: { replaceAfterMs: 10_000 },
       during: async (run) => {
         await expect.poll(() => run.pool.workers()[0]?.state).toBe('silent')
-        run.scheduler.cancel('0-0', cancelled)
+        expect(run.scheduler.cancel('0-0', cancelled)).toBe(true)
       },
     })
     expect(records).toMatchObject([{ outcome: 'cancelled', attempt: 1 }])
@@ -143,11 +174,11 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       size: 1,
       concurrency: 4,
       during: () => {
-        vi.stubEnv('MILLRACE_TEST_REFUSE', 'yes')
+        process.env[refusal] = 'yes'
         return Promise.resolve()
       },
     })
+    using _allowed = { [Symbol.dispose]: () => void delete process.env[refusal] }
     await expect(failed).rejects.toThrow(/no worker can be started.*the licence has expired.*--resume/)
-    vi.unstubAllEnvs()
   })
 })

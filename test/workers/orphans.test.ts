@@ -17,12 +17,28 @@ test.each([
     ...words,
     ...(mishap === 'endless' ? options.slice(0, 3) : options),
   )
-  await expect.poll(() => existsSync(log)).toBe(true)
+  // A whole line: what is being written is no number yet.
+  await expect.poll(() => existsSync(log) && readFileSync(log, 'utf8').includes('\n')).toBe(true)
   const pid = Number(readFileSync(log, 'utf8').split(' ')[0])
   expect(isAlive(pid)).toBe(true)
+  if (mishap === 'endless') await isBlocked(pid)
   running.process.kill('SIGKILL')
   await expect.poll(() => isAlive(pid)).toBe(false)
 })
+
+/** Its processor time grows by a whole second: that is its endless loop, and nothing that it does to start. */
+async function isBlocked(pid: number): Promise<void> {
+  const begun = ticksOf(pid)
+  await expect.poll(() => ticksOf(pid) - begun).toBeGreaterThan(ticksPerSecond)
+}
+
+const ticksPerSecond = 100
+
+/** In user mode; the name of the program, which comes before, may have spaces in it. */
+function ticksOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? []
+  return Number(fields[11])
+}
 
 /** One that has ended but that nobody has waited for is not alive. */
 function isAlive(pid: number): boolean {

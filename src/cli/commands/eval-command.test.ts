@@ -61,7 +61,7 @@ describe('millrace eval: what it asks for', () => {
     const line =
       './env.ts -m sim --judge sim -n 4 -c 8 --judge-concurrency 2 --limit 9 --max-turns 3 --max-rollout-tokens 1000 ' +
       '--timeout 90 --wall-timeout 1h --max-cost 5 --max-rollout-cost 0.5 --seed 7 --run nightly --runs out ' +
-      '--retry-failed --retries 1 --tokens --workers auto --no-preflight --pass-threshold 0.5 --env.size=3 ' +
+      '--retry-failed --retries 1 --tokens --workers auto --worker-timeout 1m --max-worker-age 2h --max-worker-memory 512 --no-preflight --pass-threshold 0.5 --env.size=3 ' +
       '--sim.skill=0.8 --temperature 0.7 --top-p 0.9 --max-tokens 64 --stop END --reasoning-effort low ' +
       '--sampling.min_p=0.1 --rpm 60 --tpm 1000 --price.input 1 --price.output 2 --stream'
     const options = await optionsFor(...line.split(' '))
@@ -97,6 +97,7 @@ describe('millrace eval: what it asks for', () => {
       maxCostUsd: 5,
       passThreshold: 0.5,
       workers: 'auto',
+      supervision: { replaceAfterMs: 60_000, maxAgeMs: 7_200_000, maxMemoryBytes: 512 * 1024 * 1024 },
       preflight: false,
       run: { root: 'out', name: 'nightly', resume: 'auto', retryFailed: true },
     })

@@ -22,6 +22,16 @@ describe('millrace init', () => {
     expect(text).toContain(`name: 'my-environment'`)
     expect(text.split('\n').length).toBeLessThan(40)
     expect(existsSync(join(folder.root, 'my-environment', 'README.md'))).toBe(true)
+    expect(JSON.parse(readFileSync(join(folder.root, 'my-environment', 'package.json'), 'utf8'))).toMatchObject({
+      type: 'module',
+    })
+  })
+
+  it('leaves the package of a folder that is one alone', async () => {
+    await using folder = await temporaryRuns()
+    writeFileSync(join(folder.root, 'package.json'), '{}')
+    expect((await init(folder.root)).code).toBe(0)
+    expect(readFileSync(join(folder.root, 'package.json'), 'utf8')).toBe('{}')
   })
 
   it('overwrites nothing, and then writes nothing', async () => {

@@ -5,7 +5,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { defineCommand } from '../command.ts'
 import { exitCodes } from '../exit-codes.ts'
 import { shellQuote } from '../format/shell-quote.ts'
-import { environmentTemplate, readmeTemplate } from '../init-template.ts'
+import { environmentTemplate, packageTemplate, readmeTemplate } from '../init-template.ts'
 
 export const initCommand = defineCommand({
   name: 'init',
@@ -29,7 +29,12 @@ export const initCommand = defineCommand({
   async run({ arguments: [given = '.'] }, io) {
     const folder = resolve(io.cwd, given)
     const name = basename(folder).replaceAll(/[^A-Za-z0-9._-]+/g, '-') || 'my-environment'
-    const files = { 'environment.ts': environmentTemplate(name), 'README.md': readmeTemplate(name) }
+    const files: Record<string, string> = {
+      'environment.ts': environmentTemplate(name),
+      'README.md': readmeTemplate(name),
+    }
+    // An environment is an ES module, and a project around it may say that its files are not.
+    if (!existsSync(join(folder, 'package.json'))) files['package.json'] = packageTemplate(name)
     // All are checked before any is written: half an environment helps nobody.
     const taken = Object.keys(files).find((file) => existsSync(join(folder, file)))
     if (taken !== undefined) {

@@ -2,7 +2,7 @@ import { defineCommand, type FlagTable } from '../command.ts'
 import { evalFlags, evalPrefixes } from '../eval-flags.ts'
 import { exitCodes } from '../exit-codes.ts'
 
-const defaultPort = 8080
+export const defaultPort = 8080
 
 const {
   // A server's tasks come from its clients, it never ends by itself, and its output is its log.

@@ -79,6 +79,9 @@ describe('progressLines', () => {
     expect(text).toContain('worker 1  32 running · lag p99 3.0ms · max 70ms · 50% busy · 81.0 MB')
     expect(text).toContain('worker 2  silent in grade (env.ts:12) · 32 running')
     expect(text).toContain('replaced 1 times')
+    const line = progressLine(sampleProgress({ workers: [well, stuck] }))
+    expect(line).toContain('lag p99 3.0ms')
+    expect(line).toContain('worker 2 is blocked by grade (env.ts:12)')
   })
 
   it('does not let a name take over the terminal', () => {

@@ -63,13 +63,22 @@ export function progressLine(progress: Progress): string {
     ...endedOutcomes(progress).map(([name, count]) => `${name} ${formatCount(count)}`),
     `${formatCompactCount(progress.usage.input)}+${formatCompactCount(progress.usage.output)} tokens`,
     formatMoney(progress.cost),
-    `lag p99 ${formatDuration(progress.lag.p99Ms)}`,
+    `lag p99 ${formatDuration(worstLagMs(progress))}`,
   ]
   const parked = parkedCount(progress.models)
   if (parked > 0) parts.push(`${formatCount(parked)} parked: the backend is overloaded`)
+  for (const { id, state, blockedBy } of progress.workers) {
+    if (state === 'silent')
+      parts.push(`worker ${id} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
+  }
   if (progress.etaMs !== undefined && progress.state !== 'ended') parts.push(`${formatTimeLeft(progress.etaMs)} left`)
   if (progress.state !== 'running') parts.push(progress.state)
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
+}
+
+/** Of all loops that rollouts depend on. */
+function worstLagMs({ lag, storeLag, workers }: Progress): number {
+  return Math.max(lag.p99Ms, storeLag.p99Ms, ...workers.map((worker) => worker.lag.p99Ms))
 }
 
 function titleLine(progress: Progress, { style }: Frame): string {

@@ -11,7 +11,15 @@ export class RecentWaits {
   }
 
   get p99Ms(): number {
-    const waits = this.#waitsMs.slice(0, Math.min(this.#count, kept)).sort()
+    const waits = this.#known.toSorted()
     return waits[Math.ceil(waits.length * 0.99) - 1] ?? 0
+  }
+
+  get maxMs(): number {
+    return this.#known.reduce((worst, each) => Math.max(worst, each), 0)
+  }
+
+  get #known(): Float64Array {
+    return this.#waitsMs.subarray(0, Math.min(this.#count, kept))
   }
 }

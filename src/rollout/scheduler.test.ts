@@ -1,0 +1,64 @@
+import { expect, test } from 'vitest'
+import { MillraceError } from '../errors/index.ts'
+import type { RolloutRecord } from '../schema/index.ts'
+import { RunStore } from '../store/index.ts'
+import { newRun, temporaryFolder } from '../../test/store/_fixtures.ts'
+import type { Executor } from './executor.ts'
+import type { RolloutJob } from './job.ts'
+import { recordWithoutRun } from './record-without-run.ts'
+import { Scheduler, type PlannedRollout } from './scheduler.ts'
+
+const labels = { environment: 'scripted', model: 'none' }
+
+/** A place where only one thing can be done. */
+function placeThat(run: Executor['run']): Executor {
+  const refuse = (): Promise<never> => Promise.reject(new Error('not asked for'))
+  return {
+    run,
+    scoreGroup: refuse,
+    preflight: refuse,
+    takesWork: true,
+    models: () => [],
+    workers: () => [],
+    offload: () => [],
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  }
+}
+
+function failed({ id, attempt, sample, task: { index } }: RolloutJob): RolloutRecord {
+  const error = new MillraceError('internal', 'it answered nothing')
+  const task = { index, id: String(index) }
+  return recordWithoutRun({ ...labels, id, attempt, sample, task, outcome: 'model_error', error })
+}
+
+test('a rollout that is cancelled as its attempt fails is not repeated', async () => {
+  using folder = temporaryFolder()
+  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+  const attempts: number[] = []
+  const settled: RolloutRecord[] = []
+  const scheduler: Scheduler = new Scheduler({
+    labels,
+    executor: placeThat((job) => {
+      attempts.push(job.attempt)
+      const { id, attempt } = job
+      store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
+      if (attempt === 2) scheduler.cancel(id, new MillraceError('cancelled', 'enough'))
+      return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
+    }),
+    journal: store.journal,
+    concurrency: 1,
+    retries: 5,
+    group: { size: 1, policy: 'keep', isScored: false },
+    seedOf: () => 1,
+    onSettled: (record) => void settled.push(record),
+    onAttemptEnd: () => {},
+  })
+  const task = { index: 0, id: '0', data: {} }
+  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+    yield { kind: 'attempt', id: '0-0', sample: 0, task, attempt: 1 }
+  }
+  expect(await scheduler.run(plans())).toBe(true)
+  expect(attempts).toEqual([1, 2])
+  expect(settled).toMatchObject([{ id: '0-0', attempt: 2, outcome: 'model_error' }])
+  expect(scheduler.active).toBe(0)
+})

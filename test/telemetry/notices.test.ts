@@ -1,0 +1,37 @@
+import { evaluate } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { RolloutService } from '../../src/serve/index.ts'
+import { answer, household } from './_household.ts'
+
+const notice = 'no spans are sent: "collector" is no url. Write it like http://localhost:4318.'
+
+/** A run whose collector cannot be used. */
+async function unusableCollector() {
+  vi.stubEnv('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'collector')
+  onTestFinished(() => void vi.unstubAllEnvs())
+  const runs = await temporaryRuns()
+  return {
+    options: {
+      environment: household,
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [new ScriptedBackend(({ messages }) => answer(messages))] },
+      preflight: false,
+      run: { root: runs.root },
+    },
+    [Symbol.asyncDispose]: () => runs[Symbol.asyncDispose](),
+  }
+}
+
+test('an evaluation says as it starts that no spans are sent', async () => {
+  await using run = await unusableCollector()
+  const evaluation = evaluate(run.options)
+  expect((await evaluation.started).notices).toContain(notice)
+  await evaluation.summary()
+})
+
+test('so does a service', async () => {
+  await using run = await unusableCollector()
+  await using service = await RolloutService.open(run.options)
+  expect(service.info.notices).toContain(notice)
+})

@@ -1,0 +1,44 @@
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { MillraceError } from '../../src/errors/index.ts'
+import { countOutcomes, pooledRun } from './_pooled-run.ts'
+
+const patient = { timeout: 120_000 }
+
+test('a call that comes while the only worker is being replaced waits for the next', patient, async () => {
+  await using runs = await temporaryRuns()
+  await pooledRun({
+    root: runs.root,
+    kind: 'process',
+    count: 1,
+    size: 1,
+    during: async (run) => {
+      const { pool, records } = run
+      await expect.poll(() => records.length).toBe(1)
+      expect(pool.takesWork).toBe(true)
+      process.kill(run.places()[0]?.pid ?? 0, 'SIGKILL')
+      await expect.poll(() => pool.takesWork).toBe(false)
+      await pool.preflight(new AbortController().signal)
+      expect(pool.takesWork).toBe(true)
+    },
+  })
+})
+
+test('a suspect that is cancelled before its own worker is ready leaves no worker behind', patient, async () => {
+  await using runs = await temporaryRuns()
+  const records = await pooledRun({
+    root: runs.root,
+    kind: 'process',
+    count: 1,
+    size: 1,
+    options: { every: 1, mishap: 'exit' },
+    during: async ({ pool, scheduler }) => {
+      const suspects = (): number => pool.workers().filter(({ id }) => id < 0).length
+      await expect.poll(suspects, { interval: 5 }).toBe(1)
+      scheduler.cancel('0-0', new MillraceError('cancelled', 'no longer wanted'))
+      await expect.poll(suspects).toBe(0)
+      await expect.poll(() => pool.takesWork).toBe(true)
+    },
+  })
+  expect(countOutcomes(records)).toEqual({ cancelled: 1 })
+})
