@@ -124,4 +124,5 @@ export type {
   UnfinishedRollout,
 } from './store/index.ts'
 export type { WorkerStatus } from './rollout/index.ts'
+export type { Supervision, WorkerHeap } from './worker/index.ts'
 export type { ResumeRule, Tool, ToolOutput } from './tools/index.ts'
