@@ -7,6 +7,8 @@ export interface DecodeJob {
   readonly pieces: readonly Uint8Array<ArrayBuffer>[]
 }
 
+export type ToDecodeThread = DecodeJob | 'close'
+
 /** Back from it; the arrays are given away as well. */
 export type DecodeAnswer = DecodedReply | UndecodedReply
 

@@ -2,7 +2,7 @@
 import { setPriority } from 'node:os'
 import { parentPort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import type { DecodeAnswer, DecodeJob } from './_decode-messages.ts'
+import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './_decode-messages.ts'
 import { scanReply } from './_token-scanner.ts'
 
 if (!parentPort) throw new MillraceError('internal', 'this file is the entry of a decode thread')
@@ -11,7 +11,11 @@ standBack()
 
 const send = (answer: DecodeAnswer, given: ArrayBuffer[] = []): void => port.postMessage(answer, given)
 
-port.on('message', (question: DecodeJob) => {
+port.on('message', (question: ToDecodeThread) => {
+  if (question === 'close') {
+    port.close()
+    return
+  }
   try {
     decode(question)
   } catch (error) {

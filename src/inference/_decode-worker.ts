@@ -1,5 +1,8 @@
 import { Worker } from 'node:worker_threads'
-import type { DecodeAnswer, DecodeJob } from './_decode-messages.ts'
+import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './_decode-messages.ts'
+
+/** Ending a thread from outside is what is left when it does not end by itself. */
+const closeGraceMs = 2_000
 
 /** What a pool does when something comes of one of its threads. */
 export interface DecodeWorkerOwner {
@@ -8,7 +11,7 @@ export interface DecodeWorkerOwner {
   onDeath(worker: DecodeWorker, why: Error): void
 }
 
-/** One decode thread as the pool sees it. While it has nothing to do it does not keep the process alive. */
+/** One decode thread as the pool sees it. Whoever holds the pool keeps it, and with it the process. */
 export class DecodeWorker {
   readonly jobs = new Set<number>()
   /** Whether it ever answered: one that has not may not be able to start at all. */
@@ -20,13 +23,11 @@ export class DecodeWorker {
 
   constructor(entry: URL, owner: DecodeWorkerOwner) {
     this.#worker = new Worker(entry, { name: 'millrace-decode' })
-    this.#worker.unref()
     let why: Error | undefined
     this.#worker.on('message', (answer: DecodeAnswer) => {
       this.hasAnswered = true
       this.jobs.delete(answer.job)
       this.lastUsedAt = performance.now()
-      if (this.jobs.size === 0) this.#worker.unref()
       owner.onAnswer(this, answer)
     })
     this.#worker.on('error', (error) => (why = error))
@@ -39,17 +40,18 @@ export class DecodeWorker {
   }
 
   send(job: DecodeJob): void {
-    if (this.jobs.size === 0) this.#worker.ref()
     this.jobs.add(job.job)
     // Pieces may lie in the same memory.
     const memory = new Set(job.pieces.map(({ buffer }) => buffer))
     this.#worker.postMessage(job, [...memory])
   }
 
-  /** Ends it whatever it does. */
+  /** Lets it end by itself if it is idle; what it works on nobody waits for any more. */
   async end(): Promise<void> {
     this.#isEnding = true
-    await this.#worker.terminate()
+    this.#worker.postMessage('close' satisfies ToDecodeThread)
+    const timer = setTimeout(() => void this.#worker.terminate(), this.jobs.size === 0 ? closeGraceMs : 0)
     await this.#exited
+    clearTimeout(timer)
   }
 }

@@ -1,0 +1,42 @@
+/**
+ * Runs all tests and, where a process of the runner was ended by a signal, runs that file once more, by itself. V8 now and
+ * then aborts a process in which threads come and go (nodejs/node#64500, `Check failed: jit_page.has_value()`); a test that
+ * failed is never repeated, and a second crash of the same file is a failure.
+ */
+import { spawn } from 'node:child_process'
+import { stripVTControlCharacters } from 'node:util'
+
+const crash = /Worker exited unexpectedly with signal (SIG\w+) .*while running test file (\S+)/g
+
+const first = await vitest()
+const output = stripVTControlCharacters(first.output)
+const crashes = [...output.matchAll(crash)]
+const hasFailures = /^ *(Tests|Test Files) .*failed/m.test(output)
+const errors = Number(/^ *Errors +(\d+) error/m.exec(output)?.[1] ?? 0)
+// Whatever else went wrong counts as it is.
+if (first.code === 0 || hasFailures || crashes.length === 0 || crashes.length !== errors) process.exit(first.code)
+for (const [, signal, file] of crashes) {
+  process.stdout.write(`\n${file}: its process was ended by ${signal}; it runs once more, by itself\n`)
+}
+const files = [...new Set(crashes.map(([, , file = '']) => file))]
+const second = await vitest(...files)
+process.exit(second.code)
+
+function vitest(...names: readonly string[]): Promise<{ code: number; output: string }> {
+  return new Promise((resolve, reject) => {
+    const child = spawn('vitest', ['run', ...names], { stdio: ['ignore', 'pipe', 'pipe'] })
+    let printed = ''
+    for (const [stream, target] of [
+      [child.stdout, process.stdout],
+      [child.stderr, process.stderr],
+    ] as const) {
+      stream.setEncoding('utf8')
+      stream.on('data', (text: string) => {
+        printed += text
+        target.write(text)
+      })
+    }
+    child.once('error', reject)
+    child.once('close', (code) => resolve({ code: code ?? 1, output: printed }))
+  })
+}
