@@ -6,6 +6,7 @@ import type { Invocation } from './command.ts'
 import { defaultPort, type ServeFlags } from './commands/serve-command.ts'
 import { evaluateOptions } from './evaluate-options.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
+import { exitNotice } from './exit-notice.ts'
 import { Interrupts } from './interrupts.ts'
 import type { CommandIo } from './io.ts'
 import { StrayErrors } from './stray-errors.ts'
@@ -39,6 +40,10 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
     },
     stop,
   })
+  using _exit = exitNotice(
+    io,
+    'The same command finishes what was accepted, and would end the same way: with --workers it costs one rollout.',
+  )
   using stray = new StrayErrors(io.events, {
     onFirstRejection: (text) => logger.lines.warn(text),
     onException: stop,
