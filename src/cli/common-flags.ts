@@ -1,5 +1,11 @@
 import type { FlagTable } from './command.ts'
 
+/** The port of a command that serves. */
+export function portFlag(defaultPort: number) {
+  const help = 'The port; 0 for any free one.'
+  return { kind: 'integer', value: '<number>', group: 'Server', help, default: String(defaultPort) } as const
+}
+
 /** What every command takes. */
 export const commonFlags = {
   debug: { kind: 'switch', group: 'General', help: 'Show the stack trace of an error.' },

@@ -2,7 +2,7 @@ import { existsSync, statSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { nearestNames } from '../kit/index.ts'
-import { findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../store/index.ts'
+import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../store/index.ts'
 import type { FlagSpec } from './command.ts'
 import { shellQuote } from './format/shell-quote.ts'
 
@@ -21,7 +21,7 @@ interface Place {
 
 /** The folder that holds runs; it need not be there yet, but nothing else may be in its place. */
 export function runsRoot(flag: string | undefined, { cwd, env }: Place): string {
-  const root = resolve(cwd, flag ?? (env['MILLRACE_RUNS'] || 'runs'))
+  const root = resolve(cwd, flag ?? defaultRunsRoot(env))
   let path = root
   let stats = statSync(path, { throwIfNoEntry: false })
   while (!stats) {
@@ -37,7 +37,7 @@ export function runsRoot(flag: string | undefined, { cwd, env }: Place): string 
 
 /** What to call a run by in a command: its name where commands look by themselves, else its path, which always works. */
 export function runReference(folder: string, { cwd, env }: Place): string {
-  const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, env['MILLRACE_RUNS'] || 'runs')
+  const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, defaultRunsRoot(env))
   return isInDefaultRoot ? basename(folder) : shellQuote([folder])
 }
 

@@ -1,6 +1,4 @@
 import { createHash } from 'node:crypto'
-import { rename, rm } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
@@ -10,6 +8,7 @@ import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
+import { giveUpRun } from './give-up-run.ts'
 import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
@@ -136,24 +135,11 @@ class RunningEvaluation implements Evaluation {
       const opened = await openRun(resolved, this.#options.run ?? {}, signal)
       let hasStarted = false
       await using ends = new AsyncDisposableStack()
-      ends.defer(async () => {
-        await opened.store.close()
-        if (discarded !== undefined) await rm(discarded, { recursive: true, force: true })
+      ends.defer(() => (hasStarted ? opened.store.close() : giveUpRun(opened)))
+      return await this.#runIn(opened, resolved, (info) => {
+        hasStarted = true
+        onStarted(info)
       })
-      let discarded: string | undefined
-      try {
-        return await this.#runIn(opened, resolved, (info) => {
-          hasStarted = true
-          onStarted(info)
-        })
-      } catch (error) {
-        // A run that failed its checks never was: nothing of it is worth resuming. Its name is free before its lock is.
-        if (!hasStarted && !opened.store.isResumed) {
-          discarded = join(dirname(opened.info.folder), `.${opened.info.name}-${process.pid}`)
-          await rename(opened.info.folder, discarded)
-        }
-        throw error
-      }
     } finally {
       signal?.removeEventListener('abort', onAbort)
     }

@@ -1,3 +1,4 @@
+export { giveUpRun } from './give-up-run.ts'
 export { earlierSitting } from './earlier-sitting.ts'
 export type { EarlierSitting } from './earlier-sitting.ts'
 export { evaluate } from './evaluate.ts'

@@ -4,6 +4,7 @@ import { MillraceError } from '../errors/index.ts'
 import { holdsGroups } from '../rollout/index.ts'
 import { outcomeNames, outcomes, type Json } from '../schema/index.ts'
 import {
+  defaultRunsRoot,
   findRuns,
   latestUnfinished,
   provenance,
@@ -29,7 +30,7 @@ export interface OpenedRun {
 
 /** Finds the run to continue, or starts one, and takes its lock. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
-  const root = options.root ?? (process.env['MILLRACE_RUNS'] || 'runs')
+  const root = options.root ?? defaultRunsRoot(process.env)
   const notices: string[] = []
   const known = options.name ?? (await continuable(root, resolved, options))
   const name = known ?? reserveRunName(root, newName(resolved.config))

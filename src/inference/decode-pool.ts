@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../errors/index.ts'
-import { RingQueue, workerUrl } from '../kit/index.ts'
+import { RecentWaits, RingQueue, workerUrl } from '../kit/index.ts'
 import type { DecodeAnswer } from './_decode-messages.ts'
 import { DecodeWorker, type DecodeWorkerOwner } from './_decode-worker.ts'
 import type { ScannedReply } from './_token-scanner.ts'
@@ -42,7 +42,6 @@ const jobsPerThread = 2
 const idleMs = 30_000
 /** After so many threads that died before they answered once, none is started any more. */
 const maxFailedStarts = 3
-const keptWaits = 512
 
 interface Waiting {
   readonly pieces: Pieces
@@ -71,7 +70,7 @@ export class DecodePool implements DecodeWorkerOwner {
   readonly #workers = new Set<DecodeWorker>()
   readonly #queue = new RingQueue<Waiting>()
   readonly #pending = new Map<number, Pending>()
-  readonly #waits = new Float64Array(keptWaits)
+  readonly #waits = new RecentWaits()
   #queuedBytes = 0
   #holders = 0
   #lastJob = 0
@@ -123,7 +122,6 @@ export class DecodePool implements DecodeWorkerOwner {
   }
 
   status(): DecodePoolStatus {
-    const waits = this.#waits.slice(0, Math.min(this.#decoded, keptWaits)).sort()
     return {
       threads: this.#workers.size,
       maxThreads: this.#maxThreads,
@@ -132,8 +130,8 @@ export class DecodePool implements DecodeWorkerOwner {
       decoded: this.#decoded,
       lost: this.#lost,
       refused: this.#refused,
-      waitP99Ms: waits[Math.ceil(waits.length * 0.99) - 1] ?? 0,
-      waitMaxMs: waits.at(-1) ?? 0,
+      waitP99Ms: this.#waits.p99Ms,
+      waitMaxMs: this.#waits.maxMs,
       busyMs: this.#busyMs,
     }
   }
@@ -149,7 +147,7 @@ export class DecodePool implements DecodeWorkerOwner {
       return
     }
     const { scanned, workMs } = answer
-    this.#waits[this.#decoded % keptWaits] = Math.max(0, performance.now() - pending.queuedAt - workMs)
+    this.#waits.add(Math.max(0, performance.now() - pending.queuedAt - workMs))
     this.#decoded += 1
     this.#busyMs += workMs
     this.#dispatch()

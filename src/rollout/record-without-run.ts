@@ -1,5 +1,6 @@
 import type { MillraceError } from '../errors/index.ts'
 import { emptyUsage, type Outcome, type RolloutRecord } from '../schema/index.ts'
+import type { AttemptStart } from '../store/index.ts'
 
 /** The record of a rollout that never ran, or of which nothing is known: n rollouts asked for are n outcomes. */
 export function recordWithoutRun(
@@ -26,5 +27,18 @@ export function recordWithoutRun(
     judgeUsage: emptyUsage(),
     cost: 0,
     timing: { startedAt: Date.now(), wallMs: 0, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
+  }
+}
+
+/** It has an attempt like any other, so that whoever looks for one finds it. */
+export function startWithoutRun({ id, attempt, task, sample, timing }: RolloutRecord): AttemptStart {
+  return {
+    kind: 'attempt-start',
+    rollout: id,
+    attempt,
+    parent: null,
+    task: task.index,
+    sample,
+    at: timing.startedAt,
   }
 }

@@ -7,7 +7,7 @@ import type { Journal, RolloutEnd } from '../store/index.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { AttemptResult, RolloutJob } from './job.ts'
-import { recordWithoutRun } from './record-without-run.ts'
+import { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 
 /** A rollout that is due, and how far an earlier sitting had come with it. */
@@ -151,7 +151,7 @@ export class Scheduler {
   async #carryOut(plan: PlannedRollout): Promise<void> {
     switch (plan.kind) {
       case 'settled':
-        this.#startUnrunnable(plan.record)
+        this.#options.journal.append(startWithoutRun(plan.record))
         return await this.#settle([{ record: plan.record, leaf: null }])
       case 'held':
         return await this.#endMember(plan.held, plan.task)
@@ -162,19 +162,6 @@ export class Scheduler {
         return await this.#settle([ended])
       }
     }
-  }
-
-  /** It has an attempt like any other, so that whoever looks for one finds it. */
-  #startUnrunnable({ id, attempt, task, sample, timing }: RolloutRecord): void {
-    this.#options.journal.append({
-      kind: 'attempt-start',
-      rollout: id,
-      attempt,
-      parent: null,
-      task: task.index,
-      sample,
-      at: timing.startedAt,
-    })
   }
 
   /** Attempts until one counts; undefined if the run was stopped first. */
@@ -254,7 +241,7 @@ export class Scheduler {
       error,
     })
     // It may never have got so far as to say that it began.
-    this.#startUnrunnable(record)
+    this.#options.journal.append(startWithoutRun(record))
     return { record, leaf: null }
   }
 

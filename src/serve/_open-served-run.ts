@@ -1,9 +1,7 @@
 import { hash } from 'node:crypto'
-import { rename, rm } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { openRun, resolveRun, type OpenedRun, type ResolvedRun, type RunConfig } from '../eval/index.ts'
-import { findRuns, readRunFile, runFolder } from '../store/index.ts'
+import { defaultRunsRoot, findRuns, readRunFile, runFolder } from '../store/index.ts'
 import type { ServiceOptions } from './service-options.ts'
 
 /** The run a server works on: the newest of the same options that nobody works on, or a new one. Never an evaluation's. */
@@ -18,16 +16,6 @@ export async function openServedRun(options: ServiceOptions): Promise<{ resolved
   requireServedRun(options)
   await requireNobodyAtWork(resolved, options)
   return { resolved, opened: await openRun(resolved, options.run ?? {}, options.signal) }
-}
-
-/** Closes the run of a server that could not start. One that was made for it never was: nothing of it is worth keeping. */
-export async function giveUpRun({ store, info }: OpenedRun): Promise<void> {
-  if (store.isResumed) return await store.close()
-  // Its name is free before its lock is.
-  const discarded = join(dirname(info.folder), `.${info.name}-${process.pid}`)
-  await rename(info.folder, discarded)
-  await store.close()
-  await rm(discarded, { recursive: true, force: true })
 }
 
 /** What is stored with the run says whose it is. */
@@ -63,5 +51,5 @@ function requireServedRun({ run }: ServiceOptions): void {
 }
 
 function rootOf(run: ServiceOptions['run']): string {
-  return run?.root ?? (process.env['MILLRACE_RUNS'] || 'runs')
+  return run?.root ?? defaultRunsRoot(process.env)
 }

@@ -1,6 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import {
   recordWithoutRun,
+  startWithoutRun,
   type AttemptResult,
   type Executor,
   type GroupJob,
@@ -71,16 +72,7 @@ export class ServedExecutor implements Executor {
     const { labels, journal } = this.#options
     const where = { index: task.index, id: task.id }
     const record = recordWithoutRun({ ...labels, id, attempt, sample, task: where, outcome: 'cancelled', error })
-    const { startedAt } = record.timing
-    journal.append({
-      kind: 'attempt-start',
-      rollout: id,
-      attempt,
-      parent: null,
-      task: task.index,
-      sample,
-      at: startedAt,
-    })
+    journal.append(startWithoutRun(record))
     return { kind: 'ended', record, leaf: null }
   }
 }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
-import { openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
+import { giveUpRun, openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
 import { hash32, LoopLag, Resource } from '../kit/index.ts'
 import {
   holdsGroups,
@@ -17,7 +17,7 @@ import { startTelemetry, type MetricsDelta, type MetricsHub, type Telemetry } fr
 import { WorkerPool } from '../worker/index.ts'
 import { checkTasks, type CheckedTasks } from './_check-tasks.ts'
 import { listRollouts, type ListFilter, type RolloutPage, type RolloutState } from './_list-rollouts.ts'
-import { giveUpRun, openServedRun } from './_open-served-run.ts'
+import { openServedRun } from './_open-served-run.ts'
 import { planId, PlanQueue } from './_plan-queue.ts'
 import { readinessOf, type Readiness } from './_readiness.ts'
 import { recoverRequests } from './_recover-requests.ts'

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, hash32, Resource, sleep } from '../kit/index.ts'
+import { AbortScope, hash32, maxTimerMs, Resource, sleep } from '../kit/index.ts'
 import type { Answer, Delivery } from './_answer.ts'
 import { composeMessage, limitMessage, wholeTokens } from './_compose.ts'
 import { decide } from './_decide.ts'
@@ -10,8 +10,8 @@ import { expertsOf, logprobsOf, promptIds } from './_token-record.ts'
 import { parseSimulatorOptions, type SimulatorOptions, type SimulatorSettings } from './simulator-options.ts'
 import type { Backend, BackendReply, BackendRequest, ModelRequest } from '../inference/index.ts'
 
-/** The longest that a timer can take, about 25 days: as good as never. */
-const neverMs = 2 ** 31 - 1
+/** About 25 days: as good as never. */
+const neverMs = maxTimerMs
 const slowFactor = 10
 
 /**

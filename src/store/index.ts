@@ -23,7 +23,7 @@ export { redact } from './redact.ts'
 export type { Redacted } from './redact.ts'
 export { readRunFile } from './run-file.ts'
 export type { NewRun, RunFile, RunState } from './run-file.ts'
-export { reserveRunName, runFiles, runFolder } from './run-folder.ts'
+export { defaultRunsRoot, reserveRunName, runFiles, runFolder } from './run-folder.ts'
 export { RunReader } from './run-reader.ts'
 export type {
   BareRecord,

@@ -103,3 +103,8 @@ export function folderFailure(error: unknown, folder: string): MillraceError {
     { data: { folder }, cause: error },
   )
 }
+
+/** Where runs are kept if nobody says otherwise. */
+export function defaultRunsRoot(env: Readonly<Record<string, string | undefined>>): string {
+  return env['MILLRACE_RUNS'] || 'runs'
+}

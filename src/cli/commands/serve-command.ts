@@ -1,4 +1,5 @@
 import { defineCommand, type FlagTable } from '../command.ts'
+import { portFlag } from '../common-flags.ts'
 import { evalFlags, evalPrefixes } from '../eval-flags.ts'
 import { exitCodes } from '../exit-codes.ts'
 
@@ -16,13 +17,7 @@ const {
 } = evalFlags
 
 const serverFlags = {
-  port: {
-    kind: 'integer',
-    value: '<number>',
-    group: 'Server',
-    help: 'The port; 0 for any free one.',
-    default: String(defaultPort),
-  },
+  port: portFlag(defaultPort),
   host: {
     kind: 'text',
     value: '<address>',

@@ -1,6 +1,7 @@
 import type { CommandIo } from '../io.ts'
 import { SimulatorServer } from '../../simulator/index.ts'
 import { defineCommand, type FlagSpec, type FlagTable } from '../command.ts'
+import { portFlag } from '../common-flags.ts'
 import { exitCodes } from '../exit-codes.ts'
 
 const defaultPort = 8765
@@ -68,13 +69,7 @@ export const simCommand = defineCommand({
     'made as slow, as sloppy and as faulty as real backends are. Ends on Ctrl-C.',
   arguments: [],
   flags: {
-    port: {
-      kind: 'integer',
-      value: '<number>',
-      group: 'Server',
-      help: 'The port; 0 for any free one.',
-      default: String(defaultPort),
-    },
+    port: portFlag(defaultPort),
     host: {
       kind: 'text',
       value: '<address>',

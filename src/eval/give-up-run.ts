@@ -1,0 +1,16 @@
+import { rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import type { OpenedRun } from './open-run.ts'
+
+/** Closes a run that could not start. One that was made for it never was: nothing of it is worth keeping, or resuming. */
+export async function giveUpRun({ store, info }: OpenedRun): Promise<void> {
+  if (store.isResumed) return await store.close()
+  const discarded = join(dirname(info.folder), `.${info.name}-${process.pid}`)
+  try {
+    // Its name is free before its lock is.
+    await rename(info.folder, discarded)
+  } finally {
+    await store.close()
+  }
+  await rm(discarded, { recursive: true, force: true })
+}
