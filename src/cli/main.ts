@@ -19,6 +19,10 @@ const commands: Readonly<Record<string, { readonly summary: string; load(): Prom
     summary: 'Serve rollouts of an environment over HTTP',
     load: async () => (await import('./commands/serve-command.ts')).serveCommand,
   },
+  gateway: {
+    summary: 'Serve models to agents in any language, and record what they say',
+    load: async () => (await import('./commands/gateway-command.ts')).gatewayCommand,
+  },
   show: {
     summary: 'Show the results of a run, or one transcript',
     load: async () => (await import('./commands/show-command.ts')).showCommand,

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import type { ModelConfigInput } from '../inference/index.ts'
+import { defaultBackendUrl, type ModelConfigInput } from '../inference/index.ts'
 import type { FlagValues } from './command.ts'
 import type { evalFlags } from './eval-flags.ts'
 
@@ -61,7 +61,7 @@ function settings(flags: ModelFlags): Partial<ModelConfigInput> {
 }
 
 function endpoint({ flags, env }: ModelFromFlags): { url: string; apiKeyEnv?: string } {
-  const url = flags['base-url'] ?? env['OPENAI_BASE_URL'] ?? 'https://api.openai.com/v1'
+  const url = flags['base-url'] ?? defaultBackendUrl(flags.api ?? 'chat', env)
   if (!URL.canParse(url) || !/^https?:/.test(url)) {
     throw new MillraceError('usage', `--base-url is a URL such as http://localhost:8000/v1, not ${url}`)
   }

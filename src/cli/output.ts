@@ -18,7 +18,7 @@ export class Output implements Disposable {
   readonly style: Style
   readonly #stream: OutputStream
   /** To the stream itself, also while what others write to it goes elsewhere. */
-  readonly #write: (text: string) => boolean
+  readonly #write: (chunk: string | Uint8Array) => boolean
   readonly #gone = new AbortController()
   #error: MillraceError | undefined
   #draining: Promise<void> | undefined
@@ -52,9 +52,9 @@ export class Output implements Disposable {
   }
 
   /** The promise is back-pressure: await it before writing much more. */
-  write(text: string): Promise<void> | undefined {
+  write(chunk: string | Uint8Array): Promise<void> | undefined {
     if (this.#error) throw this.#error
-    if (this.#gone.signal.aborted || this.#write(text)) return undefined
+    if (this.#gone.signal.aborted || this.#write(chunk)) return undefined
     return this.#drained()
   }
 

@@ -96,7 +96,8 @@ function* contentLines(content: string | readonly ContentPart[]): Generator<stri
   }
   for (const part of content) {
     if (part.type === 'text') yield* textLines(part.text)
-    else yield `[image ${printableLine(part.image_url.url).slice(0, 60)}]`
+    else if (part.type === 'image_url') yield `[image ${printableLine(part.image_url.url).slice(0, 60)}]`
+    else yield `[${printableLine(JSON.stringify(part.value)).slice(0, 60)}]`
   }
 }
 

@@ -35,6 +35,10 @@ export const errorCodes = {
   model_rejected: { retryable: false },
   context_length: { retryable: false },
 
+  // The sessions of a gateway
+  session_not_found: { retryable: false },
+  session_ended: { retryable: false },
+
   // Inside a rollout
   budget_exhausted: { retryable: false },
   tool_failed: { retryable: false },

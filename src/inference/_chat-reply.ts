@@ -1,7 +1,7 @@
 import type { Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
-import type { ReplyDraft } from './_reply-draft.ts'
+import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
 import type { TokenArrays } from './_token-scanner.ts'
 import { isObject, textOrNothing, tokenCount } from './_wire.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
@@ -22,9 +22,17 @@ export interface ChatChoiceWire {
   token_ids?: unknown
   logprobs?: unknown
   routed_experts?: unknown
+  /** Here SGLang has them, and not at the top. */
+  prompt_token_ids?: unknown
   /** SGLang's own, under its newer and its older name. */
   sgl_ext?: unknown
   meta_info?: unknown
+}
+
+interface SglangWire {
+  routed_experts?: unknown
+  output_token_logprobs?: unknown
+  input_token_ids?: unknown
 }
 
 export interface ChatMessageWire {
@@ -62,10 +70,10 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
   if (!isObject(message)) throw malformedReply(source, 'its choice has no message')
   readMessage(draft, message)
   if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
-  readTokens(draft, choice)
-  if (tokens) draft.tokens.add(tokens)
+  readTokens(draft, choice, tokens)
   if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
   draft.readVersion(body)
+  draft.markVersion(0)
   if (typeof finish === 'string') draft.finish = finish
   return draft.reply()
 }
@@ -78,7 +86,7 @@ function readMessage(draft: ReplyDraft, message: ChatMessageWire): void {
   for (let index = 0; index < message.tool_calls.length; index += 1) {
     const call: unknown = message.tool_calls[index]
     if (!isObject(call)) throw malformedReply(draft.source, `tool call ${index} is no object`)
-    readToolCall(draft, index, call)
+    readToolCall(draft.toolCall(index), call)
   }
 }
 
@@ -98,29 +106,63 @@ export function readReasoning(message: ChatMessageWire): string | undefined {
   return textOrNothing(message.reasoning_content) ?? textOrNothing(message.reasoning)
 }
 
-/** Adds what is there: a whole call, or the next piece of one. */
-export function readToolCall(draft: ReplyDraft, index: number, wire: ChatToolCallWire): void {
-  const call = draft.toolCall(index)
+/** Adds what is there, a whole call or the next piece of one, and returns what its arguments grew by. */
+export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
   if (call.id === '' && typeof wire.id === 'string') call.id = wire.id
-  if (!isObject(wire.function)) return
+  if (!isObject(wire.function)) return ''
   const { name, arguments: given } = wire.function as { name?: unknown; arguments?: unknown }
   // The name comes once, with the first piece; servers that repeat it mean the same one.
   if (call.name === '' && typeof name === 'string') call.name = name
-  if (typeof given === 'string') call.arguments += given
-  else if (isObject(given)) call.arguments += JSON.stringify(given)
+  const piece = typeof given === 'string' ? given : isObject(given) ? JSON.stringify(given) : ''
+  call.arguments += piece
+  return piece
 }
 
 /**
  * Token ids (vLLM's `return_token_ids`), log-probabilities and routed experts that are in the document itself: in a short
  * one all of them, in a long one what is written in an unusual way.
  */
-export function readTokens(draft: ReplyDraft, choice: ChatChoiceWire): void {
+function readPlainTokens(draft: ReplyDraft, choice: ChatChoiceWire): void {
+  if (isObject(choice.meta_info)) draft.readVersion(choice.meta_info)
   if (Array.isArray(choice.token_ids)) draft.tokens.addIds(choice.token_ids)
   const { content } = isObject(choice.logprobs) ? (choice.logprobs as { content?: unknown }) : {}
   if (Array.isArray(content)) draft.tokens.addLogprobs(content)
   for (const holder of [choice, choice.sgl_ext, choice.meta_info]) {
-    const experts = isObject(holder) ? (holder as { routed_experts?: unknown }).routed_experts : undefined
+    const experts = isObject(holder) ? (holder as SglangWire).routed_experts : undefined
     if (experts !== undefined && experts !== null) draft.tokens.setExperts(experts)
+  }
+}
+
+/** The same where SGLang may have put them in its own way, whole or in a piece; `scanned` were taken out before. */
+export function readTokens(draft: ReplyDraft, choice: ChatChoiceWire, scanned: TokenArrays | undefined): void {
+  readPromptIds(draft, choice)
+  const hasIds = scanned?.ids !== undefined || Array.isArray(choice.token_ids)
+  const pairs = hasIds ? undefined : tokenPairs(choice)
+  if (!pairs) {
+    readPlainTokens(draft, choice)
+    if (scanned) draft.tokens.add(scanned)
+    return
+  }
+  draft.tokens.addPairs(pairs)
+  // The same log-probabilities may be there a second time, in OpenAI's way. Those have no ids beside them.
+  const { logprobs: _again, ...others } = scanned ?? {}
+  readPlainTokens(draft, { ...choice, logprobs: undefined })
+  draft.tokens.add(others)
+}
+
+function tokenPairs(choice: ChatChoiceWire): readonly unknown[] | undefined {
+  for (const holder of [choice.meta_info, choice.sgl_ext]) {
+    const pairs = isObject(holder) ? (holder as SglangWire).output_token_logprobs : undefined
+    if (Array.isArray(pairs)) return pairs
+  }
+  return undefined
+}
+
+function readPromptIds(draft: ReplyDraft, choice: ChatChoiceWire): void {
+  if (Array.isArray(choice.prompt_token_ids)) draft.tokens.setPromptIds(choice.prompt_token_ids)
+  for (const holder of [choice.meta_info, choice.sgl_ext]) {
+    const ids = isObject(holder) ? (holder as SglangWire).input_token_ids : undefined
+    if (Array.isArray(ids)) draft.tokens.setPromptIds(ids)
   }
 }
 

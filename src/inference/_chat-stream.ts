@@ -1,4 +1,4 @@
-import type { BackendReply } from './backend.ts'
+import type { BackendReply, PartialReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
 import {
   readContent,
@@ -12,8 +12,9 @@ import {
   type ChatToolCallWire,
 } from './_chat-reply.ts'
 import type { StreamAssembler } from './dialect.ts'
-import type { ReplyDraft } from './_reply-draft.ts'
-import { scanReply, worthScanningBytes } from './_token-scanner.ts'
+import type { EventDraft } from './_event-draft.ts'
+import { madeUpId, type DraftCall, type ReplyDraft } from './_reply-draft.ts'
+import { scanReply, worthScanningBytes, type TokenArrays } from './_token-scanner.ts'
 import { isObject } from './_wire.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
@@ -36,14 +37,16 @@ export class ChatStream implements StreamAssembler {
     return this.#draft.finish !== ''
   }
 
-  onEvent(data: string): void {
+  onEvent(data: string, event?: EventDraft): void {
     if (data === '[DONE]') return
     const draft = this.#draft
+    const tokensBefore = draft.tokenCount
     // A few tokens are read from the document as they are; an event that brings a whole prompt, or all experts, is not.
     const isLong = this.#wantsTokens && data.length >= worthScanningBytes
     const scanned = isLong ? scanReply(Buffer.from(data)) : undefined
-    const chunk = parseEvent(scanned?.rest ?? data, draft.source)
-    if (scanned) draft.tokens.add(scanned.tokens)
+    const text = scanned?.rest ?? data
+    const chunk = parseEvent(text, draft.source)
+    event?.parsed(chunk, text)
     const wire = chunk as ChatReplyWire
     if (wire.error !== undefined && wire.error !== null) {
       throw reportedError(draft.source, { reported: readReportedError(chunk) })
@@ -51,42 +54,70 @@ export class ChatStream implements StreamAssembler {
     if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
     draft.readVersion(chunk)
     if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
-    if (!Array.isArray(wire.choices)) return
-    for (const choice of wire.choices as readonly unknown[]) if (isObject(choice)) this.#choice(choice)
+    const choices: readonly unknown[] = Array.isArray(wire.choices) ? wire.choices : []
+    // What was taken out belongs to the first choice; a prompt may come before there is one.
+    let taken = scanned?.tokens
+    for (const choice of choices) {
+      if (!isObject(choice)) continue
+      this.#choice(choice, taken, event)
+      taken = undefined
+    }
+    if (taken) draft.tokens.add(taken)
+    draft.markVersion(tokensBefore)
   }
 
   reply(): BackendReply {
-    // Several servers open every stream with an empty content; a whole reply that only calls tools has none.
-    if (this.#draft.content === '' && this.#draft.hasToolCalls) this.#draft.content = null
+    this.#dropEmptyContent()
     return this.#draft.reply()
   }
 
-  #choice(choice: ChatChoiceWire): void {
+  partial(): PartialReply {
+    this.#dropEmptyContent()
+    return this.#draft.partial()
+  }
+
+  /** Several servers open every stream with an empty content; a whole reply that only calls tools has none. */
+  #dropEmptyContent(): void {
+    if (this.#draft.content === '' && this.#draft.hasToolCalls) this.#draft.content = null
+  }
+
+  #choice(choice: ChatChoiceWire, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
     if (typeof choice.index === 'number' && choice.index !== 0) return
     const draft = this.#draft
-    if (isObject(choice.delta)) this.#delta(choice.delta)
-    readTokens(draft, choice)
+    if (isObject(choice.delta)) this.#delta(choice.delta, event)
+    readTokens(draft, choice, taken)
     if (typeof choice.finish_reason === 'string') draft.finish = choice.finish_reason
   }
 
-  #delta(delta: ChatMessageWire): void {
+  #delta(delta: ChatMessageWire, event: EventDraft | undefined): void {
     const draft = this.#draft
-    const content = readContent(delta.content)
-    if (content !== null) {
-      draft.content = (draft.content ?? '') + content
-      if (content !== '') this.hasOutput = true
-    }
+    // Where one event has both, the thought ends in it and the answer begins.
     const reasoning = readReasoning(delta)
     if (reasoning !== undefined) {
       draft.reasoning += reasoning
       this.hasOutput = true
+      event?.say('reasoning', reasoning)
     }
-    if (typeof delta.refusal === 'string') draft.refusal += delta.refusal
+    const content = readContent(delta.content)
+    if (content !== null) {
+      draft.content = (draft.content ?? '') + content
+      if (content !== '') this.hasOutput = true
+      event?.say('content', content)
+    }
+    if (typeof delta.refusal === 'string') {
+      draft.refusal += delta.refusal
+      event?.say('refusal', delta.refusal)
+    }
     if (!Array.isArray(delta.tool_calls)) return
     for (const call of delta.tool_calls as readonly unknown[]) {
       if (!isObject(call)) continue
       this.hasOutput = true
-      readToolCall(draft, this.#place(call), call)
+      const index = this.#place(call)
+      const drafted = draft.toolCall(index)
+      const piece = readToolCall(drafted, call)
+      if (!event) continue
+      if (drafted.isTold) event.sayArguments(index, piece)
+      else tellBeginning(event, index, drafted)
     }
   }
 
@@ -96,6 +127,16 @@ export class ChatStream implements StreamAssembler {
     const { toolCallCount } = this.#draft
     return typeof call.id === 'string' && call.id !== '' ? toolCallCount : Math.max(0, toolCallCount - 1)
   }
+}
+
+/** A call begins for a sink when its name is there; arguments that came before it go along. */
+function tellBeginning(event: EventDraft, index: number, call: DraftCall): void {
+  if (call.name === '') return
+  call.isTold = true
+  // From here on this is its id, even if the server sends one later.
+  if (call.id === '') call.id = madeUpId(index)
+  event.beginCall(index, call)
+  event.sayArguments(index, call.arguments)
 }
 
 /** The JSON object that an event of a stream carries. */

@@ -1,33 +1,35 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
-import { maxTimerMs } from '../kit/index.ts'
-import type { BackendReply } from './backend.ts'
+import type { BackendReply, ReplySink } from './backend.ts'
 import type { Shard } from './_connections.ts'
 import { lostReply, malformedReply, truncatedReply } from './broken-reply.ts'
 import { decodePool, offLoopBytes } from './decode-pool.ts'
 import type { Dialect, StreamAssembler } from './dialect.ts'
 import { loopShare } from './_loop-share.ts'
 import { ReplyBytes } from './_reply-bytes.ts'
+import { ReplyClock, type ClockLimit, type ReplyClockLimits, type ReplyClockOwner } from './_reply-clock.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 import { retryAfterMs, type ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
+import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
 import { SseDecoder } from './sse-decoder.ts'
-import { scanReply, worthScanningBytes, type ScannedReply } from './_token-scanner.ts'
+import { scanReply, worthScanningBytes, type ScannedReply, type TokenArrays } from './_token-scanner.ts'
 import { transportError } from './transport-error.ts'
+import { isObject } from './_wire.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
 const maxReplyBytes = 64 * 1024 * 1024
+/** Of a long reply no more is taken in one turn of the loop. */
+const maxTurnBytes = 512 * 1024
 /** Of an error's body no more is kept. */
 const maxErrorBytes = 64 * 1024
 
 type Controller = Dispatcher.DispatchController
 
 /** What is the same for every exchange with one backend. */
-export interface Wire {
+export interface Wire extends ReplyClockLimits {
   readonly source: Source
   readonly dialect: Dialect
-  readonly requestTimeoutMs: number
-  readonly idleTimeoutMs: number
 }
 
 /** What belongs to one exchange alone. */
@@ -35,6 +37,10 @@ export interface ExchangeCall {
   readonly signal: AbortSignal
   /** Whether token ids were asked for: only then are they looked for. */
   readonly wantsTokens: boolean
+  /** Takes a streamed reply while it arrives. */
+  readonly sink: ReplySink | undefined
+  /** Whether a whole reply is returned as it was written, too. */
+  readonly keepsRaw: boolean
   /** The pool it goes through; counted as busy until the exchange ends. */
   readonly shard: Shard
   readonly resolve: (reply: BackendReply) => void
@@ -46,25 +52,30 @@ export interface ExchangeCall {
  * It settles once, by whatever comes first (an answer, an error, a deadline, an abort), and then holds neither timer nor
  * listener. The deadline begins with the first byte sent; connecting has its own limit.
  */
-export class Exchange implements Dispatcher.DispatchHandler {
+export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
   readonly #wire: Wire
   readonly #signal: AbortSignal
   readonly #wantsTokens: boolean
+  readonly #keepsRaw: boolean
+  readonly #sink: ReplySink | undefined
   readonly #shard: Shard
   readonly #resolve: (reply: BackendReply) => void
   readonly #reject: (reason: unknown) => void
   readonly #startedAt: number
   #state: 'waiting' | 'sent' | 'decoding' | 'settled' = 'waiting'
   #controller: Controller | undefined
-  #deadline: NodeJS.Timeout | undefined
-  #idle: NodeJS.Timeout | undefined
+  readonly #clock: ReplyClock
   #status = 0
   #headers: ResponseHeaders = {}
   #bytes = 0
+  #turnBytes = 0
   /** Of a reply that is not streamed, or of an error. */
   #body: ReplyBytes | undefined
   #assembler: StreamAssembler | undefined
   #decoder: SseDecoder | undefined
+  #feed: SinkFeed | undefined
+  /** The sink takes no more for now, so the socket is not read from. */
+  #isPaused = false
   #firstTokenMs: number | undefined
 
   constructor(wire: Wire, call: ExchangeCall) {
@@ -72,6 +83,9 @@ export class Exchange implements Dispatcher.DispatchHandler {
     this.#wire = wire
     this.#signal = signal
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
+    this.#keepsRaw = call.keepsRaw
+    this.#sink = call.sink
+    this.#clock = new ReplyClock(this, wire)
     this.#shard = shard
     this.#resolve = call.resolve
     this.#reject = call.reject
@@ -98,7 +112,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     }
     this.#state = 'sent'
     this.#controller = controller
-    this.#deadline = setTimeout(onDeadline, Math.min(this.#wire.requestTimeoutMs, maxTimerMs), this)
+    this.#clock.start()
   }
 
   onResponseStart(_controller: Controller, status: number, headers: ResponseHeaders): void {
@@ -109,7 +123,8 @@ export class Exchange implements Dispatcher.DispatchHandler {
     const contentType = headers['content-type']
     if (status < 300 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
       this.#assembler = this.#wire.dialect.assemble(headers, this.#wantsTokens)
-      this.#decoder = new SseDecoder(this.#assembler)
+      if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
+      this.#decoder = new SseDecoder(this.#feed ?? this.#assembler)
     } else {
       this.#body = new ReplyBytes()
     }
@@ -124,7 +139,21 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#decode(this.#decoder, chunk)
     } else if (this.#status < 300 || this.#bytes <= maxErrorBytes || this.#body?.length === 0) {
       this.#body?.push(chunk)
+      this.#turnBytes += chunk.length
+      if (this.#turnBytes >= maxTurnBytes) this.#takeBreath()
     }
+  }
+
+  /** A socket that is full is read 32 times in one turn of the loop: of a long reply that is 2 MB and 5 ms. */
+  #takeBreath(): void {
+    this.#turnBytes = 0
+    this.#controller?.pause()
+    setImmediate(onNextTurn, this)
+  }
+
+  /** Called in the next turn. */
+  onNextTurn(): void {
+    if (this.#state === 'sent') this.#controller?.resume()
   }
 
   onResponseEnd(): void {
@@ -148,11 +177,33 @@ export class Exchange implements Dispatcher.DispatchHandler {
       this.#fail(error instanceof RangeError ? malformedReply(source, error.message, error) : error)
       return
     }
+    // A sink can give the exchange up in the middle of an event.
+    if (this.#state === 'settled') return
     if (this.#firstTokenMs === undefined && this.#assembler?.hasOutput) {
       this.#firstTokenMs = performance.now() - this.#startedAt
     }
-    if (this.#idle) this.#idle.refresh()
-    else this.#idle = setTimeout(onIdle, Math.min(this.#wire.idleTimeoutMs, maxTimerMs), this)
+    if (this.#feed?.isHeld) this.#pause()
+    else this.#clock.onPiece()
+  }
+
+  #pause(): void {
+    if (this.#isPaused) return
+    this.#isPaused = true
+    this.#clock.hold()
+    this.#controller?.pause()
+  }
+
+  /** The sink takes more again. Not at once: undici cannot go on with one socket in the middle of reading another. */
+  onResume(): void {
+    if (this.#isPaused) queueMicrotask(() => this.#goOn())
+  }
+
+  #goOn(): void {
+    const isWanted = this.#state === 'sent' && !this.#feed?.isHeld
+    if (!this.#isPaused || !isWanted) return
+    this.#isPaused = false
+    this.#clock.goOn()
+    this.#controller?.resume()
   }
 
   /** The answer is all there. The server has done its part: neither its deadline nor its connection is held any longer. */
@@ -168,7 +219,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
   async #awaitThread(decoding: Promise<ScannedReply>): Promise<void> {
     try {
       const scanned = await decoding
-      loopShare.run(() => this.#resolveWith(() => this.#parse(scanned)))
+      loopShare.run(() => this.#resolveWith(() => this.#parseScanned(scanned)))
     } catch (error) {
       this.#fail(lostReply(this.#wire.source, error))
     }
@@ -187,15 +238,15 @@ export class Exchange implements Dispatcher.DispatchHandler {
   }
 
   #read(): BackendReply {
-    const { source, dialect } = this.#wire
+    const { source } = this.#wire
     if (this.#assembler) {
       const reply = this.#assembler.reply()
       return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
     }
     const bytes = this.#body?.view() ?? Buffer.alloc(0)
     if (this.#status < 300) {
-      if (this.#wantsTokens && bytes.length >= worthScanningBytes) return this.#parse(scanReply(bytes))
-      return dialect.parse(parseReply(bytes.toString('utf8'), source), this.#headers)
+      if (this.#wantsTokens && bytes.length >= worthScanningBytes) return this.#parseScanned(scanReply(bytes))
+      return this.#parse(bytes.toString('utf8'))
     }
     throw reportedError(source, {
       status: this.#status,
@@ -204,9 +255,15 @@ export class Exchange implements Dispatcher.DispatchHandler {
     })
   }
 
-  #parse({ rest, tokens }: ScannedReply): BackendReply {
+  #parseScanned({ rest, tokens }: ScannedReply): BackendReply {
+    return this.#parse(rest, tokens)
+  }
+
+  #parse(text: string, tokens?: TokenArrays): BackendReply {
     const { source, dialect } = this.#wire
-    return dialect.parse(parseReply(rest, source), this.#headers, tokens)
+    const document = parseReply(text, source)
+    const reply = dialect.parse(document, this.#headers, tokens)
+    return this.#keepsRaw && isObject(document) ? { ...reply, raw: { text, document } } : reply
   }
 
   /** Ends the exchange; if it is still on the wire, the socket is closed at once. */
@@ -214,29 +271,22 @@ export class Exchange implements Dispatcher.DispatchHandler {
     if (this.#state === 'settled') return
     const isOnWire = this.#state === 'sent'
     this.#settle()
-    this.#reject(reason)
     if (isOnWire && this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
+    try {
+      this.#feed?.breakOff()
+    } finally {
+      this.#reject(reason)
+    }
   }
 
-  /** Called by the timers, as is the next. */
-  onIdle(): void {
-    this.#timeOut(`sent nothing for ${this.#wire.idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`)
-  }
-
-  onDeadline(): void {
-    this.#timeOut(`did not end its reply within ${this.#wire.requestTimeoutMs} ms (requestTimeoutMs)`)
-  }
-
-  #timeOut(what: string): void {
-    // A server may leave a stream open after its end.
+  onTimeUp(limit: ClockLimit): void {
+    // A server may leave a stream open after its end; and a sink that stalls then has missed nothing.
     if (this.#assembler?.isComplete) {
       this.#conclude()
       this.#controller?.abort(abandoned)
-      return
+    } else {
+      this.#fail(timeUp(limit, this.#wire))
     }
-    const { source } = this.#wire
-    const message = `${source.url} ${what}. It is tried again; raise the limit if the model needs longer.`
-    this.#fail(new MillraceError('model_timeout', message, { data: { backend: source.backend } }))
   }
 
   #settle(): void {
@@ -248,20 +298,29 @@ export class Exchange implements Dispatcher.DispatchHandler {
   /** What belongs to the time on the wire. */
   #release(): void {
     this.#shard.busy -= 1
-    clearTimeout(this.#deadline)
-    clearTimeout(this.#idle)
+    this.#clock.stop()
   }
 }
 
 /** What undici is told when an exchange is given up; the caller has its own reason already. One for all: no stack. */
 const abandoned = new MillraceError('cancelled', 'the request was given up')
 
-function onDeadline(exchange: Exchange): void {
-  exchange.onDeadline()
+function onNextTurn(exchange: Exchange): void {
+  exchange.onNextTurn()
 }
 
-function onIdle(exchange: Exchange): void {
-  exchange.onIdle()
+function timeUp(limit: ClockLimit, { source, requestTimeoutMs, idleTimeoutMs }: Wire): MillraceError {
+  const data = { backend: source.backend }
+  if (limit === 'stall') {
+    const message = `nobody took the reply of ${source.url} for ${requestTimeoutMs} ms (requestTimeoutMs)`
+    return new MillraceError('cancelled', `${message}: it was given up. Read it faster, or raise the limit.`, { data })
+  }
+  const what =
+    limit === 'idle'
+      ? `sent nothing for ${idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`
+      : `did not end its reply within ${requestTimeoutMs} ms (requestTimeoutMs)`
+  const next = 'It is tried again unless part of it was passed on; raise the limit if the model needs longer.'
+  return new MillraceError('model_timeout', `${source.url} ${what}. ${next}`, { data })
 }
 
 function parseReply(text: string, source: Source): unknown {

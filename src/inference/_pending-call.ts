@@ -1,12 +1,14 @@
-import type { ModelRequest } from './backend.ts'
+import type { BackendRequest, ModelRequest } from './backend.ts'
 import type { Lane } from './_lanes.ts'
 import type { CallHooks } from './model-contract.ts'
 import type { GateTicket } from './overload-gate.ts'
+import { WatchedSink } from './_watched-sink.ts'
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
 export class PendingCall {
   readonly request: ModelRequest
   readonly hooks: CallHooks
+  readonly sink: WatchedSink | undefined
   readonly startedAt = performance.now()
   /** When the last try was sent. */
   sentAt = 0
@@ -23,6 +25,19 @@ export class PendingCall {
   constructor(request: ModelRequest, hooks: CallHooks) {
     this.request = request
     this.hooks = hooks
+    this.sink = request.sink && new WatchedSink(request.sink)
+  }
+
+  /** One try, as the backend gets it. */
+  nextTry(): BackendRequest {
+    const { request, sink } = this
+    const tried = { ...request, retry: this.tries - 1, signal: this.hooks.signal }
+    return sink ? { ...tried, sink } : tried
+  }
+
+  /** Part of the reply was passed on: another try could not take that back. */
+  get hasBegun(): boolean {
+    return this.sink?.hasTaken ?? false
   }
 
   hasFailedAt(lane: Lane): boolean {

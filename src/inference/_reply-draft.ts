@@ -1,5 +1,5 @@
 import type { AssistantMessage, ToolCall, Usage } from '../schema/index.ts'
-import type { BackendReply } from './backend.ts'
+import type { BackendReply, PartialReply, ReplyDelta } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { finishReasonOf } from './_finish-reason.ts'
 import { TokenDraft } from './_token-draft.ts'
@@ -10,10 +10,12 @@ import type { Source } from './source.ts'
 /** More calls than this in one reply are a broken reply. */
 const maxToolCalls = 1024
 
-interface DraftCall {
+export interface DraftCall {
   id: string
   name: string
   arguments: string
+  /** Whether a sink has been told of it. */
+  isTold: boolean
 }
 
 interface VersionWire {
@@ -21,7 +23,7 @@ interface VersionWire {
   metadata?: unknown
 }
 
-/** A reply while it is being read, whole or in pieces, in either dialect. */
+/** A reply while it is being read, whole or in pieces, in any dialect. */
 export class ReplyDraft {
   readonly source: Source
   content: string | null = null
@@ -59,11 +61,34 @@ export class ReplyDraft {
     if (!Number.isInteger(index) || index < 0 || index >= maxToolCalls) {
       throw malformedReply(this.source, `it has a tool call number ${index}`)
     }
-    while (this.#calls.length <= index) this.#calls.push({ id: '', name: '', arguments: '' })
+    while (this.#calls.length <= index) this.#calls.push({ id: '', name: '', arguments: '', isTold: false })
     return this.#calls[index] as DraftCall
   }
 
-  /** vLLM forks put the version of the weights at the top level, SGLang under `metadata`. */
+  /** Adds a piece of a stream. */
+  add(delta: ReplyDelta): void {
+    switch (delta.kind) {
+      case 'content':
+        this.content = (this.content ?? '') + delta.text
+        return
+      case 'reasoning':
+        this.reasoning += delta.text
+        return
+      case 'refusal':
+        this.refusal += delta.text
+        return
+      case 'tool-call': {
+        const call = this.toolCall(delta.index)
+        call.id = delta.id
+        call.name = delta.name
+        return
+      }
+      case 'arguments':
+        this.toolCall(delta.index).arguments += delta.text
+    }
+  }
+
+  /** vLLM forks put the version of the weights at the top level, SGLang under `metadata` or, in a choice, `meta_info`. */
   readVersion(body: object): void {
     const wire = body as VersionWire
     const inner: VersionWire | undefined = isObject(wire.metadata) ? wire.metadata : undefined
@@ -71,17 +96,37 @@ export class ReplyDraft {
     if (typeof version === 'string' || typeof version === 'number') this.#version = String(version)
   }
 
+  /** How many tokens were sampled so far. */
+  get tokenCount(): number {
+    return this.#tokens?.length ?? 0
+  }
+
+  /** The tokens from this one on came with the version that was read last: what an event says counts for its own. */
+  markVersion(from: number): void {
+    if (this.#tokens && this.#version !== undefined) this.#tokens.markVersion(from, this.#version)
+  }
+
   /** The reply, if the server said how it ended. */
   reply(): BackendReply {
     if (this.finish === '') throw truncatedReply(this.source, 'it has no finish reason')
     const finishReason = finishReasonOf(this.finish, this.hasToolCalls)
     if (finishReason === 'cut') throw truncatedReply(this.source, `the server ended it with "${this.finish}"`)
-    const reply: BackendReply = { message: this.#message(), finishReason, usage: this.usage }
+    for (const [index, { name }] of this.#calls.entries()) {
+      if (name === '') throw malformedReply(this.source, `tool call ${index} has no name`)
+    }
+    const reply: BackendReply = { message: this.#message(this.#calls), finishReason, usage: this.usage }
     const tokens = this.#tokens?.record(this.#version)
     return tokens ? { ...reply, tokens } : reply
   }
 
-  #message(): AssistantMessage {
+  /** As much of it as there is: without calls whose name has not come, and without tokens that are not whole. */
+  partial(): PartialReply {
+    const message = this.#message(this.#calls.filter(({ name }) => name !== ''))
+    const tokens = this.#tokens?.isSound ? this.#tokens.record(this.#version) : undefined
+    return tokens ? { message, tokens } : { message }
+  }
+
+  #message(calls: readonly DraftCall[]): AssistantMessage {
     // Filled in one order whatever arrived first, so that equal messages have equal JSON.
     const message: { -readonly [Key in keyof AssistantMessage]: AssistantMessage[Key] } = {
       role: 'assistant',
@@ -89,17 +134,21 @@ export class ReplyDraft {
     }
     if (this.reasoning !== '') message.reasoning_content = this.reasoning
     if (this.refusal !== '') message.refusal = this.refusal
-    if (this.#calls.length > 0) message.tool_calls = this.#calls.map((call, index) => this.#toolCall(call, index))
+    if (calls.length > 0) message.tool_calls = calls.map(toolCall)
     return message
   }
+}
 
-  #toolCall(call: DraftCall, index: number): ToolCall {
-    if (call.name === '') throw malformedReply(this.source, `tool call ${index} has no name`)
-    // Arguments stay the text the model wrote; whether they are valid is for whoever runs the tool.
-    return {
-      id: call.id || `call_${index}`,
-      type: 'function',
-      function: { name: call.name, arguments: call.arguments },
-    }
+function toolCall(call: DraftCall, index: number): ToolCall {
+  // Arguments stay the text the model wrote; whether they are valid is for whoever runs the tool.
+  return {
+    id: call.id || madeUpId(index),
+    type: 'function',
+    function: { name: call.name, arguments: call.arguments },
   }
+}
+
+/** For a call that came without an id. */
+export function madeUpId(index: number): string {
+  return `call_${index}`
 }

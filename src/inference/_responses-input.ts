@@ -36,6 +36,7 @@ function inputContent(content: string | readonly ContentPart[]): Json {
   if (typeof content === 'string') return content
   return content.map((part): Json => {
     if (part.type === 'text') return { type: 'input_text', text: part.text }
+    if (part.type === 'other') return part.value
     return { type: 'input_image', image_url: part.image_url.url, detail: part.image_url.detail ?? 'auto' }
   })
 }

@@ -7,6 +7,9 @@ import { reportedError, readReportedError } from './reported-error.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 
+/** What stands between two parts of a reasoning, which are paragraphs of it. */
+export const betweenParts = '\n\n'
+
 interface ResponseWire {
   status?: unknown
   output?: unknown
@@ -15,7 +18,7 @@ interface ResponseWire {
   incomplete_details?: unknown
 }
 
-interface OutputItemWire {
+export interface OutputItemWire {
   type?: unknown
   content?: unknown
   summary?: unknown
@@ -58,7 +61,7 @@ function finishOf({ status, incomplete_details: details }: ResponseWire, source:
   throw truncatedReply(source, `its status is "${String(status)}"`)
 }
 
-function readItem(draft: ReplyDraft, item: OutputItemWire): void {
+export function readItem(draft: ReplyDraft, item: OutputItemWire): void {
   switch (item.type) {
     case 'message':
       readMessage(draft, item)
@@ -96,7 +99,7 @@ function joinTexts(parts: unknown): string {
   for (const part of parts as readonly unknown[]) {
     if (isObject(part) && 'text' in part && typeof part.text === 'string') texts.push(part.text)
   }
-  return texts.join('\n\n')
+  return texts.join(betweenParts)
 }
 
 function readUsage(usage: UsageWire): Usage {

@@ -1,4 +1,4 @@
-import type { RoutedExperts, TokenRecord } from '../schema/index.ts'
+import type { RoutedExperts, TokenRecord, VersionSpan } from '../schema/index.ts'
 import { malformedReply } from './broken-reply.ts'
 import { growingIds, growingLogprobs } from './_growing-array.ts'
 import { readExperts } from './_routed-experts.ts'
@@ -16,9 +16,21 @@ export class TokenDraft {
   /** The first log-probability that is none: it matters only if there are ids. */
   #missingLogprob = -1
   #experts: RoutedExperts | undefined
+  /** One each time the version changes; nearly always one in all. */
+  readonly #spans: VersionSpan[] = []
 
   constructor(source: Source) {
     this.#source = source
+  }
+
+  get length(): number {
+    return this.#ids.length
+  }
+
+  /** Whether what came so far is a record: ids, each with its log-probability or all without. */
+  get isSound(): boolean {
+    const count = this.#logprobs.length
+    return this.#missingLogprob === -1 && (count === 0 || count === this.#ids.length)
   }
 
   add({ promptIds, ids, logprobs, routedExperts }: TokenArrays): void {
@@ -46,9 +58,25 @@ export class TokenDraft {
   addLogprobs(entries: readonly unknown[]): void {
     for (const entry of entries) {
       const { logprob } = isObject(entry) ? (entry as { logprob?: unknown }) : {}
-      if (typeof logprob !== 'number' && this.#missingLogprob === -1) this.#missingLogprob = this.#logprobs.length
-      this.#logprobs.push(typeof logprob === 'number' ? logprob : 0)
+      this.#addLogprob(logprob)
     }
+  }
+
+  /** Entries of SGLang's `output_token_logprobs`: `[logprob, id, text]`. */
+  addPairs(pairs: readonly unknown[]): void {
+    this.#hasIds = true
+    for (const pair of pairs) {
+      const [logprob, id]: readonly unknown[] = Array.isArray(pair) ? pair : []
+      this.#ids.push(this.#id(id, this.#ids.length))
+      this.#addLogprob(logprob)
+    }
+  }
+
+  /** The tokens from `from` on, if there are any, are of these weights. */
+  markVersion(from: number, version: string): void {
+    if (from >= this.#ids.length || this.#spans.at(-1)?.version === version) return
+    // Of tokens that came before any version did, the first one is the best that is known.
+    this.#spans.push({ from: this.#spans.length === 0 ? 0 : from, version })
   }
 
   setExperts(value: unknown): void {
@@ -57,9 +85,10 @@ export class TokenDraft {
     this.#experts = experts
   }
 
-  /** What was sampled, if the server said so. */
+  /** What was sampled, if the server said so. `version` is for tokens that came without one. */
   record(version: string | undefined): TokenRecord | undefined {
     if (!this.#hasIds) return undefined
+    const first = this.#spans[0]?.version ?? version
     const ids = this.#ids.whole()
     const logprobs = this.#logprobs.whole()
     if (logprobs.length > 0 && logprobs.length !== ids.length) {
@@ -72,9 +101,15 @@ export class TokenDraft {
       ...(this.#promptIds && { promptIds: this.#promptIds }),
       ids,
       logprobs,
-      ...(version !== undefined && { version }),
+      ...(first !== undefined && { version: first }),
+      ...(this.#spans.length > 1 && { versionSpans: this.#spans }),
       ...(this.#experts && { routedExperts: this.#experts }),
     }
+  }
+
+  #addLogprob(value: unknown): void {
+    if (typeof value !== 'number' && this.#missingLogprob === -1) this.#missingLogprob = this.#logprobs.length
+    this.#logprobs.push(typeof value === 'number' ? value : 0)
   }
 
   #id(value: unknown, index: number): number {

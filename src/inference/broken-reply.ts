@@ -5,7 +5,7 @@ import type { Source } from './source.ts'
 export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
   return new MillraceError(
     'model_truncated',
-    `the reply of ${source.url} was cut: ${detail}. It is tried again; if it stays so, look at the server's log.`,
+    `the reply of ${source.url} was cut: ${detail}. It is tried again unless part of it was passed on; if it stays so, look at the server's log.`,
     { data: { backend: source.backend }, cause },
   )
 }
@@ -24,7 +24,7 @@ export function lostReply(source: Source, cause: unknown): MillraceError {
 export function malformedReply(source: Source, detail: string, cause?: unknown): MillraceError {
   return new MillraceError(
     'model_malformed',
-    `the reply of ${source.url} cannot be read: ${detail}. Check that the url is that of an OpenAI-compatible API.`,
+    `the reply of ${source.url} cannot be read: ${detail}. Check that the url is that of the API that the model’s config names.`,
     { data: { backend: source.backend }, cause },
   )
 }

@@ -1,10 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import { codeOf } from './_testing/code-of.ts'
+import { foldDeltas } from './_testing/collecting-sink.ts'
 import { seededRandom } from '../kit/index.ts'
 import type { Message, ToolDefinition } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
 import type { DialectOptions } from './dialect.ts'
+import { EventDraft } from './_event-draft.ts'
+import { scanReply } from './_token-scanner.ts'
 
 const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): ChatDialect =>
@@ -65,6 +68,28 @@ describe('what is sent', () => {
       tool_choice: { type: 'function', function: { name: 'add' } },
     })
     expect(rendered({ toolChoice: 'auto' })).not.toHaveProperty('tool_choice')
+  })
+
+  test('whether calls may be parallel, if there are tools; and the form of the answer', () => {
+    expect(rendered({ tools: [tool], parallelToolCalls: false })).toMatchObject({ parallel_tool_calls: false })
+    expect(rendered({ parallelToolCalls: true })).not.toHaveProperty('parallel_tool_calls')
+    expect(rendered({ responseFormat: { kind: 'json_object' } })).toMatchObject({
+      response_format: { type: 'json_object' },
+    })
+    const schema = { name: 'answer', schema: { type: 'object' }, strict: true }
+    expect(rendered({ responseFormat: { kind: 'json_schema', ...schema } })).toMatchObject({
+      response_format: { type: 'json_schema', json_schema: schema },
+    })
+  })
+
+  test('a request has the last word on whether it is a stream', () => {
+    const writer = dialect()
+    const sampling = { temperature: 1 }
+    const isStream = (stream?: boolean): boolean =>
+      writer.render({ ...ask, sampling, ...(stream !== undefined && { stream }) }).includes('"stream":true')
+    // The same sampling each time: what was written for one is kept apart from the other.
+    expect([isStream(), isStream(true), isStream(false), isStream(true)]).toEqual([false, true, false, true])
+    expect(rendered({ stream: false }, { stream: true })).not.toHaveProperty('stream')
   })
 
   test('streams ask for usage, capturing asks for tokens', () => {
@@ -177,7 +202,38 @@ describe('what is read', () => {
     expect(parse({ ...plain, metadata: { weight_version: 'v4' } }).tokens?.version).toBe('v4')
   })
 
+  test('tokens as SGLang writes them, short or long', () => {
+    for (const count of [3, 3000]) {
+      const ids = Array.from({ length: count }, (_, index) => 2 * index + 1)
+      const more = {
+        prompt_token_ids: [1, 2],
+        logprobs: { content: ids.map((id) => ({ token: 't', logprob: -id })) },
+        meta_info: { weight_version: 'v9', output_token_logprobs: ids.map((id) => [-id, id, null]) },
+      }
+      const expected = {
+        promptIds: Int32Array.of(1, 2),
+        ids: Int32Array.from(ids),
+        logprobs: Float32Array.from(ids, (id) => -id),
+        version: 'v9',
+      }
+      const { rest, tokens } = scanReply(Buffer.from(JSON.stringify(choice({ content: 'a' }, 'stop', more))))
+      expect(parse(choice({ content: 'a' }, 'stop', more)).tokens).toEqual(expected)
+      expect(dialect().parse(JSON.parse(rest), {}, tokens).tokens).toEqual(expected)
+    }
+    const extension = { sgl_ext: { input_token_ids: [4], output_token_logprobs: [[-1, 5, 'x']] } }
+    expect(parse(choice({ content: 'a' }, 'stop', extension)).tokens).toEqual({
+      promptIds: Int32Array.of(4),
+      ids: Int32Array.of(5),
+      logprobs: Float32Array.of(-1),
+    })
+  })
+
   test.each([
+    [
+      'a pair of tokens that is none',
+      choice({}, 'stop', { meta_info: { output_token_logprobs: [[-1]] } }),
+      'model_malformed',
+    ],
     ['no object', 'text', 'model_malformed'],
     ['no choices', { choices: [] }, 'model_malformed'],
     ['no message', { choices: [{ finish_reason: 'stop' }] }, 'model_malformed'],
@@ -274,6 +330,74 @@ describe('streams', () => {
       ids: Int32Array.of(5, 6, 7),
       logprobs: Float32Array.of(-1, -2, -3),
     })
+  })
+
+  describe('the version of the weights', () => {
+    const sampled = (id: number, more: object = {}, inChoice: object = {}): string =>
+      JSON.stringify({ ...more, choices: [{ index: 0, delta: { content: 'a' }, token_ids: [id], ...inChoice }] })
+    const end = chunk({}, 'stop')
+    const versions = (events: readonly string[], headers = {}) => {
+      const stream = dialect().assemble(headers, true)
+      for (const event of events) stream.onEvent(event)
+      const { version, versionSpans } = stream.reply().tokens ?? {}
+      return { version, versionSpans }
+    }
+
+    test('may change on the way: an event counts for its own tokens', () => {
+      const events = [
+        sampled(1, { weight_version: 4 }),
+        sampled(2, { metadata: { weight_version: '4' } }),
+        sampled(3, { metadata: { weight_version: '5' } }),
+        sampled(4),
+        sampled(5, {}, { meta_info: { weight_version: '6' } }),
+        end,
+      ]
+      const versionSpans = [
+        { from: 0, version: '4' },
+        { from: 2, version: '5' },
+        { from: 4, version: '6' },
+      ]
+      expect(versions(events)).toEqual({ version: '4', versionSpans })
+    })
+
+    test('that changes when no more tokens come changes none', () => {
+      const events = [sampled(1, { weight_version: 4 }), JSON.stringify({ weight_version: 5, choices: [] }), end]
+      expect(versions(events)).toEqual({ version: '4', versionSpans: undefined })
+      const last = [sampled(1), JSON.stringify({ weight_version: 5, choices: [] }), end]
+      expect(versions(last)).toEqual({ version: '5', versionSpans: undefined })
+    })
+
+    test('of the headers counts until an event has another', () => {
+      const events = [sampled(1), sampled(2, { weight_version: 'b' }), end]
+      const versionSpans = [
+        { from: 0, version: 'a' },
+        { from: 1, version: 'b' },
+      ]
+      expect(versions(events, { 'x-weight-version': 'a' })).toEqual({ version: 'a', versionSpans })
+      expect(versions(events)).toEqual({ version: 'b', versionSpans: undefined })
+    })
+  })
+
+  test('a call begins for a sink when its name is known, under the id it then keeps', () => {
+    const stream = dialect().assemble({}, false)
+    const told = [
+      chunk({ tool_calls: [{ index: 0, function: { arguments: '{' } }] }),
+      chunk({ tool_calls: [{ index: 0, function: { name: 'add', arguments: '"a"' } }] }),
+      chunk({ tool_calls: [{ index: 0, id: 'late', function: { arguments: ':1}' } }] }, 'tool_calls'),
+    ].map((data) => {
+      const event = new EventDraft(data)
+      stream.onEvent(data, event)
+      return event.deltas
+    })
+    expect(told).toEqual([
+      [],
+      [
+        { kind: 'tool-call', index: 0, id: 'call_0', name: 'add' },
+        { kind: 'arguments', index: 0, text: '{"a"' },
+      ],
+      [{ kind: 'arguments', index: 0, text: ':1}' }],
+    ])
+    expect(foldDeltas(told.flat())).toEqual(stream.reply().message)
   })
 
   test('a long event is read as a short one is', () => {

@@ -1,5 +1,5 @@
 import type { Message, Sampling, ToolDefinition } from '../schema/index.ts'
-import type { BackendReply, ModelRequest, ToolChoice } from './backend.ts'
+import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from './backend.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
 import { samplingTail } from './_sampling-tail.ts'
@@ -22,7 +22,8 @@ export class ChatDialect implements Dialect {
   readonly #options: DialectOptions
   readonly #head: string
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
-  readonly #tails = new WeakMap<Sampling, { plain?: string; capturing?: string }>()
+  /** Four of each at most, in the order of `tailIndex`. */
+  readonly #tails = new WeakMap<Sampling, (string | undefined)[]>()
   readonly #withoutReasoning = new WeakMap<Message, string>()
 
   constructor(options: DialectOptions) {
@@ -31,7 +32,7 @@ export class ChatDialect implements Dialect {
   }
 
   render(request: ModelRequest): string {
-    const { messages, tools, toolChoice, sampling, captureTokens } = request
+    const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
     let body = this.#head
     for (let index = 0; index < messages.length; index += 1) {
       if (index > 0) body += ','
@@ -41,8 +42,10 @@ export class ChatDialect implements Dialect {
     if (tools.length > 0) {
       body += this.#tools(tools)
       if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+      if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
     }
-    return `${body}${this.#tail(sampling, captureTokens)}}`
+    if (responseFormat) body += `,"response_format":${responseFormatJson(responseFormat)}`
+    return `${body}${this.#tail(request)}}`
   }
 
   parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply {
@@ -75,21 +78,17 @@ export class ChatDialect implements Dialect {
     return json
   }
 
-  #tail(sampling: Sampling, captureTokens: boolean): string {
+  #tail({ sampling, captureTokens, stream = this.#options.stream }: ModelRequest): string {
     let tails = this.#tails.get(sampling)
     if (!tails) {
-      tails = {}
+      tails = []
       this.#tails.set(sampling, tails)
     }
-    const known = captureTokens ? tails.capturing : tails.plain
-    if (known !== undefined) return known
-    const tail = this.#writeTail(sampling, captureTokens)
-    tails[captureTokens ? 'capturing' : 'plain'] = tail
-    return tail
+    return (tails[tailIndex(captureTokens, stream)] ??= this.#writeTail(sampling, captureTokens, stream))
   }
 
-  #writeTail(sampling: Sampling, captureTokens: boolean): string {
-    const { stream, isOpenAi } = this.#options
+  #writeTail(sampling: Sampling, captureTokens: boolean, stream: boolean): string {
+    const { isOpenAi } = this.#options
     const { temperature, topP, maxTokens, stop, seed, reasoningEffort, extra } = sampling
     return samplingTail(
       {
@@ -107,6 +106,14 @@ export class ChatDialect implements Dialect {
       ['model', 'messages', 'tools', 'stream', 'n'],
     )
   }
+}
+
+function tailIndex(captureTokens: boolean, stream: boolean): number {
+  return (captureTokens ? 1 : 0) + (stream ? 2 : 0)
+}
+
+function responseFormatJson({ kind, ...schema }: ResponseFormat): string {
+  return JSON.stringify(kind === 'json_object' ? { type: kind } : { type: kind, json_schema: schema })
 }
 
 function toolChoiceJson(choice: ToolChoice): string {

@@ -1,4 +1,5 @@
-import type { BackendReply, ModelRequest } from './backend.ts'
+import type { BackendReply, ModelRequest, PartialReply } from './backend.ts'
+import type { EventDraft } from './_event-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import type { TokenArrays } from './_token-scanner.ts'
@@ -8,6 +9,7 @@ export interface DialectOptions {
   readonly source: Source
   /** What the backend calls the model. */
   readonly upstreamName: string
+  /** Whether replies are asked for in pieces, where a request does not say. */
   readonly stream: boolean
   readonly sendReasoning: boolean
   /** OpenAI's own API differs from what its imitators accept in a few places. */
@@ -31,11 +33,16 @@ export interface Dialect {
 
 /** Puts a streamed answer together, one event at a time. */
 export interface StreamAssembler {
-  /** The data of one server-sent event. Throws a coded error for one that is broken or an error report. */
-  onEvent(data: string): void
+  /**
+   * The data of one server-sent event. Throws a coded error for one that is broken or an error report. Somebody who passes
+   * the reply on gives an `event` along, which is then filled in; without it nothing is made that only a sink needs.
+   */
+  onEvent(data: string, event?: EventDraft): void
   /** Whether something the model said has arrived. */
   readonly hasOutput: boolean
   /** Whether the backend said how the answer ended. Only then is there a reply. */
   readonly isComplete: boolean
   reply(): BackendReply
+  /** What has come so far, if every event was given a draft. Never throws: what makes no sense yet is left out. */
+  partial(): PartialReply
 }

@@ -1,12 +1,15 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
 import { closeAll, Resource } from '../kit/index.ts'
+import type { ApiName } from '../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
+import type { Dialect } from './dialect.ts'
 import { decodePool } from './decode-pool.ts'
 import { descriptorBudget } from './descriptor-budget.ts'
 import { Connections } from './_connections.ts'
 import { Exchange, type Wire } from './_exchange.ts'
+import { MessagesDialect } from './messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from './model-config.ts'
 import { isObject } from './_wire.ts'
 import type { Environment } from './proxy.ts'
@@ -23,7 +26,19 @@ export interface HttpBackendOptions {
 /** What servers without authentication are sent; vLLM's documentation made it the custom. */
 const noKey = 'EMPTY'
 
-/** One OpenAI-compatible server, over connections that live as long as the backend. */
+/** The version of Anthropic's API that the messages dialect is written for. */
+const anthropicVersion = '2023-06-01'
+
+const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
+
+/** Below the base url. */
+export const apiPaths: Readonly<Record<ApiName, string>> = {
+  chat: '/chat/completions',
+  responses: '/responses',
+  messages: '/messages',
+}
+
+/** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
 export class HttpBackend extends Resource implements Backend {
   readonly name: string
   /** What the server calls the model. */
@@ -48,17 +63,16 @@ export class HttpBackend extends Resource implements Backend {
     this.name = this.#base === '/v1' ? url.host : url.host + this.#base
     const upstreamName = model.upstreamName ?? model.name
     this.upstreamName = upstreamName
-    const path = model.api === 'chat' ? '/chat/completions' : '/responses'
     const source = {
       backend: this.name,
-      url: `${url.origin}${this.#base}${path}`,
+      url: `${url.origin}${this.#base}${apiPaths[model.api]}`,
       model: upstreamName,
       apiKeyEnv: backend.apiKeyEnv,
     }
     const written = { source, upstreamName, stream: model.stream, sendReasoning: model.sendReasoning, isOpenAi }
-    const dialect = model.api === 'chat' ? new ChatDialect(written) : new ResponsesDialect(written)
+    const dialect: Dialect = new dialects[model.api](written)
     this.#path = this.#base + dialect.path + this.#query
-    this.#headers = writeHeaders(backend, env, model.stream)
+    this.#headers = writeHeaders(model, backend, env)
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options.workers)
     this.#wire = { source, dialect, requestTimeoutMs, idleTimeoutMs }
@@ -67,16 +81,17 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
-    const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens } = request
+    const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
     if (signal.aborted) return Promise.reject(signal.reason)
     if (wantsTokens && this.#wire.dialect.hasTokens) decodePool.warm()
     return new Promise((resolve, reject) => {
-      const body = this.#wire.dialect.render(request)
+      const body = request.body ?? this.#wire.dialect.render(request)
+      const keepsRaw = request.body !== undefined
       const headers = this.#headers.concat('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
-      const exchange = new Exchange(this.#wire, { signal, wantsTokens, shard, resolve, reject })
+      const exchange = new Exchange(this.#wire, { signal, wantsTokens, sink, keepsRaw, shard, resolve, reject })
       shard.dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
     })
   }
@@ -119,19 +134,27 @@ function connectionShare(model: ModelConfig, workers: number | undefined): numbe
 }
 
 /** Written once; only the session and the retry count are added per request. */
-function writeHeaders(backend: BackendConfig, env: Environment, stream: boolean): string[] {
-  const headers = [
+function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Environment): string[] {
+  return [
     'content-type',
     'application/json',
     'accept',
-    stream ? 'text/event-stream, application/json' : 'application/json',
-    'user-agent',
-    'millrace',
+    model.stream ? 'text/event-stream, application/json' : 'application/json',
+    ...identityHeaders(backend, env, model.api),
   ]
+}
+
+/** Who asks, with which key, and the headers of the backend's config, which win. */
+export function identityHeaders(backend: BackendConfig, env: Environment, api: ApiName): string[] {
   const own = Object.entries(backend.headers)
-  if (!own.some(([name]) => name.toLowerCase() === 'authorization')) {
-    headers.push('authorization', `Bearer ${env[backend.apiKeyEnv] || noKey}`)
-  }
+  const names = new Set(own.map(([name]) => name.toLowerCase()))
+  const key = env[backend.apiKeyEnv] || noKey
+  const headers = ['user-agent', 'millrace']
+  if (api === 'messages' && !names.has('anthropic-version')) headers.push('anthropic-version', anthropicVersion)
+  if (api === 'messages' && !names.has('x-api-key') && !names.has('authorization')) headers.push('x-api-key', key)
+  // Anthropic takes a key in one place only. Others who serve its API beside OpenAI's look for it where that one has it.
+  const isBearer = api !== 'messages' || !(names.has('x-api-key') || isAnthropicHost(backendUrl(backend.url).hostname))
+  if (isBearer && !names.has('authorization')) headers.push('authorization', `Bearer ${key}`)
   for (const [name, value] of own) headers.push(name, value)
   return headers
 }
@@ -154,4 +177,8 @@ export function backendUrl(text: string): URL {
 
 export function isOpenAiHost(hostname: string): boolean {
   return hostname === 'api.openai.com' || hostname.endsWith('.api.openai.com') || hostname.endsWith('.openai.azure.com')
+}
+
+export function isAnthropicHost(hostname: string): boolean {
+  return hostname === 'api.anthropic.com'
 }

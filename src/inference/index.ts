@@ -1,14 +1,27 @@
-export type { Backend, BackendReply, BackendRequest, ModelRequest, ToolChoice } from './backend.ts'
+export type {
+  Backend,
+  BackendReply,
+  BackendRequest,
+  ModelRequest,
+  PartialReply,
+  RawReply,
+  ReplyDelta,
+  ReplyEvent,
+  ReplySink,
+  ResponseFormat,
+  ToolChoice,
+} from './backend.ts'
 export { modelConfigSchema, priceSchema } from './model-config.ts'
 export type { BackendConfig, ModelConfig, ModelConfigInput, Price } from './model-config.ts'
 export type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
 export type { BrokenReply, CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
 export { messageJson } from './message-json.ts'
 export type { Recorder } from './recorder.ts'
-export { Session } from './session.ts'
+export { callRecord, chainHash, Session } from './session.ts'
 export type { SessionOptions, SessionReply } from './session.ts'
 export { decodePool } from './decode-pool.ts'
 export type { DecodePoolStatus } from './decode-pool.ts'
+export { descriptorBudget } from './descriptor-budget.ts'
 export { HttpBackend } from './http-backend.ts'
 export type { HttpBackendOptions } from './http-backend.ts'
 export { Model } from './model.ts'
@@ -17,7 +30,10 @@ export { modelCalls } from './model-calls.ts'
 export type { ModelCall, ModelCallEvent } from './model-calls.ts'
 export { preflight } from './preflight.ts'
 export { priceOf } from './prices.ts'
-export { resolveModelConfig } from './resolve-model.ts'
+export { probeBackend } from './probe-backend.ts'
+export type { BackendFacts, ProbeOptions } from './probe-backend.ts'
+export type { BackendKind, ServedModel, TokenFields } from './_probe-answers.ts'
+export { defaultBackendUrl, resolveModelConfig } from './resolve-model.ts'
 export type { ResolveModelOptions } from './resolve-model.ts'
 export { retryTable } from './retry-table.ts'
 export type { ModelErrorCode, RetryRule } from './retry-table.ts'

@@ -29,7 +29,7 @@ export const modelConfigSchema = z.object({
   /** Either real backends or the simulator (its options), never both. */
   backends: z.array(backendConfigSchema).default([]),
   simulator: z.record(z.string(), z.json()).exactOptional(),
-  api: z.enum(['chat', 'responses']).default('chat'),
+  api: z.enum(['chat', 'responses', 'messages']).default('chat'),
   stream: z.boolean().default(false),
   /** Whether earlier reasoning goes back to the backend with the history. */
   sendReasoning: z.boolean().default(true),

@@ -1,8 +1,9 @@
 import { getEventListeners } from 'node:events'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import { openBackend } from './_testing/open-backend.ts'
-import { ScriptedServer, chatReply, sendJson } from './_testing/scripted-server.ts'
+import { CollectingSink } from './_testing/collecting-sink.ts'
+import { chatChunk, chatReply, ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
 import type { ModelRequest } from './backend.ts'
 import { modelConfigSchema } from './model-config.ts'
 import type { LimitChange } from './model-contract.ts'
@@ -60,4 +61,59 @@ test('a server that is down for a while costs time, not calls', async () => {
   expect(replies.filter(({ status }) => status !== 'complete')).toEqual([])
   expect(changes.map(({ kind }) => kind)).toEqual(['parked', 'released'])
   expect(server.requests.length).toBeLessThanOrEqual(360)
+})
+
+describe('a reply that is passed on while it arrives', () => {
+  const good: Handler = (response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.end(`${chatChunk({ content: 'all' }, 'stop')}data: [DONE]\n\n`)
+  }
+  /** What comes of a call if the server answers so the first time, and well from then on. */
+  const callAfter = async (first: Handler) => {
+    let calls = 0
+    await using server = await ScriptedServer.start((response, request) => {
+      calls += 1
+      return calls === 1 ? first(response, request) : good(response, request)
+    })
+    const config = modelConfigSchema.parse({ name: 'm', maxTries: 3 })
+    await using model = new Model(config, [openBackend(server.url)], { random: () => 0 })
+    const sink = new CollectingSink()
+    const reply = await model.call({ ...ask, stream: true, sink }, { signal: new AbortController().signal })
+    expect(model.status()).toMatchObject({ inFlight: 0, tries: server.requests.length })
+    return { reply, sink }
+  }
+
+  test.each<[string, Handler]>([
+    ['an error status', (response) => sendJson(response, { error: { message: 'busy' } }, 503)],
+    ['a lost connection', (response) => response.destroy()],
+    [
+      'a stream without events',
+      (response) => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(': hello\n\n'),
+    ],
+    [
+      'an error as the first event',
+      (response) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' })
+        response.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n')
+      },
+    ],
+  ])('is tried again after %s: nothing was passed on', async (_name, first) => {
+    const { reply, sink } = await callAfter(first)
+    expect(reply).toMatchObject({ status: 'complete', tries: 2 })
+    expect(sink.message.content).toBe('all')
+    expect(sink.partials).toEqual([])
+  })
+
+  test.each<[string, string, string]>([
+    ['cut', '', 'truncated'],
+    ['refused in the middle', 'data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n', 'failed'],
+  ])('is not tried again once it began: %s', async (_name, rest, status) => {
+    const { reply, sink } = await callAfter((response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.end(chatChunk({ content: 'half' }) + rest)
+    })
+    expect(reply).toMatchObject({ status, tries: 1 })
+    expect(sink.message.content).toBe('half')
+    expect(sink.partials).toEqual([{ message: { role: 'assistant', content: 'half' } }])
+  })
 })

@@ -109,7 +109,7 @@ export class Model extends Resource implements ModelClient {
       const lane = this.#start(call)
       let reply: BackendReply
       try {
-        reply = await lane.backend.send({ ...request, retry: call.tries - 1, signal: hooks.signal })
+        reply = await lane.backend.send(call.nextTry())
       } catch (error) {
         if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt)
         const delayMs = this.#onFailure(call, lane, error)
@@ -219,6 +219,7 @@ export class Model extends Resource implements ModelClient {
     if (rule.cutsConcurrency) this.#limit.onRateLimited(retryAfterMs)
     const isExcused = ticket !== undefined && lane.gate.leave(ticket, rule.evidence, retryAfterMs)
     call.failedAt(lane)
+    if (call.hasBegun) return undefined
     // Somebody who allows one try wants to see it fail.
     if (isExcused && rule.counts === 'unless-parked' && this.#config.maxTries > 1) return 0
     call.counted += 1

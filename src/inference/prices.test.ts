@@ -6,6 +6,7 @@ test('the longest name wins, and a different model is not mistaken for it', () =
   expect(priceOf('gpt-4o-mini')).not.toEqual(priceOf('gpt-4o'))
   expect(priceOf('openai/gpt-4o-mini')).toEqual(priceOf('gpt-4o-mini-2024-07-18'))
   expect(priceOf('claude-sonnet-4-20250514')).toEqual(priceOf('claude-sonnet-4'))
+  expect(priceOf('claude-opus-5-5')).not.toEqual(priceOf('claude-opus-5'))
   expect(priceOf('gpt-5-pro')).toBeUndefined()
   expect(priceOf('claude-opus-4-99')).toBeUndefined()
   expect(priceOf('my-own-model')).toBeUndefined()

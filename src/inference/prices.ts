@@ -21,8 +21,17 @@ const prices: Readonly<Record<string, Price>> = {
   o3: { input: 2, cachedInput: 0.5, output: 8 },
   'o4-mini': { input: 1.1, cachedInput: 0.275, output: 4.4 },
 
+  // Those of 5.5 came in autumn 2026. Writing to Anthropic's cache costs more than other input; that is not counted.
+  'claude-opus-5-5': { input: 4, cachedInput: 0.2, output: 20 },
+  'claude-opus-5': { input: 5, cachedInput: 0.5, output: 25 },
+  'claude-opus-4-8': { input: 5, cachedInput: 0.5, output: 25 },
+  'claude-opus-4-7': { input: 5, cachedInput: 0.5, output: 25 },
+  'claude-opus-4-6': { input: 5, cachedInput: 0.5, output: 25 },
   'claude-opus-4-5': { input: 5, cachedInput: 0.5, output: 25 },
   'claude-opus-4-1': { input: 15, cachedInput: 1.5, output: 75 },
+  'claude-sonnet-5-5': { input: 2, cachedInput: 0.2, output: 10 },
+  'claude-sonnet-5': { input: 2, cachedInput: 0.2, output: 10 },
+  'claude-sonnet-4-6': { input: 3, cachedInput: 0.3, output: 15 },
   'claude-sonnet-4-5': { input: 3, cachedInput: 0.3, output: 15 },
   'claude-sonnet-4': { input: 3, cachedInput: 0.3, output: 15 },
   'claude-haiku-4-5': { input: 1, cachedInput: 0.1, output: 5 },

@@ -95,9 +95,28 @@ test('the message says where, what and what next; the data is plain', () => {
   expect(error.rawMessage).toBe(
     'http://b/v1/chat/completions answered 401: Incorrect API key provided. Check the key in MY_KEY, or name another variable (apiKeyEnv, --api-key-env).',
   )
-  expect(errorOf(429, 'slow down', 1500).data).toEqual({ backend: 'b', status: 429, retryAfterMs: 1500 })
+  expect(errorOf(429, '', 1500).data).toEqual({ backend: 'b', status: 429, retryAfterMs: 1500 })
   expect(errorOf(404, 'no').message).toContain('"gpt-x"')
   expect(errorOf(500, 'x'.repeat(5000)).message.length).toBeLessThan(600)
+})
+
+test('what the server itself said is in the data, within bounds', () => {
+  const body = { error: { message: 'no such tool', type: 'invalid_request_error', code: 'bad_tool', param: 'tools' } }
+  expect(errorOf(400, body).data).toEqual({
+    backend: 'b',
+    status: 400,
+    said: 'no such tool',
+    saidType: 'invalid_request_error',
+    saidCode: 'bad_tool',
+    param: 'tools',
+  })
+  const detailed = { error: { message: 'gone', type: 'not_found_error', details: { error_code: 'thread_not_found' } } }
+  expect(errorOf(404, detailed).data).toMatchObject({ said: 'gone', saidCode: 'thread_not_found' })
+  expect(errorOf(400, { message: 'm', code: 400, type: null }).data).toMatchObject({ said: 'm', saidCode: 400 })
+  expect(errorOf(400, { message: 'm', type: null }).data).not.toHaveProperty('saidType')
+  const { said, saidType } = errorOf(500, { error: { message: 'x'.repeat(50_000), type: 'y'.repeat(50_000) } }).data
+  expect(said).toHaveLength(4096)
+  expect(saidType).toHaveLength(300)
 })
 
 test('shapes servers use', () => {

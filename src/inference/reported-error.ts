@@ -1,15 +1,21 @@
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { saysContextLength } from './_context-length.ts'
-import { isObject } from './_wire.ts'
+import { isObject, textOrNothing } from './_wire.ts'
 import type { Source } from './source.ts'
 
-/** How much of what a server said goes into a message. */
+/** How much of what a server said goes into a message, and how much into the data beside it. */
 const maxQuotedChars = 300
+const maxSaidChars = 4096
 
 /** What a server says about an error, whichever of the usual shapes it uses. */
 export interface ReportedError {
   /** Machine-readable: `code` and `type` of OpenAI and its imitators, joined. */
   readonly code: string
+  /** The two as they were. */
+  readonly saidType: string | undefined
+  readonly saidCode: string | number | undefined
+  /** The place in the request that it is about. */
+  readonly param: string | undefined
   readonly message: string
   /** The HTTP status the body itself names, as vLLM and OpenRouter do. */
   readonly status: number | undefined
@@ -22,20 +28,38 @@ interface ErrorWire {
   code?: unknown
   type?: unknown
   param?: unknown
+  /** Where Anthropic has the code. */
+  details?: unknown
 }
 
 /** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI) or plain text. */
 export function readReportedError(body: unknown): ReportedError {
-  if (!isObject(body)) return { code: '', message: typeof body === 'string' ? body : '', status: undefined }
+  if (!isObject(body)) return plainError(typeof body === 'string' ? body : '')
   const outer = body as ErrorWire
-  if (typeof outer.error === 'string') return { code: '', message: outer.error, status: undefined }
+  if (typeof outer.error === 'string') return plainError(outer.error)
   const wire: ErrorWire = isObject(outer.error) ? outer.error : outer
   const said = wire.message ?? wire.detail
   return {
     code: [wire.code, wire.type].filter((part) => typeof part === 'string').join(' '),
+    saidType: shortText(wire.type),
+    saidCode: typeof wire.code === 'number' ? wire.code : shortText(wire.code ?? codeInDetails(wire.details)),
+    param: shortText(wire.param),
     message: typeof said === 'string' ? said : JSON.stringify(said ?? body),
     status: statusIn(wire.code),
   }
+}
+
+function plainError(message: string): ReportedError {
+  return { code: '', saidType: undefined, saidCode: undefined, param: undefined, message, status: undefined }
+}
+
+function codeInDetails(details: unknown): unknown {
+  return isObject(details) && 'error_code' in details ? details.error_code : undefined
+}
+
+/** A name, not a text. */
+function shortText(value: unknown): string | undefined {
+  return textOrNothing(value)?.slice(0, maxQuotedChars)
 }
 
 function statusIn(code: unknown): number | undefined {
@@ -43,23 +67,35 @@ function statusIn(code: unknown): number | undefined {
   return typeof status === 'number' && status >= 400 && status < 600 ? status : undefined
 }
 
-/** The error for an answer that is not a reply, with what to do about it. */
+/**
+ * The error for an answer that is not a reply, with what to do about it. What the server itself said is in its data
+ * (`said`, `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for whoever passes it on.
+ */
 export function reportedError(
   source: Source,
   { status, reported, retryAfterMs }: { status?: number; reported: ReportedError; retryAfterMs?: number | undefined },
 ): MillraceError {
   const code = codeFor(status ?? reported.status, reported)
-  const said =
-    reported.message.length > maxQuotedChars ? `${reported.message.slice(0, maxQuotedChars)}…` : reported.message
+  const { saidType, saidCode, param } = reported
+  const said = cut(reported.message, maxSaidChars)
+  const quoted = said === '' ? '' : `: ${cut(said, maxQuotedChars)}`
   const answer = status === undefined ? 'reported an error' : `answered ${status}`
-  const message = `${source.url} ${answer}${said === '' ? '' : `: ${said}`}. ${nextStep(code, reported, source)}`
+  const message = `${source.url} ${answer}${quoted}. ${nextStep(code, reported, source)}`
   return new MillraceError(code, message, {
     data: {
       backend: source.backend,
       ...(status !== undefined && { status }),
       ...(retryAfterMs !== undefined && { retryAfterMs: Math.round(retryAfterMs) }),
+      ...(said !== '' && { said }),
+      ...(saidType !== undefined && { saidType }),
+      ...(saidCode !== undefined && { saidCode }),
+      ...(param !== undefined && { param }),
     },
   })
+}
+
+function cut(text: string, maxChars: number): string {
+  return text.length > maxChars ? `${text.slice(0, maxChars - 1)}…` : text
 }
 
 /** The table of statuses; errors inside a 200 or a stream that name no status are told apart by their code. */

@@ -38,6 +38,45 @@ describe('what a name stands for', () => {
     expect(resolve('qwen', { env })).toMatchObject({ name: 'qwen', backends: [{ url: 'http://localhost:8000/v1' }] })
   })
 
+  test('a model of Anthropic, by its API or by its name', () => {
+    const env = { ANTHROPIC_API_KEY: 'k' }
+    const there = {
+      api: 'messages',
+      backends: [{ url: 'https://api.anthropic.com/v1', apiKeyEnv: 'ANTHROPIC_API_KEY' }],
+    }
+    expect(resolve('claude-x', { env })).toMatchObject({ name: 'claude-x', ...there })
+    expect(resolve({ name: 'other', api: 'messages' }, { env })).toMatchObject(there)
+    expect(resolve('judge', { env, models: { judge: { name: 'claude-x' } } })).toMatchObject(there)
+    // The name alone decides nothing where something else was said.
+    expect(resolve({ name: 'claude-x', api: 'chat' })).toMatchObject({ backends: [{ apiKeyEnv: 'OPENAI_API_KEY' }] })
+    const proxied = { OPENAI_BASE_URL: 'http://proxy/v1' }
+    expect(resolve('claude-x', { env: proxied })).toMatchObject({ api: 'chat', backends: [{ url: 'http://proxy/v1' }] })
+    const own = { name: 'claude-x', backends: [{ url: 'http://gpu:1/v1' }] }
+    expect(resolve(own)).toMatchObject({
+      api: 'chat',
+      backends: [{ url: 'http://gpu:1/v1', apiKeyEnv: 'OPENAI_API_KEY' }],
+    })
+    expect(resolve({ name: 'claude-x', simulator: {} })).toMatchObject({ api: 'chat', backends: [] })
+  })
+
+  test.each([
+    ['http://gate:1', 'http://gate:1/v1'],
+    ['http://gate:1/sessions/s/', 'http://gate:1/sessions/s/v1'],
+    ['http://gate:1/v1', 'http://gate:1/v1'],
+    ['http://gate:1/v1/', 'http://gate:1/v1/'],
+  ])('ANTHROPIC_BASE_URL=%s, with or without the version', (url, expected) => {
+    const { backends } = resolve('claude-x', { env: { ANTHROPIC_BASE_URL: url } })
+    expect(backends).toMatchObject([{ url: expected, apiKeyEnv: 'ANTHROPIC_API_KEY' }])
+  })
+
+  test('the key of a backend is in the variable that it names, or in that of its API', () => {
+    const backends = [{ url: 'http://a/v1' }, { url: 'http://b/v1', apiKeyEnv: 'B' }]
+    const variables = (api: 'messages' | 'chat') =>
+      resolve({ name: 'm', api, backends }).backends.map((b) => b.apiKeyEnv)
+    expect(variables('messages')).toEqual(['ANTHROPIC_API_KEY', 'B'])
+    expect(variables('chat')).toEqual(['OPENAI_API_KEY', 'B'])
+  })
+
   test('defaults fill only what is open', () => {
     const defaults = { maxConcurrency: 7, maxTries: 2 }
     expect(resolve({ name: 'm', maxTries: 3 }, { defaults })).toMatchObject({
@@ -55,6 +94,13 @@ describe('mistakes', () => {
     expect(said).toContain('OPENAI_API_KEY')
     expect(said).toContain('-m sim')
     expect(failure(() => resolve('simm', { env: {} }))).toContain('Did you mean "sim"?')
+  })
+
+  test('no key for Anthropic', () => {
+    const said = failure(() => resolve('claude-x'))
+    expect(said).toMatch(/\[model_auth\].*Anthropic.*ANTHROPIC_API_KEY.*ANTHROPIC_BASE_URL/)
+    const backends = [{ url: 'https://api.anthropic.com/v1', headers: { 'X-Api-Key': 'k' } }]
+    expect(resolve({ name: 'm', api: 'messages', backends }, { env: {} })).toMatchObject({ backends })
   })
 
   test.each([

@@ -1,12 +1,13 @@
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
-import { backendUrl, isOpenAiHost } from './http-backend.ts'
+import { backendUrl, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
 import { modelConfigSchema, type ModelConfig, type ModelConfigInput } from './model-config.ts'
 import type { Environment } from './proxy.ts'
+import { isObject } from './_wire.ts'
 
 export interface ResolveModelOptions {
-  /** `sim`, a name in `models`, a name to ask the OpenAI-compatible endpoint of the environment for, or a config. */
+  /** `sim`, a name in `models`, a name to ask the endpoint of the environment for, or a config. */
   readonly model: string | ModelConfigInput
   readonly models?: Readonly<Record<string, ModelConfigInput>>
   /** For what the model's own config leaves open, instead of the schema's defaults. */
@@ -14,23 +15,60 @@ export interface ResolveModelOptions {
   readonly env: Environment
 }
 
-const openAiUrl = 'https://api.openai.com/v1'
+/** Whom a model is asked from if its config does not say, and what the environment calls the url and the key of that. */
+interface Provider {
+  readonly name: string
+  readonly url: string
+  readonly urlEnv: string
+  readonly apiKeyEnv: string
+}
+
+const openAi: Provider = {
+  name: 'OpenAI',
+  url: 'https://api.openai.com/v1',
+  urlEnv: 'OPENAI_BASE_URL',
+  apiKeyEnv: 'OPENAI_API_KEY',
+}
+const anthropic: Provider = {
+  name: 'Anthropic',
+  url: 'https://api.anthropic.com/v1',
+  urlEnv: 'ANTHROPIC_BASE_URL',
+  apiKeyEnv: 'ANTHROPIC_API_KEY',
+}
 
 /** What a user named or wrote, as a complete config: every default filled in, every mistake reported with its field. */
 export function resolveModelConfig({ model, models = {}, defaults, env }: ResolveModelOptions): ModelConfig {
-  const config = parse({ ...defaults, ...inputFor(model, models) })
+  const config = parse(withProvider({ ...defaults, ...inputFor(model, models) }, env))
   if (config.simulator && config.backends.length > 0) {
     throw invalid(config.name, 'it has both backends and a simulator. Remove one of them.')
   }
-  if (config.simulator) return config
-  const complete = config.backends.length > 0 ? config : parse({ ...config, backends: [{ url: defaultUrl(env) }] })
-  for (const backend of complete.backends) {
+  for (const backend of config.backends) {
     const { hostname } = backendUrl(backend.url)
-    if (isOpenAiHost(hostname) && !env[backend.apiKeyEnv] && !hasOwnAuthorization(backend.headers)) {
-      throw missingKey(complete.name, backend.apiKeyEnv, Object.keys(models))
+    const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
+    if (provider && !env[backend.apiKeyEnv] && !hasOwnAuthorization(backend.headers)) {
+      throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
     }
   }
-  return complete
+  return config
+}
+
+/** Fills in where the model is served, and in which variable the key is. What is not well-formed is left to the parser. */
+function withProvider(input: ModelConfigInput, env: Environment): ModelConfigInput {
+  const { simulator, backends = [] } = input
+  if (simulator || !Array.isArray(backends)) return input
+  const api = input.api ?? (backends.length === 0 && isForAnthropic(input, env) ? 'messages' : 'chat')
+  const provider = providerFor(api)
+  const served = backends.length === 0 ? [{ url: defaultUrl(provider, env) }] : backends
+  return { ...input, api, backends: served.map((backend) => withKey(backend, provider)) }
+}
+
+/** A name of Claude alone means Anthropic, unless the environment names a server to ask for everything. */
+function isForAnthropic({ name, upstreamName = name }: ModelConfigInput, env: Environment): boolean {
+  return typeof upstreamName === 'string' && upstreamName.startsWith('claude-') && !env[openAi.urlEnv]
+}
+
+function withKey<Backend>(backend: Backend, { apiKeyEnv }: Provider): Backend {
+  return isObject(backend) && !('apiKeyEnv' in backend) ? { ...backend, apiKeyEnv } : backend
 }
 
 function inputFor(
@@ -57,19 +95,34 @@ function parse(input: ModelConfigInput): ModelConfig {
   throw invalid(name, `${describeIssues(parsed.error.issues)}. Correct that in its config.`)
 }
 
-function defaultUrl(env: Environment): string {
-  return env['OPENAI_BASE_URL'] || openAiUrl
+/** Where a model is asked for in this API if nobody says so. */
+export function defaultBackendUrl(api: ModelConfig['api'], env: Environment): string {
+  return defaultUrl(providerFor(api), env)
+}
+
+function providerFor(api: ModelConfig['api']): Provider {
+  return api === 'messages' ? anthropic : openAi
+}
+
+function defaultUrl({ url, urlEnv }: Provider, env: Environment): string {
+  const given = env[urlEnv]
+  if (!given) return url
+  // Anthropic's clients add the version themselves, so their variable usually ends before it; OpenAI's ends after it.
+  return urlEnv === anthropic.urlEnv && !/\/v1\/*$/.test(given) ? `${given.replace(/\/+$/, '')}/v1` : given
 }
 
 function hasOwnAuthorization(headers: Readonly<Record<string, string>>): boolean {
-  return Object.keys(headers).some((name) => ['authorization', 'api-key'].includes(name.toLowerCase()))
+  return Object.keys(headers).some((name) => ['authorization', 'api-key', 'x-api-key'].includes(name.toLowerCase()))
 }
 
-function missingKey(name: string, variable: string, known: readonly string[]): MillraceError {
-  const meant = nearestName(name, [...known, 'sim'])
+function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known: readonly string[]): MillraceError {
+  const meant = nearestName(model, [...known, 'sim'])
   const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
-  const step = `Set ${variable}, set OPENAI_BASE_URL to another server, or use -m sim, which needs no key.`
-  return new MillraceError('model_auth', `model ${name} is served by OpenAI and ${variable} is not set. ${step}${hint}`)
+  const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use -m sim, which needs no key.`
+  return new MillraceError(
+    'model_auth',
+    `model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}${hint}`,
+  )
 }
 
 function invalid(name: string, detail: string): MillraceError {

@@ -1,8 +1,10 @@
 import { describe, expect, test } from 'vitest'
 import { codeOf } from './_testing/code-of.ts'
+import { foldDeltas } from './_testing/collecting-sink.ts'
 import type { Message } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
 import type { DialectOptions } from './dialect.ts'
+import { EventDraft } from './_event-draft.ts'
 import { ResponsesDialect } from './responses-dialect.ts'
 
 const source = { backend: 'b', url: 'http://b/v1/responses', model: 'm', apiKeyEnv: 'KEY' }
@@ -70,6 +72,21 @@ test('what is sent', () => {
   })
   expect(dialect({ isOpenAi: true }).render(ask)).not.toContain('summary_text')
   expect(dialect({ sendReasoning: false }).render(ask)).not.toContain('summary_text')
+})
+
+test('what else a request may say', () => {
+  const schema = { name: 'answer', schema: { type: 'object' } }
+  const asked = { ...ask, parallelToolCalls: false, responseFormat: { kind: 'json_schema', ...schema } } as const
+  const writer = dialect()
+  expect(JSON.parse(writer.render(asked))).toMatchObject({
+    parallel_tool_calls: false,
+    text: { format: { type: 'json_schema', ...schema } },
+  })
+  expect(JSON.parse(writer.render({ ...ask, responseFormat: { kind: 'json_object' } }))).toMatchObject({
+    text: { format: { type: 'json_object' } },
+  })
+  expect(JSON.parse(writer.render({ ...ask, stream: true }))).toMatchObject({ stream: true })
+  expect(JSON.parse(writer.render({ ...ask, stream: false }))).not.toHaveProperty('stream')
 })
 
 const response = {
@@ -164,6 +181,76 @@ describe('streams', () => {
       { type: 'response.completed', response: { ...response, output: [] } },
     ])
     expect(stream.reply()).toEqual(reply)
+  })
+
+  describe('for a sink', () => {
+    const told = (events: readonly object[]) => {
+      const stream = dialect().assemble({})
+      const deltas = events.flatMap((said) => {
+        const event = new EventDraft(JSON.stringify(said))
+        stream.onEvent(event.data, event)
+        return event.deltas
+      })
+      return { deltas, message: foldDeltas(deltas), stream }
+    }
+    const done = response.output.map((item, output_index) => ({
+      type: 'response.output_item.done',
+      output_index,
+      item,
+    }))
+    const completed = { type: 'response.completed', response }
+
+    test('what did not come in pieces is told when its item ends, or at the very end', () => {
+      expect(told([...done, completed]).message).toEqual(reply.message)
+      expect(told([completed]).message).toEqual(reply.message)
+      expect(told(done).stream.partial()).toEqual({ message: reply.message })
+    })
+
+    test('a summary in several parts reads as it does whole', () => {
+      const piece = (summary_index: number, delta: string): object => ({
+        type: 'response.reasoning_summary_text.delta',
+        output_index: 0,
+        summary_index,
+        delta,
+      })
+      const events = [piece(0, 'o'), piece(0, 'ne'), piece(1, 'two'), ...done, completed]
+      expect(told(events).message).toEqual(reply.message)
+    })
+
+    test('a summary of reasoning that was shown is left out, as it is whole', () => {
+      const item = {
+        type: 'reasoning',
+        content: [{ type: 'reasoning_text', text: 'all of it' }],
+        summary: [{ type: 'summary_text', text: 'short' }],
+      }
+      const whole = { ...response, output: [item, ...onlyText.output] }
+      const events = [
+        { type: 'response.reasoning_text.delta', output_index: 0, content_index: 0, delta: 'all of it' },
+        { type: 'response.reasoning_summary_text.delta', output_index: 0, summary_index: 0, delta: 'short' },
+        { type: 'response.output_text.delta', output_index: 1, content_index: 0, delta: 'hi' },
+        { type: 'response.completed', response: whole },
+      ]
+      const { message, stream } = told(events)
+      expect(message).toEqual(stream.reply().message)
+    })
+
+    test('arguments that came in part are completed', () => {
+      const place = { output_index: 2 }
+      const events = [
+        { type: 'response.output_item.added', ...place, item: { ...response.output[2], arguments: '' } },
+        { type: 'response.function_call_arguments.delta', ...place, delta: '{"x"' },
+        done[2] ?? {},
+      ]
+      expect(told(events).deltas).toEqual([
+        { kind: 'tool-call', index: 0, id: 'c2', name: 'look' },
+        { kind: 'arguments', index: 0, text: '{"x"' },
+        { kind: 'arguments', index: 0, text: ':1}' },
+      ])
+    })
+
+    test('without events there is nothing in part', () => {
+      expect(dialect().assemble({}).partial()).toEqual({ message: { role: 'assistant', content: null } })
+    })
   })
 
   test('incomplete is an end, too', () => {

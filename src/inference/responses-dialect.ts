@@ -1,5 +1,5 @@
 import type { Message, Sampling, ToolDefinition } from '../schema/index.ts'
-import type { BackendReply, ModelRequest, ToolChoice } from './backend.ts'
+import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from './backend.ts'
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
 import { ResponsesStream } from './_responses-stream.ts'
@@ -20,7 +20,8 @@ export class ResponsesDialect implements Dialect {
   readonly #sendReasoning: boolean
   readonly #itemsJson = new WeakMap<Message, string>()
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
-  readonly #tails = new WeakMap<Sampling, string>()
+  readonly #wholeTails = new WeakMap<Sampling, string>()
+  readonly #streamTails = new WeakMap<Sampling, string>()
 
   constructor(options: DialectOptions) {
     this.#options = options
@@ -29,7 +30,7 @@ export class ResponsesDialect implements Dialect {
   }
 
   render(request: ModelRequest): string {
-    const { messages, tools, toolChoice, sampling } = request
+    const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
     let body = this.#head
     let isFirst = true
     for (const message of messages) {
@@ -43,8 +44,10 @@ export class ResponsesDialect implements Dialect {
     if (tools.length > 0) {
       body += this.#tools(tools)
       if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+      if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
     }
-    return `${body}${this.#tail(sampling)}}`
+    if (responseFormat) body += `,"text":{"format":${responseFormatJson(responseFormat)}}`
+    return `${body}${this.#tail(request)}}`
   }
 
   parse(body: unknown, headers: ResponseHeaders): BackendReply {
@@ -69,16 +72,17 @@ export class ResponsesDialect implements Dialect {
   #tools(tools: readonly ToolDefinition[]): string {
     let json = this.#toolsJson.get(tools)
     if (json === undefined) {
-      // Not strict, as in chat: this API would otherwise rewrite the schemas it is given.
-      const flat = tools.map((tool) => ({ type: 'function', ...tool.function, strict: false }))
+      // Not strict unless it says so, as in chat: this API would otherwise rewrite the schemas it is given.
+      const flat = tools.map((tool) => ({ type: 'function', ...tool.function, strict: tool.function.strict ?? false }))
       json = `,"tools":${JSON.stringify(flat)}`
       this.#toolsJson.set(tools, json)
     }
     return json
   }
 
-  #tail(sampling: Sampling): string {
-    let tail = this.#tails.get(sampling)
+  #tail({ sampling, stream = this.#options.stream }: ModelRequest): string {
+    const tails = stream ? this.#streamTails : this.#wholeTails
+    let tail = tails.get(sampling)
     if (tail === undefined) {
       const { temperature, topP, maxTokens, reasoningEffort, extra } = sampling
       tail = samplingTail(
@@ -87,15 +91,19 @@ export class ResponsesDialect implements Dialect {
           top_p: topP,
           max_output_tokens: maxTokens,
           ...(reasoningEffort !== undefined && { reasoning: { effort: reasoningEffort } }),
-          ...(this.#options.stream && { stream: true }),
+          ...(stream && { stream: true }),
         },
         extra,
         ['model', 'input', 'tools', 'stream', 'background'],
       )
-      this.#tails.set(sampling, tail)
+      tails.set(sampling, tail)
     }
     return tail
   }
+}
+
+function responseFormatJson({ kind, ...schema }: ResponseFormat): string {
+  return JSON.stringify({ type: kind, ...schema })
 }
 
 function toolChoiceJson(choice: ToolChoice): string {

@@ -116,11 +116,12 @@ export class Session {
 }
 
 /** SHA-256 over the previous hash and the message: one message after one history has one hash. */
-function chainHash(previous: string, json: string): string {
+export function chainHash(previous: string, json: string): string {
   return hash('sha256', `${previous}\n${json}`, 'base64url')
 }
 
-function callRecord(reply: CompleteReply): CallRecord {
+/** A complete reply as it is recorded. */
+export function callRecord(reply: CompleteReply): CallRecord {
   return {
     model: reply.model,
     backend: reply.backend,

@@ -1,3 +1,4 @@
+export type { ApiName } from './api-name.ts'
 export type { FinishReason } from './finish-reason.ts'
 export type { Json, JsonObject } from './json.ts'
 export { defaultLimits, limitsSchema } from './limits.ts'
@@ -7,13 +8,26 @@ export type {
   AssistantMessage,
   ContentPart,
   Message,
+  OtherPart,
   SystemMessage,
   ToolCall,
   ToolDefinition,
   ToolMessage,
   UserMessage,
 } from './message.ts'
-export type { CallRecord, MessageNode, RoutedExperts, TokenRecord, ToolRecord, ToolStatus } from './node.ts'
+export type {
+  CallRecord,
+  DiscardReason,
+  DiscardRecord,
+  ItemIds,
+  ItemKind,
+  MessageNode,
+  RoutedExperts,
+  TokenRecord,
+  ToolRecord,
+  ToolStatus,
+  VersionSpan,
+} from './node.ts'
 export { outcomeNames, outcomes } from './outcome.ts'
 export type { Outcome } from './outcome.ts'
 export type { RewardComponent, RolloutRecord, RolloutTiming } from './rollout-record.ts'

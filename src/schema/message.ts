@@ -1,4 +1,6 @@
 import { z } from 'zod'
+import type { ApiName } from './api-name.ts'
+import type { Json } from './json.ts'
 
 /**
  * A conversation is kept in the shape of OpenAI's Chat Completions, because every trainer, viewer and backend reads it:
@@ -30,6 +32,8 @@ export interface ToolMessage {
   readonly role: 'tool'
   readonly tool_call_id: string
   readonly content: string | readonly ContentPart[]
+  /** The tool failed, where an API can say so. Sent along: a backend that does not know it ignores or refuses it. */
+  readonly is_error?: boolean
 }
 
 export type ContentPart =
@@ -38,6 +42,14 @@ export type ContentPart =
       readonly type: 'image_url'
       readonly image_url: { readonly url: string; readonly detail?: 'auto' | 'low' | 'high' }
     }
+  | OtherPart
+
+/** What only one API knows (audio, a document, redacted thinking), kept as it came. No other API can be sent it. */
+export interface OtherPart {
+  readonly type: 'other'
+  readonly api: ApiName
+  readonly value: Json
+}
 
 /** `arguments` is the text exactly as the model wrote it, valid JSON or not. */
 export interface ToolCall {
@@ -53,6 +65,8 @@ export interface ToolDefinition {
     readonly name: string
     readonly description?: string
     readonly parameters: Record<string, unknown>
+    /** Whether calls must follow `parameters` to the letter; the backend's own habit if not given. */
+    readonly strict?: boolean
   }
 }
 
@@ -62,6 +76,7 @@ const contentPartSchema = z.union([
     type: z.literal('image_url'),
     image_url: z.object({ url: z.string(), detail: z.enum(['auto', 'low', 'high']).exactOptional() }),
   }),
+  z.object({ type: z.literal('other'), api: z.enum(['chat', 'responses', 'messages']), value: z.json() }),
 ])
 const contentSchema = z.union([z.string(), z.array(contentPartSchema)])
 
@@ -84,7 +99,12 @@ export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
       )
       .exactOptional(),
   }),
-  z.object({ role: z.literal('tool'), tool_call_id: z.string(), content: contentSchema }),
+  z.object({
+    role: z.literal('tool'),
+    tool_call_id: z.string(),
+    content: contentSchema,
+    is_error: z.boolean().exactOptional(),
+  }),
 ])
 
 /** The text of a message, images left out. */

@@ -1,3 +1,4 @@
+import type { ApiName } from './api-name.ts'
 import type { FinishReason } from './finish-reason.ts'
 import type { Message } from './message.ts'
 import type { Usage } from './usage.ts'
@@ -17,6 +18,8 @@ export interface MessageNode {
   readonly call?: CallRecord
   readonly tool?: ToolRecord
   readonly tokens?: TokenRecord
+  /** Instead of `call`: sampled, but part of no conversation. What came of it until then is kept. */
+  readonly discarded?: DiscardRecord
 }
 
 /** How a sampled message was obtained. */
@@ -32,7 +35,25 @@ export interface CallRecord {
   readonly ms: number
   readonly waitMs: number
   readonly firstTokenMs?: number
+  /** What the reply was called to the client of a gateway (`chatcmpl-…`), and the API it was asked in. */
+  readonly replyId?: string
+  readonly api?: ApiName
+  /** What a backend of Responses called the items of the reply: clients may send these names instead of the items. */
+  readonly itemIds?: ItemIds
 }
+
+/** The kinds of items that a reply in Responses consists of, as their ids begin: reasoning, text, calls. */
+export type ItemKind = 'rs' | 'msg' | 'fc'
+
+export type ItemIds = Readonly<Partial<Record<ItemKind, readonly string[]>>>
+
+/** How a sample was lost: the reply did not end, so there is no reason for its end. */
+export interface DiscardRecord extends Omit<CallRecord, 'finishReason'> {
+  readonly why: DiscardReason
+}
+
+/** `client_gone`: whoever asked went away. `truncated`, `failed`: the backend did not end the reply. */
+export type DiscardReason = 'client_gone' | 'truncated' | 'failed'
 
 /** How a tool message was obtained. */
 export interface ToolRecord {
@@ -48,8 +69,16 @@ export interface TokenRecord {
   readonly promptIds?: Int32Array
   readonly ids: Int32Array
   readonly logprobs: Float32Array
+  /** Of the weights that sampled them; of the first ones, if it changed on the way. */
   readonly version?: string
+  /** Where the weights changed in the middle of a reply: from which token on which version. The first begins at 0. */
+  readonly versionSpans?: readonly VersionSpan[]
   readonly routedExperts?: RoutedExperts
+}
+
+export interface VersionSpan {
+  readonly from: number
+  readonly version: string
 }
 
 /** Which experts of a mixture each token went through. */

@@ -1,4 +1,7 @@
 import { z } from 'zod'
+import type { JsonObject } from './json.ts'
+
+const extraSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
 /** How to sample a turn. `extra` goes into the request body as it is, for what only one backend knows. */
 export const samplingSchema = z.object({
@@ -8,7 +11,7 @@ export const samplingSchema = z.object({
   stop: z.array(z.string()).exactOptional(),
   seed: z.number().int().exactOptional(),
   reasoningEffort: z.string().exactOptional(),
-  extra: z.record(z.string(), z.json()).exactOptional(),
+  extra: extraSchema.exactOptional(),
 })
 
 export type Sampling = z.infer<typeof samplingSchema>

@@ -37,9 +37,10 @@ export function replyWithError(reply: FastifyReply, thrown: unknown): FastifyRep
   const refusal = refusalOf(thrown)
   if (refusal) return refuse(reply, refusal.code, refusal.message)
   const error = MillraceError.from(thrown, 'internal')
-  const status = statusOf[error.code] ?? 500
+  // Who refuses knows best.
+  const { status = statusOf[error.code] ?? 500 } = error.data
   if (status === 429 || status === 503) reply.header('retry-after', retryAfterSeconds)
-  return reply.code(status).send(errorBody(error))
+  return reply.code(Number(status)).send(errorBody(error))
 }
 
 export function errorBody(thrown: unknown): ErrorBody {

@@ -48,6 +48,7 @@ function* encodeTokens(tokens: TokenRecord, form: RecordForm): Generator<string,
     yield* array(tokens.promptIds)
   }
   if (tokens.version !== undefined) yield `,"version":${JSON.stringify(tokens.version)}`
+  if (tokens.versionSpans) yield `,"versionSpans":${JSON.stringify(tokens.versionSpans)}`
   if (tokens.routedExperts) {
     const { shape, experts } = tokens.routedExperts
     yield `,"routedExperts":{"shape":${JSON.stringify(shape)},`

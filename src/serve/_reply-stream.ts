@@ -62,12 +62,13 @@ export class ReplyStream implements Disposable {
       const stalled = setTimeout(() => this.breakOff(), maxStallMs)
       const endWait = (): void => {
         clearTimeout(stalled)
-        response.off('drain', endWait)
         this.#endWait = undefined
         if (this.#isGone) reject(clientGone())
         else resolve()
       }
-      response.once('drain', endWait)
+      // A client on this machine empties the socket as fast as it is filled, and a reply of 60 MB would go out in a few long
+      // turns of the loop; so the next piece waits for the next turn.
+      response.once('drain', () => setImmediate(endWait))
       this.#endWait = endWait
     })
   }

@@ -19,11 +19,16 @@ export class AccessKey {
 
 /** A door to other machines needs a lock. */
 export function requireKeyBeyondLoopback(host: string, key: string | undefined): void {
-  if (key !== undefined || localHosts.has(host)) return
+  if (key !== undefined || isLoopback(host)) return
   throw new MillraceError(
     'config_invalid',
     `listening on ${host} lets other machines in, so it needs a key: set MILLRACE_API_KEY, or name another variable with --access-key-env, or listen on 127.0.0.1`,
   )
+}
+
+/** Whether only this machine can reach it. */
+export function isLoopback(host: string): boolean {
+  return localHosts.has(host)
 }
 
 /** Equal lengths, whatever the key's. */

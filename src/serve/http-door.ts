@@ -1,10 +1,9 @@
 import type { IncomingMessage } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import fastify, { type FastifyInstance, type FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { MillraceError } from '../errors/index.ts'
-import { Resource } from '../kit/index.ts'
 import { AccessKey, requireKeyBeyondLoopback } from './access-key.ts'
 import { BodyBudget } from './_body-budget.ts'
+import { Door } from './_door.ts'
 import { refuse, replyWithError } from './_door-error.ts'
 import { readBody } from './_request-body.ts'
 import { requestRoutes } from './_request-routes.ts'
@@ -25,47 +24,22 @@ export interface HttpDoorOptions {
   readonly onFault?: (error: MillraceError) => void
 }
 
-/** As many as a load generator opens at once: the kernel cuts it to its own limit. */
-const backlog = 4_096
 /** Longer than clients keep an idle connection, so that it is they who close it. */
 const keepAliveMs = 5 * 60_000
-/** A body takes up its share of memory from its first byte on, so it must not take for ever to arrive. */
-const maxUploadMs = 2 * 60_000
-/** How long a client that reads slowly may keep the door from closing. */
-const closeGraceMs = 10_000
-/** Twice the longest request id. */
-const maxParamLength = 256
 
 /** The way to a `RolloutService` over HTTP. It has no logic of its own: it parses, calls and encodes. */
-export class HttpDoor extends Resource {
-  readonly #app: FastifyInstance
-  readonly #host: string
-
+export class HttpDoor extends Door {
   private constructor(options: HttpDoorOptions) {
-    super()
-    const { service, accessKey, onFault } = options
-    this.#host = options.host ?? '127.0.0.1'
-    requireKeyBeyondLoopback(this.#host, accessKey)
-    const app = fastify({
-      keepAliveTimeout: keepAliveMs,
-      requestTimeout: maxUploadMs,
-      routerOptions: { maxParamLength },
-      // A server that is closing says so in its own words.
-      return503OnClosing: false,
-      frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
-    })
-    this.#app = app
+    const { service, accessKey, onFault, host = '127.0.0.1' } = options
+    requireKeyBeyondLoopback(host, accessKey)
+    super(host, { keepAliveTimeout: keepAliveMs })
+    const { app } = this
     const key = accessKey === undefined ? undefined : new AccessKey(accessKey)
     app.addHook('onRequest', (request, reply, next) => {
       const isAllowed =
         !key || openPaths.has(request.routeOptions.url ?? '') || key.allows(request.headers.authorization)
       if (isAllowed) next()
       else void refuse(reply, 'unauthorized', 'send the key of this server: authorization: Bearer <key>')
-    })
-    app.addHook('onResponse', ({ raw }, _reply, next) => {
-      // A connection whose reply ended while the door closes would be kept for the next request.
-      if (this.isClosed) raw.socket.destroySoon()
-      next()
     })
     const bodies = new BodyBudget(service.bounds)
     bodies.guard(app)
@@ -90,30 +64,7 @@ export class HttpDoor extends Resource {
   /** Resolves once it listens. */
   static async open(options: HttpDoorOptions): Promise<HttpDoor> {
     const door = new HttpDoor(options)
-    const { port } = options
-    try {
-      await door.#app.listen({ host: door.#host, port, backlog })
-      return door
-    } catch (error) {
-      await door.close()
-      const { rawMessage } = MillraceError.from(error, 'config_invalid')
-      throw new MillraceError(
-        'config_invalid',
-        `cannot listen on ${door.#host}:${port}: ${rawMessage}. Choose another --port, or 0 for any`,
-        { cause: error },
-      )
-    }
-  }
-
-  get url(): string {
-    const { port } = this.#app.server.address() as AddressInfo
-    return `http://${this.#host.includes(':') ? `[${this.#host}]` : this.#host}:${port}`
-  }
-
-  /** Lets replies that are being made go out, for a while; those that wait for results end with the service. */
-  protected async onClose(): Promise<void> {
-    const timer = setTimeout(() => this.#app.server.closeAllConnections(), closeGraceMs)
-    await this.#app.close()
-    clearTimeout(timer)
+    await door.listen(options.port)
+    return door
   }
 }

@@ -1,13 +1,14 @@
 import type { IncomingMessage } from 'node:http'
 import { MillraceError } from '../errors/index.ts'
+import type { JsonObject } from '../schema/index.ts'
 
 const maxBodyBytes = 32 * 1024 * 1024
 
-/** Reads a body to its end and hands it over parsed. A client that goes away in the middle hears nothing. */
+/** Reads a body, an object or nothing, to its end and hands it over. A client that goes away in the middle hears nothing. */
 export function readBody(
   request: IncomingMessage,
-  onEnd: (body: unknown) => void,
-  onError: (error: unknown) => void,
+  onEnd: (body: JsonObject) => void,
+  onError: (error: MillraceError) => void,
 ): void {
   const chunks: Buffer[] = []
   let bytes = 0
@@ -21,20 +22,31 @@ export function readBody(
     }
     isRefused = true
     chunks.length = 0
-    const message = `the body is larger than ${maxBodyBytes} bytes; send less`
-    onError(new MillraceError('model_rejected', message, { data: { status: 413 } }))
+    onError(refused(`the body is larger than ${maxBodyBytes} bytes; send less`, 413))
   })
   request.on('end', () => {
     if (isRefused) return
-    let body: unknown
-    try {
-      const [first] = chunks
-      body = JSON.parse((chunks.length === 1 && first ? first : Buffer.concat(chunks)).toString())
-    } catch (error) {
-      const message = `the body is not JSON: ${error instanceof Error ? error.message : String(error)}`
-      onError(new MillraceError('model_rejected', message, { data: { status: 400 } }))
-      return
-    }
-    onEnd(body)
+    const [first] = chunks
+    const body = parsed((chunks.length === 1 && first ? first : Buffer.concat(chunks)).toString())
+    if (body instanceof MillraceError) onError(body)
+    else onEnd(body)
   })
+}
+
+function parsed(text: string): JsonObject | MillraceError {
+  let value: unknown
+  try {
+    value = text === '' ? {} : JSON.parse(text)
+  } catch (error) {
+    return refused(`the body is not JSON: ${error instanceof Error ? error.message : String(error)}`, 400)
+  }
+  return isObject(value) ? value : refused('the body is not an object, such as {"model": "sim"}', 400)
+}
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function refused(message: string, status: number): MillraceError {
+  return new MillraceError('model_rejected', message, { data: { status } })
 }

@@ -80,7 +80,8 @@ interface WrittenCall {
   arguments: string
 }
 
-function joinTokens(tokens: readonly Token[], calls: readonly ToolCall[]): AssistantMessage {
+/** The message that these tokens are the beginning of; `calls` are those of the whole one. */
+export function joinTokens(tokens: readonly Token[], calls: readonly ToolCall[]): AssistantMessage {
   let content = ''
   let reasoning: string | undefined
   const written: WrittenCall[] = []

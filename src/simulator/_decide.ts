@@ -1,35 +1,45 @@
 import { MillraceError } from '../errors/index.ts'
-import { Scene, solve, synthesiseArguments, type Move } from './solvers/index.ts'
-import type { ModelRequest } from '../inference/index.ts'
+import type { ToolDefinition } from '../schema/index.ts'
+import type { SimulatorRequest } from './_door.ts'
+import { Scene, solve, synthesiseArguments, synthesiseJson, type Move } from './solvers/index.ts'
 
-/** The next move, under the request's tool choice and up to its stop sequences. */
-export function decide(request: ModelRequest, base: number, skill: number): Move | MillraceError {
-  const { toolChoice = 'auto', messages, tools } = request
-  const { stop } = request.sampling
-  if (toolChoice === 'auto') return stopped(solve(new Scene({ messages, tools, skill, base })), stop)
-  if (toolChoice === 'none') return stopped(solve(new Scene({ messages, tools: [], skill, base })), stop)
-  const allowed =
-    toolChoice === 'required' ? tools : tools.filter((candidate) => candidate.function.name === toolChoice.name)
-  if (allowed.length === 0) {
+/** The next move, under the request's tool choice and format and up to its stop sequences. */
+export function decide(request: SimulatorRequest, base: number, skill: number): Move | MillraceError {
+  const { toolChoice = 'auto', messages } = request
+  const mustCall = toolChoice !== 'auto' && toolChoice !== 'none'
+  const tools = allowedTools(request)
+  if (mustCall && tools.length === 0) {
     const wanted = typeof toolChoice === 'object' ? `the tool ${toolChoice.name}` : 'a tool'
     return new MillraceError('model_rejected', `tool_choice asks for ${wanted}, but the request does not offer it`, {
       data: { status: 400 },
     })
   }
-  const scene = new Scene({ messages, tools: allowed, skill, base })
+  const scene = new Scene({ messages, tools, skill, base })
   const move = solve(scene)
-  if (move.calls) return move
-  const tool = scene.pick(allowed, 'tool')
+  if (move.calls) return request.parallelToolCalls === false ? { ...move, calls: move.calls.slice(0, 1) } : move
+  if (!mustCall) return { text: stopped(formatted(move.text ?? '', request, scene), request.sampling.stop) }
+  const tool = scene.pick(tools, 'tool')
   return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(scene, tool) }] }
 }
 
+function allowedTools({ toolChoice, tools }: SimulatorRequest): readonly ToolDefinition[] {
+  if (toolChoice === 'none') return []
+  return typeof toolChoice === 'object' ? tools.filter((tool) => tool.function.name === toolChoice.name) : tools
+}
+
+/** The text itself, or JSON of the form that was asked for. */
+function formatted(text: string, { responseFormat }: SimulatorRequest, scene: Scene): string {
+  if (!responseFormat) return text
+  const value = responseFormat.kind === 'json_object' ? { answer: text } : synthesiseJson(scene, responseFormat.schema)
+  return JSON.stringify(value)
+}
+
 /** Ends the text before the first of the stop sequences. */
-function stopped(move: Move, stop: readonly string[] | undefined): Move {
-  if (!stop || move.text === undefined) return move
-  let end = move.text.length
+function stopped(text: string, stop: readonly string[] = []): string {
+  let end = text.length
   for (const sequence of stop) {
-    const at = sequence === '' ? -1 : move.text.indexOf(sequence)
+    const at = sequence === '' ? -1 : text.indexOf(sequence)
     if (at >= 0) end = Math.min(end, at)
   }
-  return { ...move, text: move.text.slice(0, end) }
+  return text.slice(0, end)
 }

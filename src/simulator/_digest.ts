@@ -1,7 +1,7 @@
 import { hash32 } from '../kit/index.ts'
 import { TokenCounter, writePrompt } from './_token-stream.ts'
-import type { ModelRequest } from '../inference/index.ts'
-import type { Message, ToolDefinition } from '../schema/index.ts'
+import type { SimulatorRequest } from './_door.ts'
+import type { ContentPart, Message, ToolDefinition } from '../schema/index.ts'
 
 /** What a request says, as a number to draw from and as its length. */
 export interface Digest {
@@ -10,8 +10,8 @@ export interface Digest {
   readonly toolsText: string
 }
 
-export function digest(request: ModelRequest): Digest {
-  const toolsText = request.tools.length === 0 ? '' : textOfTools(request.tools)
+export function digest(request: SimulatorRequest): Digest {
+  const toolsText = textOfTools(request.tools)
   const counter = new TokenCounter()
   writePrompt(counter, request.messages, toolsText)
   const { toolChoice } = request
@@ -32,20 +32,32 @@ function hashMessage(before: number, message: Message): number {
   } else {
     for (const part of message.content) {
       if (typeof part === 'string') continue
-      hash = hash32(hash, part.type === 'text' ? part.text : part.image_url.url)
+      hash = hash32(hash, textIn(part))
     }
   }
   return hash
 }
 
+function textIn(part: ContentPart): string {
+  if (part.type === 'text') return part.text
+  return part.type === 'image_url' ? part.image_url.url : JSON.stringify(part.value)
+}
+
 // In process all turns of all rollouts bring the same array of tools. Weak: it lives as long as its environment.
 const knownTools = new WeakMap<readonly ToolDefinition[], string>()
 
-function textOfTools(tools: readonly ToolDefinition[]): string {
+/** Tools as the chat template writes them. How strictly they are followed is not part of it. */
+export function textOfTools(tools: readonly ToolDefinition[]): string {
+  if (tools.length === 0) return ''
   let text = knownTools.get(tools)
   if (text === undefined) {
-    text = JSON.stringify(tools)
+    text = JSON.stringify(tools.map(withoutStrictness))
     knownTools.set(tools, text)
   }
   return text
+}
+
+function withoutStrictness(tool: ToolDefinition): ToolDefinition {
+  const { strict: _left, ...rest } = tool.function
+  return { ...tool, function: rest }
 }

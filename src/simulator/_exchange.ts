@@ -1,15 +1,17 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { MillraceError } from '../errors/index.ts'
+import type { JsonObject } from '../schema/index.ts'
 import type { Delivery } from './_answer.ts'
 import { readBody } from './_body-reader.ts'
-import type { Dialect, StreamEvent, WireRequest } from './_dialect.ts'
-import { httpError } from './_http-error.ts'
-import type { ForcedFault } from './_faults.ts'
+import type { Door, Question } from './_door.ts'
+import type { ForcedFault } from './_fault-names.ts'
+import type { HttpAnswer } from './_http-answer.ts'
+import type { Origin, PacedJob } from './_paced-job.ts'
+import { SentReply } from './_sent-reply.ts'
+import { SentStream } from './_sent-stream.ts'
+import { StreamedJob } from './_streamed-job.ts'
+import { WholeJob } from './_whole-job.ts'
 import type { Simulator } from './simulator.ts'
-
-/** A paced stream sends what is due at most this often: more events cost more than they show. */
-const tickMs = 20
-/** Tokens in one event of a stream that is not paced. */
-const unpacedGroupSize = 8
 
 /** What an exchange needs from its server. */
 export interface ExchangeOwner {
@@ -22,19 +24,18 @@ export interface ExchangeOwner {
 }
 
 /** One request for a model's reply and its answer over HTTP, in the time and with the faults that the simulator chose. */
-export class Exchange {
+export class Exchange implements HttpAnswer {
   readonly #owner: ExchangeOwner
-  readonly #dialect: Dialect
+  readonly #door: Door
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
-  #timer: NodeJS.Timeout | undefined
+  #job: PacedJob | undefined
   /** `entered`: it holds a place in the simulator. `ended`: everything was said that will be. */
   #state: 'reading' | 'entered' | 'ended' = 'reading'
-  #startedAt = 0
 
-  constructor(owner: ExchangeOwner, dialect: Dialect, request: IncomingMessage, response: ServerResponse) {
+  constructor(owner: ExchangeOwner, door: Door, request: IncomingMessage, response: ServerResponse) {
     this.#owner = owner
-    this.#dialect = dialect
+    this.#door = door
     this.#request = request
     this.#response = response
   }
@@ -52,9 +53,28 @@ export class Exchange {
     this.#response.destroy()
   }
 
+  begin(status: number, headers: OutgoingHttpHeaders): void {
+    this.#owner.onStatus(status)
+    this.#response.writeHead(status, headers)
+  }
+
+  write(text: string): void {
+    if (text !== '') this.#response.write(text)
+  }
+
+  end(text: string): void {
+    this.#leave()
+    this.#response.end(text)
+  }
+
+  cut(text: string): void {
+    this.#leave()
+    this.#response.write(text, () => this.#response.destroy())
+  }
+
   /** The connection is done with this exchange, or gone: the one place where everything is let go. */
   #onClose(): void {
-    clearTimeout(this.#timer)
+    this.#job?.stop()
     const how = this.#state === 'ended' ? 'done' : 'aborted'
     this.#leave()
     this.#owner.onGone(this, how)
@@ -65,127 +85,49 @@ export class Exchange {
     this.#state = 'ended'
   }
 
-  #answer(body: unknown): void {
+  #answer(body: JsonObject): void {
     try {
-      const wire = this.#dialect.read(body)
-      const forced = this.#owner.checkModel(wire.model)
+      const question = this.#door.read(body)
+      const forced = question.model === undefined ? undefined : this.#owner.checkModel(question.model)
       const retry = Number(this.#request.headers['x-stainless-retry-count'] ?? 0)
       this.#state = 'entered'
-      const answer = this.#owner.simulator.enter(wire.request, Number.isInteger(retry) ? retry : 0, forced)
-      if (answer.kind === 'refusal') {
-        this.#fail(answer.error)
-      } else if (answer.fault !== 'hang') {
-        if (wire.stream) this.#stream(wire, answer)
-        else this.#sendWhole(wire, answer)
-      }
+      const answer = this.#owner.simulator.enter(question.request, Number.isInteger(retry) ? retry : 0, forced)
+      if (answer.kind === 'refusal') this.#fail(answer.error)
+      else this.#deliver(question, answer)
     } catch (error) {
       this.#fail(error)
     }
   }
 
+  /** Refuses, in the door's own words. */
   #fail(thrown: unknown): void {
-    const { status, headers, body } = httpError(thrown)
-    this.#owner.onStatus(status)
-    // A body that was refused is not read to its end, so the connection cannot be used again.
-    const connection = status === 413 ? { connection: 'close' } : {}
-    this.#response.writeHead(status, {
+    const { status, headers, body } = this.#door.error(MillraceError.from(thrown, 'internal'))
+    const text = JSON.stringify(body)
+    this.begin(status, {
       'content-type': 'application/json',
-      'content-length': Buffer.byteLength(body),
+      'content-length': Buffer.byteLength(text),
       ...headers,
-      ...connection,
+      // A body that was refused is not read to its end, so the connection cannot be used again.
+      ...(status === 413 && { connection: 'close' }),
     })
-    this.#end(body)
+    this.end(text)
   }
 
-  #sendWhole(wire: WireRequest, delivery: Delivery): void {
-    const { fault, totalMs, luck } = delivery
-    if (fault === 'cut') this.#after(totalMs * luck, () => this.#writeWhole(wire, delivery))
-    else if (totalMs > 0) this.#after(totalMs, () => this.#writeWhole(wire, delivery))
-    else this.#writeWhole(wire, delivery)
-  }
-
-  #writeWhole(wire: WireRequest, delivery: Delivery): void {
-    const whole = this.#dialect.whole(wire, delivery)
-    // A missing colon, not a missing end: that would look like a reply that was cut.
-    const body = delivery.fault === 'malformed' ? whole.replace(':', '') : whole
-    this.#owner.onStatus(200)
-    this.#response.writeHead(200, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) })
-    if (delivery.fault === 'cut') this.#cut(whole.slice(0, Math.floor(whole.length * delivery.luck)))
-    else this.#end(body)
-  }
-
-  #stream(wire: WireRequest, delivery: Delivery): void {
-    const { fault, luck, firstTokenMs, totalMs } = delivery
-    const { output } = delivery.reply.usage
-    const tokenMs = (totalMs - firstTokenMs) / output
-    const groupSize = tokenMs === 0 ? unpacedGroupSize : Math.max(1, Math.floor(tickMs / tokenMs))
-    let events = this.#dialect.events(wire, delivery, groupSize)
-    if (fault === 'cut') {
-      const said = events.filter((event) => !event.isEnd)
-      events = said.slice(0, Math.max(1, Math.floor(said.length * luck)))
-    } else if (fault === 'malformed') {
-      const at = Math.floor(events.length * luck)
-      events = events.map((event, index) => (index === at ? broken(event) : event))
+  #deliver(question: Question, delivery: Delivery): void {
+    const { headers } = this.#request
+    const named = question.requestName ?? headers['x-request-id']
+    const session = headers['x-session-id']
+    const origin: Origin = {
+      session: typeof session === 'string' ? session : '',
+      replyId: question.replyId(delivery),
+      api: this.#door.api,
+      ...(typeof named === 'string' && { requestName: named }),
     }
-    this.#startedAt = performance.now()
-    this.#after(firstTokenMs, () => {
-      this.#owner.onStatus(200)
-      this.#response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' })
-      this.#pump({ events, next: 0, firstTokenMs, tokenMs, delivery })
-    })
+    const { simulator } = this.#owner
+    const job = question.wantsStream
+      ? new StreamedJob(simulator, origin, delivery, new SentStream(this, this.#door, question.stream(delivery)))
+      : new WholeJob(simulator, origin, delivery, new SentReply(this, this.#door, question, delivery))
+    this.#job = job
+    job.start()
   }
-
-  /** Sends what is due and comes back when more is. */
-  #pump(stream: Stream): void {
-    const elapsedMs = performance.now() - this.#startedAt
-    let text = ''
-    let dueMs = 0
-    for (; stream.next < stream.events.length; stream.next += 1) {
-      const event = stream.events[stream.next] as StreamEvent
-      dueMs = stream.firstTokenMs + (event.tokens - 1) * stream.tokenMs
-      if (stream.tokenMs > 0 && dueMs > elapsedMs + 1) break
-      text += event.text
-    }
-    if (stream.next < stream.events.length) {
-      if (text !== '') this.#response.write(text)
-      this.#after(dueMs - elapsedMs, () => this.#pump(stream))
-    } else if (stream.delivery.fault === 'cut' && isAbrupt(stream.delivery.luck)) {
-      this.#cut(text)
-    } else {
-      this.#end(text)
-    }
-  }
-
-  /** Breaks the connection once the text has left. */
-  #cut(text: string): void {
-    this.#leave()
-    this.#response.write(text, () => this.#response.destroy())
-  }
-
-  #end(text: string): void {
-    this.#leave()
-    this.#response.end(text)
-  }
-
-  #after(ms: number, run: () => void): void {
-    if (ms <= 0) run()
-    else this.#timer = setTimeout(run, ms)
-  }
-}
-
-interface Stream {
-  readonly events: readonly StreamEvent[]
-  next: number
-  readonly firstTokenMs: number
-  readonly tokenMs: number
-  readonly delivery: Delivery
-}
-
-/** Two of three cut streams lose their connection; the third ends in order, only without saying that it is complete. */
-function isAbrupt(luck: number): boolean {
-  return (luck * 1000) % 3 < 2
-}
-
-function broken(event: StreamEvent): StreamEvent {
-  return { ...event, text: `${event.text.slice(0, Math.ceil(event.text.length * 0.6)).trimEnd()}\n\n` }
 }

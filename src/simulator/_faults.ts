@@ -1,16 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { draw } from './_draw.ts'
+import { exclusiveFaults, type ExclusiveFault } from './_fault-names.ts'
 import type { SimulatorSettings } from './simulator-options.ts'
-
-/** The faults that exclude each other, in the order in which they divide the unit interval. */
-const exclusiveFaults = ['rateLimit', 'serverError', 'cut', 'malformed', 'hang'] as const
-
-export type ExclusiveFault = (typeof exclusiveFaults)[number]
-
-/** What a caller may force upon one request, whatever the options say. */
-export const forcedFaults = [...exclusiveFaults, 'slow', 'overload'] as const
-
-export type ForcedFault = (typeof forcedFaults)[number]
 
 /** Drawn anew for each try; `base` must contain its number. */
 export function drawFault(faults: SimulatorSettings['faults'], base: number): ExclusiveFault | undefined {
@@ -40,14 +31,26 @@ export function overloadedError(): MillraceError {
   )
 }
 
+const cutMessage = 'the reply ended in the middle, as the faults of the simulator ask; try again'
+
 /** What a client of a real server would make of each fault. */
 const errors = {
   serverError: ['model_server_error', 500, 'the simulator failed, as faults.serverError asks; try again'],
-  cut: ['model_truncated', 200, 'the reply ended in the middle, as faults.cut asks; try again'],
+  midstreamError: ['model_server_error', 500, 'the simulator failed in the middle, as faults.midstreamError asks'],
+  cut: ['model_truncated', 200, cutMessage],
+  kill: ['model_truncated', 200, cutMessage],
+  quietEnd: ['model_truncated', 200, cutMessage],
   malformed: ['model_malformed', 200, 'the reply is not JSON, as faults.malformed asks; try again'],
 } as const
 
 export function faultError(fault: keyof typeof errors): MillraceError {
   const [code, status, message] = errors[fault]
   return new MillraceError(code, message, { data: { status } })
+}
+
+/** What a client makes of a reply that the engine ended (`finish_reason: abort`). */
+export function abortedError(): MillraceError {
+  return new MillraceError('model_truncated', 'the engine aborted the reply: it was paused or told to; ask again', {
+    data: { status: 200 },
+  })
 }

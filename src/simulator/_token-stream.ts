@@ -85,3 +85,10 @@ export function writeReply(sink: TokenSink, message: AssistantMessage): void {
     sink.text(call.function.arguments, 'arguments', index)
   }
 }
+
+/** Of a text that no template is put around. */
+export function textIds(text: string): Int32Array {
+  const list = new TokenList()
+  list.text(text, 'content')
+  return Int32Array.from(list.tokens, (token) => token.id)
+}

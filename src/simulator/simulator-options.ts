@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues } from '../schema/index.ts'
+import { exclusiveFaults } from './_fault-names.ts'
 
 // Options come from a command line (`--sim.skill=0.8`) as often as from code, so text that reads as a value is one.
 // An empty text is not zero: it stays text and fails.
@@ -24,12 +25,27 @@ const faultsSchema = z
     malformed: probability,
     /** No reply, ever. */
     hang: probability,
+    /** The connection breaks in the middle. */
+    kill: probability,
+    /** The reply ends in order in the middle, without saying that it is complete. */
+    quietEnd: probability,
+    /** The reply begins and then nothing more comes. */
+    stall: probability,
+    /** An error is reported in the middle of a reply that began with 200. */
+    midstreamError: probability,
     /** Ten times the latency; may come on top of the others. */
     slow: probability,
+    /** One token at a time, slowly; may come on top of the others. */
+    trickle: probability,
   })
-  .refine((faults) => faults.rateLimit + faults.serverError + faults.cut + faults.malformed + faults.hang <= 1, {
-    message: 'rateLimit, serverError, cut, malformed and hang exclude each other: together they must not exceed 1',
+  .refine((faults) => exclusiveFaults.reduce((sum, fault) => sum + faults[fault], 0) <= 1, {
+    message: `${exclusiveFaults.join(', ')} exclude each other: together they must not exceed 1`,
   })
+
+/** Whose server it acts as: see docs/simulator.md. */
+export const imitationNames = ['vllm', 'sglang', 'openai', 'anthropic'] as const
+
+export type ImitationName = (typeof imitationNames)[number]
 
 const settingsSchema = z.strictObject({
   seed: numeric(z.number().int()).default(0),
@@ -61,6 +77,10 @@ const settingsSchema = z.strictObject({
     .default(''),
   /** The version that sampled tokens are stamped with. */
   weightVersion: z.preprocess((value) => (typeof value === 'number' ? String(value) : value), z.string()).optional(),
+  /** Decides which token fields replies have and, as a server, what is served. */
+  imitate: z.enum(imitationNames).default('vllm'),
+  /** How many replies are remembered as they left, for tests; the oldest go first. 0: none. */
+  recordEmitted: count,
 })
 
 /** All options of the simulator, with their defaults filled in. */

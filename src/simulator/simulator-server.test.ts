@@ -67,7 +67,6 @@ const headFields = {
   id: z.string().startsWith('chatcmpl-'),
   created: z.number().int(),
   model: z.string(),
-  system_fingerprint: z.null(),
   metadata: z.strictObject({ weight_version: z.string() }).optional(),
 }
 const completionSchema = z.strictObject({
@@ -101,6 +100,7 @@ const chunkSchema = z.strictObject({
         delta: z.strictObject({
           role: z.literal('assistant').optional(),
           content: z.string().optional(),
+          refusal: z.null().optional(),
           reasoning_content: z.string().optional(),
           tool_calls: z
             .array(
@@ -119,7 +119,7 @@ const chunkSchema = z.strictObject({
       }),
     )
     .max(1),
-  usage: usageSchema.optional(),
+  usage: usageSchema.nullish(),
   prompt_token_ids: z.array(z.number().int()).optional(),
 })
 
@@ -246,9 +246,9 @@ describe('chat completions', () => {
   test.each([
     [{}, /model/],
     [{ model: 'sim', messages: [] }, /messages/],
-    [{ model: 'sim', messages: [{ role: 'robot', content: '' }] }, /messages\.0\.role/],
+    [{ model: 'sim', messages: [{ role: 'robot', content: '' }] }, /messages\[0\]\.role/],
     [question('1 + 2', { max_tokens: 0 }), /max_tokens/],
-    [question('1 + 2', { n: 3 }), /n: only 1 is supported/],
+    [question('1 + 2', { n: 3 }), /n must be 1: send several requests/],
     [question('1 + 2', { tool_choice: { type: 'function', function: { name: 'no' } } }), /tool no/],
   ])('refuse %j with what is wrong', async (body, message) => {
     await using server = await SimulatorServer.start()

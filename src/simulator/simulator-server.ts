@@ -3,15 +3,17 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { MillraceError } from '../errors/index.ts'
 import { Resource } from '../kit/index.ts'
+import type { JsonObject } from '../schema/index.ts'
 import { readBody } from './_body-reader.ts'
-import { chatDialect } from './_chat-reply.ts'
-import type { Dialect } from './_dialect.ts'
+import type { Control } from './_control.ts'
+import type { Door } from './_door.ts'
 import { Exchange, type ExchangeOwner } from './_exchange.ts'
-import { forcedFaults, type ForcedFault } from './_faults.ts'
-import { httpError } from './_http-error.ts'
-import { responsesDialect } from './_responses-reply.ts'
-import type { SimulatorOptions } from './simulator-options.ts'
+import { forcedFault, forcedFaultList, type ForcedFault } from './_fault-names.ts'
+import { imitations, type Imitation } from './_imitations.ts'
 import { parseServerOptions, type ServerSettings } from './_server-options.ts'
+import { simControls } from './_sim-controls.ts'
+import type { SimulatorOptions } from './simulator-options.ts'
+import type { SimulatorStats } from './simulator-stats.ts'
 import { Simulator } from './simulator.ts'
 
 /** As many as a load generator opens at once: the kernel cuts it to its own limit. */
@@ -22,23 +24,15 @@ const keepAliveMs = 10 * 60_000
 export type SimulatorServerOptions = SimulatorOptions & {
   readonly host?: string
   readonly port?: number | string
-  /** Asked for as a bearer token. */
+  /** Asked for as a bearer token, or as `x-api-key`. */
   readonly apiKey?: string
   /** A list, or names separated by commas. */
   readonly models?: readonly string[] | string
 }
 
-export interface SimulatorStats {
-  readonly requests: number
-  readonly inFlight: number
-  /** The client went away before its answer was complete. */
-  readonly aborted: number
-  readonly byStatus: Readonly<Record<string, number>>
-}
-
 /**
- * The simulator as an OpenAI-compatible server. A model named `fault:<name>` answers every request with that fault, so
- * that a client's handling of it can be tried from outside.
+ * The simulator as the server of the backend that it imitates. A model named `fault:<name>` answers every request with
+ * that fault, so that a client's handling of it can be tried from outside.
  */
 export class SimulatorServer extends Resource implements ExchangeOwner {
   readonly simulator: Simulator
@@ -94,9 +88,9 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
 
   checkModel(model: string): ForcedFault | undefined {
     if (model.startsWith('fault:')) {
-      const fault = forcedFaults.find((name) => `fault:${name}` === model)
+      const fault = forcedFault(model.slice('fault:'.length))
       if (fault) return fault
-      throw notFound(`there is no fault of that name; the faults are ${forcedFaults.join(', ')}`)
+      throw notFound(`there is no fault of that name; the faults are ${forcedFaultList}`)
     }
     const { models } = this.#settings
     if (models && !models.includes(model)) {
@@ -114,74 +108,79 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     if (how === 'aborted') this.#aborted += 1
   }
 
+  get #imitation(): Imitation {
+    return imitations[this.simulator.settings.imitate]
+  }
+
+  get #models(): readonly string[] {
+    return this.#settings.models ?? ['sim']
+  }
+
   #route(request: IncomingMessage, response: ServerResponse): void {
-    const { method, url = '' } = request
-    const path = url.split('?', 1)[0] ?? ''
-    if (path.startsWith('/v1/') && !this.#isAllowed(request)) {
-      const message = 'the key is missing or wrong; send the one the server was started with as a bearer token'
-      reply(response, httpError(new MillraceError('model_auth', message)))
+    const { method = '', url = '' } = request
+    const [path = '', query = ''] = url.split('?', 2)
+    const imitation = this.#imitation
+    const door = method === 'POST' ? imitation.doors.get(path) : undefined
+    const refusal = door || path.startsWith('/v1/') ? this.#refusal(request, imitation) : undefined
+    if (refusal) {
       request.resume()
-    } else if (method === 'POST' && path === '/v1/chat/completions') {
-      this.#exchange(chatDialect, request, response)
-    } else if (method === 'POST' && path === '/v1/responses') {
-      this.#exchange(responsesDialect, request, response)
-    } else if (method === 'POST' && path === '/sim/settings') {
-      this.#changeSettings(request, response)
+      refuse(response, door ?? imitation.usualDoor, refusal)
+    } else if (door) {
+      this.#exchange(door, request, response)
     } else {
-      request.resume()
-      reply(response, method === 'GET' ? this.#look(path) : unknownRoute(method, path))
+      const control = this.#control(`${method} ${path}`)
+      readBody(
+        request,
+        (body) => void this.#answer(response, control, { query, body }),
+        (error) => refuse(response, imitation.usualDoor, error),
+      )
     }
   }
 
-  #exchange(dialect: Dialect, request: IncomingMessage, response: ServerResponse): void {
+  #exchange(door: Door, request: IncomingMessage, response: ServerResponse): void {
     this.#requests += 1
-    const exchange = new Exchange(this, dialect, request, response)
+    const exchange = new Exchange(this, door, request, response)
     this.#open.add(exchange)
     exchange.start()
   }
 
-  #isAllowed(request: IncomingMessage): boolean {
+  /** Why a request is not even looked at. */
+  #refusal({ headers }: IncomingMessage, { requiredHeader }: Imitation): MillraceError | undefined {
     const { apiKey } = this.#settings
-    return apiKey === undefined || request.headers.authorization === `Bearer ${apiKey}`
+    if (apiKey !== undefined && headers.authorization !== `Bearer ${apiKey}` && headers['x-api-key'] !== apiKey) {
+      const message = 'the key is missing or wrong; send the one the server was started with as a bearer token'
+      return new MillraceError('model_auth', message)
+    }
+    if (requiredHeader === undefined || headers[requiredHeader] !== undefined) return undefined
+    return new MillraceError('model_rejected', `the header ${requiredHeader} is missing; send it`, {
+      data: { status: 400 },
+    })
   }
 
-  #look(path: string): Reply {
-    switch (path) {
-      case '/health':
-        return json({ status: 'ok' })
-      case '/sim/stats':
-        return json(this.stats)
-      case '/sim/settings':
-        return json(this.simulator.settings)
-      case '/v1/models': {
-        const models = this.#settings.models ?? ['sim']
-        return json({
-          object: 'list',
-          data: models.map((id) => ({ id, object: 'model', created: 0, owned_by: 'millrace' })),
-        })
-      }
-      default:
-        return unknownRoute('GET', path)
+  #control(route: string): Control {
+    const { controls, doors, modelList } = this.#imitation
+    if (route === 'GET /v1/models') return ({ models, simulator }) => modelList(models, simulator.settings)
+    const control = simControls[route] ?? controls[route]
+    if (control) return control
+    return () => {
+      const message = `${route} is not served here; POST ${[...doors.keys()].join(' or ')}`
+      // Not the model is missing, as the code alone would say.
+      throw new MillraceError('model_not_found', message, { data: { saidCode: 'not_found' } })
     }
   }
 
-  /** Takes any of the simulator's options, and `overload: true` or `false` for until further notice. */
-  #changeSettings(request: IncomingMessage, response: ServerResponse): void {
-    const fail = (error: unknown): void => reply(response, httpError(error))
-    const change = (body: unknown): void => {
-      try {
-        if (typeof body !== 'object' || body === null) {
-          throw new MillraceError('config_invalid', 'the body is not an object of options, such as {"faults.cut": 0.1}')
-        }
-        const { overload, ...options } = body as Record<string, unknown>
-        this.simulator.change(typeof overload === 'boolean' ? options : (body as SimulatorOptions))
-        if (typeof overload === 'boolean') this.simulator.setOverload(overload)
-        reply(response, json(this.simulator.settings))
-      } catch (error) {
-        fail(error)
-      }
+  async #answer(
+    response: ServerResponse,
+    control: Control,
+    { query, body }: { readonly query: string; readonly body: JsonObject },
+  ): Promise<void> {
+    const { simulator, stats } = this
+    try {
+      const call = { simulator, stats, models: this.#models, query: new URLSearchParams(query), body }
+      send(response, 200, await control(call))
+    } catch (error) {
+      refuse(response, this.#imitation.usualDoor, MillraceError.from(error, 'internal'))
     }
-    readBody(request, change, fail)
   }
 
   protected override async onClose(): Promise<void> {
@@ -195,31 +194,26 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
   }
 }
 
-interface Reply {
-  readonly status: number
-  readonly headers?: Readonly<Record<string, string>>
-  readonly body: string
-}
-
-function json(value: unknown): Reply {
-  return { status: 200, body: JSON.stringify(value) }
-}
-
-function unknownRoute(method: string | undefined, path: string): Reply {
-  const message = `${method} ${path} is not served here; POST /v1/chat/completions or /v1/responses`
-  const error = { message, type: 'invalid_request_error', param: null, code: 'not_found' }
-  return { status: 404, body: JSON.stringify({ error }) }
-}
-
 function notFound(message: string): MillraceError {
   return new MillraceError('model_not_found', message)
 }
 
-function reply(response: ServerResponse, { status, headers, body }: Reply): void {
+function refuse(response: ServerResponse, door: Door, error: MillraceError): void {
+  const { status, headers, body } = door.error(error)
+  send(response, status, body, headers)
+}
+
+function send(
+  response: ServerResponse,
+  status: number,
+  document: object,
+  headers: Readonly<Record<string, string>> = {},
+): void {
+  const text = JSON.stringify(document)
   response.writeHead(status, {
     'content-type': 'application/json',
-    'content-length': Buffer.byteLength(body),
+    'content-length': Buffer.byteLength(text),
     ...headers,
   })
-  response.end(body)
+  response.end(text)
 }

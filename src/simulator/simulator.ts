@@ -1,26 +1,45 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, hash32, maxTimerMs, Resource, sleep } from '../kit/index.ts'
+import { hash32, Resource } from '../kit/index.ts'
 import type { Answer, Delivery } from './_answer.ts'
 import { composeMessage, limitMessage, wholeTokens } from './_compose.ts'
 import { decide } from './_decide.ts'
 import { digest, type Digest } from './_digest.ts'
+import type { SimulatorRequest } from './_door.ts'
 import { draw, drawFactor } from './_draw.ts'
-import { drawFault, faultError, overloadedError, rateLimited, type ForcedFault } from './_faults.ts'
+import { EmittedLog, type EmittedRecord, type EmittedReply } from './_emitted-log.ts'
+import { Engine } from './_engine.ts'
+import type { ForcedFault } from './_fault-names.ts'
+import { drawFault, faultError, overloadedError, rateLimited } from './_faults.ts'
+import { chatQuestion } from './_in-process-question.ts'
+import type { JobHost, Origin } from './_paced-job.ts'
+import type { PendingSend } from './_pending-send.ts'
+import { withoutTokens } from './_reply-marks.ts'
+import type { Sample } from './_sample.ts'
+import { StreamedSend } from './_streamed-send.ts'
+import { returnsTokenIds } from './_token-fields.ts'
 import { expertsOf, logprobsOf, promptIds } from './_token-record.ts'
+import { WholeSend } from './_whole-send.ts'
 import { parseSimulatorOptions, type SimulatorOptions, type SimulatorSettings } from './simulator-options.ts'
-import type { Backend, BackendReply, BackendRequest, ModelRequest } from '../inference/index.ts'
+import type { Backend, BackendReply, BackendRequest, RawReply } from '../inference/index.ts'
 
-/** About 25 days: as good as never. */
-const neverMs = maxTimerMs
 const slowFactor = 10
+/** What a token takes at least in a reply that trickles. */
+const trickleMs = 50
+/** A paced stream sends what is due at most this often: more events cost more than they show. */
+const tickMs = 20
+/** Tokens in one event of a stream that is not paced. */
+const unpacedGroupSize = 8
 
 /**
  * A model that needs no GPU, key or network. What it answers depends on its seed, the request's seed and what the request
  * says, never on when it came or what came before; faults and latency depend on the number of the try as well.
  */
-export class Simulator extends Resource implements Backend {
+export class Simulator extends Resource implements Backend, JobHost {
   readonly name = 'simulator'
-  readonly #waiting = new Set<AbortScope>()
+  /** The replies in the making, which can be paused and aborted. */
+  readonly engine = new Engine()
+  readonly #sends = new Set<PendingSend>()
+  readonly #emitted = new EmittedLog()
   #settings: SimulatorSettings
   #overloadFrom = 0
   #overloadUntil = 0
@@ -36,6 +55,10 @@ export class Simulator extends Resource implements Backend {
     return this.#settings
   }
 
+  get weightVersion(): string | undefined {
+    return this.#settings.weightVersion
+  }
+
   /** Changes any options while it runs. An overload given here counts from now. */
   change(options: SimulatorOptions): void {
     this.#settings = parseSimulatorOptions(options, this.#settings)
@@ -48,24 +71,30 @@ export class Simulator extends Resource implements Backend {
     this.#overloadUntil = isOn ? Number.POSITIVE_INFINITY : 0
   }
 
+  /** The last replies as they left, of one session or of all, and how many were forgotten; needs `recordEmitted`. */
+  emitted(session?: string): { readonly replies: readonly EmittedReply[]; readonly dropped: number } {
+    return { replies: this.#emitted.list(session), dropped: this.#emitted.dropped }
+  }
+
+  onEmitted(record: EmittedRecord): void {
+    const { recordEmitted } = this.#settings
+    if (recordEmitted > 0) this.#emitted.add(record, recordEmitted)
+  }
+
   async send(request: BackendRequest): Promise<BackendReply> {
     this.throwIfClosed()
     request.signal.throwIfAborted()
     const answer = this.enter(request, request.retry)
     try {
       if (answer.kind === 'refusal') throw answer.error
-      const { fault, totalMs } = answer
-      const waitMs = fault === 'hang' ? neverMs : fault === 'cut' ? totalMs * answer.luck : totalMs
-      if (waitMs > 0) await this.#wait(waitMs, request.signal)
-      if (fault === 'cut' || fault === 'malformed') throw faultError(fault)
-      return answer.reply
+      return this.#isInstant(request, answer) ? answer.reply : await this.#deliver(request, answer)
     } finally {
       this.leave()
     }
   }
 
   /** Takes a place and decides the answer; `leave` must follow. For whoever delivers answers in another way than `send`. */
-  enter(request: ModelRequest, retry: number, forced?: ForcedFault): Answer {
+  enter(request: SimulatorRequest, retry: number, forced?: ForcedFault): Answer {
     this.#inFlight += 1
     const settings = this.#settings
     if (forced === 'overload' || this.#isOverloaded) return refusal(overloadedError())
@@ -76,29 +105,33 @@ export class Simulator extends Resource implements Backend {
     const said = digest(request)
     const base = hash32(settings.seed, request.sampling.seed ?? 0, said.hash)
     const tryBase = hash32(base, 'try', retry)
-    const fault = forced === undefined || forced === 'slow' ? drawFault(settings.faults, tryBase) : forced
+    const fault =
+      forced === undefined || forced === 'slow' || forced === 'trickle' ? drawFault(settings.faults, tryBase) : forced
     if (fault === 'serverError') return refusal(faultError(fault))
     if (fault === 'rateLimit') {
       const message = 'the simulator answered 429, as faults.rateLimit asks; try later'
       return refusal(rateLimited(message, settings.retryAfterMs))
     }
-    const isSlow = forced === 'slow' || (settings.faults.slow > 0 && draw(tryBase, 'slow') < settings.faults.slow)
+    const { slow, trickle } = settings.faults
+    const isSlow = forced === 'slow' || (slow > 0 && draw(tryBase, 'slow') < slow)
+    const isTrickle = forced === 'trickle' || (trickle > 0 && draw(tryBase, 'trickle') < trickle)
     const { ttftMs, tokensPerSecond, spread } = settings
     const factor = isSlow ? slowFactor : 1
     const firstTokenMs = ttftMs === 0 ? 0 : ttftMs * factor * drawFactor(tryBase, 'ttft', spread)
     const made = this.#reply(request, { said, base, firstTokenMs })
     if (made instanceof MillraceError) return refusal(made)
-    const { reply, cutTokens } = made
-    const tokenMs = tokensPerSecond === 0 ? 0 : (1000 / tokensPerSecond) * factor * drawFactor(tryBase, 'rate', spread)
+    const { reply, tokens } = made
+    const drawnMs = tokensPerSecond === 0 ? 0 : (1000 / tokensPerSecond) * factor * drawFactor(tryBase, 'rate', spread)
+    const tokenMs = isTrickle ? Math.max(trickleMs, drawnMs) : drawnMs
     return {
       kind: 'delivery',
       reply,
-      cutTokens,
+      tokens,
       firstTokenMs,
       totalMs: firstTokenMs + reply.usage.output * tokenMs,
+      groupSize: tokenMs === 0 ? unpacedGroupSize : Math.max(1, Math.floor(tickMs / tokenMs)),
       fault,
       luck: 0.05 + 0.9 * draw(tryBase, 'break'),
-      version: settings.weightVersion,
       id: tryBase.toString(16).padStart(8, '0'),
     }
   }
@@ -120,26 +153,27 @@ export class Simulator extends Resource implements Backend {
   }
 
   /** How many tokens the reply may have. */
-  #room(request: ModelRequest, said: Digest): number | MillraceError {
+  #room(request: SimulatorRequest, inputTokens: number): number | MillraceError {
     const asked = request.sampling.maxTokens
     const { contextLength } = this.#settings
     if (contextLength === 0) return asked ?? Number.POSITIVE_INFINITY
-    const left = contextLength - said.inputTokens
+    const left = contextLength - inputTokens
     if (left > 0 && (asked ?? 0) <= left) return asked ?? left
     const wanted = asked === undefined ? '' : ` and asks for ${asked} more`
     return new MillraceError(
       'context_length',
-      `the maximum context length is ${contextLength} tokens; the request has ${said.inputTokens}${wanted}. Shorten it`,
+      `the maximum context length is ${contextLength} tokens; the request has ${inputTokens}${wanted}. Shorten it`,
       { data: { status: 400 } },
     )
   }
 
   #reply(
-    request: ModelRequest,
+    request: SimulatorRequest,
     drawn: { readonly said: Digest; readonly base: number; readonly firstTokenMs: number },
-  ): Pick<Delivery, 'reply' | 'cutTokens'> | MillraceError {
+  ): Pick<Delivery, 'reply' | 'tokens'> | MillraceError {
     const { said, base, firstTokenMs } = drawn
-    const room = this.#room(request, said)
+    const inputTokens = request.promptIds?.length ?? said.inputTokens
+    const room = this.#room(request, inputTokens)
     if (room instanceof MillraceError) return room
     const settings = this.#settings
     const move = decide(request, base, settings.skill)
@@ -152,37 +186,62 @@ export class Simulator extends Resource implements Backend {
     const { message, finishReason, outputTokens, reasoningTokens, cutTokens } = limitMessage(draft, room)
     const usage = {
       calls: 1,
-      input: said.inputTokens,
+      input: inputTokens,
       cachedInput: 0,
       output: outputTokens,
       reasoning: reasoningTokens,
     }
-    if (!request.captureTokens) return { reply: { message, finishReason, usage, firstTokenMs }, cutTokens }
-    const ids = Int32Array.from(cutTokens ?? wholeTokens(message), (token) => token.id)
-    const tokens = {
-      promptIds: promptIds(request.messages, said.toolsText),
+    const isCaptured = request.captureTokens || settings.recordEmitted > 0
+    if (!isCaptured) return { reply: { message, finishReason, usage, firstTokenMs }, tokens: cutTokens }
+    const tokens = cutTokens ?? wholeTokens(message)
+    const ids = Int32Array.from(tokens, (token) => token.id)
+    const record = {
+      promptIds: request.promptIds ?? promptIds(request.messages, said.toolsText),
       ids,
       logprobs: logprobsOf(ids.length, base),
       ...(settings.weightVersion === undefined ? {} : { version: settings.weightVersion }),
       ...(settings.routedExperts === '' ? {} : { routedExperts: expertsOf(settings.routedExperts, ids.length, base) }),
     }
-    return { reply: { message, finishReason, usage, tokens, firstTokenMs }, cutTokens }
+    return { reply: { message, finishReason, usage, tokens: record, firstTokenMs }, tokens }
   }
 
-  /** Ends with time, with the request's signal, or with the simulator. */
-  async #wait(ms: number, signal: AbortSignal): Promise<void> {
-    using scope = new AbortScope(signal)
-    this.#waiting.add(scope)
+  /** Whether the reply is what the caller gets, now: what most are in process, and then it costs nothing more. */
+  #isInstant(request: BackendRequest, { totalMs, fault }: Delivery): boolean {
+    const { recordEmitted, imitate } = this.#settings
+    const isPlain = request.sink === undefined && request.body === undefined && recordEmitted === 0
+    return isPlain && totalMs === 0 && fault === undefined && !this.engine.isPaused && returnsTokenIds(imitate)
+  }
+
+  /** As a server of the imitated backend would, and a client of it would take it. */
+  async #deliver(request: BackendRequest, delivery: Delivery): Promise<BackendReply> {
+    const { sink, signal } = request
+    const { imitate } = this.#settings
+    const question = chatQuestion(request, imitate)
+    const origin: Origin = { session: request.sessionId, replyId: question.replyId(delivery), api: 'chat' }
+    const showsTokens = request.captureTokens && returnsTokenIds(imitate)
+    const replyOf = ({ reply }: Sample): BackendReply => (showsTokens ? reply : withoutTokens(reply))
+    const send =
+      sink && request.stream !== false
+        ? new StreamedSend(this, origin, { delivery, writer: question.stream(delivery), sink, signal }, replyOf)
+        : new WholeSend(this, origin, { delivery, signal }, (sample) => {
+            const reply = replyOf(sample)
+            return request.body === undefined ? reply : { ...reply, raw: rawReply(question.whole(delivery, sample)) }
+          })
+    this.#sends.add(send)
     try {
-      await sleep(ms, scope.signal)
+      return await send.run()
     } finally {
-      this.#waiting.delete(scope)
+      this.#sends.delete(send)
     }
   }
 
   protected override onClose(): void {
-    for (const scope of this.#waiting) scope.abort(this.closedSignal.reason)
+    for (const send of this.#sends) send.fail(this.closedSignal.reason)
   }
+}
+
+function rawReply(document: object): RawReply {
+  return { text: JSON.stringify(document), document }
 }
 
 function refusal(error: MillraceError): Answer {

@@ -1,5 +1,6 @@
 import type { Outcome } from '../schema/index.ts'
 import type { JournalEntry, NodeEntry } from './journal-entry.ts'
+import type { SessionEndReason } from './session-entry.ts'
 
 type Flat = string | number | null
 
@@ -14,7 +15,17 @@ export interface Batch {
   readonly tokens: ArrayBuffer | undefined
 }
 
-const kinds = { task: 0, attemptStart: 1, node: 2, event: 3, attemptEnd: 4, rolloutEnd: 5 } as const
+const kinds = {
+  task: 0,
+  attemptStart: 1,
+  node: 2,
+  event: 3,
+  attemptEnd: 4,
+  rolloutEnd: 5,
+  sessionStart: 6,
+  sessionEnd: 7,
+  reward: 8,
+} as const
 
 export function encodeBatch(entries: readonly JournalEntry[]): Batch {
   const values: Flat[] = []
@@ -57,6 +68,15 @@ export function encodeBatch(entries: readonly JournalEntry[]): Batch {
         values.push(entry.outcome, entry.reward, entry.record, entry.leaf, entry.messages.length)
         for (const message of entry.messages) values.push(message)
         break
+      case 'session-start':
+        values.push(kinds.sessionStart, entry.session, entry.group, entry.tenant, entry.keyDigest, entry.at, entry.data)
+        break
+      case 'session-end':
+        values.push(kinds.sessionEnd, entry.session, entry.at, entry.why)
+        break
+      case 'reward':
+        values.push(kinds.reward, entry.session, entry.node, entry.value, entry.at)
+        break
     }
   }
   return { count: entries.length, values, tokens: tokens?.buffer }
@@ -76,11 +96,14 @@ export function entryBytes(entry: JournalEntry): number {
   switch (entry.kind) {
     case 'task':
     case 'attempt-start':
+    case 'session-end':
+    case 'reward':
       break
     case 'node':
       bytes += entry.message.length + (entry.meta?.length ?? 0) + nodeTokenBytes(entry)
       break
     case 'event':
+    case 'session-start':
       bytes += entry.data.length
       break
     case 'attempt-end':
@@ -142,6 +165,31 @@ class BatchReader {
           isHeld: this.#next() === 1,
           record: this.#text(),
           leaf: this.#next() as number | null,
+        }
+      case kinds.sessionStart:
+        return {
+          kind: 'session-start',
+          session: this.#text(),
+          group: this.#text(),
+          tenant: this.#text(),
+          keyDigest: this.#text(),
+          at: this.#number(),
+          data: this.#text(),
+        }
+      case kinds.sessionEnd:
+        return {
+          kind: 'session-end',
+          session: this.#text(),
+          at: this.#number(),
+          why: this.#next() as SessionEndReason,
+        }
+      case kinds.reward:
+        return {
+          kind: 'reward',
+          session: this.#text(),
+          node: this.#next() as number | null,
+          value: this.#number(),
+          at: this.#number(),
         }
       default:
         return {

@@ -5,6 +5,7 @@ import { StringDecoder } from 'node:string_decoder'
 import { type BlobStore, isReference } from './_blob-store.ts'
 import { linesLength } from './_rollout-lines.ts'
 import { runFiles } from './run-folder.ts'
+import { wholeSession } from './_whole-session.ts'
 
 /** Per kind of problem; a run that is broken throughout need not say so a million times. */
 const maxPerCheck = 20
@@ -33,8 +34,10 @@ const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) 
       `rollout ${row['rollout']} attempt ${row['attempt']}: ${row['n']} messages are numbered ${row['low']} to ${row['high']}`,
   },
   {
-    sql: `SELECT DISTINCT rollout, attempt FROM node WHERE NOT EXISTS
-            (SELECT 1 FROM attempt WHERE attempt.rollout = node.rollout AND attempt.attempt = node.attempt)`,
+    sql: `SELECT DISTINCT rollout, attempt FROM node
+          WHERE NOT EXISTS
+            (SELECT 1 FROM attempt WHERE attempt.rollout = node.rollout AND attempt.attempt = node.attempt)
+          AND NOT (attempt = 0 AND EXISTS (SELECT 1 FROM session WHERE session.id = node.rollout))`,
     describe: (row) => `messages of rollout ${row['rollout']} attempt ${row['attempt']}, which never started`,
   },
   {
@@ -48,6 +51,34 @@ const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) 
             (SELECT 1 FROM node WHERE node.rollout = rollout.id AND node.attempt = rollout.attempt AND node.seq = leaf)`,
     describe: (row) => `rollout ${row['id']} ends with message ${row['leaf']}, which is missing`,
   },
+  {
+    sql: 'SELECT rollout, attempt, seq, parent FROM node WHERE parent >= seq',
+    describe: (row) =>
+      `rollout ${row['rollout']} attempt ${row['attempt']}: message ${row['seq']} follows message ${row['parent']}, which came later`,
+  },
+  {
+    sql: `SELECT rollout, attempt, seq FROM node WHERE meta ->> 'promptAfter' IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM node AS base WHERE base.rollout = node.rollout AND base.attempt = node.attempt
+                                          AND base.seq = node.meta ->> 'promptAfter' AND base.position < node.position
+                                          AND base.prompt_ids IS NOT NULL AND base.meta ->> 'discarded' IS NULL)`,
+    describe: (row) =>
+      `rollout ${row['rollout']} attempt ${row['attempt']}: the prompt of message ${row['seq']} has lost what it builds on`,
+  },
+  {
+    sql: `SELECT id, min(seq) AS seq FROM session JOIN node ON node.rollout = session.id AND node.attempt = 0
+          WHERE ended_at IS NOT NULL AND node.position > ifnull(last_node, 0) GROUP BY id`,
+    describe: (row) => `session ${row['id']} goes on with message ${row['seq']} after its end`,
+  },
+  {
+    sql: `SELECT session, node FROM reward WHERE NOT EXISTS (SELECT 1 FROM session WHERE session.id = reward.session)`,
+    describe: (row) => `a reward for session ${row['session']}, which never started`,
+  },
+  {
+    sql: `SELECT session, node FROM reward WHERE node <> ${wholeSession} AND NOT EXISTS
+            (SELECT 1 FROM node AS rewarded WHERE rewarded.rollout = reward.session AND rewarded.attempt = 0
+                                              AND rewarded.seq = reward.node AND rewarded.sampled = 1)`,
+    describe: (row) => `session ${row['session']} has a reward for message ${row['node']}, which is no sampled one`,
+  },
 ]
 
 const payloadColumns = [
@@ -59,6 +90,7 @@ const payloadColumns = [
   ['attempt', 'record'],
   ['rollout', 'record'],
   ['event', 'data'],
+  ['session', 'data'],
 ] as const
 
 type Row = Readonly<Record<string, string | number>>

@@ -8,6 +8,8 @@ import { RolloutLines } from './_rollout-lines.ts'
 import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
+import type { SessionEnd, SessionStart } from './session-entry.ts'
+import { wholeSession } from './_whole-session.ts'
 
 /** Puts entries into the database and finished rollouts into their file, one transaction at a time. */
 export class JournalWriter {
@@ -71,6 +73,15 @@ export class JournalWriter {
         return
       case 'rollout-end':
         this.#rolloutEnd(entry)
+        return
+      case 'session-start':
+        this.#sessionStart(entry)
+        return
+      case 'session-end':
+        this.#sessionEnd(entry)
+        return
+      case 'reward':
+        this.#statements.reward.run(entry.session, entry.node ?? wholeSession, entry.value, entry.at)
         return
     }
   }
@@ -206,6 +217,21 @@ export class JournalWriter {
       kept,
     )
   }
+
+  #sessionStart({ session, group, tenant, keyDigest, at, data }: SessionStart): void {
+    const kept = this.#blobs.keepText(data)
+    const { changes } = this.#statements.sessionStart.run(session, group, tenant, keyDigest, at, kept)
+    // The first one stands: its key is out, and its messages are under this id.
+    if (changes === 0) this.#statements.event.run(session, 0, 'duplicate-session', at, kept)
+  }
+
+  #sessionEnd({ session, at, why }: SessionEnd): void {
+    const { changes } = this.#statements.sessionEnd.run(at, why, session)
+    if (changes > 0) return
+    const isKnown = this.#statements.knowsSession.get(session) !== undefined
+    const name = isKnown ? 'duplicate-session-end' : 'session-unknown'
+    this.#statements.event.run(session, 0, name, at, JSON.stringify({ why }))
+  }
 }
 
 function prepareAll(database: DatabaseSync) {
@@ -241,5 +267,15 @@ function prepareAll(database: DatabaseSync) {
       `INSERT INTO rollout (position, id, task, sample, attempt, outcome, reward, leaf, ended_at, lines_length, record)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
+    sessionStart: prepare(
+      `INSERT INTO session (id, group_id, tenant, key_digest, started_at, data) VALUES (?, ?, ?, ?, ?, ?)
+       ON CONFLICT (id) DO NOTHING`,
+    ),
+    sessionEnd: prepare(
+      `UPDATE session SET ended_at = ?, end_reason = ?, last_node = (SELECT max(position) FROM node)
+       WHERE id = ? AND ended_at IS NULL`,
+    ),
+    knowsSession: prepare('SELECT 1 FROM session WHERE id = ?'),
+    reward: prepare('INSERT OR REPLACE INTO reward (session, node, value, at) VALUES (?, ?, ?, ?)'),
   }
 }

@@ -117,6 +117,35 @@ const steps: readonly string[] = [
   DELETE FROM meta WHERE key = 'lines_length';
   `,
   'ALTER TABLE node ADD COLUMN routed_experts /* payload */',
+  // A session's messages are nodes, under its id and attempt 0. Of the pages a start writes, those of `id` and `key_digest`
+  // are anywhere in their index; a group starts together, and the table, a tenant's and the open ones end with the newest.
+  `
+  CREATE TABLE session (
+    position INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    group_id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    key_digest TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    end_reason TEXT,
+    -- The last node of the run when the session ended: none of its own is beyond it.
+    last_node INTEGER,
+    data /* payload */ NOT NULL
+  );
+  CREATE INDEX session_key ON session (key_digest);
+  CREATE INDEX session_group ON session (group_id);
+  CREATE INDEX session_tenant ON session (tenant);
+  CREATE INDEX session_open ON session (position) WHERE ended_at IS NULL;
+  CREATE TABLE reward (
+    session TEXT NOT NULL,
+    -- -1 for the session as a whole.
+    node INTEGER NOT NULL,
+    value REAL NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (session, node)
+  ) WITHOUT ROWID;
+  `,
 ]
 
 /** The version this code reads and writes. */

@@ -2,6 +2,7 @@ import type { Recorder } from '../inference/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 import type { Journal } from './journal.ts'
 import type { NodeEntry } from './journal-entry.ts'
+import { PromptBases, restAfter } from './_prompt-bases.ts'
 import { describeExperts, expertBytes } from './_stored-experts.ts'
 
 /** A session's recorder: puts its nodes into the journal under one attempt of one rollout. */
@@ -9,6 +10,7 @@ export class AttemptRecorder implements Recorder {
   readonly #journal: Journal
   readonly #rollout: string
   readonly #attempt: number
+  readonly #bases = new PromptBases()
 
   constructor(journal: Journal, rollout: string, attempt: number) {
     this.#journal = journal
@@ -17,8 +19,11 @@ export class AttemptRecorder implements Recorder {
   }
 
   node(node: MessageNode, json: string): void {
-    const { call, tool, tokens } = node
+    const { tokens } = node
     const experts = tokens?.routedExperts
+    const promptIds = tokens?.promptIds
+    const base = promptIds && this.#bases.find(promptIds)
+    this.#bases.add(node, base)
     const entry: NodeEntry = {
       kind: 'node',
       rollout: this.#rollout,
@@ -29,12 +34,9 @@ export class AttemptRecorder implements Recorder {
       message: json,
       sampled: node.sampled,
       at: node.at,
-      meta:
-        call || tool
-          ? JSON.stringify({ call, tool, ...(experts && { routedExperts: describeExperts(experts) }) })
-          : null,
+      meta: metaOf(node, base?.seq),
       ...(tokens && { ids: tokens.ids, logprobs: tokens.logprobs }),
-      ...(tokens?.promptIds && { promptIds: tokens.promptIds }),
+      ...(promptIds && { promptIds: base ? restAfter(base, promptIds) : promptIds }),
       ...(tokens?.version !== undefined && { version: tokens.version }),
       ...(experts && { routedExperts: expertBytes(experts) }),
     }
@@ -44,4 +46,13 @@ export class AttemptRecorder implements Recorder {
   durable(): Promise<void> | undefined {
     return this.#journal.durable()
   }
+}
+
+/** JSON of a `NodeMeta`; what is undefined is left out of it. */
+function metaOf({ call, tool, discarded, tokens }: MessageNode, promptAfter: number | undefined): string | null {
+  const versionSpans = tokens?.versionSpans
+  const experts = tokens?.routedExperts
+  const routedExperts = experts && describeExperts(experts)
+  if (!call && !tool && !discarded && !versionSpans && !experts && promptAfter === undefined) return null
+  return JSON.stringify({ call, tool, discarded, versionSpans, promptAfter, routedExperts })
 }

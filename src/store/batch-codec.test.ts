@@ -13,6 +13,10 @@ test('every kind of entry arrives as it was', () => {
     ...rolloutEntries(7),
     { kind: 'event', rollout: null, attempt: 0, name: 'limit-change', at: 5, data: '{"from":4,"to":2}' },
     { kind: 'attempt-start', rollout: '7-0.x', attempt: 2, parent: '7-0', task: 7, sample: 0, at: 9 },
+    { kind: 'session-start', session: 's', group: 'g', tenant: 't', keyDigest: 'k', at: 1, data: '{"taskId":"x"}' },
+    { kind: 'reward', session: 's', node: 3, value: -0.5, at: 2 },
+    { kind: 'reward', session: 's', node: null, value: 1, at: 3 },
+    { kind: 'session-end', session: 's', at: 4, why: 'expired' },
   ]
   expect(throughTheClone(entries)).toEqual(entries)
 })
@@ -40,6 +44,8 @@ test('empty token arrays are still there', () => {
 test('the size of an entry counts its text, messages and tokens', () => {
   const plain = entryBytes(nodeEntry({ rollout: 'a', seq: 0, message: '{}' }))
   expect(entryBytes(nodeEntry({ rollout: 'a', seq: 0, message: '{}'.padEnd(1002) }))).toBe(plain + 1000)
+  const start = { kind: 'session-start', session: 's', group: 'g', tenant: 't', keyDigest: 'k', at: 1 } as const
+  expect(entryBytes({ ...start, data: 'x'.repeat(3000) })).toBeGreaterThan(3000)
   const [end] = rolloutEntries(1, { messages: ['x'.repeat(5000)] }).slice(-1)
   expect(entryBytes(end as JournalEntry)).toBeGreaterThan(5000)
 })

@@ -1,7 +1,7 @@
-import type { MessageNode, RoutedExperts } from '../schema/index.ts'
+import type { MessageNode } from '../schema/index.ts'
+import { expertsText } from './experts-text.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import type { RunReader } from './run-reader.ts'
-import { expertBytes } from './_stored-experts.ts'
 
 export interface ExportOptions {
   readonly format: 'jsonl'
@@ -19,7 +19,7 @@ export async function* exportRollouts(reader: RunReader, options: ExportOptions)
 
 function plainNode({ tokens, ...node }: MessageNode): Record<string, unknown> {
   if (!tokens) return node
-  const { promptIds, ids, logprobs, version, routedExperts } = tokens
+  const { promptIds, ids, logprobs, version, versionSpans, routedExperts } = tokens
   return {
     ...node,
     tokens: {
@@ -27,14 +27,9 @@ function plainNode({ tokens, ...node }: MessageNode): Record<string, unknown> {
       ids: Array.from(ids),
       logprobs: Array.from(logprobs),
       ...(version !== undefined && { version }),
+      ...(versionSpans && { versionSpans }),
       // As text: a list of them would be the longest part of a line by far.
-      ...(routedExperts && { routedExperts: textExperts(routedExperts) }),
+      ...(routedExperts && { routedExperts: expertsText(routedExperts) }),
     },
   }
-}
-
-/** In the form that model servers use, and that this reads: NumPy's `frombuffer` takes both fields as they are. */
-function textExperts(routed: RoutedExperts): Record<string, unknown> {
-  const dtype = { 1: 'uint8', 2: 'int16', 4: 'int32' }[routed.experts.BYTES_PER_ELEMENT]
-  return { shape: routed.shape, dtype, data: Buffer.from(expertBytes(routed)).toString('base64') }
 }

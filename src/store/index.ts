@@ -1,6 +1,8 @@
 export { AttemptRecorder } from './attempt-recorder.ts'
 export { exportRollouts } from './export-rollouts.ts'
 export type { ExportOptions } from './export-rollouts.ts'
+export { expertsText } from './experts-text.ts'
+export type { ExpertsText } from './experts-text.ts'
 export { findRuns, latestUnfinished } from './find-runs.ts'
 export type { BrokenRun, FoundRun, FoundRuns } from './find-runs.ts'
 export { JournalClient, journalLimits } from './journal-client.ts'
@@ -34,6 +36,9 @@ export type {
   StoredTask,
   UnfinishedRollout,
 } from './run-reader.ts'
+export type { RewardEntry, SessionEnd, SessionEndReason, SessionEntry, SessionStart } from './session-entry.ts'
+export { SessionReader } from './session-reader.ts'
+export type { SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
 export { RunStore } from './run-store.ts'
 export type { OpenRunOptions, SittingEnd } from './run-store.ts'
 export type { StoreStatus } from './store-status.ts'

@@ -1,10 +1,11 @@
 import type { Outcome } from '../schema/index.ts'
+import type { SessionEntry } from './session-entry.ts'
 
 /**
  * What the journal takes: flat values, so that handing a batch to the writer thread is cheap. JSON is text by the time it
  * gets here and is never parsed on the way to the disk.
  */
-export type JournalEntry = TaskEntry | AttemptStart | NodeEntry | EventEntry | AttemptEnd | RolloutEnd
+export type JournalEntry = TaskEntry | AttemptStart | NodeEntry | EventEntry | AttemptEnd | RolloutEnd | SessionEntry
 
 export interface TaskEntry {
   readonly kind: 'task'
@@ -34,7 +35,7 @@ export interface NodeEntry {
   readonly message: string
   readonly sampled: boolean
   readonly at: number
-  /** JSON of `{ call?, tool?, routedExperts? }`: how the message came to be, and what the bytes below stand for. */
+  /** JSON of a `NodeMeta` (_stored-nodes.ts): how the message came to be, and what the arrays below stand for. */
   readonly meta: string | null
   readonly promptIds?: Int32Array
   readonly ids?: Int32Array

@@ -1,12 +1,13 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { Json, Message, MessageNode, Outcome, RolloutRecord, TokenRecord } from '../schema/index.ts'
+import type { Json, Message, MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openForReading } from './_open-database.ts'
-import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
+import { StoredNodes } from './_stored-nodes.ts'
 import { runFiles } from './run-folder.ts'
+import { SessionReader } from './session-reader.ts'
 
 /** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
 export type BareRecord = Omit<RolloutRecord, 'messages'>
@@ -97,9 +98,12 @@ const pageRows = 256
  */
 export class RunReader implements Disposable {
   readonly folder: string
+  /** What a gateway recorded; none in a run of rollouts. */
+  readonly sessions: SessionReader
   readonly #database: DatabaseSync
   readonly #blobs: BlobStore
   readonly #conversations: Conversations
+  readonly #nodes: StoredNodes
   readonly #hasEnded: StatementSync
 
   private constructor(folder: string, database: DatabaseSync) {
@@ -107,6 +111,8 @@ export class RunReader implements Disposable {
     this.#database = database
     this.#blobs = new BlobStore(join(folder, runFiles.blobs))
     this.#conversations = new Conversations(database, this.#blobs)
+    this.#nodes = new StoredNodes(database, this.#blobs)
+    this.sessions = new SessionReader({ database, blobs: this.#blobs, nodes: this.#nodes })
     this.#hasEnded = database.prepare('SELECT 1 FROM attempt WHERE rollout = ? AND result IS NOT NULL')
   }
 
@@ -171,8 +177,7 @@ export class RunReader implements Disposable {
 
   /** Every message of an attempt, in the order it was recorded. */
   nodes(rollout: string, attempt: number): MessageNode[] {
-    const statement = this.#database.prepare('SELECT * FROM node WHERE rollout = ? AND attempt = ? ORDER BY position')
-    return statement.all(rollout, attempt).map((row) => this.#node(row as NodeRow))
+    return Array.from(this.#nodes.of(rollout, attempt))
   }
 
   /** All attempts at a rollout, oldest first. */
@@ -250,34 +255,6 @@ export class RunReader implements Disposable {
     return checkIntegrity({ database: this.#database, blobs: this.#blobs, folder: this.folder })
   }
 
-  #node(row: NodeRow): MessageNode {
-    const { routedExperts, ...origin } = row.meta === null ? {} : (JSON.parse(row.meta) as NodeMeta)
-    const tokens = this.#tokens(row, routedExperts)
-    return {
-      seq: row.seq,
-      parent: row.parent,
-      hash: row.hash,
-      message: this.#parse(row.message) as Message,
-      sampled: row.sampled === 1,
-      at: row.at,
-      ...origin,
-      ...(tokens && { tokens }),
-    }
-  }
-
-  #tokens(row: NodeRow, experts: StoredExperts | undefined): TokenRecord | undefined {
-    const { prompt_ids: promptIds, ids, logprobs, version, routed_experts: expertBytes } = row
-    if (promptIds === null && ids === null && logprobs === null) return undefined
-    return {
-      ...(promptIds !== null && { promptIds: new Int32Array(this.#blobs.bytes(promptIds)) }),
-      ids: ids === null ? new Int32Array() : new Int32Array(this.#blobs.bytes(ids)),
-      logprobs: logprobs === null ? new Float32Array() : new Float32Array(this.#blobs.bytes(logprobs)),
-      ...(version !== null && { version }),
-      ...(experts &&
-        expertBytes !== null && { routedExperts: restoreExperts(experts, this.#blobs.bytes(expertBytes)) }),
-    }
-  }
-
   #attempt(row: AttemptRow): StoredAttempt {
     const { rollout, attempt, parent, task, sample, outcome, record } = row
     const discarded = row.discarded === 1
@@ -349,23 +326,6 @@ type AttemptRow = {
   discarded: number
   record: string | null
 }
-
-type NodeRow = {
-  seq: number
-  parent: number | null
-  hash: string
-  sampled: number
-  at: number
-  version: string | null
-  meta: string | null
-  message: string
-  prompt_ids: Uint8Array | string | null
-  ids: Uint8Array | string | null
-  logprobs: Uint8Array | string | null
-  routed_experts: Uint8Array | string | null
-}
-
-type NodeMeta = Pick<MessageNode, 'call' | 'tool'> & { routedExperts?: StoredExperts }
 
 type EventRow = {
   position: number

@@ -6,6 +6,8 @@ import { openForReading, openForWriting } from './_open-database.ts'
 import { migrate, schemaVersion } from './_schema.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
+import { randomSession } from '../../test/gateway/_random-session.ts'
+import { sessionEntries } from '../../test/gateway/_store-session.ts'
 import { applyAll } from '../../test/store/_apply.ts'
 import { rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
@@ -79,6 +81,27 @@ test('a run that the first version wrote goes on as if it were of the present on
   expect([...reader.unfinished()]).toMatchObject([{ rollout: '4-0', state: 'held', heldRecord: { id: '4-0' } }])
   expect([...reader.discarded()]).toEqual([{ id: '3-0', attempt: 1 }])
   expect(reader.children('3-0')).toMatchObject([{ rollout: '3-0.child', attempt: 2 }])
+  expect(reader.integrity()).toEqual([])
+})
+
+test('a run of the version before sessions goes on, and takes sessions', () => {
+  using folder = temporaryFolder()
+  {
+    using database = new DatabaseSync(join(folder.path, runFiles.database))
+    database.exec(readFileSync(new URL('../../test/store/_version-3.sql', import.meta.url), 'utf8'))
+  }
+  expect(() => RunReader.open(folder.path)).toThrow(/has schema 3 .*continue it once with --resume/)
+  const recorded = randomSession({ seed: 1, samples: 6 })
+  applyAll(folder.path, [...rolloutEntries(2), ...sessionEntries(recorded)])
+  using reader = RunReader.open(folder.path)
+  expect([...reader.ended()].map(({ rollout }) => rollout)).toEqual(['0-0', '2-0'])
+  expect([...reader.unfinished()]).toMatchObject([{ rollout: '1-0', state: 'cut-off' }])
+  expect(reader.nodes('0-0', 1)[2]).toMatchObject({
+    call: { model: 'm' },
+    tokens: { ids: Int32Array.of(5, 6), version: '7', routedExperts: { shape: [2], experts: Uint8Array.of(3, 4) } },
+  })
+  expect([...reader.sessions.each()]).toEqual([recorded.session])
+  expect([...reader.sessions.nodesOf(recorded.session.id)]).toEqual(recorded.nodes)
   expect(reader.integrity()).toEqual([])
 })
 

@@ -1,5 +1,12 @@
 /** Names a label may have; whatever comes after these counts as `other`. Together they bound how many series there are. */
-const maxNames: Readonly<Record<string, number>> = { tool: 64, environment: 32, model: 32, pool: 16, worker: 256 }
+const maxNames: Readonly<Record<string, number>> = {
+  tool: 64,
+  environment: 32,
+  model: 32,
+  backend: 64,
+  pool: 16,
+  worker: 256,
+}
 
 const maxLength = 100
 

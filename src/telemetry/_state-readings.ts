@@ -13,6 +13,16 @@ export interface PoolReading {
   readonly waitMaxMs?: number
 }
 
+/** How a gateway and its door are doing. */
+export interface GatewayReading {
+  readonly openSessions: number
+  readonly connections: number
+  readonly maxConnections: number
+  readonly turnedAway: number
+  readonly dropped: number
+  readonly bodyBytes: number
+}
+
 /** Where the state of a process is read when somebody asks for its metrics. What is not given is not reported. */
 export interface MetricsSources {
   readonly rollouts?: () => { readonly running: number; readonly waiting: number }
@@ -22,6 +32,7 @@ export interface MetricsSources {
   readonly loops?: () => Readonly<Record<string, LoopLagWindow>>
   readonly journal?: () => { readonly pressure: number } & Partial<StoreStatus>
   readonly pools?: () => readonly PoolReading[]
+  readonly gateway?: () => GatewayReading
   readonly serve?: () => { readonly requests: number; readonly rollouts: number; readonly replyP99Ms: number }
 }
 
@@ -62,6 +73,15 @@ export function stateReadings(sources: MetricsSources): MetricsRegistry {
     readings.series('serveRequests').add(serve.requests)
     readings.series('serveRollouts').add(serve.rollouts)
     readings.series('serveReplyP99').add(serve.replyP99Ms / 1000)
+  }
+  const gateway = sources.gateway?.()
+  if (gateway) {
+    readings.series('gatewaySessionsOpen').add(gateway.openSessions)
+    readings.series('gatewayConnections').add(gateway.connections)
+    readings.series('gatewayConnectionsMax').add(gateway.maxConnections)
+    readings.series('gatewayTurnedAway', 'told').add(gateway.turnedAway)
+    readings.series('gatewayTurnedAway', 'dropped').add(gateway.dropped)
+    readings.series('gatewayBodyBytes').add(gateway.bodyBytes)
   }
   const { user, system } = process.cpuUsage()
   readings.series('processCpu').add((user + system) / 1e6)

@@ -15,6 +15,23 @@ export interface LoggerOptions {
   readonly ids?: Readonly<Record<string, string>>
 }
 
+/** A request to a gateway, as its log shows it. What is not known is left out. */
+export interface LoggedRequest {
+  readonly requestId: string | undefined
+  readonly session: string | undefined
+  readonly tenant: string | undefined
+  readonly model: string | undefined
+  readonly api: string
+  readonly status: number
+  readonly inputTokens: number | undefined
+  readonly outputTokens: number | undefined
+  readonly ms: number
+  readonly firstTokenMs: number | undefined
+  readonly backend: string | undefined
+  readonly tries: number | undefined
+  readonly error: { readonly code: string; readonly message: string } | undefined
+}
+
 /** JSON lines for machines. Closing writes what is left. */
 export class Logger extends Resource {
   readonly lines: PinoLogger
@@ -47,6 +64,12 @@ export class Logger extends Resource {
     }
     if (outcomes[outcome].scored) this.lines.info(line, 'rollout settled')
     else this.lines.warn(line, 'rollout settled')
+  }
+
+  /** One line for a request that ended. Those that did not go well stand out. */
+  requestEnded(request: LoggedRequest): void {
+    if (request.status < 400) this.lines.info(request, 'request')
+    else this.lines.warn(request, 'request')
   }
 
   protected onClose(): Promise<void> {

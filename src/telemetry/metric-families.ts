@@ -63,6 +63,14 @@ export const metricFamilies = {
   modelInFlight: gauge('millrace_model_requests_in_flight', 'Requests at backends now.', ['model']),
   modelWaiting: gauge('millrace_model_requests_waiting', 'Calls that wait for a permit or a rate limit.', ['model']),
   modelParked: gauge('millrace_model_requests_parked', 'Calls parked before a backend that is overloaded.', ['model']),
+  backendCalls: counter('millrace_backend_calls_total', 'Model calls ended, by the backend of their last try.', [
+    'backend',
+    'status',
+  ]),
+  backendSeconds: histogram('millrace_backend_call_duration_seconds', 'The last try of a complete call, by backend.', {
+    labels: ['backend'],
+    buckets: longSeconds,
+  }),
   toolCalls: counter('millrace_tool_calls_total', 'Tool calls ended.', ['tool', 'status']),
   toolSeconds: histogram('millrace_tool_call_duration_seconds', 'Tool calls, whatever came of them.', {
     labels: ['tool'],
@@ -95,6 +103,38 @@ export const metricFamilies = {
     'millrace_serve_reply_p99_seconds',
     'Replies made on a thread, to their last byte: 99th percentile.',
   ),
+  gatewayRequests: counter(
+    'millrace_gateway_requests_total',
+    'Requests for models answered, by HTTP status; 499 if the client left first.',
+    ['api', 'model', 'status'],
+  ),
+  gatewaySeconds: histogram(
+    'millrace_gateway_request_duration_seconds',
+    'A request for a model, from its body to the end of its reply.',
+    { labels: ['api'], buckets: longSeconds },
+  ),
+  gatewayFirstTokenSeconds: histogram(
+    'millrace_gateway_first_token_seconds',
+    'From the body of a request to the first event of its stream.',
+    { labels: ['api'], buckets: shortSeconds },
+  ),
+  gatewaySamples: counter('millrace_gateway_samples_total', 'Replies in sessions, by what became of them.', ['result']),
+  gatewaySessionsStarted: counter('millrace_gateway_sessions_started_total', 'Sessions started.'),
+  gatewaySessionsEnded: counter('millrace_gateway_sessions_ended_total', 'Sessions ended, by why.', ['why']),
+  gatewayAlarms: counter(
+    'millrace_gateway_session_alarms_total',
+    'Sessions that ended without anything to learn from, by what is missing.',
+    ['alarm'],
+  ),
+  gatewaySessionsOpen: gauge('millrace_gateway_sessions_open', 'Sessions that are open.'),
+  gatewayConnections: gauge('millrace_gateway_connections', 'Connections of clients.'),
+  gatewayConnectionsMax: gauge('millrace_gateway_connections_max', 'Connections of clients that may be kept.'),
+  gatewayTurnedAway: counter(
+    'millrace_gateway_turned_away_total',
+    'Connections beyond that: their requests were told to come again, or they were dropped.',
+    ['how'],
+  ),
+  gatewayBodyBytes: gauge('millrace_gateway_body_bytes', 'Bodies of requests that are being read or answered.'),
   spansExported: counter('millrace_spans_exported_total', 'Spans a collector took.'),
   spansDropped: counter('millrace_spans_dropped_total', 'Spans that reached no collector, by reason.', ['reason']),
   processCpu: counter('process_cpu_seconds_total', 'CPU time of the supervising process and its threads.'),

@@ -18,18 +18,24 @@ interface ModelSeries {
   readonly firstTokenSeconds: Series
 }
 
+interface BackendSeries {
+  readonly complete: Series
+  readonly seconds: Series
+}
+
 interface ToolSeries {
   readonly ok: Series
   readonly seconds: Series
 }
 
-/** Models and tools whose series are kept at hand. Further ones are looked up for each call, and most of them are `other`. */
+/** Models, backends and tools whose series are kept at hand. Further ones are looked up for each call, and most of them are `other`. */
 const maxKept = 256
 
 /** Counts what happens in the rollouts of this thread. */
 export class RunMetrics implements Disposable {
   readonly #registry: MetricsRegistry
   readonly #models = new Map<string, ModelSeries>()
+  readonly #backends = new Map<string, BackendSeries>()
   readonly #tools = new Map<string, ToolSeries>()
   readonly #subscriptions = new DisposableStack()
 
@@ -54,6 +60,7 @@ export class RunMetrics implements Disposable {
     series.tries.add(reply.tries)
     if (reply.status !== 'complete') {
       this.#registry.series('modelCalls', reply.model, reply.status).add()
+      this.#registry.series('backendCalls', reply.backend, reply.status).add()
       return
     }
     const { usage, ms, waitMs, firstTokenMs } = reply
@@ -65,6 +72,9 @@ export class RunMetrics implements Disposable {
     series.seconds.observe(ms / 1000)
     series.waitSeconds.observe(waitMs / 1000)
     if (firstTokenMs !== undefined) series.firstTokenSeconds.observe(firstTokenMs / 1000)
+    const backend = this.#backendSeries(reply.backend)
+    backend.complete.add()
+    backend.seconds.observe(ms / 1000)
   }
 
   #onToolCall({ tool, status, ms }: ToolCallEvent): void {
@@ -99,6 +109,17 @@ export class RunMetrics implements Disposable {
       firstTokenSeconds: registry.series('modelFirstTokenSeconds', model),
     }
     if (this.#models.size < maxKept) this.#models.set(model, series)
+    return series
+  }
+
+  #backendSeries(backend: string): BackendSeries {
+    let series = this.#backends.get(backend)
+    if (series) return series
+    series = {
+      complete: this.#registry.series('backendCalls', backend, 'complete'),
+      seconds: this.#registry.series('backendSeconds', backend),
+    }
+    if (this.#backends.size < maxKept) this.#backends.set(backend, series)
     return series
   }
 

@@ -1,4 +1,5 @@
 import { Resource } from '../kit/index.ts'
+import { GatewayMetrics } from './gateway-metrics.ts'
 import { MetricsHub } from './metrics-hub.ts'
 import { MetricsRegistry, type MetricsDelta } from './metrics-registry.ts'
 import { OtlpExporter } from './otlp-exporter.ts'
@@ -61,6 +62,11 @@ export class Telemetry extends Resource {
   /** In the supervising process: all its metrics, its workers' included. */
   metrics(sources: MetricsSources): MetricsHub {
     return new MetricsHub(this.#registry, sources)
+  }
+
+  /** What a gateway in this process counts in. */
+  gatewayMetrics(): GatewayMetrics {
+    return new GatewayMetrics(this.#registry)
   }
 
   /** Stops listening and sends what spans are left, for a few seconds at most. Never fails. */

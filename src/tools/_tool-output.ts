@@ -33,7 +33,7 @@ function cutParts(parts: readonly ContentPart[]): readonly ContentPart[] {
       changed = true
       return { type: 'text', text }
     }
-    if (part.image_url.url.length <= maxImageChars) return part
+    if (part.type === 'other' || part.image_url.url.length <= maxImageChars) return part
     changed = true
     return { type: 'text', text: `[an image of ${part.image_url.url.length} characters was left out: too large]` }
   })

@@ -47,6 +47,7 @@ test('the dashboard has a row for each part', () => {
     'Store',
     'Offload pools',
     'Serving',
+    'Gateway',
     'Spans',
   ])
   expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length)

@@ -25,6 +25,7 @@ const sources: MetricsSources = {
     { name: 'decode', threads: 1, queued: 0, waitP99Ms: 6, waitMaxMs: 7 },
   ],
   serve: () => ({ requests: 5, rollouts: 50, replyP99Ms: 12 }),
+  gateway: () => ({ openSessions: 2, connections: 7, maxConnections: 9, turnedAway: 1, dropped: 0, bodyBytes: 1e6 }),
 }
 
 test('what is counted is what the run sums up', async () => {
@@ -197,6 +198,10 @@ test('every metric can be there', async () => {
     },
   })
   for (const record of records) hub.rolloutSettled(record)
+  const gateway = telemetry.gatewayMetrics()
+  gateway.sessionStarted()
+  gateway.requestEnded({ api: 'chat', model: 'm', status: 200, ms: 20, firstTokenMs: 3, result: 'complete' })
+  gateway.sessionEnded({ why: 'ended', alarms: ['nothing_captured'] })
   await telemetry.close()
   const present = parseMetrics(await hub.text())
   expect([...present.keys()]).toEqual(Object.values(metricFamilies).map(({ name }) => name))

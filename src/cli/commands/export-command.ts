@@ -2,31 +2,75 @@ import { createWriteStream } from 'node:fs'
 import { resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { MillraceError } from '../../errors/index.ts'
-import { exportRollouts } from '../../store/index.ts'
-import { defineCommand } from '../command.ts'
+import { exportSessions } from '../../gateway/index.ts'
+import { peeked } from '../../kit/index.ts'
+import { exportRollouts, type FoundRun, type RunReader } from '../../store/index.ts'
+import { defineCommand, type FlagTable, type FlagValues } from '../command.ts'
 import { exitCodes } from '../exit-codes.ts'
+import { usageError } from '../flag-value.ts'
 import type { Output } from '../output.ts'
 import { SlowProgress } from '../slow-progress.ts'
 import { locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
 
+const rolloutFlags = {
+  tokens: {
+    kind: 'switch',
+    group: 'Rollouts',
+    help: 'Add token ids, log-probabilities and weight versions of every turn, for training (see eval --tokens).',
+  },
+} as const satisfies FlagTable
+
+const sessionFlags = {
+  rows: {
+    kind: 'choice',
+    choices: ['interactions', 'merged'],
+    group: 'Sessions of a gateway',
+    help: 'One row per reply, or training rows: one per branch, with a mask.',
+    default: 'interactions',
+  },
+  format: {
+    kind: 'choice',
+    choices: ['jsonl', 'binary'],
+    group: 'Sessions of a gateway',
+    help: 'JSON lines, or frames with typed arrays.',
+    default: 'jsonl',
+  },
+  session: { kind: 'text', value: '<id>', group: 'Sessions of a gateway', help: 'Only this session.' },
+  group: { kind: 'text', value: '<id>', group: 'Sessions of a gateway', help: 'Only the sessions of this group.' },
+  discount: {
+    kind: 'number',
+    value: '<0 to 1>',
+    group: 'Sessions of a gateway',
+    help: 'What a step later is worth now.',
+    default: '1',
+  },
+  'include-discarded': {
+    kind: 'switch',
+    group: 'Sessions of a gateway',
+    help: 'Also what was sampled and lost. It is never trained on.',
+  },
+  'skip-without-tokens': {
+    kind: 'switch',
+    group: 'Sessions of a gateway',
+    help: 'Leave replies without tokens out of training rows, instead of refusing them.',
+  },
+} as const satisfies FlagTable
+
 export const exportCommand = defineCommand({
   name: 'export',
   description:
-    'Writes every rollout of a run that has ended, one JSON object a line, with its messages: to stdout, or to a file. ' +
-    'Works while the run goes on, and never holds more than a few rollouts in memory.',
+    'Writes what a run recorded, to stdout or to a file: every rollout that has ended, one JSON object a line, or the ' +
+    'sessions of a gateway as rows for training. Works while the run goes on, and never holds more than a few rollouts or ' +
+    'one session in memory.',
   arguments: [{ name: 'run', required: true, help: 'a run: its name, or the path of its folder' }],
   flags: {
-    format: { kind: 'choice', choices: ['jsonl'], group: 'What to write', help: 'The format.', default: 'jsonl' },
-    tokens: {
-      kind: 'switch',
-      group: 'What to write',
-      help: 'Add token ids, log-probabilities and weight versions of every turn, for training (see eval --tokens).',
-    },
+    ...rolloutFlags,
+    ...sessionFlags,
     output: {
       kind: 'text',
       short: 'o',
       value: '<file>',
-      group: 'What to write',
+      group: 'Where to',
       help: 'Write to a file. [default: stdout]',
     },
     runs: runsFlag,
@@ -35,31 +79,71 @@ export const exportCommand = defineCommand({
     { command: 'millrace export nightly > rollouts.jsonl', explanation: 'all rollouts of the run "nightly"' },
     { command: 'millrace export nightly --tokens -o train.jsonl', explanation: 'with tokens, into a file' },
     { command: 'millrace export nightly | head -1 | jq .messages', explanation: 'a look at the first' },
+    {
+      command: 'millrace export gateway --rows merged --format binary -o train.rows',
+      explanation: 'training rows of all sessions',
+    },
   ],
   exitCodes: [
     { code: exitCodes.ok, meaning: 'written, also when the reader has had enough' },
     { code: exitCodes.failed, meaning: 'there is no such run, or it could not be read or written' },
-    { code: exitCodes.usage, meaning: 'the command line is wrong' },
+    { code: exitCodes.usage, meaning: 'the command line is wrong, or does not fit the run' },
   ],
   async run({ arguments: [name = ''], flags }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
+    const isGateway = found.run.config['kind'] === 'gateway'
+    refuseFlags(found, flags, isGateway ? rolloutFlags : sessionFlags)
+    if (flags.format === 'binary' && flags.output === undefined && io.stdout.isTTY) {
+      throw usageError('--format binary is nothing for a terminal; write it to a file with -o')
+    }
     await readRun(found, async (reader) => {
-      const lines = exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
-      if (flags.output === undefined) await writeLines(lines, io.stdout)
-      else await writeFile(counted(lines, io.stderr), resolve(io.cwd, flags.output))
+      const chunks = isGateway ? sessionChunks(reader, flags) : rolloutLines(reader, flags)
+      if (flags.output === undefined) await writeAll(chunks, io.stdout)
+      else await writeFile(isGateway ? chunks : counted(chunks, io.stderr), resolve(io.cwd, flags.output))
     })
     return exitCodes.ok
   },
 })
 
-async function writeLines(lines: AsyncIterable<string>, output: Output): Promise<void> {
-  for await (const line of lines) {
+type Chunks = AsyncIterable<string | Uint8Array>
+
+function rolloutLines(reader: RunReader, flags: FlagValues<typeof rolloutFlags>): Chunks {
+  return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
+}
+
+function sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>): Chunks {
+  const { session, group, discount } = flags
+  return exportSessions(reader, {
+    rows: flags.rows ?? 'interactions',
+    format: flags.format ?? 'jsonl',
+    skipWithoutTokens: flags['skip-without-tokens'] === true,
+    ...(session !== undefined && { session }),
+    ...(group !== undefined && { group }),
+    ...(discount !== undefined && { discount }),
+    ...(flags['include-discarded'] && { include: 'discarded' }),
+  })
+}
+
+/** A flag that means nothing to this kind of run is a mistake about the run. */
+function refuseFlags({ name, run }: FoundRun, flags: Readonly<Record<string, unknown>>, unfit: FlagTable): void {
+  // The one format there is for rollouts may be named.
+  const given = Object.keys(unfit).find((flag) => flags[flag] !== undefined && flags[flag] !== 'jsonl')
+  if (given === undefined) return
+  throw usageError(
+    run.config['kind'] === 'gateway'
+      ? `--${given} is for rollouts, and run ${name} holds the sessions of a gateway, which have all of it; leave it out`
+      : `--${given} is for the sessions of a gateway, and run ${name} holds rollouts; leave it out`,
+  )
+}
+
+async function writeAll(chunks: Chunks, output: Output): Promise<void> {
+  for await (const chunk of chunks) {
     if (output.readerGone.aborted) return
-    await output.write(line)
+    await output.write(chunk)
   }
 }
 
-async function* counted(lines: AsyncIterable<string>, stderr: Output): AsyncGenerator<string, void, void> {
+async function* counted(lines: Chunks, stderr: Output): Chunks {
   using progress = new SlowProgress(stderr, 'writing rollouts')
   for await (const line of lines) {
     progress.add()
@@ -67,9 +151,11 @@ async function* counted(lines: AsyncIterable<string>, stderr: Output): AsyncGene
   }
 }
 
-async function writeFile(lines: AsyncIterable<string>, file: string): Promise<void> {
+async function writeFile(chunks: Chunks, file: string): Promise<void> {
   try {
-    await pipeline(lines, createWriteStream(file))
+    // An export that is refused leaves the file alone.
+    await using checked = await peeked(chunks)
+    await pipeline(checked, createWriteStream(file))
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     // What went wrong while reading is for whoever reads.

@@ -1,5 +1,5 @@
 import type { CommandIo } from '../io.ts'
-import { SimulatorServer } from '../../simulator/index.ts'
+import { imitationNames, SimulatorServer } from '../../simulator/index.ts'
 import { defineCommand, type FlagSpec, type FlagTable } from '../command.ts'
 import { portFlag } from '../common-flags.ts'
 import { exitCodes } from '../exit-codes.ts'
@@ -11,6 +11,13 @@ const amount = (group: string, help: string): FlagSpec => ({ kind: 'number', val
 
 /** Named as the simulator's options are, so that `--skill` here is `--sim.skill` of `eval`. */
 const simulatorFlags = {
+  imitate: {
+    kind: 'choice',
+    choices: imitationNames,
+    group: 'Behaviour',
+    help: 'Whose server it acts as: its APIs, token fields, pause and abort.',
+    default: 'vllm',
+  },
   seed: {
     kind: 'integer',
     value: '<number>',
@@ -55,18 +62,30 @@ const simulatorFlags = {
   'faults.cut': probability('Stop in the middle of a reply.'),
   'faults.malformed': probability('Answer something that is not JSON.'),
   'faults.hang': probability('Never answer.'),
+  'faults.kill': probability('Break the connection in the middle of a reply.'),
+  'faults.quietEnd': probability('End in order in the middle of a reply.'),
+  'faults.stall': probability('Begin a reply and say nothing more.'),
+  'faults.midstreamError': probability('Report an error in the middle of a reply.'),
   'faults.slow': probability('Take ten times as long.'),
+  'faults.trickle': probability('One token at a time, at least 50 ms each.'),
   retryAfterMs: amount('Faults', 'What a 429 tells the client to wait; 0 for nothing. [default: 100]'),
   'overload.afterMs': amount('Faults', 'Answer 503 to everything from so long after the start …'),
   'overload.forMs': amount('Faults', '… for so long.'),
+  recordEmitted: {
+    kind: 'integer',
+    value: '<count>',
+    group: 'Server',
+    help: 'Remember so many replies as they left, for GET /sim/emitted. [default: none]',
+  },
 } as const satisfies FlagTable
 
 export const simCommand = defineCommand({
   name: 'sim',
   description:
-    'Serves the simulated model over HTTP, as an OpenAI-compatible endpoint with Chat Completions, Responses, streaming, ' +
-    'tools, token ids and log-probabilities. It solves the example environments, needs no GPU and no key, and can be ' +
-    'made as slow, as sloppy and as faulty as real backends are. Ends on Ctrl-C.',
+    'Serves the simulated model over HTTP, as vLLM, SGLang, OpenAI or Anthropic would: Chat Completions, Responses, ' +
+    'Messages, streaming, tools, structured outputs, token ids and log-probabilities. It solves the example ' +
+    'environments, needs no GPU and no key, and can be made as slow, as sloppy and as faulty as real backends are. ' +
+    'Ends on Ctrl-C.',
   arguments: [],
   flags: {
     port: portFlag(defaultPort),
@@ -114,9 +133,13 @@ export const simCommand = defineCommand({
     })
     const { style } = io.stdout
     void io.stdout.line(`the simulator listens on ${style.bold(server.url)}`)
-    const key = apiKey === undefined ? '' : 'OPENAI_API_KEY=<key> '
+    const isAnthropic = flags.imitate === 'anthropic'
+    const key = apiKey === undefined ? '' : `${isAnthropic ? 'ANTHROPIC' : 'OPENAI'}_API_KEY=<key> `
     const [model = 'sim-7b'] = models?.split(',') ?? []
-    void io.stdout.line(`  ${style.accent(`${key}millrace eval arithmetic -m ${model} --base-url ${server.url}`)}`)
+    const api = isAnthropic ? ' --api messages' : ''
+    void io.stdout.line(
+      `  ${style.accent(`${key}millrace eval arithmetic -m ${model} --base-url ${server.url}${api}`)}`,
+    )
     void io.stdout.line(style.dim('Ctrl-C ends it'))
     await signalReceived(io)
     return exitCodes.ok

@@ -1,13 +1,24 @@
 import type { Json, JsonObject, ToolDefinition } from '../../schema/index.ts'
 import type { Scene } from './scene.ts'
+import { boundedNumber, formattedText } from './_schema-values.ts'
 
 /** Schemas may refer to themselves: below this depth only the shortest value is made. */
 const maxDepth = 6
+/** A schema that never ends is left unsatisfied below this depth, or after so many values. */
+const endlessDepth = 16
+const maxValues = 2000
+const maxItems = 16
 
 /** Arguments that satisfy the tool's JSON schema as far as its common keywords say; required fields only. */
 export function synthesiseArguments(scene: Scene, tool: ToolDefinition): JsonObject {
-  const value = new Synthesis(scene, tool.function.parameters).value(tool.function.parameters, '', 0)
+  const { parameters } = tool.function
+  const value = new Synthesis(scene, parameters, 1).value(parameters, '', 0)
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {}
+}
+
+/** The smallest value that satisfies a schema as far as its common keywords say: required fields, shortest lists. */
+export function synthesiseJson(scene: Scene, schema: JsonObject): Json {
+  return new Synthesis(scene, schema, 0).value(schema, '', 0)
 }
 
 type Schema = Readonly<Record<string, unknown>>
@@ -15,20 +26,28 @@ type Schema = Readonly<Record<string, unknown>>
 class Synthesis {
   readonly #scene: Scene
   readonly #root: Schema
+  /** How many items a list gets that may have any number of them. */
+  readonly #usualItems: number
+  #made = 0
 
-  constructor(scene: Scene, root: Schema) {
+  constructor(scene: Scene, root: Schema, usualItems: number) {
     this.#scene = scene
     this.#root = root
+    this.#usualItems = usualItems
   }
 
   value(raw: unknown, path: string, depth: number): Json {
     const schema = this.#resolve(raw)
+    this.#made += 1
+    const isEndless = depth >= endlessDepth || this.#made > maxValues
     if ('const' in schema) return schema['const'] as Json
     if ('default' in schema) return schema['default'] as Json
     const { enum: choices, anyOf, oneOf, allOf } = schema
     if (isFilled(choices)) return this.#scene.pick(choices, `enum${path}`) as Json
     for (const alternatives of [anyOf, oneOf, allOf]) {
-      if (isFilled(alternatives) && depth < maxDepth) return this.value(alternatives[0], path, depth + 1)
+      if (isFilled(alternatives) && !isEndless) {
+        return this.value(this.#alternative(alternatives, depth), path, depth + 1)
+      }
     }
     const { type } = schema
     switch (Array.isArray(type) ? type[0] : type) {
@@ -36,16 +55,26 @@ class Synthesis {
         return this.#text(schema)
       case 'integer':
       case 'number':
-        return this.#number(schema, path)
+        return boundedNumber(schema, this.#scene.draw(`number${path}`))
       case 'boolean':
         return this.#scene.draw(`boolean${path}`) < 0.5
       case 'array':
-        return depth < maxDepth ? this.#items(schema, path, depth) : []
+        return isEndless ? [] : this.#items(schema, path, depth)
       case 'null':
         return null
       default:
-        return depth < maxDepth ? this.#object(schema, path, depth) : {}
+        return isEndless ? {} : this.#object(schema, path, depth)
     }
+  }
+
+  /** The first; deep down, where a schema may come back to itself, one that holds nothing else if there is one. */
+  #alternative(alternatives: readonly unknown[], depth: number): unknown {
+    if (depth < maxDepth) return alternatives[0]
+    const isPlain = (raw: unknown): boolean => {
+      const { type } = this.#resolve(raw)
+      return typeof type === 'string' && type !== 'object' && type !== 'array'
+    }
+    return alternatives.find(isPlain) ?? alternatives.at(-1)
   }
 
   /** Follows local references: `#/$defs/Name`. */
@@ -61,26 +90,21 @@ class Synthesis {
 
   /** The question's first words: as good a query, a title or a note as any. */
   #text(schema: Schema): string {
+    const formatted = formattedText(schema['format'])
+    if (formatted !== undefined) return formatted
     const words = this.#scene.question.split(/\s+/, 6).join(' ').slice(0, 60)
     const { minLength, maxLength } = schema
-    const longest = typeof maxLength === 'number' ? maxLength : words.length
+    const longest = typeof maxLength === 'number' ? maxLength : Number.POSITIVE_INFINITY
     return (words === '' ? 'something' : words).padEnd(typeof minLength === 'number' ? minLength : 1).slice(0, longest)
   }
 
-  #number(schema: Schema, path: string): number {
-    const { minimum, maximum } = schema
-    const most = typeof maximum === 'number' ? Math.floor(maximum) : Number.POSITIVE_INFINITY
-    const least = typeof minimum === 'number' ? Math.ceil(minimum) : Number.NEGATIVE_INFINITY
-    // From 1 upwards if that is allowed: the bounds of "any integer" are no sensible arguments.
-    const low = Math.max(least, Math.min(1, most))
-    const high = Math.max(low, Math.min(most, low + 9))
-    return low + Math.floor(this.#scene.draw(`number${path}`) * (high - low + 1))
-  }
-
   #items(schema: Schema, path: string, depth: number): Json[] {
-    const { minItems, items } = schema
-    const count = Math.min(typeof minItems === 'number' ? Math.max(1, minItems) : 1, 16)
-    return Array.from({ length: count }, (_, index) => this.value(items, `${path}/${index}`, depth + 1))
+    const { minItems, maxItems: mostItems, items, prefixItems } = schema
+    const fixed: readonly unknown[] = Array.isArray(prefixItems) ? prefixItems : []
+    const usual = depth < maxDepth ? Math.max(this.#usualItems, fixed.length) : fixed.length
+    const least = typeof minItems === 'number' ? Math.max(usual, minItems) : usual
+    const count = Math.min(least, typeof mostItems === 'number' ? mostItems : maxItems, maxItems)
+    return Array.from({ length: count }, (_, index) => this.value(fixed[index] ?? items, `${path}/${index}`, depth + 1))
   }
 
   #object(schema: Schema, path: string, depth: number): JsonObject {

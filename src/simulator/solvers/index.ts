@@ -21,5 +21,5 @@ export function solve(scene: Scene): Move {
 }
 
 export { Scene } from './scene.ts'
-export { synthesiseArguments } from './_synthesise.ts'
+export { synthesiseArguments, synthesiseJson } from './_synthesise.ts'
 export type { Move } from './solver.ts'

@@ -1,0 +1,129 @@
+/**
+ * The backend process: chat completions that are ready before they are asked for. A reply is always the same 64 tokens; whoever
+ * asks for token fields gets them as vLLM writes them, with as many prompt ids as a prompt of that size has. A stream is 200
+ * events, each in a write of its own: in every tick of a millisecond each of the next eight streams in turn gets one.
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { replyText, streamChunks } from './_gateway-conversation.ts'
+
+const tokenCount = 64
+const bytesPerToken = 4
+/** Prompt ids are made once for each size, in steps of so many bytes. */
+const stepBytes = 1024
+const tickMs = 1
+const streamsPerTick = 8
+/** A request names what it wants of its reply at its head. */
+const headBytes = 256
+
+const ids = Array.from({ length: tokenCount }, (_, index) => (index * 7919) % 151_936)
+const wholePlain = Buffer.from(wholeReply(''))
+const wholeWithTokens: Buffer[] = []
+const eventsPlain = streamEvents(false)
+const eventsWithTokens = streamEvents(true)
+const models = JSON.stringify({
+  object: 'list',
+  data: [{ id: 'bench', object: 'model', created: 1, owned_by: 'vllm', max_model_len: 131_072 }],
+})
+
+interface PacedStream {
+  readonly response: ServerResponse
+  readonly events: readonly Buffer[]
+  sent: number
+}
+
+let streams: PacedStream[] = []
+let nextStream = 0
+
+const server = createServer((request, response) => {
+  if (request.method === 'GET') {
+    answer(response, request.url === '/v1/models' ? 200 : 404, models)
+    return
+  }
+  const parts: Buffer[] = []
+  request.on('data', (part: Buffer) => parts.push(part))
+  request.on('end', () => reply(request, response, Buffer.concat(parts)))
+})
+server.keepAliveTimeout = 60_000
+server.listen(0, '127.0.0.1', 4_096, () => {
+  console.log(JSON.stringify(`http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`))
+})
+process.once('SIGTERM', () => process.exit(0))
+
+function reply(request: IncomingMessage, response: ServerResponse, body: Buffer): void {
+  const head = body.toString('latin1', 0, headBytes)
+  if (request.url !== '/v1/chat/completions') return answer(response, 404, '{}')
+  if (!head.includes('"messages"')) return answer(response, 400, '{"error":{"message":"messages are missing"}}')
+  const wantsTokens = head.includes('"return_token_ids":true')
+  if (!head.includes('"stream":true')) return answer(response, 200, wantsTokens ? withTokens(body.length) : wholePlain)
+  response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
+  response.flushHeaders()
+  streams.push({ response, events: wantsTokens ? eventsWithTokens : eventsPlain, sent: 0 })
+  if (streams.length === 1) setTimeout(onTick, tickMs)
+}
+
+function answer(response: ServerResponse, status: number, body: string | Buffer): void {
+  response.writeHead(status, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) })
+  response.end(body)
+}
+
+function onTick(): void {
+  const due = Math.min(streams.length, streamsPerTick)
+  for (let turn = 0; turn < due; turn += 1) {
+    if (nextStream >= streams.length) nextStream = 0
+    advance(streams[nextStream] as PacedStream)
+    nextStream += 1
+  }
+  streams = streams.filter(({ response }) => !response.writableEnded && !response.destroyed)
+  if (streams.length > 0) setTimeout(onTick, tickMs)
+}
+
+function advance(stream: PacedStream): void {
+  const { response, events } = stream
+  response.write(events[stream.sent])
+  stream.sent += 1
+  if (stream.sent === events.length) response.end()
+}
+
+function withTokens(promptBytes: number): Buffer {
+  const step = Math.ceil(promptBytes / stepBytes)
+  wholeWithTokens[step] ??= Buffer.from(wholeReply(promptIdsText(step * stepBytes)))
+  return wholeWithTokens[step]
+}
+
+function promptIdsText(promptBytes: number): string {
+  const promptIds = Array.from({ length: promptBytes / bytesPerToken }, (_, index) => (index * 31_337) % 151_936)
+  return `"prompt_token_ids":[${promptIds.join(',')}],`
+}
+
+function logprobText(index: number): string {
+  return `{"token":"token${index}","logprob":${-(index % 9973) / 7919},"bytes":null,"top_logprobs":[]}`
+}
+
+/** Without the text of prompt ids, it has no token fields. */
+function wholeReply(promptIds: string): string {
+  const logprobs = promptIds === '' ? 'null' : `{"content":[${ids.map((_, index) => logprobText(index)).join(',')}]}`
+  return [
+    '{"id":"chatcmpl-bench","object":"chat.completion","created":1763200000,"model":"bench",',
+    promptIds,
+    `"choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(replyText)},"tool_calls":[]},`,
+    `"logprobs":${logprobs},"finish_reason":"stop","stop_reason":null${promptIds === '' ? '' : `,"token_ids":[${ids.join(',')}]`}}],`,
+    `"usage":{"prompt_tokens":128,"total_tokens":${128 + tokenCount},"completion_tokens":${tokenCount}}}`,
+  ].join('')
+}
+
+/** One token in each, the finish in the last but one, usage for those who asked for tokens, and the end's mark in the last. */
+function streamEvents(hasTokens: boolean): Buffer[] {
+  const head = '{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1763200000,"model":"bench"'
+  const texts = streamChunks.map((content, index) => {
+    const finish = index === streamChunks.length - 1 ? '"stop"' : 'null'
+    const logprobs = hasTokens ? `{"content":[${logprobText(index)}]}` : 'null'
+    const tokenIds = hasTokens ? `,"token_ids":[${(index * 7919) % 151_936}]` : ''
+    const delta = `"delta":{"role":"assistant","content":${JSON.stringify(content)}}`
+    return `data: ${head},"choices":[{"index":0,${delta},"logprobs":${logprobs},"finish_reason":${finish}${tokenIds}}]}\n\n`
+  })
+  const usage = `"usage":{"prompt_tokens":128,"total_tokens":${128 + texts.length},"completion_tokens":${texts.length}}`
+  const end = `${hasTokens ? `data: ${head},"choices":[],${usage}}\n\n` : ''}data: [DONE]\n\n`
+  texts[texts.length - 1] += end
+  return texts.map((text) => Buffer.from(text))
+}

@@ -1,0 +1,191 @@
+/**
+ * The load: so many clients at once, each with a connection of its own, that ask turn after turn of one conversation after
+ * another. Prints the address where it takes loads, one at a time; each answers with its figures.
+ */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { Client, type Dispatcher } from 'undici'
+import { requestBody, streamChunks } from './_gateway-conversation.ts'
+import { cpuMsOf } from './_process-usage.ts'
+
+export interface GatewayLoad {
+  readonly origin: string
+  readonly headers: Readonly<Record<string, string>>
+  /** The key of each conversation, in turn; without any, no session. */
+  readonly keys: readonly string[]
+  readonly concurrency: number
+  readonly requests: number
+  /** Of each client, before anything is measured. */
+  readonly warmUps: number
+  readonly turns: number
+  readonly stream: boolean
+  readonly asksTokens: boolean
+  /** The process that is measured. */
+  readonly pid: number
+}
+
+export interface LoadFigures {
+  readonly wallMs: number
+  /** Of the measured process. */
+  readonly cpuMs: number
+  readonly failed: number
+  /** What went wrong first. */
+  readonly problem?: string
+  /** From the request to the end of the reply. */
+  readonly p50Ms: number
+  readonly p99Ms: number
+  /** From the request to the first bytes of the reply's body. */
+  readonly firstP50Ms: number
+  readonly firstP99Ms: number
+  /** How far a reply had got when its first bytes came, at worst: 1 is a reply that came all at once. */
+  readonly worstFirstShare: number
+}
+
+const path = '/v1/chat/completions'
+const wholeMark = Buffer.from('"finish_reason":"stop"')
+const streamMark = Buffer.from('data: [DONE]')
+const eventMark = Buffer.from('data: ')
+
+class Load {
+  readonly #load: GatewayLoad
+  readonly #bodies: readonly string[]
+  readonly latencies: number[] = []
+  readonly firsts: number[] = []
+  failed = 0
+  problem: string | undefined
+  worstFirstShare = 0
+  #left = 0
+  #conversations = 0
+
+  constructor(load: GatewayLoad) {
+    this.#load = load
+    this.#bodies = Array.from({ length: load.turns }, (_, index) => requestBody(index + 1, load))
+  }
+
+  async run(): Promise<LoadFigures> {
+    const { concurrency, requests, warmUps, pid, origin } = this.#load
+    const clients = Array.from({ length: concurrency }, () => new Client(origin, { pipelining: 1 }))
+    await this.#ask(clients, concurrency * warmUps)
+    this.latencies.length = 0
+    this.firsts.length = 0
+    this.worstFirstShare = 0
+    const startedAt = performance.now()
+    const cpuBefore = cpuMsOf(pid)
+    await this.#ask(clients, requests)
+    const cpuMs = cpuMsOf(pid) - cpuBefore
+    const wallMs = performance.now() - startedAt
+    await Promise.all(clients.map((client) => client.close()))
+    return {
+      wallMs,
+      cpuMs,
+      failed: this.failed,
+      ...(this.problem !== undefined && { problem: this.problem }),
+      p50Ms: quantile(this.latencies, 0.5),
+      p99Ms: quantile(this.latencies, 0.99),
+      firstP50Ms: quantile(this.firsts, 0.5),
+      firstP99Ms: quantile(this.firsts, 0.99),
+      worstFirstShare: this.worstFirstShare,
+    }
+  }
+
+  async #ask(clients: readonly Client[], requests: number): Promise<void> {
+    this.#left = requests
+    await Promise.all(clients.map((client) => this.#converse(client)))
+  }
+
+  async #converse(client: Client): Promise<void> {
+    const { keys, headers: given } = this.#load
+    while (this.#left > 0) {
+      const key = keys[this.#conversations % keys.length]
+      this.#conversations += 1
+      const headers = key === undefined ? given : { ...given, authorization: `Bearer ${key}` }
+      for (const body of this.#bodies) {
+        if (this.#left === 0) return
+        this.#left -= 1
+        await new Promise<void>((resolve) => {
+          const exchange = new Exchange(this, this.#load.stream, resolve)
+          client.dispatch({ path, method: 'POST', headers, body }, exchange)
+        })
+      }
+    }
+  }
+}
+
+class Exchange implements Dispatcher.DispatchHandler {
+  readonly #load: Load
+  readonly #isStream: boolean
+  readonly #onEnd: () => void
+  readonly #sentAt = performance.now()
+  readonly #parts: Buffer[] = []
+  #firstAt = 0
+  #status = 0
+
+  constructor(load: Load, isStream: boolean, onEnd: () => void) {
+    this.#load = load
+    this.#isStream = isStream
+    this.#onEnd = onEnd
+  }
+
+  onRequestStart(): void {}
+
+  onResponseStart(_controller: unknown, status: number): void {
+    this.#status = status
+  }
+
+  onResponseData(_controller: unknown, part: Buffer): void {
+    if (this.#firstAt === 0) this.#firstAt = performance.now()
+    this.#parts.push(part)
+  }
+
+  onResponseEnd(): void {
+    const now = performance.now()
+    const [whole, first] = [now - this.#sentAt, this.#firstAt - this.#sentAt]
+    this.#load.latencies.push(whole)
+    this.#load.firsts.push(first)
+    this.#load.worstFirstShare = Math.max(this.#load.worstFirstShare, first / whole)
+    const body = Buffer.concat(this.#parts)
+    if (this.#status !== 200 || !this.#isComplete(body)) this.#fail(`${this.#status} ${body.subarray(0, 300)}`)
+    this.#onEnd()
+  }
+
+  onResponseError(_controller: unknown, error: Error): void {
+    this.#fail(String(error))
+    this.#onEnd()
+  }
+
+  #isComplete(body: Buffer): boolean {
+    if (!this.#isStream) return body.includes(wholeMark)
+    return body.includes(streamMark) && eventsIn(body) >= streamChunks.length
+  }
+
+  #fail(problem: string): void {
+    this.#load.failed += 1
+    this.#load.problem ??= problem
+  }
+}
+
+function eventsIn(body: Buffer): number {
+  let count = 0
+  for (let at = body.indexOf(eventMark); at !== -1; at = body.indexOf(eventMark, at + eventMark.length)) count += 1
+  return count
+}
+
+function quantile(values: number[], share: number): number {
+  values.sort((one, other) => one - other)
+  return values[Math.floor((values.length - 1) * share)] ?? Number.NaN
+}
+
+const server = createServer((request, response) => {
+  const parts: Buffer[] = []
+  request.on('data', (part: Buffer) => parts.push(part))
+  request.on('end', () => {
+    const load = new Load(JSON.parse(Buffer.concat(parts).toString()) as GatewayLoad)
+    void load.run().then((figures) => response.end(JSON.stringify(figures)))
+  })
+})
+// A load takes as long as it takes.
+server.requestTimeout = 0
+server.listen(0, '127.0.0.1', () => {
+  console.log(JSON.stringify(`http://127.0.0.1:${(server.address() as AddressInfo).port}`))
+})
+process.once('SIGTERM', () => process.exit(0))

@@ -1,0 +1,73 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { RunStore } from '../../store/index.ts'
+import { temporaryRuns } from '../../testing/index.ts'
+import { randomSession } from '../../../test/gateway/_random-session.ts'
+import { readBinaryRows, readJsonRows } from '../../../test/gateway/_read-rows.ts'
+import { sessionEntries } from '../../../test/gateway/_store-session.ts'
+import { fakeProcess } from '../_testing/fake-terminal.ts'
+import { writeRun } from '../_testing/write-run.ts'
+import { main } from '../main.ts'
+
+async function run(root: string, ...words: string[]) {
+  const parts = fakeProcess({ env: { MILLRACE_RUNS: root } })
+  const code = await main(['export', ...words], parts)
+  return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+/** A gateway's run of twelve sessions; in the last one a reply has no tokens. */
+async function writeGatewayRun(root: string): Promise<void> {
+  const create = { name: 'gateway', configDigest: 'digest', config: { kind: 'gateway' }, provenance: {} }
+  await using store = await RunStore.open({ folder: join(root, 'gateway'), create })
+  for (let seed = 0; seed < 12; seed += 1) {
+    store.journal.appendAll(sessionEntries(randomSession({ seed, samples: 8, gaps: seed === 11 })))
+  }
+  await store.journal.durable()
+}
+
+test('a run of a gateway is exported as rows, to stdout or to a file, in either format', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root)
+  const { code, stdout } = await run(runs.root, 'gateway', '--include-discarded')
+  expect(code).toBe(0)
+  const rows = readJsonRows(Buffer.from(stdout))
+  expect(rows.at(-1)).toMatchObject({ kind: 'end', sessions: 12 })
+  expect(rows.some((row) => row.kind === 'interaction' && row['discarded'] !== null)).toBe(true)
+
+  const file = join(runs.root, 'train.rows')
+  const words = ['--rows', 'merged', '--format', 'binary', '--group', 'group-3', '--discount', '0.5', '-o', file]
+  expect(await run(runs.root, 'gateway', ...words)).toEqual({ code: 0, stdout: '', stderr: '' })
+  const merged = readBinaryRows(readFileSync(file))
+  expect(merged.at(-1)).toMatchObject({ kind: 'end', sessions: 2 })
+  expect(merged.slice(0, -1).every((row) => row['group'] === 'group-3' && row.kind === 'merged')).toBe(true)
+})
+
+test('an export that is refused says why, and leaves the file alone', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root)
+  const file = join(runs.root, 'train.rows')
+  writeFileSync(file, 'yesterday')
+  const refused = await run(runs.root, 'gateway', '--rows', 'merged', '-o', file)
+  expect(refused.code).toBe(2)
+  expect(refused.stderr).toMatch(/session session-11 has a reply without .* skipped/)
+  expect(await run(runs.root, 'gateway', '--session', 'nobody', '-o', file)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('there is no session nobody'),
+  })
+  expect(readFileSync(file, 'utf8')).toBe('yesterday')
+  expect((await run(runs.root, 'gateway', '--rows', 'merged', '--skip-without-tokens', '-o', file)).code).toBe(0)
+  expect(readJsonRows(readFileSync(file)).at(-1)).toMatchObject({ kind: 'end', sessions: 12 })
+})
+
+test('flags that do not fit what the run holds are refused', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root)
+  await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
+  const gateway = await run(runs.root, 'gateway', '--tokens')
+  expect(gateway).toMatchObject({ code: 2, stderr: expect.stringContaining('--tokens is for rollouts') })
+  const nightly = await run(runs.root, 'nightly', '--rows', 'merged')
+  expect(nightly).toMatchObject({ code: 2, stderr: expect.stringContaining('run nightly holds rollouts') })
+  expect(await run(runs.root, 'nightly', '--format', 'binary')).toMatchObject({ code: 2 })
+  expect(await run(runs.root, 'nightly', '--format', 'jsonl')).toMatchObject({ code: 0 })
+})

@@ -1,0 +1,101 @@
+import { defineCommand, type FlagTable } from '../command.ts'
+import { portFlag } from '../common-flags.ts'
+import { exitCodes } from '../exit-codes.ts'
+
+export const defaultGatewayPort = 8787
+
+const gatewayFlags = {
+  backend: {
+    kind: 'texts',
+    value: '<url>',
+    group: 'Backends',
+    help: 'Where models are served, up to and including the version: http://localhost:8000/v1. sim is built in. Several times for several.',
+  },
+  model: {
+    kind: 'text',
+    short: 'm',
+    value: '<name>',
+    group: 'Backends',
+    help: 'The model that all of them serve. [default: every model they list]',
+  },
+  config: {
+    kind: 'text',
+    value: '<file>',
+    group: 'Backends',
+    help: 'Models, aliases, keys and bounds: YAML, or a TypeScript module that exports the same. Flags come before it.',
+  },
+  port: portFlag(defaultGatewayPort),
+  host: {
+    kind: 'text',
+    value: '<address>',
+    group: 'Server',
+    help: 'The address to listen on; any but this machine’s own needs an admin key of at least 16 characters.',
+    default: '127.0.0.1',
+  },
+  'admin-key-env': {
+    kind: 'text',
+    value: '<variable>',
+    group: 'Server',
+    help: 'The environment variable with the admin key. On this machine alone, one is made if there is none.',
+    default: 'MILLRACE_ADMIN_KEY',
+  },
+  'log-level': {
+    kind: 'choice',
+    choices: ['debug', 'info', 'warn', 'error', 'silent'],
+    group: 'Server',
+    help: 'JSON lines on standard error: one per request at info, those that failed at warn.',
+    default: 'info',
+  },
+  run: {
+    kind: 'text',
+    value: '<name>',
+    group: 'The run',
+    help: 'The run whose folder keeps the sessions. The same name continues it.',
+    default: 'gateway',
+  },
+  runs: {
+    kind: 'text',
+    value: '<folder>',
+    group: 'The run',
+    help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
+  },
+} as const satisfies FlagTable
+
+export type GatewayFlags = typeof gatewayFlags
+
+export const gatewayCommand = defineCommand({
+  name: 'gateway',
+  description:
+    'Serves models to agents in any language, and records what they say: OpenAI Chat Completions and Responses and ' +
+    'Anthropic Messages, streams included, in front of vLLM, SGLang or any compatible server. What is said in a session is ' +
+    'kept exactly to the token, durable before the reply has ended; killed and started again, the same command knows every ' +
+    'session. Ctrl-C or SIGTERM once lets running requests end, twice stops them. docs/gateway.md describes every route.',
+  arguments: [],
+  flags: gatewayFlags,
+  examples: [
+    {
+      command: 'millrace gateway --backend sim',
+      explanation: `the built-in simulator, on port ${defaultGatewayPort} of this machine`,
+    },
+    {
+      command: 'millrace gateway --backend http://gpu-1:8000/v1 --backend http://gpu-2:8000/v1',
+      explanation: 'two servers; a session stays with the one that holds its prefix',
+    },
+    {
+      command: 'MILLRACE_ADMIN_KEY=<key> millrace gateway --config gateway.yaml --host 0.0.0.0',
+      explanation: 'for other machines, as a file says',
+    },
+  ],
+  exitCodes: [
+    { code: exitCodes.ok, meaning: 'ended by Ctrl-C or SIGTERM, and everything that ran has ended' },
+    { code: exitCodes.failed, meaning: 'the gateway could not start or could not go on' },
+    { code: exitCodes.usage, meaning: 'the command line or a configuration is wrong, or the port is taken' },
+    { code: exitCodes.interrupted, meaning: 'stopped by a second Ctrl-C; the same command continues' },
+    { code: exitCodes.terminated, meaning: 'stopped by a second SIGTERM; the same command continues' },
+  ],
+  async run(invocation, io) {
+    // Loaded only now: the help of this command must not load a database and an HTTP server.
+    const { carryOutGateway } = await import('../carry-out-gateway.ts')
+    return await carryOutGateway(invocation, io)
+  },
+})

@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest'
+import { interpolate } from './interpolate.ts'
+
+const env = { HOST: 'gpu-1', PORT: '8000', EMPTY: '' }
+
+test('variables are filled in wherever there is text, and nowhere else', () => {
+  const config = { url: 'http://${HOST}:${PORT}/v1', list: ['${HOST}', 3, null, true], '${HOST}': { deep: '${PORT}' } }
+  expect(interpolate(config, env, 'f')).toEqual({
+    url: 'http://gpu-1:8000/v1',
+    list: ['gpu-1', 3, null, true],
+    '${HOST}': { deep: '8000' },
+  })
+})
+
+test('what a variable holds is not read again, and a doubled dollar is one', () => {
+  expect(interpolate(['${A}', '$${A}', '$A', '$5'], { A: '${B}' }, 'f')).toEqual(['${B}', '${A}', '$A', '$5'])
+})
+
+test.each(['MISSING', 'EMPTY'])('%s is said to be missing, and where', (name) => {
+  expect(() => interpolate({ keys: [{ key: `x\${${name}}` }] }, env, 'gateway.yaml')).toThrow(
+    `gateway.yaml: keys[0].key needs the variable ${name}, which is not set`,
+  )
+})

@@ -1,0 +1,33 @@
+import type { AssistantMessage, ToolCall } from '../schema/index.ts'
+
+/**
+ * An assistant's turn while it is read from a client's history. It must come out as the very message that was once
+ * replied, whichever API carried it there and back, so there is one form and one order of fields for each meaning.
+ */
+export class AssistantDraft {
+  text = ''
+  reasoning = ''
+  refusal = ''
+  readonly calls: ToolCall[] = []
+
+  addCall(id: string, name: string, written: string): void {
+    this.calls.push({ id, type: 'function', function: { name, arguments: written } })
+  }
+
+  message(): AssistantMessage {
+    const message: { -readonly [Key in keyof AssistantMessage]: AssistantMessage[Key] } = {
+      role: 'assistant',
+      content: this.#content(),
+    }
+    if (this.reasoning !== '') message.reasoning_content = this.reasoning
+    if (this.refusal !== '') message.refusal = this.refusal
+    if (this.calls.length > 0) message.tool_calls = this.calls
+    return message
+  }
+
+  /** No text is null where something else was said instead; servers refuse a turn that has neither. */
+  #content(): string | null {
+    if (this.text !== '') return this.text
+    return this.calls.length > 0 || this.refusal !== '' ? null : ''
+  }
+}

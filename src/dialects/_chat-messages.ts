@@ -1,0 +1,141 @@
+import type { ContentPart, Json, JsonObject, Message, ToolMessage, UserMessage } from '../schema/index.ts'
+import { AssistantDraft } from './_assistant-draft.ts'
+import { contentOf, imagePart } from './_content.ts'
+import { isAbsent, isJsonObject, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import { anyText, optionalText, requiredText, typedObject } from './_request-fields.ts'
+import type { Untranslatable } from './_untranslatable.ts'
+
+/** The messages of a chat completion request. They have our own shape nearly; what a client adds to it is left out. */
+export function readChatMessages(value: Json | undefined, untranslatable: Untranslatable): Message[] {
+  if (!isList(value) || value.length === 0) throw rejected('messages', 'must be a list of at least one message')
+  return value.map((message, index) => readMessage(message, `messages[${index}]`, untranslatable))
+}
+
+function readMessage(value: Json, at: string, untranslatable: Untranslatable): Message {
+  if (!isJsonObject(value)) throw rejected(at, 'must be an object with a role and content')
+  const role = requiredText(value, 'role', `${at}.`)
+  switch (role) {
+    case 'system':
+    case 'developer':
+      refuseName(value, at, untranslatable)
+      return { role, content: readContent(value['content'], at, untranslatable) }
+    case 'user':
+      return readUser(value, at, untranslatable)
+    case 'assistant':
+      refuseName(value, at, untranslatable)
+      return readAssistant(value, at, untranslatable)
+    case 'tool':
+      return readTool(value, at, untranslatable)
+    case 'function':
+      throw rejected(
+        `${at}.role`,
+        'is "function", which tools replaced: send role "tool" with the call\'s tool_call_id',
+      )
+    default:
+      throw rejected(`${at}.role`, 'must be "system", "developer", "user", "assistant" or "tool"')
+  }
+}
+
+function readUser(value: JsonObject, at: string, untranslatable: Untranslatable): UserMessage {
+  const content = readContent(value['content'], at, untranslatable)
+  const name = optionalText(value, 'name', `${at}.`)
+  return name === undefined ? { role: 'user', content } : { role: 'user', content, name }
+}
+
+function readTool(value: JsonObject, at: string, untranslatable: Untranslatable): ToolMessage {
+  const id = requiredText(value, 'tool_call_id', `${at}.`)
+  const content = readContent(value['content'], at, untranslatable)
+  // Not of this API, but how a failed tool of another one is written in it.
+  if (value['is_error'] === true) return { role: 'tool', tool_call_id: id, content, is_error: true }
+  return { role: 'tool', tool_call_id: id, content }
+}
+
+function readAssistant(value: JsonObject, at: string, untranslatable: Untranslatable): Message {
+  const draft = new AssistantDraft()
+  readSpoken(draft, value['content'], at, untranslatable)
+  // The field has two names among servers; a client sends back what it got.
+  draft.reasoning =
+    optionalText(value, 'reasoning_content', `${at}.`) || optionalText(value, 'reasoning', `${at}.`) || ''
+  draft.refusal += optionalText(value, 'refusal', `${at}.`) ?? ''
+  if (!isAbsent(value['audio'])) untranslatable.add(`${at}.audio`)
+  if (!isAbsent(value['function_call'])) {
+    throw rejected(`${at}.function_call`, 'was replaced by tool_calls: send the call as one of these')
+  }
+  const calls = value['tool_calls']
+  if (isAbsent(calls)) return draft.message()
+  if (!isList(calls)) throw rejected(`${at}.tool_calls`, 'must be a list, or left out')
+  for (let index = 0; index < calls.length; index += 1) {
+    readToolCall(draft, calls[index], `${at}.tool_calls[${index}]`, untranslatable)
+  }
+  return draft.message()
+}
+
+function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string, untranslatable: Untranslatable): void {
+  if (!isJsonObject(call)) throw rejected(at, 'must be an object')
+  const type = optionalText(call, 'type', `${at}.`) ?? 'function'
+  if (type !== 'function') {
+    untranslatable.add(`${at}.type ${type}`)
+    return
+  }
+  const called = call['function']
+  if (!isJsonObject(called)) throw rejected(`${at}.function`, 'must be an object with name and arguments')
+  const written = called['arguments'] ?? ''
+  if (typeof written !== 'string') {
+    throw rejected(`${at}.function.arguments`, 'must be a string: the JSON text as the model wrote it')
+  }
+  draft.addCall(requiredText(call, 'id', `${at}.`), requiredText(called, 'name', `${at}.function.`), written)
+}
+
+/** What an assistant said is one text, though it may come back in parts. */
+function readSpoken(
+  draft: AssistantDraft,
+  content: Json | undefined,
+  at: string,
+  untranslatable: Untranslatable,
+): void {
+  if (isAbsent(content)) return
+  if (typeof content === 'string') {
+    draft.text = content
+    return
+  }
+  if (!isList(content)) throw rejected(`${at}.content`, 'must be a string, a list of parts or null')
+  for (let index = 0; index < content.length; index += 1) {
+    const place = `${at}.content[${index}]`
+    const part = typedObject(content[index], place)
+    if (part.type === 'text') draft.text += anyText(part, 'text', `${place}.`)
+    else if (part.type === 'refusal') draft.refusal += anyText(part, 'refusal', `${place}.`)
+    else untranslatable.add(`${place}.type ${part.type}`)
+  }
+}
+
+function readContent(
+  content: Json | undefined,
+  at: string,
+  untranslatable: Untranslatable,
+): string | readonly ContentPart[] {
+  if (typeof content === 'string') return content
+  if (!isList(content)) throw rejected(`${at}.content`, 'must be a string or a list of parts')
+  return contentOf(content.map((part, index) => readPart(part, `${at}.content[${index}]`, untranslatable)))
+}
+
+function readPart(value: Json, at: string, untranslatable: Untranslatable): ContentPart {
+  const part = typedObject(value, at)
+  if (part.type === 'text') return { type: 'text', text: anyText(part, 'text', `${at}.`) }
+  const image = part.type === 'image_url' ? readImage(part, at) : undefined
+  if (image) return image
+  untranslatable.add(`${at}.type ${part.type}`)
+  return { type: 'other', api: 'chat', value: part }
+}
+
+function readImage(part: JsonObject, at: string): ContentPart | undefined {
+  const image = part['image_url']
+  if (!isJsonObject(image)) throw rejected(`${at}.image_url`, 'must be an object with a url')
+  const place = `${at}.image_url.`
+  return imagePart(requiredText(image, 'url', place), optionalText(image, 'detail', place))
+}
+
+/** Only a user's name has a place in a conversation as we keep it. */
+function refuseName(value: JsonObject, at: string, untranslatable: Untranslatable): void {
+  if (!isAbsent(value['name'])) untranslatable.add(`${at}.name`)
+}

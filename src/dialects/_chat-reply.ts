@@ -1,0 +1,121 @@
+import type { BackendReply, ReplyDelta } from '../inference/index.ts'
+import type { FinishReason, Usage } from '../schema/index.ts'
+import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
+
+/** A whole chat completion. Token ids, if the client asked for them, stand where vLLM puts them. */
+export function wholeChatReply(head: ReplyHead, reply: BackendReply): Record<string, unknown> {
+  const { message, finishReason, usage } = reply
+  const choice = {
+    index: 0,
+    message: {
+      role: 'assistant',
+      content: message.content,
+      refusal: message.refusal ?? null,
+      ...(message.reasoning_content !== undefined && { reasoning_content: message.reasoning_content }),
+      ...(message.tool_calls && { tool_calls: message.tool_calls }),
+    },
+    logprobs: null,
+    finish_reason: finishReason,
+    ...sampledIds(head, reply),
+  }
+  return {
+    id: head.id,
+    object: 'chat.completion',
+    created: head.createdAt,
+    model: head.model,
+    choices: [choice],
+    usage: chatUsage(usage),
+    ...promptIds(head, reply),
+  }
+}
+
+/** The chunks of one streamed reply. This API has no blocks to open and close, so nothing need be remembered. */
+export class ChatReplyStream implements ReplyStreamWriter {
+  readonly #head: ReplyHead
+
+  constructor(head: ReplyHead) {
+    this.#head = head
+  }
+
+  start(): WireEvent[] {
+    return [this.#chunk({ role: 'assistant', content: '', refusal: null }, null)]
+  }
+
+  delta(delta: ReplyDelta): WireEvent[] {
+    return [this.#chunk(deltaFields(delta), null)]
+  }
+
+  end(reply: BackendReply): WireEvent[] {
+    const head = this.#head
+    const events = [this.#chunk({}, reply.finishReason, reply)]
+    if (head.request.includeUsage)
+      events.push({ data: { ...this.#common(), choices: [], usage: chatUsage(reply.usage) } })
+    events.push({ data: '[DONE]' })
+    return events
+  }
+
+  #chunk(delta: Record<string, unknown>, finishReason: FinishReason | null, reply?: BackendReply): WireEvent {
+    const head = this.#head
+    const choice = {
+      index: 0,
+      delta,
+      logprobs: null,
+      finish_reason: finishReason,
+      ...(reply && sampledIds(head, reply)),
+    }
+    return {
+      data: {
+        ...this.#common(),
+        choices: [choice],
+        // With the usage asked for, every chunk has the field; all but the last are null.
+        ...(head.request.includeUsage && { usage: null }),
+        ...(reply && promptIds(head, reply)),
+      },
+    }
+  }
+
+  #common(): Record<string, unknown> {
+    const { id, createdAt, model } = this.#head
+    return { id, object: 'chat.completion.chunk', created: createdAt, model }
+  }
+}
+
+function deltaFields(delta: ReplyDelta): Record<string, unknown> {
+  switch (delta.kind) {
+    case 'content':
+      return { content: delta.text }
+    case 'reasoning':
+      return { reasoning_content: delta.text }
+    case 'refusal':
+      return { refusal: delta.text }
+    case 'tool-call':
+    case 'arguments':
+      return { tool_calls: [callFields(delta)] }
+    default:
+      return delta satisfies never
+  }
+}
+
+function callFields(delta: Extract<ReplyDelta, { readonly index: number }>): Record<string, unknown> {
+  const { index } = delta
+  if (delta.kind === 'arguments') return { index, function: { arguments: delta.text } }
+  return { index, id: delta.id, type: 'function', function: { name: delta.name, arguments: '' } }
+}
+
+function sampledIds({ request }: ReplyHead, { tokens }: BackendReply): Record<string, unknown> {
+  return request.wantsTokenIds && tokens ? { token_ids: Array.from(tokens.ids) } : {}
+}
+
+function promptIds({ request }: ReplyHead, { tokens }: BackendReply): Record<string, unknown> {
+  return request.wantsTokenIds && tokens?.promptIds ? { prompt_token_ids: Array.from(tokens.promptIds) } : {}
+}
+
+function chatUsage({ input, output, cachedInput, reasoning }: Usage): Record<string, unknown> {
+  return {
+    prompt_tokens: input,
+    completion_tokens: output,
+    total_tokens: input + output,
+    prompt_tokens_details: { cached_tokens: cachedInput },
+    completion_tokens_details: { reasoning_tokens: reasoning },
+  }
+}

@@ -1,0 +1,107 @@
+import type { JsonObject, Sampling } from '../schema/index.ts'
+import { readChatMessages } from './_chat-messages.ts'
+import { readChatFormat, readChatToolChoice, readChatTools } from './_chat-tools.ts'
+import { isAbsent, isEmpty, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import type { RequestDraft } from './_request-draft.ts'
+import {
+  optionalCount,
+  optionalFlag,
+  optionalInteger,
+  optionalNumber,
+  optionalObject,
+  optionalText,
+  optionalTexts,
+  requiredText,
+  unknownFields,
+} from './_request-fields.ts'
+import type { DialectRequest } from './server-dialect.ts'
+import { Untranslatable } from './_untranslatable.ts'
+
+/** What means something in this API alone, unless it is empty. */
+const ownFields = ['audio', 'prediction', 'web_search_options', 'functions', 'function_call'] as const
+
+const knownFields: ReadonlySet<string> = new Set([
+  ...ownFields,
+  'model',
+  'messages',
+  'tools',
+  'tool_choice',
+  'response_format',
+  'parallel_tool_calls',
+  'temperature',
+  'top_p',
+  'max_tokens',
+  'max_completion_tokens',
+  'stop',
+  'seed',
+  'reasoning_effort',
+  'n',
+  'stream',
+  'stream_options',
+  'logprobs',
+  'top_logprobs',
+  'return_token_ids',
+  'modalities',
+  'store',
+])
+
+/** Reads the body of a chat completion request. */
+export function readChatRequest(body: JsonObject): DialectRequest {
+  const untranslatable = new Untranslatable()
+  const choices = optionalInteger(body, 'n') ?? 1
+  if (choices !== 1) throw rejected('n', 'must be 1: send several requests, one for each reply')
+  const options = optionalObject(body, 'stream_options')
+  const request: RequestDraft = {
+    model: requiredText(body, 'model'),
+    messages: readChatMessages(body['messages'], untranslatable),
+    tools: readChatTools(body, untranslatable),
+    sampling: readSampling(body),
+    stream: optionalFlag(body, 'stream') ?? false,
+    includeUsage: (options && optionalFlag(options, 'include_usage', 'stream_options.')) ?? false,
+    wantsTokenIds: optionalFlag(body, 'return_token_ids') ?? false,
+    wantsLogprobs: optionalFlag(body, 'logprobs') ?? false,
+    untranslatable: untranslatable.names,
+    body,
+  }
+  const toolChoice = readChatToolChoice(body, untranslatable)
+  if (toolChoice !== undefined) request.toolChoice = toolChoice
+  const format = readChatFormat(body, untranslatable)
+  if (format !== undefined) request.responseFormat = format
+  const parallel = optionalFlag(body, 'parallel_tool_calls')
+  if (parallel !== undefined) request.parallelToolCalls = parallel
+  noteOwnFields(body, request.wantsLogprobs, untranslatable)
+  return request
+}
+
+function readSampling(body: JsonObject): Sampling {
+  const sampling: Sampling = {}
+  const temperature = optionalNumber(body, 'temperature')
+  if (temperature !== undefined) sampling.temperature = temperature
+  const topP = optionalNumber(body, 'top_p', 1)
+  if (topP !== undefined) sampling.topP = topP
+  // The first is the newer name of the second.
+  const maxTokens = optionalCount(body, 'max_completion_tokens') ?? optionalCount(body, 'max_tokens')
+  if (maxTokens !== undefined) sampling.maxTokens = maxTokens
+  const stop = optionalTexts(body, 'stop')
+  if (stop !== undefined) sampling.stop = stop
+  const seed = optionalInteger(body, 'seed')
+  if (seed !== undefined) sampling.seed = seed
+  const effort = optionalText(body, 'reasoning_effort')
+  if (effort !== undefined) sampling.reasoningEffort = effort
+  const extra = unknownFields(body, knownFields)
+  if (extra !== undefined) sampling.extra = extra
+  return sampling
+}
+
+function noteOwnFields(body: JsonObject, wantsLogprobs: boolean, untranslatable: Untranslatable): void {
+  for (const field of ownFields) if (!isEmpty(body[field])) untranslatable.add(field)
+  if (optionalFlag(body, 'store') === true) untranslatable.add('store')
+  if (wantsLogprobs) untranslatable.add('logprobs')
+  const alternatives = optionalInteger(body, 'top_logprobs') ?? 0
+  if (alternatives > 0) untranslatable.add('top_logprobs')
+  const modalities = body['modalities']
+  // Text is what every API speaks.
+  if (isList(modalities) && modalities.every((name) => name === 'text')) return
+  if (!isAbsent(modalities)) untranslatable.add('modalities')
+}

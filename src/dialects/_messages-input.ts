@@ -1,0 +1,116 @@
+import type { ContentPart, Json, JsonObject, Message } from '../schema/index.ts'
+import { AssistantDraft } from './_assistant-draft.ts'
+import { readBlock } from './_messages-block.ts'
+import { contentOf } from './_content.ts'
+import { isAbsent, isJsonObject, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import { anyText, requiredText, typedObject, type TypedObject } from './_request-fields.ts'
+import { writtenArguments } from './tool-input.ts'
+import type { Untranslatable } from './_untranslatable.ts'
+
+/** The conversation of a Messages request: its system prompt is the first message of ours. */
+export function readMessagesInput(body: JsonObject, untranslatable: Untranslatable): Message[] {
+  const messages: Message[] = []
+  const system = body['system']
+  if (!isAbsent(system)) {
+    const content = readContent(system, 'system', untranslatable)
+    if (content !== '') messages.push({ role: 'system', content })
+  }
+  const turns = body['messages']
+  if (!isList(turns) || turns.length === 0) throw rejected('messages', 'must be a list of at least one message')
+  for (let index = 0; index < turns.length; index += 1) {
+    readTurn(messages, turns[index], `messages[${index}]`, untranslatable)
+  }
+  // The reply would have to go on with it, and other APIs begin a new turn.
+  if (messages.at(-1)?.role === 'assistant') untranslatable.add(`messages[${turns.length - 1}] a prefilled reply`)
+  return messages
+}
+
+function readTurn(messages: Message[], turn: Json | undefined, at: string, untranslatable: Untranslatable): void {
+  if (!isJsonObject(turn)) throw rejected(at, 'must be an object with a role and content')
+  const content = turn['content']
+  switch (requiredText(turn, 'role', `${at}.`)) {
+    case 'user':
+      readUser(messages, content, `${at}.content`, untranslatable)
+      return
+    case 'assistant':
+      messages.push(readAssistant(content, `${at}.content`, untranslatable))
+      return
+    case 'system':
+      messages.push({ role: 'system', content: readContent(content, `${at}.content`, untranslatable) })
+      return
+    default:
+      throw rejected(`${at}.role`, 'must be "user" or "assistant"')
+  }
+}
+
+/** The results of tools are a user's blocks here, and messages of their own elsewhere: these come first. */
+function readUser(messages: Message[], content: Json | undefined, at: string, untranslatable: Untranslatable): void {
+  if (!isList(content)) {
+    messages.push({ role: 'user', content: readContent(content, at, untranslatable) })
+    return
+  }
+  const parts: ContentPart[] = []
+  for (let index = 0; index < content.length; index += 1) {
+    const place = `${at}[${index}]`
+    const block = typedObject(content[index], place)
+    if (block.type === 'tool_result') messages.push(readToolResult(block, place, untranslatable))
+    else parts.push(readBlock(block, place, untranslatable))
+  }
+  if (parts.length > 0 || content.length === 0) messages.push({ role: 'user', content: contentOf(parts) })
+}
+
+function readToolResult(block: TypedObject, at: string, untranslatable: Untranslatable): Message {
+  const id = requiredText(block, 'tool_use_id', `${at}.`)
+  const result = block['content']
+  const content = isAbsent(result) ? '' : readContent(result, `${at}.content`, untranslatable)
+  if (block['is_error'] === true) return { role: 'tool', tool_call_id: id, content, is_error: true }
+  return { role: 'tool', tool_call_id: id, content }
+}
+
+function readAssistant(content: Json | undefined, at: string, untranslatable: Untranslatable): Message {
+  const draft = new AssistantDraft()
+  if (typeof content === 'string') draft.text = content
+  else if (isList(content)) {
+    for (let index = 0; index < content.length; index += 1) {
+      const place = `${at}[${index}]`
+      readSpoken(draft, typedObject(content[index], place), place, untranslatable)
+    }
+  } else throw rejected(at, 'must be a string or a list of blocks')
+  return draft.message()
+}
+
+/** A turn is kept as what was thought, said and called, in this order, as it is when it is sampled. */
+function readSpoken(draft: AssistantDraft, block: TypedObject, at: string, untranslatable: Untranslatable): void {
+  switch (block.type) {
+    case 'text':
+      draft.text += anyText(block, 'text', `${at}.`)
+      return
+    case 'thinking':
+      draft.reasoning += anyText(block, 'thinking', `${at}.`)
+      return
+    case 'tool_use': {
+      const input = block['input']
+      if (!isJsonObject(input)) throw rejected(`${at}.input`, 'must be an object')
+      draft.addCall(requiredText(block, 'id', `${at}.`), requiredText(block, 'name', `${at}.`), writtenArguments(input))
+      return
+    }
+    default:
+      untranslatable.add(`${at}.type ${block.type}`)
+  }
+}
+
+function readContent(
+  content: Json | undefined,
+  at: string,
+  untranslatable: Untranslatable,
+): string | readonly ContentPart[] {
+  if (typeof content === 'string') return content
+  if (!isList(content)) throw rejected(at, 'must be a string or a list of blocks')
+  return contentOf(
+    content.map((block, index) => {
+      const place = `${at}[${index}]`
+      return readBlock(typedObject(block, place), place, untranslatable)
+    }),
+  )
+}

@@ -1,0 +1,146 @@
+import { MillraceError } from '../errors/index.ts'
+import type { JsonObject, Sampling } from '../schema/index.ts'
+import { readMessagesInput } from './_messages-input.ts'
+import { readMessagesChoice, readMessagesFormat, readMessagesTools } from './_messages-tools.ts'
+import { isAbsent, isEmpty, isJsonObject } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import type { RequestDraft } from './_request-draft.ts'
+import {
+  optionalCount,
+  optionalFlag,
+  optionalInteger,
+  optionalNumber,
+  optionalObject,
+  optionalText,
+  optionalTexts,
+  requiredText,
+  typedObject,
+  unknownFields,
+} from './_request-fields.ts'
+import type { DialectRequest } from './server-dialect.ts'
+import { Untranslatable } from './_untranslatable.ts'
+
+/** What means something in this API alone, unless it is empty. */
+const ownFields = ['mcp_servers', 'container', 'context_management'] as const
+
+const knownFields: ReadonlySet<string> = new Set([
+  ...ownFields,
+  'model',
+  'messages',
+  'system',
+  'max_tokens',
+  'stop_sequences',
+  'temperature',
+  'top_p',
+  'stream',
+  'tools',
+  'tool_choice',
+  'thinking',
+  'output_config',
+  'output_format',
+  'metadata',
+  'thread',
+  // A hint that automatic prefix caching makes unnecessary.
+  'cache_control',
+])
+
+/** Thinking budgets, in tokens, up to which an effort is low or medium. */
+const lowBudget = 2048
+const mediumBudget = 8192
+
+/** Reads the body of a Messages request. */
+export function readMessagesRequest(body: JsonObject): DialectRequest {
+  refuseThread(body)
+  const untranslatable = new Untranslatable()
+  const request: RequestDraft = {
+    model: requiredText(body, 'model'),
+    messages: readMessagesInput(body, untranslatable),
+    tools: readMessagesTools(body, untranslatable),
+    sampling: readSampling(body, untranslatable),
+    stream: optionalFlag(body, 'stream') ?? false,
+    includeUsage: true,
+    wantsTokenIds: false,
+    wantsLogprobs: false,
+    untranslatable: untranslatable.names,
+    body,
+  }
+  readMessagesChoice(body, request, untranslatable)
+  const format = readMessagesFormat(body, untranslatable)
+  if (format !== undefined) request.responseFormat = format
+  for (const field of ownFields) if (!isEmpty(body[field])) untranslatable.add(field)
+  return request
+}
+
+/**
+ * A thread is a conversation that the server holds, with its tools, so that a client sends only what is new. Nobody holds
+ * one here. To begin one does no harm; to go on with one is answered as a server does that has lost it, and clients
+ * then send everything again.
+ */
+function refuseThread(body: JsonObject): void {
+  const value = body['thread']
+  if (isAbsent(value) || typedObject(value, 'thread').type === 'create') return
+  throw new MillraceError('model_rejected', 'threads are not kept here: send the whole conversation, with its tools', {
+    data: { status: 404, param: 'thread', saidCode: 'thread_not_found' },
+  })
+}
+
+function readSampling(body: JsonObject, untranslatable: Untranslatable): Sampling {
+  const maxTokens = optionalCount(body, 'max_tokens')
+  if (maxTokens === undefined) throw rejected('max_tokens', 'is missing: say how many tokens the reply may have')
+  const sampling: Sampling = { maxTokens }
+  const temperature = optionalNumber(body, 'temperature')
+  if (temperature !== undefined) sampling.temperature = temperature
+  const topP = optionalNumber(body, 'top_p', 1)
+  if (topP !== undefined) sampling.topP = topP
+  const stop = optionalTexts(body, 'stop_sequences')
+  if (stop !== undefined) sampling.stop = stop
+  const thinking = readThinking(body, untranslatable)
+  const config = optionalObject(body, 'output_config')
+  const effort = (config && optionalText(config, 'effort', 'output_config.')) ?? thinking.effort
+  if (effort !== undefined) sampling.reasoningEffort = effort
+  const extra = readExtra(body, thinking.isOff)
+  if (extra !== undefined) sampling.extra = extra
+  return sampling
+}
+
+interface Thinking {
+  readonly isOff: boolean
+  readonly effort?: string
+}
+
+/** A budget amounts to an effort; without one (`adaptive`) the model decides. */
+function readThinking(body: JsonObject, untranslatable: Untranslatable): Thinking {
+  const value = body['thinking']
+  if (isAbsent(value)) return { isOff: false }
+  const thinking = typedObject(value, 'thinking')
+  if (thinking.type === 'disabled') return { isOff: true }
+  const budget = optionalInteger(thinking, 'budget_tokens', 'thinking.')
+  if (budget !== undefined) return { isOff: false, effort: effortOf(budget) }
+  if (thinking.type === 'enabled') {
+    throw rejected('thinking.budget_tokens', 'is missing: say how many tokens thinking may take')
+  }
+  if (thinking.type !== 'adaptive') untranslatable.add(`thinking.type ${thinking.type}`)
+  return { isOff: false }
+}
+
+function effortOf(budget: number): string {
+  if (budget <= lowBudget) return 'low'
+  return budget <= mediumBudget ? 'medium' : 'high'
+}
+
+/** The fields that we do not know, `top_k` among them, and those whose meaning other backends take under another name. */
+function readExtra(body: JsonObject, isThinkingOff: boolean): JsonObject | undefined {
+  const unknown = unknownFields(body, knownFields)
+  const metadata = optionalObject(body, 'metadata')
+  const user = metadata && optionalText(metadata, 'user_id', 'metadata.')
+  if (user === undefined && !isThinkingOff) return unknown
+  const template = unknown?.['chat_template_kwargs']
+  return {
+    ...(user !== undefined && { user }),
+    ...unknown,
+    // How vLLM and SGLang turn it off; what a client says to the template itself wins.
+    ...(isThinkingOff && {
+      chat_template_kwargs: { enable_thinking: false, ...(isJsonObject(template) && template) },
+    }),
+  }
+}

@@ -1,0 +1,4 @@
+import type { DialectRequest } from './server-dialect.ts'
+
+/** A request while it is read: what a client left out is not there at all. */
+export type RequestDraft = { -readonly [Key in keyof DialectRequest]: DialectRequest[Key] }

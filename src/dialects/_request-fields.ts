@@ -1,0 +1,106 @@
+import type { Json, JsonObject } from '../schema/index.ts'
+import { isAbsent, isJsonObject, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+
+// Fields of a body, or of an object in it. The optional ones give undefined for what is absent or null; anything of another
+// type is refused. `at` is where the object stands in the body, with its dot (`text.format.`), for the refusal.
+
+/** An object that says what it is, as parts, blocks, items and tools do. */
+export type TypedObject = JsonObject & { readonly type: string }
+
+export function typedObject(value: Json | undefined, at: string): TypedObject {
+  if (isTyped(value)) return value
+  throw rejected(at, 'must be an object with a type')
+}
+
+/** A string, also an empty one. */
+export function anyText(body: JsonObject, key: string, at: string): string {
+  const value = body[key]
+  if (typeof value !== 'string') throw rejected(at + key, 'must be a string')
+  return value
+}
+
+export function requiredText(body: JsonObject, key: string, at = ''): string {
+  const value = body[key]
+  if (typeof value !== 'string' || value === '') throw rejected(at + key, 'must be a string that is not empty')
+  return value
+}
+
+export function optionalText(body: JsonObject, key: string, at = ''): string | undefined {
+  const value = body[key]
+  if (typeof value === 'string') return value
+  if (isAbsent(value)) return undefined
+  throw rejected(at + key, 'must be a string, or left out')
+}
+
+export function optionalFlag(body: JsonObject, key: string, at = ''): boolean | undefined {
+  const value = body[key]
+  if (typeof value === 'boolean') return value
+  if (isAbsent(value)) return undefined
+  throw rejected(at + key, 'must be true or false, or left out')
+}
+
+/** A number from 0 to `max`. JSON can say what is not finite: `1e309`. */
+export function optionalNumber(body: JsonObject, key: string, max = Number.MAX_VALUE): number | undefined {
+  const value = body[key]
+  if (isAbsent(value)) return undefined
+  if (typeof value === 'number' && value >= 0 && value <= max) return value
+  throw rejected(key, max === Number.MAX_VALUE ? 'must be a number from 0 on' : `must be a number from 0 to ${max}`)
+}
+
+/** How many of something: 1 and up. */
+export function optionalCount(body: JsonObject, key: string): number | undefined {
+  const value = body[key]
+  if (isAbsent(value)) return undefined
+  if (isWhole(value) && value >= 1) return value
+  throw rejected(key, 'must be a whole number from 1 on, or left out')
+}
+
+export function optionalInteger(body: JsonObject, key: string, at = ''): number | undefined {
+  const value = body[key]
+  if (isAbsent(value)) return undefined
+  if (isWhole(value)) return value
+  throw rejected(at + key, 'must be a whole number, or left out')
+}
+
+export function optionalObject(body: JsonObject, key: string, at = ''): JsonObject | undefined {
+  const value = body[key]
+  if (isJsonObject(value)) return value
+  if (isAbsent(value)) return undefined
+  throw rejected(at + key, 'must be an object, or left out')
+}
+
+export function optionalList(body: JsonObject, key: string): readonly Json[] | undefined {
+  const value = body[key]
+  if (isList(value)) return value
+  if (isAbsent(value)) return undefined
+  throw rejected(key, 'must be a list, or left out')
+}
+
+/** Stop sequences: a list, or one alone. */
+export function optionalTexts(body: JsonObject, key: string): string[] | undefined {
+  const value = body[key]
+  if (isAbsent(value)) return undefined
+  if (typeof value === 'string') return [value]
+  if (isList(value)) {
+    const texts = value.filter((text) => typeof text === 'string')
+    if (texts.length === value.length) return texts
+  }
+  throw rejected(key, 'must be a list of strings, or left out')
+}
+
+/** What no API has a word for goes to the backend as it came; undefined if there is nothing of the kind. */
+export function unknownFields(body: JsonObject, known: ReadonlySet<string>): JsonObject | undefined {
+  let unknown: [string, Json | undefined][] | undefined
+  for (const key of Object.keys(body)) if (!known.has(key)) (unknown ??= []).push([key, body[key]])
+  // Not by assignment: a field may be called `__proto__`.
+  return unknown && Object.fromEntries(unknown)
+}
+
+function isTyped(value: Json | undefined): value is TypedObject {
+  return isJsonObject(value) && typeof value['type'] === 'string'
+}
+
+function isWhole(value: Json | undefined): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value)
+}

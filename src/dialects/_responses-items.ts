@@ -1,0 +1,166 @@
+import type { Json, JsonObject, Message } from '../schema/index.ts'
+import { AssistantDraft } from './_assistant-draft.ts'
+import { isAbsent, isJsonObject, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import { anyText, requiredText } from './_request-fields.ts'
+import { readContent, readSpoken } from './_responses-content.ts'
+import { itemOrigin } from './_responses-ids.ts'
+import { decodeReasoning } from './_responses-reasoning.ts'
+import type { ItemOrigin, ReplyMemory } from './server-dialect.ts'
+import type { Untranslatable } from './_untranslatable.ts'
+
+/** What a model wrote in one reply: several items, one message. */
+class Turn extends AssistantDraft {
+  /** Which reply it was, where an item's id tells. */
+  replyId: string | undefined
+  hasSpoken = false
+
+  /** Without ids: a model thinks, speaks and calls. After a call its outputs are due, so until then nothing begins. */
+  get mayBeOver(): boolean {
+    return this.hasSpoken && this.calls.length === 0
+  }
+}
+
+/** Puts the items of an input together into messages. */
+export class ItemReader {
+  readonly #messages: Message[]
+  readonly #untranslatable: Untranslatable
+  readonly #memory: ReplyMemory | undefined
+  #turn: Turn | undefined
+
+  constructor(messages: Message[], untranslatable: Untranslatable, memory?: ReplyMemory) {
+    this.#messages = messages
+    this.#untranslatable = untranslatable
+    this.#memory = memory
+  }
+
+  read(item: Json | undefined, at: string): void {
+    if (!isJsonObject(item)) throw rejected(at, 'must be an item: an object with a type, or with a role and content')
+    const type = item['type'] ?? 'message'
+    if (typeof type !== 'string') throw rejected(`${at}.type`, 'must be the name of a kind of item, such as "message"')
+    switch (type) {
+      case 'message':
+        this.#message(item, at)
+        return
+      case 'function_call':
+        this.#turnOf(itemOrigin(item['id'])).addCall(
+          requiredText(item, 'call_id', `${at}.`),
+          requiredText(item, 'name', `${at}.`),
+          // Not valid JSON is the model's fault, and goes along as it is.
+          anyText(item, 'arguments', `${at}.`),
+        )
+        return
+      case 'function_call_output': {
+        const tool_call_id = requiredText(item, 'call_id', `${at}.`)
+        const content = readContent(item['output'], `${at}.output`, this.#untranslatable)
+        this.#add({ role: 'tool', tool_call_id, content })
+        return
+      }
+      case 'reasoning':
+        this.#reasoning(item, at)
+        return
+      case 'item_reference':
+        this.#reference(item, at)
+        return
+      default:
+        this.#untranslatable.add(`${at}.type ${type}`)
+        this.#other(item, type)
+    }
+  }
+
+  end(): void {
+    if (this.#turn) this.#messages.push(this.#turn.message())
+    this.#turn = undefined
+  }
+
+  #message(item: JsonObject, at: string): void {
+    const { role, content } = item
+    if (role === 'assistant') {
+      const turn = this.#turnOf(itemOrigin(item['id']), 'begins')
+      turn.hasSpoken = true
+      readSpoken(turn, content, `${at}.content`, this.#untranslatable)
+    } else if (role === 'user' || role === 'system' || role === 'developer') {
+      this.#add({ role, content: readContent(content, `${at}.content`, this.#untranslatable) })
+    } else {
+      throw rejected(`${at}.role`, 'must be "user", "assistant", "system" or "developer"')
+    }
+  }
+
+  #reasoning(item: JsonObject, at: string): void {
+    const { content, summary, encrypted_content: encoded } = item
+    const turn = this.#turnOf(itemOrigin(item['id']), 'begins')
+    const decoded = typeof encoded === 'string' ? decodeReasoning(encoded) : undefined
+    if (typeof encoded === 'string' && decoded === undefined) this.#untranslatable.add(`${at}.encrypted_content`)
+    // As replies are read: a server that shows the reasoning itself has it in `content`, others summarise it.
+    turn.reasoning += joinedTexts(content, `${at}.content`) || joinedTexts(summary, `${at}.summary`) || (decoded ?? '')
+  }
+
+  /** A client that counts on replies being kept sends the ids of their items instead of them. */
+  #reference(item: JsonObject, at: string): void {
+    const id = requiredText(item, 'id', `${at}.`)
+    const origin = itemOrigin(id) ?? this.#memory?.origin(id)
+    const reply = origin && this.#memory?.reply(origin.replyId)
+    if (!reply) {
+      this.#untranslatable.add(`${at}.type item_reference`)
+      this.#other(item, 'item_reference')
+      return
+    }
+    const turn = this.#turnOf(origin, origin.kind === 'fc' ? 'goes-on' : 'begins')
+    // A reply that took turns at thinking and speaking has several items of a kind; the first stands for all of them.
+    if (origin.kind === 'fc') {
+      const call = reply.tool_calls?.[origin.number]
+      if (call) turn.calls.push(call)
+    } else if (origin.number === 0 && origin.kind === 'rs') {
+      turn.reasoning += reply.reasoning_content ?? ''
+    } else if (origin.number === 0) {
+      turn.hasSpoken = true
+      turn.text += reply.content ?? ''
+      turn.refusal += reply.refusal ?? ''
+    }
+  }
+
+  /**
+   * An item that chat has nothing for. What a server wrote of its own tools is part of a turn and, as in its reply, says
+   * nothing there. The rest is the client's, and is kept as it came, so that two that differ are two messages.
+   */
+  #other(item: JsonObject, type: string): void {
+    if (type.endsWith('_call') || type === 'mcp_list_tools' || type === 'mcp_approval_request') {
+      this.#turnOf(itemOrigin(item['id']))
+      return
+    }
+    const content = [{ type: 'other', api: 'responses', value: item }] as const
+    const { call_id: callId } = item
+    this.#add(typeof callId === 'string' ? { role: 'tool', tool_call_id: callId, content } : { role: 'user', content })
+  }
+
+  #add(message: Message): void {
+    this.end()
+    this.#messages.push(message)
+  }
+
+  /** The turn that an item of a model's belongs to: its id tells, or else what usually comes after what. */
+  #turnOf(origin: ItemOrigin | undefined, usually: 'begins' | 'goes-on' = 'goes-on'): Turn {
+    const open = this.#turn
+    if (open) {
+      const areKnown = origin !== undefined && open.replyId !== undefined
+      const isOver = areKnown ? origin.replyId !== open.replyId : usually === 'begins' && open.mayBeOver
+      if (isOver) this.end()
+    }
+    this.#turn ??= new Turn()
+    this.#turn.replyId ??= origin?.replyId
+    return this.#turn
+  }
+}
+
+/** The parts of a summary are paragraphs. */
+function joinedTexts(parts: Json | undefined, at: string): string {
+  if (isAbsent(parts)) return ''
+  if (!isList(parts)) throw rejected(at, 'must be a list of parts, or left out')
+  let joined = ''
+  for (const [index, part] of parts.entries()) {
+    const text = isJsonObject(part) ? part['text'] : undefined
+    if (typeof text !== 'string') throw rejected(`${at}[${index}].text`, 'must be a string')
+    joined += index === 0 ? text : `\n\n${text}`
+  }
+  return joined
+}

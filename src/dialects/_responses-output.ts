@@ -1,0 +1,63 @@
+import type { AssistantMessage, ToolCall } from '../schema/index.ts'
+import { itemId } from './_responses-ids.ts'
+import { encodeReasoning } from './_responses-reasoning.ts'
+
+export type OutputItem = Readonly<Record<string, unknown>>
+
+/** Reasoning has no status: a server that is sent one back need not accept it. */
+export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
+
+export function reasoningItem(id: string, text: string, isEncrypted: boolean): OutputItem {
+  const summary = [summaryPart(text)]
+  return isEncrypted
+    ? { id, type: 'reasoning', summary, encrypted_content: encodeReasoning(text) }
+    : { id, type: 'reasoning', summary }
+}
+
+export function messageItem(id: string, status: ItemStatus, content: readonly object[]): OutputItem {
+  return { id, type: 'message', status, role: 'assistant', content }
+}
+
+export function callItem(id: string, status: ItemStatus, call: ToolCall): OutputItem {
+  const { name, arguments: written } = call.function
+  return { id, type: 'function_call', status, call_id: call.id, name, arguments: written }
+}
+
+export function summaryPart(text: string): object {
+  return { type: 'summary_text', text }
+}
+
+export function textPart(text: string): object {
+  return { type: 'output_text', text, annotations: [], logprobs: [] }
+}
+
+export function refusalPart(refusal: string): object {
+  return { type: 'refusal', refusal }
+}
+
+export interface OutputOptions {
+  readonly replyId: string
+  readonly isEncrypted: boolean
+  /** The reply was cut, and so was its last item. */
+  readonly isCut: boolean
+}
+
+/** A whole message as items. */
+export function outputItems(message: AssistantMessage, { replyId, isEncrypted, isCut }: OutputOptions): OutputItem[] {
+  const { content, reasoning_content: reasoning, refusal, tool_calls: calls = [] } = message
+  const lastStatus = isCut ? 'incomplete' : 'completed'
+  const items: OutputItem[] = []
+  if (reasoning) items.push(reasoningItem(itemId('rs', replyId), reasoning, isEncrypted))
+  const parts: object[] = []
+  if (content) parts.push(textPart(content))
+  if (refusal) parts.push(refusalPart(refusal))
+  // A reply that says nothing at all is still a reply, and must come back as one.
+  if (parts.length === 0 && calls.length === 0 && !reasoning) parts.push(textPart(''))
+  if (parts.length > 0) {
+    items.push(messageItem(itemId('msg', replyId), calls.length === 0 ? lastStatus : 'completed', parts))
+  }
+  for (const [index, call] of calls.entries()) {
+    items.push(callItem(itemId('fc', replyId, index), index === calls.length - 1 ? lastStatus : 'completed', call))
+  }
+  return items
+}

@@ -1,0 +1,183 @@
+import type { ResponseFormat } from '../inference/index.ts'
+import type { JsonObject, Message, Sampling } from '../schema/index.ts'
+import { isAbsent, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import type { RequestDraft } from './_request-draft.ts'
+import {
+  optionalCount,
+  optionalFlag,
+  optionalList,
+  optionalNumber,
+  optionalObject,
+  optionalText,
+  requiredText,
+  typedObject,
+  unknownFields,
+} from './_request-fields.ts'
+import { jsonSchemaFormat } from './_response-format.ts'
+import { ItemReader } from './_responses-items.ts'
+import { readToolChoice, readTools } from './_responses-tools.ts'
+import { Untranslatable } from './_untranslatable.ts'
+import type { DialectRequest, ReplyMemory } from './server-dialect.ts'
+
+/** What the server would have to do or to know beyond one reply. */
+const serverSideFields = ['conversation', 'prompt', 'max_tool_calls', 'top_logprobs'] as const
+
+/** Not this API's, but chat's own: there they would replace what was read here. */
+const chatFields = ['messages', 'n'] as const
+
+/** Everything that is read, or means nothing to the reply; the rest goes to the backend as it is. */
+const knownFields: ReadonlySet<string> = new Set([
+  'model',
+  'input',
+  'instructions',
+  'tools',
+  'tool_choice',
+  'parallel_tool_calls',
+  'text',
+  'max_output_tokens',
+  'temperature',
+  'top_p',
+  'reasoning',
+  'include',
+  'previous_response_id',
+  'stream',
+  'stream_options',
+  'store',
+  'background',
+  'truncation',
+  ...serverSideFields,
+  ...chatFields,
+])
+
+/** Reads the body of a Responses request. `memory` has the replies whose items a client only refers to. */
+export function readResponsesRequest(body: JsonObject, memory?: ReplyMemory): DialectRequest {
+  const untranslatable = new Untranslatable()
+  const request: RequestDraft = {
+    model: requiredText(body, 'model'),
+    messages: readMessages(body, untranslatable, memory),
+    tools: readTools(body, untranslatable),
+    sampling: readSampling(body, untranslatable),
+    stream: optionalFlag(body, 'stream') ?? false,
+    includeUsage: true,
+    wantsTokenIds: false,
+    wantsLogprobs: includes(body, 'message.output_text.logprobs'),
+    untranslatable: untranslatable.names,
+    body,
+  }
+  const toolChoice = readToolChoice(body, untranslatable)
+  if (toolChoice !== undefined) request.toolChoice = toolChoice
+  const format = readFormat(body, untranslatable)
+  if (format !== undefined) request.responseFormat = format
+  const parallel = optionalFlag(body, 'parallel_tool_calls')
+  if (parallel !== undefined) request.parallelToolCalls = parallel
+  const previous = optionalText(body, 'previous_response_id')
+  if (previous !== undefined) request.previousReplyId = previous
+  noteIncluded(body, untranslatable)
+  noteServerSide(body, untranslatable)
+  return request
+}
+
+/** Whether the client carries reasoning along by itself. */
+export function wantsEncryptedReasoning(body: JsonObject): boolean {
+  return includes(body, 'reasoning.encrypted_content')
+}
+
+function includes({ include }: JsonObject, name: string): boolean {
+  return isList(include) && include.includes(name)
+}
+
+function readMessages(body: JsonObject, untranslatable: Untranslatable, memory: ReplyMemory | undefined): Message[] {
+  const { input } = body
+  const instructions = optionalText(body, 'instructions')
+  const messages: Message[] = instructions ? [{ role: 'system', content: instructions }] : []
+  if (typeof input === 'string') {
+    messages.push({ role: 'user', content: input })
+  } else if (isList(input) && (input.length > 0 || goesOn(body))) {
+    const reader = new ItemReader(messages, untranslatable, memory)
+    for (let index = 0; index < input.length; index += 1) reader.read(input[index], `input[${index}]`)
+    reader.end()
+  } else if (!isAbsent(input) || !goesOn(body)) {
+    throw rejected('input', 'must be a string or a list of at least one item')
+  }
+  return messages
+}
+
+/** Whether there is something to reply to without any input. */
+function goesOn({ previous_response_id: previous, conversation, prompt }: JsonObject): boolean {
+  return !isAbsent(previous) || !isAbsent(conversation) || !isAbsent(prompt)
+}
+
+function readFormat(body: JsonObject, untranslatable: Untranslatable): ResponseFormat | undefined {
+  const text = optionalObject(body, 'text')
+  if (!text) return undefined
+  for (const key of Object.keys(text)) {
+    if (key !== 'format' && key !== 'verbosity' && !isAbsent(text[key])) untranslatable.add(`text.${key}`)
+  }
+  if (isAbsent(text['format'])) return undefined
+  const format = typedObject(text['format'], 'text.format')
+  if (format.type === 'text') return undefined
+  if (format.type === 'json_object') return { kind: 'json_object' }
+  if (format.type === 'json_schema') return readSchema(format)
+  untranslatable.add(`text.format.type ${format.type}`)
+  return undefined
+}
+
+function readSchema(format: JsonObject): ResponseFormat {
+  const at = 'text.format.'
+  return jsonSchemaFormat({
+    name: requiredText(format, 'name', at),
+    description: optionalText(format, 'description', at),
+    schema: optionalObject(format, 'schema', at),
+    strict: optionalFlag(format, 'strict', at),
+  })
+}
+
+function readSampling(body: JsonObject, untranslatable: Untranslatable): Sampling {
+  const sampling: Sampling = {}
+  const temperature = optionalNumber(body, 'temperature')
+  if (temperature !== undefined) sampling.temperature = temperature
+  const topP = optionalNumber(body, 'top_p', 1)
+  if (topP !== undefined) sampling.topP = topP
+  const maxTokens = optionalCount(body, 'max_output_tokens')
+  if (maxTokens !== undefined) sampling.maxTokens = maxTokens
+  const effort = readEffort(body, untranslatable)
+  if (effort !== undefined) sampling.reasoningEffort = effort
+  const extra = readExtra(body)
+  if (extra !== undefined) sampling.extra = extra
+  return sampling
+}
+
+/** How long a summary is to be is for servers that hide the reasoning itself; ours shows all there is. */
+function readEffort(body: JsonObject, untranslatable: Untranslatable): string | undefined {
+  const reasoning = optionalObject(body, 'reasoning')
+  if (!reasoning) return undefined
+  for (const key of Object.keys(reasoning)) {
+    const isKnown = key === 'effort' || key === 'summary' || key === 'generate_summary'
+    if (!isKnown && !isAbsent(reasoning[key])) untranslatable.add(`reasoning.${key}`)
+  }
+  return optionalText(reasoning, 'effort', 'reasoning.')
+}
+
+/** Chat has `verbosity` too, but at the top. */
+function readExtra(body: JsonObject): JsonObject | undefined {
+  const text = optionalObject(body, 'text')
+  const verbosity = text && optionalText(text, 'verbosity', 'text.')
+  const unknown = unknownFields(body, knownFields)
+  return verbosity === undefined ? unknown : { ...unknown, verbosity }
+}
+
+function noteIncluded(body: JsonObject, untranslatable: Untranslatable): void {
+  for (const [index, name] of (optionalList(body, 'include') ?? []).entries()) {
+    if (typeof name !== 'string') throw rejected(`include[${index}]`, 'must be the name of something to include')
+    if (name !== 'reasoning.encrypted_content') untranslatable.add(`include ${name}`)
+  }
+}
+
+function noteServerSide(body: JsonObject, untranslatable: Untranslatable): void {
+  for (const key of serverSideFields) if (!isAbsent(body[key]) && body[key] !== 0) untranslatable.add(key)
+  for (const key of chatFields) if (!isAbsent(body[key])) untranslatable.add(key)
+  if (optionalFlag(body, 'background') === true) untranslatable.add('background')
+  const truncation = optionalText(body, 'truncation') ?? 'disabled'
+  if (truncation !== 'disabled') untranslatable.add(`truncation ${truncation}`)
+}

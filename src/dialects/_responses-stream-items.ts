@@ -1,0 +1,172 @@
+import type { WireEvent } from './server-dialect.ts'
+import {
+  callItem,
+  messageItem,
+  reasoningItem,
+  refusalPart,
+  summaryPart,
+  textPart,
+  type ItemStatus,
+  type OutputItem,
+} from './_responses-output.ts'
+
+/** The events of a stream number themselves. */
+export class EventList {
+  #events: WireEvent[] = []
+  #sequence = 0
+
+  add(type: string, fields: object): void {
+    this.#events.push({ name: type, data: { type, sequence_number: this.#sequence, ...fields } })
+    this.#sequence += 1
+  }
+
+  /** Those since the last time. */
+  take(): WireEvent[] {
+    const events = this.#events
+    this.#events = []
+    return events
+  }
+}
+
+/** Where an item stands; every event of it says so. */
+export interface ItemPlace {
+  readonly item_id: string
+  readonly output_index: number
+}
+
+/** An item that is being written: it opens when it is made, and gives the finished item when it is ended. */
+export interface StreamedItem {
+  readonly place: ItemPlace
+  end(status: ItemStatus): OutputItem
+}
+
+export class StreamedReasoning implements StreamedItem {
+  readonly place: ItemPlace
+  readonly #events: EventList
+  readonly #isEncrypted: boolean
+  #text = ''
+
+  constructor(events: EventList, place: ItemPlace, isEncrypted: boolean) {
+    this.#events = events
+    this.place = place
+    this.#isEncrypted = isEncrypted
+    const { item_id: id, output_index } = place
+    events.add('response.output_item.added', { output_index, item: { id, type: 'reasoning', summary: [] } })
+    events.add('response.reasoning_summary_part.added', { ...place, summary_index: 0, part: summaryPart('') })
+  }
+
+  add(delta: string): void {
+    this.#text += delta
+    this.#events.add('response.reasoning_summary_text.delta', { ...this.place, summary_index: 0, delta })
+  }
+
+  end(): OutputItem {
+    const text = this.#text
+    const part = { ...this.place, summary_index: 0 }
+    this.#events.add('response.reasoning_summary_text.done', { ...part, text })
+    this.#events.add('response.reasoning_summary_part.done', { ...part, part: summaryPart(text) })
+    return ended(this.#events, this.place, reasoningItem(this.place.item_id, text, this.#isEncrypted))
+  }
+}
+
+/** Text and refusal are parts of one message. */
+export class StreamedMessage implements StreamedItem {
+  readonly place: ItemPlace
+  readonly #events: EventList
+  readonly #parts: object[] = []
+  #open: 'output_text' | 'refusal' | undefined
+  #text = ''
+
+  constructor(events: EventList, place: ItemPlace) {
+    this.#events = events
+    this.place = place
+    const item = messageItem(place.item_id, 'in_progress', [])
+    events.add('response.output_item.added', { output_index: place.output_index, item })
+  }
+
+  add(kind: 'output_text' | 'refusal', delta: string): void {
+    if (this.#open !== kind) {
+      this.#endPart()
+      this.#open = kind
+      this.#events.add('response.content_part.added', { ...this.#partPlace(), part: partOf(kind, '') })
+    }
+    this.#text += delta
+    if (delta === '') return
+    const fields = kind === 'output_text' ? { delta, logprobs: [] } : { delta }
+    this.#events.add(`response.${kind}.delta`, { ...this.#partPlace(), ...fields })
+  }
+
+  end(status: ItemStatus): OutputItem {
+    this.#endPart()
+    return ended(this.#events, this.place, messageItem(this.place.item_id, status, this.#parts))
+  }
+
+  #endPart(): void {
+    const kind = this.#open
+    if (kind === undefined) return
+    const text = this.#text
+    const part = partOf(kind, text)
+    const fields = kind === 'output_text' ? { text, logprobs: [] } : { refusal: text }
+    this.#events.add(`response.${kind}.done`, { ...this.#partPlace(), ...fields })
+    this.#events.add('response.content_part.done', { ...this.#partPlace(), part })
+    this.#parts.push(part)
+    this.#open = undefined
+    this.#text = ''
+  }
+
+  #partPlace(): object {
+    return { ...this.place, content_index: this.#parts.length }
+  }
+}
+
+export class StreamedCall implements StreamedItem {
+  readonly place: ItemPlace
+  readonly #events: EventList
+  readonly #id: string
+  readonly #name: string
+  #arguments = ''
+
+  constructor(events: EventList, place: ItemPlace, { id, name }: { id: string; name: string }) {
+    this.#events = events
+    this.place = place
+    this.#id = id
+    this.#name = name
+    events.add('response.output_item.added', { output_index: place.output_index, item: this.#item('in_progress') })
+  }
+
+  add(delta: string): void {
+    this.#arguments += delta
+    this.#events.add('response.function_call_arguments.delta', { ...this.place, delta })
+  }
+
+  /** After a whole object nothing can follow that is still JSON. */
+  get isWhole(): boolean {
+    if (!this.#arguments.endsWith('}')) return false
+    try {
+      JSON.parse(this.#arguments)
+      return true
+    } catch {
+      return false
+    }
+  }
+
+  end(status: ItemStatus): OutputItem {
+    const done = { ...this.place, name: this.#name, arguments: this.#arguments }
+    this.#events.add('response.function_call_arguments.done', done)
+    return ended(this.#events, this.place, this.#item(status))
+  }
+
+  #item(status: ItemStatus): OutputItem {
+    const called = { name: this.#name, arguments: this.#arguments }
+    return callItem(this.place.item_id, status, { id: this.#id, type: 'function', function: called })
+  }
+}
+
+function partOf(kind: 'output_text' | 'refusal', text: string): object {
+  return kind === 'output_text' ? textPart(text) : refusalPart(text)
+}
+
+function ended(events: EventList, { output_index }: ItemPlace, item: OutputItem): OutputItem {
+  events.add('response.output_item.done', { output_index, item })
+  return item
+}

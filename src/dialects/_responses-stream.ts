@@ -1,0 +1,120 @@
+import type { BackendReply, ReplyDelta } from '../inference/index.ts'
+import { isCut, responseDocument } from './_responses-document.ts'
+import { itemId } from './_responses-ids.ts'
+import type { ItemStatus, OutputItem } from './_responses-output.ts'
+import { wantsEncryptedReasoning } from './_responses-request.ts'
+import {
+  EventList,
+  StreamedCall,
+  StreamedMessage,
+  StreamedReasoning,
+  type ItemPlace,
+  type StreamedItem,
+} from './_responses-stream-items.ts'
+import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
+
+/**
+ * The events of one streamed reply. Items follow each other: one ends when another begins. A model that goes back to
+ * thinking, or to speaking after a call, gets another item for it; read back, they are one message again.
+ */
+export class ResponsesReplyStream implements ReplyStreamWriter {
+  readonly #head: ReplyHead
+  readonly #isEncrypted: boolean
+  readonly #events = new EventList()
+  /** Those that have not ended, oldest first: the last one, and before it calls that may go on. */
+  #open: StreamedItem[] = []
+  /** By the backend's own numbers, which go up to a limit that is checked where replies are read. */
+  readonly #calls = new Map<number, StreamedCall>()
+  /** Those that have, each at its place. */
+  readonly #output: OutputItem[] = []
+  readonly #counts = { all: 0, rs: 0, msg: 0 }
+
+  constructor(head: ReplyHead) {
+    this.#head = head
+    this.#isEncrypted = wantsEncryptedReasoning(head.request.body)
+  }
+
+  start(): WireEvent[] {
+    const response = responseDocument(this.#head, [])
+    this.#events.add('response.created', { response })
+    this.#events.add('response.in_progress', { response })
+    return this.#events.take()
+  }
+
+  delta(delta: ReplyDelta): WireEvent[] {
+    switch (delta.kind) {
+      case 'reasoning':
+        if (delta.text !== '') this.#reasoning().add(delta.text)
+        break
+      case 'content':
+        if (delta.text !== '') this.#message().add('output_text', delta.text)
+        break
+      case 'refusal':
+        if (delta.text !== '') this.#message().add('refusal', delta.text)
+        break
+      case 'tool-call': {
+        const place = this.#nextPlace(itemId('fc', this.#head.id, delta.index))
+        this.#calls.set(delta.index, this.#begun(new StreamedCall(this.#events, place, delta)))
+        break
+      }
+      case 'arguments': {
+        const call = this.#calls.get(delta.index)
+        // What still comes for a call that has ended can only be space.
+        if (call && delta.text !== '' && this.#open.includes(call)) call.add(delta.text)
+        break
+      }
+    }
+    return this.#events.take()
+  }
+
+  end(reply: BackendReply): WireEvent[] {
+    if (this.#counts.all === 0) this.#message().add('output_text', '')
+    const last = this.#open.at(-1)
+    for (const item of this.#open) {
+      this.#endItem(item, item === last && isCut(reply.finishReason) ? 'incomplete' : 'completed')
+    }
+    const response = responseDocument(this.#head, this.#output, reply)
+    this.#events.add(isCut(reply.finishReason) ? 'response.incomplete' : 'response.completed', { response })
+    return this.#events.take()
+  }
+
+  #reasoning(): StreamedReasoning {
+    const last = this.#open.at(-1)
+    if (last instanceof StreamedReasoning) return last
+    return this.#begun(new StreamedReasoning(this.#events, this.#nextPlace(this.#nextId('rs')), this.#isEncrypted))
+  }
+
+  #message(): StreamedMessage {
+    const last = this.#open.at(-1)
+    if (last instanceof StreamedMessage) return last
+    return this.#begun(new StreamedMessage(this.#events, this.#nextPlace(this.#nextId('msg'))))
+  }
+
+  /** The first has no number, because there is nearly always only one. */
+  #nextId(kind: 'rs' | 'msg'): string {
+    const number = this.#counts[kind]
+    this.#counts[kind] += 1
+    return itemId(kind, this.#head.id, number === 0 ? undefined : number)
+  }
+
+  /** Makes room for another item: ends what cannot go on beside it. Servers may write several calls at once. */
+  #nextPlace(id: string): ItemPlace {
+    this.#open = this.#open.filter((item) => {
+      const mayGoOn = item instanceof StreamedCall && !item.isWhole
+      if (!mayGoOn) this.#endItem(item, 'completed')
+      return mayGoOn
+    })
+    const place = { item_id: id, output_index: this.#counts.all }
+    this.#counts.all += 1
+    return place
+  }
+
+  #begun<Item extends StreamedItem>(item: Item): Item {
+    this.#open.push(item)
+    return item
+  }
+
+  #endItem(item: StreamedItem, status: ItemStatus): void {
+    this.#output[item.place.output_index] = item.end(status)
+  }
+}

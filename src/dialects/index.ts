@@ -1,0 +1,17 @@
+export { chatServer } from './chat-server.ts'
+export { messagesServer } from './messages-server.ts'
+export { newReplyId } from './reply-id.ts'
+export { responsesServer } from './responses-server.ts'
+export type {
+  DialectError,
+  DialectRequest,
+  ItemOrigin,
+  ReplyHead,
+  ReplyMemory,
+  ReplyStreamWriter,
+  ServerDialect,
+  WireEvent,
+} from './server-dialect.ts'
+export { argumentsKey } from './tool-input.ts'
+export { replyDeltas } from './reply-deltas.ts'
+export { eventText } from './wire-event.ts'

@@ -1,0 +1,33 @@
+import type { BackendReply } from '../inference/index.ts'
+import { openAiError, openAiErrorFields } from './_openai-error.ts'
+import { isCut, responseDocument } from './_responses-document.ts'
+import { outputItems } from './_responses-output.ts'
+import { readResponsesRequest, wantsEncryptedReasoning } from './_responses-request.ts'
+import { ResponsesReplyStream } from './_responses-stream.ts'
+import type { ReplyHead, ServerDialect } from './server-dialect.ts'
+
+/** An error is the last event, whatever came before it. Clients insist on a number, and some keep it in 32 bits. */
+const afterAll = 2 ** 31 - 1
+
+/** OpenAI's Responses API. */
+export const responsesServer: ServerDialect = {
+  api: 'responses',
+  read: readResponsesRequest,
+  whole: wholeResponse,
+  stream: (head) => new ResponsesReplyStream(head),
+  error: openAiError,
+  streamError(error) {
+    const fields = openAiErrorFields(error)
+    // Documented flat, sent nested by OpenAI itself; clients look for one or the other.
+    return { name: 'error', data: { ...fields, type: 'error', sequence_number: afterAll, error: fields } }
+  },
+}
+
+function wholeResponse(head: ReplyHead, reply: BackendReply): Record<string, unknown> {
+  const output = outputItems(reply.message, {
+    replyId: head.id,
+    isEncrypted: wantsEncryptedReasoning(head.request.body),
+    isCut: isCut(reply.finishReason),
+  })
+  return responseDocument(head, output, reply)
+}

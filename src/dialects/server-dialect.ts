@@ -1,0 +1,90 @@
+import type { MillraceError } from '../errors/index.ts'
+import type { BackendReply, ModelRequest, ReplyDelta } from '../inference/index.ts'
+import type { ApiName, AssistantMessage, ItemKind, JsonObject } from '../schema/index.ts'
+
+/**
+ * The server's side of an API: how a client's request is read, and how a reply is written to it. The client's side, for
+ * backends, is `Dialect` in inference. The gateway and the simulator both speak through these.
+ */
+export interface ServerDialect {
+  readonly api: ApiName
+  /**
+   * Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) for one that is not valid.
+   * Clients of Responses may refer to what was replied to them instead of sending it back: what `memory` has is read as
+   * if it had been sent, the rest is `untranslatable`.
+   */
+  read(body: JsonObject, memory?: ReplyMemory): DialectRequest
+  /** A whole reply as a document. */
+  whole(head: ReplyHead, reply: BackendReply): Record<string, unknown>
+  /** A writer for one streamed reply. */
+  stream(head: ReplyHead): ReplyStreamWriter
+  /** An error in the API's own shape, with the status and the headers (`retry-after`) that go with it. */
+  error(error: MillraceError): DialectError
+  /** The same in the middle of a stream. */
+  streamError(error: MillraceError): WireEvent
+}
+
+/** What was replied earlier in a session. */
+export interface ReplyMemory {
+  reply(replyId: string): AssistantMessage | undefined
+  /** Where an item comes from whose id somebody else made. */
+  origin(itemId: string): ItemOrigin | undefined
+}
+
+/** Which reply of a session an item was part of, and which of its kind there, from 0. */
+export interface ItemOrigin {
+  readonly replyId: string
+  readonly kind: ItemKind
+  readonly number: number
+}
+
+/** A request in our own words, with what could not be put into them. */
+export interface DialectRequest extends Pick<
+  ModelRequest,
+  'messages' | 'tools' | 'toolChoice' | 'responseFormat' | 'parallelToolCalls' | 'sampling'
+> {
+  readonly model: string
+  readonly stream: boolean
+  /** Whether a stream should end with its usage, where an API leaves that to the client. */
+  readonly includeUsage: boolean
+  /** What the client wants to see of the tokens; without it, a client sees none of what was captured. */
+  readonly wantsTokenIds: boolean
+  readonly wantsLogprobs: boolean
+  /** Responses: the reply that this one goes on from; its conversation comes before `messages`. */
+  readonly previousReplyId?: string
+  /** Names of what only this API can say (`audio`, `tools[2].type web_search`): refused if the model speaks another one. */
+  readonly untranslatable: readonly string[]
+  /** The body itself, for what a reply repeats of its request. */
+  readonly body: JsonObject
+}
+
+/** What is known of a reply before it begins. */
+export interface ReplyHead {
+  /** In the API's own style: see `newReplyId`. */
+  readonly id: string
+  /** What the client called the model. */
+  readonly model: string
+  /** Seconds since 1970. */
+  readonly createdAt: number
+  readonly request: DialectRequest
+}
+
+/** One server-sent event: its name, where the API has names, and its data, `[DONE]` or an object. */
+export interface WireEvent {
+  readonly name?: string
+  readonly data: Record<string, unknown> | '[DONE]'
+}
+
+/** Writes one streamed reply. Events come in the order in which they are to be sent. */
+export interface ReplyStreamWriter {
+  start(): WireEvent[]
+  delta(delta: ReplyDelta): WireEvent[]
+  /** The reply is complete: whatever still has to be closed, the reason of the end, the usage. */
+  end(reply: BackendReply): WireEvent[]
+}
+
+export interface DialectError {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: Record<string, unknown>
+}

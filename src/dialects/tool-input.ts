@@ -1,0 +1,46 @@
+import type { JsonObject } from '../schema/index.ts'
+import { isJsonObject } from './_json.ts'
+
+/**
+ * The key under which Anthropic's documentation wraps arguments that are no JSON object, so that they can be sent where
+ * an object must stand. Nothing is repaired or left out: the client sees what the model wrote and that it is not valid,
+ * and when it sends the call back, the wrapped text is the arguments again.
+ */
+const invalidKey = 'INVALID_JSON'
+
+/** Deeper than this, arguments are not valid either: writing them again would overflow the stack. */
+const maxDepth = 256
+
+/** The arguments of a call as an object. An empty text is how models call a tool that takes nothing. */
+export function toolInput(written: string): JsonObject {
+  if (written === '') return {}
+  let value: unknown
+  try {
+    value = JSON.parse(written)
+  } catch {
+    return { [invalidKey]: written }
+  }
+  return isJsonObject(value) && isWithin(value, maxDepth) ? value : { [invalidKey]: written }
+}
+
+/** The other way round. JSON loses how the model wrote it (spaces, `1.0`): compare with `argumentsKey`. */
+export function writtenArguments(input: JsonObject): string {
+  const wrapped = input[invalidKey]
+  if (typeof wrapped === 'string' && Object.keys(input).length === 1) return wrapped
+  return JSON.stringify(input)
+}
+
+/**
+ * Equal for arguments that mean the same. A client of Messages gets an object and sends an object back, so the text of a
+ * call it repeats is in general not the text that was sampled.
+ */
+export function argumentsKey(written: string): string {
+  return JSON.stringify(toolInput(written))
+}
+
+function isWithin(value: unknown, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return true
+  if (depth === 0) return false
+  for (const inner of Object.values(value)) if (!isWithin(inner, depth - 1)) return false
+  return true
+}

@@ -1,0 +1,47 @@
+import { partsOf, type Row, type RowArray } from './_rows-parts.ts'
+
+/** What a file of rows begins with; docs/export.md has every byte. It may come again between two frames. */
+export const binaryHead: Uint8Array = Uint8Array.from([...Buffer.from('MILLROWS'), 1, 0, 0, 0, 0, 0, 0, 0])
+
+const alignment = 8
+const lengthsBytes = 8
+
+/**
+ * One row: the lengths of its header and of its arrays, the header (JSON, with a list of the arrays), the arrays as they lie
+ * in memory. Header and arrays each begin at a multiple of eight bytes, so that they can be used where they are.
+ *
+ *     u32 header bytes | u32 array bytes | header, padded | array, padded | array, padded | …
+ */
+export function binaryFrame(row: Row): Uint8Array {
+  const { fields, arrays } = partsOf(row)
+  let arrayBytes = 0
+  const list = arrays.map(({ name, values, shape }) => {
+    const described = { name, type: typeOf(values), shape, offset: arrayBytes }
+    arrayBytes += aligned(values.byteLength)
+    return described
+  })
+  // Spaces do not matter to JSON, so its length needs no second number.
+  const json = Buffer.from(JSON.stringify({ ...fields, arrays: list }))
+  const headerBytes = aligned(json.byteLength)
+  const frame = Buffer.alloc(lengthsBytes + headerBytes + arrayBytes)
+  frame.writeUInt32LE(headerBytes, 0)
+  frame.writeUInt32LE(arrayBytes, 4)
+  json.copy(frame, lengthsBytes)
+  frame.fill(' ', lengthsBytes + json.byteLength, lengthsBytes + headerBytes)
+  let offset = lengthsBytes + headerBytes
+  for (const { values } of arrays) {
+    frame.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength), offset)
+    offset += aligned(values.byteLength)
+  }
+  return frame
+}
+
+function typeOf(values: RowArray['values']): string {
+  if (values instanceof Int32Array) return 'int32'
+  if (values instanceof Float32Array) return 'float32'
+  return values instanceof Int16Array ? 'int16' : 'uint8'
+}
+
+function aligned(bytes: number): number {
+  return Math.ceil(bytes / alignment) * alignment
+}

@@ -1,0 +1,223 @@
+import type { DialectRequest } from '../dialects/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { Message } from '../schema/index.ts'
+import type { RunStore } from '../store/index.ts'
+import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
+import { goneStatus, LiveInteraction, type InteractionEnd } from './_live-interaction.ts'
+import { OpenSession, type SessionMemory } from './_open-session.ts'
+import { questionOf } from './_question.ts'
+import { RecalledReplies } from './_recalled-replies.ts'
+import { requestKey } from './_recent-requests.ts'
+import { draining, limitReached, requireDisk, sessionSealed, sessionUnknown, tooLong, tooMuch } from './_refusals.ts'
+import { replayReply } from './_replay-reply.ts'
+import { sendError } from './_send-reply.ts'
+import type { SessionBook } from './_session-book.ts'
+import { SessionPlace } from './_session-place.ts'
+import { Visit, type InteractionCall } from './_visit.ts'
+import type { Caller } from './caller.ts'
+import type { ClientReply } from './client-reply.ts'
+import { gatewayEvents, type InteractionOutcome } from './gateway-events.ts'
+import type { GatewayModels } from './gateway-models.ts'
+import type { SessionBounds } from './session-bounds.ts'
+
+/** Of a conversation without messages. */
+const noLeaf = -1
+
+/** All requests under way: reads each, finds its model and its place in its session, and sees it to its end. */
+export class Interactions {
+  readonly #store: RunStore
+  readonly #models: GatewayModels
+  readonly #book: SessionBook
+  readonly #bounds: SessionBounds
+  readonly #asking = new Set<LiveInteraction>()
+  readonly counts: Record<InteractionOutcome, number> = {
+    complete: 0,
+    repeated: 0,
+    refused: 0,
+    failed: 0,
+    abandoned: 0,
+  }
+  #visits = 0
+  /** Nothing new is taken; settles when nothing is under way. */
+  #drained: PromiseWithResolvers<void> | undefined
+  /** Why nothing more is asked, not even for those under way. */
+  #end: { readonly reason: MillraceError } | undefined
+  #proxied = 0
+
+  constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
+    this.#store = parts.store
+    this.#models = parts.models
+    this.#book = parts.book
+    this.#bounds = parts.bounds
+  }
+
+  /** Requests under way. */
+  get running(): number {
+    return this.#visits
+  }
+
+  /** New requests are refused from now on. Resolves when the others have ended. */
+  drain(): Promise<void> {
+    this.#drained ??= Promise.withResolvers()
+    if (this.#visits === 0) this.#drained.resolve()
+    return this.#drained.promise
+  }
+
+  /** The same, with an end to those that run. */
+  abort(reason: MillraceError): Promise<void> {
+    this.#end = { reason }
+    for (const asking of this.#asking) asking.abort(reason)
+    return this.drain()
+  }
+
+  /** Never rejects: whatever goes wrong is told to the client. */
+  async begin(call: InteractionCall, client: ClientReply): Promise<void> {
+    const visit = new Visit(call, client)
+    this.#visits += 1
+    try {
+      this.#admit()
+      if (visit.session === undefined) await this.#outside(visit)
+      else await this.#inSession(visit, this.#openSession(call.caller, visit.session))
+    } catch (thrown) {
+      const error = MillraceError.from(thrown, 'internal')
+      const status = client.signal.aborted ? goneStatus : sendError(client, visit.dialect, error)
+      this.#onEnd(visit, 'refused', { answer: { kind: 'broken', error }, status })
+    } finally {
+      this.#visits -= 1
+      if (this.#visits === 0) this.#drained?.resolve()
+    }
+  }
+
+  #admit(): void {
+    if (this.#drained) throw draining()
+    if (this.#visits > this.#bounds.maxRunning) {
+      throw tooMuch(`${this.#bounds.maxRunning} requests are under way, and no more may be; try again in a moment`)
+    }
+  }
+
+  #openSession(caller: Caller, id: string): OpenSession {
+    const found = this.#book.find(caller, id)
+    if (!found) throw sessionUnknown(id)
+    if (!(found instanceof OpenSession) || found.ending) throw sessionSealed(id)
+    return found
+  }
+
+  /** A bare proxy: nothing is recorded. */
+  async #outside(visit: Visit): Promise<void> {
+    const { call, client } = visit
+    const { request, model, text } = visit.read(this.#models)
+    const { previousReplyId, messages } = request
+    // Only a backend that speaks the same API can know it.
+    if (previousReplyId !== undefined && model.api !== call.api) throw replyUnknown(previousReplyId)
+    this.#proxied += 1
+    // Each has a name of its own, so that they spread over the backends.
+    const sessionId = `proxy-${this.#proxied}`
+    const parts = { request, model, text, messages, sessionId }
+    const question = questionOf(visit, { ...parts, isWhole: true, isRecorded: false })
+    await this.#ask(visit, new LiveInteraction(question, client))
+    model.client.endSession(sessionId)
+  }
+
+  async #inSession(visit: Visit, session: OpenSession): Promise<void> {
+    const { journal, reader } = this.#store
+    requireDisk(journal)
+    const acquired = this.#book.acquire(session)
+    const memory = acquired instanceof Promise ? await acquired : acquired
+    try {
+      const { call, client } = visit
+      const recalled = call.api === 'responses' ? new RecalledReplies(reader.sessions, session.id) : undefined
+      const { request, model, text } = visit.read(this.#models, recalled)
+      const conversation = this.#conversation(session, memory, request)
+      const messages = conversation instanceof Promise ? await conversation : conversation
+      // Only now: the session may have ended while something was read.
+      if (session.ending) throw sessionSealed(session.id)
+      const match = memory.tree.match(messages)
+      const isRetry = call.retryCount > 0 && match.known === messages.length
+      const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
+      if (repeated) {
+        const end = await repeated
+        this.#onEnd(visit, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
+        return
+      }
+      this.#checkRoom(session, memory, messages.length - match.known)
+      const leaf = memory.tree.append(messages, match)
+      const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
+      const place = new SessionPlace({ session, memory, journal, leaf, key })
+      const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
+      const parts = { request, model, text, messages, sessionId: session.id }
+      const question = questionOf(visit, { ...parts, isWhole, isRecorded: true })
+      await this.#ask(visit, new LiveInteraction(question, client, place))
+    } finally {
+      this.#book.release(session)
+    }
+  }
+
+  #checkRoom(session: OpenSession, { tree, tally }: SessionMemory, messages: number): void {
+    const refusal = limitReached(session.data.limits, tally, session.running.size)
+    if (refusal) throw refusal
+    const { maxMessages } = this.#bounds
+    if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
+  }
+
+  /** With what was said before, where the request only names the reply that it goes on from. */
+  #conversation(
+    session: OpenSession,
+    { tree }: SessionMemory,
+    request: DialectRequest,
+  ): readonly Message[] | Promise<readonly Message[]> {
+    const { previousReplyId, messages } = request
+    if (previousReplyId === undefined) return messages
+    const leaf = tree.replyNamed(previousReplyId)
+    if (!leaf) throw replyUnknown(previousReplyId)
+    const { journal, reader } = this.#store
+    const read = (): Message[] => wholeConversation(conversationTo(reader.sessions, session.id, leaf.seq), request)
+    // The name is known from the first event of a stream on, the reply may not be on disk yet.
+    return journal.durable()?.then(read) ?? read()
+  }
+
+  /** The answer to an earlier request with the same body, if there is one or will be. */
+  #repeat(
+    { call, client, dialect }: Visit,
+    request: DialectRequest,
+    { session, memory, leaf }: { session: OpenSession; memory: SessionMemory; leaf: number },
+  ): Promise<InteractionEnd> | undefined {
+    const recent = memory.recent.find(requestKey(call.api, leaf, request.body, call.body.length))
+    if (recent?.kind === 'running') return recent.running.join(client, request)
+    const { sessions } = this.#store.reader
+    return recent && replayReply({ sessions, session: session.id, seq: recent.seq, client, dialect, request })
+  }
+
+  async #ask(visit: Visit, interaction: LiveInteraction): Promise<void> {
+    if (this.#end) throw this.#end.reason
+    this.#asking.add(interaction)
+    const end = await interaction.start()
+    this.#asking.delete(interaction)
+    this.#onEnd(visit, outcomeOf(end), end)
+  }
+
+  #onEnd(visit: Visit, outcome: InteractionOutcome, { answer, status }: InteractionEnd): void {
+    this.counts[outcome] += 1
+    if (!gatewayEvents.hasSubscribers) return
+    const { call, session, request, model, startedAt } = visit
+    const { reply } = answer
+    gatewayEvents.publish({
+      kind: 'interaction-end',
+      outcome,
+      api: call.api,
+      tenant: call.caller.tenant,
+      ...(call.requestId !== undefined && { requestId: call.requestId }),
+      ...(session !== undefined && { session }),
+      ...(model && { model: model.name }),
+      stream: request?.stream ?? false,
+      status,
+      ms: performance.now() - startedAt,
+      ...(answer.kind === 'complete' ? { replyId: answer.replyId } : { error: answer.error }),
+      ...(reply && { reply }),
+    })
+  }
+}
+
+function outcomeOf({ answer }: InteractionEnd): InteractionOutcome {
+  if (answer.kind === 'complete') return 'complete'
+  return answer.reply?.status === 'aborted' ? 'abandoned' : 'failed'
+}

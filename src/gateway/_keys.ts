@@ -1,0 +1,53 @@
+import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { MillraceError } from '../errors/index.ts'
+import type { Caller } from './caller.ts'
+
+export interface AdminKey {
+  readonly tenant: string
+  readonly key: string
+}
+
+const sessionPrefix = 'mrs-'
+/** No key of ours is longer; a longer one is not worth a digest. */
+const maxKeyChars = 4096
+
+export function newSessionKey(): string {
+  return sessionPrefix + randomBytes(32).toString('base64url')
+}
+
+/** As it is stored. The digest of 32 random bytes needs no salt: nobody has a table of them. */
+export function keyDigest(key: string): string {
+  return hash('sha256', key, 'base64url')
+}
+
+/**
+ * Whose key it is. An admin's is compared with each in a time that says nothing about how much of it was right. A
+ * session's is looked up by its digest, about which the time of a lookup says nothing that helps to guess the key.
+ */
+export class KeyRing {
+  readonly #admins: readonly { readonly digest: Buffer; readonly caller: Caller }[]
+  readonly #sessionCaller: (digest: string) => Caller | undefined
+
+  constructor(admins: readonly AdminKey[], sessionCaller: (digest: string) => Caller | undefined) {
+    if (admins.length === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one admin key')
+    if (new Set(admins.map(({ key }) => key)).size < admins.length) {
+      throw new MillraceError('config_invalid', 'two tenants have the same admin key. Give each a key of its own.')
+    }
+    this.#admins = admins.map(({ tenant, key }) => ({ digest: digestOf(key), caller: { kind: 'admin', tenant } }))
+    this.#sessionCaller = sessionCaller
+  }
+
+  callerFor(token: string | undefined): Caller | undefined {
+    if (token === undefined || token === '' || token.length > maxKeyChars) return undefined
+    const digest = digestOf(token)
+    let caller: Caller | undefined
+    for (const admin of this.#admins) if (timingSafeEqual(admin.digest, digest)) caller = admin.caller
+    if (caller || !token.startsWith(sessionPrefix)) return caller
+    return this.#sessionCaller(digest.toString('base64url'))
+  }
+}
+
+/** Equal lengths, whatever the key's. */
+function digestOf(key: string): Buffer {
+  return hash('sha256', key, 'buffer')
+}

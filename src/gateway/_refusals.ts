@@ -1,0 +1,70 @@
+import { MillraceError } from '../errors/index.ts'
+import type { JournalClient } from '../store/index.ts'
+import type { SessionLimits } from './session-options.ts'
+import type { SessionTally } from './session-tally.ts'
+
+/** How long a client should wait before it tries again where that may help. */
+const retryAfterMs = 1000
+
+export function sessionUnknown(id: string): MillraceError {
+  return new MillraceError(
+    'session_not_found',
+    `there is no session ${id.slice(0, 64)}; POST /v1/sessions starts one`,
+    {
+      data: { status: 404 },
+    },
+  )
+}
+
+export function sessionSealed(id: string): MillraceError {
+  const message = `session ${id} has ended and takes nothing more; start another one`
+  return new MillraceError('session_ended', message, { data: { status: 410, session: id } })
+}
+
+export function adminsOnly(what: string): MillraceError {
+  return new MillraceError('usage', `${what} needs an admin key, not the key of a session`, { data: { status: 403 } })
+}
+
+export function draining(): MillraceError {
+  const message = 'the gateway is about to stop and takes no new work; try again when it is back'
+  return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
+}
+
+/** Too much is under way for one more; it may go later. */
+export function tooMuch(what: string): MillraceError {
+  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs } })
+}
+
+/** The disk cannot take what would have to be recorded. */
+export function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {
+  if (failure.aborted) throw failure.reason
+  if (pressure >= 1) throw tooMuch('the disk does not keep up; try again in a moment')
+}
+
+/** Why a session may not ask once more, if so. Tokens and money are known only afterwards: the last request may exceed them. */
+export function limitReached(limits: SessionLimits, used: SessionTally, running: number): MillraceError | undefined {
+  const { maxRequests, maxTokens, maxCost, maxConcurrent } = limits
+  if (maxRequests !== undefined && used.requests + running >= maxRequests) {
+    // One that runs may yet fail, and then it does not count.
+    return used.requests >= maxRequests ? usedUp('maxRequests', maxRequests) : busy('maxRequests', maxRequests)
+  }
+  if (maxTokens !== undefined && used.tokens >= maxTokens) return usedUp('maxTokens', maxTokens)
+  if (maxCost !== undefined && used.cost >= maxCost) return usedUp('maxCost', maxCost)
+  if (maxConcurrent !== undefined && running >= maxConcurrent) return busy('maxConcurrent', maxConcurrent)
+  return undefined
+}
+
+export function tooLong(maxMessages: number): MillraceError {
+  return usedUp('maxMessages', maxMessages)
+}
+
+function usedUp(limit: keyof SessionLimits | 'maxMessages', value: number): MillraceError {
+  return new MillraceError('budget_exhausted', `the session has used up its ${limit} of ${value}; start another one`, {
+    data: { status: 429, limit, value },
+  })
+}
+
+function busy(limit: keyof SessionLimits, value: number): MillraceError {
+  const message = `as many requests of the session are running as its ${limit} of ${value} allows; wait for one to end`
+  return new MillraceError('overloaded', message, { data: { status: 429, limit, value, retryAfterMs } })
+}

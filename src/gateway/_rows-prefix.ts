@@ -1,0 +1,32 @@
+import type { TokenRecord } from '../schema/index.ts'
+
+/** Where a prompt stops repeating what came before it. */
+export interface Split {
+  /** The first token, counted from the start of the prompt before, that is not repeated. */
+  readonly token: number
+  /** `prompt`: what was said before that reply was changed. `reply`: the reply itself came back as other tokens, or cut. */
+  readonly within: 'prompt' | 'reply'
+}
+
+/** undefined if the prompt begins with exactly the earlier prompt and reply. */
+export function splitBetween(
+  earlier: Pick<TokenRecord, 'ids'> & { readonly promptIds: Int32Array },
+  prompt: Int32Array,
+): Split | undefined {
+  const { promptIds, ids } = earlier
+  const inPrompt = firstDifference(promptIds, prompt.subarray(0, promptIds.length))
+  if (inPrompt !== undefined) return { token: inPrompt, within: 'prompt' }
+  const inReply = firstDifference(ids, prompt.subarray(promptIds.length, promptIds.length + ids.length))
+  return inReply === undefined ? undefined : { token: promptIds.length + inReply, within: 'reply' }
+}
+
+function firstDifference(expected: Int32Array, found: Int32Array): number | undefined {
+  // Nearly always equal, and bytes are compared far faster than numbers one by one.
+  if (Buffer.compare(bytesOf(expected), bytesOf(found)) === 0) return undefined
+  const index = expected.findIndex((token, at) => token !== found[at])
+  return index < 0 ? undefined : index
+}
+
+function bytesOf(tokens: Int32Array): Uint8Array {
+  return new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
+}

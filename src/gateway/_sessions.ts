@@ -1,0 +1,181 @@
+import { randomBytes } from 'node:crypto'
+import { MillraceError } from '../errors/index.ts'
+import { describeIssues } from '../schema/index.ts'
+import type { RunStore, SessionEndReason, SessionStart, StoredSession } from '../store/index.ts'
+import { keyDigest, newSessionKey } from './_keys.ts'
+import { OpenSession } from './_open-session.ts'
+import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from './_refusals.ts'
+import type { SessionBook } from './_session-book.ts'
+import type { Caller } from './caller.ts'
+import { gatewayEvents } from './gateway-events.ts'
+import type { GatewayModels } from './gateway-models.ts'
+import type { SessionBounds } from './session-bounds.ts'
+import { sessionOptionsSchema, type SessionData, type SessionOptionsInput } from './session-options.ts'
+import { SessionTally } from './session-tally.ts'
+import { alarmsOf, storedSummary, summaryOf, viewOf, type SessionSummary, type SessionView } from './session-view.ts'
+
+/** Sessions that were started together. The keys are told once: nobody can read them anywhere afterwards. */
+export interface StartedSessions {
+  readonly groupId: string
+  readonly sessions: readonly { readonly id: string; readonly key: string }[]
+}
+
+export interface SessionListQuery {
+  readonly group?: string
+  readonly state?: 'open' | 'ended'
+  /** The last session of the list before. */
+  readonly after?: string
+  readonly limit: number
+}
+
+export interface RewardOptions {
+  readonly reward: number
+  /** The reply it is for, as its client knows it; without it the session as a whole. */
+  readonly interactionId?: string
+}
+
+/** What is done with sessions from outside: start, look at, reward, end. Each caller sees its own only. */
+export class Sessions {
+  readonly #store: RunStore
+  readonly #models: GatewayModels
+  readonly #book: SessionBook
+  readonly #bounds: SessionBounds
+  /** Sessions that ended with a record that is of no use. */
+  alarms = 0
+
+  constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
+    this.#store = parts.store
+    this.#models = parts.models
+    this.#book = parts.book
+    this.#bounds = parts.bounds
+  }
+
+  async start(caller: Caller, input: SessionOptionsInput): Promise<StartedSessions> {
+    if (caller.kind !== 'admin') throw adminsOnly('starting a session')
+    const parsed = sessionOptionsSchema.safeParse(input)
+    if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
+    const { groupSize, groupId = newId('grp'), ...data } = parsed.data
+    if (this.#book.size + groupSize > this.#bounds.maxOpenSessions) {
+      throw tooMuch(`more than ${this.#bounds.maxOpenSessions} sessions would be open; end those that are not used`)
+    }
+    const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
+    // All of a group or none, should this process end here.
+    this.#store.journal.appendAll(started.map(({ session }) => startEntry(session)))
+    await this.#store.journal.durable()
+    for (const { session } of started) {
+      this.#book.start(session)
+      if (gatewayEvents.hasSubscribers) {
+        gatewayEvents.publish({ kind: 'session-start', session: session.id, group: groupId, tenant: caller.tenant })
+      }
+    }
+    return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
+  }
+
+  async view(caller: Caller, id: string): Promise<SessionView> {
+    const found = this.#find(caller, id)
+    const reward = this.#rewardOf(id)
+    if (!(found instanceof OpenSession)) {
+      return viewOf(storedSummary(found), this.#storedTally(id), { running: 0, reward })
+    }
+    const summary = summaryOf(found)
+    return this.#book.use(found, ({ tally }) => viewOf(summary, tally, { running: found.running.size, reward }))
+  }
+
+  /** In the order they were started. */
+  list(caller: Caller, query: SessionListQuery): SessionSummary[] {
+    if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
+    return this.#store.reader.sessions.sessions({ ...query, tenant: caller.tenant }).map(storedSummary)
+  }
+
+  async end(caller: Caller, id: string): Promise<SessionView> {
+    const found = this.#find(caller, id)
+    if (!(found instanceof OpenSession)) return this.view(caller, id)
+    return await this.seal(found, 'ended')
+  }
+
+  /** Resolves to the node it is for; null for all. */
+  async reward(caller: Caller, id: string, { reward, interactionId }: RewardOptions): Promise<number | null> {
+    if (!Number.isFinite(reward)) {
+      throw new MillraceError('usage', 'a reward is a finite number. Leave it out if there is none.')
+    }
+    const found = this.#find(caller, id)
+    const node = interactionId === undefined ? null : await this.#replyNamed(found, interactionId)
+    this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
+    await this.#store.journal.durable()
+    return node
+  }
+
+  /** Ends it for all who ask, once. */
+  seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+    session.ending ??= this.#seal(session, why)
+    return session.ending
+  }
+
+  async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+    const { id, group, tenant } = session
+    const { tally } = await this.#book.acquire(session)
+    const end = { at: Date.now(), why }
+    try {
+      const running = Array.from(session.running)
+      for (const interaction of running) interaction.abort(sessionSealed(id))
+      // They still record what came of them.
+      await Promise.all(running.map((interaction) => interaction.ended))
+      this.#store.journal.append({ kind: 'session-end', session: id, ...end })
+      await this.#store.journal.durable()
+    } finally {
+      this.#book.release(session)
+    }
+    this.#book.remove(session)
+    this.#models.endSession(id)
+    const alarms = alarmsOf(tally, true)
+    if (alarms.length > 0) this.alarms += 1
+    if (gatewayEvents.hasSubscribers) {
+      const { interactions } = tally
+      gatewayEvents.publish({ kind: 'session-end', session: id, group, tenant, why, interactions, alarms })
+    }
+    return viewOf(summaryOf(session, end), tally, { running: 0, reward: this.#rewardOf(id) })
+  }
+
+  #find(caller: Caller, id: string): OpenSession | StoredSession {
+    const found = this.#book.find(caller, id)
+    if (!found) throw sessionUnknown(id)
+    return found
+  }
+
+  /** Of the session as a whole. */
+  #rewardOf(id: string): number | null {
+    return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
+  }
+
+  #storedTally(id: string): SessionTally {
+    const tally = new SessionTally()
+    this.#book.readInto({ tally }, id)
+    return tally
+  }
+
+  async #replyNamed(session: OpenSession | StoredSession, replyId: string): Promise<number> {
+    const { id } = session
+    const node =
+      session instanceof OpenSession
+        ? await this.#book.use(session, ({ tree }) => tree.replyNamed(replyId))
+        : this.#store.reader.sessions.bareNodesOf(id).find(({ call }) => call?.replyId === replyId)
+    if (node) return node.seq
+    const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`
+    throw new MillraceError('usage', message, { data: { status: 404 } })
+  }
+}
+
+function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
+  const key = newSessionKey()
+  const names = { id: newId('ses'), group, tenant, keyDigest: keyDigest(key) }
+  return { session: new OpenSession({ ...names, startedAt: Date.now(), data }), key }
+}
+
+function startEntry(session: OpenSession): SessionStart {
+  const { id, group, tenant, keyDigest: digest, startedAt: at, data } = session
+  return { kind: 'session-start', session: id, group, tenant, keyDigest: digest, at, data: JSON.stringify(data) }
+}
+
+function newId(kind: 'grp' | 'ses'): string {
+  return `${kind}_${randomBytes(15).toString('base64url')}`
+}

@@ -1,0 +1,82 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { modelConfigSchema, type ModelConfigInput } from '../../inference/index.ts'
+import type { ApiName, MessageNode } from '../../schema/index.ts'
+import { RunStore } from '../../store/index.ts'
+import type { Caller } from '../caller.ts'
+import { Gateway, type GatewayOptions } from '../gateway.ts'
+import { RecordingClient } from './recording-client.ts'
+
+export const admin: Caller = { kind: 'admin', tenant: 'acme' }
+
+export interface OpenGatewayOptions extends Partial<Omit<GatewayOptions, 'models' | 'store'>> {
+  readonly models: readonly ModelConfigInput[]
+  /** Of an earlier gateway, whose sessions it is to know. */
+  readonly folder?: string
+}
+
+/** A gateway over a store of its own, both of which are gone at the end of the scope; the folder only if it is its own. */
+export class OpenGateway implements AsyncDisposable {
+  readonly gateway: Gateway
+  readonly store: RunStore
+  readonly #ownFolder: string | undefined
+
+  private constructor(gateway: Gateway, store: RunStore, ownFolder: string | undefined) {
+    this.gateway = gateway
+    this.store = store
+    this.#ownFolder = ownFolder
+  }
+
+  static async open({ models, folder, ...options }: OpenGatewayOptions): Promise<OpenGateway> {
+    const ownFolder = folder === undefined ? await mkdtemp(join(tmpdir(), 'millrace-gateway-')) : undefined
+    const create = { name: 'gateway', configDigest: 'gateway', config: { kind: 'gateway' }, provenance: {} }
+    const store = await RunStore.open({ folder: join(folder ?? ownFolder ?? '', 'run'), create })
+    const gateway = await Gateway.open({
+      env: {},
+      adminKeys: [{ tenant: 'acme', key: 'an-admin-key-for-tests' }],
+      ...options,
+      store,
+      models: models.map((model) => modelConfigSchema.parse(model)),
+    })
+    return new OpenGateway(gateway, store, ownFolder)
+  }
+
+  /** A session of the tenant that tests are, and whoever has its key. */
+  async session(
+    options: Parameters<Gateway['startSessions']>[1] = {},
+  ): Promise<{ id: string; key: string; caller: Caller }> {
+    const { sessions } = await this.gateway.startSessions(admin, options)
+    const [{ id, key } = { id: '', key: '' }] = sessions
+    return { id, key, caller: { kind: 'session', tenant: 'acme', sessionId: id } }
+  }
+
+  /** Sends a request; `done` settles when its client has got all it gets. */
+  send(
+    caller: Caller,
+    body: unknown,
+    { api = 'chat', retryCount = 0, ...more }: { api?: ApiName; retryCount?: number; sessionId?: string } = {},
+  ): { readonly client: RecordingClient; readonly done: Promise<void> } {
+    const client = new RecordingClient()
+    const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body))
+    return { client, done: this.gateway.interact({ caller, api, body: bytes, retryCount, ...more }, client) }
+  }
+
+  /** The same, when it is over. */
+  async ask(...request: Parameters<OpenGateway['send']>): Promise<RecordingClient> {
+    const { client, done } = this.send(...request)
+    await done
+    return client
+  }
+
+  async nodes(session: string): Promise<MessageNode[]> {
+    await this.store.journal.durable()
+    return Array.from(this.store.reader.sessions.nodesOf(session))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.gateway.close()
+    await this.store.close()
+    if (this.#ownFolder !== undefined) await rm(this.#ownFolder, { recursive: true, force: true })
+  }
+}

@@ -1,0 +1,41 @@
+import type { JsonObject } from '../schema/index.ts'
+
+/**
+ * A client's body as the backend gets it: the same text, with `fields` in it. What the client did not write is put in at
+ * the head, so that a long conversation is not written anew; only what contradicts the client's own words makes that
+ * necessary. The body is an object and not empty.
+ */
+export function upstreamBody(text: string, body: JsonObject, fields: JsonObject): string {
+  let head = ''
+  let rest = text
+  for (const [name, value] of Object.entries(fields)) {
+    if (body[name] === value) continue
+    if (!Object.hasOwn(body, name)) {
+      head += `${JSON.stringify(name)}:${JSON.stringify(value)},`
+      continue
+    }
+    const replaced = typeof value === 'string' ? replacedText(rest, name, value) : undefined
+    if (replaced === undefined) return JSON.stringify({ ...body, ...fields })
+    rest = replaced
+  }
+  if (head === '') return rest
+  const start = rest.indexOf('{') + 1
+  return rest.slice(0, start) + head + rest.slice(start)
+}
+
+/**
+ * With another text as the value of a key. Inside of a string a quote has a backslash before it, so a key in quotes is a
+ * key; if it is there once, it is the one of the body itself. Undefined if that is not so plain.
+ */
+function replacedText(text: string, name: string, value: string): string | undefined {
+  const key = JSON.stringify(name)
+  const at = text.indexOf(key)
+  if (at === -1 || text.includes(key, at + key.length)) return undefined
+  plainMember.lastIndex = at + key.length
+  const [written] = plainMember.exec(text) ?? []
+  if (written === undefined) return undefined
+  return `${text.slice(0, at + key.length)}:${JSON.stringify(value)}${text.slice(plainMember.lastIndex)}`
+}
+
+/** A colon and a text without escapes. */
+const plainMember = /\s*:\s*"[^"\\]*"/y

@@ -1,0 +1,74 @@
+import {
+  chatServer,
+  messagesServer,
+  responsesServer,
+  type DialectRequest,
+  type ReplyMemory,
+  type ServerDialect,
+} from '../dialects/index.ts'
+import type { ApiName } from '../schema/index.ts'
+import { readRequest, refuseUntranslatable } from './_read-request.ts'
+import type { Caller } from './caller.ts'
+import type { ClientReply } from './client-reply.ts'
+import type { GatewayModel, GatewayModels } from './gateway-models.ts'
+
+/** One request for a model, as a door hands it over. */
+export interface InteractionCall {
+  readonly caller: Caller
+  /** The session that the path names. Without it: the key's own, or none, and then nothing is recorded. */
+  readonly sessionId?: string
+  readonly api: ApiName
+  readonly body: Buffer
+  /** How often the client says that it has sent this before. */
+  readonly retryCount: number
+  readonly traceparent?: string
+  /** What the door calls the request, for whoever listens to events. */
+  readonly requestId?: string
+}
+
+/** What a request says, and to which model. */
+export interface ReadRequest {
+  readonly request: DialectRequest
+  readonly model: GatewayModel
+  /** The body as it came. */
+  readonly text: string
+}
+
+const dialects: Readonly<Record<ApiName, ServerDialect>> = {
+  chat: chatServer,
+  responses: responsesServer,
+  messages: messagesServer,
+}
+
+/** One request while it is read and answered, and what is known of it so far. */
+export class Visit {
+  readonly call: InteractionCall
+  readonly client: ClientReply
+  readonly dialect: ServerDialect
+  readonly startedAt = performance.now()
+  request: DialectRequest | undefined
+  model: GatewayModel | undefined
+
+  constructor(call: InteractionCall, client: ClientReply) {
+    this.call = call
+    this.client = client
+    this.dialect = dialects[call.api]
+  }
+
+  /** The session it is for; none for an admin's request that names none. */
+  get session(): string | undefined {
+    const { caller, sessionId } = this.call
+    return sessionId ?? (caller.kind === 'session' ? caller.sessionId : undefined)
+  }
+
+  /** Throws what the client is to be told if it makes no sense, or asks for a model or a feature that is not there. */
+  read(models: GatewayModels, memory?: ReplyMemory): ReadRequest {
+    const text = this.call.body.toString()
+    const request = readRequest(this.dialect, text, memory)
+    this.request = request
+    const model = models.find(request.model)
+    this.model = model
+    refuseUntranslatable(request, model, this.call.api)
+    return { request, model, text }
+  }
+}

@@ -1,0 +1,55 @@
+import type { MillraceError } from '../errors/index.ts'
+import type { ModelReply } from '../inference/index.ts'
+import { EventChannel } from '../kit/index.ts'
+import type { ApiName } from '../schema/index.ts'
+import type { SessionEndReason } from '../store/index.ts'
+import type { SessionAlarm } from './session-view.ts'
+
+export interface SessionStartEvent {
+  readonly kind: 'session-start'
+  readonly session: string
+  readonly group: string
+  readonly tenant: string
+}
+
+export interface SessionEndEvent {
+  readonly kind: 'session-end'
+  readonly session: string
+  readonly group: string
+  readonly tenant: string
+  readonly why: SessionEndReason
+  readonly interactions: number
+  /** What is wrong with its record, if anything. */
+  readonly alarms: readonly SessionAlarm[]
+}
+
+/**
+ * How a request ended. `refused`: before a model was asked. `failed`: the model did not answer. `abandoned`: its client,
+ * or its session, was gone first. `repeated`: a retry that got the reply of the request it repeats.
+ */
+export type InteractionOutcome = 'complete' | 'repeated' | 'refused' | 'failed' | 'abandoned'
+
+export interface InteractionEndEvent {
+  readonly kind: 'interaction-end'
+  readonly outcome: InteractionOutcome
+  readonly api: ApiName
+  readonly tenant: string
+  readonly requestId?: string
+  /** None for a request that is only passed on. */
+  readonly session?: string
+  /** As the gateway calls it; none if the request was refused before that was known. */
+  readonly model?: string
+  readonly stream: boolean
+  /** The HTTP status that the client got; 499 if it was gone. */
+  readonly status: number
+  /** From the request to the end of the reply. */
+  readonly ms: number
+  readonly replyId?: string
+  /** What the model layer says of its call, if a model was asked for this request. */
+  readonly reply?: ModelReply
+  readonly error?: MillraceError
+}
+
+export type GatewayEvent = SessionStartEvent | SessionEndEvent | InteractionEndEvent
+
+export const gatewayEvents = new EventChannel<GatewayEvent>('millrace:gateway')

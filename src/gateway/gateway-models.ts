@@ -1,0 +1,114 @@
+import { MillraceError } from '../errors/index.ts'
+import type { Backend, LimitChange, ModelClient, ModelConfig, ModelStatus } from '../inference/index.ts'
+import { nearestName, Resource } from '../kit/index.ts'
+import { ModelSet } from '../rollout/index.ts'
+import type { ApiName } from '../schema/index.ts'
+
+/** What is known of a model beside its config, from asking its backends. */
+export interface ModelFacts {
+  /** Whether its backends return token ids and log-probabilities when asked. Default: those asked in Chat do. */
+  readonly capturesTokens?: boolean
+  readonly contextLength?: number
+}
+
+export interface GatewayModel {
+  readonly name: string
+  /** What its backends call it. */
+  readonly upstreamName: string
+  /** The API its backends are asked in. */
+  readonly api: ApiName
+  readonly capturesTokens: boolean
+  readonly contextLength?: number
+  readonly client: ModelClient
+}
+
+export interface GatewayModelsOptions {
+  readonly models: readonly ModelConfig[]
+  readonly env: Readonly<Record<string, string | undefined>>
+  /** Other names for models; `*` for every name that is not known. */
+  readonly aliases?: Readonly<Record<string, string>>
+  readonly facts?: Readonly<Record<string, ModelFacts>>
+  /** Stands in for the configured backends of a model: a test's script. */
+  readonly backends?: Readonly<Record<string, readonly Backend[]>>
+  readonly onLimitChange: (change: LimitChange) => void
+}
+
+const anyName = '*'
+
+/** The models behind a gateway, by the names that clients use. */
+export class GatewayModels extends Resource {
+  readonly #set: ModelSet
+  readonly #byName = new Map<string, GatewayModel>()
+  readonly #own: readonly GatewayModel[]
+  readonly #fallback: GatewayModel | undefined
+
+  constructor({ models, env, aliases = {}, facts = {}, backends, onLimitChange }: GatewayModelsOptions) {
+    super()
+    checkNames(models, aliases)
+    this.#set = new ModelSet({ configs: models, env, onLimitChange, ...(backends && { backends }) })
+    this.#own = models.map((config) => modelOf(config, this.#set.get(config.name), facts[config.name]))
+    for (const model of this.#own) this.#byName.set(model.name, model)
+    for (const [alias, name] of Object.entries(aliases)) {
+      const model = this.#own.find((own) => own.name === name)
+      if (model && alias !== anyName) this.#byName.set(alias, model)
+    }
+    this.#fallback = this.#byName.get(aliases[anyName] ?? '')
+  }
+
+  /** Throws for a name that nobody has. */
+  find(name: string): GatewayModel {
+    const model = this.#byName.get(name) ?? this.#fallback
+    if (model) return model
+    const meant = nearestName(name, this.#byName.keys())
+    const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
+    const message = `there is no model "${name.slice(0, 80)}" here; GET /v1/models lists them.${hint}`
+    throw new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
+  }
+
+  /** By every name but `*`. */
+  all(): ReadonlyMap<string, GatewayModel> {
+    return this.#byName
+  }
+
+  /** Whether replies of the model of this name come with tokens. */
+  capturesTokens(name: string): boolean {
+    return this.#byName.get(name)?.capturesTokens ?? false
+  }
+
+  endSession(session: string): void {
+    for (const { client } of this.#own) client.endSession(session)
+  }
+
+  status(): ModelStatus[] {
+    return this.#own.map(({ client }) => client.status())
+  }
+
+  protected onClose(): Promise<void> {
+    return this.#set.close()
+  }
+}
+
+function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {}): GatewayModel {
+  const { name, upstreamName = name } = config
+  // The built-in simulator has no wire: in process it answers in Chat's words, whichever API the config names.
+  const api = config.simulator ? 'chat' : config.api
+  const { capturesTokens = api === 'chat', contextLength } = facts
+  return { name, api, upstreamName, capturesTokens, client, ...(contextLength !== undefined && { contextLength }) }
+}
+
+/** Before anything is opened. */
+function checkNames(models: readonly ModelConfig[], aliases: Readonly<Record<string, string>>): void {
+  const names = new Set(models.map(({ name }) => name))
+  if (names.size === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one model. Name a backend.')
+  if (names.size < models.length) {
+    throw new MillraceError(
+      'config_invalid',
+      'two models have the same name. Rename one, and say what its backends call it.',
+    )
+  }
+  for (const [alias, name] of Object.entries(aliases)) {
+    if (names.has(name)) continue
+    const message = `alias ${alias} stands for ${name}, which is no model of the gateway. It has ${[...names].join(', ')}.`
+    throw new MillraceError('config_invalid', message)
+  }
+}

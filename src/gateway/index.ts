@@ -1,0 +1,23 @@
+export type { Caller } from './caller.ts'
+export type { ClientReply } from './client-reply.ts'
+export { exportSessions } from './export-sessions.ts'
+export type { ExportSessionsOptions } from './export-sessions.ts'
+export { Gateway } from './gateway.ts'
+export type { GatewayOptions, GatewayStatus, OfferedModel } from './gateway.ts'
+export { gatewayEvents } from './gateway-events.ts'
+export type {
+  GatewayEvent,
+  InteractionEndEvent,
+  InteractionOutcome,
+  SessionEndEvent,
+  SessionStartEvent,
+} from './gateway-events.ts'
+export type { ModelFacts } from './gateway-models.ts'
+export type { InteractionCall } from './_visit.ts'
+export type { AdminKey } from './_keys.ts'
+export { defaultSessionBounds } from './session-bounds.ts'
+export type { SessionBounds } from './session-bounds.ts'
+export type { RewardOptions, SessionListQuery, StartedSessions } from './_sessions.ts'
+export { sessionLimitsSchema, sessionOptionsSchema } from './session-options.ts'
+export type { SessionLimits, SessionOptions, SessionOptionsInput } from './session-options.ts'
+export type { SessionAlarm, SessionState, SessionSummary, SessionView } from './session-view.ts'

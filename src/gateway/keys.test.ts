@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest'
+import { keyDigest, KeyRing, newSessionKey } from './_keys.ts'
+
+const admins = [
+  { tenant: 'acme', key: 'key-of-acme' },
+  { tenant: 'other', key: 'mrs-that-looks-like-a-session' },
+]
+
+test('a key is its tenant, its session, or nobody', () => {
+  const key = newSessionKey()
+  const caller = { kind: 'session', tenant: 'acme', sessionId: 's' } as const
+  const ring = new KeyRing(admins, (digest) => (digest === keyDigest(key) ? caller : undefined))
+  expect(ring.callerFor('key-of-acme')).toEqual({ kind: 'admin', tenant: 'acme' })
+  expect(ring.callerFor('mrs-that-looks-like-a-session')).toEqual({ kind: 'admin', tenant: 'other' })
+  expect(ring.callerFor(key)).toBe(caller)
+  for (const wrong of [
+    undefined,
+    '',
+    'key-of-acm',
+    'key-of-acme ',
+    `${key}x`,
+    newSessionKey(),
+    'mrs-',
+    'ü',
+    'x'.repeat(5000),
+  ]) {
+    expect(ring.callerFor(wrong)).toBeUndefined()
+  }
+})
+
+test('only what looks like a key of a session is looked up', () => {
+  const looked: string[] = []
+  const ring = new KeyRing(admins, (digest) => void looked.push(digest))
+  ring.callerFor('something else')
+  ring.callerFor('mrs-x')
+  expect(looked).toEqual([keyDigest('mrs-x')])
+})
+
+test('keys of sessions have 32 random bytes and are all different', () => {
+  const keys = Array.from({ length: 100 }, newSessionKey)
+  expect(new Set(keys).size).toBe(100)
+  for (const key of keys) expect(key).toMatch(/^mrs-[\w-]{43}$/)
+})
+
+test('a ring without admins, or with two of one key, is refused', () => {
+  const none = (): undefined => undefined
+  expect(() => new KeyRing([], none)).toThrow('at least one admin key')
+  expect(() => new KeyRing([...admins, { tenant: 'third', key: 'key-of-acme' }], none)).toThrow('the same admin key')
+})

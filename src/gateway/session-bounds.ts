@@ -1,0 +1,21 @@
+/** How much a gateway holds at most. */
+export interface SessionBounds {
+  /** Beyond it no session is started: `overloaded`. */
+  readonly maxOpenSessions: number
+  /** Sessions that nobody uses and that stay in memory. The others are read from the store when they are used again. */
+  readonly maxRemembered: number
+  /** Text of last requests, which makes the next ones fast to find. Beyond it they take their time. */
+  readonly maxRememberedChars: number
+  /** Messages in one session. Beyond it the session takes no request: `budget_exhausted`. */
+  readonly maxMessages: number
+  /** Requests under way, waiting ones included. Beyond it one is refused: `overloaded`. */
+  readonly maxRunning: number
+}
+
+export const defaultSessionBounds: SessionBounds = {
+  maxOpenSessions: 100_000,
+  maxRemembered: 4096,
+  maxRememberedChars: 64 * 1024 * 1024,
+  maxMessages: 100_000,
+  maxRunning: 16_384,
+}

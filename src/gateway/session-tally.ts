@@ -1,0 +1,25 @@
+import type { MessageNode } from '../schema/index.ts'
+
+/** What a session has used up and what came of it, counted from its samples: so a restart finds the same numbers. */
+export class SessionTally {
+  /** Complete and lost ones. What failed before anything was sampled does not count. */
+  requests = 0
+  /** That were sampled. */
+  tokens = 0
+  /** US dollars, where prices are known. */
+  cost = 0
+  interactions = 0
+  discarded = 0
+  /** Whether a complete reply came without the token ids that were asked for. */
+  lacksTokens = false
+
+  add({ call, discarded }: Pick<MessageNode, 'call' | 'discarded'>): void {
+    const record = call ?? discarded
+    if (!record) return
+    this.requests += 1
+    this.tokens += record.usage.output
+    this.cost += record.cost ?? 0
+    if (call) this.interactions += 1
+    else this.discarded += 1
+  }
+}

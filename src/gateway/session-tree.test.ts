@@ -1,0 +1,320 @@
+import { describe, expect, test } from 'vitest'
+import { seededRandom } from '../kit/index.ts'
+import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../schema/index.ts'
+import { TextAllowance } from './_last-path.ts'
+import { looseMeaningOf, meaningOf } from './_meaning.ts'
+import { SessionTree, type TreeNode } from './session-tree.ts'
+
+const call: CallRecord = {
+  model: 'm',
+  backend: 'b',
+  finishReason: 'stop',
+  usage: { calls: 1, input: 1, cachedInput: 0, output: 1, reasoning: 0 },
+  cost: null,
+  tries: 1,
+  ms: 1,
+  waitMs: 0,
+}
+
+/** A tree whose records stay in memory. */
+class Recorded {
+  readonly nodes: MessageNode[] = []
+  tree: SessionTree
+  readonly #allowance: TextAllowance
+
+  constructor(chars = 1_000_000) {
+    this.#allowance = new TextAllowance(chars)
+    this.tree = this.#newTree()
+  }
+
+  say(...messages: Message[]): TreeNode | undefined {
+    return this.tree.append(messages, this.tree.match(messages))
+  }
+
+  reply(parent: TreeNode | undefined, message: AssistantMessage, replyId?: string): TreeNode {
+    return this.tree.addSample(parent, message, { call: { ...call, ...(replyId !== undefined && { replyId }) } })
+  }
+
+  lose(parent: TreeNode | undefined, message: AssistantMessage): TreeNode {
+    const { finishReason: _none, ...facts } = call
+    return this.tree.addSample(parent, message, { discarded: { ...facts, why: 'client_gone' } })
+  }
+
+  /** As a process that comes later finds it. */
+  restore(): void {
+    this.tree.forgetText()
+    this.tree = this.#newTree()
+    for (const node of this.nodes) this.tree.restore(node)
+  }
+
+  #newTree(): SessionTree {
+    const recorder = { node: (node: MessageNode): unknown => this.nodes.push(node), durable: () => undefined }
+    return new SessionTree(recorder, this.#allowance)
+  }
+}
+
+const system: Message = { role: 'system', content: 'be brief' }
+const user = (content: string): Message => ({ role: 'user', content })
+const assistant = (content: string): AssistantMessage => ({ role: 'assistant', content })
+const calling = (args: string, id = 'c1'): AssistantMessage => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: [{ id, type: 'function', function: { name: 'f', arguments: args } }],
+})
+
+describe('what a message means', () => {
+  const same: [string, Message, Message][] = [
+    [
+      'text in parts',
+      user('ab'),
+      {
+        role: 'user',
+        content: [
+          { type: 'text', text: 'a' },
+          { type: 'text', text: 'b' },
+        ],
+      },
+    ],
+    ['no content', { role: 'assistant', content: null }, assistant('')],
+    ['dropped reasoning', { ...assistant('a'), reasoning_content: 'hm' }, assistant('a')],
+    ['an image of usual detail', image('x'), image('x', 'auto')],
+    [
+      'empty text around an image',
+      image('x'),
+      { role: 'user', content: [{ type: 'text', text: '' }, ...parts(image('x'))] },
+    ],
+  ]
+  test.each(same)('%s makes no difference', (_, one, other) => {
+    expect(meaningOf(one)).toBe(meaningOf(other))
+  })
+
+  const written: [string, string, string][] = [
+    ['spaces', '{"a":1,"b":[2]}', '{ "a": 1, "b": [ 2 ] }'],
+    ['order of keys', '{"a":1,"b":{"c":2,"d":3}}', '{"b":{"d":3,"c":2},"a":1}'],
+    ['nothing for an empty object', '', '{}'],
+    ['a number', '{"a":1.0}', '{"a":1}'],
+  ]
+  test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
+    expect(meaningOf(calling(one))).not.toBe(meaningOf(calling(other)))
+    expect(looseMeaningOf(calling(one))).toBe(looseMeaningOf(calling(other)))
+  })
+
+  const different: [string, Message, Message][] = [
+    ['roles', system, { role: 'developer', content: 'be brief' }],
+    ['text', user('a'), user('a ')],
+    ['names', { role: 'user', content: 'a', name: 'x' }, user('a')],
+    ['calls', calling('{"a":1}'), calling('{"a":2}')],
+    ['ids of calls', calling('{}', 'c1'), calling('{}', 'c2')],
+    ['broken arguments', calling('{"a":'), calling('{"a"')],
+    ['tool calls and text', calling('{}'), assistant(meaningOf(calling('{}')))],
+    ['tools', { role: 'tool', tool_call_id: 'a', content: 'b' }, { role: 'tool', tool_call_id: 'b', content: 'b' }],
+    ['failed tools', toolResult(true), toolResult(false)],
+    ['images', image('x'), image('y')],
+    ['detail', image('x', 'high'), image('x')],
+    ['images and text', image('x'), user(meaningOf(image('x')))],
+    ['refusals', { ...assistant('a'), refusal: 'no' }, assistant('a')],
+  ]
+  test.each(different)('%s make a difference', (_, one, other) => {
+    expect(meaningOf(one)).not.toBe(meaningOf(other))
+    expect(looseMeaningOf(one) ?? meaningOf(one)).not.toBe(looseMeaningOf(other) ?? meaningOf(other))
+  })
+})
+
+describe('a session', () => {
+  test('grows at its end while its client goes on', () => {
+    const recorded = new Recorded()
+    const said: Message[] = [system, user('0')]
+    for (let turn = 1; turn <= 20; turn += 1) {
+      const leaf = recorded.say(...said)
+      const reply = assistant(`answer ${turn}`)
+      recorded.reply(leaf, reply)
+      said.push(reply, user(String(turn)))
+    }
+    expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, ...Array.from({ length: 40 }, (_, seq) => seq)])
+    expect(recorded.nodes.filter(({ sampled }) => sampled)).toHaveLength(20)
+  })
+
+  test('forks where a client rewrote history', () => {
+    const recorded = new Recorded()
+    recorded.reply(recorded.say(system, user('a')), assistant('A'))
+    const leaf = recorded.say(system, user('a'), assistant('something else'), user('b'))
+    expect(leaf?.seq).toBe(4)
+    expect(recorded.nodes.slice(3).map(({ parent, sampled }) => [parent, sampled])).toEqual([
+      [1, false],
+      [3, false],
+    ])
+  })
+
+  test('begins anew with another system prompt', () => {
+    const recorded = new Recorded()
+    recorded.say(system, user('a'))
+    recorded.say({ role: 'system', content: 'you are a sub-agent' }, user('a'))
+    expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, 0, null, 2])
+  })
+
+  test('samples of one prompt are siblings, also when they say the same, and a conversation goes on from the latest', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'))
+    recorded.reply(recorded.say(user('a')), assistant('A'))
+    recorded.say(user('a'), assistant('A'), user('b'))
+    expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, 0, 0, 2])
+  })
+
+  test('of two replies that say the same, the one is found that the conversation went on from', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'))
+    const first = recorded.say(user('a'), assistant('A'), user('b'))
+    recorded.reply(leaf, assistant('A'))
+    expect(recorded.say(user('a'), assistant('A'), user('b'))).toEqual(first)
+    expect(recorded.nodes).toHaveLength(4)
+  })
+
+  test('what was lost is recorded, and part of no conversation', () => {
+    const recorded = new Recorded()
+    recorded.lose(recorded.say(user('a')), assistant('A'))
+    recorded.say(user('a'), assistant('A'), user('b'))
+    expect(recorded.nodes.map(({ parent, sampled }) => [parent, sampled])).toEqual([
+      [null, false],
+      [0, true],
+      [0, false],
+      [2, false],
+    ])
+  })
+
+  test('a reply is found by its name, the latest of one name', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'), 'chatcmpl-1')
+    recorded.reply(leaf, assistant('B'), 'chatcmpl-1')
+    expect(recorded.tree.replyNamed('chatcmpl-1')?.seq).toBe(2)
+    recorded.restore()
+    expect(recorded.tree.replyNamed('chatcmpl-1')?.seq).toBe(2)
+    expect(recorded.tree.replyNamed('chatcmpl-2')).toBeUndefined()
+  })
+
+  test('arguments that a client wrote in its own way are still those that were sampled', () => {
+    const recorded = new Recorded()
+    recorded.reply(recorded.say(user('a')), calling('{ "x": 1, "y": 2 }'))
+    for (let turn = 0; turn < 3; turn += 1) recorded.say(user('a'), calling('{"y":2,"x":1}'), toolResult(false))
+    expect(recorded.nodes).toHaveLength(3)
+  })
+
+  test('an allowance that is used up changes nothing but the time it takes', () => {
+    const recorded = new Recorded(20)
+    for (let turn = 0; turn < 3; turn += 1) recorded.say(system, user('a long question'), assistant('x'), user('y'))
+    expect(recorded.nodes).toHaveLength(4)
+  })
+})
+
+test.each(Array.from({ length: 40 }, (_, seed) => seed))('random conversations, seed %i', (seed) => {
+  const random = seededRandom(seed)
+  const pick = <Item>(items: readonly Item[]): Item => items[Math.floor(random() * items.length)] as Item
+  const recorded = new Recorded(pick([0, 200, 100_000]))
+  const conversations: Message[][] = [[system]]
+  /** Prompts whose reply is still to come. */
+  const asked: { leaf: TreeNode | undefined; said: Message[] }[] = []
+  for (let step = 0; step < 120; step += 1) {
+    if (random() < 0.05) recorded.restore()
+    if (asked.length > 0 && random() < 0.5) {
+      const { leaf, said } = pick(asked)
+      const reply = pick([
+        assistant(pick(words)),
+        calling(pick(spellings)),
+        { ...assistant(pick(words)), reasoning_content: 'hm' },
+      ])
+      if (random() < 0.2) recorded.lose(leaf, reply)
+      else {
+        recorded.reply(leaf, reply)
+        conversations.push([...said, reply])
+      }
+      continue
+    }
+    const said = changed([...pick(conversations), user(pick(words))], random)
+    const before = recorded.nodes.length
+    const known = longestKnown(recorded.nodes, said)
+    const leaf = recorded.say(...said)
+    // Nothing is appended that was known, and what the path says is what the client said.
+    expect(recorded.nodes.length - before).toBe(said.length - known)
+    expect(pathTo(recorded.nodes, leaf?.seq ?? null).map(canonical)).toEqual(said.map(canonical))
+    asked.push({ leaf, said })
+    if (asked.length > 4) asked.shift()
+    conversations.push(said)
+    if (conversations.length > 12) conversations.shift()
+  }
+  expect(recorded.nodes.map(({ seq }) => seq)).toEqual(recorded.nodes.map((_, index) => index))
+})
+
+const words = ['a', 'b', 'c']
+const spellings = ['{"x":1,"y":2}', '{"y":2,"x":1}', '{ "x": 1, "y": 2 }', '{"x":2}', 'broken {']
+
+/** As clients change what they send back: nothing, the way it is written, or what it says. */
+function changed(said: readonly Message[], random: () => number): Message[] {
+  const rewritten = said.map((message): Message => {
+    if (message.role === 'assistant' && random() < 0.5) {
+      const { reasoning_content: _dropped, ...kept } = message
+      return { ...kept, content: kept.content === null && random() < 0.5 ? '' : kept.content }
+    }
+    if (message.role === 'user' && typeof message.content === 'string' && random() < 0.3) {
+      return { role: 'user', content: [{ type: 'text', text: message.content }] }
+    }
+    return message
+  })
+  if (random() < 0.1) rewritten[Math.floor(random() * rewritten.length)] = user('rewritten')
+  if (random() < 0.05) rewritten[0] = { role: 'system', content: 'another agent' }
+  return random() < 0.1 ? rewritten.slice(0, 1 + Math.floor(random() * rewritten.length)) : rewritten
+}
+
+/** The naive way: looks at every node for every message. */
+function longestKnown(nodes: readonly MessageNode[], said: readonly Message[]): number {
+  let ends: (number | null)[] = [null]
+  let known = 0
+  for (const message of said) {
+    const wanted = canonical(message)
+    const next = nodes.filter(
+      (node) => !node.discarded && ends.includes(node.parent) && canonical(node.message) === wanted,
+    )
+    if (next.length === 0) break
+    ends = next.map(({ seq }) => seq)
+    known += 1
+  }
+  return known
+}
+
+function pathTo(nodes: readonly MessageNode[], leaf: number | null): Message[] {
+  const path: Message[] = []
+  for (let seq = leaf; seq !== null; seq = nodes[seq]?.parent ?? null) path.push((nodes[seq] as MessageNode).message)
+  return path.toReversed()
+}
+
+/** What a message says, found out in another way than the tree does. */
+function canonical(message: Message): string {
+  const { content } = message
+  const text =
+    typeof content === 'string' || content === null
+      ? (content ?? '')
+      : content.map((part) => 'text' in part && part.text)
+  const calls = message.role === 'assistant' ? (message.tool_calls ?? []) : []
+  const args = calls.map(({ function: { arguments: written } }) => {
+    try {
+      const entries = Object.entries(JSON.parse(written) as object)
+      return entries.toSorted(([one], [other]) => one.localeCompare(other))
+    } catch {
+      return written
+    }
+  })
+  return JSON.stringify([message.role, [text].flat().join(''), args])
+}
+
+function image(url: string, detail?: 'auto' | 'high'): Message {
+  return { role: 'user', content: [{ type: 'image_url', image_url: { url, ...(detail && { detail }) } }] }
+}
+
+function parts(message: Message): readonly ContentPart[] {
+  return Array.isArray(message.content) ? message.content : []
+}
+
+function toolResult(failed: boolean): Message {
+  return { role: 'tool', tool_call_id: 'c1', content: 'r', ...(failed && { is_error: true }) }
+}

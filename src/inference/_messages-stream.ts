@@ -1,0 +1,200 @@
+import type { BackendReply, PartialReply } from './backend.ts'
+import { malformedReply } from './broken-reply.ts'
+import { parseEvent } from './_chat-stream.ts'
+import type { StreamAssembler } from './dialect.ts'
+import type { EventDraft } from './_event-draft.ts'
+import {
+  addUsage,
+  beginCall,
+  betweenThoughts,
+  finishOf,
+  inputText,
+  messagesReply,
+  textIn,
+  type BlockWire,
+  type MessageWire,
+} from './_messages-reply.ts'
+import type { ReplyDraft } from './_reply-draft.ts'
+import { readReportedError, reportedError } from './reported-error.ts'
+import { isObject } from './_wire.ts'
+
+interface EventWire {
+  type?: unknown
+  index?: unknown
+  message?: unknown
+  content_block?: unknown
+  delta?: unknown
+  usage?: unknown
+}
+
+interface DeltaWire {
+  type?: unknown
+  text?: unknown
+  thinking?: unknown
+  partial_json?: unknown
+  stop_reason?: unknown
+}
+
+/** A block between its start and its stop. */
+interface OpenBlock {
+  /** The tool call it is; undefined for every other kind. */
+  readonly call: number | undefined
+  /** The arguments it began with: empty, or all of them from a server that sends none in pieces. */
+  readonly input: unknown
+}
+
+/** One after the other is the rule; that many at once are a broken stream. */
+const maxOpenBlocks = 1024
+
+/**
+ * A Messages stream. It is complete when its stop reason was seen, or `message_stop`: what is cut after that has lost
+ * nothing but the usage. Kinds of events, blocks and pieces that are not known are skipped, as the API asks of clients;
+ * of those that are known, everything must make sense.
+ */
+export class MessagesStream implements StreamAssembler {
+  readonly #draft: ReplyDraft
+  readonly #open = new Map<number, OpenBlock>()
+  #isNewThought = false
+  hasOutput = false
+
+  constructor(draft: ReplyDraft) {
+    this.#draft = draft
+  }
+
+  get isComplete(): boolean {
+    return this.#draft.finish !== ''
+  }
+
+  onEvent(data: string, event?: EventDraft): void {
+    // Not of this API, but vLLM ends all its streams with it.
+    if (data === '[DONE]') return
+    const document = parseEvent(data, this.#draft.source)
+    event?.parsed(document, data)
+    const wire = document as EventWire
+    switch (wire.type) {
+      case 'message_start':
+        if (isObject(wire.message)) addUsage(this.#draft, (wire.message as MessageWire).usage)
+        return
+      case 'content_block_start':
+        this.#begin(wire, event)
+        return
+      case 'content_block_delta':
+        this.#goOn(wire, event)
+        return
+      case 'content_block_stop':
+        this.#end(this.#indexOf(wire), event)
+        return
+      case 'message_delta':
+        this.#endMessage(wire, event)
+        return
+      case 'message_stop':
+        this.#finish(this.#draft.finish || 'end_turn', event)
+        return
+      case 'error':
+        throw reportedError(this.#draft.source, { reported: readReportedError(document) })
+      default:
+        return
+    }
+  }
+
+  reply(): BackendReply {
+    return messagesReply(this.#draft)
+  }
+
+  partial(): PartialReply {
+    return this.#draft.partial()
+  }
+
+  #begin(wire: EventWire, event: EventDraft | undefined): void {
+    const index = this.#indexOf(wire)
+    const draft = this.#draft
+    if (!isObject(wire.content_block)) throw malformedReply(draft.source, `block ${index} of its stream is no object`)
+    if (this.#open.size >= maxOpenBlocks) throw malformedReply(draft.source, 'its stream ends none of its blocks')
+    const block = wire.content_block as BlockWire
+    let call: number | undefined
+    // A block begins empty; what a server sends along with its start counts all the same.
+    if (block.type === 'text') this.#content(textIn(draft, block.text ?? ''), event)
+    else if (block.type === 'thinking') {
+      this.#isNewThought = draft.reasoning !== ''
+      this.#reasoning(textIn(draft, block.thinking ?? ''), event)
+    } else if (block.type === 'tool_use') {
+      call = beginCall(draft, block)
+      this.hasOutput = true
+      event?.beginCall(call, draft.toolCall(call))
+    }
+    this.#open.set(index, { call, input: block.input })
+  }
+
+  #goOn(wire: EventWire, event: EventDraft | undefined): void {
+    const index = this.#indexOf(wire)
+    const draft = this.#draft
+    if (!isObject(wire.delta)) throw malformedReply(draft.source, `a piece of block ${index} is no object`)
+    const delta = wire.delta as DeltaWire
+    switch (delta.type) {
+      case 'text_delta':
+        this.#content(textIn(draft, delta.text), event)
+        return
+      case 'thinking_delta':
+        this.#reasoning(textIn(draft, delta.thinking), event)
+        return
+      case 'input_json_delta':
+        this.#arguments(index, textIn(draft, delta.partial_json), event)
+        return
+      default:
+        // Signatures and citations among them: neither is part of a message as we keep it.
+        return
+    }
+  }
+
+  #content(text: string, event: EventDraft | undefined): void {
+    const draft = this.#draft
+    draft.content = (draft.content ?? '') + text
+    if (text !== '') this.hasOutput = true
+    event?.say('content', text)
+  }
+
+  #reasoning(text: string, event: EventDraft | undefined): void {
+    if (text === '') return
+    const said = this.#isNewThought ? betweenThoughts + text : text
+    this.#isNewThought = false
+    this.#draft.reasoning += said
+    this.hasOutput = true
+    event?.say('reasoning', said)
+  }
+
+  #arguments(index: number, text: string, event: EventDraft | undefined): void {
+    const block = this.#open.get(index)
+    if (!block) throw malformedReply(this.#draft.source, `arguments came for block ${index}, which is not open`)
+    // Of a tool that the server runs by itself.
+    if (block.call === undefined) return
+    this.#draft.toolCall(block.call).arguments += text
+    event?.sayArguments(block.call, text)
+  }
+
+  #end(index: number, event: EventDraft | undefined): void {
+    const block = this.#open.get(index)
+    this.#open.delete(index)
+    if (block?.call === undefined) return
+    const call = this.#draft.toolCall(block.call)
+    if (call.arguments !== '') return
+    call.arguments = inputText(block.input)
+    event?.sayArguments(block.call, call.arguments)
+  }
+
+  #endMessage(wire: EventWire, event: EventDraft | undefined): void {
+    addUsage(this.#draft, wire.usage)
+    const finish = isObject(wire.delta) ? finishOf((wire.delta as DeltaWire).stop_reason) : ''
+    if (finish !== '') this.#finish(finish, event)
+  }
+
+  /** A message that has ended has no open blocks, even if a server did not say so of each. */
+  #finish(finish: string, event: EventDraft | undefined): void {
+    for (const index of this.#open.keys()) this.#end(index, event)
+    this.#draft.finish = finish
+  }
+
+  #indexOf({ type, index }: EventWire): number {
+    if (typeof index === 'number') return index
+    throw malformedReply(this.#draft.source, `${String(type)} without an index is in its stream`)
+  }
+}

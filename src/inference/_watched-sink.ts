@@ -1,0 +1,20 @@
+import type { PartialReply, ReplyEvent, ReplySink } from './backend.ts'
+
+/** Passes a reply on, and remembers whether anything of it was: from then on the call cannot be tried again. */
+export class WatchedSink implements ReplySink {
+  hasTaken = false
+  readonly #sink: ReplySink
+
+  constructor(sink: ReplySink) {
+    this.#sink = sink
+  }
+
+  onEvent(event: ReplyEvent, resume: () => void): boolean {
+    this.hasTaken = true
+    return this.#sink.onEvent(event, resume)
+  }
+
+  onPartial(partial: PartialReply): void {
+    this.#sink.onPartial?.(partial)
+  }
+}

@@ -1,0 +1,79 @@
+import type { AddressInfo } from 'node:net'
+import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
+import { MillraceError } from '../errors/index.ts'
+import { Resource } from '../kit/index.ts'
+import { replyWithError } from './_door-error.ts'
+
+/** As many as a load generator opens at once: the kernel cuts it to its own limit. */
+const backlog = 4_096
+/** A body takes up its share of memory from its first byte on, so it must not take for ever to arrive. */
+const maxUploadMs = 2 * 60_000
+const maxHeadersMs = 60_000
+const checkEveryMs = 10_000
+/** How long a client that reads slowly may keep the door from closing. */
+const closeGraceMs = 10_000
+/** Twice the longest id. */
+const maxParamLength = 256
+
+export type DoorServerOptions = Pick<FastifyServerOptions, 'keepAliveTimeout' | 'clientErrorHandler'> & {
+  readonly maxHeaderBytes?: number
+  readonly maxUploadMs?: number
+}
+
+/** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
+export abstract class Door extends Resource {
+  protected readonly app: FastifyInstance
+  readonly #host: string
+
+  protected constructor(host: string, options: DoorServerOptions) {
+    super()
+    this.#host = host
+    const { maxHeaderBytes, maxUploadMs: requestTimeout = maxUploadMs, ...more } = options
+    this.app = fastify({
+      ...more,
+      requestTimeout,
+      http: {
+        // How often Node looks for requests that take too long. It finds none while headers may take longer than all.
+        connectionsCheckingInterval: Math.min(checkEveryMs, requestTimeout),
+        headersTimeout: Math.min(maxHeadersMs, requestTimeout),
+        ...(maxHeaderBytes !== undefined && { maxHeaderSize: maxHeaderBytes }),
+      },
+      routerOptions: { maxParamLength },
+      // A server that is closing says so in its own words.
+      return503OnClosing: false,
+      frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
+    })
+    this.app.addHook('onResponse', ({ raw }, _reply, next) => {
+      // A connection whose reply ended while the door closes would be kept for the next request.
+      if (this.isClosed) raw.socket.destroySoon()
+      next()
+    })
+  }
+
+  get url(): string {
+    const { port } = this.app.server.address() as AddressInfo
+    return `http://${this.#host.includes(':') ? `[${this.#host}]` : this.#host}:${port}`
+  }
+
+  /** Closes if that fails. */
+  protected async listen(port: number): Promise<void> {
+    try {
+      await this.app.listen({ host: this.#host, port, backlog })
+    } catch (error) {
+      await this.close()
+      const { rawMessage } = MillraceError.from(error, 'config_invalid')
+      throw new MillraceError(
+        'config_invalid',
+        `cannot listen on ${this.#host}:${port}: ${rawMessage}. Choose another --port, or 0 for any`,
+        { cause: error },
+      )
+    }
+  }
+
+  /** Lets replies that are being made go out, for a while; those that wait for something end with what they wait for. */
+  protected async onClose(): Promise<void> {
+    const timer = setTimeout(() => this.app.server.closeAllConnections(), closeGraceMs)
+    await this.app.close()
+    clearTimeout(timer)
+  }
+}

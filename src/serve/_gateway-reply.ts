@@ -1,0 +1,104 @@
+import type { ServerResponse } from 'node:http'
+import { MillraceError } from '../errors/index.ts'
+import type { ApiName } from '../schema/index.ts'
+import type { ClientReply } from '../gateway/index.ts'
+
+/** What a reply needs to know of its request. */
+export interface ReplyContext {
+  readonly api: ApiName
+  readonly requestId: string
+  readonly maxStallMs: number
+}
+
+/** The reply to one request for a model, over HTTP. */
+export class GatewayReply implements ClientReply {
+  readonly #response: ServerResponse
+  readonly #context: ReplyContext
+  #state: 'waiting' | 'streaming' | 'ended' | 'gone' = 'waiting'
+  /** Made only for those who ask for the signal. */
+  #departure: AbortController | undefined
+  #resume: (() => void) | undefined
+  #stall: NodeJS.Timeout | undefined
+
+  constructor(response: ServerResponse, context: ReplyContext) {
+    this.#response = response
+    this.#context = context
+    // It may have gone while its body was being read.
+    if (response.destroyed) this.#state = 'gone'
+    else response.once('close', this.#onClose)
+  }
+
+  get signal(): AbortSignal {
+    if (!this.#departure) {
+      this.#departure = new AbortController()
+      if (this.#state === 'gone') this.#departure.abort(clientGone())
+    }
+    return this.#departure.signal
+  }
+
+  whole(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+    if (this.#state !== 'waiting') return
+    this.#state = 'ended'
+    this.#writeHead(status, {
+      'content-type': 'application/json',
+      'content-length': String(Buffer.byteLength(body)),
+      ...headers,
+    })
+    this.#response.end(body)
+  }
+
+  beginStream(headers: Readonly<Record<string, string>>): void {
+    if (this.#state !== 'waiting') return
+    this.#state = 'streaming'
+    this.#response.on('drain', this.#onDrain)
+    this.#writeHead(200, {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache',
+      // A proxy that gathers a reply before it passes it on would undo all of this.
+      'x-accel-buffering': 'no',
+      ...headers,
+    })
+    this.#response.flushHeaders()
+  }
+
+  write(text: string, resume: () => void): boolean {
+    // Whoever has gone needs no waiting for: the signal says so.
+    if (this.#state !== 'streaming' || this.#response.write(text)) return true
+    this.#resume = resume
+    this.#stall ??= setTimeout(() => this.#response.destroy(), this.#context.maxStallMs)
+    return false
+  }
+
+  endStream(): void {
+    if (this.#state !== 'streaming') return
+    this.#state = 'ended'
+    this.#response.end()
+  }
+
+  #writeHead(status: number, headers: Record<string, string>): void {
+    const { api, requestId } = this.#context
+    headers['x-request-id'] = requestId
+    // Where Anthropic's clients look for it.
+    if (api === 'messages') headers['request-id'] = requestId
+    this.#response.writeHead(status, headers)
+  }
+
+  readonly #onDrain = (): void => {
+    clearTimeout(this.#stall)
+    this.#stall = undefined
+    const resume = this.#resume
+    this.#resume = undefined
+    resume?.()
+  }
+
+  readonly #onClose = (): void => {
+    clearTimeout(this.#stall)
+    if (this.#state === 'ended') return
+    this.#state = 'gone'
+    this.#departure?.abort(clientGone())
+  }
+}
+
+function clientGone(): MillraceError {
+  return new MillraceError('cancelled', 'the client has gone')
+}

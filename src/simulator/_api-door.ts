@@ -1,0 +1,39 @@
+import type { DialectError, ServerDialect, WireEvent } from '../dialects/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { ApiName, JsonObject } from '../schema/index.ts'
+import { ApiQuestion } from './_api-question.ts'
+import type { Door, Question } from './_door.ts'
+import type { TokenFields } from './_token-fields.ts'
+
+/** One of the three APIs, with the token fields of the imitated backend. */
+export class ApiDoor implements Door {
+  readonly #dialect: ServerDialect
+  readonly #fields: TokenFields
+
+  constructor(dialect: ServerDialect, fields: TokenFields) {
+    this.#dialect = dialect
+    this.#fields = fields
+  }
+
+  get api(): ApiName {
+    return this.#dialect.api
+  }
+
+  read(body: JsonObject): Question {
+    const asked = this.#dialect.read(body)
+    if (asked.previousReplyId !== undefined) {
+      throw new MillraceError('model_rejected', 'replies are not kept; send the whole conversation as input', {
+        data: { status: 400, param: 'previous_response_id' },
+      })
+    }
+    return new ApiQuestion(this.#dialect, this.#fields, asked)
+  }
+
+  error(error: MillraceError): DialectError {
+    return this.#dialect.error(error)
+  }
+
+  streamError(error: MillraceError): WireEvent {
+    return this.#dialect.streamError(error)
+  }
+}

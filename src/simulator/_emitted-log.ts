@@ -1,0 +1,68 @@
+import { RingQueue } from '../kit/index.ts'
+import type { ApiName, FinishReason, TokenRecord, VersionSpan } from '../schema/index.ts'
+
+/** One reply as it left: what whoever recorded it must have found in it. */
+export interface EmittedReply {
+  /** The session it belongs to, as the client named it (`x-session-id`). */
+  readonly session: string
+  readonly replyId: string
+  readonly api: ApiName | 'generate'
+  /** Null: it did not end. A fault struck, or the client went away. */
+  readonly finish: FinishReason | 'abort' | null
+  readonly promptIds: readonly number[]
+  /** Those that left; of a whole reply that did not, none. */
+  readonly ids: readonly number[]
+  readonly logprobs: readonly number[]
+  /** From which token on which version; empty if the weights have none. */
+  readonly versions: readonly VersionSpan[]
+  /** Which experts each token went through. Servers send them with the end, so only a reply that ended has them. */
+  readonly routedExperts?: readonly number[]
+}
+
+/** The same while it is kept: arrays that are there anyway, and how much of them counts. */
+export interface EmittedRecord extends Pick<EmittedReply, 'session' | 'replyId' | 'api' | 'finish' | 'versions'> {
+  readonly tokens: TokenRecord
+  readonly count: number
+}
+
+/** The last replies that left. Beyond `limit` the oldest are dropped and counted. */
+export class EmittedLog {
+  readonly #records = new RingQueue<EmittedRecord>()
+  #dropped = 0
+
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  add(record: EmittedRecord, limit: number): void {
+    this.#records.push(record)
+    while (this.#records.size > limit) {
+      this.#records.shift()
+      this.#dropped += 1
+    }
+  }
+
+  /** Of one session, or of all; the oldest first. */
+  list(session?: string): EmittedReply[] {
+    const replies: EmittedReply[] = []
+    // Once around: what is taken from the front goes back to the end.
+    for (let left = this.#records.size; left > 0; left -= 1) {
+      const record = this.#records.shift()
+      if (!record) break
+      this.#records.push(record)
+      if (session === undefined || record.session === session) replies.push(replyOf(record))
+    }
+    return replies
+  }
+}
+
+function replyOf({ tokens, count, ...rest }: EmittedRecord): EmittedReply {
+  const { experts } = (rest.finish !== null && tokens.routedExperts) || {}
+  return {
+    ...rest,
+    ...(experts && { routedExperts: Array.from(experts.subarray(0, (experts.length / tokens.ids.length) * count)) }),
+    promptIds: Array.from(tokens.promptIds ?? []),
+    ids: Array.from(tokens.ids.subarray(0, count)),
+    logprobs: Array.from(tokens.logprobs.subarray(0, count)),
+  }
+}

@@ -1,0 +1,125 @@
+import type { RoutedExperts, Sampling, VersionSpan } from '../schema/index.ts'
+import { tokensOf, type Delivery } from './_answer.ts'
+import type { Question, SimulatorRequest, StreamStep, StreamWriter } from './_door.ts'
+import type { Sample } from './_sample.ts'
+import { base64Int32, tokenLogprobs } from './_token-fields.ts'
+import type { TokenGroup } from './_token-groups.ts'
+import { textIds, type Token } from './_token-stream.ts'
+
+interface GenerateBody {
+  readonly prompt: string | readonly number[]
+  readonly requestName: string | undefined
+  readonly wantsStream: boolean
+  readonly wantsLogprobs: boolean
+  readonly wantsExperts: boolean
+  readonly sampling: Sampling
+}
+
+/** What a document says: of a piece of a stream everything so far, and no reason for an end. */
+interface Said {
+  readonly tokens: readonly Token[]
+  readonly versions: readonly VersionSpan[]
+  readonly finish: { readonly type: string } | null
+  readonly experts: RoutedExperts | undefined
+}
+
+/** A request in SGLang's own API. */
+export class GenerateQuestion implements Question {
+  readonly model = undefined
+  readonly requestName: string | undefined
+  readonly wantsStream: boolean
+  readonly request: SimulatorRequest
+  readonly #body: GenerateBody
+
+  constructor(body: GenerateBody) {
+    const { prompt, sampling } = body
+    this.#body = body
+    this.requestName = body.requestName
+    this.wantsStream = body.wantsStream
+    this.request = {
+      // Ids are no words any more: such prompts are told apart, not understood.
+      messages: [{ role: 'user', content: typeof prompt === 'string' ? prompt : prompt.join(' ') }],
+      promptIds: typeof prompt === 'string' ? textIds(prompt) : Int32Array.from(prompt),
+      tools: [],
+      sampling,
+      captureTokens: true,
+    }
+  }
+
+  replyId(delivery: Delivery): string {
+    return this.requestName ?? delivery.id
+  }
+
+  whole(delivery: Delivery, sample: Sample): Record<string, unknown> {
+    const { tokens, versions, isAborted, reply } = sample
+    const type = isAborted ? 'abort' : reply.finishReason === 'length' ? 'length' : 'stop'
+    return this.document(delivery, { tokens, versions, finish: { type }, experts: reply.tokens?.routedExperts })
+  }
+
+  stream(delivery: Delivery): StreamWriter {
+    return new GenerateStream(this, delivery)
+  }
+
+  document(delivery: Delivery, { tokens, versions, finish, experts }: Said): Record<string, unknown> {
+    const { wantsLogprobs, wantsExperts } = this.#body
+    const record = delivery.reply.tokens
+    return {
+      text: tokens.map(({ part, piece }) => (part === 'marker' ? '' : piece)).join(''),
+      output_ids: tokens.map((token) => token.id),
+      meta_info: {
+        id: this.replyId(delivery),
+        finish_reason: finish,
+        prompt_tokens: delivery.reply.usage.input,
+        completion_tokens: tokens.length,
+        cached_tokens: 0,
+        ...versionFields(versions, tokens.length),
+        ...(wantsLogprobs && record && { output_token_logprobs: tokenLogprobs({ record, tokens, from: 0 }) }),
+        ...(wantsExperts && experts && { routed_experts: base64Int32(experts.experts) }),
+      },
+    }
+  }
+}
+
+/** Cumulative: each event repeats what the ones before it said. */
+class GenerateStream implements StreamWriter {
+  readonly #question: GenerateQuestion
+  readonly #delivery: Delivery
+  readonly #tokens: readonly Token[]
+  readonly #versions: VersionSpan[] = []
+  #told = 0
+
+  constructor(question: GenerateQuestion, delivery: Delivery) {
+    this.#question = question
+    this.#delivery = delivery
+    this.#tokens = tokensOf(delivery)
+  }
+
+  start(): StreamStep {
+    return { events: [], deltas: [] }
+  }
+
+  group({ to }: TokenGroup, version: string | undefined): StreamStep {
+    if (version !== undefined && this.#versions.at(-1)?.version !== version) {
+      this.#versions.push({ from: this.#told, version })
+    }
+    this.#told = to
+    const said = { tokens: this.#tokens.slice(0, to), versions: this.#versions, finish: null, experts: undefined }
+    return { events: [{ data: this.#question.document(this.#delivery, said) }], deltas: [] }
+  }
+
+  end(sample: Sample): StreamStep {
+    return { events: [{ data: this.#question.whole(this.#delivery, sample) }, { data: '[DONE]' }], deltas: [] }
+  }
+}
+
+/** The version of the last tokens, and of all. */
+function versionFields(versions: readonly VersionSpan[], count: number): Record<string, unknown> {
+  const last = versions.at(-1)
+  if (!last) return {}
+  return {
+    weight_version: last.version,
+    weight_versions: versions.map(({ from, version }, index) => {
+      return { version, start: from, end: versions[index + 1]?.from ?? count }
+    }),
+  }
+}

@@ -1,0 +1,31 @@
+import { chatServer, type DialectRequest } from '../dialects/index.ts'
+import type { BackendRequest } from '../inference/index.ts'
+import { ApiQuestion } from './_api-question.ts'
+import type { Question } from './_door.ts'
+import { tokenFields } from './_token-fields.ts'
+import type { ImitationName } from './simulator-options.ts'
+
+/** What a request of this process would be over HTTP: a chat completion, in the client's own words if it came with some. */
+export function chatQuestion(request: BackendRequest, imitate: ImitationName): Question {
+  const asked = request.body === undefined ? plainRequest(request) : chatServer.read(JSON.parse(request.body))
+  return new ApiQuestion(chatServer, tokenFields[imitate], asked)
+}
+
+function plainRequest(request: BackendRequest): DialectRequest {
+  const { messages, tools, toolChoice, responseFormat, parallelToolCalls, sampling, captureTokens } = request
+  return {
+    model: 'sim',
+    messages,
+    tools,
+    ...(toolChoice !== undefined && { toolChoice }),
+    ...(responseFormat && { responseFormat }),
+    ...(parallelToolCalls !== undefined && { parallelToolCalls }),
+    sampling,
+    stream: true,
+    includeUsage: true,
+    wantsTokenIds: captureTokens,
+    wantsLogprobs: captureTokens,
+    untranslatable: [],
+    body: {},
+  }
+}

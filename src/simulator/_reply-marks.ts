@@ -1,0 +1,39 @@
+import type { BackendReply } from '../inference/index.ts'
+import type { ApiName } from '../schema/index.ts'
+
+/** Marks on documents that a dialect wrote, for what no dialect has a word for. */
+
+type Document = Record<string, unknown>
+
+export function firstChoice({ choices }: Document): Document | undefined {
+  const first: unknown = Array.isArray(choices) ? choices[0] : undefined
+  return isDocument(first) ? first : undefined
+}
+
+/** Which tokens a client sees, and how, is the imitated backend's business. */
+export function withoutTokens({ tokens: _left, ...reply }: BackendReply): BackendReply {
+  return reply
+}
+
+/** The engine ended the reply: where an API names the reason of an end, it is `abort`. */
+export function markAborted(document: Document): void {
+  const choice = firstChoice(document)
+  if (typeof choice?.['finish_reason'] === 'string') choice['finish_reason'] = 'abort'
+  for (const holder of [document, document['response'], document['delta']]) {
+    if (!isDocument(holder)) continue
+    if (typeof holder['stop_reason'] === 'string') holder['stop_reason'] = 'abort'
+    if (isDocument(holder['incomplete_details'])) holder['incomplete_details'] = { reason: 'abort' }
+  }
+}
+
+/** The weights' version where SGLang puts it. Anthropic's API has no place for it. */
+export function markVersion(api: ApiName, document: Document, version: string): void {
+  if (api === 'messages') return
+  const holder = api === 'responses' && isDocument(document['response']) ? document['response'] : document
+  const { metadata } = holder
+  holder['metadata'] = { ...(isDocument(metadata) ? metadata : {}), weight_version: version }
+}
+
+function isDocument(value: unknown): value is Document {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

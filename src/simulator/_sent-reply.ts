@@ -1,0 +1,61 @@
+import { tokensOf, type Delivery } from './_answer.ts'
+import type { Door, Question } from './_door.ts'
+import { faultError } from './_faults.ts'
+import type { HttpAnswer } from './_http-answer.ts'
+import { completeSample, type Sample } from './_sample.ts'
+import type { BreakingFault, WholeListener } from './_whole-job.ts'
+
+const contentType = { 'content-type': 'application/json' }
+
+/** A whole reply on its way over HTTP, with what faults make of it. */
+export class SentReply implements WholeListener {
+  readonly #answer: HttpAnswer
+  readonly #door: Door
+  readonly #question: Question
+  readonly #delivery: Delivery
+  #isStalled = false
+
+  constructor(answer: HttpAnswer, door: Door, question: Question, delivery: Delivery) {
+    this.#answer = answer
+    this.#door = door
+    this.#question = question
+    this.#delivery = delivery
+  }
+
+  onEnd(sample: Sample): void {
+    // Aborted after it stalled: half of another reply is on its way already.
+    if (this.#isStalled) {
+      this.#answer.cut('')
+      return
+    }
+    const text = JSON.stringify(this.#question.whole(this.#delivery, sample))
+    // A missing colon, not a missing end: that would look like a reply that was cut.
+    this.#send(this.#delivery.fault === 'malformed' ? text.replace(':', '') : text)
+  }
+
+  onFault(fault: BreakingFault): void {
+    if (fault === 'midstreamError') {
+      this.#send(JSON.stringify(this.#door.error(faultError(fault)).body))
+      return
+    }
+    const whole = JSON.stringify(this.#question.whole(this.#delivery, this.#unstamped()))
+    const part = whole.slice(0, Math.floor(whole.length * this.#delivery.luck))
+    // Without a length, the end of the connection is the end of the reply: nothing shows that it is cut.
+    const length = fault === 'quietEnd' ? {} : { 'content-length': Buffer.byteLength(whole) }
+    this.#answer.begin(200, { ...contentType, ...length })
+    this.#isStalled = fault === 'stall'
+    if (fault === 'stall') this.#answer.write(part)
+    else if (fault === 'quietEnd') this.#answer.end(part)
+    else this.#answer.cut(part)
+  }
+
+  #send(text: string): void {
+    this.#answer.begin(200, { ...contentType, 'content-length': Buffer.byteLength(text) })
+    this.#answer.end(text)
+  }
+
+  /** Of a reply that nobody gets whole, no version matters. */
+  #unstamped(): Sample {
+    return completeSample(this.#delivery, tokensOf(this.#delivery), [])
+  }
+}

@@ -1,0 +1,77 @@
+import { eventText } from '../dialects/index.ts'
+import type { Door, StreamStep, StreamWriter } from './_door.ts'
+import { faultError } from './_faults.ts'
+import type { HttpAnswer } from './_http-answer.ts'
+import type { Sample } from './_sample.ts'
+import type { StreamListener } from './_streamed-job.ts'
+import type { TokenGroup } from './_token-groups.ts'
+import type { BreakingFault } from './_whole-job.ts'
+
+/** A streamed reply on its way over HTTP, with what faults make of it. It takes everything: the reply is there anyway. */
+export class SentStream implements StreamListener {
+  readonly #answer: HttpAnswer
+  readonly #door: Door
+  readonly #writer: StreamWriter
+  /** What is due and not yet sent: one write for all of it. */
+  #text = ''
+  #hasBegun = false
+
+  constructor(answer: HttpAnswer, door: Door, writer: StreamWriter) {
+    this.#answer = answer
+    this.#door = door
+    this.#writer = writer
+  }
+
+  onStart(version: string | undefined): boolean {
+    this.#begin()
+    this.#text += textOf(this.#writer.start(version))
+    return true
+  }
+
+  onGroup(group: TokenGroup, version: string | undefined): boolean {
+    this.#text += textOf(this.#writer.group(group, version))
+    return true
+  }
+
+  onGarbledGroup(group: TokenGroup, version: string | undefined): boolean {
+    const text = textOf(this.#writer.group(group, version))
+    // The last event without its closing brace.
+    this.#text += `${text.trimEnd().slice(0, -1)}\n\n`
+    return true
+  }
+
+  onPause(): void {
+    this.#answer.write(this.#taken())
+  }
+
+  onEnd(sample: Sample): void {
+    // Aborted before it began: what else is there to say is still said as a stream.
+    if (!this.#hasBegun) this.onStart(sample.versions[0]?.version)
+    this.#text += textOf(this.#writer.end(sample))
+    this.#answer.end(this.#taken())
+  }
+
+  onFault(fault: BreakingFault): void {
+    if (fault === 'midstreamError') this.#text += eventText(this.#door.streamError(faultError(fault)))
+    if (fault === 'stall') this.#answer.write(this.#taken())
+    else if (fault === 'kill') this.#answer.cut(this.#taken())
+    else this.#answer.end(this.#taken())
+  }
+
+  #begin(): void {
+    this.#hasBegun = true
+    this.#answer.begin(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' })
+  }
+
+  #taken(): string {
+    const text = this.#text
+    this.#text = ''
+    return text
+  }
+}
+
+function textOf({ events }: StreamStep): string {
+  let text = ''
+  for (const event of events) text += eventText(event)
+  return text
+}

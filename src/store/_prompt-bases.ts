@@ -1,0 +1,68 @@
+import type { MessageNode } from '../schema/index.ts'
+
+/** What a later prompt may begin with. */
+export interface PromptBase {
+  readonly seq: number
+  readonly promptIds: Int32Array
+  readonly ids: Int32Array
+}
+
+/** An agent, and those it has working for it at the same time. Beyond that, a prompt is stored whole. */
+const maxBases = 4
+
+/**
+ * A turn's prompt nearly always begins with the prompt and the reply of the turn before it, token by token. Then only the rest
+ * is stored, with the number of that turn: a session takes space by its length, not by its square.
+ *
+ * Whoever writes and whoever reads keep one of these and tell it of every node, so both remember the same turns and reading
+ * takes one pass. A writer that starts in the middle knows fewer, never others: the reader's oldest go first.
+ */
+export class PromptBases {
+  /** The oldest first. */
+  readonly #recent: PromptBase[] = []
+
+  /** The latest that the prompt begins with. */
+  find(prompt: Int32Array): PromptBase | undefined {
+    return this.#recent.findLast((base) => beginsWith(prompt, base))
+  }
+
+  named(seq: number): PromptBase | undefined {
+    return this.#recent.find((base) => base.seq === seq)
+  }
+
+  /** The node takes the place of the one it goes on from: one conversation holds one prompt, however long it gets. */
+  add({ seq, tokens, discarded }: MessageNode, from: PromptBase | undefined): void {
+    // Nothing goes on from a sample that was lost.
+    if (!tokens?.promptIds || discarded) return
+    if (from) this.#recent.splice(this.#recent.indexOf(from), 1)
+    this.#recent.push({ seq, promptIds: tokens.promptIds, ids: tokens.ids })
+    if (this.#recent.length > maxBases) this.#recent.shift()
+  }
+}
+
+export function promptAfter({ promptIds, ids }: PromptBase, rest: Int32Array): Int32Array {
+  const prompt = new Int32Array(promptIds.length + ids.length + rest.length)
+  prompt.set(promptIds)
+  prompt.set(ids, promptIds.length)
+  prompt.set(rest, promptIds.length + ids.length)
+  return prompt
+}
+
+export function restAfter({ promptIds, ids }: PromptBase, prompt: Int32Array): Int32Array {
+  return prompt.subarray(promptIds.length + ids.length)
+}
+
+function beginsWith(prompt: Int32Array, { promptIds, ids }: PromptBase): boolean {
+  const middle = promptIds.length
+  const end = middle + ids.length
+  return prompt.length >= end && same(prompt.subarray(0, middle), promptIds) && same(prompt.subarray(middle, end), ids)
+}
+
+/** As bytes, which is many times faster than number by number. */
+function same(first: Int32Array, second: Int32Array): boolean {
+  return Buffer.compare(bytesOf(first), bytesOf(second)) === 0
+}
+
+function bytesOf(tokens: Int32Array): Uint8Array {
+  return new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
+}

@@ -1,0 +1,133 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { MillraceError } from '../errors/index.ts'
+import type { Message, MessageNode, TokenRecord } from '../schema/index.ts'
+import type { BlobStore } from './_blob-store.ts'
+import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
+import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
+
+/** What is kept of a node as JSON, beside its message and arrays. */
+export interface NodeMeta extends Pick<MessageNode, 'call' | 'tool' | 'discarded'>, Pick<TokenRecord, 'versionSpans'> {
+  /** The node whose prompt and reply the prompt begins with: only what follows is stored. */
+  readonly promptAfter?: number
+  readonly routedExperts?: StoredExperts
+}
+
+const bareColumns = 'position, seq, parent, hash, sampled, at, meta, message'
+const allColumns = `${bareColumns}, version, prompt_ids, ids, logprobs, routed_experts`
+const ofAttempt = 'FROM node WHERE rollout = ? AND attempt = ? AND position > ? ORDER BY position LIMIT ?'
+
+/**
+ * A page of nodes is decoded at a time, and no statement stays open between pages. Small, because one node may carry a
+ * prompt of a hundred thousand tokens.
+ */
+const pageNodes = 16
+
+/** Reads the messages of an attempt back as they were recorded. */
+export class StoredNodes {
+  readonly #blobs: BlobStore
+  readonly #page: StatementSync
+  readonly #barePage: StatementSync
+
+  constructor(database: DatabaseSync, blobs: BlobStore) {
+    this.#blobs = blobs
+    this.#page = database.prepare(`SELECT ${allColumns} ${ofAttempt}`)
+    this.#barePage = database.prepare(`SELECT ${bareColumns} ${ofAttempt}`)
+  }
+
+  /** In the order they were recorded, those included that are recorded during the iteration. */
+  *of(rollout: string, attempt: number): Generator<MessageNode, void, void> {
+    const bases = new PromptBases()
+    for (const row of this.#rows<NodeRow>(this.#page, rollout, attempt)) {
+      const { meta, node: bare } = this.#bare(row)
+      const base = meta.promptAfter === undefined ? undefined : baseNamed(bases, meta.promptAfter)
+      const tokens = this.#tokens(row, meta, base)
+      const node = tokens ? { ...bare, tokens } : bare
+      bases.add(node, base)
+      yield node
+    }
+  }
+
+  /** The same without tokens, whose pages are not even read. */
+  *bareOf(rollout: string, attempt: number): Generator<MessageNode, void, void> {
+    for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) yield this.#bare(row).node
+  }
+
+  *#rows<Row extends BareRow>(page: StatementSync, rollout: string, attempt: number): Generator<Row, void, void> {
+    let position = -1
+    for (;;) {
+      const rows = page.all(rollout, attempt, position, pageNodes) as Row[]
+      yield* rows
+      const last = rows.at(-1)
+      if (!last || rows.length < pageNodes) return
+      position = last.position
+    }
+  }
+
+  #bare(row: BareRow): { meta: NodeMeta; node: MessageNode } {
+    const meta = row.meta === null ? noMeta : (JSON.parse(row.meta) as NodeMeta)
+    const { call, tool, discarded } = meta
+    const node: MessageNode = {
+      seq: row.seq,
+      parent: row.parent,
+      hash: row.hash,
+      message: JSON.parse(this.#blobs.text(row.message)) as Message,
+      sampled: row.sampled === 1,
+      at: row.at,
+      ...(call && { call }),
+      ...(tool && { tool }),
+      ...(discarded && { discarded }),
+    }
+    return { meta, node }
+  }
+
+  #tokens(row: NodeRow, meta: NodeMeta, base: PromptBase | undefined): TokenRecord | undefined {
+    const { versionSpans, routedExperts } = meta
+    const { prompt_ids: promptIds, ids, logprobs, version, routed_experts: expertBytes } = row
+    if (promptIds === null && ids === null && logprobs === null) return undefined
+    return {
+      ...(promptIds !== null && { promptIds: this.#prompt(promptIds, base) }),
+      ids: ids === null ? new Int32Array() : new Int32Array(this.#blobs.bytes(ids)),
+      logprobs: logprobs === null ? new Float32Array() : new Float32Array(this.#blobs.bytes(logprobs)),
+      ...(version !== null && { version }),
+      ...(versionSpans && { versionSpans }),
+      ...(routedExperts &&
+        expertBytes !== null && { routedExperts: restoreExperts(routedExperts, this.#blobs.bytes(expertBytes)) }),
+    }
+  }
+
+  #prompt(stored: Uint8Array | string, base: PromptBase | undefined): Int32Array {
+    const ids = new Int32Array(this.#blobs.bytes(stored))
+    return base ? promptAfter(base, ids) : ids
+  }
+}
+
+function baseNamed(bases: PromptBases, seq: number): PromptBase {
+  const base = bases.named(seq)
+  if (base) return base
+  throw new MillraceError(
+    'store_failed',
+    `a prompt builds on message ${seq}, which is not where it should be; the run is damaged: restore it from a copy`,
+  )
+}
+
+const noMeta: NodeMeta = {}
+
+// Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
+type BareRow = {
+  position: number
+  seq: number
+  parent: number | null
+  hash: string
+  sampled: number
+  at: number
+  meta: string | null
+  message: string
+}
+
+type NodeRow = BareRow & {
+  version: string | null
+  prompt_ids: Uint8Array | string | null
+  ids: Uint8Array | string | null
+  logprobs: Uint8Array | string | null
+  routed_experts: Uint8Array | string | null
+}

@@ -1,0 +1,174 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { JsonObject, MessageNode } from '../schema/index.ts'
+import type { BlobStore } from './_blob-store.ts'
+import type { StoredNodes } from './_stored-nodes.ts'
+import { wholeSession } from './_whole-session.ts'
+import type { SessionEndReason } from './session-entry.ts'
+
+/** A session as the journal knows it. */
+export interface StoredSession {
+  readonly id: string
+  readonly group: string
+  readonly tenant: string
+  readonly keyDigest: string
+  readonly startedAt: number
+  /** What else was said about it when it was started. */
+  readonly data: JsonObject
+  /** Missing while it is open. */
+  readonly end?: { readonly at: number; readonly why: SessionEndReason }
+}
+
+export interface StoredReward {
+  /** The sampled node it is for; null for the session as a whole. */
+  readonly node: number | null
+  readonly value: number
+  readonly at: number
+}
+
+/** Which sessions to list. What is left out does not matter. */
+export interface SessionQuery {
+  readonly tenant?: string
+  readonly group?: string
+  readonly state?: 'open' | 'ended'
+  /** The session that the list goes on after; the last one of the list before. */
+  readonly after?: string
+  readonly limit: number
+}
+
+/** How many sessions are fetched at a time. No statement stays open between them. */
+const pageSessions = 256
+
+const attempt = 0
+
+/** Reads the sessions of a gateway. What was acknowledged is visible at once. Obtained from a `RunReader`. */
+export class SessionReader {
+  readonly #database: DatabaseSync
+  readonly #blobs: BlobStore
+  readonly #nodes: StoredNodes
+  readonly #byId: StatementSync
+  readonly #byKey: StatementSync
+  readonly #rewards: StatementSync
+  readonly #withoutTokens: StatementSync
+
+  constructor(run: { database: DatabaseSync; blobs: BlobStore; nodes: StoredNodes }) {
+    const { database } = run
+    this.#database = database
+    this.#blobs = run.blobs
+    this.#nodes = run.nodes
+    this.#byId = database.prepare('SELECT * FROM session WHERE id = ?')
+    this.#byKey = database.prepare('SELECT * FROM session WHERE key_digest = ?')
+    this.#rewards = database.prepare('SELECT node, value, at FROM reward WHERE session = ? ORDER BY node')
+    this.#withoutTokens = database.prepare(
+      `SELECT seq FROM node WHERE rollout = ? AND attempt = ${attempt} AND sampled = 1
+         AND (ids IS NULL OR prompt_ids IS NULL OR logprobs IS NULL) AND json_type(meta, '$.call') IS NOT NULL
+       ORDER BY position LIMIT 1`,
+    )
+  }
+
+  session(id: string): StoredSession | undefined {
+    return this.#optional(this.#byId.get(id))
+  }
+
+  /** By the SHA-256 of its key, base64url. */
+  sessionByKeyDigest(digest: string): StoredSession | undefined {
+    return this.#optional(this.#byKey.get(digest))
+  }
+
+  /** In the order they were started, at most `limit`. */
+  sessions(query: SessionQuery): StoredSession[] {
+    const { tenant, group, state, after, limit } = query
+    const conditions: string[] = []
+    const values: (string | number)[] = []
+    const require = (condition: string, value: string | undefined): void => {
+      if (value === undefined) return
+      conditions.push(condition)
+      values.push(value)
+    }
+    require('group_id = ?', group)
+    require('tenant = ?', tenant)
+    // After a session that is not there comes nothing.
+    require('position > (SELECT position FROM session WHERE id = ?)', after)
+    if (state !== undefined) conditions.push(`ended_at IS ${state === 'open' ? '' : 'NOT '}NULL`)
+    const where = conditions.length > 0 ? `WHERE ${conditions.join(' AND ')}` : ''
+    const statement = this.#database.prepare(
+      `SELECT * FROM session ${indexFor(query)} ${where} ORDER BY position LIMIT ?`,
+    )
+    return statement.all(...values, limit).map((row) => this.#session(row as SessionRow))
+  }
+
+  /** All that match, in the order they were started, those included that are started during the iteration. */
+  *each(query: Omit<SessionQuery, 'after' | 'limit'> = {}): Generator<StoredSession, void, void> {
+    let after: string | undefined
+    for (;;) {
+      const page = this.sessions({ ...query, ...(after !== undefined && { after }), limit: pageSessions })
+      yield* page
+      after = page.at(-1)?.id
+      if (page.length < pageSessions) return
+    }
+  }
+
+  /** Those that a gateway which was killed, or is running, has to know of. */
+  openSessions(): Generator<StoredSession, void, void> {
+    return this.each({ state: 'open' })
+  }
+
+  /** Every message of a session, in the order it was recorded. A few are held at a time. */
+  nodesOf(session: string): Generator<MessageNode, void, void> {
+    return this.#nodes.of(session, attempt)
+  }
+
+  /** The same without their tokens: what it takes to know which message followed which. */
+  bareNodesOf(session: string): Generator<MessageNode, void, void> {
+    return this.#nodes.bareOf(session, attempt)
+  }
+
+  /** The one for the whole session first, then by node. */
+  rewardsOf(session: string): StoredReward[] {
+    return this.#rewards.all(session).map((row) => {
+      const { node, value, at } = row as { node: number; value: number; at: number }
+      return { node: node === wholeSession ? null : node, value, at }
+    })
+  }
+
+  /** The first complete reply of a session that came without prompt ids, ids or log-probabilities, if there is one. */
+  firstWithoutTokens(session: string): number | undefined {
+    return this.#withoutTokens.get(session)?.['seq'] as number | undefined
+  }
+
+  #optional(row: Record<string, unknown> | undefined): StoredSession | undefined {
+    return row && this.#session(row as SessionRow)
+  }
+
+  #session(row: SessionRow): StoredSession {
+    const { id, tenant, ended_at: endedAt, end_reason: why } = row
+    return {
+      id,
+      group: row.group_id,
+      tenant,
+      keyDigest: row.key_digest,
+      startedAt: row.started_at,
+      data: JSON.parse(this.#blobs.text(row.data)) as JsonObject,
+      ...(endedAt !== null && why !== null && { end: { at: endedAt, why } }),
+    }
+  }
+}
+
+/** Named, because SQLite keeps no statistics here: it would read all of a tenant for a group, and all that ended for the open. */
+function indexFor({ tenant, group, state }: SessionQuery): string {
+  if (group !== undefined) return 'INDEXED BY session_group'
+  if (state === 'open') return 'INDEXED BY session_open'
+  return tenant === undefined ? '' : 'INDEXED BY session_tenant'
+}
+
+// An alias, not an interface: only that can be asserted from the index signature that node:sqlite returns.
+type SessionRow = {
+  position: number
+  id: string
+  group_id: string
+  tenant: string
+  key_digest: string
+  started_at: number
+  ended_at: number | null
+  end_reason: SessionEndReason | null
+  data: string
+}

@@ -1,0 +1,72 @@
+import type { MetricsRegistry } from './metrics-registry.ts'
+import type { Series } from './_series.ts'
+
+/** How a request to a gateway ended, as far as it is counted. */
+export interface GatewayRequestFacts {
+  readonly api: string
+  /** None if it was refused before that was known. */
+  readonly model?: string | undefined
+  readonly status: number
+  readonly ms: number
+  /** Only of a stream. */
+  readonly firstTokenMs?: number | undefined
+  /** What became of it in its session, if it was in one. */
+  readonly result?: string | undefined
+}
+
+/** Series of one API, one model and one status, looked up once. */
+interface RequestSeries {
+  readonly count: Series
+  readonly seconds: Series
+  readonly firstTokenSeconds: Series
+}
+
+/** Those that are kept at hand: models are few, and of statuses one is frequent. */
+const maxKept = 1024
+
+/** Counts what happens in a gateway. */
+export class GatewayMetrics {
+  readonly #registry: MetricsRegistry
+  readonly #requests = new Map<string, RequestSeries>()
+  readonly #results = new Map<string, Series>()
+
+  constructor(registry: MetricsRegistry) {
+    this.#registry = registry
+  }
+
+  requestEnded({ api, model = '', status, ms, firstTokenMs, result }: GatewayRequestFacts): void {
+    const series = this.#requestSeries(api, model, String(status))
+    series.count.add()
+    series.seconds.observe(ms / 1000)
+    if (firstTokenMs !== undefined) series.firstTokenSeconds.observe(firstTokenMs / 1000)
+    if (result !== undefined) this.#resultSeries(result).add()
+  }
+
+  sessionStarted(): void {
+    this.#registry.series('gatewaySessionsStarted').add()
+  }
+
+  sessionEnded({ why, alarms }: { readonly why: string; readonly alarms: readonly string[] }): void {
+    this.#registry.series('gatewaySessionsEnded', why).add()
+    for (const alarm of alarms) this.#registry.series('gatewayAlarms', alarm).add()
+  }
+
+  #requestSeries(api: string, model: string, status: string): RequestSeries {
+    const key = `${api} ${status} ${model}`
+    let series = this.#requests.get(key)
+    if (series) return series
+    series = {
+      count: this.#registry.series('gatewayRequests', api, model, status),
+      seconds: this.#registry.series('gatewaySeconds', api),
+      firstTokenSeconds: this.#registry.series('gatewayFirstTokenSeconds', api),
+    }
+    if (this.#requests.size < maxKept) this.#requests.set(key, series)
+    return series
+  }
+
+  #resultSeries(result: string): Series {
+    let series = this.#results.get(result)
+    if (!series) this.#results.set(result, (series = this.#registry.series('gatewaySamples', result)))
+    return series
+  }
+}

@@ -1,0 +1,51 @@
+/** One row of an export, arrays and all. */
+export type ReadRow = Readonly<Record<string, unknown>> & { readonly kind: string }
+
+const arrayTypes = { int32: Int32Array, float32: Float32Array, uint8: Uint8Array, int16: Int16Array } as const
+
+interface ArrayEntry {
+  readonly name: string
+  readonly type: keyof typeof arrayTypes
+  readonly shape: readonly number[]
+  readonly offset: number
+}
+
+/** Reads the binary form as docs/export.md describes it. */
+export function readBinaryRows(file: Uint8Array): ReadRow[] {
+  const bytes = Buffer.from(file)
+  const rows: ReadRow[] = []
+  let at = 0
+  while (at < bytes.length) {
+    if (bytes.toString('latin1', at, at + 8) === 'MILLROWS') {
+      if (bytes.readUInt32LE(at + 8) !== 1) throw new Error(`version ${bytes.readUInt32LE(at + 8)}`)
+      at += 16
+      continue
+    }
+    const headerBytes = bytes.readUInt32LE(at)
+    const arrayBytes = bytes.readUInt32LE(at + 4)
+    const start = at + 8 + headerBytes
+    if (start + arrayBytes > bytes.length) throw new Error('cut off')
+    if (headerBytes % 8 !== 0 || arrayBytes % 8 !== 0) throw new Error('not aligned')
+    const { arrays, ...fields } = JSON.parse(bytes.toString('utf8', at + 8, start)) as ReadRow & {
+      arrays: readonly ArrayEntry[]
+    }
+    const values = arrays.map(({ name, type, shape, offset }) => {
+      const Type = arrayTypes[type]
+      const count = shape.reduce((product, size) => product * size, 1)
+      const own = Uint8Array.from(bytes.subarray(start + offset, start + offset + count * Type.BYTES_PER_ELEMENT))
+      return [name, new Type(own.buffer)]
+    })
+    rows.push({ ...fields, ...(Object.fromEntries(values) as Record<string, unknown>) })
+    at = start + arrayBytes
+  }
+  return rows
+}
+
+export function readJsonRows(file: Uint8Array): ReadRow[] {
+  const text = Buffer.from(file).toString('utf8')
+  if (!text.endsWith('\n')) throw new Error('cut off')
+  return text
+    .slice(0, -1)
+    .split('\n')
+    .map((line) => JSON.parse(line) as ReadRow)
+}

@@ -1,0 +1,99 @@
+import { readFile, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
+
+test.each(apis)('%s refuses whoever has no key in its own words', async (api) => {
+  await using gateway = await TestGateway.start()
+  const { path, body } = asked[api]
+  for (const key of [null, 'wrong', '', `${adminKey}x`, 'mrs-unknown']) {
+    const reply = await gateway.ask(path, { body, key })
+    expect(reply.status).toBe(401)
+    expect(reply.body['error']).toMatchObject({ type: 'authentication_error' })
+  }
+  expect((await gateway.ask(path, { body, key: null, headers: { 'x-api-key': adminKey } })).status).toBe(200)
+  expect((await gateway.ask(path, { body, key: null, headers: { authorization: `bearer ${adminKey}` } })).status).toBe(
+    200,
+  )
+})
+
+test('a session’s key is good for that session and nothing else', async () => {
+  await using gateway = await TestGateway.start()
+  const [mine, other] = await gateway.startSessions({ groupSize: 2 })
+  const { key = '' } = mine ?? {}
+  const { path, body } = asked.chat
+  expect((await gateway.ask(path, { body, key })).status).toBe(200)
+  expect((await gateway.ask(`/sessions/${mine?.id}${path}`, { body, key })).status).toBe(200)
+  expect((await gateway.ask(`/v1/sessions/${mine?.id}`, { key })).body).toMatchObject({ id: mine?.id, interactions: 2 })
+  expect((await gateway.ask(`/v1/sessions/${mine?.id}/rewards`, { body: { reward: 1 }, key })).status).toBe(200)
+  expect((await gateway.ask('/v1/models', { key })).status).toBe(200)
+
+  expect((await gateway.ask(`/sessions/${other?.id}${path}`, { body, key })).status).toBe(404)
+  expect((await gateway.ask(`/v1/sessions/${other?.id}`, { key })).status).toBe(404)
+  expect((await gateway.ask(`/v1/sessions/${other?.id}/end`, { method: 'POST', key })).status).toBe(404)
+  for (const admins of ['/v1/sessions', '/v1/export', '/metrics']) {
+    expect((await gateway.ask(admins, { key })).status, admins).toBe(403)
+  }
+  expect((await gateway.ask('/v1/sessions', { body: {}, key })).status).toBe(403)
+})
+
+test('a tenant sees nothing of another’s', async () => {
+  const keys = [
+    { tenant: 'red', key: 'the key of the reds' },
+    { tenant: 'blue', key: 'the key of the blues' },
+  ]
+  await using gateway = await TestGateway.start({ keys })
+  const [red, blue] = keys.map(({ key }) => key)
+  const { body } = await gateway.ask('/v1/sessions', { body: { groupId: 'shared' }, key: red ?? null })
+  const [session] = body['sessions'] as { id: string }[]
+  expect((await gateway.ask(`/v1/sessions/${session?.id}`, { key: red ?? null })).body).toMatchObject({ tenant: 'red' })
+  expect((await gateway.ask(`/v1/sessions/${session?.id}`, { key: blue ?? null })).status).toBe(404)
+  expect((await gateway.ask('/v1/sessions', { key: blue ?? null })).body).toMatchObject({ sessions: [] })
+  const exported = await gateway.ask('/v1/export?group=shared', { key: blue ?? null })
+  expect(exported.text).not.toContain(session?.id)
+})
+
+test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a real key', async (host) => {
+  await using folder = await temporaryRuns()
+  const root = join(folder.root, 'runs')
+  const run = { root, name: 'gateway' }
+  await expect(TestGateway.start({ host, keys: [], run })).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: expect.stringContaining('MILLRACE_ADMIN_KEY') as string,
+  })
+  await expect(TestGateway.start({ host, keys: [{ tenant: 'a', key: 'fifteen letters' }], run })).rejects.toMatchObject(
+    {
+      code: 'config_invalid',
+      message: expect.stringContaining('16 characters') as string,
+    },
+  )
+  // Nothing was made for it.
+  await expect(stat(root)).rejects.toMatchObject({ code: 'ENOENT' })
+})
+
+test('on this machine alone a key is made, kept for its owner, and good the next time', async () => {
+  await using first = await TestGateway.start({ keys: [] })
+  const { madeKey = '' } = first.server
+  expect(madeKey).toMatch(/^mra-[\w-]{43}$/)
+  expect((await first.ask('/v1/models')).status).toBe(401)
+  expect((await first.ask('/v1/models', { key: madeKey })).status).toBe(200)
+  const path = join(first.root, 'gateway', 'admin.key')
+  expect((await stat(path)).mode & 0o777).toBe(0o600)
+  expect((await readFile(path, 'utf8')).trim()).toBe(madeKey)
+  await first.server.close()
+  await using second = await TestGateway.start({ keys: [], run: { root: first.root, name: 'gateway' } })
+  expect(second.server.madeKey).toBe(madeKey)
+})
+
+test('the run’s file has no key in it', async () => {
+  const key = 'sk-upstream-secret'
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'm', backends: [{ url: 'http://127.0.0.1:9/v1', headers: { 'x-team': key } }] }],
+    env: { OPENAI_API_KEY: key },
+  })
+  const file = await readFile(join(gateway.root, 'gateway', 'run.json'), 'utf8')
+  expect(JSON.parse(file)).toMatchObject({ config: { kind: 'gateway', models: [{ name: 'm' }] } })
+  expect(file).not.toContain(key)
+  expect(file).not.toContain(adminKey)
+})

@@ -1,0 +1,69 @@
+import { execFile } from 'node:child_process'
+import { symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { readGatewayConfig } from '../../src/cli/gateway-config-file.ts'
+import { defaultGatewayBounds, gatewayOperations } from '../../src/serve/index.ts'
+import { markedBlocks } from '../_marked-blocks.ts'
+import { page, root, tableRows } from '../_pages.ts'
+import { startMillrace } from '../cli/_millrace.ts'
+
+const run = promisify(execFile)
+const guide = await page('docs/gateway.md')
+
+test('the quick start runs as it stands, with curl and with the official clients', async () => {
+  await using folder = await temporaryRuns()
+  const cwd = folder.root
+  const [command] = markedBlocks(guide.text, 'gateway-command')
+  const words = command?.code.trim().split(' ').slice(2) ?? []
+  await using gateway = startMillrace({ cwd }, ...words, '--port', '0')
+  await gateway.shows('stdout', 'gateway on ')
+  const [, host = ''] = /gateway on http:\/\/(\S+)/.exec(gateway.stdout()) ?? []
+  const here = (code: string): string => code.replaceAll('localhost:8787', host)
+
+  const [shell] = markedBlocks(guide.text, 'gateway-shell')
+  const script = `${here(shell?.code ?? '')}\necho "\nkey $SESSION_KEY"`
+  const { stdout } = await run('sh', ['-ec', script], { cwd, env: { PATH: process.env['PATH'] } })
+  expect(stdout).toContain('"object":"chat.completion"')
+  expect(stdout).toMatch(/"kind":"interaction","session":"ses_.*"task":"first"/)
+  expect(stdout).toMatch(/"kind":"end","sessions":1,"rows":1/)
+  const [, key = ''] = /^key (mrs-\S+)$/m.exec(stdout) ?? []
+
+  await symlink(join(root, 'node_modules'), join(cwd, 'node_modules'))
+  const examples = markedBlocks(guide.text, 'gateway-example')
+  expect(examples.map(({ argument }) => argument)).toEqual(['openai.ts', 'anthropic.ts'])
+  for (const { argument, code } of examples) {
+    await writeFile(join(cwd, argument), here(code))
+    const env = { PATH: process.env['PATH'], SESSION_KEY: key }
+    const { stdout: said } = await run(process.execPath, ['--no-warnings', argument], { cwd, env })
+    expect(said, argument).toMatch(/\w{3,}/)
+  }
+  const view = await fetch(`http://${host}/v1/models`, { headers: { 'x-api-key': key } })
+  expect(view.status).toBe(200)
+})
+
+test('the file is one', async () => {
+  await using folder = await temporaryRuns()
+  const [config] = markedBlocks(guide.text, 'gateway-config')
+  await writeFile(join(folder.root, 'gateway.yaml'), config?.code ?? '')
+  const read = await readGatewayConfig('gateway.yaml', { cwd: folder.root, env: { RESEARCH_KEY: 'secret' } })
+  expect(read).toMatchObject({
+    port: 8787,
+    models: { policy: { maxConcurrency: 512 }, claude: { api: 'messages' } },
+    keys: [{ tenant: 'research', key: 'secret' }],
+    bounds: { maxBodyBytes: defaultGatewayBounds.maxBodyBytes },
+  })
+})
+
+test('every route and every bound is on the page', () => {
+  const [paths = [], bounds = []] = ['Routes', 'Limits'].map((heading) =>
+    tableRows(guide, heading).map(([first = '']) => first),
+  )
+  const listed = paths.join(' ').replaceAll('<id>', '{id}')
+  for (const { path } of gatewayOperations) {
+    expect(listed, path).toContain(path.startsWith('/sessions/{id}/') ? '/sessions/{id}' : path)
+  }
+  for (const bound of Object.keys(defaultGatewayBounds)) expect(bounds.join(' ')).toContain(bound)
+})

@@ -1,0 +1,137 @@
+import { expect, test } from 'vitest'
+import { chatServer, messagesServer, responsesServer, type DialectRequest } from '../../src/dialects/index.ts'
+import { MillraceError } from '../../src/errors/index.ts'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import type { BackendRequest } from '../../src/inference/index.ts'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { messageSchema, samplingSchema, type Json, type JsonObject } from '../../src/schema/index.ts'
+import { FedBackend, type Feed } from './_fed-backend.ts'
+import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
+import { validBody } from './_fuzzed-bodies.ts'
+import { FuzzedClient } from './_fuzzed-client.ts'
+import { validFeed } from './_fuzzed-replies.ts'
+import { mutatedBytes, mutatedJson, spelled } from './_mutations.ts'
+import { checkError } from './_stream-check.ts'
+import { readObject } from './_stream-events.ts'
+import { apiNames } from './_voices.ts'
+
+const dialects = { chat: chatServer, responses: responsesServer, messages: messagesServer }
+
+const readCases = 72_000
+const gatewayCases = 6_000
+/** Of one kind of request more than this, after a first round of it, is a leak. */
+const maxGrowthBytes = 24 * 1024 * 1024
+
+test('a request of any kind is read, or refused in words', { timeout: 120_000 }, async () => {
+  let refused = 0
+  const cases = await fuzz('read', { count: readCases }, (chance) => {
+    const api = chance.pick(apiNames)
+    const body = mutatedJson(validBody(api, chance), chance)
+    if (!isObject(body)) return
+    const request = readOrRefusal(api, body)
+    if (!request) refused += 1
+    // A schema takes ten times as long as the reading.
+    else if (chance.is(0.1)) expectValid(request)
+  })
+  if (cases < readCases) return
+  // Both ways were taken, so that neither is untested.
+  expect(refused / cases).toBeGreaterThan(0.2)
+  expect(refused / cases).toBeLessThan(0.9)
+})
+
+function readOrRefusal(api: keyof typeof dialects, body: JsonObject): DialectRequest | undefined {
+  try {
+    return dialects[api].read(body)
+  } catch (error) {
+    if (!(error instanceof MillraceError)) throw error
+    expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
+    const refusal = dialects[api].error(error)
+    checkError(api, refusal.status, JSON.stringify(refusal.body))
+    return undefined
+  }
+}
+
+/** As it is when it is written again: JSON has no word for what is not finite, though it has numbers that read as such. */
+function expectValid({ messages, sampling }: DialectRequest): void {
+  const written = JSON.parse(JSON.stringify({ messages, sampling })) as Pick<DialectRequest, 'messages' | 'sampling'>
+  for (const message of written.messages) messageSchema.parse(message)
+  samplingSchema.parse(written.sampling)
+}
+
+test('a gateway answers requests of any kind, and nothing of them stays', { timeout: 120_000 }, async () => {
+  const before = activeResources()
+  {
+    await using open = await answeringGateway()
+    using faults = new OwnFaults()
+    const sessions = await Promise.all(Array.from({ length: 20 }, () => open.session()))
+    const outcomes = { complete: 0, error: 0, left: 0 }
+    const ask = async (chance: Chance): Promise<void> => {
+      const api = chance.pick(apiNames)
+      const client = new FuzzedClient(chance)
+      const isInSession = chance.is(0.5)
+      await open.gateway.interact(
+        {
+          caller: isInSession ? chance.pick(sessions).caller : admin,
+          api,
+          body: fuzzedBody(api, chance),
+          retryCount: chance.is(0.1) ? 1 : 0,
+        },
+        client,
+      )
+      outcomes[client.outcome(api, true)] += 1
+      faults.throwIfAny()
+    }
+    // The first round fills what is filled once.
+    await fuzz('requests', { count: gatewayCases / 3, atOnce: 8 }, ask)
+    const heapBefore = heapBytes()
+    const cases = await fuzz('requests', { count: gatewayCases, atOnce: 8 }, ask)
+    await open.store.journal.durable()
+    if (cases === gatewayCases) {
+      expect(heapBytes() - heapBefore).toBeLessThan(maxGrowthBytes)
+      for (const count of Object.values(outcomes)) expect(count).toBeGreaterThan(20)
+    }
+    expect(open.gateway.status()).toMatchObject({ state: 'open', running: 0 })
+    expect(open.store.reader.integrity()).toEqual([])
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+/** One model for each API, which answers everything, and the simulator; whatever name is left of a request finds one. */
+async function answeringGateway(): Promise<OpenGateway> {
+  const backends = apiNames.map((api) => {
+    const answer = ({ stream = false }: BackendRequest, body: string): Feed => {
+      // Thrown here it is a fault of the gateway's own, and seen as one.
+      if (readObject(body)['model'] !== 'upstream') throw new Error('the model is called by another name')
+      return validFeed(api, stream, new Chance(body.length))
+    }
+    return [api, [new FedBackend(api, answer)]] as const
+  })
+  return await OpenGateway.open({
+    models: [
+      ...apiNames.map((api) => ({
+        name: api,
+        upstreamName: 'upstream',
+        api,
+        maxTries: 1,
+        backends: [{ url: 'http://fed.invalid' }],
+      })),
+      { name: 'sim', simulator: {}, maxTries: 1 },
+    ],
+    backends: Object.fromEntries(backends),
+    aliases: { '*': 'sim' },
+  })
+}
+
+/** Valid, or with values, or with bytes that should not be there; or nothing but bytes. */
+function fuzzedBody(api: (typeof apiNames)[number], chance: Chance): Buffer {
+  const valid = { ...validBody(api, chance), model: chance.pick([...apiNames, 'sim', 'any']) }
+  const kind = chance.below(10)
+  if (kind === 0) return Buffer.from(Array.from({ length: chance.below(200) }, () => chance.below(256)))
+  if (kind < 3) return Buffer.from(spelled(valid, chance))
+  const text = Buffer.from(spelled(mutatedJson(valid, chance), chance))
+  return kind < 5 ? mutatedBytes(text, chance) : text
+}
+
+function isObject(value: Json): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

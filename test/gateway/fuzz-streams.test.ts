@@ -1,0 +1,127 @@
+import { expect, test } from 'vitest'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import type { ApiName } from '../../src/schema/index.ts'
+import { FedBackend, type Feed } from './_fed-backend.ts'
+import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
+import { validBody } from './_fuzzed-bodies.ts'
+import { FuzzedClient } from './_fuzzed-client.ts'
+import { fuzzedFeed, mayHaveEnded } from './_fuzzed-replies.ts'
+import { apiNames } from './_voices.ts'
+
+const proxiedCases = 18_000
+const sessions = 250
+const casesPerSession = 20
+const maxGrowthBytes = 24 * 1024 * 1024
+
+/** A gateway whose backends answer each request as its case says. */
+class FedGateway implements AsyncDisposable {
+  readonly open: OpenGateway
+  readonly outcomes = { complete: 0, error: 0, left: 0 }
+  readonly #backends: readonly FedBackend[]
+  /** By the trace that a request is part of, which backends are told. */
+  readonly #feeds: Map<string | undefined, Feed>
+  readonly #faults = new OwnFaults()
+  #asked = 0
+
+  private constructor(open: OpenGateway, backends: readonly FedBackend[], feeds: Map<string | undefined, Feed>) {
+    this.open = open
+    this.#backends = backends
+    this.#feeds = feeds
+  }
+
+  static async start(): Promise<FedGateway> {
+    const feeds = new Map<string | undefined, Feed>()
+    const backends = apiNames.map(
+      (api) =>
+        new FedBackend(api, ({ traceparent }) => {
+          const feed = feeds.get(traceparent)
+          if (!feed) throw new Error('asked for what no client asked')
+          feeds.delete(traceparent)
+          return feed
+        }),
+    )
+    const open = await OpenGateway.open({
+      models: apiNames.map((api) => ({
+        name: api,
+        upstreamName: 'upstream',
+        api,
+        maxTries: 1,
+        backends: [{ url: 'http://fed.invalid' }],
+      })),
+      backends: Object.fromEntries(backends.map((backend) => [backend.name, [backend]])),
+    })
+    return new FedGateway(open, backends, feeds)
+  }
+
+  /** One request, and an answer as bad as chance wills; says what the client made of it. */
+  async ask(chance: Chance, caller = admin): Promise<'complete' | 'error' | 'left'> {
+    const [api, upstream] = [chance.pick(apiNames), chance.pick(apiNames)]
+    const body = { ...plainBody(api, chance), model: upstream }
+    const feed = fuzzedFeed(upstream, body.stream, chance)
+    this.#asked += 1
+    const traceparent = `case-${this.#asked}`
+    this.#feeds.set(traceparent, feed)
+    const client = new FuzzedClient(chance)
+    const call = { caller, api, body: Buffer.from(JSON.stringify(body)), retryCount: 0, traceparent }
+    await this.open.gateway.interact(call, client)
+    this.#faults.throwIfAny()
+    const outcome = client.outcome(api, api === upstream)
+    if (outcome === 'complete' && !mayHaveEnded(upstream, feed)) throw new Error('a reply without an end has got one')
+    this.outcomes[outcome] += 1
+    return outcome
+  }
+
+  /** Nothing is held by anybody. */
+  expectIdle(): void {
+    expect(this.open.gateway.status()).toMatchObject({ state: 'open', running: 0 })
+    expect(this.#backends.map(({ busy }) => busy)).toEqual([0, 0, 0])
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#faults[Symbol.dispose]()
+    await this.open[Symbol.asyncDispose]()
+  }
+}
+
+/** Every model can be asked it, whichever API it speaks. */
+function plainBody(api: ApiName, chance: Chance): { readonly stream: boolean } {
+  const { model: _other, stream, ...body } = validBody(api, chance)
+  const plain = Object.entries(body).filter(([key]) => ['messages', 'input', 'max_tokens', 'instructions', 'system'].includes(key))
+  return { ...Object.fromEntries(plain), stream: stream === true }
+}
+
+test('whatever a backend sends, its client gets a reply or an error of its own API', { timeout: 120_000 }, async () => {
+  const before = activeResources()
+  {
+    await using fed = await FedGateway.start()
+    const ask = async (chance: Chance): Promise<void> => void (await fed.ask(chance))
+    // The first round fills what is filled once.
+    await fuzz('streams', { count: proxiedCases / 3, atOnce: 4 }, ask)
+    const heapBefore = heapBytes()
+    const cases = await fuzz('streams', { count: proxiedCases, atOnce: 4 }, ask)
+    fed.expectIdle()
+    if (cases === proxiedCases) {
+      expect(heapBytes() - heapBefore).toBeLessThan(maxGrowthBytes)
+      for (const count of Object.values(fed.outcomes)) expect(count).toBeGreaterThan(cases / 200)
+    }
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('what is recorded of it is what the client saw', { timeout: 120_000 }, async () => {
+  await using fed = await FedGateway.start()
+  const count = await fuzz('recorded-streams', { count: sessions, atOnce: 2 }, async (chance) => {
+    const { id, caller } = await fed.open.session()
+    const seen = { complete: 0, error: 0, left: 0 }
+    const cases = Array.from({ length: casesPerSession }, (_, index) => new Chance(chance.seed * casesPerSession + index))
+    for (const outcome of await Promise.all(cases.map((each) => fed.ask(each, caller)))) seen[outcome] += 1
+    const { interactions } = await fed.open.gateway.endSession(admin, id)
+    // Of those who left nobody knows whether they would have heard the end.
+    expect(interactions).toBeGreaterThanOrEqual(seen.complete)
+    expect(interactions).toBeLessThanOrEqual(seen.complete + seen.left)
+  })
+  process.stdout.write(`recorded-streams: ${casesPerSession} in each of ${count} sessions\n`)
+  fed.expectIdle()
+  expect(fed.open.store.reader.integrity()).toEqual([])
+})

@@ -1,0 +1,80 @@
+import { SimulatorServer } from 'millrace'
+import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { asked, TestGateway } from './_test-gateway.ts'
+
+test('closed twice, closed at work, closed after a drain: nothing is left', async () => {
+  const before = activeResources()
+  {
+    await using simulator = await SimulatorServer.start({ ttftMs: 60_000 })
+    await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+    const { key } = await gateway.startSession()
+    const waiting = gateway.ask(asked.messages.path, { body: asked.messages.body, key })
+    await expect.poll(() => simulator.stats.inFlight).toBe(1)
+    const [first, second] = [gateway.server.close(), gateway.server.close()]
+    expect(first).toBe(second)
+    expect(await waiting).toMatchObject({ status: 503, body: { type: 'error' } })
+    await first
+    await expect.poll(() => simulator.stats.inFlight).toBe(0)
+  }
+  {
+    await using gateway = await TestGateway.start()
+    await gateway.ask(asked.chat.path, { body: asked.chat.body })
+    await gateway.server.drain()
+    expect(await gateway.ask('/v1/sessions', { body: {} })).toMatchObject({
+      status: 503,
+      headers: { 'retry-after': '1' },
+      body: { error: { code: 'closed' } },
+    })
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('two gateways do not share a run, and a gateway’s run is nobody else’s', async () => {
+  await using first = await TestGateway.start()
+  const run = { root: first.root, name: 'gateway' }
+  await expect(TestGateway.start({ run })).rejects.toMatchObject({ code: 'run_in_use' })
+  // A port that is taken leaves nothing behind either.
+  const port = Number(new URL(first.url).port)
+  await expect(TestGateway.start({ port })).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: expect.stringContaining('--port') as string,
+  })
+})
+
+test('ready means that a backend answers', async () => {
+  const simulator = await SimulatorServer.start({})
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  expect(await gateway.ask('/ready', { key: null })).toMatchObject({ status: 200, body: { status: 'ready' } })
+  await simulator.close()
+  await using alone = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  expect(await alone.ask('/ready', { key: null })).toMatchObject({
+    status: 503,
+    body: { status: 'not ready', why: expect.stringContaining('no backend can be reached: 127.0.0.1') as string },
+  })
+  expect(await alone.ask('/health', { key: null })).toMatchObject({ status: 200, body: { status: 'ok' } })
+})
+
+test('metrics tell of requests, samples, sessions and alarms', async () => {
+  await using gateway = await TestGateway.start()
+  const { id, key } = await gateway.startSession()
+  const empty = await gateway.startSession()
+  await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, stream: true }, key })
+  await gateway.ask(asked.messages.path, { body: asked.messages.body, key: 'wrong' })
+  for (const each of [id, empty.id]) await gateway.ask(`/v1/sessions/${each}/end`, { method: 'POST' })
+  const { text } = await gateway.ask('/metrics')
+  for (const line of [
+    'millrace_gateway_requests_total{api="chat",model="sim",status="200"} 1',
+    'millrace_gateway_requests_total{api="messages",model="",status="401"} 1',
+    'millrace_gateway_first_token_seconds_count{api="chat"} 1',
+    'millrace_gateway_samples_total{result="complete"} 1',
+    'millrace_gateway_sessions_started_total 2',
+    'millrace_gateway_sessions_ended_total{why="ended"} 2',
+    'millrace_gateway_session_alarms_total{alarm="nothing_captured"} 1',
+    'millrace_gateway_sessions_open 0',
+    'millrace_backend_calls_total{backend="simulator",status="complete"} 1',
+    'millrace_model_calls_total{model="sim",status="complete"} 1',
+  ]) {
+    expect(text).toContain(line)
+  }
+})

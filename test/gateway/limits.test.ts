@@ -1,0 +1,78 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { expect, test } from 'vitest'
+import { SimulatorServer } from 'millrace'
+import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
+
+const errorText = (message: string): unknown =>
+  expect.objectContaining({ message: expect.stringContaining(message) as string })
+
+test.each(apis)('%s says which bound a body has met', async (api) => {
+  await using gateway = await TestGateway.start({ bounds: { maxBodyBytes: 4096, maxJsonDepth: 8 } })
+  const { path, body } = asked[api]
+  const large = await gateway.ask(path, { body: { ...body, note: 'x'.repeat(5000) } })
+  expect(large).toMatchObject({ status: 413, body: { error: errorText('4096 bytes') } })
+  const deep = await gateway.ask(path, { body: `{"model":"sim","note":${'['.repeat(9)}${']'.repeat(9)}}` })
+  expect(deep).toMatchObject({ status: 400, body: { error: errorText('8 levels') } })
+  expect((await gateway.ask(path, { body })).status).toBe(200)
+})
+
+test('all bodies together have a bound, which the end of a reply gives back', async () => {
+  await using simulator = await SimulatorServer.start({ 'faults.hang': 1 })
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends: [{ url: simulator.url }] }],
+    bounds: { maxBodiesBytes: 1000 },
+  })
+  const { path, body } = asked.chat
+  const large = { ...body, user: 'x'.repeat(600) }
+  const hung = gateway.open(path, { body: large })
+  hung.catch(() => {})
+  await expect.poll(() => simulator.stats.inFlight).toBe(1)
+  const refused = await gateway.ask(path, { body: large })
+  expect(refused).toMatchObject({ status: 503, body: { error: errorText('try again') } })
+  expect(refused.headers['retry-after']).toBe('1')
+  expect(await gateway.ask('/metrics')).toMatchObject({
+    text: expect.stringMatching(/^millrace_gateway_body_bytes [67]\d\d$/m) as string,
+  })
+})
+
+test('headers have a bound', async () => {
+  await using gateway = await TestGateway.start()
+  const reply = await gateway.ask(asked.chat.path, { body: asked.chat.body, headers: { 'x-much': 'y'.repeat(17_000) } })
+  expect(reply).toMatchObject({ status: 431, body: { error: errorText('16384 bytes') } })
+})
+
+test('what is not HTTP is told so', async () => {
+  await using gateway = await TestGateway.start()
+  expect(await exchange(gateway.url, 'is this an agent?\r\n\r\n')).toContain('HTTP/1.1 400 ')
+})
+
+test('a body that does not come in time is not waited for', async () => {
+  await using gateway = await TestGateway.start({ bounds: { maxUploadMs: 50 } })
+  const head = `POST /v1/messages HTTP/1.1\r\nhost: here\r\nx-api-key: ${adminKey}\r\ncontent-length: 100\r\n\r\n{"model"`
+  const text = await exchange(gateway.url, head)
+  expect(text).toContain('HTTP/1.1 408 ')
+  expect(JSON.parse(text.slice(text.indexOf('\r\n\r\n')))).toMatchObject({ type: 'error', error: errorText('50 ms') })
+})
+
+test('a client’s own id for its request is kept if it is one', async () => {
+  await using gateway = await TestGateway.start()
+  const { path, body } = asked.messages
+  const idOf = async (given: string): Promise<unknown> =>
+    (await gateway.ask(path, { body, headers: { 'x-request-id': given } })).headers['request-id']
+  expect(await idOf('my-request.1')).toBe('my-request.1')
+  expect(await idOf('not so good')).toMatch(/^req_/)
+  expect(await idOf('x'.repeat(200))).toMatch(/^req_/)
+})
+
+/** Sends bytes and reads to the end of the connection. */
+async function exchange(url: string, text: string): Promise<string> {
+  const { hostname, port } = new URL(url)
+  const socket: Socket = connect(Number(port), hostname)
+  socket.write(text)
+  let answer = ''
+  socket.setEncoding('utf8').on('data', (part: string) => (answer += part))
+  await once(socket, 'end')
+  socket.end()
+  return answer
+}

@@ -1,0 +1,206 @@
+import { once } from 'node:events'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { SimulatorServer } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { millrace } from '../cli/_millrace.ts'
+import { authorized, startGateway } from './_gateway-process.ts'
+
+const chat = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
+
+function post(url: string, body: unknown, key?: string): Promise<Response> {
+  return fetch(url, { method: 'POST', headers: authorized(key), body: JSON.stringify(body) })
+}
+
+test('SIGTERM lets what runs end and be answered, then the process ends', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({ ttftMs: 700, spread: 0 })
+  await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
+  const chats = `${gateway.url}/v1/chat/completions`
+  const [whole, stream] = [post(chats, chat), post(chats, { ...chat, stream: true })]
+  await expect.poll(() => simulator.stats.inFlight).toBe(2)
+  gateway.running.process.kill('SIGTERM')
+  await gateway.running.shows('stderr', 'draining')
+  expect(await (await fetch(`${gateway.url}/ready`)).json()).toEqual({
+    status: 'not ready',
+    why: 'the gateway is draining',
+  })
+  const refused = await post(chats, chat)
+  expect(refused.status).toBe(503)
+  expect(refused.headers.get('retry-after')).toBe('1')
+  expect(await (await whole).json()).toMatchObject({ object: 'chat.completion' })
+  expect(await (await stream).text()).toMatch(/data: \[DONE\]\n\n$/)
+  expect(await gateway.running.ended).toMatchObject({ code: 0 })
+})
+
+test('a second signal stops what runs, and says so to whoever waits', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({})
+  await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
+  // Only now, because it is asked what it is before.
+  const settings = new URL('/sim/settings', simulator.url)
+  await fetch(settings, { method: 'POST', body: JSON.stringify({ 'faults.hang': 1 }) })
+  const reply = post(`${gateway.url}/v1/messages`, { ...chat, max_tokens: 10 })
+  await expect.poll(() => simulator.stats.inFlight).toBe(1)
+  gateway.running.process.kill('SIGTERM')
+  await gateway.running.shows('stderr', 'draining')
+  gateway.running.process.kill('SIGTERM')
+  expect(await (await reply).json()).toMatchObject({
+    type: 'error',
+    error: { message: expect.stringContaining('about to stop') as string },
+  })
+  expect(await gateway.running.ended).toMatchObject({ code: 143 })
+})
+
+test(
+  'killed under load and started again, it has every reply that a client saw, and every session',
+  { timeout: 120_000 },
+  async () => {
+    await using runs = await temporaryRuns()
+    const seen = new Map<string, string>()
+    let session: { id: string; key: string }
+    {
+      await using gateway = await startGateway(runs.root, '--backend', 'sim', '--log-level', 'error')
+      const started = await post(`${gateway.url}/v1/sessions`, { groupId: 'g', limits: { maxRequests: 1_000_000 } })
+      ;[session] = ((await started.json()) as { sessions: [{ id: string; key: string }] }).sessions
+      const { url, running } = gateway
+      const talk = async (client: number): Promise<void> => {
+        for (let turn = 0; ; turn += 1) {
+          const content = `client ${client}, turn ${turn}`
+          const reply = await post(
+            `${url}/v1/chat/completions`,
+            { ...chat, messages: [{ role: 'user', content }] },
+            session.key,
+          )
+          const { id } = (await reply.json()) as { id: string }
+          seen.set(id, content)
+        }
+      }
+      const clients = Array.from({ length: 16 }, (_, client) => talk(client).catch(() => {}))
+      await expect.poll(() => seen.size).toBeGreaterThan(200)
+      running.process.kill('SIGKILL')
+      await once(running.process, 'exit')
+      await Promise.all(clients)
+    }
+    await using gateway = await startGateway(runs.root, '--backend', 'sim', '--log-level', 'error')
+    const text = await (await fetch(`${gateway.url}/v1/export?group=g`, { headers: authorized() })).text()
+    const rows = text
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { interaction?: string })
+    const kept = new Set(rows.flatMap(({ interaction }) => (interaction === undefined ? [] : [interaction])))
+    for (const [id, content] of seen) expect(kept, `${content} was answered`).toContain(id)
+    // The session goes on, with its key.
+    const view = await fetch(`${gateway.url}/v1/sessions/${session.id}`, { headers: authorized(session.key) })
+    expect(await view.json()).toMatchObject({ state: 'open', interactions: kept.size })
+    expect((await post(`${gateway.url}/v1/chat/completions`, chat, session.key)).status).toBe(200)
+  },
+)
+
+test('each request is a line of the log', async () => {
+  await using runs = await temporaryRuns()
+  await using gateway = await startGateway(runs.root, '--backend', 'sim')
+  const headers = { ...authorized(), 'x-request-id': 'mine' }
+  const ask = { method: 'POST', headers, body: JSON.stringify({ ...chat, stream: true }) }
+  await (await fetch(`${gateway.url}/v1/chat/completions`, ask)).text()
+  await post(`${gateway.url}/v1/chat/completions`, { ...chat, model: 'nobody' })
+  await post(`${gateway.url}/v1/chat/completions`, chat, 'wrong')
+  gateway.running.process.kill('SIGTERM')
+  const { stderr } = await gateway.running.ended
+  const lines = stderr
+    .split('\n')
+    .flatMap((line) => (line.includes('"msg":"request"') ? [JSON.parse(line) as unknown] : []))
+  expect(lines).toMatchObject([
+    {
+      level: 'info',
+      requestId: 'mine',
+      tenant: 'default',
+      model: 'sim',
+      api: 'chat',
+      status: 200,
+      outputTokens: expect.any(Number) as number,
+      ms: expect.any(Number) as number,
+      firstTokenMs: expect.any(Number) as number,
+      backend: 'simulator',
+      tries: 1,
+    },
+    { level: 'warn', status: 404, error: { code: 'model_not_found' } },
+    { level: 'warn', status: 401, error: { code: 'model_auth' } },
+  ])
+})
+
+test('what the backends are is shown, and one that does not answer is a warning if another does', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({ models: 'a,b' })
+  const nobody = 'http://127.0.0.1:9/v1'
+  await using gateway = await startGateway(runs.root, '--backend', simulator.url, '--backend', nobody)
+  const shown = gateway.running.stdout()
+  expect(shown).toMatch(/^backend +kind +models +context +tokens$/m)
+  expect(shown).toMatch(/a, b +\S+ +ids, logprobs/)
+  expect(shown).toMatch(/127\.0\.0\.1:9\S* +unreachable/)
+  expect(shown).toContain(`warning: ${nobody} is not used until it answers`)
+  const models = await fetch(`${gateway.url}/v1/models`, { headers: authorized() })
+  expect(await models.json()).toMatchObject({ data: [{ id: 'a' }, { id: 'b' }] })
+  await using alone = await temporaryRuns()
+  expect(await millrace({ cwd: alone.root }, 'gateway', '--backend', nobody)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('cannot be reached') as string,
+  })
+})
+
+test('a file says it all: YAML, or a module', async () => {
+  await using runs = await temporaryRuns()
+  const yaml = `
+# What an agent may ask for.
+models:
+  policy:
+    simulator: { seed: 3 }
+    maxConcurrency: 8
+aliases: { gpt-4o: policy, '*': policy }
+keys:
+  - { tenant: research, key: '\${RESEARCH_KEY}' }
+run: from-file
+`
+  await writeFile(join(runs.root, 'gateway.yaml'), yaml)
+  await writeFile(join(runs.root, '.env'), 'RESEARCH_KEY=a key of the researchers\n')
+  await using gateway = await startGateway(runs.root, '--config', 'gateway.yaml')
+  const reply = await post(
+    `${gateway.url}/v1/responses`,
+    { model: 'anything', input: 'hi' },
+    'a key of the researchers',
+  )
+  expect(await reply.json()).toMatchObject({ object: 'response', model: 'anything' })
+  const file = await readFile(join(runs.root, 'runs', 'from-file', 'run.json'), 'utf8')
+  expect(file).not.toContain('researchers')
+
+  await writeFile(
+    join(runs.root, 'gateway.ts'),
+    `export default { models: { policy: { simulator: {} } }, run: 'from-module' }\n`,
+  )
+  await using other = await startGateway(runs.root, '--config', 'gateway.ts')
+  const models = await fetch(`${other.url}/v1/models`, { headers: authorized() })
+  expect(await models.json()).toMatchObject({ data: [{ id: 'policy' }] })
+})
+
+test.each([
+  [['--backend', 'sim', '--host', '0.0.0.0'], 'MILLRACE_ADMIN_KEY'],
+  [['--backend', 'sim', '--admin-key-env', 'NOWHERE'], 'NOWHERE, which is not set'],
+  [['--backend', 'nowhere at all'], 'no url of a backend'],
+  [['--config', 'missing.yaml'], 'cannot read missing.yaml'],
+  [['--config', 'unset.yaml'], 'unset.yaml: keys[0].key needs the variable NOT_SET'],
+  [['--config', 'wrong.yaml'], 'models.policy: Unrecognized key: "maxConcurency"'],
+  [['--config', 'broken.yaml'], 'broken.yaml: it is not YAML'],
+  [[], 'which backend?'],
+])('millrace gateway %s says what is wrong', async (words, message) => {
+  await using runs = await temporaryRuns()
+  await writeFile(
+    join(runs.root, 'unset.yaml'),
+    `models: { a: { simulator: {} } }\nkeys: [{ tenant: a, key: '\${NOT_SET}' }]\n`,
+  )
+  await writeFile(join(runs.root, 'wrong.yaml'), 'models: { policy: { simulator: {}, maxConcurency: 3 } }\n')
+  await writeFile(join(runs.root, 'broken.yaml'), 'models: { policy: [\n')
+  const { code, stderr } = await millrace({ cwd: runs.root }, 'gateway', ...words, '--port', '0')
+  expect(stderr).toContain(message)
+  expect(code).toBe(message.startsWith('cannot read') ? 1 : 2)
+})

@@ -1,0 +1,122 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../../src/gateway/_testing/token-chunks.ts'
+import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+
+const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] }
+
+async function over(server: ScriptedServer): Promise<OpenGateway> {
+  return OpenGateway.open({ models: [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }] })
+}
+
+test('a retry of a request that still runs gets the same reply', async () => {
+  const answer = Promise.withResolvers<void>()
+  await using server = await ScriptedServer.start(async (response) => {
+    await answer.promise
+    sendJson(response, chatReply('Hello'))
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const first = open.send(caller, body)
+  await server.received(1)
+  const second = open.send(caller, body, { retryCount: 1 })
+  answer.resolve()
+  await Promise.all([first.done, second.done])
+  expect(server.requests).toHaveLength(1)
+  expect(first.client.document).toMatchObject({ id: 'chatcmpl-1', choices: [{ message: { content: 'Hello' } }] })
+  expect(second.client.document).toMatchObject({ id: 'chatcmpl-1', choices: [{ message: { content: 'Hello' } }] })
+  expect(await open.nodes(id)).toHaveLength(2)
+  expect(open.gateway.status().interactions).toMatchObject({ complete: 1, repeated: 1 })
+})
+
+test('one that is left by its first client goes on for the retry', async () => {
+  const answer = Promise.withResolvers<void>()
+  await using server = await ScriptedServer.start(async (response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1 }))
+    await answer.promise
+    response.end(tokenChunk('lo', { finish: 'stop' }) + usageChunk(1, 2) + doneEvent)
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const streamed = { ...body, stream: true }
+  const first = open.send(caller, streamed)
+  await first.client.received(1)
+  const second = open.send(caller, streamed, { retryCount: 1 })
+  await nextTurn()
+  first.client.leave()
+  answer.resolve()
+  await Promise.all([first.done, second.done])
+  expect(first.client.isEnded).toBe(false)
+  // From the beginning, though it came late.
+  expect(JSON.stringify(second.client.events)).toContain('Hello')
+  expect(second.client.events.at(-1)).toBe('[DONE]')
+  expect((await open.nodes(id)).map(({ call }) => call?.replyId)).toEqual([undefined, 'chatcmpl-1'])
+})
+
+test('one that all its clients have left is given up', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1 }))
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const streamed = { ...body, stream: true }
+  const first = open.send(caller, streamed)
+  await first.client.received(1)
+  const second = open.send(caller, streamed, { retryCount: 1 })
+  await nextTurn()
+  first.client.leave()
+  second.client.leave()
+  await Promise.all([first.done, second.done])
+  await server.requests[0]?.closed
+  expect((await open.nodes(id))[1]?.discarded?.why).toBe('client_gone')
+})
+
+test('a retry of a request that has ended gets the recorded reply, whole or as a stream', async () => {
+  await using server = await ScriptedServer.start((response, request) => {
+    if (!request.body.includes('"stream":true')) return sendJson(response, chatReply('Hello'))
+    beginEvents(response)
+    response.end(tokenChunk('Hello', { id: 'chatcmpl-2', token: 1, finish: 'stop' }) + usageChunk(1, 1) + doneEvent)
+    return undefined
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  for (const stream of [false, true]) {
+    const first = await open.ask(caller, { ...body, stream })
+    const again = await open.ask(caller, { ...body, stream }, { retryCount: 1 })
+    expect(again.status).toBe(200)
+    expect(again.text).toContain('Hello')
+    expect(again.text).toContain(stream ? 'chatcmpl-2' : 'chatcmpl-1')
+    expect(again.events.at(-1)).toBe(first.events.at(-1))
+  }
+  expect(server.requests).toHaveLength(2)
+  expect(await open.nodes(id)).toHaveLength(3)
+})
+
+test('the same request without a retry count, with another body, or after a failure is a new one', async () => {
+  let failures = 1
+  await using server = await ScriptedServer.start((response) => {
+    if (failures > 0) sendJson(response, { error: { message: 'broken' } }, 500)
+    else sendJson(response, chatReply('Hello'))
+    failures -= 1
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  expect((await open.ask(caller, body)).status).toBe(500)
+  expect((await open.ask(caller, body, { retryCount: 1 })).status).toBe(200)
+  await open.ask(caller, body)
+  await open.ask(caller, { ...body, temperature: 0.5 }, { retryCount: 1 })
+  await open.ask(caller, { ...body, temperature: 0.7 }, { retryCount: 1 })
+  expect(server.requests).toHaveLength(5)
+  // Siblings: one prompt, four samples.
+  expect((await open.nodes(id)).map(({ parent }) => parent)).toEqual([null, 0, 0, 0, 0])
+})
+
+test('two sessions do not share replies', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
+  await using open = await over(server)
+  for (let turn = 0; turn < 2; turn += 1) await open.ask((await open.session()).caller, body, { retryCount: 1 })
+  expect(server.requests).toHaveLength(2)
+})

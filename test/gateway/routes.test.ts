@@ -1,0 +1,165 @@
+import { expect, test } from 'vitest'
+import { gatewayOperations, namedSchemas, type Operation, type SchemaName } from '../../src/serve/index.ts'
+import { apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
+
+/** A reply has the shape that the table of operations gives it, and so OpenAPI. */
+function expectShape(reply: Reply, operation: Operation): void {
+  const shapes = operation.replies[reply.status] ?? (operation.error ? [operation.error] : [])
+  const names = 'type' in shapes ? [] : shapes
+  const fits = names.some((name: SchemaName) => namedSchemas[name].safeParse(reply.body).success)
+  expect(fits || 'type' in shapes, `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`).toBe(true)
+}
+
+const operationOf = (method: string, path: string): Operation => {
+  const found = gatewayOperations.find((each) => each.method === method && each.path === path)
+  if (!found) throw new Error(`no operation ${method} ${path}`)
+  return found
+}
+
+test('every route answers as it is described, in a session and out of it', async () => {
+  await using gateway = await TestGateway.start()
+  const [session] = await gateway.startSessions({ taskId: 'a task', groupSize: 2, metadata: { try: 1 } })
+  const { body } = await gateway.ask(`/sessions/${session?.id}/v1/chat/completions`, { body: asked.chat.body })
+  const bodies: Readonly<Record<string, unknown>> = {
+    ChatRequest: asked.chat.body,
+    ResponsesRequest: asked.responses.body,
+    MessagesRequest: asked.messages.body,
+    StartSessions: { limits: { maxTokens: 10 } },
+    Reward: { reward: 0.5, interactionId: body['id'] },
+  }
+  for (const operation of gatewayOperations) {
+    // What ends a session comes last.
+    if (operation.path.endsWith('/end')) continue
+    const path = operation.path.replace('{id}', session?.id ?? '')
+    const sent = operation.method === 'POST' && { body: operation.body ? bodies[operation.body] : {} }
+    const reply = await gateway.ask(path, { method: operation.method, ...sent })
+    expect(reply.status, `${path}: ${reply.text}`).toBeLessThan(300)
+    expectShape(reply, operation)
+    expect(reply.headers['x-request-id']).toMatch(/^req_\w+$/)
+    if (operation.key === 'nobody') continue
+    const refused = await gateway.ask(path, { method: operation.method, key: 'wrong', ...sent })
+    expect(refused.status).toBe(401)
+    expectShape(refused, operation)
+  }
+  const ended = await gateway.ask(`/v1/sessions/${session?.id}/end`, { method: 'POST' })
+  expectShape(ended, operationOf('POST', '/v1/sessions/{id}/end'))
+  expect(ended.body).toMatchObject({ state: 'ended', taskId: 'a task', interactions: 4, alarms: [] })
+})
+
+test('openapi.json has every route, and refers to nothing that is not in it', async () => {
+  await using gateway = await TestGateway.start()
+  const { body, text } = await gateway.ask('/openapi.json')
+  const paths = body['paths'] as Record<string, Record<string, unknown>>
+  const described = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  )
+  expect(described.toSorted()).toEqual(gateway.server.routes.toSorted())
+  const { schemas } = body['components'] as { schemas: Record<string, unknown> }
+  const refs = Array.from(text.matchAll(/"\$ref":"([^"]+)"/g), ([, ref = '']) => ref)
+  expect(refs.length).toBeGreaterThan(30)
+  for (const ref of refs) expect(Object.keys(schemas)).toContain(ref.replace('#/components/schemas/', ''))
+  expect(Object.keys(schemas)).toEqual(expect.arrayContaining(Object.keys(namedSchemas)))
+})
+
+test.each(apis)('%s answers whole and as a stream', async (api) => {
+  await using gateway = await TestGateway.start()
+  const { path, body } = asked[api]
+  const whole = await gateway.ask(path, { body })
+  expect(whole.status).toBe(200)
+  expectShape(whole, operationOf('POST', path))
+  const stream = await gateway.ask(path, { body: { ...body, stream: true } })
+  expect(stream.headers).toMatchObject({
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-cache',
+    'x-accel-buffering': 'no',
+  })
+  expect(stream.text.match(/^data: /gm)?.length).toBeGreaterThan(2)
+})
+
+test('models are listed in the shape of whoever asks', async () => {
+  await using gateway = await TestGateway.start({
+    aliases: { 'gpt-4o': 'sim' },
+    facts: { sim: { contextLength: 4096 } },
+  })
+  const openAi = await gateway.ask('/v1/models')
+  expect(openAi.body).toMatchObject({
+    object: 'list',
+    data: [
+      { id: 'sim', object: 'model', max_model_len: 4096 },
+      { id: 'gpt-4o', object: 'model' },
+    ],
+  })
+  const anthropic = await gateway.ask('/v1/models', { headers: { 'anthropic-version': '2023-06-01' } })
+  expect(anthropic.body).toMatchObject({
+    data: [{ type: 'model', id: 'sim', display_name: 'sim' }, { id: 'gpt-4o' }],
+    has_more: false,
+    first_id: 'sim',
+    last_id: 'gpt-4o',
+  })
+  expect((await gateway.ask('/v1/chat/completions', { body: { ...asked.chat.body, model: 'gpt-4o' } })).status).toBe(
+    200,
+  )
+})
+
+test('what is asked of no route, or wrongly, is refused in words', async () => {
+  await using gateway = await TestGateway.start()
+  expect(await gateway.ask('/v1/nothing')).toMatchObject({ status: 404, body: { error: { code: 'not_found' } } })
+  expect(await gateway.ask('/v1/sessions', { body: { groupsize: 2 } })).toMatchObject({
+    status: 400,
+    body: { error: { code: 'usage', message: expect.stringContaining('groupsize') as string } },
+  })
+  expect(await gateway.ask('/v1/sessions', { body: '{"groupSize":' })).toMatchObject({
+    status: 400,
+    body: { error: { code: 'usage', message: expect.stringContaining('not JSON') as string } },
+  })
+  expect((await gateway.ask('/v1/sessions?limit=0')).status).toBe(400)
+  expect((await gateway.ask('/v1/export?rows=all')).status).toBe(400)
+  expect((await gateway.ask('/v1/sessions/ses_nobody')).status).toBe(404)
+  for (const api of apis) {
+    const { path } = asked[api]
+    const reply = await gateway.ask(path, { body: 'nothing like JSON' })
+    expect(reply.status, reply.text).toBe(400)
+    expectShape(reply, operationOf('POST', path))
+  }
+})
+
+test('sessions are listed page by page, by group and by state', async () => {
+  await using gateway = await TestGateway.start()
+  const sessions = [
+    ...(await gateway.startSessions({ groupSize: 3 })),
+    ...(await gateway.startSessions({ groupSize: 2, groupId: 'pair' })),
+  ]
+  await gateway.ask(`/v1/sessions/${sessions[0]?.id}/end`, { method: 'POST' })
+  const list = async (query: string): Promise<{ ids: unknown[]; after: unknown }> => {
+    const { body } = await gateway.ask(`/v1/sessions?${query}`)
+    return { ids: (body['sessions'] as { id: string }[]).map(({ id }) => id), after: body['after'] }
+  }
+  const ids = sessions.map(({ id }) => id)
+  const first = await list('limit=2')
+  expect(first).toEqual({ ids: ids.slice(0, 2), after: ids[1] })
+  expect(await list(`limit=10&after=${ids[1]}`)).toEqual({ ids: ids.slice(2), after: null })
+  expect(await list('group=pair')).toEqual({ ids: ids.slice(3), after: null })
+  expect(await list('state=ended')).toEqual({ ids: ids.slice(0, 1), after: null })
+})
+
+test('an export comes as it was asked for', async () => {
+  await using gateway = await TestGateway.start()
+  const { id, key } = await gateway.startSession({ groupId: 'mine' })
+  const { body } = await gateway.ask('/v1/chat/completions', { body: asked.chat.body, key })
+  await gateway.ask(`/v1/sessions/${id}/rewards`, { body: { reward: 1 }, key })
+  const lines = await gateway.ask('/v1/export?group=mine')
+  expect(lines.headers['content-type']).toContain('application/x-ndjson')
+  const rows = lines.text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+  expect(rows).toMatchObject([
+    { session: id, interaction: body['id'], reward: 1 },
+    { kind: 'end', rows: 1 },
+  ])
+  const binary = await gateway.ask(`/v1/export?session=${id}&format=binary&rows=merged&discount=0.5`)
+  expect(binary.headers['content-type']).toContain('application/octet-stream')
+  expect(binary.text.length).toBeGreaterThan(100)
+  const missing = await gateway.ask('/v1/export?session=ses_nobody')
+  expect(missing.status).toBe(404)
+})

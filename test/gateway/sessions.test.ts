@@ -1,0 +1,325 @@
+import { expect, test } from 'vitest'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
+import { gatewayEvents, type Caller, type GatewayEvent } from '../../src/gateway/index.ts'
+import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
+import type { Message } from '../../src/schema/index.ts'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { calls, ScriptedBackend } from '../../src/testing/index.ts'
+
+const question: Message = { role: 'user', content: 'hello' }
+const body = { model: 'm', messages: [question] }
+const stranger: Caller = { kind: 'admin', tenant: 'other' }
+
+/** A gateway whose model says what it is told. */
+function scripted(
+  script: ConstructorParameters<typeof ScriptedBackend>[0] = () => 'Hello',
+  more: Partial<Parameters<typeof OpenGateway.open>[0]> = {},
+): Promise<OpenGateway> {
+  const backends = { m: [new ScriptedBackend(script)] }
+  const models = [{ name: 'm', backends: [{ url: 'http://scripted.invalid' }], price: { input: 0, output: 1_000_000 } }]
+  return OpenGateway.open({ models, backends, ...more })
+}
+
+test('a group is started together, and each session is known by its own key', async () => {
+  await using open = await scripted()
+  const { gateway } = open
+  const { groupId, sessions } = await gateway.startSessions(admin, { groupSize: 3, taskId: 't1', metadata: { a: 1 } })
+  expect(sessions).toHaveLength(3)
+  for (const { id, key } of sessions) {
+    expect(gateway.callerFor(key)).toEqual({ kind: 'session', tenant: 'acme', sessionId: id })
+    expect(id).toMatch(/^[\w-]{1,64}$/)
+  }
+  expect(gateway.sessions(admin, { group: groupId, limit: 10 })).toMatchObject(
+    sessions.map(({ id }) => ({ id, groupId, taskId: 't1', metadata: { a: 1 }, state: 'open' })),
+  )
+  const more = await gateway.startSessions(admin, { groupId })
+  expect(more.groupId).toBe(groupId)
+  expect(gateway.sessions(admin, { group: groupId, limit: 10 })).toHaveLength(4)
+})
+
+test('a tenant sees its own sessions only, a session itself only', async () => {
+  await using open = await scripted()
+  const { gateway } = open
+  const one = await open.session()
+  const two = await open.session()
+  for (const caller of [stranger, two.caller]) {
+    await expect(gateway.session(caller, one.id)).rejects.toMatchObject({ code: 'session_not_found' })
+    await expect(gateway.endSession(caller, one.id)).rejects.toMatchObject({ code: 'session_not_found' })
+    await expect(gateway.reward(caller, one.id, { reward: 1 })).rejects.toMatchObject({ code: 'session_not_found' })
+    expect((await open.ask(caller, body, { sessionId: one.id })).status).toBe(404)
+  }
+  expect(gateway.sessions(stranger, { limit: 10 })).toEqual([])
+  expect(() => gateway.sessions(one.caller, { limit: 10 })).toThrow('admin key')
+  await expect(gateway.startSessions(one.caller, {})).rejects.toMatchObject({ data: { status: 403 } })
+  expect((await open.ask(admin, body, { sessionId: one.id })).status).toBe(200)
+  expect(await open.nodes(one.id)).toHaveLength(2)
+})
+
+test('options that make no sense are refused', async () => {
+  await using open = await scripted()
+  for (const wrong of [{ groupSize: 0 }, { ttlSeconds: -1 }, { groupId: '../x' }, { limits: { maxRequests: 0 } }]) {
+    await expect(open.gateway.startSessions(admin, wrong)).rejects.toMatchObject({ code: 'usage' })
+  }
+})
+
+test('a conversation with tools becomes one path of nodes', async () => {
+  await using open = await scripted(({ messages }) =>
+    messages.length === 1 ? calls({ add: { a: 1, b: 2 } }) : 'three',
+  )
+  const { id, caller } = await open.session()
+  const first = await open.ask(caller, body)
+  const { choices } = first.document as { choices: { message: Message }[] }
+  const called = choices[0]?.message as Message
+  await open.ask(caller, {
+    ...body,
+    messages: [question, called, { role: 'tool', tool_call_id: 'call_0', content: '3' }],
+  })
+  const nodes = await open.nodes(id)
+  expect(nodes.map(({ message: { role }, parent, sampled }) => [role, parent, sampled])).toEqual([
+    ['user', null, false],
+    ['assistant', 0, true],
+    ['tool', 1, false],
+    ['assistant', 2, true],
+  ])
+})
+
+test('limits are refused by name, in the words of the API, and what is left is told', async () => {
+  await using open = await scripted()
+  const { id, caller } = await open.session({ limits: { maxRequests: 2, maxTokens: 100, maxCost: 50 } })
+  await open.ask(caller, body)
+  const view = await open.gateway.session(caller, id)
+  expect(view.used).toMatchObject({ requests: 1, concurrent: 0 })
+  expect(view.used.tokens).toBeGreaterThan(0)
+  expect(view.remaining).toEqual({
+    requests: 1,
+    tokens: 100 - view.used.tokens,
+    cost: 50 - view.used.cost,
+    concurrent: null,
+  })
+  await open.ask(caller, body)
+  const refused = await open.ask(caller, { ...body, max_tokens: 1 }, { api: 'messages' })
+  expect(refused.status).toBe(429)
+  expect(refused.headers['x-should-retry']).toBe('false')
+  expect(refused.document).toMatchObject({ type: 'error', error: { type: 'rate_limit_error' } })
+  expect(refused.text).toContain('maxRequests of 2')
+})
+
+test('as many requests at once as a session may have, and no more', async () => {
+  const answer = Promise.withResolvers<string>()
+  await using open = await scripted(() => answer.promise)
+  const { id, caller } = await open.session({ limits: { maxConcurrent: 2 } })
+  const running = [open.send(caller, body), open.send(caller, body)]
+  await expect.poll(async () => (await open.gateway.session(caller, id)).used.concurrent).toBe(2)
+  const refused = await open.ask(caller, body)
+  expect(refused.status).toBe(429)
+  expect(refused.headers['retry-after']).toBe('1')
+  answer.resolve('Hello')
+  await Promise.all(running.map(({ done }) => done))
+  expect((await open.ask(caller, body)).status).toBe(200)
+  // Branches of one prompt.
+  expect((await open.nodes(id)).map(({ parent }) => parent)).toEqual([null, 0, 0, 0])
+})
+
+test('an ended session is sealed: 410 for requests, rewards still count, ending it again changes nothing', async () => {
+  await using open = await scripted()
+  const { id, key, caller } = await open.session()
+  const reply = await open.ask(caller, body)
+  const interactionId = reply.document['id'] as string
+  const ended = await open.gateway.endSession(caller, id)
+  expect(ended).toMatchObject({ state: 'ended', interactions: 1, alarms: ['tokens_missing'] })
+  const refused = await open.ask(caller, body)
+  expect(refused.status).toBe(410)
+  expect(refused.document).toMatchObject({ error: { code: 'session_ended' } })
+  expect(open.gateway.callerFor(key)).toEqual(caller)
+  expect(await open.gateway.reward(caller, id, { reward: 0.5 })).toBeNull()
+  expect(await open.gateway.reward(caller, id, { reward: 1, interactionId })).toBe(1)
+  await expect(open.gateway.reward(caller, id, { reward: 1, interactionId: 'no' })).rejects.toMatchObject({
+    code: 'usage',
+  })
+  await expect(open.gateway.reward(caller, id, { reward: Number.NaN })).rejects.toMatchObject({ code: 'usage' })
+  expect(await open.gateway.endSession(caller, id)).toEqual({ ...ended, reward: 0.5 })
+  expect(open.store.reader.sessions.rewardsOf(id)).toMatchObject([
+    { node: null, value: 0.5 },
+    { node: 1, value: 1 },
+  ])
+  expect(open.store.reader.integrity()).toEqual([])
+})
+
+test('a session that is ended while a request runs gives it up and records what came of it', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1 }))
+  })
+  await using open = await OpenGateway.open({ models: [{ name: 'm', backends: [{ url: server.url }] }] })
+  const { id, caller } = await open.session()
+  const { client, done } = open.send(caller, { ...body, stream: true })
+  await client.received(1)
+  const ended = await open.gateway.endSession(caller, id)
+  await done
+  await server.requests[0]?.closed
+  expect(client.text).toContain('has ended')
+  expect(client.text).not.toContain('[DONE]')
+  expect(ended).toMatchObject({ state: 'ended', discarded: 1, interactions: 0, alarms: ['nothing_captured'] })
+  expect(open.store.reader.integrity()).toEqual([])
+})
+
+test('a session that nobody uses expires, one in use does not', async () => {
+  const answer = Promise.withResolvers<string>()
+  await using open = await scripted(() => answer.promise)
+  const idle = await open.session({ ttlSeconds: 0.02 })
+  const used = await open.session({ ttlSeconds: 0.02 })
+  const { client, done } = open.send(used.caller, body)
+  await expect.poll(async () => (await open.gateway.session(admin, idle.id)).state).toBe('expired')
+  expect((await open.gateway.session(admin, used.id)).state).toBe('open')
+  answer.resolve('Hello')
+  await done
+  expect(client.status).toBe(200)
+  await expect.poll(async () => (await open.gateway.session(admin, used.id)).state).toBe('expired')
+  expect((await open.ask(idle.caller, body)).status).toBe(410)
+})
+
+test('an alarm is told when a session ends with nothing, and not for one that has everything', async () => {
+  const tokens = { ids: Int32Array.of(1), logprobs: Float32Array.of(-1), promptIds: Int32Array.of(2) }
+  const reply = {
+    message: { role: 'assistant', content: 'Hello' },
+    finishReason: 'stop',
+    usage: { calls: 1, input: 1, cachedInput: 0, output: 1, reasoning: 0 },
+    tokens,
+  } as const
+  await using open = await scripted(() => reply)
+  const events: GatewayEvent[] = []
+  using _listening = gatewayEvents.subscribe((event) => events.push(event))
+  const empty = await open.session()
+  const full = await open.session()
+  await open.ask(full.caller, body)
+  for (const { id } of [empty, full]) await open.gateway.endSession(admin, id)
+  const told = events.flatMap((event) => (event.kind === 'session-end' ? [[event.session, event.alarms]] : []))
+  expect(told).toEqual([
+    [empty.id, ['nothing_captured']],
+    [full.id, []],
+  ])
+  expect(open.gateway.status().alarms).toBe(1)
+  expect((await open.gateway.session(admin, empty.id)).alarms).toEqual(['nothing_captured'])
+})
+
+test('how every request ended is told', async () => {
+  await using open = await scripted()
+  const events: GatewayEvent[] = []
+  using _listening = gatewayEvents.subscribe((event) => events.push(event))
+  const { id, caller } = await open.session()
+  await open.ask(caller, body)
+  await open.ask(caller, 'no json')
+  await open.ask(caller, { ...body, model: 'unknown' })
+  await open.ask(admin, body)
+  const told = events.filter((event) => event.kind === 'interaction-end')
+  expect(told).toMatchObject([
+    {
+      outcome: 'complete',
+      session: id,
+      model: 'm',
+      status: 200,
+      tenant: 'acme',
+      reply: { status: 'complete', tries: 1 },
+    },
+    { outcome: 'refused', session: id, status: 400, error: { code: 'model_rejected' } },
+    { outcome: 'refused', session: id, status: 404, error: { code: 'model_not_found' } },
+    { outcome: 'complete', model: 'm', status: 200 },
+  ])
+  expect(told[3]).not.toHaveProperty('session')
+})
+
+test('a reply can be gone on from by its name; one that is not known is a 404', async () => {
+  await using open = await scripted(({ messages }) => `${messages.length} messages`)
+  const { id, caller } = await open.session()
+  const ask = (request: object): Promise<{ status: number | undefined; document: Record<string, unknown> }> =>
+    open.ask(caller, { model: 'm', ...request }, { api: 'responses' })
+  const first = await ask({ input: 'one', instructions: 'be brief' })
+  const second = await ask({ input: 'two', instructions: 'be long', previous_response_id: first.document['id'] })
+  expect(second.status).toBe(200)
+  const nodes = await open.nodes(id)
+  const said = nodes.map(({ message, parent }) => [message.role, message.content, parent])
+  expect(said).toEqual([
+    ['system', 'be brief', null],
+    ['user', 'one', 0],
+    ['assistant', '2 messages', 1],
+    ['system', 'be long', null],
+    ['user', 'one', 3],
+    ['assistant', '2 messages', 4],
+    ['user', 'two', 5],
+    ['assistant', '4 messages', 6],
+  ])
+  const third = await ask({ input: 'three', previous_response_id: second.document['id'] })
+  expect(third.status).toBe(200)
+  expect((await open.nodes(id)).length).toBe(10)
+  const lost = await ask({ input: 'four', previous_response_id: 'resp_unknown' })
+  expect(lost.status).toBe(404)
+  const other = await open.session()
+  const elsewhere = await open.ask(
+    other.caller,
+    { model: 'm', input: 'x', previous_response_id: first.document['id'] },
+    { api: 'responses' },
+  )
+  expect(elsewhere.status).toBe(404)
+})
+
+test('models are found by their names, by aliases, and by any name if one stands for all', async () => {
+  await using open = await scripted(undefined, { aliases: { 'gpt-4o': 'm', '*': 'm' } })
+  expect(open.gateway.models()).toEqual([{ id: 'm' }, { id: 'gpt-4o' }])
+  for (const model of ['m', 'gpt-4o', 'whatever']) {
+    expect((await open.ask(admin, { ...body, model })).document['model']).toBe(model)
+  }
+  await expect(scripted(undefined, { aliases: { x: 'y' } })).rejects.toMatchObject({ code: 'config_invalid' })
+})
+
+test('a gateway that drains refuses what is new and lets the rest end', async () => {
+  const answer = Promise.withResolvers<string>()
+  await using open = await scripted(() => answer.promise)
+  const { caller } = await open.session()
+  const { client, done } = open.send(caller, body)
+  const drained = open.gateway.drain()
+  const refused = await open.ask(caller, body)
+  expect(refused.status).toBe(503)
+  expect(refused.headers['retry-after']).toBe('1')
+  await expect(open.gateway.startSessions(admin, {})).rejects.toMatchObject({ code: 'closed' })
+  expect(open.gateway.status()).toMatchObject({ state: 'draining', running: 1 })
+  answer.resolve('Hello')
+  await drained
+  await done
+  expect(client.status).toBe(200)
+})
+
+test('a gateway that closes gives up what runs, answers it, and leaves nothing behind', async () => {
+  const before = activeResources()
+  {
+    await using server = await ScriptedServer.start((response) => {
+      beginEvents(response)
+      response.write(tokenChunk('Hel', { token: 1 }))
+    })
+    await using open = await OpenGateway.open({ models: [{ name: 'm', backends: [{ url: server.url }] }] })
+    const { caller } = await open.session()
+    const streaming = open.send(caller, { ...body, stream: true })
+    const waiting = open.send(admin, { ...body, stream: true })
+    await Promise.all([streaming.client.received(1), waiting.client.received(1)])
+    await open.gateway.close()
+    await Promise.all([streaming.done, waiting.done])
+    expect(streaming.client.isEnded).toBe(true)
+    expect(streaming.client.text).not.toContain('[DONE]')
+    const late = await open.ask(caller, body)
+    expect(late.status).toBe(503)
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('at its bounds it refuses, and says so', async () => {
+  await using open = await scripted(undefined, { bounds: { maxOpenSessions: 2, maxMessages: 3, maxRunning: 1 } })
+  const { caller } = await open.session()
+  await open.session()
+  await expect(open.session()).rejects.toMatchObject({ code: 'overloaded' })
+  const both = [open.send(caller, body), open.send(caller, body)]
+  await Promise.all(both.map(({ done }) => done))
+  expect(both.map(({ client }) => client.status)).toEqual([200, 503])
+  const long = await open.ask(caller, { ...body, messages: [question, question, question] })
+  expect(long.status).toBe(429)
+  expect(long.text).toContain('maxMessages of 3')
+})

@@ -1,0 +1,276 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { expect, test } from 'vitest'
+import { chatReply, ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
+import { runFiles } from '../../src/store/index.ts'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../../src/gateway/_testing/token-chunks.ts'
+
+const body = { model: 'm', stream: true, messages: [{ role: 'user', content: 'hello' }] }
+
+async function over(
+  handler: Handler,
+  more: object = {},
+): Promise<AsyncDisposable & { server: ScriptedServer; open: OpenGateway }> {
+  const server = await ScriptedServer.start(handler)
+  const open = await OpenGateway.open({
+    models: [{ name: 'm', maxTries: 1, backends: [{ url: server.url }], ...more }],
+  })
+  return {
+    server,
+    open,
+    [Symbol.asyncDispose]: async () => {
+      await open[Symbol.asyncDispose]()
+      await server[Symbol.asyncDispose]()
+    },
+  }
+}
+
+const whole: Handler = (response) => {
+  beginEvents(response)
+  response.write(tokenChunk('Hel', { token: 1, promptIds: [5, 6] }))
+  response.write(tokenChunk('lo', { token: 2 }))
+  response.end(tokenChunk('', { finish: 'stop' }) + usageChunk(2, 2) + doneEvent)
+}
+
+test('chunks go on as they come, without what the client did not ask for', async () => {
+  const next = Promise.withResolvers<void>()
+  await using setup = await over(async (response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1, promptIds: [5, 6] }))
+    // The rest comes only when the client has seen this.
+    await next.promise
+    response.write(tokenChunk('lo', { token: 2 }))
+    response.end(tokenChunk('', { finish: 'stop' }) + usageChunk(2, 2) + doneEvent)
+  })
+  const { open, server } = setup
+  const { id, caller } = await open.session()
+  const { client, done } = open.send(caller, body)
+  await client.received(1)
+  next.resolve()
+  await done
+  expect(client.isEnded).toBe(true)
+  expect(client.events).toEqual([
+    expect.objectContaining({
+      choices: [{ index: 0, delta: { content: 'Hel' }, finish_reason: null, logprobs: null }],
+    }),
+    expect.objectContaining({ choices: [{ index: 0, delta: { content: 'lo' }, finish_reason: null, logprobs: null }] }),
+    expect.objectContaining({ choices: [{ index: 0, delta: { content: '' }, finish_reason: 'stop', logprobs: null }] }),
+    '[DONE]',
+  ])
+  expect(client.text).not.toContain('token_ids')
+  expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({
+    ...body,
+    logprobs: true,
+    return_token_ids: true,
+    stream_options: { include_usage: true },
+  })
+  const [, reply] = await open.nodes(id)
+  expect(reply).toMatchObject({
+    sampled: true,
+    message: { role: 'assistant', content: 'Hello' },
+    call: { replyId: 'chatcmpl-1', api: 'chat', usage: { input: 2, output: 2 }, finishReason: 'stop' },
+  })
+  expect(Array.from(reply?.tokens?.ids ?? [])).toEqual([1, 2])
+  expect(Array.from(reply?.tokens?.promptIds ?? [])).toEqual([5, 6])
+})
+
+test('a client gets what it asked for itself', async () => {
+  await using setup = await over(whole)
+  const { caller } = await setup.open.session()
+  const wanted = { logprobs: true, return_token_ids: true, stream_options: { include_usage: true } }
+  const client = await setup.open.ask(caller, { ...body, ...wanted })
+  expect(client.events).toHaveLength(5)
+  expect(client.events[0]).toMatchObject({ prompt_token_ids: [5, 6], choices: [{ token_ids: [1] }] })
+  expect(client.events[3]).toMatchObject({ usage: { prompt_tokens: 2 } })
+})
+
+test('the end of a stream is held back until the reply is on disk', async () => {
+  await using setup = await over(whole)
+  const { open } = setup
+  const { id, caller } = await open.session()
+  using blocker = new DatabaseSync(join(open.store.folder, runFiles.database))
+  blocker.exec('BEGIN IMMEDIATE')
+  const { client, done } = open.send(caller, body)
+  await client.received(2)
+  // The server has sent everything by now, or will in a moment; the disk is what is missing.
+  await expect.poll(() => open.store.journal.pressure).toBeGreaterThan(0)
+  expect(client.events).toHaveLength(2)
+  expect(client.isEnded).toBe(false)
+  expect(Array.from(open.store.reader.sessions.nodesOf(id))).toEqual([])
+  blocker.exec('ROLLBACK')
+  await done
+  expect(client.events.at(-1)).toBe('[DONE]')
+  expect(Array.from(open.store.reader.sessions.nodesOf(id))).toHaveLength(2)
+})
+
+test('outside of sessions a stream is passed on untouched and nothing is recorded', async () => {
+  await using setup = await over(whole)
+  const client = await setup.open.ask(admin, body)
+  expect(setup.server.requests[0]?.body).toBe(JSON.stringify(body))
+  expect(client.events).toHaveLength(5)
+  expect(client.events[0]).toMatchObject({ choices: [{ token_ids: [1] }] })
+  await setup.open.store.journal.durable()
+  expect(setup.open.store.reader.counts().nodes).toBe(0)
+})
+
+test('a client that goes away ends the generation, and what came of it is recorded as lost', async () => {
+  await using setup = await over((response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1, promptIds: [5, 6] }))
+  })
+  const { open, server } = setup
+  const { id, caller } = await open.session()
+  const { client, done } = open.send(caller, body)
+  await client.received(1)
+  client.leave()
+  await done
+  await server.requests[0]?.closed
+  expect(client.isEnded).toBe(false)
+  const [, lost] = await open.nodes(id)
+  expect(lost).toMatchObject({
+    sampled: true,
+    message: { content: 'Hel' },
+    discarded: { why: 'client_gone', replyId: 'chatcmpl-1' },
+  })
+  expect(lost?.call).toBeUndefined()
+  expect(Array.from(lost?.tokens?.ids ?? [])).toEqual([1])
+  expect(await open.gateway.session(caller, id)).toMatchObject({
+    interactions: 0,
+    discarded: 1,
+    used: { requests: 1, tokens: 1 },
+  })
+})
+
+const spoilt: [string, Handler, string][] = [
+  ['cut', (response) => response.destroy(), 'truncated'],
+  ['ended without a finish', (response) => response.end(), 'truncated'],
+  ['malformed', (response) => response.end('data: {"choices":[{\n\n'), 'failed'],
+  ['an error', (response) => response.end('data: {"error":{"message":"out of memory","code":500}}\n\n'), 'failed'],
+]
+
+test.each(spoilt)('a stream that is %s is never taken for complete', async (_, spoil, why) => {
+  await using setup = await over(async (response, request) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1 }))
+    await new Promise((resolve) => setImmediate(resolve))
+    await spoil(response, request)
+  })
+  const { open } = setup
+  const { id, caller } = await open.session()
+  const client = await open.ask(caller, body)
+  expect(client.isEnded).toBe(true)
+  expect(client.text).not.toContain('[DONE]')
+  expect(client.events.at(-1)).toMatchObject({ error: { message: expect.any(String) } })
+  const nodes = await open.nodes(id)
+  expect(nodes.filter(({ call }) => call)).toEqual([])
+  expect(nodes.find(({ sampled }) => sampled)).toMatchObject({ message: { content: 'Hel' }, discarded: { why } })
+})
+
+test('an error before the first byte has its status, in the words of the API', async () => {
+  await using setup = await over((response) =>
+    sendJson(response, { error: { message: 'no such thing', type: 'oops' } }, 422),
+  )
+  const { open } = setup
+  const { id, caller } = await open.session()
+  const client = await open.ask(caller, body)
+  expect(client.status).toBe(422)
+  expect(client.document).toMatchObject({ error: { message: 'no such thing' } })
+  expect((await open.nodes(id)).map(({ sampled }) => sampled)).toEqual([false])
+})
+
+test('a client that takes no more makes the backend wait', async () => {
+  let sent = 0
+  const chunk = tokenChunk('x'.repeat(10_000))
+  await using setup = await over(async (response) => {
+    beginEvents(response)
+    for (; sent < 2_000; sent += 1) {
+      if (!response.write(chunk)) await new Promise((resolve) => response.once('drain', resolve))
+    }
+    response.end(tokenChunk('', { finish: 'stop' }) + doneEvent)
+  })
+  const { open } = setup
+  const { caller } = await open.session()
+  const { client, done } = open.send(caller, body)
+  client.isFull = true
+  await client.received(1)
+  // It stops growing: what the kernel takes for us is far less than the 20 MB.
+  let before = -1
+  await expect
+    .poll(
+      () => {
+        const isStill = sent === before
+        before = sent
+        return isStill
+      },
+      { interval: 200 },
+    )
+    .toBe(true)
+  expect(sent).toBeLessThan(1_500)
+  expect(client.eventCount).toBeLessThan(200)
+  client.resume()
+  await done
+  expect(client.eventCount).toBe(2_002)
+})
+
+test('a client of another API gets the same stream in its own words, and tokens are recorded all the same', async () => {
+  await using setup = await over(whole)
+  const { open, server } = setup
+  const { id, caller } = await open.session()
+  const request = { model: 'm', max_tokens: 50, stream: true, messages: [{ role: 'user', content: 'hello' }] }
+  const client = await open.ask(caller, request, { api: 'messages' })
+  const kinds = client.text.split('\n').filter((line) => line.startsWith('event: '))
+  expect(kinds[0]).toBe('event: message_start')
+  expect(kinds.at(-1)).toBe('event: message_stop')
+  expect(JSON.parse(server.requests[0]?.body ?? '')).toMatchObject({ stream: true, return_token_ids: true })
+  const [, reply] = await open.nodes(id)
+  expect(reply?.call).toMatchObject({ api: 'messages', replyId: expect.stringMatching(/^msg_/) })
+  expect(client.text).toContain(reply?.call?.replyId)
+  expect(Array.from(reply?.tokens?.ids ?? [])).toEqual([1, 2])
+})
+
+test('a backend that answers a request for a stream with a whole reply still makes a stream for the client', async () => {
+  await using setup = await over((response) => sendJson(response, chatReply('Hello')))
+  const { open } = setup
+  const { id, caller } = await open.session()
+  const client = await open.ask(caller, body)
+  expect(client.events.at(-1)).toBe('[DONE]')
+  expect(JSON.stringify(client.events)).toContain('Hello')
+  expect((await open.nodes(id))[1]?.call?.replyId).toBe('chatcmpl-1')
+})
+
+test('what only the API of the client can say is refused by name', async () => {
+  await using setup = await over(whole)
+  const { caller } = await setup.open.session()
+  const request = { model: 'm', input: 'hello', tools: [{ type: 'web_search' }] }
+  const client = await setup.open.ask(caller, request, { api: 'responses' })
+  expect(client.status).toBe(400)
+  expect(client.text).toContain('web_search')
+  expect(setup.server.requests).toEqual([])
+})
+
+test('a backend that is cut off after it said how the reply ended has lost nothing, and the client gets a proper end', async () => {
+  await using setup = await over((response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hello', { token: 1, promptIds: [5] }) + tokenChunk('', { finish: 'stop' }), () => {
+      response.destroy()
+    })
+  })
+  const { open } = setup
+  const { id, caller } = await open.session()
+  const client = await open.ask(caller, body)
+  expect(client.events.at(-1)).toBe('[DONE]')
+  expect((await open.nodes(id))[1]?.call?.finishReason).toBe('stop')
+})
+
+test('an end that is announced without a reason is none', async () => {
+  await using setup = await over((response) => {
+    beginEvents(response)
+    response.end(tokenChunk('Hel', { token: 1 }) + doneEvent)
+  })
+  const { open } = setup
+  const { id, caller } = await open.session()
+  const client = await open.ask(caller, body)
+  expect(client.text).not.toContain('[DONE]')
+  expect((await open.nodes(id))[1]?.discarded?.why).toBe('truncated')
+})

@@ -1,0 +1,67 @@
+import { describe, expect, test } from 'vitest'
+import { SimulatorServer } from '../../src/simulator/index.ts'
+import { saidIn, Talk } from './_talk.ts'
+import { TestGateway } from './_test-gateway.ts'
+import { emittedIn, emittedTruth, expectMerged, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
+import { pixel } from './_voice.ts'
+import { apiNames, voices } from './_voices.ts'
+
+const turns = 20
+
+const kinds = apiNames.flatMap((api) =>
+  (['whole', 'stream'] as const).flatMap((form) =>
+    (['vllm', 'sglang'] as const).map((imitate) => ({ api, form, imitate })),
+  ),
+)
+
+describe.each(kinds)('$api, $form, from $imitate', ({ api, form, imitate }) => {
+  test('a conversation of 20 turns is exported exactly as it was emitted', async () => {
+    await using simulator = await SimulatorServer.start({
+      imitate,
+      recordEmitted: 100,
+      reasoning: true,
+      routedExperts: '3x2',
+      weightVersion: 'v0',
+    })
+    await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+    const session = await gateway.startSession()
+    const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
+    const heard = []
+    for (let turn = 0; turn < turns; turn += 1) {
+      if (talk.openCalls.length > 0) talk.results([`entry ${turn}: naïve 日本語 🙂, "quoted" and \\ more`])
+      else talk.user(`What is word ${turn}?`, turn % 4 === 0 ? pixel : undefined)
+      if (turn % 3 === 1) simulator.simulator.change({ weightVersion: `v${turn}` })
+      // Now and then the weights change while a reply is on its way.
+      const changes = turn % 7 === 5
+      simulator.simulator.change({ tokensPerSecond: changes ? 100 : 0 })
+      let pieces = 0
+      const reply = await talk.ask({
+        stream: form === 'stream',
+        onPiece: () => {
+          pieces += 1
+          if (changes && pieces === 4) simulator.simulator.change({ weightVersion: `v${turn}b` })
+        },
+      })
+      talk.take(reply)
+      heard.push(reply)
+    }
+    await gateway.ask(`/v1/sessions/${session.id}/end`, { method: 'POST' })
+
+    const emitted = await emittedIn(simulator, session.id)
+    const rows = await samplesOf(gateway, session.id)
+    expect(emitted).toHaveLength(turns)
+    expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+    expect(rows.every(({ routedExperts }) => routedExperts?.length)).toBe(true)
+    if (form === 'stream') expect(rows.some(({ versions }) => (versions?.length ?? 0) > 1)).toBe(true)
+    // Each follows the one before, and together they say what the client did and heard.
+    expect(rows.map(({ interaction }) => interaction)).toEqual(heard.map(({ id }) => id))
+    expect(rows.map(({ parentInteraction }) => parentInteraction)).toEqual([null, ...heard.map(({ id }) => id)].slice(0, -1))
+    expect(rows.flatMap(({ messages }) => messages.map(saidIn))).toEqual(talk.said)
+    expect(heard.every(({ reasoning }) => reasoning !== '')).toBe(true)
+    const [merged, ...more] = await mergedRowsOf(gateway, session.id)
+    expect(more).toEqual([])
+    if (merged) expectMerged(merged, emitted)
+    expect(merged?.samples.map(({ interaction }) => interaction)).toEqual(heard.map(({ id }) => id))
+    expect((await gateway.ask(`/v1/sessions/${session.id}`)).body).toMatchObject({ interactions: turns, alarms: [] })
+  })
+})
