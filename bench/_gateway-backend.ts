@@ -5,7 +5,7 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { replyText, streamChunks } from './_gateway-conversation.ts'
+import { microsecondsNow, replyText, stampDigits, stampMark, streamEvents } from './_gateway-conversation.ts'
 
 const tokenCount = 64
 const bytesPerToken = 4
@@ -13,22 +13,26 @@ const bytesPerToken = 4
 const stepBytes = 1024
 const tickMs = 1
 const streamsPerTick = 8
-/** A request names what it wants of its reply at its head. */
-const headBytes = 256
 
 const ids = Array.from({ length: tokenCount }, (_, index) => (index * 7919) % 151_936)
 const wholePlain = Buffer.from(wholeReply(''))
 const wholeWithTokens: Buffer[] = []
-const eventsPlain = streamEvents(false)
-const eventsWithTokens = streamEvents(true)
+const eventsPlain = eventTemplates(false)
+const eventsWithTokens = eventTemplates(true)
 const models = JSON.stringify({
   object: 'list',
   data: [{ id: 'bench', object: 'model', created: 1, owned_by: 'vllm', max_model_len: 131_072 }],
 })
 
+/** An event, but for the time that is written into it when it is sent. */
+interface EventTemplate {
+  readonly bytes: Buffer
+  readonly stampAt: number
+}
+
 interface PacedStream {
   readonly response: ServerResponse
-  readonly events: readonly Buffer[]
+  readonly events: readonly EventTemplate[]
   sent: number
 }
 
@@ -51,11 +55,10 @@ server.listen(0, '127.0.0.1', 4_096, () => {
 process.once('SIGTERM', () => process.exit(0))
 
 function reply(request: IncomingMessage, response: ServerResponse, body: Buffer): void {
-  const head = body.toString('latin1', 0, headBytes)
   if (request.url !== '/v1/chat/completions') return answer(response, 404, '{}')
-  if (!head.includes('"messages"')) return answer(response, 400, '{"error":{"message":"messages are missing"}}')
-  const wantsTokens = head.includes('"return_token_ids":true')
-  if (!head.includes('"stream":true')) return answer(response, 200, wantsTokens ? withTokens(body.length) : wholePlain)
+  if (!body.includes('"messages"')) return answer(response, 400, '{"error":{"message":"messages are missing"}}')
+  const wantsTokens = body.includes('"return_token_ids":true')
+  if (!body.includes('"stream":true')) return answer(response, 200, wantsTokens ? withTokens(body.length) : wholePlain)
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
   response.flushHeaders()
   streams.push({ response, events: wantsTokens ? eventsWithTokens : eventsPlain, sent: 0 })
@@ -80,7 +83,10 @@ function onTick(): void {
 
 function advance(stream: PacedStream): void {
   const { response, events } = stream
-  response.write(events[stream.sent])
+  const { bytes, stampAt } = events[stream.sent] as EventTemplate
+  const event = Buffer.from(bytes)
+  event.write(String(microsecondsNow()).padStart(stampDigits, '0'), stampAt, 'latin1')
+  response.write(event)
   stream.sent += 1
   if (stream.sent === events.length) response.end()
 }
@@ -112,18 +118,18 @@ function wholeReply(promptIds: string): string {
   ].join('')
 }
 
-/** One token in each, the finish in the last but one, usage for those who asked for tokens, and the end's mark in the last. */
-function streamEvents(hasTokens: boolean): Buffer[] {
+/** One token in each, and in the last the finish, usage for those who asked for tokens, and the mark of the end. */
+function eventTemplates(hasTokens: boolean): EventTemplate[] {
   const head = '{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1763200000,"model":"bench"'
-  const texts = streamChunks.map((content, index) => {
-    const finish = index === streamChunks.length - 1 ? '"stop"' : 'null'
+  const usage = `"usage":{"prompt_tokens":128,"total_tokens":${128 + streamEvents},"completion_tokens":${streamEvents}}`
+  const end = `${hasTokens ? `data: ${head},"choices":[],${usage}}\n\n` : ''}data: [DONE]\n\n`
+  const delta = `"delta":{"role":"assistant","content":"${stampMark}${'0'.repeat(stampDigits)} "}`
+  return Array.from({ length: streamEvents }, (_, index) => {
+    const isLast = index === streamEvents - 1
     const logprobs = hasTokens ? `{"content":[${logprobText(index)}]}` : 'null'
     const tokenIds = hasTokens ? `,"token_ids":[${(index * 7919) % 151_936}]` : ''
-    const delta = `"delta":{"role":"assistant","content":${JSON.stringify(content)}}`
-    return `data: ${head},"choices":[{"index":0,${delta},"logprobs":${logprobs},"finish_reason":${finish}${tokenIds}}]}\n\n`
+    const rest = `"logprobs":${logprobs},"finish_reason":${isLast ? '"stop"' : 'null'}${tokenIds}`
+    const text = `data: ${head},"choices":[{"index":0,${delta},${rest}}]}\n\n${isLast ? end : ''}`
+    return { bytes: Buffer.from(text), stampAt: text.indexOf(stampMark) + stampMark.length }
   })
-  const usage = `"usage":{"prompt_tokens":128,"total_tokens":${128 + texts.length},"completion_tokens":${texts.length}}`
-  const end = `${hasTokens ? `data: ${head},"choices":[],${usage}}\n\n` : ''}data: [DONE]\n\n`
-  texts[texts.length - 1] += end
-  return texts.map((text) => Buffer.from(text))
 }

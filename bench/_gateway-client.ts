@@ -5,7 +5,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { Client, type Dispatcher } from 'undici'
-import { requestBody, streamChunks } from './_gateway-conversation.ts'
+import { microsecondsNow, requestBody, stampDigits, stampMark, streamEvents } from './_gateway-conversation.ts'
 import { cpuMsOf } from './_process-usage.ts'
 
 export interface GatewayLoad {
@@ -31,24 +31,27 @@ export interface LoadFigures {
   readonly failed: number
   /** What went wrong first. */
   readonly problem?: string
-  /** From the request to the end of the reply. */
+  /** Of a whole reply: from the request to its end. Of a stream: from when the backend sent a chunk to when it was here. */
   readonly p50Ms: number
   readonly p99Ms: number
   /** From the request to the first bytes of the reply's body. */
   readonly firstP50Ms: number
-  readonly firstP99Ms: number
-  /** How far a reply had got when its first bytes came, at worst: 1 is a reply that came all at once. */
+  /** How much of its time a reply had taken when its first bytes came, at worst: 1 is a reply that came all at once. */
   readonly worstFirstShare: number
 }
 
 const path = '/v1/chat/completions'
 const wholeMark = Buffer.from('"finish_reason":"stop"')
 const streamMark = Buffer.from('data: [DONE]')
-const eventMark = Buffer.from('data: ')
+const stamp = Buffer.from(stampMark)
+const longestMark = stamp.length + stampDigits
+const shownBytes = 300
+const nothing = Buffer.alloc(0)
 
 class Load {
   readonly #load: GatewayLoad
   readonly #bodies: readonly string[]
+  /** Of replies, or of chunks. */
   readonly latencies: number[] = []
   readonly firsts: number[] = []
   failed = 0
@@ -83,7 +86,6 @@ class Load {
       p50Ms: quantile(this.latencies, 0.5),
       p99Ms: quantile(this.latencies, 0.99),
       firstP50Ms: quantile(this.firsts, 0.5),
-      firstP99Ms: quantile(this.firsts, 0.99),
       worstFirstShare: this.worstFirstShare,
     }
   }
@@ -111,14 +113,18 @@ class Load {
   }
 }
 
+/** One request and its reply. */
 class Exchange implements Dispatcher.DispatchHandler {
   readonly #load: Load
   readonly #isStream: boolean
   readonly #onEnd: () => void
   readonly #sentAt = performance.now()
-  readonly #parts: Buffer[] = []
   #firstAt = 0
   #status = 0
+  #chunks = 0
+  #isComplete = false
+  #tail: Buffer = nothing
+  #start = ''
 
   constructor(load: Load, isStream: boolean, onEnd: () => void) {
     this.#load = load
@@ -133,18 +139,24 @@ class Exchange implements Dispatcher.DispatchHandler {
   }
 
   onResponseData(_controller: unknown, part: Buffer): void {
-    if (this.#firstAt === 0) this.#firstAt = performance.now()
-    this.#parts.push(part)
+    if (this.#firstAt === 0) {
+      this.#firstAt = performance.now()
+      this.#start = part.toString('utf8', 0, Math.min(part.length, shownBytes))
+    }
+    const bytes = this.#tail.length === 0 ? part : Buffer.concat([this.#tail, part])
+    const notedTo = this.#isStream ? this.#noteChunks(bytes) : 0
+    if (bytes.includes(this.#isStream ? streamMark : wholeMark)) this.#isComplete = true
+    // What is cut by the end of a part is seen with the next one.
+    this.#tail = bytes.subarray(Math.max(notedTo, bytes.length - longestMark + 1))
   }
 
   onResponseEnd(): void {
-    const now = performance.now()
-    const [whole, first] = [now - this.#sentAt, this.#firstAt - this.#sentAt]
-    this.#load.latencies.push(whole)
+    const [whole, first] = [performance.now() - this.#sentAt, this.#firstAt - this.#sentAt]
+    if (!this.#isStream) this.#load.latencies.push(whole)
     this.#load.firsts.push(first)
     this.#load.worstFirstShare = Math.max(this.#load.worstFirstShare, first / whole)
-    const body = Buffer.concat(this.#parts)
-    if (this.#status !== 200 || !this.#isComplete(body)) this.#fail(`${this.#status} ${body.subarray(0, 300)}`)
+    const isWhole = this.#isComplete && (!this.#isStream || this.#chunks === streamEvents)
+    if (this.#status !== 200 || !isWhole) this.#fail(`${this.#status}, ${this.#chunks} chunks: ${this.#start}`)
     this.#onEnd()
   }
 
@@ -153,21 +165,24 @@ class Exchange implements Dispatcher.DispatchHandler {
     this.#onEnd()
   }
 
-  #isComplete(body: Buffer): boolean {
-    if (!this.#isStream) return body.includes(wholeMark)
-    return body.includes(streamMark) && eventsIn(body) >= streamChunks.length
+  /** Returns where the last whole stamp ends. */
+  #noteChunks(bytes: Buffer): number {
+    const now = microsecondsNow()
+    let end = 0
+    for (;;) {
+      const at = bytes.indexOf(stamp, end)
+      const next = at + stamp.length + stampDigits
+      if (at === -1 || next > bytes.length) return end
+      end = next
+      this.#chunks += 1
+      this.#load.latencies.push((now - Number(bytes.toString('latin1', at + stamp.length, end))) / 1000)
+    }
   }
 
   #fail(problem: string): void {
     this.#load.failed += 1
     this.#load.problem ??= problem
   }
-}
-
-function eventsIn(body: Buffer): number {
-  let count = 0
-  for (let at = body.indexOf(eventMark); at !== -1; at = body.indexOf(eventMark, at + eventMark.length)) count += 1
-  return count
 }
 
 function quantile(values: number[], share: number): number {

@@ -4,10 +4,18 @@ const messageChars = 512
 
 export const replyText = sized('Because of that, the mill wheel turns and the water goes on down the race. ')
 
-/** A streamed reply: one piece in each event. */
-export const streamChunks = Array.from({ length: 200 }, (_, index) => `word${index % 10} `)
+/** Events of a streamed reply with a piece of its text in them. */
+export const streamEvents = 200
 
-/** The body of the given turn, with everything said before it. What is wanted of the reply stands at the head. */
+/** Each piece says when it was sent, in microseconds of the machine's clock, so that whoever gets it can tell its age. */
+export const stampMark = 'sent-at-'
+export const stampDigits = 15
+
+export function microsecondsNow(): number {
+  return Number(process.hrtime.bigint() / 1000n)
+}
+
+/** The body of the given turn, with everything said before it. */
 export function requestBody(turn: number, options: { readonly stream: boolean; readonly asksTokens: boolean }): string {
   const messages: string[] = []
   for (let each = 1; each <= turn; each += 1) {

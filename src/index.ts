@@ -86,8 +86,16 @@ export type {
   Usage,
   UserMessage,
 } from './schema/index.ts'
-export { HttpDoor, RolloutService } from './serve/index.ts'
+export { exportSessions } from './gateway/index.ts'
+export type { ExportSessionsOptions, Gateway, ModelFacts } from './gateway/index.ts'
+export { findModels, GatewayServer, HttpDoor, RolloutService } from './serve/index.ts'
 export type {
+  Finding,
+  FindModelsOptions,
+  FoundModels,
+  GatewayBounds,
+  GatewayConfigInput,
+  GatewayServerOptions,
   HttpDoorOptions,
   KnownRequest,
   ListedRollout,
@@ -102,6 +110,7 @@ export type {
   ServiceStatus,
   SettledRollout,
   Submission,
+  TenantKey,
 } from './serve/index.ts'
 export { Simulator, SimulatorServer } from './simulator/index.ts'
 export type { SimulatorOptions, SimulatorServerOptions, SimulatorSettings, SimulatorStats } from './simulator/index.ts'
@@ -117,9 +126,13 @@ export type {
   RunCounts,
   RunFile,
   RunState,
+  SessionQuery,
+  SessionReader,
   StoredAttempt,
   StoredEvent,
+  StoredReward,
   StoredRollout,
+  StoredSession,
   StoredTask,
   UnfinishedRollout,
 } from './store/index.ts'

@@ -11,6 +11,22 @@ function read(fields: JsonObject): ReturnType<typeof messagesServer.read> {
   return messagesServer.read({ model: 'm', max_tokens: 10, messages: [hello], ...fields })
 }
 
+test('a thread is begun without being kept, and then not found', () => {
+  expect(read({ thread: { type: 'create' } }).sampling).toEqual(read({}).sampling)
+  expect(read({ thread: null }).untranslatable).toEqual([])
+  let error: unknown
+  try {
+    read({ thread: { type: 'continue', previous_message_id: 'msg_1' } })
+  } catch (thrown) {
+    error = thrown
+  }
+  // What Anthropic's clients look for before they send everything again.
+  expect(messagesServer.error(MillraceError.from(error, 'internal'))).toMatchObject({
+    status: 404,
+    body: { error: { type: 'not_found_error', details: { error_code: 'thread_not_found' } } },
+  })
+})
+
 const png = { type: 'base64', media_type: 'image/png', data: 'AAAA' }
 const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
 

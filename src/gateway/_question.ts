@@ -4,7 +4,7 @@ import type { Json, Message } from '../schema/index.ts'
 import { isJsonObject } from './_read-request.ts'
 import { unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody } from './_upstream-body.ts'
-import type { ReadRequest, Visit } from './_visit.ts'
+import type { InteractionCall, ReadRequest, Visit } from './_visit.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
 /** What is asked of a model for a client. */
@@ -20,6 +20,7 @@ export interface Question {
   readonly capturesTokens: boolean
   /** The client's body, if the model speaks the client's API: replies are then passed on as they come, too. */
   readonly body: string | undefined
+  readonly bodyHeaders: InteractionCall['bodyHeaders']
   readonly unasked: Unasked | undefined
 }
 
@@ -30,9 +31,9 @@ export interface QuestionParts extends ReadRequest, Pick<Question, 'messages' | 
   readonly isRecorded: boolean
 }
 
-export function questionOf({ dialect, call: { traceparent } }: Visit, parts: QuestionParts): Question {
+export function questionOf({ dialect, call: { traceparent, bodyHeaders } }: Visit, parts: QuestionParts): Question {
   const { request, model, text, messages, sessionId, isWhole, isRecorded } = parts
-  const asked = { dialect, request, model, messages, sessionId, traceparent }
+  const asked = { dialect, request, model, messages, sessionId, traceparent, bodyHeaders }
   const capturesTokens = isRecorded && model.capturesTokens
   // A conversation that we know is sent whole, to a backend that need not know it; unless only its own API can say it.
   const isPassed = model.api === dialect.api && (isWhole || request.untranslatable.length > 0)
@@ -54,7 +55,7 @@ export function questionOf({ dialect, call: { traceparent } }: Visit, parts: Que
 
 /** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */
 export function modelRequestOf(question: Question, sink: ReplySink): ModelRequest {
-  const { request, messages, sessionId, traceparent, capturesTokens, body } = question
+  const { request, messages, sessionId, traceparent, capturesTokens, body, bodyHeaders } = question
   const { tools, sampling, stream, toolChoice, responseFormat, parallelToolCalls } = request
   // Long lists of tokens are taken out of an answer that is read for them: not for a client that asked for them itself.
   const isForClient = body !== undefined && (request.wantsTokenIds || request.wantsLogprobs)
@@ -68,7 +69,7 @@ export function modelRequestOf(question: Question, sink: ReplySink): ModelReques
     ...(toolChoice !== undefined && { toolChoice }),
     ...(responseFormat !== undefined && { responseFormat }),
     ...(parallelToolCalls !== undefined && { parallelToolCalls }),
-    ...(body !== undefined && { body }),
+    ...(body !== undefined && { body, ...(bodyHeaders && { bodyHeaders }) }),
     ...(stream && { sink }),
     ...(traceparent !== undefined && { traceparent }),
   }

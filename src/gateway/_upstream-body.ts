@@ -25,17 +25,21 @@ export function upstreamBody(text: string, body: JsonObject, fields: JsonObject)
 
 /**
  * With another text as the value of a key. Inside of a string a quote has a backslash before it, so a key in quotes is a
- * key; if it is there once, it is the one of the body itself. Undefined if that is not so plain.
+ * key; if it is there once, it is the one of the body itself, unless that was spelled in another way. Undefined if it is
+ * not so plain.
  */
 function replacedText(text: string, name: string, value: string): string | undefined {
   const key = JSON.stringify(name)
   const at = text.indexOf(key)
-  if (at === -1 || text.includes(key, at + key.length)) return undefined
+  if (at === -1 || text.includes(key, at + key.length) || escapedLetter.test(text)) return undefined
   plainMember.lastIndex = at + key.length
   const [written] = plainMember.exec(text) ?? []
   if (written === undefined) return undefined
   return `${text.slice(0, at + key.length)}:${JSON.stringify(value)}${text.slice(plainMember.lastIndex)}`
 }
+
+/** Nobody needs to escape one, but JSON allows it, in keys too. */
+const escapedLetter = /\\u00[4-7]/
 
 /** A colon and a text without escapes. */
 const plainMember = /\s*:\s*"[^"\\]*"/y

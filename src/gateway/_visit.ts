@@ -19,6 +19,8 @@ export interface InteractionCall {
   readonly sessionId?: string
   readonly api: ApiName
   readonly body: Buffer
+  /** What is said about the body in headers; they go where it goes. */
+  readonly bodyHeaders?: Readonly<Record<string, string>>
   /** How often the client says that it has sent this before. */
   readonly retryCount: number
   readonly traceparent?: string

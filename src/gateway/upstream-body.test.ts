@@ -11,6 +11,7 @@ const bodies: [string, string][] = [
   ['a field of the same name further in', '{"metadata":{"model":"x"},"model":"m"}'],
   ['a field of the same name further in, after it', '{"model":"m","metadata":{"model":"x"}}'],
   ['a name with escapes', String.raw`{"mod\u0065l":"m","messages":[]}`],
+  ['a name with escapes beside one further in', String.raw`{"mod\u0065l":"m","metadata":{"model":"m"}}`],
   ['a value with escapes', String.raw`{"model":"a\/b","messages":[]}`],
   ['a text that is the name', '{"user":"model","model":"m"}'],
   ['a contradiction', '{"model":"m","logprobs":false,"stream_options":{"include_obfuscation":false}}'],

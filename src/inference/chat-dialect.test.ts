@@ -228,6 +228,37 @@ describe('what is read', () => {
     })
   })
 
+  test('the same in the pieces of a stream', () => {
+    for (const prompt of [2, 4000]) {
+      const promptIds = Array.from({ length: prompt }, (_, index) => index)
+      const piece = (id: number, version: string, more: object = {}) =>
+        JSON.stringify({
+          choices: [
+            {
+              index: 0,
+              delta: { content: 'a' },
+              logprobs: { content: [{ token: 'a', logprob: -id }] },
+              meta_info: { weight_version: version, output_token_logprobs: [[-id, id, 'a']] },
+              ...more,
+            },
+          ],
+        })
+      const stream = dialect().assemble({}, true)
+      stream.onEvent(piece(5, 'v1', { prompt_token_ids: promptIds }))
+      stream.onEvent(piece(6, 'v2', { finish_reason: 'stop' }))
+      expect(stream.reply().tokens).toEqual({
+        promptIds: Int32Array.from(promptIds),
+        ids: Int32Array.of(5, 6),
+        logprobs: Float32Array.of(-5, -6),
+        version: 'v1',
+        versionSpans: [
+          { from: 0, version: 'v1' },
+          { from: 1, version: 'v2' },
+        ],
+      })
+    }
+  })
+
   test.each([
     [
       'a pair of tokens that is none',

@@ -49,6 +49,8 @@ export class HttpBackend extends Resource implements Backend {
   readonly #query: string
   readonly #path: string
   readonly #headers: readonly string[]
+  /** Those of the backend's config, which nobody may change. */
+  readonly #fixedHeaders: ReadonlySet<string>
   readonly #wire: Wire
   readonly #decoding: AsyncDisposable
 
@@ -73,6 +75,7 @@ export class HttpBackend extends Resource implements Backend {
     const dialect: Dialect = new dialects[model.api](written)
     this.#path = this.#base + dialect.path + this.#query
     this.#headers = writeHeaders(model, backend, env)
+    this.#fixedHeaders = headerNames(backend)
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options.workers)
     this.#wire = { source, dialect, requestTimeoutMs, idleTimeoutMs }
@@ -87,13 +90,26 @@ export class HttpBackend extends Resource implements Backend {
     return new Promise((resolve, reject) => {
       const body = request.body ?? this.#wire.dialect.render(request)
       const keepsRaw = request.body !== undefined
-      const headers = this.#headers.concat('x-session-id', sessionId)
+      const headers = this.#headersFor(request)
+      headers.push('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
       const exchange = new Exchange(this.#wire, { signal, wantsTokens, sink, keepsRaw, shard, resolve, reject })
       shard.dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
     })
+  }
+
+  #headersFor({ bodyHeaders }: BackendRequest): string[] {
+    if (!bodyHeaders) return this.#headers.slice()
+    const own = Object.entries(bodyHeaders).filter(([name]) => !this.#fixedHeaders.has(name))
+    const names = new Set(own.map(([name]) => name))
+    const headers = own.flat()
+    for (let index = 0; index < this.#headers.length; index += 2) {
+      const [name = '', value = ''] = this.#headers.slice(index, index + 2)
+      if (!names.has(name)) headers.push(name, value)
+    }
+    return headers
   }
 
   /** The names of the models the server offers. */
@@ -146,8 +162,7 @@ function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Environme
 
 /** Who asks, with which key, and the headers of the backend's config, which win. */
 export function identityHeaders(backend: BackendConfig, env: Environment, api: ApiName): string[] {
-  const own = Object.entries(backend.headers)
-  const names = new Set(own.map(([name]) => name.toLowerCase()))
+  const names = headerNames(backend)
   const key = env[backend.apiKeyEnv] || noKey
   const headers = ['user-agent', 'millrace']
   if (api === 'messages' && !names.has('anthropic-version')) headers.push('anthropic-version', anthropicVersion)
@@ -155,8 +170,12 @@ export function identityHeaders(backend: BackendConfig, env: Environment, api: A
   // Anthropic takes a key in one place only. Others who serve its API beside OpenAI's look for it where that one has it.
   const isBearer = api !== 'messages' || !(names.has('x-api-key') || isAnthropicHost(backendUrl(backend.url).hostname))
   if (isBearer && !names.has('authorization')) headers.push('authorization', `Bearer ${key}`)
-  for (const [name, value] of own) headers.push(name, value)
+  for (const [name, value] of Object.entries(backend.headers)) headers.push(name, value)
   return headers
+}
+
+function headerNames({ headers }: BackendConfig): ReadonlySet<string> {
+  return new Set(Object.keys(headers).map((name) => name.toLowerCase()))
 }
 
 /** The url of a backend, checked. */

@@ -52,6 +52,19 @@ describe('a request', () => {
     expect(sent).toMatchObject({ 'x-api-key': 'mine', 'anthropic-version': '2099-01-01' })
     expect(JSON.stringify(sent)).not.toContain('secret')
   })
+
+  test("of a client's own goes with what it said about it, unless the config says otherwise", async () => {
+    await using server = await ScriptedServer.start((response) => sendJson(response, messagesReply(said)))
+    await using open = openBackend(server.url, { api })
+    await using fixed = openBackend(server.url, { api, headers: { 'Anthropic-Version': '2099-01-01' } })
+    const bodyHeaders = { 'anthropic-version': '2026-10-21', 'anthropic-beta': 'one,two' }
+    await open.send(ask({ body: '{}', bodyHeaders }))
+    await fixed.send(ask({ body: '{}', bodyHeaders }))
+    expect(server.requests.map(({ headers }) => headers)).toMatchObject([
+      bodyHeaders,
+      { 'anthropic-version': '2099-01-01', 'anthropic-beta': 'one,two' },
+    ])
+  })
 })
 
 describe('an answer', () => {

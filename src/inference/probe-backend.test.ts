@@ -89,6 +89,16 @@ describe('kinds of servers', () => {
     expect(await factsOf({ ...rest, '/model_info': info })).toEqual(lengthless)
   })
 
+  test('the tokens of SGLang, which it returns in a way of its own', async () => {
+    const chosen = { prompt_token_ids: [1, 2], meta_info: { output_token_logprobs: [[-1, 5, 'x']] } }
+    const pages = {
+      '/v1/models': listing(model('q', { owned_by: 'sglang' })),
+      '/v1/chat/completions': { choices: [chosen] },
+    }
+    const { tokenFields } = await factsOf(pages)
+    expect(tokenFields).toEqual({ ...none, ids: true, logprobs: true, promptIds: true })
+  })
+
   test('the simulator', async () => {
     const pages = { '/v1/models': listing(model('sim', { owned_by: 'millrace' })), '/v1/chat/completions': tokens }
     expect(await factsOf(pages)).toMatchObject({ kind: 'millrace-sim', models: [{ id: 'sim' }] })

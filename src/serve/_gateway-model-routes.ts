@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { chatServer, messagesServer, responsesServer, type ServerDialect } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
@@ -98,11 +98,13 @@ class ModelExchange {
     using body = held
     const { headers } = this.#request
     const { traceparent } = headers
+    const { api } = this.#dialect
     await this.#parts.gateway.interact(
       {
         caller,
-        api: this.#dialect.api,
+        api,
         body: body.bytes,
+        ...(api === 'messages' && { bodyHeaders: anthropicHeaders(headers) }),
         requestId: this.#requestId,
         retryCount: Number(headers['x-stainless-retry-count'] ?? 0) || 0,
         ...(this.#sessionId !== undefined && { sessionId: this.#sessionId }),
@@ -111,6 +113,16 @@ class ModelExchange {
       this.#reply,
     )
   }
+}
+
+/** Which form of the API the body is written in, and what it uses beyond that. */
+function anthropicHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  const said: Record<string, string> = {}
+  for (const name of ['anthropic-version', 'anthropic-beta']) {
+    const value = headers[name]
+    if (typeof value === 'string') said[name] = value
+  }
+  return said
 }
 
 function unauthorized(): MillraceError {

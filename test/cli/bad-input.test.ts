@@ -34,7 +34,7 @@ describe.concurrent('a command line that cannot be carried out', () => {
     ['eval arithmetic -m sim --limit', /--limit needs a value: --limit <count>/],
     ['eval arithmetic -m sim --timeout banana', /--timeout is a duration such as 90 \(seconds\), .*, not banana/],
     ['eval arithmetic -m sim --temperature hot', /--temperature is a number of at least 0, not hot/],
-    ['eval arithmetic -m sim --api soap', /--api is one of chat, responses, not soap/],
+    ['eval arithmetic -m sim --api soap', /--api is one of chat, responses, messages, not soap/],
     ['eval arithmetic -m sim --json=yes', /--json takes no value; write it alone, or leave it out/],
     ['eval arithmetic -m sim --new --resume', /--new starts a run and --resume continues one; give only one/],
     [
@@ -44,7 +44,7 @@ describe.concurrent('a command line that cannot be carried out', () => {
     ['eval arithmetic -m x --base-url localhost:80', /--base-url is a URL such as http:.*, not localhost:80/],
     ['show', /millrace show needs a run: .*see millrace show --help/],
     ['show a --outcome fine', /--outcome is one of completed, .*, not fine/],
-    ['export a --format csv', /--format is one of jsonl, not csv/],
+    ['export a --format csv', /--format is one of jsonl, binary, not csv/],
     ['prune --older-than soon', /--older-than is a duration such as .*, not soon/],
     ['sim --port 99999', /port: Too big: expected number to be <=65535/],
     ['sim --skill 7', /simulator options: skill: Too big/],

@@ -3,6 +3,7 @@ import { responsesBody } from '../../src/dialects/_testing/responses-body.ts'
 import { chatBody, messagesBody } from '../../src/dialects/_testing/written-bodies.ts'
 import type { ApiName, Json, JsonObject } from '../../src/schema/index.ts'
 import type { Chance } from './_fuzz.ts'
+import { mutatedBytes, mutatedJson, spelled } from './_mutations.ts'
 
 const schema = { type: 'object', properties: { a: { type: 'string' } }, required: ['a'] }
 
@@ -55,4 +56,23 @@ export function validBody(api: ApiName, chance: Chance): JsonObject {
   const write = { chat: chatBody, responses: responsesBody, messages: messagesBody }[api]
   const chosen = Object.entries(extras[api]).filter(() => chance.is(0.25))
   return { ...write(messages), ...Object.fromEntries(chosen), ...(chance.is(0.5) && { stream: true }) }
+}
+
+/** What every model can be asked, whichever API it speaks. */
+export function plainBody(api: ApiName, chance: Chance): JsonObject & { readonly stream: boolean } {
+  const { model: _other, stream, ...body } = validBody(api, chance)
+  const plain = Object.entries(body).filter(([key]) => conversationFields.has(key))
+  return { ...Object.fromEntries(plain), stream: stream === true }
+}
+
+const conversationFields = new Set(['messages', 'input', 'max_tokens', 'instructions', 'system'])
+
+/** Valid, or with values, or with bytes that should not be there; or nothing but bytes. */
+export function fuzzedBody(api: ApiName, models: readonly string[], chance: Chance): Buffer {
+  const valid = { ...validBody(api, chance), model: chance.pick(models) }
+  const kind = chance.below(10)
+  if (kind === 0) return Buffer.from(Array.from({ length: chance.below(200) }, () => chance.below(256)))
+  if (kind < 3) return Buffer.from(spelled(valid, chance))
+  const text = Buffer.from(spelled(mutatedJson(valid, chance), chance))
+  return kind < 5 ? mutatedBytes(text, chance) : text
 }

@@ -25,7 +25,9 @@ const json = { 'content-type': 'application/json' }
 
 /** An answer that its API allows, whole or as a stream. */
 export function validFeed(api: ApiName, isStream: boolean, chance: Chance): Feed {
-  const bytes = isStream ? Buffer.from(validEvents(api, chance).join('')) : Buffer.from(JSON.stringify(wholeReply(api, chance)))
+  const bytes = isStream
+    ? Buffer.from(validEvents(api, chance).join(''))
+    : Buffer.from(JSON.stringify(wholeReply(api, chance)))
   return { status: 200, headers: isStream ? eventStream : json, pieces: pieces(bytes, chance), end: 'end' }
 }
 
@@ -105,7 +107,9 @@ function addTokens(document: Record<string, unknown>, chance: Chance): void {
   if (!choice) return
   const ids = Array.from({ length: chance.below(4) }, () => chance.below(100_000))
   choice['token_ids'] = ids
-  choice['logprobs'] = { content: ids.map(() => ({ token: 'x', logprob: -chance.next(), bytes: null, top_logprobs: [] })) }
+  choice['logprobs'] = {
+    content: ids.map(() => ({ token: 'x', logprob: -chance.next(), bytes: null, top_logprobs: [] })),
+  }
   if (chance.is(0.3)) document['prompt_token_ids'] = Array.from({ length: chance.below(2000) }, (_, index) => index)
   document['metadata'] = { weight_version: String(chance.below(3)) }
 }
@@ -149,7 +153,11 @@ function reordered(events: readonly string[], api: ApiName, chance: Chance): str
         changed.splice(at, 0, strayEvent(api, chance))
         break
       default:
-        changed.splice(at, 0, ...validEvents(chance.pick(['chat', 'responses', 'messages'] as const), chance).slice(0, 3))
+        changed.splice(
+          at,
+          0,
+          ...validEvents(chance.pick(['chat', 'responses', 'messages'] as const), chance).slice(0, 3),
+        )
     }
   }
   return changed
@@ -183,7 +191,8 @@ function rewritten(events: readonly string[], chance: Chance): string[] {
     const written = event.slice(at).trimEnd()
     if (written === '[DONE]') return event
     const document = JSON.parse(written) as Json
-    if (chance.is(0.2)) return `${event.slice(0, at)}${JSON.stringify(document, null, 1).replaceAll('\n', '\ndata: ')}\n\n`
+    if (chance.is(0.2))
+      return `${event.slice(0, at)}${JSON.stringify(document, null, 1).replaceAll('\n', '\ndata: ')}\n\n`
     return `${event.slice(0, at)}${JSON.stringify(mutatedJson(document, chance))}\n\n`
   })
 }

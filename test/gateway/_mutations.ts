@@ -22,7 +22,19 @@ const oddTexts = [
 
 const oddNumbers = [0, -0, -1, 0.5, 1e21, 1e308, -1e308, Infinity, 2 ** 31, 2 ** 53, 4.9e-324] as const
 
-const oddKeys = ['', 'type', 'role', 'content', 'id', 'index', 'model', '__proto__', 'constructor', 'toJSON', 'ünï'] as const
+const oddKeys = [
+  '',
+  'type',
+  'role',
+  'content',
+  'id',
+  'index',
+  'model',
+  '__proto__',
+  'constructor',
+  'toJSON',
+  'ünï',
+] as const
 
 /** The same with a few things wrong in it, anywhere. */
 export function mutatedJson(value: Json, chance: Chance): Json {
@@ -77,7 +89,7 @@ function oddValue(value: Json, chance: Chance): Json {
     case 7:
       return { value }
     default:
-      return typeof value === 'string' ? value + chance.pick(oddTexts) : String(value)
+      return typeof value === 'string' ? value + chance.pick(oddTexts) : JSON.stringify(value)
   }
 }
 
@@ -98,8 +110,10 @@ export function spelled(value: Json, chance: Chance): string {
     case 1:
       return plain.replaceAll('":', '"\t:\n ')
     case 2:
-      // The key of the model, which a gateway looks for in the text, in another spelling.
-      return plain.replace('"model"', '"mod\\u0065l"')
+      // The key of the model, which a gateway looks for in the text, in another spelling; and one that is not it.
+      return plain.startsWith('{"')
+        ? `{"extra":{"model":"x"},${plain.slice(1).replace('"model"', '"mod\\u0065l"')}`
+        : plain
     case 3:
       return plain.startsWith('{"') ? `{"model":"other","stream":false,${plain.slice(1)}` : plain
     default:

@@ -89,13 +89,13 @@ function checkResponseEvents(events: readonly StreamEvent[]): void {
     const { type, sequence_number: number, output_index: item = null } = data
     must(name === type, 'an event is named as its type')
     if (type === 'error') continue
-    must(number === index, `event ${index} has number ${String(number)}`)
+    must(number === index, `event ${index} has another number`)
     if (index === 0) must(type === 'response.created', 'it begins with response.created')
     if (type === 'response.output_item.added') {
       must(item === added, 'items are numbered in order')
       added += 1
       open.add(item)
-    } else if (item !== null) must(open.has(item), `${String(type)} for an item that is not open`)
+    } else if (item !== null) must(open.has(item), 'an event belongs to an item that is open')
     if (type === 'response.output_item.done') open.delete(item)
     if (isEnd('responses', data)) {
       must(open.size === 0, 'all items are done at the end')

@@ -147,7 +147,11 @@ export function saidBy({ text, calls }: Pick<Heard, 'text' | 'calls'>): string {
 /** The same words for a message of an export. */
 export function saidIn(message: Message): string {
   if (message.role === 'assistant') {
-    const calls = (message.tool_calls ?? []).map(({ id, function: called }) => ({ id, ...called }))
+    const calls = (message.tool_calls ?? []).map(({ id, function: { name, arguments: written } }) => ({
+      id,
+      name,
+      arguments: written,
+    }))
     return saidBy({ text: message.content ?? '', calls })
   }
   if (message.role === 'tool') return `tool ${message.tool_call_id}: ${textOf(message)}`

@@ -82,7 +82,7 @@ describe.for([
     expect(repliesWithTokens(session)).toHaveLength(4)
   })
 
-  test('a handoff is recorded as a branch of its own, from another system prompt', async () => {
+  test('an agent that is a tool of another has a branch of its own, from its own system prompt', async () => {
     const session = await gateway().startSession()
     const helper = new Agent({ name: 'Helper', instructions: 'Answer briefly.', model: modelName })
     const asTool = helper.asTool({ toolName: 'delegate_task', toolDescription: 'Has somebody work out a part.' })
@@ -90,7 +90,10 @@ describe.for([
     const { finalOutput } = await runnerFor(session, useResponses).run(lead, listQuestion)
     expect(finalOutput).toContain(listAnswer)
     const roots = session.nodes().filter(({ parent }) => parent === null)
-    expect(roots.map(({ message }) => message.content).toSorted()).toEqual(['Answer briefly.', 'Hand out the parts.'])
+    expect(new Set(roots.map(({ message }) => message.content))).toEqual(
+      new Set(['Answer briefly.', 'Hand out the parts.']),
+    )
+    expect(roots).toHaveLength(2)
     expect(repliesWithTokens(session)).toHaveLength(5)
   })
 

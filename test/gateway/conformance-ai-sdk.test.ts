@@ -110,9 +110,11 @@ test.for([
 ] as const)('a backend of %s is asked by a client of its own API, whose record is one branch', async ([api, name]) => {
   await using gateway = await GatewayOverSimulator.start({ api, simulator: { reasoning: true } })
   for (const [prompt, expected, roles] of runs) {
-    const session = await gateway.startSession()
-    const model = models[name](session, 'key')
-    expect((await generateText({ ...common, model, prompt })).text).toContain(expected)
-    expect(oneBranch(session)).toEqual(roles)
+    for (const run of [generateText, streamText]) {
+      const session = await gateway.startSession()
+      const model = models[name](session, 'key')
+      expect(await (await run({ ...common, model, prompt })).text).toContain(expected)
+      expect(oneBranch(session)).toEqual(roles)
+    }
   }
 })

@@ -3,9 +3,9 @@ import { zodFunction, zodResponseFormat } from 'openai/helpers/zod'
 import type { ChatCompletionMessageParam } from 'openai/resources/chat/completions'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { modelName as model } from './_gateway-over-simulator.ts'
+import { GatewayOverSimulator, modelName as model } from './_gateway-over-simulator.ts'
 import { image } from './_image.ts'
-import { oneBranch } from './_recorded.ts'
+import { oneBranch, repliesWithTokens } from './_recorded.ts'
 import { sharedGateway } from './_shared-gateway.ts'
 import {
   answer,
@@ -192,4 +192,18 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(cut.choices[0]?.finish_reason).toBe('length')
     expect(cut.usage?.completion_tokens).toBe(2)
   })
+})
+
+test('tokens are recorded of every reply, and a client sees those that it asks for', async () => {
+  await using gateway = await GatewayOverSimulator.start()
+  const session = await gateway.startSession()
+  const { completions } = session.openai().chat
+  const plain = await completions.create({ model, messages })
+  expect(JSON.stringify(plain)).not.toContain('token_ids')
+  expect(plain.choices[0]?.logprobs).toBeNull()
+  const final = await completions.stream({ model, messages }).finalChatCompletion()
+  expect(JSON.stringify(final)).not.toContain('token_ids')
+  const asked = await completions.create({ model, messages, logprobs: true })
+  expect(asked.choices[0]?.logprobs?.content).toHaveLength(asked.usage?.completion_tokens ?? 0)
+  expect(repliesWithTokens(session)).toHaveLength(3)
 })

@@ -104,21 +104,21 @@ describe('a request that is not valid is refused with the place of the mistake',
   test('chat', async () => {
     const session = await gateway().startSession()
     const failed = await thrownBy(session.openai().chat.completions.create({ model, messages: [] }))
-    expect(failed).toBeInstanceOf(OpenAI.BadRequestError)
+    expect(failed).toBeInstanceOf(errorClass('chat', 'BadRequestError'))
     expect(failed).toMatchObject({ status: 400, param: 'messages', type: 'invalid_request_error' })
   })
 
   test('responses', async () => {
     const session = await gateway().startSession()
     const failed = await thrownBy(session.openai().responses.create({ model, input: question, temperature: -1 }))
-    expect(failed).toBeInstanceOf(OpenAI.BadRequestError)
+    expect(failed).toBeInstanceOf(errorClass('responses', 'BadRequestError'))
     expect(failed).toMatchObject({ status: 400, param: 'temperature', type: 'invalid_request_error' })
   })
 
   test('messages', async () => {
     const session = await gateway().startSession()
     const failed = await thrownBy(session.anthropic().messages.create({ model, max_tokens: 9, messages: [] }))
-    expect(failed).toBeInstanceOf(Anthropic.BadRequestError)
+    expect(failed).toBeInstanceOf(errorClass('messages', 'BadRequestError'))
     expect(failed).toMatchObject({ status: 400, type: 'invalid_request_error' })
     expect(failed).toMatchObject({
       message: expect.stringContaining('messages must be'),

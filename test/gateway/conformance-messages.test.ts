@@ -3,7 +3,9 @@ import { betaZodTool } from '@anthropic-ai/sdk/helpers/beta/zod'
 import { zodOutputFormat } from '@anthropic-ai/sdk/helpers/zod'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { modelName as model } from './_gateway-over-simulator.ts'
+import { messagesReply } from '../../src/inference/_testing/messages-server.ts'
+import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { GatewayOverSimulator, modelName as model } from './_gateway-over-simulator.ts'
 import { image } from './_image.ts'
 import { oneBranch } from './_recorded.ts'
 import { sharedGateway } from './_shared-gateway.ts'
@@ -184,6 +186,37 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     const final = await client.messages.stream({ model, max_tokens: 2, messages }).finalMessage()
     expect(final).toMatchObject({ stop_reason: 'max_tokens', usage: { output_tokens: 2 } })
   })
+})
+
+test('what only newer forms of the API know reaches a backend of Messages as it is', async () => {
+  await using server = await ScriptedServer.start((response) =>
+    sendJson(response, messagesReply([{ type: 'text', text: 'Hello.' }])),
+  )
+  await using gateway = await GatewayOverSimulator.start({
+    api: 'messages',
+    models: { scripted: { backends: [{ url: server.url }] } },
+  })
+  const session = await gateway.startSession()
+  const message = await session.anthropic().beta.messages.create({
+    model: 'scripted',
+    max_tokens,
+    messages,
+    speed: 'fast',
+    betas: ['fast-mode-2026-02-01'],
+  })
+  expect(textIn(message)).toBe('Hello.')
+  const { headers, body } = server.requests.at(-1) ?? { headers: {}, body: '{}' }
+  expect(headers).toMatchObject({ 'anthropic-beta': 'fast-mode-2026-02-01', 'anthropic-version': expect.any(String) })
+  expect(JSON.parse(body)).toEqual({ model: 'scripted', max_tokens, messages, speed: 'fast' })
+})
+
+test('threads, which nobody keeps here: what goes on from one is sent again as a whole', async () => {
+  await using gateway = await GatewayOverSimulator.start()
+  const session = await gateway.startSession()
+  const thread = session.anthropic().beta.messages.thread({ model, max_tokens, system: 'Be brief.' })
+  expect(textIn(await thread.send({ role: 'user', content: question }))).toContain(answer)
+  expect(textIn(await thread.send({ role: 'user', content: 'What is 5 + 6?' }))).toContain('11')
+  expect(oneBranch(session)).toEqual(['system', 'user', 'assistant', 'user', 'assistant'])
 })
 
 function described({ name, description }: { readonly name: string; readonly description: string }) {

@@ -65,7 +65,9 @@ test(
       const { sessions } = await asked.json('/v1/sessions', { groupSize: sessionCount, taskId: 'survive' })
       agents = (sessions as Agent['session'][]).map((session, index) => new Agent(asked, session, index))
       const running = agents.map((agent) => agent.goOn())
-      await expect.poll(() => Math.min(...agents.map(({ seen }) => seen.length)), { timeout: 60_000 }).toBeGreaterThan(2)
+      await expect
+        .poll(() => Math.min(...agents.map(({ seen }) => seen.length)), { timeout: 60_000 })
+        .toBeGreaterThan(2)
       gateway.running.process.kill('SIGKILL')
       await once(gateway.running.process, 'exit')
       await Promise.all(running)

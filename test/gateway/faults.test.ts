@@ -2,11 +2,14 @@ import { expect, test } from 'vitest'
 import { SimulatorServer } from '../../src/simulator/index.ts'
 import type { ApiName } from '../../src/schema/index.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
+import { Chance } from './_fuzz.ts'
+import { validFeed } from './_fuzzed-replies.ts'
 import { checkError, checkStream } from './_stream-check.ts'
 import { Talk } from './_talk.ts'
 import { TestGateway } from './_test-gateway.ts'
 import { emittedIn, samplesOf, type SampleRow } from './_truth.ts'
-import { voices } from './_voices.ts'
+import { apiNames, voices } from './_voices.ts'
 
 /** What can go wrong with a reply that has begun, and what its sample is then recorded as. */
 const faults = {
@@ -29,19 +32,18 @@ const pairs: readonly { readonly api: ApiName; readonly upstream: ApiName }[] = 
   { api: 'chat', upstream: 'messages' },
 ]
 
-/** A gateway with a model for each fault in each API, and one for each API that is well. */
+/** A gateway with a model for each fault in each API. */
 async function faultyGateway(simulator: SimulatorServer): Promise<TestGateway> {
-  const names = [...Object.keys(faults), 'hang']
-  const models = (['chat', 'responses', 'messages'] as const).flatMap((api) =>
-    names.map((fault) => ({
+  const models = apiNames.flatMap((api) =>
+    [...Object.keys(faults), 'hang'].map((fault) => ({
       name: `${api}-${fault}`,
       upstreamName: `fault:${fault}`,
       api,
       backends: [{ url: simulator.url }],
       maxTries: 1,
-      // No fault but these two takes its time.
-      ...(fault === 'stall' && { idleTimeoutMs: 300 }),
-      ...(fault === 'stall' || fault === 'hang' ? { requestTimeoutMs: 1000 } : {}),
+      // Silence alone is ended by them, in a stream and before one.
+      idleTimeoutMs: fault === 'stall' ? 500 : 60_000,
+      requestTimeoutMs: fault === 'hang' || fault === 'stall' ? 2000 : 60_000,
     })),
   )
   return await TestGateway.start({ models })
@@ -104,11 +106,35 @@ function wordsOf({ messages }: SampleRow): string {
   return last?.role === 'assistant' ? `${last.reasoning_content ?? ''}${last.content ?? ''}` : ''
 }
 
+test.each(pairs)('$api over $upstream: what breaks before the client saw any of it is asked again', async (pair) => {
+  const { api, upstream } = pair
+  await using server = await ScriptedServer.start((response, { headers, body }) => {
+    const stream = body.includes('"stream":true')
+    const { headers: head, pieces } = validFeed(upstream, stream, new Chance(1))
+    const bytes = Buffer.concat(pieces)
+    response.writeHead(200, head)
+    if (headers['x-stainless-retry-count'] !== undefined) response.end(bytes)
+    else response.write(stream ? ': one moment\n\n' : bytes.subarray(0, -1), () => response.destroy())
+  })
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', api: upstream, backends: [{ url: server.url }] }],
+  })
+  const session = await gateway.startSession()
+  const talk = new Talk(gateway, session, voices[api])
+  talk.user('Try again if you must.')
+  const heard = [await talk.ask({ stream: true }), await talk.ask({ stream: false })]
+  expect(server.requests).toHaveLength(4)
+  const rows = await samplesOf(gateway, session.id)
+  expect(rows.map(({ interaction, discarded }) => ({ interaction, discarded }))).toEqual(
+    heard.map(({ id }) => ({ interaction: id, discarded: null })),
+  )
+})
+
 test('a backend that never answers is an error within its time', async () => {
   await using simulator = await SimulatorServer.start({})
   await using gateway = await faultyGateway(simulator)
   const session = await gateway.startSession()
-  const cases = pairs.flatMap((pair) => [true, false].map((stream) => ({ ...pair, stream })))
+  const cases = pairs.flatMap(({ api, upstream }) => [true, false].map((stream) => ({ api, upstream, stream })))
   await Promise.all(
     cases.map(async ({ api, upstream, stream }) => {
       const talk = new Talk(gateway, session, voices[api], { model: `${upstream}-hang` })
@@ -152,7 +178,9 @@ test.each(pairs)('$api over $upstream: a client that goes away ends the reply at
     whole.abort()
     await expect(unanswered).rejects.toThrow('abort')
     await expect.poll(() => simulator.stats.aborted).toBe(2)
-    await expect.poll(() => gateway.server.gateway.status()).toMatchObject({ running: 0, interactions: { abandoned: 2 } })
+    await expect
+      .poll(() => gateway.server.gateway.status())
+      .toMatchObject({ running: 0, interactions: { abandoned: 2 } })
     await gateway.ask(`/v1/sessions/${session.id}/end`, { method: 'POST' })
     const [row, ...more] = await samplesOf(gateway, session.id)
     expect(more).toEqual([])

@@ -7,10 +7,10 @@ import { activeResources, leftSince } from '../../src/kit/_testing/active-resour
 import { messageSchema, samplingSchema, type Json, type JsonObject } from '../../src/schema/index.ts'
 import { FedBackend, type Feed } from './_fed-backend.ts'
 import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
-import { validBody } from './_fuzzed-bodies.ts'
+import { fuzzedBody, validBody } from './_fuzzed-bodies.ts'
 import { FuzzedClient } from './_fuzzed-client.ts'
 import { validFeed } from './_fuzzed-replies.ts'
-import { mutatedBytes, mutatedJson, spelled } from './_mutations.ts'
+import { mutatedJson } from './_mutations.ts'
 import { checkError } from './_stream-check.ts'
 import { readObject } from './_stream-events.ts'
 import { apiNames } from './_voices.ts'
@@ -61,23 +61,20 @@ function expectValid({ messages, sampling }: DialectRequest): void {
 test('a gateway answers requests of any kind, and nothing of them stays', { timeout: 120_000 }, async () => {
   const before = activeResources()
   {
-    await using open = await answeringGateway()
+    const asked = new Map<string, Buffer>()
+    await using open = await answeringGateway(asked)
     using faults = new OwnFaults()
     const sessions = await Promise.all(Array.from({ length: 20 }, () => open.session()))
     const outcomes = { complete: 0, error: 0, left: 0 }
     const ask = async (chance: Chance): Promise<void> => {
       const api = chance.pick(apiNames)
       const client = new FuzzedClient(chance)
-      const isInSession = chance.is(0.5)
-      await open.gateway.interact(
-        {
-          caller: isInSession ? chance.pick(sessions).caller : admin,
-          api,
-          body: fuzzedBody(api, chance),
-          retryCount: chance.is(0.1) ? 1 : 0,
-        },
-        client,
-      )
+      const body = fuzzedBody(api, [...apiNames, 'sim', 'any'], chance)
+      const caller = chance.is(0.5) ? chance.pick(sessions).caller : admin
+      const traceparent = `case-${chance.seed}`
+      asked.set(traceparent, body)
+      await open.gateway.interact({ caller, api, body, traceparent, retryCount: chance.is(0.1) ? 1 : 0 }, client)
+      asked.delete(traceparent)
       outcomes[client.outcome(api, true)] += 1
       faults.throwIfAny()
     }
@@ -88,7 +85,7 @@ test('a gateway answers requests of any kind, and nothing of them stays', { time
     await open.store.journal.durable()
     if (cases === gatewayCases) {
       expect(heapBytes() - heapBefore).toBeLessThan(maxGrowthBytes)
-      for (const count of Object.values(outcomes)) expect(count).toBeGreaterThan(20)
+      for (const count of Object.values(outcomes)) expect(count).toBeGreaterThan(4)
     }
     expect(open.gateway.status()).toMatchObject({ state: 'open', running: 0 })
     expect(open.store.reader.integrity()).toEqual([])
@@ -97,11 +94,12 @@ test('a gateway answers requests of any kind, and nothing of them stays', { time
 })
 
 /** One model for each API, which answers everything, and the simulator; whatever name is left of a request finds one. */
-async function answeringGateway(): Promise<OpenGateway> {
+async function answeringGateway(asked: ReadonlyMap<string, Buffer>): Promise<OpenGateway> {
   const backends = apiNames.map((api) => {
-    const answer = ({ stream = false }: BackendRequest, body: string): Feed => {
+    const answer = ({ stream = false, body: passed, traceparent = '' }: BackendRequest, body: string): Feed => {
       // Thrown here it is a fault of the gateway's own, and seen as one.
       if (readObject(body)['model'] !== 'upstream') throw new Error('the model is called by another name')
+      if (passed !== undefined) expect(ownFields(passed)).toEqual(ownFields(String(asked.get(traceparent))))
       return validFeed(api, stream, new Chance(body.length))
     }
     return [api, [new FedBackend(api, answer)]] as const
@@ -122,14 +120,10 @@ async function answeringGateway(): Promise<OpenGateway> {
   })
 }
 
-/** Valid, or with values, or with bytes that should not be there; or nothing but bytes. */
-function fuzzedBody(api: (typeof apiNames)[number], chance: Chance): Buffer {
-  const valid = { ...validBody(api, chance), model: chance.pick([...apiNames, 'sim', 'any']) }
-  const kind = chance.below(10)
-  if (kind === 0) return Buffer.from(Array.from({ length: chance.below(200) }, () => chance.below(256)))
-  if (kind < 3) return Buffer.from(spelled(valid, chance))
-  const text = Buffer.from(spelled(mutatedJson(valid, chance), chance))
-  return kind < 5 ? mutatedBytes(text, chance) : text
+/** What a client says and a gateway has no business to change, as JSON. */
+function ownFields(body: string): string {
+  const { model: _1, logprobs: _2, return_token_ids: _3, stream_options: _4, ...own } = readObject(body)
+  return JSON.stringify(Object.entries(own).toSorted(([one], [other]) => (one < other ? -1 : 1)))
 }
 
 function isObject(value: Json): value is JsonObject {

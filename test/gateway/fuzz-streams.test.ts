@@ -1,10 +1,9 @@
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
-import type { ApiName } from '../../src/schema/index.ts'
 import { FedBackend, type Feed } from './_fed-backend.ts'
 import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
-import { validBody } from './_fuzzed-bodies.ts'
+import { plainBody } from './_fuzzed-bodies.ts'
 import { FuzzedClient } from './_fuzzed-client.ts'
 import { fuzzedFeed, mayHaveEnded } from './_fuzzed-replies.ts'
 import { apiNames } from './_voices.ts'
@@ -84,13 +83,6 @@ class FedGateway implements AsyncDisposable {
   }
 }
 
-/** Every model can be asked it, whichever API it speaks. */
-function plainBody(api: ApiName, chance: Chance): { readonly stream: boolean } {
-  const { model: _other, stream, ...body } = validBody(api, chance)
-  const plain = Object.entries(body).filter(([key]) => ['messages', 'input', 'max_tokens', 'instructions', 'system'].includes(key))
-  return { ...Object.fromEntries(plain), stream: stream === true }
-}
-
 test('whatever a backend sends, its client gets a reply or an error of its own API', { timeout: 120_000 }, async () => {
   const before = activeResources()
   {
@@ -114,7 +106,10 @@ test('what is recorded of it is what the client saw', { timeout: 120_000 }, asyn
   const count = await fuzz('recorded-streams', { count: sessions, atOnce: 2 }, async (chance) => {
     const { id, caller } = await fed.open.session()
     const seen = { complete: 0, error: 0, left: 0 }
-    const cases = Array.from({ length: casesPerSession }, (_, index) => new Chance(chance.seed * casesPerSession + index))
+    const cases = Array.from(
+      { length: casesPerSession },
+      (_, index) => new Chance(chance.seed * casesPerSession + index),
+    )
     for (const outcome of await Promise.all(cases.map((each) => fed.ask(each, caller)))) seen[outcome] += 1
     const { interactions } = await fed.open.gateway.endSession(admin, id)
     // Of those who left nobody knows whether they would have heard the end.

@@ -30,7 +30,7 @@ test('every route answers as it is described, in a session and out of it', async
   for (const operation of gatewayOperations) {
     // What ends a session comes last.
     if (operation.path.endsWith('/end')) continue
-    const path = operation.path.replace('{id}', session?.id ?? '')
+    const path = operation.path.replace('{id}', session?.id ?? '').replace('{model}', 'sim')
     const sent = operation.method === 'POST' && { body: operation.body ? bodies[operation.body] : {} }
     const reply = await gateway.ask(path, { method: operation.method, ...sent })
     expect(reply.status, `${path}: ${reply.text}`).toBeLessThan(300)
