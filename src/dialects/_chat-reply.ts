@@ -59,7 +59,8 @@ export class ChatReplyStream implements ReplyStreamWriter {
     const choice = {
       index: 0,
       delta,
-      logprobs: null,
+      // Of a reply that was asked for whole: all at its end.
+      logprobs: head.request.wantsLogprobs && reply ? logprobsIn(reply) : null,
       finish_reason: finishReason,
       ...(reply && sampledIds(head, reply)),
     }
@@ -104,6 +105,12 @@ function callFields(delta: Extract<ReplyDelta, { readonly index: number }>): Rec
 
 function sampledIds({ request }: ReplyHead, { tokens }: BackendReply): Record<string, unknown> {
   return request.wantsTokenIds && tokens ? { token_ids: Array.from(tokens.ids) } : {}
+}
+
+/** As the backend wrote them, if it speaks this API. */
+function logprobsIn({ raw }: BackendReply): unknown {
+  const { choices }: { choices?: readonly { readonly logprobs?: unknown }[] } = raw?.document ?? {}
+  return choices?.[0]?.logprobs ?? null
 }
 
 function promptIds({ request }: ReplyHead, { tokens }: BackendReply): Record<string, unknown> {

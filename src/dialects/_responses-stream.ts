@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
 import { isCut, responseDocument } from './_responses-document.ts'
 import { itemId } from './_responses-ids.ts'
@@ -59,8 +60,10 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
       }
       case 'arguments': {
         const call = this.#calls.get(delta.index)
-        // What still comes for a call that has ended can only be space.
-        if (call && delta.text !== '' && this.#open.includes(call)) call.add(delta.text)
+        if (!call || delta.text === '') break
+        if (this.#open.includes(call)) call.add(delta.text)
+        // A call has ended when its arguments are whole: space may follow, and anything else contradicts what was said.
+        else if (delta.text.trim() !== '') throw contradiction(delta.index)
         break
       }
     }
@@ -117,4 +120,9 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
   #endItem(item: StreamedItem, status: ItemStatus): void {
     this.#output[item.place.output_index] = item.end(status)
   }
+}
+
+function contradiction(call: number): MillraceError {
+  const message = `the backend went on with the arguments of call ${call} after they were whole; ask again`
+  return new MillraceError('model_malformed', message)
 }

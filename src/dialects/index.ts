@@ -1,4 +1,5 @@
 export { chatServer } from './chat-server.ts'
+export { generateServer } from './generate-server.ts'
 export { messagesServer } from './messages-server.ts'
 export { newReplyId } from './reply-id.ts'
 export { responsesServer } from './responses-server.ts'

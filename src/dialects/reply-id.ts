@@ -1,9 +1,14 @@
 import { randomBytes } from 'node:crypto'
-import type { ApiName } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 
-const prefixes: Readonly<Record<ApiName, string>> = { chat: 'chatcmpl-', responses: 'resp_', messages: 'msg_' }
+const prefixes: Readonly<Record<ClientApi, string>> = {
+  chat: 'chatcmpl-',
+  responses: 'resp_',
+  messages: 'msg_',
+  generate: '',
+}
 
 /** A new name for a reply, as the API's own server would write it. */
-export function newReplyId(api: ApiName): string {
+export function newReplyId(api: ClientApi): string {
   return prefixes[api] + randomBytes(15).toString('hex')
 }

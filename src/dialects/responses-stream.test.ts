@@ -137,6 +137,14 @@ describe('the events of a stream', () => {
     expect(final.output[0]).toMatchObject({ type: 'reasoning', encrypted_content: expect.any(String) as string })
   })
 
+  test('end with an error where a backend goes on with arguments that were whole', () => {
+    const writer = responsesServer.stream(begin())
+    const call = (index: number): ReplyDelta => ({ kind: 'tool-call', index, id: `call_${index}`, name: 'f' })
+    for (const delta of [call(0), { kind: 'arguments', index: 0, text: '{}' } as const, call(1)]) writer.delta(delta)
+    expect(writer.delta({ kind: 'arguments', index: 0, text: ' \n' })).toEqual([])
+    expect(() => writer.delta({ kind: 'arguments', index: 0, text: '{"a":1}' })).toThrow('[model_malformed]')
+  })
+
   test('say that a reply which says nothing was one', () => {
     const empty: BackendReply = { message: { role: 'assistant', content: '' }, finishReason: 'stop', usage }
     const { final } = understood(streamed(begin(), [], empty))

@@ -1,13 +1,13 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ModelRequest, ReplyDelta } from '../inference/index.ts'
-import type { ApiName, AssistantMessage, ItemKind, JsonObject } from '../schema/index.ts'
+import type { AssistantMessage, ClientApi, ItemKind, JsonObject } from '../schema/index.ts'
 
 /**
  * The server's side of an API: how a client's request is read, and how a reply is written to it. The client's side, for
  * backends, is `Dialect` in inference. The gateway and the simulator both speak through these.
  */
 export interface ServerDialect {
-  readonly api: ApiName
+  readonly api: ClientApi
   /**
    * Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) for one that is not valid.
    * Clients of Responses may refer to what was replied to them instead of sending it back: what `memory` has is read as
@@ -50,6 +50,8 @@ export interface DialectRequest extends Pick<
   /** What the client wants to see of the tokens; without it, a client sees none of what was captured. */
   readonly wantsTokenIds: boolean
   readonly wantsLogprobs: boolean
+  /** The prompt itself, where a client sends it in tokens. */
+  readonly promptIds?: Int32Array
   /** Responses: the reply that this one goes on from; its conversation comes before `messages`. */
   readonly previousReplyId?: string
   /** Names of what only this API can say (`audio`, `tools[2].type web_search`): refused if the model speaks another one. */

@@ -1,11 +1,12 @@
 import type { DialectRequest } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { Roster } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
 import type { RunStore } from '../store/index.ts'
 import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './_live-interaction.ts'
 import { OpenSession, type SessionMemory } from './_open-session.ts'
-import { questionOf } from './_question.ts'
+import { Question } from './_question.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from './_recent-requests.ts'
 import { draining, limitReached, requireDisk, sessionSealed, sessionUnknown, tooLong, tooMuch } from './_refusals.ts'
@@ -29,7 +30,7 @@ export class Interactions {
   readonly #models: GatewayModels
   readonly #book: SessionBook
   readonly #bounds: SessionBounds
-  readonly #asking = new Set<LiveInteraction>()
+  readonly #asking = new Roster<LiveInteraction>()
   readonly counts: Record<InteractionOutcome, number> = {
     complete: 0,
     repeated: 0,
@@ -80,7 +81,7 @@ export class Interactions {
       else await this.#inSession(visit, this.#openSession(call.caller, visit.session))
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'internal')
-      const status = client.signal.aborted ? goneStatus : sendError(client, visit.dialect, error)
+      const status = client.isGone ? goneStatus : sendError(client, visit.dialect, error)
       this.#onEnd(visit, 'refused', { answer: { kind: 'broken', error }, status })
     } finally {
       this.#visits -= 1
@@ -113,7 +114,7 @@ export class Interactions {
     // Each has a name of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
     const parts = { request, model, text, messages, sessionId }
-    const question = questionOf(visit, { ...parts, isWhole: true, isRecorded: false })
+    const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
     await this.#ask(visit, new LiveInteraction(question, client))
     model.client.endSession(sessionId)
   }
@@ -145,7 +146,7 @@ export class Interactions {
       const place = new SessionPlace({ session, memory, journal, leaf, key })
       const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
       const parts = { request, model, text, messages, sessionId: session.id }
-      const question = questionOf(visit, { ...parts, isWhole, isRecorded: true })
+      const question = new Question(visit, { ...parts, isWhole, isRecorded: true })
       await this.#ask(visit, new LiveInteraction(question, client, place))
     } finally {
       this.#book.release(session)

@@ -1,5 +1,6 @@
 import { newReplyId, type DialectRequest, type ReplyHead } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { AbortSource } from '../kit/index.ts'
 import type {
   BackendReply,
   BrokenReply,
@@ -13,11 +14,10 @@ import type { ItemIds } from '../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
-import { modelRequestOf, type Question } from './_question.ts'
+import type { Question } from './_question.ts'
 import { sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
-import { withoutUnasked } from './_unasked.ts'
 import type { ClientReply } from './client-reply.ts'
 
 /** What came of it. `reply` is missing where no model was asked for it. */
@@ -45,9 +45,10 @@ export const goneStatus = 499
  * happens next. Clients that repeat the request wait for the same reply. When nobody waits any more, it is given up.
  */
 export class LiveInteraction implements ReplySink {
-  readonly #question: Question
+  /** Changes if the backend refuses what was asked of it for the record. */
+  #question: Question
   readonly #place: SessionPlace | undefined
-  readonly #abort = new AbortController()
+  readonly #abort = new AbortSource()
   readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
   #client: ClientReply | undefined
   readonly #createdAt = Math.floor(Date.now() / 1000)
@@ -71,16 +72,19 @@ export class LiveInteraction implements ReplySink {
   }
 
   start(): Promise<InteractionEnd> {
-    const { model } = this.#question
-    const { signal } = this.#client ?? {}
     this.#place?.enter(this)
-    if (signal?.aborted) this.handleEvent()
-    else signal?.addEventListener('abort', this)
+    if (this.#client?.isGone) this.#onClientGone()
+    else this.#client?.onGone(this.#onClientGone)
+    this.#ask()
+    return this.#end.promise
+  }
+
+  #ask(): void {
+    const { model } = this.#question
     model.client
-      .call(modelRequestOf(this.#question, this), { signal: this.#abort.signal })
+      .call(this.#question.toModel(this), { signal: this.#abort.signal })
       .then(this.#onReply)
       .catch(this.#onFault)
-    return this.#end.promise
   }
 
   /** Ends it whoever still waits for it. */
@@ -93,11 +97,12 @@ export class LiveInteraction implements ReplySink {
   /** The reply for one more client, which sent the same request. Undefined if it is too late for that. */
   join(client: ClientReply, request: DialectRequest): Promise<InteractionEnd> | undefined {
     if (this.#abort.signal.aborted) return undefined
-    this.#audience += 1
-    const onGone = (): void => this.#leave()
-    client.signal.addEventListener('abort', onGone)
+    if (!client.isGone) {
+      this.#audience += 1
+      client.onGone(() => this.#leave())
+    }
     return this.#end.promise.then(({ answer }) => {
-      client.signal.removeEventListener('abort', onGone)
+      client.onGone(undefined)
       return this.#answerAlso(client, request, answer)
     })
   }
@@ -114,7 +119,7 @@ export class LiveInteraction implements ReplySink {
   }
 
   /** The client that asked first is gone. */
-  handleEvent(): void {
+  readonly #onClientGone = (): void => {
     this.#client = undefined
     // Others may still wait for the reply.
     this.#resume?.()
@@ -142,15 +147,23 @@ export class LiveInteraction implements ReplySink {
 
   readonly #onReply = (reply: ModelReply): void => {
     if (reply.status !== 'complete') {
+      const plainer = this.#state === 'asking' ? this.#question.plainer(reply.error) : undefined
+      if (plainer) {
+        this.#question = plainer
+        this.#ask()
+        return
+      }
       this.#recordLost(reply)
       this.#fail(reply.error, reply)
       return
     }
     const { dialect, capturesTokens } = this.#question
+    this.#question.learn()
     const replyId = this.#replyIdOf(reply)
     const itemIds = this.#itemIdsOf(reply)
     const name = { replyId, api: dialect.api, ...(itemIds && { itemIds }) }
-    this.#place?.recordReply(reply, name, capturesTokens && !hasTokens(reply))
+    const recorded = this.#withPrompt(reply)
+    this.#place?.recordReply(recorded, name, capturesTokens && !hasTokens(recorded))
     const pending = this.#place?.durable()
     if (pending) pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
     else this.#deliver(reply, replyId)
@@ -164,10 +177,17 @@ export class LiveInteraction implements ReplySink {
   #recordLost(reply: BrokenReply): void {
     if (!this.#partial) return
     const replyId = this.#stream?.replyId
-    this.#place?.recordLost(this.#partial, reply, {
+    this.#place?.recordLost(this.#withPrompt(this.#partial), reply, {
       api: this.#question.dialect.api,
       ...(replyId !== undefined && { replyId }),
     })
+  }
+
+  /** A client that sent the prompt in tokens need not be told which they were, and older backends do not tell. */
+  #withPrompt<Reply extends PartialReply>(reply: Reply): Reply {
+    const { promptIds } = this.#question.request
+    if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
+    return { ...reply, tokens: { ...reply.tokens, promptIds } }
   }
 
   #replyIdOf({ raw }: BackendReply): string {
@@ -193,7 +213,7 @@ export class LiveInteraction implements ReplySink {
   /** For those who joined. They have seen nothing of it so far, so they get it from the beginning. */
   #answerAlso(client: ClientReply, request: DialectRequest, answer: LiveAnswer): InteractionEnd {
     const { dialect } = this.#question
-    const isGone = client.signal.aborted
+    const { isGone } = client
     if (answer.kind === 'broken') {
       const { error } = answer
       const status = isGone ? goneStatus : sendError(client, dialect, error)
@@ -206,7 +226,7 @@ export class LiveInteraction implements ReplySink {
 
   #rawText({ text, document }: NonNullable<BackendReply['raw']>): string {
     const { unasked } = this.#question
-    return unasked ? JSON.stringify(withoutUnasked(document, unasked)) : text
+    return unasked ? JSON.stringify(unasked.without(document)) : text
   }
 
   #fail(error: MillraceError, reply?: BrokenReply): void {
@@ -219,7 +239,7 @@ export class LiveInteraction implements ReplySink {
 
   #settle(answer: LiveAnswer, status: number): void {
     this.#state = 'ended'
-    this.#client?.signal.removeEventListener('abort', this)
+    this.#client?.onGone(undefined)
     this.#place?.leave(this)
     this.#end.resolve({ answer, status })
   }

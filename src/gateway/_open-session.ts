@@ -1,3 +1,4 @@
+import { Roster } from '../kit/index.ts'
 import type { StoredSession } from '../store/index.ts'
 import type { Expiring } from './_expiry-queue.ts'
 import type { LiveInteraction } from './_live-interaction.ts'
@@ -29,7 +30,7 @@ export class OpenSession implements Expiring {
   readonly data: SessionData
   /** Whoever has its key. */
   readonly caller: Caller
-  readonly running = new Set<LiveInteraction>()
+  readonly running = new Roster<LiveInteraction>()
   /** Set as soon as the end has begun; settles when it is on disk. */
   ending: Promise<SessionView> | undefined
   memory: SessionMemory | undefined

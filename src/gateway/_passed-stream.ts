@@ -1,8 +1,8 @@
 import type { ReplyEvent } from '../inference/index.ts'
-import type { ApiName, ItemIds } from '../schema/index.ts'
+import type { ClientApi, ItemIds } from '../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
-import { withoutUnasked, type Unasked } from './_unasked.ts'
+import type { Unasked } from './_unasked.ts'
 
 interface EventWire {
   readonly type?: unknown
@@ -10,13 +10,16 @@ interface EventWire {
   /** What the first event of a Responses or a Messages stream describes. */
   readonly response?: unknown
   readonly message?: unknown
+  /** What SGLang says of its reply in its own API. */
+  readonly meta_info?: unknown
 }
 
 /** What clients wait for after the event that says how a reply ended. A backend may be cut off between the two. */
-const lastEvents: Readonly<Record<ApiName, string>> = {
+const lastEvents: Readonly<Record<ClientApi, string>> = {
   chat: 'data: [DONE]\n\n',
   messages: 'event: message_stop\ndata: {"type":"message_stop"}\n\n',
   responses: '',
+  generate: 'data: [DONE]\n\n',
 }
 
 /** What no line of an event may hold; in JSON it is space, or was escaped. */
@@ -28,13 +31,13 @@ const lineEnd = /[\r\n]/
  * written, with the rest of the end: `[DONE]` without a finish before it is no end.
  */
 export class PassedStream implements ClientStream {
-  readonly #api: ApiName
+  readonly #api: ClientApi
   readonly #unasked: Unasked | undefined
   #replyId: string | undefined
   #itemIds: ItemIds | undefined
   #kept = ''
 
-  constructor(api: ApiName, unasked: Unasked | undefined) {
+  constructor(api: ClientApi, unasked: Unasked | undefined) {
     this.#api = api
     this.#unasked = unasked
   }
@@ -66,7 +69,7 @@ export class PassedStream implements ClientStream {
   }
 
   #text(data: string, document: object): string {
-    const seen = this.#unasked ? withoutUnasked(document, this.#unasked) : document
+    const seen = this.#unasked ? this.#unasked.without(document) : document
     if (!seen) return ''
     const { type }: EventWire = document
     if (type === 'message_stop') return ''
@@ -79,9 +82,9 @@ export class PassedStream implements ClientStream {
 
 /** What a backend called its reply, in a whole one or in the first event of a stream. */
 export function replyIdIn(document: object): string | undefined {
-  const { id, response, message }: EventWire = document
+  const { id, response, message, meta_info: meta }: EventWire = document
   if (typeof id === 'string' && id !== '') return id
-  for (const inner of [response, message]) {
+  for (const inner of [response, message, meta]) {
     if (typeof inner === 'object' && inner !== null && 'id' in inner && typeof inner.id === 'string') return inner.id
   }
   return undefined

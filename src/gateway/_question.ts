@@ -1,77 +1,137 @@
 import type { DialectRequest, ServerDialect } from '../dialects/index.ts'
+import type { MillraceError } from '../errors/index.ts'
 import type { ModelRequest, ReplySink } from '../inference/index.ts'
-import type { Json, Message } from '../schema/index.ts'
+import type { Json, JsonObject, Message } from '../schema/index.ts'
+import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { isJsonObject } from './_read-request.ts'
-import { unaskedBy, type Unasked } from './_unasked.ts'
+import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody } from './_upstream-body.ts'
 import type { InteractionCall, ReadRequest, Visit } from './_visit.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
-/** What is asked of a model for a client. */
-export interface Question {
-  readonly dialect: ServerDialect
-  readonly request: DialectRequest
-  readonly model: GatewayModel
+export interface QuestionParts extends ReadRequest {
   /** The whole conversation. */
   readonly messages: readonly Message[]
   readonly sessionId: string
-  readonly traceparent: string | undefined
-  /** Whether the backend is asked for tokens, which are then recorded. */
-  readonly capturesTokens: boolean
-  /** The client's body, if the model speaks the client's API: replies are then passed on as they come, too. */
-  readonly body: string | undefined
-  readonly bodyHeaders: InteractionCall['bodyHeaders']
-  readonly unasked: Unasked | undefined
-}
-
-export interface QuestionParts extends ReadRequest, Pick<Question, 'messages' | 'sessionId'> {
   /** Whether its text is all: nothing was put in place of what it only refers to. */
   readonly isWhole: boolean
   /** Whether what comes of it is recorded. */
   readonly isRecorded: boolean
 }
 
-export function questionOf({ dialect, call: { traceparent, bodyHeaders } }: Visit, parts: QuestionParts): Question {
-  const { request, model, text, messages, sessionId, isWhole, isRecorded } = parts
-  const asked = { dialect, request, model, messages, sessionId, traceparent, bodyHeaders }
-  const capturesTokens = isRecorded && model.capturesTokens
-  // A conversation that we know is sent whole, to a backend that need not know it; unless only its own API can say it.
-  const isPassed = model.api === dialect.api && (isWhole || request.untranslatable.length > 0)
-  if (!isPassed) return { ...asked, capturesTokens, body: undefined, unasked: undefined }
-  const isChat = isRecorded && dialect.api === 'chat'
-  return {
-    ...asked,
-    capturesTokens,
-    body: upstreamBody(text, request.body, {
+/**
+ * How much is asked for beyond the client's words: what is recorded, in the form that the client wants; the same of a
+ * whole reply, because only those have it; nothing, because the backend refuses to be asked.
+ */
+type Way = 'recorded' | 'recorded-whole' | 'plain'
+
+/** What is asked of a model for a client. */
+export class Question {
+  readonly dialect: ServerDialect
+  readonly request: DialectRequest
+  readonly model: GatewayModel
+  /** Whether the reply should be recorded with its tokens. */
+  readonly capturesTokens: boolean
+  /** The client's body, if the model speaks the client's API: replies are then passed on as they come, too. */
+  readonly body: string | undefined
+  readonly unasked: Unasked | undefined
+  readonly #isGenerate: boolean
+  readonly #visit: Visit
+  readonly #parts: QuestionParts
+  readonly #way: Way
+
+  constructor(visit: Visit, parts: QuestionParts, way?: Way) {
+    const { request, model, isRecorded } = parts
+    this.#visit = visit
+    this.#parts = parts
+    this.dialect = visit.dialect
+    this.request = request
+    this.model = model
+    this.#isGenerate = visit.dialect.api === 'generate'
+    this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
+    const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
+    this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
+    this.body = this.#isPassed ? upstreamBody(parts.text, request.body, this.#additions()) : undefined
+    if (this.body !== undefined && this.#isForRecord) {
+      this.unasked = this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
+    }
+  }
+
+  /** Asked again with less for the record, if the backend refused something of it that the client never said. */
+  plainer(refusal: MillraceError): Question | undefined {
+    if (refusal.code !== 'model_rejected' || !this.capturesTokens || this.#way === 'plain') return undefined
+    const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
+    const { body, stream } = this.request
+    const isOurs = Object.keys(this.#tokenFields).some((name) => body[name] !== true && said.includes(name))
+    if (!isOurs) return undefined
+    const isWholeLeft = this.#way === 'recorded' && stream && !this.#isGenerate
+    return new Question(this.#visit, this.#parts, isWholeLeft ? 'recorded-whole' : 'plain')
+  }
+
+  /** It was answered: what had to be asked differently for that is asked so at once from now on. */
+  learn(): void {
+    if (this.#way === 'recorded-whole') this.model.tokenRequest.inStreams = false
+  }
+
+  /** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */
+  toModel(sink: ReplySink): ModelRequest {
+    const { body, request } = this
+    const { messages, sessionId } = this.#parts
+    const { traceparent, bodyHeaders } = this.#visit.call
+    const { tools, sampling, toolChoice, responseFormat, parallelToolCalls } = request
+    const stream = this.#isStream
+    // Long lists of tokens are taken out of an answer that is read for them: not for a client that asked for them itself.
+    const isForClient = body !== undefined && asksForTokens(request)
+    return {
+      messages,
+      tools,
+      sampling,
+      stream,
+      sessionId,
+      captureTokens: this.capturesTokens && this.#way !== 'plain' && !isForClient,
+      ...(toolChoice !== undefined && { toolChoice }),
+      ...(responseFormat !== undefined && { responseFormat }),
+      ...(parallelToolCalls !== undefined && { parallelToolCalls }),
+      ...(body !== undefined && { body, ...(bodyHeaders && { bodyHeaders }) }),
+      ...(this.#isGenerate && { bodyApi: 'generate' as const }),
+      ...(stream && { sink }),
+      ...(traceparent !== undefined && { traceparent }),
+    }
+  }
+
+  get #isStream(): boolean {
+    return this.request.stream && this.#way !== 'recorded-whole'
+  }
+
+  /** Whether anything is added for the record: two of the APIs have no words for it. */
+  get #isForRecord(): boolean {
+    const hasWords = this.#isGenerate || this.dialect.api === 'chat'
+    return this.#parts.isRecorded && hasWords && this.#way !== 'plain'
+  }
+
+  get #tokenFields(): JsonObject {
+    return this.#isGenerate ? generateTokenFields : this.model.tokenRequest.fields
+  }
+
+  /** A conversation that we know is sent whole, to a backend that need not know it; unless only its own API can say it. */
+  get #isPassed(): boolean {
+    const { dialect, model, request } = this
+    return this.#isGenerate || (model.api === dialect.api && (this.#parts.isWhole || request.untranslatable.length > 0))
+  }
+
+  #additions(): JsonObject {
+    const { model, request, dialect } = this
+    const isForRecord = this.#isForRecord
+    // The model is a word of ours, for which that API has no place.
+    if (this.#isGenerate) return { model: undefined, ...(isForRecord && generateTokenFields) }
+    return {
       model: model.upstreamName,
       // Nobody here goes on with what a backend of Messages would hold: see `refuseThread`.
       ...(dialect.api === 'messages' && { thread: undefined }),
-      ...(isChat && capturesTokens && { logprobs: true, return_token_ids: true }),
-      ...(isChat && request.stream && !request.includeUsage && { stream_options: withUsage(request) }),
-    }),
-    unasked: isChat ? unaskedBy(request) : undefined,
-  }
-}
-
-/** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */
-export function modelRequestOf(question: Question, sink: ReplySink): ModelRequest {
-  const { request, messages, sessionId, traceparent, capturesTokens, body, bodyHeaders } = question
-  const { tools, sampling, stream, toolChoice, responseFormat, parallelToolCalls } = request
-  // Long lists of tokens are taken out of an answer that is read for them: not for a client that asked for them itself.
-  const isForClient = body !== undefined && (request.wantsTokenIds || request.wantsLogprobs)
-  return {
-    messages,
-    tools,
-    sampling,
-    stream,
-    sessionId,
-    captureTokens: capturesTokens && !isForClient,
-    ...(toolChoice !== undefined && { toolChoice }),
-    ...(responseFormat !== undefined && { responseFormat }),
-    ...(parallelToolCalls !== undefined && { parallelToolCalls }),
-    ...(body !== undefined && { body, ...(bodyHeaders && { bodyHeaders }) }),
-    ...(stream && { sink }),
-    ...(traceparent !== undefined && { traceparent }),
+      ...(isForRecord && this.capturesTokens && this.#tokenFields),
+      ...(this.#way === 'recorded-whole' && { stream: false, stream_options: undefined }),
+      ...(isForRecord && this.#isStream && !request.includeUsage && { stream_options: withUsage(request) }),
+    }
   }
 }
 

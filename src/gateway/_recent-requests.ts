@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import type { ApiName, JsonObject } from '../schema/index.ts'
+import type { ClientApi, JsonObject } from '../schema/index.ts'
 
 /** The oldest is forgotten beyond this: a retry of it is then a request like any other. */
 const maxRemembered = 16
@@ -14,27 +14,34 @@ export type Recent<Running> =
  * What failed is not remembered: trying that again is what a retry is for.
  */
 export class RecentRequests<Running> {
-  // A Map iterates in insertion order, so the first is the oldest.
-  readonly #requests = new Map<string, Recent<Running>>()
+  /** The newest last. Not a Map: see `Roster` for what one costs when what it holds changes with every request. */
+  readonly #requests: { readonly key: string; recent: Recent<Running> }[] = []
 
   find(key: string): Recent<Running> | undefined {
-    return this.#requests.get(key)
+    return this.#entry(key)?.recent
   }
 
   begin(key: string, running: Running): void {
-    this.#requests.delete(key)
-    this.#requests.set(key, { kind: 'running', running })
-    if (this.#requests.size <= maxRemembered) return
-    const [oldest] = this.#requests.keys()
-    if (oldest !== undefined) this.#requests.delete(oldest)
+    this.#remove(key)
+    if (this.#requests.length === maxRemembered) this.#requests.shift()
+    this.#requests.push({ key, recent: { kind: 'running', running } })
   }
 
   /** `seq` of the reply, or nothing if there is none. Another one with the same body may have begun since. */
   end(key: string, running: Running, seq?: number): void {
-    const recent = this.#requests.get(key)
-    if (recent?.kind !== 'running' || recent.running !== running) return
-    if (seq === undefined) this.#requests.delete(key)
-    else this.#requests.set(key, { kind: 'ended', seq })
+    const entry = this.#entry(key)
+    if (entry?.recent.kind !== 'running' || entry.recent.running !== running) return
+    if (seq === undefined) this.#remove(key)
+    else entry.recent = { kind: 'ended', seq }
+  }
+
+  #entry(key: string): { recent: Recent<Running> } | undefined {
+    return this.#requests.findLast((request) => request.key === key)
+  }
+
+  #remove(key: string): void {
+    const at = this.#requests.findIndex((request) => request.key === key)
+    if (at !== -1) this.#requests.splice(at, 1)
   }
 }
 
@@ -42,7 +49,7 @@ export class RecentRequests<Running> {
  * What tells a request from all others of its session: where its conversation ends, how long its body is, and what else
  * it says. Not a digest of the body, because the conversation, which is most of it, has been compared already.
  */
-export function requestKey(api: ApiName, leaf: number, body: JsonObject, bytes: number): string {
+export function requestKey(api: ClientApi, leaf: number, body: JsonObject, bytes: number): string {
   const { messages: _said, input: _saidInResponses, ...rest } = body
   return `${api} ${leaf} ${bytes} ${hash('sha256', JSON.stringify(rest), 'base64url')}`
 }

@@ -1,4 +1,4 @@
-import type { ApiName, DiscardReason, FinishReason, Message, RoutedExperts, Usage } from '../schema/index.ts'
+import type { ClientApi, DiscardReason, FinishReason, Message, RoutedExperts, Usage } from '../schema/index.ts'
 import type { Interaction, LostSample } from './_rows-conversation.ts'
 import { unknownWorth, type Worth } from './_rows-returns.ts'
 import type { SessionFacts } from './_rows-session.ts'
@@ -14,7 +14,7 @@ export interface InteractionRow extends SessionFacts, CapturedTokens {
   readonly at: number
   readonly model: string
   readonly backend: string
-  readonly api: ApiName | null
+  readonly api: ClientApi | null
   /** Null for a reply that did not end; `discarded` then says why. */
   readonly finishReason: FinishReason | null
   readonly discarded: DiscardReason | null

@@ -1,5 +1,5 @@
 import { callRecord, type BrokenReply, type CompleteReply, type PartialReply } from '../inference/index.ts'
-import type { ApiName, DiscardReason, DiscardRecord, ItemIds, Usage } from '../schema/index.ts'
+import type { ClientApi, DiscardReason, DiscardRecord, ItemIds, Usage } from '../schema/index.ts'
 import type { Journal } from '../store/index.ts'
 import type { LiveInteraction } from './_live-interaction.ts'
 import type { OpenSession, SessionMemory } from './_open-session.ts'
@@ -8,7 +8,7 @@ import type { TreeNode } from './session-tree.ts'
 /** How a reply is known to its client. */
 export interface ReplyName {
   readonly replyId: string
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly itemIds?: ItemIds
 }
 
@@ -68,8 +68,9 @@ export class SessionPlace {
     return this.#journal.durable()
   }
 
-  /** A retry finds it no more. */
+  /** A retry finds it no more, unless its reply is recorded already. */
   forget(interaction: LiveInteraction): void {
+    if (this.#reply) return
     this.#memory.recent.end(this.#key, interaction)
   }
 

@@ -1,47 +1,75 @@
 import type { DialectRequest } from '../dialects/index.ts'
 
-/** What was asked of a backend for the record, and not by the client: it is taken out of what the client sees. */
+/** What was asked of a backend for the record, and not by the client. */
 export interface Unasked {
-  readonly tokenIds: boolean
-  readonly logprobs: boolean
-  /** Of a stream. */
-  readonly usage: boolean
+  /** A reply, or an event of one, as its client asked for it. Undefined for an event that is nothing else. */
+  without(document: object): object | undefined
 }
 
 interface ChatWire {
   readonly choices?: unknown
   readonly usage?: unknown
-  readonly prompt_token_ids?: unknown
 }
 
-/** Of a choice: vLLM's, then those of SGLang. */
-const tokenFields = ['token_ids', 'routed_experts', 'prompt_token_ids', 'meta_info', 'sgl_ext'] as const
+/** Where engines say what they sampled, and which fields of a request ask for it: vLLM's, then those of SGLang. */
+const tokenFields: readonly (readonly [field: string, askedBy: readonly string[]])[] = [
+  ['token_ids', ['return_token_ids']],
+  ['prompt_token_ids', ['return_token_ids', 'return_prompt_token_ids']],
+  ['routed_experts', ['return_token_ids', 'return_routed_experts']],
+  ['meta_info', ['return_meta_info']],
+  ['sgl_ext', ['return_routed_experts', 'return_cached_tokens_details']],
+  ['sglext', ['return_routed_experts', 'return_cached_tokens_details']],
+]
 
-export function unaskedBy({ wantsTokenIds, wantsLogprobs, stream, includeUsage }: DialectRequest): Unasked | undefined {
-  const usage = stream && !includeUsage
-  if (wantsTokenIds && wantsLogprobs && !usage) return undefined
-  return { tokenIds: !wantsTokenIds, logprobs: !wantsLogprobs, usage }
+const allFields = tokenFields.map(([field]) => field)
+const allFlags = [...new Set(tokenFields.flatMap(([, flags]) => flags))]
+
+/** Whether the client wants to see anything of the tokens. */
+export function asksForTokens({ wantsLogprobs, body }: DialectRequest): boolean {
+  return wantsLogprobs || allFlags.some((flag) => body[flag] === true)
 }
 
-/** A Chat Completions reply, or a chunk of one, as its client asked for it. Undefined for a chunk that is nothing else. */
-export function withoutUnasked(document: object, unasked: Unasked): object | undefined {
-  const wire: ChatWire = document
-  const { choices } = wire
-  if (unasked.usage && wire.usage && Array.isArray(choices) && choices.length === 0) return undefined
-  const { usage, prompt_token_ids: promptIds, ...seen } = wire
-  return {
-    ...seen,
-    ...(Array.isArray(choices) && { choices: choices.map((choice: unknown) => choiceWithout(choice, unasked)) }),
-    ...(!unasked.usage && usage !== undefined && { usage }),
-    ...(!unasked.tokenIds && promptIds !== undefined && { prompt_token_ids: promptIds }),
+export function unaskedBy(request: DialectRequest): Unasked {
+  return new ChatUnasked(request)
+}
+
+/** Of Chat Completions. */
+class ChatUnasked implements Unasked {
+  /** Of a reply and of its choices. */
+  readonly #fields: readonly string[]
+  readonly #logprobs: boolean
+  /** Of a stream. */
+  readonly #usage: boolean
+
+  constructor(request: DialectRequest) {
+    const { wantsLogprobs, stream, includeUsage, body } = request
+    this.#fields = asksForTokens(request)
+      ? tokenFields.flatMap(([field, flags]) => (flags.some((flag) => body[flag] === true) ? [] : [field]))
+      : allFields
+    this.#logprobs = !wantsLogprobs
+    this.#usage = stream && !includeUsage
+  }
+
+  without(document: object): object | undefined {
+    const { choices, usage }: ChatWire = document
+    if (this.#usage && usage && Array.isArray(choices) && choices.length === 0) return undefined
+    const seen = without(document, this.#fields)
+    if (Array.isArray(choices)) seen['choices'] = choices.map((choice: unknown) => this.#choice(choice))
+    if (this.#usage) delete seen['usage']
+    return seen
+  }
+
+  #choice(choice: unknown): unknown {
+    if (typeof choice !== 'object' || choice === null) return choice
+    const seen = without(choice, this.#fields)
+    // The API has the field in every choice.
+    if (this.#logprobs && 'logprobs' in seen) seen['logprobs'] = null
+    return seen
   }
 }
 
-function choiceWithout(choice: unknown, unasked: Unasked): unknown {
-  if (typeof choice !== 'object' || choice === null) return choice
-  const seen: Record<string, unknown> = { ...choice }
-  if (unasked.tokenIds) for (const field of tokenFields) delete seen[field]
-  // The API has the field in every choice.
-  if (unasked.logprobs && 'logprobs' in seen) seen['logprobs'] = null
+export function without(holder: object, fields: readonly string[]): Record<string, unknown> {
+  const seen: Record<string, unknown> = { ...holder }
+  for (const field of fields) if (field in seen) delete seen[field]
   return seen
 }

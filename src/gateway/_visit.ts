@@ -1,12 +1,13 @@
 import {
   chatServer,
+  generateServer,
   messagesServer,
   responsesServer,
   type DialectRequest,
   type ReplyMemory,
   type ServerDialect,
 } from '../dialects/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 import { readRequest, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './client-reply.ts'
@@ -17,7 +18,7 @@ export interface InteractionCall {
   readonly caller: Caller
   /** The session that the path names. Without it: the key's own, or none, and then nothing is recorded. */
   readonly sessionId?: string
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly body: Buffer
   /** What is said about the body in headers; they go where it goes. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
@@ -36,10 +37,11 @@ export interface ReadRequest {
   readonly text: string
 }
 
-const dialects: Readonly<Record<ApiName, ServerDialect>> = {
+const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
   chat: chatServer,
   responses: responsesServer,
   messages: messagesServer,
+  generate: generateServer,
 }
 
 /** One request while it is read and answered, and what is known of it so far. */
@@ -68,9 +70,10 @@ export class Visit {
     const text = this.call.body.toString()
     const request = readRequest(this.dialect, text, memory)
     this.request = request
-    const model = models.find(request.model)
+    const { api } = this.call
+    const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
-    refuseUntranslatable(request, model, this.call.api)
+    if (api !== 'generate') refuseUntranslatable(request, model, api)
     return { request, model, text }
   }
 }

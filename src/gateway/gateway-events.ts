@@ -1,7 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { ModelReply } from '../inference/index.ts'
 import { EventChannel } from '../kit/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 import type { SessionEndReason } from '../store/index.ts'
 import type { SessionAlarm } from './session-view.ts'
 
@@ -32,7 +32,7 @@ export type InteractionOutcome = 'complete' | 'repeated' | 'refused' | 'failed' 
 export interface InteractionEndEvent {
   readonly kind: 'interaction-end'
   readonly outcome: InteractionOutcome
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly tenant: string
   readonly requestId?: string
   /** None for a request that is only passed on. */

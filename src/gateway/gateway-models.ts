@@ -1,8 +1,15 @@
 import { MillraceError } from '../errors/index.ts'
-import type { Backend, LimitChange, ModelClient, ModelConfig, ModelStatus } from '../inference/index.ts'
+import {
+  tokenRequestOf,
+  type Backend,
+  type LimitChange,
+  type ModelClient,
+  type ModelConfig,
+  type ModelStatus,
+} from '../inference/index.ts'
 import { nearestName, Resource } from '../kit/index.ts'
 import { ModelSet } from '../rollout/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { ApiName, JsonObject } from '../schema/index.ts'
 
 /** What is known of a model beside its config, from asking its backends. */
 export interface ModelFacts {
@@ -18,6 +25,10 @@ export interface GatewayModel {
   /** The API its backends are asked in. */
   readonly api: ApiName
   readonly capturesTokens: boolean
+  /** Whether all its backends are SGLang's, so that it can be asked in SGLang's own API. */
+  readonly isSglang: boolean
+  /** How its backends are asked for tokens; whether in streams, too, may turn out while they are asked. */
+  readonly tokenRequest: { readonly fields: JsonObject; inStreams: boolean }
   readonly contextLength?: number
   readonly client: ModelClient
 }
@@ -65,6 +76,16 @@ export class GatewayModels extends Resource {
     throw new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
   }
 
+  /** For a request in SGLang's own API, which has no word for a model: without a name there must be one that it can mean. */
+  findSglang(name: string): GatewayModel {
+    const able = this.#own.filter(({ isSglang }) => isSglang)
+    const [only] = able
+    if (name === '' && able.length === 1 && only) return only
+    const named = name === '' ? this.#fallback : this.find(name)
+    if (named?.isSglang) return named
+    throw notSglang(named?.name, able)
+  }
+
   /** By every name but `*`. */
   all(): ReadonlyMap<string, GatewayModel> {
     return this.#byName
@@ -93,7 +114,26 @@ function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {
   // The built-in simulator has no wire: in process it answers in Chat's words, whichever API the config names.
   const api = config.simulator ? 'chat' : config.api
   const { capturesTokens = api === 'chat', contextLength } = facts
-  return { name, api, upstreamName, capturesTokens, client, ...(contextLength !== undefined && { contextLength }) }
+  const engines = config.backends.map(({ engine }) => engine)
+  const isSglang = engines.length > 0 && engines.every((engine) => engine === 'sglang')
+  const model = {
+    name,
+    api,
+    upstreamName,
+    capturesTokens,
+    isSglang,
+    tokenRequest: { ...tokenRequestOf(engines) },
+    client,
+  }
+  return { ...model, ...(contextLength !== undefined && { contextLength }) }
+}
+
+function notSglang(name: string | undefined, able: readonly GatewayModel[]): MillraceError {
+  const names = able.map((model) => model.name).join(', ')
+  const offer = names === '' ? 'No model here can be asked in it; use another API.' : `Name one that is: ${names}.`
+  const which = name === undefined ? 'the request names no model, in a field "model"' : `model ${name} is not that`
+  const message = `/generate is an API of SGLang alone, and ${which}. ${offer}`
+  return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
 }
 
 /** Before anything is opened. */

@@ -1,10 +1,11 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
+import { offAbort, onAbort } from '../kit/index.ts'
 import type { BackendReply, ReplySink } from './backend.ts'
 import type { Shard } from './_connections.ts'
 import { lostReply, malformedReply, truncatedReply } from './broken-reply.ts'
 import { decodePool, offLoopBytes } from './decode-pool.ts'
-import type { Dialect, StreamAssembler } from './dialect.ts'
+import type { AnswerReader, StreamAssembler } from './dialect.ts'
 import { loopShare } from './_loop-share.ts'
 import { ReplyBytes } from './_reply-bytes.ts'
 import { ReplyClock, type ClockLimit, type ReplyClockLimits, type ReplyClockOwner } from './_reply-clock.ts'
@@ -29,7 +30,7 @@ type Controller = Dispatcher.DispatchController
 /** What is the same for every exchange with one backend. */
 export interface Wire extends ReplyClockLimits {
   readonly source: Source
-  readonly dialect: Dialect
+  readonly dialect: AnswerReader
 }
 
 /** What belongs to one exchange alone. */
@@ -91,7 +92,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#reject = call.reject
     this.#startedAt = performance.now()
     shard.busy += 1
-    signal.addEventListener('abort', this)
+    onAbort(signal, this)
   }
 
   /** Nothing that comes over the wire counts any more. */
@@ -133,7 +134,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   onResponseData(_controller: Controller, chunk: Buffer): void {
     if (this.#isOffWire) return
     this.#bytes += chunk.length
-    if (this.#bytes > maxReplyBytes) {
+    if (this.#bytes > maxReplyBytes && !(this.#decoder && this.#wire.dialect.repeatsItself)) {
       this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))
     } else if (this.#decoder) {
       this.#decode(this.#decoder, chunk)
@@ -292,7 +293,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   #settle(): void {
     if (this.#state !== 'decoding') this.#release()
     this.#state = 'settled'
-    this.#signal.removeEventListener('abort', this)
+    offAbort(this.#signal, this)
   }
 
   /** What belongs to the time on the wire. */

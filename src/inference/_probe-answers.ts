@@ -16,6 +16,8 @@ export interface TokenFields {
   readonly promptIds: boolean
   readonly routedExperts: boolean
   readonly version: boolean
+  /** Whether they come in streams, too, and not with whole replies only. */
+  readonly inStreams: boolean
 }
 
 interface ModelWire {
@@ -72,8 +74,8 @@ export function hasText(answer: ProbeAnswer | undefined, name: string): boolean 
   return typeof (answer.document as Record<string, unknown>)[name] === 'string'
 }
 
-/** What a whole chat reply says about its tokens; undefined for anything else. */
-export function tokenFieldsIn({ document, headers }: ProbeAnswer): TokenFields | undefined {
+/** What a whole chat reply says about its tokens; undefined for anything else. `inStreams`: a stream may be asked, too. */
+export function tokenFieldsIn({ document, headers }: ProbeAnswer, inStreams: boolean): TokenFields | undefined {
   const reply = fieldsOf(document)
   const choice: unknown = Array.isArray(reply['choices']) ? reply['choices'][0] : undefined
   if (!isObject(choice)) return undefined
@@ -82,14 +84,16 @@ export function tokenFieldsIn({ document, headers }: ProbeAnswer): TokenFields |
   // SGLang's own way: each with its log-probability.
   const hasPairs = holders.some((holder) => isFilled(holder['output_token_logprobs']))
   const versions = [reply, fieldsOf(reply['metadata']), fieldsOf(fields['meta_info'])]
+  const ids = hasPairs || isFilled(fields['token_ids'])
   return {
-    ids: hasPairs || isFilled(fields['token_ids']),
+    ids,
     logprobs: hasPairs || isFilled(fieldsOf(fields['logprobs'])['content']),
     promptIds:
       [reply, fields].some((holder) => isFilled(holder['prompt_token_ids'])) ||
       holders.some((holder) => isFilled(holder['input_token_ids'])),
     routedExperts: holders.some((holder) => isGiven(holder['routed_experts'])),
     version: isGiven(headers['x-weight-version']) || versions.some((holder) => isGiven(holder['weight_version'])),
+    inStreams: ids && inStreams,
   }
 }
 

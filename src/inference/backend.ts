@@ -35,6 +35,8 @@ export interface ModelRequest {
   readonly stream?: boolean
   /** The body as a client wrote it, in the very API this model is asked in: sent instead of one made from the rest. */
   readonly body?: string
+  /** The body is in SGLang's own API instead, which its servers have beside the others. */
+  readonly bodyApi?: 'generate'
   /** What its client said about the body in headers (the version of the API, betas), by their names in lower case. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
   /** Takes the reply while it arrives. Once it took something, the call is not tried again. */

@@ -7,6 +7,7 @@ import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
+import { tokenRequestOf, type TokenRequest } from './token-request.ts'
 import type { TokenArrays } from './_token-scanner.ts'
 
 /**
@@ -20,6 +21,7 @@ export class ChatDialect implements Dialect {
   readonly path = '/chat/completions'
   readonly hasTokens = true
   readonly #options: DialectOptions
+  readonly #tokenRequest: TokenRequest
   readonly #head: string
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
   /** Four of each at most, in the order of `tailIndex`. */
@@ -28,6 +30,7 @@ export class ChatDialect implements Dialect {
 
   constructor(options: DialectOptions) {
     this.#options = options
+    this.#tokenRequest = tokenRequestOf([options.engine])
     this.#head = `{"model":${JSON.stringify(options.upstreamName)},"messages":[`
   }
 
@@ -78,7 +81,9 @@ export class ChatDialect implements Dialect {
     return json
   }
 
-  #tail({ sampling, captureTokens, stream = this.#options.stream }: ModelRequest): string {
+  #tail({ sampling, captureTokens, stream: wantsStream = this.#options.stream }: ModelRequest): string {
+    // Tokens matter more than when the first of them is there.
+    const stream = wantsStream && (!captureTokens || this.#tokenRequest.inStreams)
     let tails = this.#tails.get(sampling)
     if (!tails) {
       tails = []
@@ -98,8 +103,8 @@ export class ChatDialect implements Dialect {
         stop,
         seed,
         reasoning_effort: reasoningEffort,
-        // vLLM's way of asking for what was sampled; OpenAI has no token ids to give.
-        ...(captureTokens && { logprobs: true, return_token_ids: true }),
+        // OpenAI has no token ids to give.
+        ...(captureTokens && this.#tokenRequest.fields),
         ...(stream && { stream: true, stream_options: { include_usage: true } }),
       },
       extra,

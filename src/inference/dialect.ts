@@ -2,6 +2,7 @@ import type { BackendReply, ModelRequest, PartialReply } from './backend.ts'
 import type { EventDraft } from './_event-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
+import type { EngineName } from './token-request.ts'
 import type { TokenArrays } from './_token-scanner.ts'
 
 /** What a dialect must know about the model and the backend it writes to. */
@@ -14,21 +15,29 @@ export interface DialectOptions {
   readonly sendReasoning: boolean
   /** OpenAI's own API differs from what its imitators accept in a few places. */
   readonly isOpenAi: boolean
+  /** Decides how tokens are asked for; vLLM's way if it is not known. */
+  readonly engine?: EngineName | undefined
 }
 
-/** One way of asking a server for a turn: how the request is written and how the answer is read. */
-export interface Dialect {
-  /** Below the API's base url. */
-  readonly path: string
-  /** Whether its answers carry token ids, when they are asked for. */
+/** How the answers of a server are read. */
+export interface AnswerReader {
+  /** Whether token ids are looked for in the bytes of answers, when they were asked for. */
   readonly hasTokens: boolean
-  render(request: ModelRequest): string
+  /** Each event of a stream repeats those before it, so that their sum says nothing: only the length of one is bounded. */
+  readonly repeatsItself?: boolean
   /**
    * Reads a whole answer, from whose JSON `tokens` may have been taken out before. Throws a coded error for one that is
    * broken, unfinished or an error report.
    */
   parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply
   assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler
+}
+
+/** One way of asking a server for a turn: how the request is written and how the answer is read. */
+export interface Dialect extends AnswerReader {
+  /** Below the API's base url. */
+  readonly path: string
+  render(request: ModelRequest): string
 }
 
 /** Puts a streamed answer together, one event at a time. */

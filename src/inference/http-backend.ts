@@ -9,6 +9,7 @@ import { decodePool } from './decode-pool.ts'
 import { descriptorBudget } from './descriptor-budget.ts'
 import { Connections } from './_connections.ts'
 import { Exchange, type Wire } from './_exchange.ts'
+import { GenerateReader } from './_generate-reply.ts'
 import { MessagesDialect } from './messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from './model-config.ts'
 import { isObject } from './_wire.ts'
@@ -38,6 +39,12 @@ export const apiPaths: Readonly<Record<ApiName, string>> = {
   messages: '/messages',
 }
 
+/** Where a server is asked in one of its APIs, and how it answers there. */
+interface Outlet {
+  readonly path: string
+  readonly wire: Wire
+}
+
 /** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
 export class HttpBackend extends Resource implements Backend {
   readonly name: string
@@ -47,11 +54,13 @@ export class HttpBackend extends Resource implements Backend {
   readonly #origin: string
   readonly #base: string
   readonly #query: string
-  readonly #path: string
+  readonly #dialect: Dialect
+  readonly #main: Outlet
+  /** SGLang's own API, beside the others. */
+  readonly #generate: Outlet
   readonly #headers: readonly string[]
   /** Those of the backend's config, which nobody may change. */
   readonly #fixedHeaders: ReadonlySet<string>
-  readonly #wire: Wire
   readonly #decoding: AsyncDisposable
 
   /** `env` is where the key and the proxy variables are looked up. */
@@ -71,14 +80,20 @@ export class HttpBackend extends Resource implements Backend {
       model: upstreamName,
       apiKeyEnv: backend.apiKeyEnv,
     }
-    const written = { source, upstreamName, stream: model.stream, sendReasoning: model.sendReasoning, isOpenAi }
-    const dialect: Dialect = new dialects[model.api](written)
-    this.#path = this.#base + dialect.path + this.#query
+    const { stream, sendReasoning } = model
+    const written = { source, upstreamName, stream, sendReasoning, isOpenAi, engine: backend.engine }
+    this.#dialect = new dialects[model.api](written)
     this.#headers = writeHeaders(model, backend, env)
     this.#fixedHeaders = headerNames(backend)
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options.workers)
-    this.#wire = { source, dialect, requestTimeoutMs, idleTimeoutMs }
+    const limits = { requestTimeoutMs, idleTimeoutMs }
+    const path = this.#base + this.#dialect.path
+    this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...limits } }
+    const native = `${this.#base.replace(/\/v1$/, '')}/generate`
+    const nativeSource = { ...source, url: url.origin + native }
+    const reader = new GenerateReader(nativeSource)
+    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...limits } }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
   }
@@ -86,17 +101,18 @@ export class HttpBackend extends Resource implements Backend {
   send(request: BackendRequest): Promise<BackendReply> {
     const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
     if (signal.aborted) return Promise.reject(signal.reason)
-    if (wantsTokens && this.#wire.dialect.hasTokens) decodePool.warm()
+    const { path, wire } = request.bodyApi === 'generate' ? this.#generate : this.#main
+    if (wantsTokens && wire.dialect.hasTokens) decodePool.warm()
     return new Promise((resolve, reject) => {
-      const body = request.body ?? this.#wire.dialect.render(request)
+      const body = request.body ?? this.#dialect.render(request)
       const keepsRaw = request.body !== undefined
       const headers = this.#headersFor(request)
       headers.push('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
-      const exchange = new Exchange(this.#wire, { signal, wantsTokens, sink, keepsRaw, shard, resolve, reject })
-      shard.dispatcher.dispatch({ origin: this.#origin, path: this.#path, method: 'POST', headers, body }, exchange)
+      const exchange = new Exchange(wire, { signal, wantsTokens, sink, keepsRaw, shard, resolve, reject })
+      shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
     })
   }
 
@@ -130,7 +146,7 @@ export class HttpBackend extends Resource implements Backend {
       body = await response.body.json()
     } catch (error) {
       signal.throwIfAborted()
-      throw transportError(this.#wire.source, error)
+      throw transportError(this.#main.wire.source, error)
     }
     const { data } = isObject(body) ? (body as { data?: unknown }) : {}
     if (!Array.isArray(data)) return []

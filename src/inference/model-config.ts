@@ -17,6 +17,8 @@ const backendConfigSchema = z.object({
   headers: z.record(z.string(), z.string()).default({}),
   /** PEM file with the certificate authority of a private endpoint; NODE_EXTRA_CA_CERTS works too. */
   caFile: z.string().exactOptional(),
+  /** What serves it: decides how it is asked for tokens. A gateway finds out; vLLM's way if nobody knows. */
+  engine: z.enum(['vllm', 'sglang']).exactOptional(),
 })
 
 export type BackendConfig = z.infer<typeof backendConfigSchema>

@@ -6,7 +6,14 @@ import { modelConfigSchema, type BackendConfig } from './model-config.ts'
 import { probeBackend, type BackendFacts, type ProbeOptions } from './probe-backend.ts'
 
 const never = new AbortController().signal
-const none = { ids: false, logprobs: false, promptIds: false, routedExperts: false, version: false }
+const none = {
+  ids: false,
+  logprobs: false,
+  promptIds: false,
+  routedExperts: false,
+  version: false,
+  inStreams: false,
+}
 
 function backendAt(url: string): BackendConfig {
   const { backends } = modelConfigSchema.parse({ name: 'm', backends: [{ url, apiKeyEnv: 'KEY' }] })
@@ -51,7 +58,7 @@ describe('kinds of servers', () => {
     expect(facts).toEqual({
       kind: 'vllm',
       models: [{ id: 'qwen', contextLength: 4096 }],
-      tokenFields: { ...none, ids: true, logprobs: true, promptIds: true },
+      tokenFields: { ...none, ids: true, logprobs: true, promptIds: true, inStreams: true },
       apis: ['chat', 'responses', 'messages'],
     })
   })
@@ -95,8 +102,13 @@ describe('kinds of servers', () => {
       '/v1/models': listing(model('q', { owned_by: 'sglang' })),
       '/v1/chat/completions': { choices: [chosen] },
     }
-    const { tokenFields } = await factsOf(pages)
-    expect(tokenFields).toEqual({ ...none, ids: true, logprobs: true, promptIds: true })
+    await using server = await ScriptedServer.start(serve(pages))
+    const { tokenFields } = await probe(server.url)
+    // With whole replies only.
+    expect(tokenFields).toEqual({ ...none, ids: true, logprobs: true, promptIds: true, inStreams: false })
+    const asked = server.requests.find(({ path, body }) => path === '/v1/chat/completions' && body !== '{}')
+    expect(JSON.parse(asked?.body ?? '')).toMatchObject({ logprobs: true, return_meta_info: true })
+    expect(asked?.body).not.toContain('return_token_ids')
   })
 
   test('the simulator', async () => {

@@ -17,6 +17,7 @@ import { ProbeClient, type ProbeAnswer } from './_probe-client.ts'
 import type { Environment } from './proxy.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
+import { tokenRequestOf, type EngineName } from './token-request.ts'
 
 /** What a server is and can do. */
 export interface BackendFacts {
@@ -45,6 +46,7 @@ const noTokenFields: TokenFields = {
   promptIds: false,
   routedExperts: false,
   version: false,
+  inStreams: false,
 }
 
 /**
@@ -93,7 +95,7 @@ class Probe {
     const models = kind === 'sglang' ? await this.#withContextLength(listed) : listed
     const asked = model ?? listed[0]?.id
     const canAsk = apis.includes('chat') && asked !== undefined
-    const tokenFields = canAsk ? await this.#tokenFields(asked) : unasked(apis)
+    const tokenFields = canAsk ? await this.#tokenFields(asked, kind) : unasked(apis)
     return { kind, models, tokenFields, apis }
   }
 
@@ -128,16 +130,16 @@ class Probe {
     return contextLength === undefined ? models : models.map((model) => ({ contextLength, ...model }))
   }
 
-  async #tokenFields(model: string): Promise<TokenFields | undefined> {
+  async #tokenFields(model: string, kind: BackendKind): Promise<TokenFields | undefined> {
+    const { fields, inStreams } = tokenRequestOf([engineOf(kind)])
     const answer = await this.#post(apiPaths.chat, {
       model,
       messages: [{ role: 'user', content: 'Hi' }],
       max_tokens: 1,
-      logprobs: true,
-      return_token_ids: true,
+      ...fields,
     })
     if (!answer) return undefined
-    if (answer.status < 300) return tokenFieldsIn(answer)
+    if (answer.status < 300) return tokenFieldsIn(answer, inStreams)
     const failure = failureIn(this.#source, answer)
     if (failure.code === 'model_auth') throw failure
     // A server that refuses to be asked for them has none.
@@ -151,6 +153,11 @@ class Probe {
   #post(path: string, body: object): Promise<ProbeAnswer | undefined> {
     return this.#client.post(this.#base + path, body).catch(() => undefined)
   }
+}
+
+/** The engine that a backend of this kind is asked as. */
+export function engineOf(kind: BackendKind): EngineName | undefined {
+  return kind === 'vllm' || kind === 'sglang' ? kind : undefined
 }
 
 function providerFacts(kind: 'openai' | 'anthropic', listing: ProbeAnswer): BackendFacts {

@@ -1,22 +1,23 @@
 import { MillraceError } from '../errors/index.ts'
+import { AbortSource, offAbort, onAbort, type AbortListener } from './abort-source.ts'
 import { maxTimerMs } from './max-timer-ms.ts'
 
 /**
  * A child of an abort signal, with an optional deadline, that leaves nothing behind when it is disposed.
  * `AbortSignal.any([parent, AbortSignal.timeout(ms)])` keeps its timer and its listeners until the timer fires.
  */
-export class AbortScope implements Disposable {
-  readonly #controller = new AbortController()
+export class AbortScope implements Disposable, AbortListener {
+  readonly #source = new AbortSource()
   readonly #parent: AbortSignal | undefined
   #timer: NodeJS.Timeout | undefined
 
   constructor(parent: AbortSignal | undefined, timeoutMs?: number, timeoutReason?: () => unknown) {
     this.#parent = parent
     if (parent?.aborted) {
-      this.#controller.abort(parent.reason)
+      this.#source.abort(parent.reason)
       return
     }
-    parent?.addEventListener('abort', this.#onParentAbort)
+    if (parent) onAbort(parent, this)
     if (timeoutMs !== undefined) {
       this.#timer = setTimeout(
         () => {
@@ -30,18 +31,21 @@ export class AbortScope implements Disposable {
   }
 
   get signal(): AbortSignal {
-    return this.#controller.signal
+    return this.#source.signal
   }
 
   abort(reason: unknown): void {
     this[Symbol.dispose]()
-    this.#controller.abort(reason)
+    this.#source.abort(reason)
   }
 
-  readonly #onParentAbort = (): void => this.abort(this.#parent?.reason);
+  /** The parent aborted. */
+  handleEvent(): void {
+    this.abort(this.#parent?.reason)
+  }
 
   [Symbol.dispose](): void {
     clearTimeout(this.#timer)
-    this.#parent?.removeEventListener('abort', this.#onParentAbort)
+    if (this.#parent) offAbort(this.#parent, this)
   }
 }

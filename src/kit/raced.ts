@@ -1,3 +1,5 @@
+import { offAbort, onAbort } from './abort-source.ts'
+
 /**
  * The result of `work`, or the signal's reason as soon as it aborts, whichever is first: for work that may not listen
  * to the signal itself. What such work comes to afterwards is dropped.
@@ -8,16 +10,21 @@ export function raced<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
     return Promise.reject(signal.reason)
   }
   return new Promise<T>((resolve, reject) => {
-    const onAbort = (): void => reject(signal.reason)
-    signal.addEventListener('abort', onAbort, { once: true })
+    const listener = {
+      handleEvent: (): void => {
+        offAbort(signal, listener)
+        reject(signal.reason)
+      },
+    }
+    onAbort(signal, listener)
     // Both ends by hand: `finally` would take two promises more, for as long as the work lasts.
     work.then(
       (result) => {
-        signal.removeEventListener('abort', onAbort)
+        offAbort(signal, listener)
         resolve(result)
       },
       (error: unknown) => {
-        signal.removeEventListener('abort', onAbort)
+        offAbort(signal, listener)
         reject(error)
       },
     )

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
 import { messageJson } from '../inference/index.ts'
-import { Semaphore } from '../kit/index.ts'
+import { AbortSource, Semaphore } from '../kit/index.ts'
 import { outcomes, type MessageNode, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { Journal, RolloutEnd } from '../store/index.ts'
 import type { Executor } from './executor.ts'
@@ -62,7 +62,7 @@ export class Scheduler {
   readonly #places: Semaphore
   readonly #groups: GroupKeeper | undefined
   readonly #settling = new Semaphore(maxUnsettled)
-  readonly #running = new Map<string, AbortController>()
+  readonly #running = new Map<string, AbortSource>()
   readonly #work = new Set<Promise<void>>()
   readonly #admission = new AbortController()
   readonly #stopping = new AbortController()
@@ -167,7 +167,7 @@ export class Scheduler {
   /** Attempts until one counts; undefined if the run was stopped first. */
   async #runToEnd(plan: PlannedAttempt): Promise<HeldRollout | undefined> {
     // One for all attempts, so that a cancel is heard whenever it comes.
-    const controller = new AbortController()
+    const controller = new AbortSource()
     this.#running.set(plan.id, controller)
     try {
       return await this.#attempt(plan, controller.signal)

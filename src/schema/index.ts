@@ -1,4 +1,4 @@
-export type { ApiName } from './api-name.ts'
+export type { ApiName, ClientApi } from './api-name.ts'
 export type { FinishReason } from './finish-reason.ts'
 export type { Json, JsonObject } from './json.ts'
 export { defaultLimits, limitsSchema } from './limits.ts'

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { ApiName } from './api-name.ts'
+import type { ClientApi } from './api-name.ts'
 import type { Json } from './json.ts'
 
 /**
@@ -47,7 +47,7 @@ export type ContentPart =
 /** What only one API knows (audio, a document, redacted thinking), kept as it came. No other API can be sent it. */
 export interface OtherPart {
   readonly type: 'other'
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly value: Json
 }
 
@@ -76,7 +76,7 @@ const contentPartSchema = z.union([
     type: z.literal('image_url'),
     image_url: z.object({ url: z.string(), detail: z.enum(['auto', 'low', 'high']).exactOptional() }),
   }),
-  z.object({ type: z.literal('other'), api: z.enum(['chat', 'responses', 'messages']), value: z.json() }),
+  z.object({ type: z.literal('other'), api: z.enum(['chat', 'responses', 'messages', 'generate']), value: z.json() }),
 ])
 const contentSchema = z.union([z.string(), z.array(contentPartSchema)])
 

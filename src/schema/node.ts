@@ -1,4 +1,4 @@
-import type { ApiName } from './api-name.ts'
+import type { ClientApi } from './api-name.ts'
 import type { FinishReason } from './finish-reason.ts'
 import type { Message } from './message.ts'
 import type { Usage } from './usage.ts'
@@ -37,7 +37,7 @@ export interface CallRecord {
   readonly firstTokenMs?: number
   /** What the reply was called to the client of a gateway (`chatcmpl-…`), and the API it was asked in. */
   readonly replyId?: string
-  readonly api?: ApiName
+  readonly api?: ClientApi
   /** What a backend of Responses called the items of the reply: clients may send these names instead of the items. */
   readonly itemIds?: ItemIds
 }

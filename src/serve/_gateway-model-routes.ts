@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { chatServer, messagesServer, responsesServer, type ServerDialect } from '../dialects/index.ts'
+import { chatServer, generateServer, messagesServer, responsesServer, type ServerDialect } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Caller, Gateway } from '../gateway/index.ts'
 import type { BodyIntake, HeldBody } from './_gateway-body.ts'
@@ -15,6 +15,7 @@ const modelPaths: ReadonlyMap<string, ServerDialect> = new Map([
   ['/v1/chat/completions', chatServer],
   ['/v1/responses', responsesServer],
   ['/v1/messages', messagesServer],
+  ['/generate', generateServer],
 ])
 
 export interface ModelRouteParts {

@@ -1,11 +1,10 @@
 import type { ServerResponse } from 'node:http'
-import { MillraceError } from '../errors/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 import type { ClientReply } from '../gateway/index.ts'
 
 /** What a reply needs to know of its request. */
 export interface ReplyContext {
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly requestId: string
   readonly maxStallMs: number
 }
@@ -15,8 +14,7 @@ export class GatewayReply implements ClientReply {
   readonly #response: ServerResponse
   readonly #context: ReplyContext
   #state: 'waiting' | 'streaming' | 'ended' | 'gone' = 'waiting'
-  /** Made only for those who ask for the signal. */
-  #departure: AbortController | undefined
+  #listener: (() => void) | undefined
   #resume: (() => void) | undefined
   #stall: NodeJS.Timeout | undefined
 
@@ -28,12 +26,12 @@ export class GatewayReply implements ClientReply {
     else response.once('close', this.#onClose)
   }
 
-  get signal(): AbortSignal {
-    if (!this.#departure) {
-      this.#departure = new AbortController()
-      if (this.#state === 'gone') this.#departure.abort(clientGone())
-    }
-    return this.#departure.signal
+  get isGone(): boolean {
+    return this.#state === 'gone'
+  }
+
+  onGone(listener: (() => void) | undefined): void {
+    this.#listener = listener
   }
 
   whole(status: number, headers: Readonly<Record<string, string>>, body: string): void {
@@ -62,7 +60,7 @@ export class GatewayReply implements ClientReply {
   }
 
   write(text: string, resume: () => void): boolean {
-    // Whoever has gone needs no waiting for: the signal says so.
+    // Whoever has gone needs no waiting for.
     if (this.#state !== 'streaming' || this.#response.write(text)) return true
     this.#resume = resume
     this.#stall ??= setTimeout(() => this.#response.destroy(), this.#context.maxStallMs)
@@ -95,10 +93,6 @@ export class GatewayReply implements ClientReply {
     clearTimeout(this.#stall)
     if (this.#state === 'ended') return
     this.#state = 'gone'
-    this.#departure?.abort(clientGone())
+    this.#listener?.()
   }
-}
-
-function clientGone(): MillraceError {
-  return new MillraceError('cancelled', 'the client has gone')
 }

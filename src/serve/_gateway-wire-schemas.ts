@@ -79,6 +79,28 @@ export const messagesReplySchema = z.looseObject({
   usage: z.looseObject({ input_tokens: tokens, output_tokens: tokens }),
 })
 
+export const generateRequestSchema = z.looseObject({
+  model: model.optional().describe('Needed if SGLang serves several models here. Not sent on.'),
+  text: z.string().optional().describe('Either this or input_ids.'),
+  input_ids: z.array(z.int().min(0)).optional(),
+  sampling_params: z.looseObject({}).optional(),
+  stream,
+  rid: z.string().optional().describe('Names the request, and its reply.'),
+})
+
+export const generateReplySchema = z.looseObject({
+  text: z.string(),
+  output_ids: z.array(z.int()),
+  meta_info: z.looseObject({
+    id: z.string(),
+    finish_reason: z.looseObject({ type: z.string() }).nullable(),
+    prompt_tokens: tokens,
+    completion_tokens: tokens,
+  }),
+})
+
+export const sglangErrorSchema = z.looseObject({ error: z.looseObject({ message: z.string() }) })
+
 export const openAiErrorSchema = z.looseObject({
   error: z.looseObject({
     message: z.string(),

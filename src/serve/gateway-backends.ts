@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import {
+  engineOf,
   probeBackend,
   resolveModelConfig,
   type BackendConfig,
@@ -55,7 +56,9 @@ export async function findModels(options: FindModelsOptions): Promise<FoundModel
   const given = await Promise.all(urls.map((url) => probe({ url, ...(model !== undefined && { model }) }, options)))
   const others = await Promise.all(named.flatMap((config) => probesOf(config, options)))
   const findings = [...given, ...others]
-  const models = [...named, ...simulated(options), ...servedModels(given, options)]
+  const models = [...named, ...simulated(options), ...servedModels(given, options)].map((found) =>
+    withEngines(found, findings),
+  )
   const problem = findings.find((finding) => finding.problem)?.problem
   const isOneReachable = models.some(({ simulator }) => simulator) || findings.some(({ facts }) => facts)
   if (problem && !isOneReachable) throw problem
@@ -90,6 +93,16 @@ function servedModels(findings: readonly Finding[], { model, env }: FindModelsOp
 function apiOf(findings: readonly Finding[]): ApiName | undefined {
   const apis = findings.find(({ facts }) => facts)?.facts?.apis ?? []
   return apis.includes('chat') ? 'chat' : apis[0]
+}
+
+/** With what serves it, where its config does not say. */
+function withEngines(config: ModelConfig, findings: readonly Finding[]): ModelConfig {
+  const backends = config.backends.map((backend): BackendConfig => {
+    const facts = findings.find(({ backend: url }) => url === backend.url)?.facts
+    const engine = facts && engineOf(facts.kind)
+    return engine ? { engine, ...backend } : backend
+  })
+  return { ...config, backends }
 }
 
 /** What holds for all backends of a model, because a request may go to any of them. */

@@ -25,6 +25,9 @@ export const namedSchemas = {
   ResponsesReply: wire.responsesReplySchema,
   MessagesRequest: wire.messagesRequestSchema,
   MessagesReply: wire.messagesReplySchema,
+  GenerateRequest: wire.generateRequestSchema,
+  GenerateReply: wire.generateReplySchema,
+  SglangError: wire.sglangErrorSchema,
   OpenAiError: wire.openAiErrorSchema,
   AnthropicError: wire.anthropicErrorSchema,
 } as const satisfies Record<string, z.ZodType>
@@ -179,6 +182,15 @@ const forModels: readonly Operation[] = [
     replies: { 200: ['MessagesReply'] },
     error: 'AnthropicError',
   },
+  {
+    method: 'POST',
+    path: '/generate',
+    summary: 'SGLang’s own API, of a model that SGLang serves.',
+    key: 'session',
+    body: 'GenerateRequest',
+    replies: { 200: ['GenerateReply'] },
+    error: 'SglangError',
+  },
 ]
 
 /** Every route of a gateway. */
@@ -189,7 +201,14 @@ function inSession(operation: Operation): Operation {
   return { ...operation, path: `/sessions/{id}${path}`, summary: `${summary} In this session.` }
 }
 
+const streamed: ReadonlySet<SchemaName> = new Set<SchemaName>([
+  'ChatRequest',
+  'ResponsesRequest',
+  'MessagesRequest',
+  'GenerateRequest',
+])
+
 /** Whether the reply may also come as a stream of events. */
 export function canStream({ body }: Operation): boolean {
-  return body === 'ChatRequest' || body === 'ResponsesRequest' || body === 'MessagesRequest'
+  return body !== undefined && streamed.has(body)
 }

@@ -1,10 +1,10 @@
 import { EventChannel } from '../kit/index.ts'
 import type { MillraceError } from '../errors/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 
 /** A request for a model that the door itself refused: no key, or a body that it does not take. */
 export interface GatewayRefusal {
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly requestId: string
   readonly status: number
   readonly error: MillraceError

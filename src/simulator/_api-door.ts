@@ -1,6 +1,6 @@
 import type { DialectError, ServerDialect, WireEvent } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import type { ApiName, JsonObject } from '../schema/index.ts'
+import type { ClientApi, JsonObject } from '../schema/index.ts'
 import { ApiQuestion } from './_api-question.ts'
 import type { Door, Question } from './_door.ts'
 import type { TokenFields } from './_token-fields.ts'
@@ -15,7 +15,7 @@ export class ApiDoor implements Door {
     this.#fields = fields
   }
 
-  get api(): ApiName {
+  get api(): ClientApi {
     return this.#dialect.api
   }
 
@@ -25,6 +25,10 @@ export class ApiDoor implements Door {
       throw new MillraceError('model_rejected', 'replies are not kept; send the whole conversation as input', {
         data: { status: 400, param: 'previous_response_id' },
       })
+    }
+    const refusal = this.api === 'chat' ? this.#fields.refusal?.(asked) : undefined
+    if (refusal) {
+      throw new MillraceError('model_rejected', refusal.message, { data: { status: 400, param: refusal.param } })
     }
     return new ApiQuestion(this.#dialect, this.#fields, asked)
   }

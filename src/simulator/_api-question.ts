@@ -1,5 +1,5 @@
 import type { DialectRequest, ReplyHead, ServerDialect } from '../dialects/index.ts'
-import type { ApiName, JsonObject, Sampling } from '../schema/index.ts'
+import type { ClientApi, JsonObject, Sampling } from '../schema/index.ts'
 import type { Delivery } from './_answer.ts'
 import { ApiStream } from './_api-stream.ts'
 import type { Question, SimulatorRequest, StreamWriter } from './_door.ts'
@@ -7,7 +7,12 @@ import { firstChoice, markAborted, markVersion, withoutTokens } from './_reply-m
 import type { Sample } from './_sample.ts'
 import type { TokenFields } from './_token-fields.ts'
 
-const idPrefixes: Readonly<Record<ApiName, string>> = { chat: 'chatcmpl-', responses: 'resp_', messages: 'msg_' }
+const idPrefixes: Readonly<Record<ClientApi, string>> = {
+  chat: 'chatcmpl-',
+  responses: 'resp_',
+  messages: 'msg_',
+  generate: '',
+}
 
 /** A request in one of the three APIs. */
 export class ApiQuestion implements Question {
@@ -56,7 +61,7 @@ export class ApiQuestion implements Question {
     if (choice && record) {
       if (record.promptIds) this.#fields.addPrompt(this.#asked, document, choice, record.promptIds)
       this.#fields.addSampled(this.#asked, choice, { record, tokens: sample.tokens, from: 0 }, version)
-      if (record.routedExperts) this.#fields.addExperts(this.#asked, choice, record.routedExperts)
+      if (record.routedExperts) this.#fields.addExperts(this.#asked, choice, record.routedExperts, document)
     }
     if (this.#fields.hasVersions && version !== undefined) markVersion(api, document, version)
     if (sample.isAborted) markAborted(document)

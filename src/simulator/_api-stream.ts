@@ -1,6 +1,6 @@
 import type { DialectRequest, ReplyStreamWriter, WireEvent } from '../dialects/index.ts'
 import type { ReplyDelta } from '../inference/index.ts'
-import type { ApiName, TokenRecord } from '../schema/index.ts'
+import type { ClientApi, TokenRecord } from '../schema/index.ts'
 import { tokensOf, type Delivery } from './_answer.ts'
 import type { StreamStep, StreamWriter } from './_door.ts'
 import { firstChoice, markAborted, markVersion, withoutTokens } from './_reply-marks.ts'
@@ -10,7 +10,7 @@ import type { TokenGroup } from './_token-groups.ts'
 import type { Token } from './_token-stream.ts'
 
 interface ApiStreamOptions {
-  readonly api: ApiName
+  readonly api: ClientApi
   readonly writer: ReplyStreamWriter
   readonly fields: TokenFields
   readonly asked: DialectRequest
@@ -19,7 +19,7 @@ interface ApiStreamOptions {
 
 /** A streamed reply in one of the three APIs, with what the imitated backend says of the tokens in each event. */
 export class ApiStream implements StreamWriter {
-  readonly #api: ApiName
+  readonly #api: ClientApi
   readonly #writer: ReplyStreamWriter
   readonly #fields: TokenFields
   readonly #asked: DialectRequest
@@ -63,7 +63,7 @@ export class ApiStream implements StreamWriter {
     if (choice) {
       this.#tell(choice, sample.tokens.length, version)
       const experts = sample.reply.tokens?.routedExperts
-      if (experts) this.#fields.addExperts(this.#asked, choice, experts)
+      if (experts) this.#fields.addExperts(this.#asked, choice, experts, first)
     }
     if (sample.isAborted) for (const document of documents) markAborted(document)
     return { events: this.#stamped(events, version), deltas: [] }

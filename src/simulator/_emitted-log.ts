@@ -1,12 +1,12 @@
 import { RingQueue } from '../kit/index.ts'
-import type { ApiName, FinishReason, TokenRecord, VersionSpan } from '../schema/index.ts'
+import type { ClientApi, FinishReason, TokenRecord, VersionSpan } from '../schema/index.ts'
 
 /** One reply as it left: what whoever recorded it must have found in it. */
 export interface EmittedReply {
   /** The session it belongs to, as the client named it (`x-session-id`). */
   readonly session: string
   readonly replyId: string
-  readonly api: ApiName | 'generate'
+  readonly api: ClientApi
   /** Null: it did not end. A fault struck, or the client went away. */
   readonly finish: FinishReason | 'abort' | null
   readonly promptIds: readonly number[]

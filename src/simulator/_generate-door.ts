@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { chatServer, type DialectError, type WireEvent } from '../dialects/index.ts'
+import { generateServer, type DialectError, type WireEvent } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues, type JsonObject } from '../schema/index.ts'
 import type { Door, Question } from './_door.ts'
@@ -24,6 +24,7 @@ const bodySchema = z
       .nullish(),
     stream: z.boolean().nullish(),
     return_logprob: z.boolean().nullish(),
+    return_prompt_token_ids: z.boolean().nullish(),
     return_routed_experts: z.boolean().nullish(),
     rid: z.string().nullish(),
   })
@@ -50,6 +51,7 @@ export class GenerateDoor implements Door {
       requestName: rid ?? undefined,
       wantsStream: wants.stream === true,
       wantsLogprobs: wants.return_logprob === true,
+      wantsPromptIds: wants.return_prompt_token_ids === true,
       wantsExperts: wants.return_routed_experts === true,
       sampling: {
         ...(typeof sampling?.sampling_seed === 'number' && { seed: sampling.sampling_seed }),
@@ -60,10 +62,10 @@ export class GenerateDoor implements Door {
   }
 
   error(error: MillraceError): DialectError {
-    return chatServer.error(error)
+    return generateServer.error(error)
   }
 
   streamError(error: MillraceError): WireEvent {
-    return chatServer.streamError(error)
+    return generateServer.streamError(error)
   }
 }

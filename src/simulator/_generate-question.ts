@@ -11,6 +11,7 @@ interface GenerateBody {
   readonly requestName: string | undefined
   readonly wantsStream: boolean
   readonly wantsLogprobs: boolean
+  readonly wantsPromptIds: boolean
   readonly wantsExperts: boolean
   readonly sampling: Sampling
 }
@@ -61,7 +62,7 @@ export class GenerateQuestion implements Question {
   }
 
   document(delivery: Delivery, { tokens, versions, finish, experts }: Said): Record<string, unknown> {
-    const { wantsLogprobs, wantsExperts } = this.#body
+    const { wantsLogprobs, wantsPromptIds, wantsExperts } = this.#body
     const record = delivery.reply.tokens
     return {
       text: tokens.map(({ part, piece }) => (part === 'marker' ? '' : piece)).join(''),
@@ -74,8 +75,10 @@ export class GenerateQuestion implements Question {
         cached_tokens: 0,
         ...versionFields(versions, tokens.length),
         ...(wantsLogprobs && record && { output_token_logprobs: tokenLogprobs({ record, tokens, from: 0 }) }),
+        ...(wantsLogprobs && record && { output_token_logprobs_length: tokens.length }),
         ...(wantsExperts && experts && { routed_experts: base64Int32(experts.experts) }),
       },
+      ...(wantsPromptIds && record?.promptIds && { prompt_token_ids: Array.from(record.promptIds) }),
     }
   }
 }

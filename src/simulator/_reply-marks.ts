@@ -1,5 +1,5 @@
 import type { BackendReply } from '../inference/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 
 /** Marks on documents that a dialect wrote, for what no dialect has a word for. */
 
@@ -27,7 +27,7 @@ export function markAborted(document: Document): void {
 }
 
 /** The weights' version where SGLang puts it. Anthropic's API has no place for it. */
-export function markVersion(api: ApiName, document: Document, version: string): void {
+export function markVersion(api: ClientApi, document: Document, version: string): void {
   if (api === 'messages') return
   const holder = api === 'responses' && isDocument(document['response']) ? document['response'] : document
   const { metadata } = holder

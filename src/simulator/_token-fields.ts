@@ -22,7 +22,9 @@ export interface TokenFields {
   /** Of sampled tokens, to the choice they belong to. */
   addSampled(request: DialectRequest, choice: Fields, slice: TokenSlice, version: string | undefined): void
   /** Of all sampled tokens, to the choice that comes last. */
-  addExperts(request: DialectRequest, choice: Fields, experts: RoutedExperts): void
+  addExperts(request: DialectRequest, choice: Fields, experts: RoutedExperts, document: Fields): void
+  /** Why a request is refused for what it asks of the tokens, if it is. */
+  refusal?(request: DialectRequest): { readonly param: string; readonly message: string } | undefined
   /** Whether it says which weights made the tokens. */
   readonly hasVersions: boolean
 }
@@ -44,22 +46,35 @@ const vllm: TokenFields = {
   hasVersions: true,
 }
 
+/** In whole replies only; a stream of Chat Completions that asks for any of it is refused. */
+const sglangFlags = ['return_prompt_token_ids', 'return_token_ids', 'return_meta_info'] as const
+
 const sglang: TokenFields = {
-  isAsked: (request) => request.wantsLogprobs || wantsMetaInfo(request) || wantsPromptIds(request),
-  addPrompt(request, _document, choice, ids) {
-    if (wantsPromptIds(request)) choice['prompt_token_ids'] = Array.from(ids)
+  isAsked: ({ body, wantsLogprobs }) => wantsLogprobs || sglangFlags.some((flag) => body[flag] === true),
+  addPrompt({ body, wantsTokenIds }, _document, choice, ids) {
+    if (wantsTokenIds || body['return_prompt_token_ids'] === true) choice['prompt_token_ids'] = Array.from(ids)
   },
-  addSampled(request, choice, slice, version) {
-    if (request.wantsLogprobs) choice['logprobs'] = logprobsOf(slice)
-    if (!wantsMetaInfo(request)) return
+  addSampled({ body, wantsTokenIds, wantsLogprobs }, choice, slice, version) {
+    if (wantsLogprobs) choice['logprobs'] = logprobsOf(slice)
+    if (wantsTokenIds) choice['token_ids'] = slice.tokens.map((token) => token.id)
+    if (body['return_meta_info'] !== true) return
     choice['meta_info'] = {
-      output_token_logprobs: tokenLogprobs(slice),
-      ...(version === undefined ? {} : { weight_version: version }),
+      completion_tokens: slice.tokens.length,
+      // Its own log-probabilities come with those of the API.
+      ...(wantsLogprobs && { output_token_logprobs: tokenLogprobs(slice) }),
+      ...(version !== undefined && { weight_version: version }),
     }
   },
-  // Bare 32-bit numbers, without a shape.
-  addExperts(request, choice, { experts }) {
-    if (wantsMetaInfo(request)) choice['sgl_ext'] = { routed_experts: base64Int32(experts) }
+  // Bare 32-bit numbers, without a shape; beside the choices if there is no other place for them.
+  addExperts({ body }, choice, { experts }, document) {
+    if (body['return_routed_experts'] !== true) return
+    const { meta_info: info } = choice
+    if (typeof info === 'object') Object.assign(info ?? {}, { routed_experts: base64Int32(experts) })
+    else document['sglext'] = { routed_experts: base64Int32(experts) }
+  },
+  refusal({ body, stream }) {
+    const param = stream ? sglangFlags.find((flag) => body[flag] === true) : undefined
+    return param && { param, message: `${param} is not supported with streaming. Please set stream=false.` }
   },
   hasVersions: true,
 }
@@ -89,15 +104,6 @@ export function tokenLogprobs({ record, tokens, from }: TokenSlice): [number, nu
 
 export function base64Int32(experts: RoutedExperts['experts']): string {
   return Buffer.from(Int32Array.from(experts).buffer).toString('base64')
-}
-
-/** SGLang's own flag; or vLLM's, which clients send that do not know what they talk to. */
-function wantsMetaInfo({ body, wantsTokenIds }: DialectRequest): boolean {
-  return wantsTokenIds || body['return_meta_info'] === true
-}
-
-function wantsPromptIds({ body, wantsTokenIds }: DialectRequest): boolean {
-  return wantsTokenIds || body['return_prompt_token_ids'] === true
 }
 
 function logprobsOf({ record, tokens, from }: TokenSlice): Fields {

@@ -40,7 +40,8 @@ describe.each(imitationNames)('%s', (imitate) => {
     expect(facts.apis).toEqual(served[imitate])
     expect(facts.models).toEqual([isEngine ? { id: 'sim', contextLength: 4096 } : { id: 'sim' }])
     expect(facts.kind).toBe(imitate === 'openai' ? 'unknown' : imitate)
-    expect(facts.tokenFields).toMatchObject({ logprobs: imitate !== 'anthropic', version: isEngine })
+    expect(facts.tokenFields).toMatchObject({ ids: isEngine, logprobs: imitate !== 'anthropic', version: isEngine })
+    expect(facts.tokenFields?.inStreams).toBe(imitate === 'vllm')
   })
 })
 
@@ -48,39 +49,37 @@ describe('token fields', () => {
   const asked = body('chat', question, { logprobs: true, return_token_ids: true })
   const options = { weightVersion: '3', routedExperts: '2x2' }
 
-  test('of SGLang are where it puts them, the same in a stream', async () => {
+  test('of SGLang are where it puts them, as far as it was asked', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', ...options })
     await using simulator = new Simulator(options)
     const { tokens } = await simulator.send(
       ask({ messages: [{ role: 'user', content: question }], captureTokens: true }),
     )
-    const pairs = [...(tokens?.ids ?? [])].map((id, index) => [tokens?.logprobs[index], id, expect.any(String)])
+    const ids = [...(tokens?.ids ?? [])]
+    const pairs = ids.map((id, index) => [tokens?.logprobs[index], id, expect.any(String)])
     const experts = Buffer.from(Int32Array.from(tokens?.routedExperts?.experts ?? []).buffer).toString('base64')
-    expect(await postForJson(server, apiPaths.chat, asked)).toMatchObject({
+    const prompt_token_ids = [...(tokens?.promptIds ?? [])]
+    const replyTo = (more: object) => postForJson(server, apiPaths.chat, body('chat', question, more))
+    const own = { logprobs: true, return_meta_info: true, return_prompt_token_ids: true, return_routed_experts: true }
+    const meta_info = { output_token_logprobs: pairs, weight_version: '3', routed_experts: experts }
+    expect(await replyTo(own)).toMatchObject({
       metadata: { weight_version: '3' },
-      choices: [
-        {
-          prompt_token_ids: [...(tokens?.promptIds ?? [])],
-          meta_info: { output_token_logprobs: pairs, weight_version: '3' },
-          sgl_ext: { routed_experts: experts },
-        },
-      ],
+      choices: [{ prompt_token_ids, meta_info }],
     })
-    const { text } = await post(server, apiPaths.chat, { ...asked, stream: true })
-    const schema = z.object({
-      choices: z.array(z.object({ meta_info: z.object({ output_token_logprobs: z.array(z.unknown()) }).optional() })),
+    expect(await replyTo({ return_token_ids: true })).toMatchObject({ choices: [{ prompt_token_ids, token_ids: ids }] })
+    expect(await replyTo({ logprobs: true, return_routed_experts: true })).toMatchObject({
+      sglext: { routed_experts: experts },
     })
-    const chunks = eventsOf(text).flatMap((event) => schema.parse(event).choices)
-    expect(chunks.flatMap(({ meta_info }) => meta_info?.output_token_logprobs ?? [])).toEqual(pairs)
   })
 
-  test('of SGLang can be asked for in its own words', async () => {
-    await using server = await SimulatorServer.start({ imitate: 'sglang' })
-    const own = body('chat', question, { return_meta_info: true, return_prompt_token_ids: true })
-    expect(await postForJson(server, apiPaths.chat, own)).toMatchObject({
-      choices: [{ prompt_token_ids: expect.any(Array), meta_info: { output_token_logprobs: expect.any(Array) } }],
-    })
-  })
+  test.each(['return_token_ids', 'return_prompt_token_ids', 'return_meta_info'])(
+    'of SGLang are refused to a stream that asks for %s',
+    async (flag) => {
+      await using server = await SimulatorServer.start({ imitate: 'sglang' })
+      const { status, text } = await post(server, apiPaths.chat, body('chat', question, { stream: true, [flag]: true }))
+      expect([status, text]).toEqual([400, expect.stringContaining(`${flag} is not supported with streaming`)])
+    },
+  )
 
   test('of OpenAI are log-probabilities alone', async () => {
     await using server = await SimulatorServer.start({ imitate: 'openai', ...options })
@@ -103,7 +102,7 @@ describe('token fields', () => {
   test('of a backend imitated over HTTP are recorded as in process', async () => {
     await using server = await SimulatorServer.start({ imitate: 'sglang', weightVersion: '3' })
     await using simulator = new Simulator({ imitate: 'sglang', weightVersion: '3' })
-    await using client = openBackend(server.url)
+    await using client = openBackend(server.url, { engine: 'sglang', stream: true })
     const request = ask({ captureTokens: true, messages: [{ role: 'user', content: question }] })
     const { tokens } = await client.send(request)
     expect(tokens).toEqual((await simulator.send(request)).tokens)

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { maxTimerMs, nearestNames } from '../kit/index.ts'
+import { type AbortListener, maxTimerMs, nearestNames, offAbort, onAbort } from '../kit/index.ts'
 import type { ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { Attempt, PreparedTool } from './_prepared-tool.ts'
@@ -43,7 +43,7 @@ interface RunningCall {
  * for the first call that runs on. A tool that neither answers nor heeds its signal is left behind; what it comes to
  * later is dropped.
  */
-export class ToolTurn<Context extends object> {
+export class ToolTurn<Context extends object> implements AbortListener {
   readonly #tools: ReadonlyMap<string, PreparedTool<Context>>
   readonly #calls: readonly ToolCall[]
   readonly #options: ToolCallOptions<Context>
@@ -74,7 +74,7 @@ export class ToolTurn<Context extends object> {
     }
     if (this.#running.size === 0) return Promise.resolve(this.#results)
     this.#end = Promise.withResolvers()
-    signal.addEventListener('abort', this.#onAbort)
+    onAbort(signal, this)
     return this.#end.promise
   }
 
@@ -176,11 +176,14 @@ export class ToolTurn<Context extends object> {
       return
     }
     if (this.#running.size > 0) return
-    this.#options.signal.removeEventListener('abort', this.#onAbort)
+    offAbort(this.#options.signal, this)
     this.#end?.resolve(this.#results)
   }
 
-  readonly #onAbort = (): void => this.#fail(this.#options.signal.reason)
+  /** The signal aborted. */
+  handleEvent(): void {
+    this.#fail(this.#options.signal.reason)
+  }
 
   #fail(reason: unknown): void {
     this.#stop(reason)
@@ -188,7 +191,7 @@ export class ToolTurn<Context extends object> {
   }
 
   #stop(reason: unknown): void {
-    this.#options.signal.removeEventListener('abort', this.#onAbort)
+    offAbort(this.#options.signal, this)
     const running = [...this.#running]
     this.#running.clear()
     for (const [index, { scope, timer, startedAt }] of running) {

@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { availableParallelism } from 'node:os'
 import { loadEnvironment, placeOfError } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, LoopLag } from '../kit/index.ts'
+import { AbortSource, closeAll, LoopLag } from '../kit/index.ts'
 import { InlineExecutor, type Executor } from '../rollout/index.ts'
 import { JournalClient } from '../store/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
@@ -23,7 +23,7 @@ export async function serveRollouts(link: SupervisorLink): Promise<void> {
   reportErrors(link)
   const { start } = link
   const journal = new JournalClient(link.journal)
-  const running = new Map<number, AbortController>()
+  const running = new Map<number, AbortSource>()
   try {
     const { environment, options } = await loadEnvironment(start.specifier, start.options)
     const { settings, models, specifier } = start
@@ -63,7 +63,7 @@ export async function serveRollouts(link: SupervisorLink): Promise<void> {
         void end([journal, link.limits, telemetry, lastReport, executor])
       } else {
         const { call } = message
-        const controller = new AbortController()
+        const controller = new AbortSource()
         running.set(call, controller)
         const work = currentCall.run(call, () => carryOut(message, { executor, journal, signal: controller.signal }))
         void answer(link, call, work, () => {

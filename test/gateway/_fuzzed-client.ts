@@ -2,11 +2,13 @@ import type { ClientReply } from '../../src/gateway/index.ts'
 import type { ApiName } from '../../src/schema/index.ts'
 import type { Chance } from './_fuzz.ts'
 import { checkError, checkStream } from './_stream-check.ts'
-import { readObject } from './_stream-events.ts'
+import { readEvents, readObject } from './_stream-events.ts'
+import type { Heard, Voice } from './_voice.ts'
 
 /** A client in the same process, which may be slow or leave, and holds its gateway to the rules of a reply. */
 export class FuzzedClient implements ClientReply {
-  readonly #departure = new AbortController()
+  isGone = false
+  #onGone: (() => void) | undefined
   readonly #chance: Chance
   /** After so many writes it is gone. */
   readonly #leavesAfter: number
@@ -22,8 +24,8 @@ export class FuzzedClient implements ClientReply {
     this.#isSlow = chance.is(0.1)
   }
 
-  get signal(): AbortSignal {
-    return this.#departure.signal
+  onGone(listener: (() => void) | undefined): void {
+    this.#onGone = listener
   }
 
   whole(status: number, _headers: Readonly<Record<string, string>>, body: string): void {
@@ -43,7 +45,7 @@ export class FuzzedClient implements ClientReply {
     this.#expectState('streaming')
     this.#text += text
     this.#writes += 1
-    if (this.#writes > this.#leavesAfter) this.#departure.abort(new Error('the client is gone'))
+    if (this.#writes > this.#leavesAfter) this.#leave()
     if (!this.#isSlow || this.#chance.is(0.5)) return true
     setImmediate(resume)
     return false
@@ -56,7 +58,7 @@ export class FuzzedClient implements ClientReply {
 
   /** How it ended for the client: `left` if it did not wait for that. Throws if the API does not allow what it got. */
   outcome(api: ApiName, isPassed: boolean): 'complete' | 'error' | 'left' {
-    if (this.signal.aborted) return 'left'
+    if (this.isGone) return 'left'
     this.#expectState('ended')
     if (this.#writes > 0 || this.#text === '') {
       const end = checkStream(api, this.#text, isPassed)
@@ -69,6 +71,17 @@ export class FuzzedClient implements ClientReply {
     }
     checkError(api, this.#status, this.#text)
     return 'error'
+  }
+
+  /** What it heard, of a reply that is complete. */
+  heard(voice: Voice): Heard {
+    return this.#writes > 0 ? voice.heardStream(readEvents(this.#text)) : voice.heard(readObject(this.#text))
+  }
+
+  #leave(): void {
+    if (this.isGone) return
+    this.isGone = true
+    this.#onGone?.()
   }
 
   #expectState(state: 'waiting' | 'streaming' | 'ended'): void {

@@ -77,9 +77,18 @@ export class MessagesVoice implements Voice {
       } else inputs[index] = (inputs[index] ?? '') + (delta.partial_json ?? '')
     }
     for (const [index, block] of blocks.entries()) {
-      if (block.type === 'tool_use') block.input = JSON.parse(inputs[index] ?? '{}') as Json
+      if (block.type === 'tool_use') block.input = inputOf(inputs[index] ?? '{}')
     }
     return heardBlocks(id, blocks)
+  }
+}
+
+/** A model may write what is no JSON; how that is sent back is up to the client. */
+function inputOf(written: string): Json {
+  try {
+    return JSON.parse(written) as Json
+  } catch {
+    return { INVALID_JSON: written }
   }
 }
 

@@ -1,17 +1,25 @@
 import { expect, test } from 'vitest'
+import { argumentsKey } from '../../src/dialects/index.ts'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import type { MessageNode } from '../../src/schema/index.ts'
 import { FedBackend, type Feed } from './_fed-backend.ts'
 import { Chance, fuzz, heapBytes, OwnFaults } from './_fuzz.ts'
 import { plainBody } from './_fuzzed-bodies.ts'
 import { FuzzedClient } from './_fuzzed-client.ts'
 import { fuzzedFeed, mayHaveEnded } from './_fuzzed-replies.ts'
-import { apiNames } from './_voices.ts'
+import type { Heard } from './_voice.ts'
+import { apiNames, voices } from './_voices.ts'
 
 const proxiedCases = 18_000
 const sessions = 250
 const casesPerSession = 20
 const maxGrowthBytes = 24 * 1024 * 1024
+
+interface Made {
+  readonly outcome: 'complete' | 'error' | 'left'
+  readonly heard?: Heard
+}
 
 /** A gateway whose backends answer each request as its case says. */
 class FedGateway implements AsyncDisposable {
@@ -54,7 +62,7 @@ class FedGateway implements AsyncDisposable {
   }
 
   /** One request, and an answer as bad as chance wills; says what the client made of it. */
-  async ask(chance: Chance, caller = admin): Promise<'complete' | 'error' | 'left'> {
+  async ask(chance: Chance, caller = admin): Promise<Made> {
     const [api, upstream] = [chance.pick(apiNames), chance.pick(apiNames)]
     const body = { ...plainBody(api, chance), model: upstream }
     const feed = fuzzedFeed(upstream, body.stream, chance)
@@ -68,7 +76,10 @@ class FedGateway implements AsyncDisposable {
     const outcome = client.outcome(api, api === upstream)
     if (outcome === 'complete' && !mayHaveEnded(upstream, feed)) throw new Error('a reply without an end has got one')
     this.outcomes[outcome] += 1
-    return outcome
+    // What a backend's own events say is its business; what was translated must be what was meant. A Responses stream says
+    // everything twice: one that contradicts itself is recorded as its last event has it.
+    const isTranslated = outcome === 'complete' && api !== upstream && upstream !== 'responses'
+    return { outcome, ...(isTranslated && { heard: client.heard(voices[api]) }) }
   }
 
   /** Nothing is held by anybody. */
@@ -110,13 +121,36 @@ test('what is recorded of it is what the client saw', { timeout: 120_000 }, asyn
       { length: casesPerSession },
       (_, index) => new Chance(chance.seed * casesPerSession + index),
     )
-    for (const outcome of await Promise.all(cases.map((each) => fed.ask(each, caller)))) seen[outcome] += 1
+    const made = await Promise.all(cases.map((each) => fed.ask(each, caller)))
+    for (const { outcome } of made) seen[outcome] += 1
     const { interactions } = await fed.open.gateway.endSession(admin, id)
     // Of those who left nobody knows whether they would have heard the end.
     expect(interactions).toBeGreaterThanOrEqual(seen.complete)
     expect(interactions).toBeLessThanOrEqual(seen.complete + seen.left)
+    const nodes = await fed.open.nodes(id)
+    for (const { heard } of made) if (heard) expectRecorded(heard, nodes)
   })
   process.stdout.write(`recorded-streams: ${casesPerSession} in each of ${count} sessions\n`)
   fed.expectIdle()
   expect(fed.open.store.reader.integrity()).toEqual([])
 })
+
+/** The reply on record says what the client heard. */
+function expectRecorded(heard: Heard, nodes: readonly MessageNode[]): void {
+  const { message } = nodes.find(({ call }) => call?.replyId === heard.id) ?? {}
+  if (message?.role !== 'assistant') throw new Error(`${heard.id} is not on record`)
+  // It has a place of its own in one API and none in another.
+  if (message.refusal !== undefined) return
+  const calls = (message.tool_calls ?? []).map(({ id, function: called }) => meantCall(id, called))
+  expect({
+    text: heard.text,
+    reasoning: heard.reasoning,
+    calls: heard.calls.map(({ id, ...called }) => meantCall(id, called)).toSorted(),
+  }).toEqual({ text: message.content ?? '', reasoning: message.reasoning_content ?? '', calls: calls.toSorted() })
+}
+
+/** APIs that have objects for arguments lose how they were spelled, and what is no object at all. */
+function meantCall(id: string, called: { readonly name: string; readonly arguments: string }): string {
+  const meant = argumentsKey(called.arguments)
+  return `${id} ${called.name} ${meant.includes('INVALID_JSON') ? 'not valid' : meant}`
+}

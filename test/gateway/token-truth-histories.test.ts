@@ -7,7 +7,7 @@ import { emittedIn, emittedTruth, recordedTruth, samplesOf, type Emitted, type S
 import { apiNames, voices } from './_voices.ts'
 import { Wanderer, type Question } from './_wanderer.ts'
 
-const seeds = Array.from({ length: Number(process.env['TRUTH_SEEDS'] ?? 6) }, (_, index) => index + 1)
+const seeds = [1, 2, 3, 4, 5, 6]
 
 test.each(seeds)('whatever clients do to their histories, each sample is recorded once (seed %i)', async (seed) => {
   await using simulator = await SimulatorServer.start({

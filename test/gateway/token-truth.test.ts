@@ -26,7 +26,8 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
       routedExperts: '3x2',
       weightVersion: 'v0',
     })
-    await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+    const backends = [{ url: simulator.url, engine: imitate }]
+    await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
     const session = await gateway.startSession()
     const talk = new Talk(gateway, session, voices[api], { system: 'Look every word up.', tools: true })
     const heard = []
@@ -55,7 +56,9 @@ describe.concurrent.each(kinds)('$api, $form, from $imitate', ({ api, form, imit
     expect(emitted).toHaveLength(turns)
     expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
     expect(rows.every(({ routedExperts }) => routedExperts?.length)).toBe(true)
-    if (form === 'stream') expect(rows.some(({ versions }) => (versions?.length ?? 0) > 1)).toBe(true)
+    // A whole reply has one version, and SGLang's have tokens only if they are whole.
+    if (form === 'stream' && imitate === 'vllm')
+      expect(rows.some(({ versions }) => (versions?.length ?? 0) > 1)).toBe(true)
     // Each follows the one before, and together they say what the client did and heard.
     expect(rows.map(({ interaction }) => interaction)).toEqual(heard.map(({ id }) => id))
     expect(rows.map(({ parentInteraction }) => parentInteraction)).toEqual(
@@ -93,7 +96,8 @@ test('a conversation that goes on by the ids of its replies is one conversation'
 
 test('a client of SGLang sees none of the tokens that were recorded', async () => {
   await using simulator = await SimulatorServer.start({ imitate: 'sglang', recordEmitted: 10, routedExperts: '2x2' })
-  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  const backends = [{ url: simulator.url, engine: 'sglang' as const }]
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
   const session = await gateway.startSession()
   for (const stream of [false, true]) {
     const talk = new Talk(gateway, session, voices.chat)

@@ -2,7 +2,8 @@ import type { ClientReply } from '../client-reply.ts'
 
 /** A client that keeps what it is sent. It goes away, or takes no more for a while, when a test says so. */
 export class RecordingClient implements ClientReply {
-  readonly #departure = new AbortController()
+  isGone = false
+  #onGone: (() => void) | undefined
   readonly #waiters: { readonly events: number; readonly resolve: () => void }[] = []
   status: number | undefined
   headers: Readonly<Record<string, string>> = {}
@@ -13,8 +14,8 @@ export class RecordingClient implements ClientReply {
   isFull = false
   #resume: (() => void) | undefined
 
-  get signal(): AbortSignal {
-    return this.#departure.signal
+  onGone(listener: (() => void) | undefined): void {
+    this.#onGone = listener
   }
 
   get document(): Record<string, unknown> {
@@ -61,7 +62,8 @@ export class RecordingClient implements ClientReply {
   }
 
   leave(): void {
-    this.#departure.abort(new Error('the client is gone'))
+    this.isGone = true
+    this.#onGone?.()
   }
 
   resume(): void {

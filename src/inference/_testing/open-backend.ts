@@ -2,18 +2,20 @@ import type { BackendRequest } from '../backend.ts'
 import { HttpBackend, type HttpBackendOptions } from '../http-backend.ts'
 import { modelConfigSchema, type ModelConfigInput } from '../model-config.ts'
 import type { Environment } from '../proxy.ts'
+import type { EngineName } from '../token-request.ts'
 
 export interface Setting extends Partial<ModelConfigInput> {
   env?: Environment
   options?: HttpBackendOptions
   headers?: Record<string, string>
   caFile?: string
+  engine?: EngineName
 }
 
 /** A backend of a model with these settings. */
 export function openBackend(url: string, setting: Setting = {}): HttpBackend {
-  const { env = {}, options, headers = {}, caFile, ...config } = setting
-  const backend = { url, headers, ...(caFile !== undefined && { caFile }) }
+  const { env = {}, options, headers = {}, caFile, engine, ...config } = setting
+  const backend = { url, headers, ...(caFile !== undefined && { caFile }), ...(engine && { engine }) }
   const model = modelConfigSchema.parse({ name: 'm', ...config, backends: [backend] })
   return new HttpBackend(model, model.backends[0] as (typeof model.backends)[number], env, options)
 }

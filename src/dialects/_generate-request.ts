@@ -1,0 +1,64 @@
+import type { ContentPart, Json, JsonObject, Sampling, UserMessage } from '../schema/index.ts'
+import { isAbsent, isList } from './_json.ts'
+import { rejected } from './_rejected.ts'
+import { optionalFlag, optionalInteger, optionalObject, optionalText } from './_request-fields.ts'
+import type { DialectRequest } from './server-dialect.ts'
+
+/** What a prompt may have beside its text. */
+const media = ['image_data', 'video_data', 'audio_data', 'input_embeds'] as const
+const maxTokenId = 0x7fff_ffff
+
+/**
+ * Reads the body of SGLang's own request as far as it is recorded; everything else is the backend's business. The model is
+ * a field of ours, empty if the client names none. A prompt of ids has no words, so its message says nothing: the ids are
+ * kept with what was sampled after them.
+ */
+export function readGenerateRequest(body: JsonObject): DialectRequest {
+  const { text = '' } = body
+  if (!isAbsent(text) && typeof text !== 'string') throw rejected('text', `must be one string: ${oneByOne}`)
+  const sampling = optionalObject(body, 'sampling_params') ?? {}
+  if ((optionalInteger(sampling, 'n', 'sampling_params.') ?? 1) !== 1) {
+    throw rejected('sampling_params.n', `must be 1: ${oneByOne}`)
+  }
+  const promptIds = readIds(body['input_ids'])
+  return {
+    model: optionalText(body, 'model') ?? '',
+    messages: [promptMessage(text ?? '', body)],
+    tools: [],
+    sampling: samplingOf(sampling),
+    stream: optionalFlag(body, 'stream') ?? false,
+    includeUsage: true,
+    wantsTokenIds: true,
+    wantsLogprobs: optionalFlag(body, 'return_logprob') ?? false,
+    ...(promptIds && { promptIds }),
+    untranslatable: [],
+    body,
+  }
+}
+
+const oneByOne = 'send several requests instead of a batch'
+
+function promptMessage(text: string, body: JsonObject): UserMessage {
+  const parts = media.flatMap((name): ContentPart[] => {
+    const value = body[name]
+    return isAbsent(value) ? [] : [{ type: 'other', api: 'generate', value: { [name]: value } }]
+  })
+  return { role: 'user', content: parts.length === 0 ? text : [{ type: 'text', text }, ...parts] }
+}
+
+function readIds(value: Json | undefined): Int32Array | undefined {
+  if (isAbsent(value)) return undefined
+  if (!isList(value) || !value.every(isTokenId)) {
+    throw rejected('input_ids', `must be one list of token ids: ${oneByOne}`)
+  }
+  return Int32Array.from(value)
+}
+
+function isTokenId(value: Json): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= maxTokenId
+}
+
+/** What limits reckon with. */
+function samplingOf({ max_new_tokens: maxTokens }: JsonObject): Sampling {
+  return typeof maxTokens === 'number' && Number.isInteger(maxTokens) && maxTokens > 0 ? { maxTokens } : {}
+}

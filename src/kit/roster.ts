@@ -1,0 +1,31 @@
+/**
+ * Who is there just now, in no order: a set for members that come and go by the thousand a second. A `Set` makes a new table
+ * every so often, and V8 links each to the next; once one of them is old, all that follow survive every young collection,
+ * with everything their members hold, until a full one comes. Measured on a gateway: a third of all that was allocated.
+ *
+ * Leaving costs a walk over those who are there: about a microsecond for 4,000.
+ */
+export class Roster<T> implements Iterable<T> {
+  readonly #members: T[] = []
+
+  get size(): number {
+    return this.#members.length
+  }
+
+  add(member: T): void {
+    this.#members.push(member)
+  }
+
+  /** Whoever is not there stays away. */
+  delete(member: T): void {
+    const at = this.#members.lastIndexOf(member)
+    if (at === -1) return
+    const last = this.#members.pop() as T
+    if (at < this.#members.length) this.#members[at] = last
+  }
+
+  /** Over those who are there now: they may leave meanwhile. */
+  [Symbol.iterator](): Iterator<T> {
+    return Array.from(this.#members)[Symbol.iterator]()
+  }
+}

@@ -1,0 +1,203 @@
+import { describe, expect, test } from 'vitest'
+import { findModels } from '../../src/serve/index.ts'
+import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
+import { documentsOf, readEvents } from './_stream-events.ts'
+import { Talk } from './_talk.ts'
+import { TestGateway, type Started } from './_test-gateway.ts'
+import { emittedIn, emittedTruth, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
+import { apiNames, voices } from './_voices.ts'
+
+const unasked = /meta_info|sgl_?ext|token_ids|routed_experts|"logprob"/
+
+/** A gateway that asked what is behind it: SGLang, unless told otherwise. */
+class OverSglang implements AsyncDisposable {
+  readonly simulator: SimulatorServer
+  readonly gateway: TestGateway
+
+  private constructor(simulator: SimulatorServer, gateway: TestGateway) {
+    this.simulator = simulator
+    this.gateway = gateway
+  }
+
+  static async start(options: SimulatorServerOptions = {}): Promise<OverSglang> {
+    const settings = { imitate: 'sglang', recordEmitted: 100, weightVersion: 'v1', routedExperts: '2x2' } as const
+    const simulator = await SimulatorServer.start({ ...settings, ...options })
+    const signal = AbortSignal.timeout(20_000)
+    const { models, facts } = await findModels({ backends: [simulator.url], model: 'sim', env: {}, signal })
+    return new OverSglang(simulator, await TestGateway.start({ models, facts }))
+  }
+
+  /** What is exported of a session is what left the backend, bit for bit. */
+  async expectTruth(session: Started, count: number): Promise<void> {
+    const emitted = await emittedIn(this.simulator, session.id)
+    expect(emitted).toHaveLength(count)
+    const rows = await samplesOf(this.gateway, session.id)
+    expect(rows.map(recordedTruth)).toEqual(emitted.map(emittedTruth))
+    expect(rows.every(({ routedExperts, versions }) => routedExperts?.length && versions?.length)).toBe(true)
+    expect((await this.gateway.ask(`/v1/sessions/${session.id}`)).body).toMatchObject({ alarms: [] })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.gateway[Symbol.asyncDispose]()
+    await this.simulator.close()
+  }
+}
+
+describe.each(apiNames)('%s', (api) => {
+  test.each([false, true])('a conversation is recorded to the token, streamed: %s', async (stream) => {
+    await using over = await OverSglang.start({ reasoning: true })
+    const { gateway, simulator } = over
+    const session = await gateway.startSession()
+    const talk = new Talk(gateway, session, voices[api], { tools: true })
+    const { requests, byStatus } = simulator.stats
+    const turns = 4
+    for (let turn = 0; turn < turns; turn += 1) {
+      if (talk.openCalls.length > 0) talk.results(['a word'])
+      else talk.user(`What is word ${turn}?`)
+      talk.take(await talk.ask({ stream }))
+    }
+    await over.expectTruth(session, turns)
+    // Nothing was asked twice, and nothing refused.
+    expect(simulator.stats.requests).toBe(requests + turns)
+    expect(simulator.stats.byStatus['400']).toBe(byStatus['400'])
+  })
+})
+
+const question = { model: 'sim', messages: [{ role: 'user', content: 'What is 6 * 7?' }] }
+
+test('a client of Chat sees what it asked for and nothing else, also in a stream', async () => {
+  await using over = await OverSglang.start()
+  const { gateway } = over
+  const { key, ...session } = await gateway.startSession()
+  for (const stream of [false, true]) {
+    const { text } = await gateway.ask('/v1/chat/completions', { key, body: { ...question, stream } })
+    expect(text).toContain('42')
+    expect(text).not.toMatch(unasked)
+    const asked = await gateway.ask('/v1/chat/completions', { key, body: { ...question, stream, logprobs: true } })
+    expect(asked.text).toContain('"logprob":')
+    expect(asked.text).not.toMatch(/meta_info|token_ids/)
+  }
+  const own = { return_meta_info: true, return_prompt_token_ids: true }
+  const { body } = await gateway.ask('/v1/chat/completions', { key, body: { ...question, ...own } })
+  expect(body).toMatchObject({ choices: [{ prompt_token_ids: expect.any(Array) as unknown[], meta_info: {} }] })
+  await over.expectTruth({ key, ...session }, 5)
+})
+
+test('without a session a stream is a stream', async () => {
+  await using over = await OverSglang.start({ tokensPerSecond: 200 })
+  const { text } = await over.gateway.ask('/v1/chat/completions', { body: { ...question, stream: true } })
+  expect(text).toMatch(/data: \[DONE\]\n\n$/)
+  const contents = documentsOf(readEvents(text)).filter((document) => JSON.stringify(document).includes('"content":'))
+  expect(contents.length).toBeGreaterThan(2)
+})
+
+test('one that nobody has asked what it is refuses once, and is asked for whole replies from then on', async () => {
+  await using simulator = await SimulatorServer.start({ imitate: 'sglang', recordEmitted: 10 })
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  const session = await gateway.startSession()
+  const ask = () => gateway.ask('/v1/chat/completions', { key: session.key, body: { ...question, stream: true } })
+  expect(await ask()).toMatchObject({ status: 200, text: expect.stringContaining('42') as string })
+  expect(simulator.stats.byStatus).toEqual({ 400: 1, 200: 1 })
+  expect(await ask()).toMatchObject({ status: 200, text: expect.stringMatching(/data: \[DONE\]\n\n$/) as string })
+  expect(simulator.stats.byStatus).toEqual({ 400: 1, 200: 2 })
+  const rows = await samplesOf(gateway, session.id)
+  expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, session.id)).map(emittedTruth))
+})
+
+describe('SGLang’s own API', () => {
+  const prompts = { text: { text: 'What is 6 * 7?' }, ids: { input_ids: [5, 6, 7] } }
+
+  test.each(['text', 'ids'] as const)('a prompt of %s is recorded with what was sampled after it', async (form) => {
+    await using over = await OverSglang.start({ tokensPerSecond: 2000 })
+    const { gateway } = over
+    const session = await gateway.startSession()
+    const prompt = prompts[form]
+    const whole = await gateway.ask('/generate', { key: session.key, body: { ...prompt, rid: 'r-1' } })
+    expect(whole).toMatchObject({ status: 200, body: { meta_info: { id: 'r-1', finish_reason: { type: 'stop' } } } })
+    expect(whole.text).not.toMatch(/logprob|prompt_token_ids|routed_experts/)
+    const streamed = await gateway.ask(`/sessions/${session.id}/generate`, { body: { ...prompt, stream: true } })
+    expect(streamed.text).toMatch(/data: \[DONE\]\n\n$/)
+    expect(streamed.text).not.toMatch(/logprob|prompt_token_ids|routed_experts/)
+    const events = documentsOf(readEvents(streamed.text))
+    expect(events.length).toBeGreaterThan(1)
+    expect(events.at(-1)).toMatchObject({ text: whole.body['text'], output_ids: whole.body['output_ids'] })
+    await over.expectTruth(session, 2)
+    const rows = await samplesOf(gateway, session.id)
+    const said = { role: 'user', content: form === 'text' ? prompts.text.text : '' }
+    expect(rows.map(({ messages }) => messages[0])).toEqual([said, said])
+    expect(rows[0]).toMatchObject({ api: 'generate', interaction: 'r-1' })
+    expect(await mergedRowsOf(gateway, session.id)).toHaveLength(2)
+  })
+
+  test('weights that change in the middle of a stream show to the token', async () => {
+    await using over = await OverSglang.start({ tokensPerSecond: 100 })
+    const session = await over.gateway.startSession()
+    const body = { text: 'Say something long.', stream: true }
+    const response = await over.gateway.open('/generate', { key: session.key, body })
+    let isFirst = true
+    for await (const _piece of response.body) {
+      if (isFirst) over.simulator.simulator.change({ weightVersion: 'v2' })
+      isFirst = false
+    }
+    await over.expectTruth(session, 1)
+    const [row] = await samplesOf(over.gateway, session.id)
+    expect(row?.versions?.map(({ version }) => version)).toEqual(['v1', 'v2'])
+  })
+
+  test('what a client asks for itself it sees, and a retry gets it again', async () => {
+    await using over = await OverSglang.start()
+    const session = await over.gateway.startSession()
+    const body = { ...prompts.text, rid: 'r', return_logprob: true, return_prompt_token_ids: true }
+    const first = await over.gateway.ask('/generate', { key: session.key, body })
+    expect(first.body).toMatchObject({ prompt_token_ids: expect.any(Array) as unknown[] })
+    const headers = { 'x-stainless-retry-count': '1' }
+    const again = await over.gateway.ask('/generate', { key: session.key, body, headers })
+    const { text, output_ids, prompt_token_ids } = first.body
+    expect(again.body).toMatchObject({ text, output_ids, prompt_token_ids, meta_info: { id: 'r', weight_version: 'v1' } })
+    await over.expectTruth(session, 1)
+  })
+
+  test('a client that goes away ends the generation, and what came of it is lost', async () => {
+    await using over = await OverSglang.start({ ttftMs: 1, tokensPerSecond: 20 })
+    const session = await over.gateway.startSession()
+    const body = { ...prompts.text, rid: 'gone', stream: true }
+    const response = await over.gateway.open('/generate', { key: session.key, body })
+    for await (const _piece of response.body) break
+    await expect.poll(() => over.simulator.stats.aborted).toBe(1)
+    await expect.poll(() => samplesOf(over.gateway, session.id)).toMatchObject([{ discarded: 'client_gone' }])
+    const [lost] = await samplesOf(over.gateway, session.id)
+    const [emitted] = await emittedIn(over.simulator, session.id)
+    expect(Array.from(lost?.promptIds ?? [])).toEqual(emitted?.promptIds)
+    expect(emitted?.ids.slice(0, lost?.ids?.length)).toEqual(Array.from(lost?.ids ?? []))
+  })
+
+  test('outside of a session it goes through as it is', async () => {
+    await using over = await OverSglang.start()
+    const { body } = await over.gateway.ask('/generate', { body: prompts.text })
+    expect(body).toMatchObject({ text: 'The answer is 42.' })
+    expect(JSON.stringify(body)).not.toMatch(/logprob/)
+  })
+
+  test('errors are written as SGLang writes them', async () => {
+    await using over = await OverSglang.start()
+    const errorOf = async (body: unknown, key?: string) => {
+      const { status, body: answer } = await over.gateway.ask('/generate', { body, ...(key !== undefined && { key }) })
+      return [status, answer]
+    }
+    const saying = (text: string) => ({ error: { message: expect.stringContaining(text) as string } })
+    expect(await errorOf({ text: ['a', 'b'] })).toEqual([400, saying('text must be one string')])
+    expect(await errorOf({ input_ids: [[1]] })).toEqual([400, saying('input_ids must be one list')])
+    expect(await errorOf({ text: 'a', sampling_params: { n: 2 } })).toEqual([400, saying('sampling_params.n')])
+    expect(await errorOf('{')).toEqual([400, saying('no JSON')])
+    expect(await errorOf({ model: 'other', text: 'a' })).toEqual([404, saying('other')])
+    expect(await errorOf({ text: 'a', input_ids: [1] })).toEqual([400, saying('either text or input_ids')])
+    expect(await errorOf({ text: 'a' }, 'wrong')).toEqual([401, saying('key')])
+  })
+
+  test('a model that SGLang does not serve is not asked in it', async () => {
+    await using gateway = await TestGateway.start()
+    const { status, body } = await gateway.ask('/generate', { body: { model: 'sim', text: 'a' } })
+    expect(status).toBe(400)
+    expect(body).toEqual({ error: { message: expect.stringContaining('model sim is not that') as string } })
+  })
+})
