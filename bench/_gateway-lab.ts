@@ -19,7 +19,8 @@ export interface Shape {
   readonly sessions?: number
 }
 
-const warmUps = 2
+/** Of each client, so that connections are open. What that costs is nothing beside a stream. */
+const warmUpsOf = (stream: boolean): number => (stream ? 0 : 2)
 
 /** Backend, client and what is compared, each a process of its own. */
 export class GatewayLab implements AsyncDisposable {
@@ -58,7 +59,7 @@ export class GatewayLab implements AsyncDisposable {
       headers,
       pid,
       keys: sessions.map(({ key }) => key),
-      warmUps: shape.stream ? 1 : warmUps,
+      warmUps: warmUpsOf(shape.stream),
       asksTokens: asked === 'fields',
     }
     const { body } = await request(this.#client, {
@@ -96,6 +97,6 @@ export class GatewayLab implements AsyncDisposable {
 }
 
 /** Each client begins its first conversation in a session of its own, for the warm-up and for the load. */
-function sessionsFor({ sessions, requests, turns, concurrency }: Shape): number {
-  return sessions ?? Math.ceil((requests + warmUps * concurrency) / turns) + 2 * concurrency
+function sessionsFor({ sessions, requests, turns, concurrency, stream }: Shape): number {
+  return sessions ?? Math.ceil((requests + warmUpsOf(stream) * concurrency) / turns) + 2 * concurrency
 }

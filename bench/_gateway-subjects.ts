@@ -3,15 +3,16 @@ import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
 
-/** What most systems give a service that says nothing, times four. */
+/** Four times what a shell allows by default, and enough for 1,024 clients with a connection to the backend each. */
 const maxDescriptors = 4_096
 const adminKey = 'bench-admin-key-of-no-value'
 const maxGroupSize = 1_024
-const packages = resolve(import.meta.dirname, '..')
+const millraceProgram = join(import.meta.dirname, '../bin/millrace.js')
 
 /** A server as its users start it, in a process of its own that may open 4,096 files. */
 class Subject implements AsyncDisposable {
@@ -37,11 +38,13 @@ class Subject implements AsyncDisposable {
   async line(pattern: RegExp): Promise<string> {
     const { stdout } = this.#process
     if (!stdout) throw new Error('the subject has no stdout')
-    for await (const line of createInterface({ input: stdout })) {
-      const match = pattern.exec(line)
-      if (!match) continue
+    try {
+      for await (const line of createInterface({ input: stdout })) {
+        const match = pattern.exec(line)
+        if (match) return match[1] ?? line
+      }
+    } finally {
       stdout.resume()
-      return match[1] ?? line
     }
     throw new Error(`a subject did not start; see what it says: node ${this.#command.join(' ')}`)
   }
@@ -66,14 +69,12 @@ export class MillraceSubject implements AsyncDisposable {
     this.#owned = owned
   }
 
-  static async start(backend: string, nodeArguments: readonly string[] = []): Promise<MillraceSubject> {
+  static async start(backend: string): Promise<MillraceSubject> {
     await using owned = new AsyncDisposableStack()
     const folder = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
     owned.defer(() => rm(folder, { recursive: true, force: true }))
-    const command = [...nodeArguments, join(packages, 'bin/millrace.js'), 'gateway', '--backend', backend]
-    const subject = owned.use(
-      new Subject([...command, '--port', '0', '--runs', folder], { MILLRACE_ADMIN_KEY: adminKey }),
-    )
+    const command = [millraceProgram, 'gateway', '--backend', backend, '--port', '0', '--runs', folder]
+    const subject = owned.use(new Subject(command, { MILLRACE_ADMIN_KEY: adminKey }))
     const origin = await subject.line(/gateway on (\S+)/)
     return new MillraceSubject(origin, subject.pid, owned.move())
   }
@@ -127,7 +128,7 @@ export class PortkeySubject implements AsyncDisposable {
 
   static async start(backend: string): Promise<PortkeySubject> {
     const port = await freePort()
-    const program = join(packages, 'node_modules/@portkey-ai/gateway/build/start-server.js')
+    const program = fileURLToPath(import.meta.resolve('@portkey-ai/gateway/build/start-server.js'))
     const subject = new Subject([program, `--port=${port}`], {})
     await subject.line(/Ready/)
     return new PortkeySubject(`http://127.0.0.1:${port}`, subject, backend)

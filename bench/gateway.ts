@@ -68,9 +68,9 @@ const lines: readonly Line[] = [
 
 const quickLines: readonly Line[] = [
   json(1, 400, 1),
-  json(crowded, 2_560, 2),
-  inSessions(10, 2_560, 1),
-  inSessions(1_000, 2_560, 1),
+  json(crowded, 1_920, 2),
+  inSessions(10, 1_920, 1),
+  inSessions(1_000, 1_920, 1),
   stream(crowded, 64, 1),
 ]
 
@@ -79,7 +79,7 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
   await using lab = await GatewayLab.open()
   // Everybody's code is compiled before the first figure.
   for (const asked of everybody) {
-    await lab.run(asked, { concurrency: crowded, requests: isQuick ? 1_280 : 6_000, turns: 10, stream: false })
+    await lab.run(asked, { concurrency: crowded, requests: isQuick ? 640 : 6_000, turns: 10, stream: false })
   }
   const results = new Map<Line, Summaries>()
   for (const line of isQuick ? quickLines : lines) results.set(line, await measure(lab, line, say))

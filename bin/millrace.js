@@ -2,6 +2,7 @@
 // Plain JavaScript that older versions of Node can parse, so that they can say what is needed.
 import { existsSync } from 'node:fs'
 import module from 'node:module'
+import { setFlagsFromString } from 'node:v8'
 
 if (Number.parseInt(process.versions.node, 10) < 24) {
   const hint =
@@ -19,6 +20,9 @@ if (Number.parseInt(process.versions.node, 10) < 24) {
     if (type === 'ExperimentalWarning' && /sqlite|type stripping|stripTypeScriptTypes/i.test(String(warning))) return
     emitWarning.call(process, warning, ...rest)
   }
+  // Where threads come and go, V8 13.6 now and then crashes as it frees code of the HTTP parser, which is WebAssembly
+  // (WasmEngine::FreeDeadCode, a null mutex). There are a few hundred kilobytes of it, so it may stay.
+  setFlagsFromString('--no-wasm-code-gc')
   // Compiled code is kept from one command to the next, in the folder for temporary files: it halves the time to start.
   module.enableCompileCache()
   const source = new URL('../src/cli/main.ts', import.meta.url)

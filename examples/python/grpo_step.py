@@ -11,7 +11,7 @@ import json
 import math
 import sys
 
-from millrace_rows import read_rows
+from millrace_rows import read_rows, run
 
 try:
     import torch
@@ -54,7 +54,9 @@ def group_advantages(rows):
         rewards = groups[row["group"]]
         centre = mean(rewards)
         spread = math.sqrt(mean([(reward - centre) ** 2 for reward in rewards]))
-        advantages.append((row["reward"] - centre) / (spread + EPSILON))
+        # Where all sessions did equally well, or there is only one, there is nothing to compare a row with: without this,
+        # a branch that did better than the rest of its session would be divided by EPSILON alone.
+        advantages.append((row["reward"] - centre) / (spread + EPSILON) if spread > EPSILON else 0.0)
     return advantages
 
 
@@ -178,4 +180,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    run(main, __doc__)

@@ -26,11 +26,22 @@ TYPE_CODES = {"int32": "i", "float32": "f", "uint8": "B", "int16": "h"}
 class CutOff(Exception):
     """The file ends in the middle: what came before is good, the rest is missing."""
 
+    def __init__(self, path):
+        super().__init__(f"{path} was cut off; export it again")
+
+
+class NoRows(ValueError):
+    """The file is something else."""
+
 
 def read_rows(path):
     """Every row as a dictionary, one at a time. The last one of each export has the kind "end"."""
     with open(path, "rb") as file:
+        is_begun = False
         while head := file.read(8):
+            if not is_begun and head != MAGIC:
+                raise NoRows(f"{path} is no file of rows; export with --format binary (JSON lines need no reader)")
+            is_begun = True
             if head == MAGIC:
                 (version, _) = struct.unpack("<II", exactly(file, 8))
                 if version != VERSION:
@@ -78,6 +89,21 @@ def plain(value):
     return value
 
 
+def main(path):
+    for row in read_rows(path):
+        print(json.dumps(plain(row), allow_nan=False))
+
+
+def run(program, usage):
+    """Runs a program that takes one file: says how it is used, and what is wrong with the file, without a traceback."""
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(usage.strip())
+        raise SystemExit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
+    try:
+        program(sys.argv[1])
+    except (OSError, NoRows, CutOff) as problem:
+        raise SystemExit(str(problem))
+
+
 if __name__ == "__main__":
-    for each in read_rows(sys.argv[1]):
-        print(json.dumps(plain(each), allow_nan=False))
+    run(main, __doc__)

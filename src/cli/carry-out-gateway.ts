@@ -1,6 +1,13 @@
 import { MillraceError } from '../errors/index.ts'
 import { keepHeapSteady } from '../kit/index.ts'
-import { findModels, GatewayServer, requireAdminKeys, type GatewayConfig, type TenantKey } from '../serve/index.ts'
+import {
+  defaultTenant,
+  findModels,
+  GatewayServer,
+  requireAdminKeys,
+  type GatewayConfig,
+  type TenantKey,
+} from '../serve/index.ts'
 import { LagWatch, Logger } from '../telemetry/index.ts'
 import type { FlagValues, Invocation } from './command.ts'
 import { defaultGatewayPort, type GatewayFlags } from './commands/gateway-command.ts'
@@ -16,15 +23,14 @@ import { StrayErrors } from './stray-errors.ts'
 const lagThresholdMs = 250
 const defaultRun = 'gateway'
 const defaultKeyVariable = 'MILLRACE_ADMIN_KEY'
-/** Whose sessions they are where nobody said. */
-const defaultTenant = 'default'
 
 type Flags = FlagValues<GatewayFlags>
 
 /** What `millrace gateway` does: from its flags to its exit code. */
 export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
   keepHeapSteady()
-  const config = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
+  const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
+  const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'
   const keys = keysOf(flags, config, io)
   // Before any backend is asked and any run is made.
@@ -63,6 +69,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       ...found,
       ...(config && { aliases: config.aliases, bounds: config.bounds }),
       keys,
+      ...(file && { secrets: file.secrets }),
       host,
       port: flags.port ?? config?.port ?? defaultGatewayPort,
       run: { root: runsRoot(flags.runs, io), name: flags.run ?? config?.run ?? defaultRun },

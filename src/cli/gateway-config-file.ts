@@ -8,18 +8,24 @@ import { parseGatewayConfig, type GatewayConfig } from '../serve/index.ts'
 import { interpolate } from './interpolate.ts'
 import type { CommandIo } from './io.ts'
 
+export interface GatewayConfigFile {
+  readonly config: GatewayConfig
+  /** What came from variables. It is used, and never written down. */
+  readonly secrets: readonly string[]
+}
+
 /** Reads `--config`: YAML (and so JSON), or a module whose default export is the same object. */
 export async function readGatewayConfig(
   path: string,
   { cwd, env }: Pick<CommandIo, 'cwd' | 'env'>,
-): Promise<GatewayConfig> {
+): Promise<GatewayConfigFile> {
   const file = resolve(cwd, path)
   const content = /\.[cm]?[jt]s$/.test(path)
     ? await loadModule(file, path)
     : parseYaml(await readText(file, path), path)
-  const filled = interpolate(content, env, path)
+  const { value, filledIn } = interpolate(content, env, path)
   try {
-    return parseGatewayConfig(filled)
+    return { config: parseGatewayConfig(value), secrets: filledIn }
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'config_invalid')
     throw invalid(path, `${rawMessage}; docs/gateway.md lists the fields`, error)

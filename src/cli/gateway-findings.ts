@@ -1,4 +1,5 @@
 import type { TokenFields } from '../inference/index.ts'
+import type { ApiName } from '../schema/index.ts'
 import type { Finding, FoundModels } from '../serve/index.ts'
 import { columns } from './format/columns.ts'
 import { formatCompactCount } from './format/count.ts'
@@ -8,43 +9,68 @@ const titles = ['backend', 'kind', 'models', 'context', 'tokens']
 const nothing = '–'
 const maxListedModels = 3
 
-/** What the backends said when they were asked, as a small table, and what those did not that could not be reached. */
+/** What the backends said when they were asked, as a small table, and what is wrong with what they said, or did not. */
 export function findingLines(
   { models, findings }: Pick<FoundModels, 'models' | 'findings'>,
-  { style, columns: width }: Pick<Output, 'style' | 'columns'>,
+  { style }: Pick<Output, 'style'>,
 ): string[] {
   const simulated = models.flatMap(({ name, simulator }) =>
     simulator ? [['built in', 'simulator', name, nothing, 'ids, logprobs, prompt']] : [],
   )
   const rows = [...simulated, ...findings.map(rowOf)]
-  const table = columns({
-    columns: titles.map((title) => ({ title, shrinks: title === 'models' })),
-    rows,
-    width,
-    style,
-  })
-  const warnings = findings.flatMap(({ backend, problem }) =>
-    problem ? [`${style.warn('warning:')} ${backend} is not used until it answers: ${problem.rawMessage}`] : [],
-  )
-  return [...table, ...warnings]
+  // Nothing in it may be cut off: it is there to be compared with what was meant.
+  const width = Number.POSITIVE_INFINITY
+  const table = columns({ columns: titles.map((title) => ({ title })), rows, width, style })
+  return [...table, ...findings.flatMap(warningsOf).map((warning) => `${style.warn('warning:')} ${warning}`)]
 }
 
-function rowOf({ backend, facts }: Finding): string[] {
-  if (!facts) return [backend, 'unreachable', nothing, nothing, nothing]
-  const names = facts.models.map(({ id }) => id)
-  const more = names.length > maxListedModels ? ` and ${names.length - maxListedModels} more` : ''
+function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
+  if (problem) return [`${shown(backend)} is not used until it answers: ${problem.rawMessage}`]
+  if (!serves) return []
+  const { name, upstreamName = name } = serves
+  const listed = facts.models.map(({ id }) => id)
+  // Providers list the dated names of what may also be asked for without a date.
+  if (listed.length === 0 || listed.some((id) => id.startsWith(upstreamName))) return []
+  const whose = upstreamName === name ? '' : ` (upstreamName of ${name})`
+  return [`${shown(backend)} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`]
+}
+
+/** A query and a password are for the backend alone. */
+function shown(url: string): string {
+  return url.replace(/\?.*$/, '').replace(/(?<=:\/\/)[^/@]*@/, '')
+}
+
+function rowOf({ backend, facts, serves }: Finding): string[] {
+  const served = serves && servedText(serves)
+  if (!facts) return [shown(backend), 'unreachable', served ?? nothing, nothing, nothing]
   const lengths = facts.models.flatMap(({ contextLength }) => (contextLength === undefined ? [] : [contextLength]))
   return [
-    backend,
+    shown(backend),
     facts.kind,
-    names.slice(0, maxListedModels).join(', ') + more || nothing,
+    served ?? (namesText(facts.models.map(({ id }) => id)) || nothing),
     lengths.length === 0 ? nothing : formatCompactCount(Math.min(...lengths)),
-    facts.tokenFields ? tokensOf(facts.tokenFields) : 'not known',
+    tokensOf(facts.tokenFields, serves?.api ?? 'chat'),
   ]
 }
 
-function tokensOf({ ids, logprobs, promptIds, routedExperts, version }: TokenFields): string {
-  const fields = { ids, logprobs, prompt: promptIds, experts: routedExperts, version }
-  const present = Object.entries(fields).flatMap(([name, isThere]) => (isThere ? [name] : []))
-  return present.join(', ') || 'none'
+/** As clients call it, and as the backend does. */
+function servedText({ name, upstreamName = name }: NonNullable<Finding['serves']>): string {
+  return upstreamName === name ? name : `${name} (${upstreamName})`
+}
+
+function namesText(names: readonly string[]): string {
+  const more = names.length > maxListedModels ? ` and ${names.length - maxListedModels} more` : ''
+  return names.slice(0, maxListedModels).join(', ') + more
+}
+
+/** Only the replies of Chat have them. What is not complete is of no use for training, and is better known before. */
+function tokensOf(fields: TokenFields | undefined, api: ApiName): string {
+  if (api !== 'chat') return `none in ${api}: cannot be trained on`
+  if (!fields) return 'not known'
+  const { ids, logprobs, promptIds, routedExperts, version, inStreams } = fields
+  const names = { ids, logprobs, prompt: promptIds, experts: routedExperts, version }
+  const present = Object.entries(names).flatMap(([name, isThere]) => (isThere ? [name] : []))
+  if (present.length === 0) return 'none: cannot be trained on'
+  if (!ids || !logprobs || !promptIds) return `only ${present.join(', ')}: cannot be trained on`
+  return present.join(', ') + (inStreams ? '' : ' (whole replies)')
 }

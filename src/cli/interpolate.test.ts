@@ -6,14 +6,15 @@ const env = { HOST: 'gpu-1', PORT: '8000', EMPTY: '' }
 test('variables are filled in wherever there is text, and nowhere else', () => {
   const config = { url: 'http://${HOST}:${PORT}/v1', list: ['${HOST}', 3, null, true], '${HOST}': { deep: '${PORT}' } }
   expect(interpolate(config, env, 'f')).toEqual({
-    url: 'http://gpu-1:8000/v1',
-    list: ['gpu-1', 3, null, true],
-    '${HOST}': { deep: '8000' },
+    value: { url: 'http://gpu-1:8000/v1', list: ['gpu-1', 3, null, true], '${HOST}': { deep: '8000' } },
+    filledIn: ['gpu-1', '8000'],
   })
 })
 
 test('what a variable holds is not read again, and a doubled dollar is one', () => {
-  expect(interpolate(['${A}', '$${A}', '$A', '$5'], { A: '${B}' }, 'f')).toEqual(['${B}', '${A}', '$A', '$5'])
+  const { value, filledIn } = interpolate(['${A}', '$${A}', '$A', '$5'], { A: '${B}' }, 'f')
+  expect(value).toEqual(['${B}', '${A}', '$A', '$5'])
+  expect(filledIn).toEqual(['${B}'])
 })
 
 test.each(['MISSING', 'EMPTY'])('%s is said to be missing, and where', (name) => {

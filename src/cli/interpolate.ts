@@ -3,13 +3,28 @@ import { MillraceError } from '../errors/index.ts'
 /** `${NAME}`, or `$${` for a dollar and a brace. */
 const reference = /\$\$\{|\$\{([^}]*)\}/g
 
-/** A copy in which every text has its variables filled in. Keys are left as they are. */
-export function interpolate(value: unknown, env: Readonly<Record<string, string | undefined>>, file: string): unknown {
+export interface Interpolated {
+  /** A copy in which every text has its variables filled in. Keys are left as they are. */
+  readonly value: unknown
+  /** What was filled in: any of it may be secret. */
+  readonly filledIn: readonly string[]
+}
+
+/** Fills in the variables of a configuration. */
+export function interpolate(
+  value: unknown,
+  env: Readonly<Record<string, string | undefined>>,
+  file: string,
+): Interpolated {
+  const filledIn = new Set<string>()
   const filled = (text: string, path: string): string =>
     text.replaceAll(reference, (_whole, name: string | undefined) => {
       if (name === undefined) return '${'
       const found = env[name]
-      if (found !== undefined && found !== '') return found
+      if (found !== undefined && found !== '') {
+        filledIn.add(found)
+        return found
+      }
       throw new MillraceError(
         'config_invalid',
         `${file}: ${path} needs the variable ${name}, which is not set: set it, or put it into .env`,
@@ -24,5 +39,5 @@ export function interpolate(value: unknown, env: Readonly<Record<string, string 
       Object.entries(item).map(([key, each]) => [key, walk(each, path === '' ? key : `${path}.${key}`)]),
     )
   }
-  return walk(value, '')
+  return { value: walk(value, ''), filledIn: [...filledIn] }
 }

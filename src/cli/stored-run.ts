@@ -77,6 +77,11 @@ export async function readRun<Result>(
   }
 }
 
+/** Whether it holds sessions of a gateway, and no rollouts. */
+export function isGatewayRun({ run }: FoundRun): boolean {
+  return run.config['kind'] === 'gateway'
+}
+
 /** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */
 export interface StoredConfig {
   readonly environment: string
@@ -85,8 +90,11 @@ export interface StoredConfig {
   readonly passThreshold: number
 }
 
-export function storedConfig({ run }: FoundRun): StoredConfig {
-  const { environment, model, attempts, passThreshold } = run.config
+export function storedConfig(found: FoundRun): StoredConfig {
+  const { environment, model, models, attempts, passThreshold } = found.run.config
+  if (isGatewayRun(found)) {
+    return { environment: 'gateway', model: namesOf(models), attempts: 1, passThreshold: 1 }
+  }
   const name =
     typeof environment === 'object' && environment !== null && 'name' in environment ? environment['name'] : environment
   return {
@@ -95,4 +103,13 @@ export function storedConfig({ run }: FoundRun): StoredConfig {
     attempts: typeof attempts === 'number' ? attempts : 1,
     passThreshold: typeof passThreshold === 'number' ? passThreshold : 1,
   }
+}
+
+function namesOf(models: unknown): string {
+  const names = Array.isArray(models)
+    ? models.flatMap((model: unknown) =>
+        typeof model === 'object' && model !== null && 'name' in model ? [String(model.name)] : [],
+      )
+    : []
+  return names.join(', ') || '?'
 }

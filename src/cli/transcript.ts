@@ -26,8 +26,7 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   let previous: number | null = null
   for (const node of nodes) {
     yield ''
-    yield `${speaker(node, style)}${style.dim(howItCame(node))}${branchMark(node, previous, style)}`
-    yield* messageLines(node.message, style)
+    yield* nodeLines(node, branchMark(node, previous, style), style)
     previous = node.seq
   }
   yield ''
@@ -35,6 +34,13 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   if (record) yield* recordLines(record, style)
   else yield style.warn('not ended: it is running, or was cut off and can be continued')
   yield* attemptLines(transcript, style)
+}
+
+/** One message: who said it, how it came, and what it was. */
+export function* nodeLines(node: MessageNode, mark: string, style: Style): Generator<string, void, void> {
+  const lost = node.discarded ? style.bad(`  discarded: ${node.discarded.why}`) : ''
+  yield `${speaker(node, style)}${style.dim(howItCame(node))}${lost}${mark}`
+  yield* messageLines(node.message, style)
 }
 
 function titleLine({ rollout, record }: Transcript, style: Style): string {
@@ -57,14 +63,16 @@ function speaker({ message, tool }: MessageNode, style: Style): string {
   return style.bold(style[speakers[message.role]](`▌ ${name}`))
 }
 
-function howItCame({ call, tool }: MessageNode): string {
+function howItCame({ call, discarded, tool }: MessageNode): string {
   const parts: string[] = []
-  if (call) {
-    parts.push(formatDuration(call.ms), `${formatCount(call.usage.input)} in, ${formatCount(call.usage.output)} out`)
-    if (call.waitMs >= 1) parts.push(`waited ${formatDuration(call.waitMs)}`)
-    if (call.tries > 1) parts.push(`${call.tries} tries`)
-    if (call.finishReason === 'length' || call.finishReason === 'content_filter') parts.push(call.finishReason)
+  const sample = call ?? discarded
+  if (sample) {
+    const { ms, usage, waitMs, tries } = sample
+    parts.push(formatDuration(ms), `${formatCount(usage.input)} in, ${formatCount(usage.output)} out`)
+    if (waitMs >= 1) parts.push(`waited ${formatDuration(waitMs)}`)
+    if (tries > 1) parts.push(`${tries} tries`)
   }
+  if (call?.finishReason === 'length' || call?.finishReason === 'content_filter') parts.push(call.finishReason)
   if (tool) parts.push(...(tool.status === 'ok' ? [] : [tool.status]), formatDuration(tool.ms))
   return parts.length > 0 ? `  ${parts.join(' · ')}` : ''
 }
@@ -180,6 +188,6 @@ function outcomeText(outcome: Outcome, style: Style): string {
   return truncated ? style.warn(outcome) : style.good(outcome)
 }
 
-function row(label: string, text: string, style: Style): string {
+export function row(label: string, text: string, style: Style): string {
   return `${style.dim(padText(label, 10))}${text}`
 }

@@ -1,5 +1,6 @@
 import type { ContentPart, Json, JsonObject, Message, ToolMessage, UserMessage } from '../schema/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
+import { refuseCustom } from './_chat-tools.ts'
 import { contentOf, imagePart } from './_content.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
@@ -74,6 +75,7 @@ function readAssistant(value: JsonObject, at: string, untranslatable: Untranslat
 function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string, untranslatable: Untranslatable): void {
   if (!isJsonObject(call)) throw rejected(at, 'must be an object')
   const type = optionalText(call, 'type', `${at}.`) ?? 'function'
+  refuseCustom(type, at)
   if (type !== 'function') {
     untranslatable.add(`${at}.type ${type}`)
     return

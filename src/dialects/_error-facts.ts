@@ -26,22 +26,72 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   model_timeout: 504,
 }
 
-/** The status that the backend, or whoever refused, gave; else the usual one of the code. */
-export function statusOf(error: MillraceError): number {
-  const { status } = error.data
-  return typeof status === 'number' && status >= 400 && status < 600 ? status : (statuses[error.code] ?? 500)
+/** What is passed on in a backend's own words: it says what is wrong with the request, which only the client can change. */
+const repeated: ReadonlySet<ErrorCode> = new Set([
+  'model_rejected',
+  'context_length',
+  'model_not_found',
+  'model_conflict',
+  'model_rate_limited',
+])
+
+/** Ours for everything else that happens between us and a backend: urls, hosts and keys are no business of clients. */
+const words: Readonly<Partial<Record<ErrorCode, string>>> = {
+  model_rejected: 'the model does not accept this request, and does not say why',
+  context_length: 'the conversation no longer fits into the context of the model',
+  model_not_found: 'the model is not known where it should be served; tell whoever runs this server',
+  model_rate_limited: 'the model takes no more requests for now; try again later',
+  model_connect: 'the model cannot be reached; try again later',
+  model_timeout: 'the model did not reply in time; try again, or ask for less',
+  model_truncated: 'the reply of the model was cut off; try again',
+  model_malformed: 'the reply of the model cannot be read; tell whoever runs this server',
+  model_overloaded: 'the model is overloaded; try again later',
+  model_server_error: 'the model failed; try again later',
 }
 
-/** A backend's own words where it had some. */
+const misconfigured =
+  'the model cannot be used as this server is set up. Your own key is in order; tell whoever runs this server'
+
+/** The code that a client is shown. */
+export function shownCode(error: MillraceError): ErrorCode {
+  return isMisconfigured(error) ? 'model_connect' : error.code
+}
+
+/** The status that the backend, or whoever refused, gave; else the usual one of the code. */
+export function statusOf(error: MillraceError): number {
+  const code = shownCode(error)
+  const { status } = error.data
+  const isGiven = code === error.code && typeof status === 'number' && status >= 400 && status < 600
+  return isGiven ? status : (statuses[code] ?? 500)
+}
+
 export function messageOf(error: MillraceError): string {
   // A fault of ours is for the log.
   if (error.code === 'internal') return 'something went wrong in the server'
-  return saidText(error, 'said') ?? error.rawMessage
+  if (isMisconfigured(error)) return misconfigured
+  return (
+    saidText(error, 'said') ??
+    (isFromBackend(error) ? (words[error.code] ?? 'the model did not reply') : error.rawMessage)
+  )
 }
 
+/** What the backend said, where it is repeated. */
 export function saidText(error: MillraceError, key: 'said' | 'saidType' | 'saidCode'): string | undefined {
+  if (isFromBackend(error) && (isMisconfigured(error) || !repeated.has(error.code))) return undefined
   const value = error.data[key]
   return typeof value === 'string' && value !== '' ? value : undefined
+}
+
+/** All that goes wrong between us and a backend names it. */
+function isFromBackend(error: MillraceError): boolean {
+  return typeof error.data['backend'] === 'string'
+}
+
+/** Our key, our credit or our TLS is not accepted there: nothing that a client could mend, or should take for its own. */
+function isMisconfigured(error: MillraceError): boolean {
+  if (!isFromBackend(error)) return false
+  const { status, cause } = error.data
+  return error.code === 'model_auth' || status === 402 || (error.code === 'model_rejected' && cause !== undefined)
 }
 
 /** `retry-after` knows whole seconds only; clients that know `retry-after-ms` need not wait that long. */

@@ -1,16 +1,9 @@
-import type { Json, JsonObject } from '../schema/index.ts'
+import { isJsonList, type Json } from '../schema/index.ts'
 
-/**
- * Narrows JSON that a client wrote. Bodies are read by hand, field by field: a schema library costs more than the rest of
- * a request's handling.
- */
-export function isJsonObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
+// Narrowing JSON that a client wrote. Bodies are read by hand, field by field: a schema library costs more than the rest of
+// a request's handling.
 
-export function isList(value: Json | undefined): value is readonly Json[] {
-  return Array.isArray(value)
-}
+export { isJsonList as isList, isJsonObject } from '../schema/index.ts'
 
 /** Clients write null for what they leave out. */
 export function isAbsent(value: Json | undefined): value is null | undefined {
@@ -18,5 +11,5 @@ export function isAbsent(value: Json | undefined): value is null | undefined {
 }
 
 export function isEmpty(value: Json | undefined): boolean {
-  return isAbsent(value) || (isList(value) && value.length === 0)
+  return isAbsent(value) || (isJsonList(value) && value.length === 0)
 }

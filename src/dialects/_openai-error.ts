@@ -1,5 +1,5 @@
 import type { ErrorCode, MillraceError } from '../errors/index.ts'
-import { messageOf, retryHeaders, saidText, statusOf } from './_error-facts.ts'
+import { messageOf, retryHeaders, saidText, shownCode, statusOf } from './_error-facts.ts'
 import type { DialectError } from './server-dialect.ts'
 
 /** OpenAI's names for what has one; anything else keeps ours. */
@@ -22,11 +22,12 @@ export function openAiError(error: MillraceError): DialectError {
 }
 
 export function openAiErrorFields(error: MillraceError): Record<string, unknown> {
+  const code = shownCode(error)
   return {
     message: messageOf(error),
     type: saidText(error, 'saidType') ?? typeOf(statusOf(error)),
     param: error.data['param'] ?? null,
-    code: saidText(error, 'saidCode') ?? codes[error.code] ?? error.code,
+    code: saidText(error, 'saidCode') ?? codes[code] ?? code,
   }
 }
 

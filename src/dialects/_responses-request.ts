@@ -73,6 +73,7 @@ export function readResponsesRequest(body: JsonObject, memory?: ReplyMemory): Di
   if (parallel !== undefined) request.parallelToolCalls = parallel
   const previous = optionalText(body, 'previous_response_id')
   if (previous !== undefined) request.previousReplyId = previous
+  if (optionalText(body, 'instructions')) request.hasInstructions = true
   noteIncluded(body, untranslatable)
   noteServerSide(body, untranslatable)
   return request

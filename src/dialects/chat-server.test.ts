@@ -155,7 +155,7 @@ test('what a client leaves out, or sets to null, is not there at all', () => {
 })
 
 test.for([
-  [{ tools: [{ type: 'custom', custom: { name: 'sql' } }] }, 'tools[0].type custom'],
+  [{ tools: [{ type: 'web_search' }] }, 'tools[0].type web_search'],
   [{ tool_choice: { type: 'allowed_tools', allowed_tools: {} } }, 'tool_choice.type allowed_tools'],
   [{ response_format: { type: 'grammar' } }, 'response_format.type grammar'],
   [{ logprobs: true }, 'logprobs'],
@@ -171,7 +171,7 @@ test.for([
   [{ messages: [{ role: 'system', content: '', name: 'x' }] }, 'messages[0].name'],
   [{ messages: [{ role: 'assistant', content: '', audio: { id: 'a' } }] }, 'messages[0].audio'],
   [{ messages: [{ role: 'assistant', content: [{ type: 'audio' }] }] }, 'messages[0].content[0].type audio'],
-  [{ messages: [{ role: 'assistant', tool_calls: [{ type: 'custom' }] }] }, 'messages[0].tool_calls[0].type custom'],
+  [{ messages: [{ role: 'assistant', tool_calls: [{ type: 'other' }] }] }, 'messages[0].tool_calls[0].type other'],
 ] as const)('names what only this API can say: %j', ([fields, name]) => {
   const request = read(fields)
   expect(request.untranslatable).toEqual([name])
@@ -227,6 +227,8 @@ test.for([
   [{ tools: {} }, 'tools'],
   [{ tools: [{ type: 'function' }] }, 'tools[0].function'],
   [{ tools: [{ type: 'function', function: { name: '' } }] }, 'tools[0].function.name'],
+  [{ tools: [{ type: 'custom', custom: { name: 'sql' } }] }, 'tools[0].type'],
+  [{ messages: [{ role: 'assistant', tool_calls: [{ type: 'custom' }] }] }, 'messages[0].tool_calls[0].type'],
   [{ tool_choice: 'any' }, 'tool_choice'],
   [{ tool_choice: { type: 'function' } }, 'tool_choice.function'],
   [{ response_format: { type: 'json_schema' } }, 'response_format.json_schema'],

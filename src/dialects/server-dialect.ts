@@ -52,6 +52,8 @@ export interface DialectRequest extends Pick<
   readonly wantsLogprobs: boolean
   /** The prompt itself, where a client sends it in tokens. */
   readonly promptIds?: Int32Array
+  /** Responses: the first message is what the request calls its instructions, which hold for this reply only. */
+  readonly hasInstructions?: true
   /** Responses: the reply that this one goes on from; its conversation comes before `messages`. */
   readonly previousReplyId?: string
   /** Names of what only this API can say (`audio`, `tools[2].type web_search`): refused if the model speaks another one. */

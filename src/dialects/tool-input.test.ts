@@ -12,6 +12,14 @@ test.for([
   expect(toolInput(written)).toEqual(input)
 })
 
+test('numbers that no double can hold reach the client and come back as the model wrote them', () => {
+  const written = '{"id":9007199254740993,"list":[-12345678901234567890,1e400],"zero":-0}'
+  expect(JSON.stringify(toolInput(written))).toBe(written)
+  expect(writtenArguments(toolInput(written))).toBe(written)
+  // A client that has only doubles means the same call.
+  expect(argumentsKey('{"id":9007199254740992}')).toBe(argumentsKey('{"id":9007199254740993}'))
+})
+
 test('arguments that are no object come back as the model wrote them', () => {
   for (const written of ['{"a": [1,', '[1]', 'rm -rf', ' ']) expect(writtenArguments(toolInput(written))).toBe(written)
 })

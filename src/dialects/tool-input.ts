@@ -1,3 +1,4 @@
+import { hasInexactNumber, parseExactly } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { isJsonObject } from './_json.ts'
 
@@ -11,8 +12,18 @@ const invalidKey = 'INVALID_JSON'
 /** Deeper than this, arguments are not valid either: writing them again would overflow the stack. */
 const maxDepth = 256
 
-/** The arguments of a call as an object. An empty text is how models call a tool that takes nothing. */
+/**
+ * The arguments of a call as an object, for writing: numbers that a double cannot hold are in it as the model wrote them.
+ * An empty text is how models call a tool that takes nothing.
+ */
 export function toolInput(written: string): JsonObject {
+  const input = plainInput(written)
+  if (!hasInexactNumber(input)) return input
+  const exact = parseExactly(written)
+  return isJsonObject(exact) ? exact : input
+}
+
+function plainInput(written: string): JsonObject {
   if (written === '') return {}
   let value: unknown
   try {
@@ -32,10 +43,10 @@ export function writtenArguments(input: JsonObject): string {
 
 /**
  * Equal for arguments that mean the same. A client of Messages gets an object and sends an object back, so the text of a
- * call it repeats is in general not the text that was sampled.
+ * call it repeats is in general not the text that was sampled. Many clients have no other numbers than doubles.
  */
 export function argumentsKey(written: string): string {
-  return JSON.stringify(toolInput(written))
+  return JSON.stringify(plainInput(written))
 }
 
 function isWithin(value: unknown, depth: number): boolean {

@@ -1,9 +1,15 @@
 import { rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import type { OpenedRun } from './open-run.ts'
+import type { RunStore } from '../store/index.ts'
 
 /** Closes a run that could not start. One that was made for it never was: nothing of it is worth keeping, or resuming. */
-export async function giveUpRun({ store, info }: OpenedRun): Promise<void> {
+export async function giveUpRun({
+  store,
+  info,
+}: {
+  readonly store: RunStore
+  readonly info: { readonly name: string; readonly folder: string }
+}): Promise<void> {
   if (store.isResumed) return await store.close()
   const discarded = join(dirname(info.folder), `.${info.name}-${process.pid}`)
   try {

@@ -2,6 +2,7 @@ import type { DialectRequest } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Message, MessageNode } from '../schema/index.ts'
 import type { SessionReader } from '../store/index.ts'
+import { Slice } from './_slice.ts'
 
 /** A reply that is named as the one to go on from, and is not known. */
 export function replyUnknown(replyId: string): MillraceError {
@@ -9,28 +10,45 @@ export function replyUnknown(replyId: string): MillraceError {
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 
-/** The conversation that a request goes on with, and the request's own messages after it. */
-export function wholeConversation(earlier: readonly Message[], request: DialectRequest): Message[] {
-  const { messages, body } = request
-  // Instructions are not part of what a Responses client goes on from: new ones take the place of the old ones.
-  const [instructions, ...input] = messages
-  if (typeof body['instructions'] !== 'string' || !instructions) return [...earlier, ...messages]
-  const said = earlier[0]?.role === 'system' ? earlier.slice(1) : earlier
-  return [instructions, ...said, ...input]
+/** What was said up to a reply. */
+export interface EarlierConversation {
+  readonly messages: readonly Message[]
+  /** The first of them were the instructions of the request that the reply is to. */
+  readonly hasInstructions: boolean
 }
 
-/** What was said in a session up to a node. The node is on disk. */
-export function conversationTo(sessions: SessionReader, session: string, leaf: number): Message[] {
+/**
+ * The conversation that a request goes on with, and the request's own messages after it. Instructions hold for the request
+ * that gives them alone: earlier ones are not carried over, and its own come first.
+ */
+export function wholeConversation(
+  earlier: EarlierConversation,
+  { messages, hasInstructions }: DialectRequest,
+): Message[] {
+  const said = earlier.messages.slice(earlier.hasInstructions ? 1 : 0)
+  const own = hasInstructions ? 1 : 0
+  return [...messages.slice(0, own), ...said, ...messages.slice(own)]
+}
+
+/** What was said in a session up to a reply, which is on disk. Others have their turns while it is read. */
+export async function conversationTo(
+  sessions: SessionReader,
+  session: string,
+  leaf: number,
+): Promise<EarlierConversation> {
   const nodes = new Map<number, MessageNode>()
+  const slice = new Slice()
   for (const node of sessions.bareNodesOf(session)) {
     nodes.set(node.seq, node)
     if (node.seq === leaf) break
+    if (slice.isOver) await slice.rest()
   }
   const messages: Message[] = []
-  let node = nodes.get(leaf)
+  const reply = nodes.get(leaf)
+  let node = reply
   while (node) {
     messages.push(node.message)
     node = node.parent === null ? undefined : nodes.get(node.parent)
   }
-  return messages.toReversed()
+  return { messages: messages.toReversed(), hasInstructions: reply?.call?.hasInstructions === true }
 }

@@ -6,10 +6,20 @@ import type { RunStore } from '../store/index.ts'
 import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './_live-interaction.ts'
 import { OpenSession, type SessionMemory } from './_open-session.ts'
+import type { Patience } from './_patience.ts'
 import { Question } from './_question.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from './_recent-requests.ts'
-import { draining, limitReached, requireDisk, sessionSealed, sessionUnknown, tooLong, tooMuch } from './_refusals.ts'
+import {
+  draining,
+  limitReached,
+  requireDisk,
+  sessionSealed,
+  sessionUnknown,
+  tooLong,
+  tooMuch,
+  unpriced,
+} from './_refusals.ts'
 import { replayReply } from './_replay-reply.ts'
 import { sendError } from './_send-reply.ts'
 import type { SessionBook } from './_session-book.ts'
@@ -44,12 +54,14 @@ export class Interactions {
   /** Why nothing more is asked, not even for those under way. */
   #end: { readonly reason: MillraceError } | undefined
   #proxied = 0
+  readonly #patience: Patience
 
   constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
     this.#store = parts.store
     this.#models = parts.models
     this.#book = parts.book
     this.#bounds = parts.bounds
+    this.#patience = { maxWaitMs: parts.bounds.maxWaitMs, end: undefined }
   }
 
   /** Requests under way. */
@@ -57,9 +69,14 @@ export class Interactions {
     return this.#visits
   }
 
-  /** New requests are refused from now on. Resolves when the others have ended. */
+  /**
+   * New requests are refused from now on, and so are those that wait for a backend, because nobody knows when one will
+   * take them. Resolves when the others have ended.
+   */
   drain(): Promise<void> {
     this.#drained ??= Promise.withResolvers()
+    this.#patience.end ??= draining()
+    for (const asking of this.#asking) asking.abortWaiting(this.#patience.end)
     if (this.#visits === 0) this.#drained.resolve()
     return this.#drained.promise
   }
@@ -99,7 +116,8 @@ export class Interactions {
   #openSession(caller: Caller, id: string): OpenSession {
     const found = this.#book.find(caller, id)
     if (!found) throw sessionUnknown(id)
-    if (!(found instanceof OpenSession) || found.ending) throw sessionSealed(id)
+    if (!(found instanceof OpenSession)) throw sessionSealed(id, found.end?.why)
+    if (found.ending) throw sessionSealed(id)
     return found
   }
 
@@ -115,7 +133,7 @@ export class Interactions {
     const sessionId = `proxy-${this.#proxied}`
     const parts = { request, model, text, messages, sessionId }
     const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
-    await this.#ask(visit, new LiveInteraction(question, client))
+    await this.#ask(visit, new LiveInteraction({ question, client, patience: this.#patience }))
     model.client.endSession(sessionId)
   }
 
@@ -128,8 +146,11 @@ export class Interactions {
       const { call, client } = visit
       const recalled = call.api === 'responses' ? new RecalledReplies(reader.sessions, session.id) : undefined
       const { request, model, text } = visit.read(this.#models, recalled)
-      const conversation = this.#conversation(session, memory, request)
-      const messages = conversation instanceof Promise ? await conversation : conversation
+      const { previousReplyId } = request
+      const messages =
+        previousReplyId === undefined
+          ? request.messages
+          : await this.#conversationAfter(previousReplyId, { session, memory, request })
       // Only now: the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id)
       const match = memory.tree.match(messages)
@@ -140,6 +161,7 @@ export class Interactions {
         this.#onEnd(visit, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
         return
       }
+      if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
       const leaf = memory.tree.append(messages, match)
       const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
@@ -147,7 +169,7 @@ export class Interactions {
       const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
       const parts = { request, model, text, messages, sessionId: session.id }
       const question = new Question(visit, { ...parts, isWhole, isRecorded: true })
-      await this.#ask(visit, new LiveInteraction(question, client, place))
+      await this.#ask(visit, new LiveInteraction({ question, client, place, patience: this.#patience }))
     } finally {
       this.#book.release(session)
     }
@@ -161,19 +183,16 @@ export class Interactions {
   }
 
   /** With what was said before, where the request only names the reply that it goes on from. */
-  #conversation(
-    session: OpenSession,
-    { tree }: SessionMemory,
-    request: DialectRequest,
-  ): readonly Message[] | Promise<readonly Message[]> {
-    const { previousReplyId, messages } = request
-    if (previousReplyId === undefined) return messages
-    const leaf = tree.replyNamed(previousReplyId)
-    if (!leaf) throw replyUnknown(previousReplyId)
+  async #conversationAfter(
+    replyId: string,
+    { session, memory, request }: { session: OpenSession; memory: SessionMemory; request: DialectRequest },
+  ): Promise<readonly Message[]> {
+    const leaf = memory.tree.replyNamed(replyId)
+    if (!leaf) throw replyUnknown(replyId)
     const { journal, reader } = this.#store
-    const read = (): Message[] => wholeConversation(conversationTo(reader.sessions, session.id, leaf.seq), request)
     // The name is known from the first event of a stream on, the reply may not be on disk yet.
-    return journal.durable()?.then(read) ?? read()
+    await journal.durable()
+    return wholeConversation(await conversationTo(reader.sessions, session.id, leaf.seq), request)
   }
 
   /** The answer to an earlier request with the same body, if there is one or will be. */
@@ -220,5 +239,6 @@ export class Interactions {
 
 function outcomeOf({ answer }: InteractionEnd): InteractionOutcome {
   if (answer.kind === 'complete') return 'complete'
-  return answer.reply?.status === 'aborted' ? 'abandoned' : 'failed'
+  const isUnwanted = answer.error.code === 'cancelled' || answer.error.code === 'session_ended'
+  return answer.reply?.status === 'aborted' && isUnwanted ? 'abandoned' : 'failed'
 }

@@ -1,16 +1,25 @@
 import type { Message } from '../schema/index.ts'
 import { meaningOf } from './_meaning.ts'
 
-/** How much text the last paths of all sessions may hold together. At the limit a path is not kept, which costs time only. */
+/**
+ * How much text the last paths of all sessions may hold together. At the limit others are asked to give some back; if
+ * nobody does, a path is not kept, which costs time only.
+ */
 export class TextAllowance {
+  readonly #total: number
+  readonly #reclaim: () => boolean
   #left: number
 
-  constructor(chars: number) {
+  /** `reclaim` makes somebody give back some, and says whether it did. */
+  constructor(chars: number, reclaim: () => boolean) {
+    this.#total = chars
     this.#left = chars
+    this.#reclaim = reclaim
   }
 
   take(chars: number): boolean {
-    if (chars > this.#left) return false
+    if (chars > this.#total) return false
+    while (chars > this.#left) if (!this.#reclaim()) return false
     this.#left -= chars
     return true
   }
@@ -25,9 +34,15 @@ export class LastPath<Node> {
   readonly #allowance: TextAllowance
   readonly #meanings: string[] = []
   readonly #nodes: Node[] = []
+  #chars = 0
 
   constructor(allowance: TextAllowance) {
     this.#allowance = allowance
+  }
+
+  /** What it has taken of the allowance. */
+  get chars(): number {
+    return this.#chars
   }
 
   /** How many messages of the conversation are those of the path. */
@@ -49,6 +64,7 @@ export class LastPath<Node> {
     for (let index = 0; index < messages.length; index += 1) {
       const meaning = meaningOf(messages[index] as Message)
       if (!this.#allowance.take(meaning.length)) return
+      this.#chars += meaning.length
       this.#meanings.push(meaning)
       this.#nodes.push(nodes[index] as Node)
     }
@@ -62,6 +78,7 @@ export class LastPath<Node> {
     let chars = 0
     for (let index = count; index < this.#meanings.length; index += 1) chars += (this.#meanings[index] as string).length
     this.#allowance.giveBack(chars)
+    this.#chars -= chars
     this.#meanings.length = count
     this.#nodes.length = count
   }

@@ -1,21 +1,27 @@
 import { newReplyId, type DialectRequest, type ReplyHead } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { AbortSource } from '../kit/index.ts'
-import type {
-  BackendReply,
-  BrokenReply,
-  CompleteReply,
-  ModelReply,
-  PartialReply,
-  ReplyEvent,
-  ReplySink,
+import {
+  costOf,
+  type BackendReply,
+  type BrokenReply,
+  type CallHooks,
+  type CompleteReply,
+  type ModelReply,
+  type PartialReply,
+  type ReplyEvent,
+  type ReplySink,
 } from '../inference/index.ts'
 import type { ItemIds } from '../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
+import { isEmpty, lostUsage } from './_lost-usage.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
+import { type Patience, Wait } from './_patience.ts'
 import type { Question } from './_question.ts'
-import { sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
+import { waitedTooLong } from './_refusals.ts'
+import { noHeaders, sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
+import { completeTokens } from './export/_rows-tokens.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
 import type { ClientReply } from './client-reply.ts'
@@ -36,6 +42,14 @@ type LiveAnswer =
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
+export interface LiveInteractionOptions {
+  readonly question: Question
+  readonly client: ClientReply
+  readonly patience: Patience
+  /** Where it is recorded, if it is. */
+  readonly place?: SessionPlace
+}
+
 /** A client that is gone gets no status; this is what logs say instead. */
 export const goneStatus = 499
 
@@ -44,9 +58,10 @@ export const goneStatus = 499
  * that is held back until the reply is recorded, so that a client that saw a complete reply finds it on record whatever
  * happens next. Clients that repeat the request wait for the same reply. When nobody waits any more, it is given up.
  */
-export class LiveInteraction implements ReplySink {
+export class LiveInteraction implements ReplySink, CallHooks {
   /** Changes if the backend refuses what was asked of it for the record. */
   #question: Question
+  readonly #patience: Patience
   readonly #place: SessionPlace | undefined
   readonly #abort = new AbortSource()
   readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
@@ -57,13 +72,22 @@ export class LiveInteraction implements ReplySink {
   #state: 'asking' | 'streaming' | 'ended' = 'asking'
   #stream: ClientStream | undefined
   #partial: PartialReply | undefined
+  /** None before it had to wait for a backend. */
+  #wait: Wait | undefined
+  /** Whether a backend was at it when it was given up. */
+  #wasOnWire = false
   /** Lets the backend go on, while the client is the one that is waited for. */
   #resume: (() => void) | undefined
 
-  constructor(question: Question, client: ClientReply, place?: SessionPlace) {
+  constructor({ question, client, patience, place }: LiveInteractionOptions) {
     this.#question = question
     this.#client = client
+    this.#patience = patience
     this.#place = place
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal
   }
 
   /** Settles when the client has got all it gets. Never rejects. */
@@ -81,15 +105,13 @@ export class LiveInteraction implements ReplySink {
 
   #ask(): void {
     const { model } = this.#question
-    model.client
-      .call(this.#question.toModel(this), { signal: this.#abort.signal })
-      .then(this.#onReply)
-      .catch(this.#onFault)
+    model.client.call(this.#question.toModel(this), this).then(this.#onReply).catch(this.#onFault)
   }
 
   /** Ends it whoever still waits for it. */
   abort(reason: MillraceError): void {
-    if (this.#state === 'ended') return
+    if (this.#state === 'ended' || this.signal.aborted) return
+    this.#wasOnWire = !this.#wait?.isOn
     this.#place?.forget(this)
     this.#abort.abort(reason)
   }
@@ -105,6 +127,25 @@ export class LiveInteraction implements ReplySink {
       client.onGone(undefined)
       return this.#answerAlso(client, request, answer)
     })
+  }
+
+  /** Ends it if no backend is at it just now. */
+  abortWaiting(reason: MillraceError): void {
+    if (this.#wait?.isOn) this.abort(reason)
+  }
+
+  onWaitStart(): void {
+    this.#wait ??= new Wait(this.#patience.maxWaitMs, this.#onWaitedTooLong)
+    this.#wait.start()
+    if (this.#patience.end) this.abort(this.#patience.end)
+  }
+
+  onWaitEnd(): void {
+    this.#wait?.stop()
+  }
+
+  readonly #onWaitedTooLong = (): void => {
+    this.abort(waitedTooLong(this.#question.model.name, this.#patience.maxWaitMs))
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {
@@ -161,9 +202,16 @@ export class LiveInteraction implements ReplySink {
     this.#question.learn()
     const replyId = this.#replyIdOf(reply)
     const itemIds = this.#itemIdsOf(reply)
-    const name = { replyId, api: dialect.api, ...(itemIds && { itemIds }) }
+    const hasInstructions = this.#question.request.hasInstructions
+    const name = {
+      replyId,
+      api: dialect.api,
+      ...(itemIds && { itemIds }),
+      ...(hasInstructions && { hasInstructions }),
+    }
     const recorded = this.#withPrompt(reply)
-    this.#place?.recordReply(recorded, name, capturesTokens && !hasTokens(recorded))
+    const lacking = capturesTokens ? 'missing' : 'unasked'
+    this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
     const pending = this.#place?.durable()
     if (pending) pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
     else this.#deliver(reply, replyId)
@@ -174,13 +222,17 @@ export class LiveInteraction implements ReplySink {
     this.#fail(MillraceError.from(thrown, 'internal'))
   }
 
+  /** What was sampled, and also that something was: of one that was given up under way nobody knows how much. */
   #recordLost(reply: BrokenReply): void {
-    if (!this.#partial) return
+    if (!this.#place) return
+    const wasSampling = reply.status === 'aborted' && this.#wasOnWire && reply.tries > 0
+    const partial = this.#withPrompt(this.#partial ?? nothingYet)
+    if (!wasSampling && isEmpty(partial)) return
+    const { dialect, model, request } = this.#question
+    const usage = lostUsage(partial, request.messages)
     const replyId = this.#stream?.replyId
-    this.#place?.recordLost(this.#withPrompt(this.#partial), reply, {
-      api: this.#question.dialect.api,
-      ...(replyId !== undefined && { replyId }),
-    })
+    const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
+    this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.price) })
   }
 
   /** A client that sent the prompt in tokens need not be told which they were, and older backends do not tell. */
@@ -202,12 +254,20 @@ export class LiveInteraction implements ReplySink {
   #deliver(reply: CompleteReply, replyId: string): void {
     const client = this.#client
     if (client) {
-      const { dialect, request } = this.#question
       if (this.#stream) sendRest(client, this.#stream.end(reply))
-      else if (reply.raw && !request.stream) sendWhole(client, this.#rawText(reply.raw))
-      else sendReply(client, dialect, this.#head(replyId, request), reply)
+      else this.#sendWholeReply(client, this.#question.request, { reply, replyId })
     }
     this.#settle({ kind: 'complete', reply, replyId }, client ? 200 : goneStatus)
+  }
+
+  /** To a client that has seen nothing of it: as the backend wrote it, if that is what it asked for. */
+  #sendWholeReply(
+    client: ClientReply,
+    request: DialectRequest,
+    { reply, replyId }: { readonly reply: CompleteReply; readonly replyId: string },
+  ): void {
+    if (reply.raw && !request.stream) sendWhole(client, this.#rawText(reply.raw))
+    else sendReply(client, this.#question.dialect, this.#head(replyId, request), reply)
   }
 
   /** For those who joined. They have seen nothing of it so far, so they get it from the beginning. */
@@ -219,8 +279,8 @@ export class LiveInteraction implements ReplySink {
       const status = isGone ? goneStatus : sendError(client, dialect, error)
       return { answer: { kind: 'broken', error }, status }
     }
-    const { replyId, reply } = answer
-    if (!isGone) sendReply(client, dialect, this.#head(replyId, request), reply)
+    const { replyId } = answer
+    if (!isGone) this.#sendWholeReply(client, request, answer)
     return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
   }
 
@@ -249,9 +309,4 @@ export class LiveInteraction implements ReplySink {
   }
 }
 
-/** All that a trainer needs of them. */
-function hasTokens({ tokens }: BackendReply): boolean {
-  return tokens?.promptIds !== undefined && tokens.ids.length > 0 && tokens.ids.length === tokens.logprobs.length
-}
-
-const noHeaders: Readonly<Record<string, string>> = {}
+const nothingYet: PartialReply = { message: { role: 'assistant', content: null } }

@@ -1,5 +1,12 @@
 import { argumentsKey } from '../dialects/index.ts'
-import type { AssistantMessage, ContentPart, Json, Message, ToolCall } from '../schema/index.ts'
+import {
+  isJsonList,
+  type AssistantMessage,
+  type ContentPart,
+  type Json,
+  type Message,
+  type ToolCall,
+} from '../schema/index.ts'
 
 /**
  * What a message says, as text: two messages with one text are the same to a conversation, however they were written.
@@ -30,8 +37,8 @@ function givenMeaning(message: Exclude<Message, AssistantMessage>): string {
 }
 
 function assistantMeaning(message: AssistantMessage, written: (text: string) => string): string {
-  let text = `assistant ${sized(message.content ?? '')}`
-  if (message.refusal) text += `refusal ${sized(message.refusal)}`
+  // A refusal is a text like any other to a client of Messages, who can send it back only as one.
+  let text = `assistant ${sized((message.content ?? '') + (message.refusal ?? ''))}`
   for (const call of message.tool_calls ?? []) text += callMeaning(call, written)
   return text
 }
@@ -77,11 +84,7 @@ function canonicalArguments(written: string): string {
 /** With the keys of every object in order. */
 function sorted(value: Json): Json {
   if (typeof value !== 'object' || value === null) return value
-  if (isList(value)) return value.map(sorted)
+  if (isJsonList(value)) return value.map(sorted)
   const entries = Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1))
   return Object.fromEntries(entries.map(([key, held]) => [key, held === undefined ? undefined : sorted(held)]))
-}
-
-function isList(value: Json): value is readonly Json[] {
-  return Array.isArray(value)
 }

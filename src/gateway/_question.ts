@@ -1,12 +1,11 @@
 import type { DialectRequest, ServerDialect } from '../dialects/index.ts'
 import type { MillraceError } from '../errors/index.ts'
 import type { ModelRequest, ReplySink } from '../inference/index.ts'
-import type { Json, JsonObject, Message } from '../schema/index.ts'
+import { isJsonObject, type Json, type JsonObject, type Message } from '../schema/index.ts'
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
-import { isJsonObject } from './_read-request.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody } from './_upstream-body.ts'
-import type { InteractionCall, ReadRequest, Visit } from './_visit.ts'
+import type { ReadRequest, Visit } from './_visit.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
 export interface QuestionParts extends ReadRequest {
@@ -57,20 +56,28 @@ export class Question {
     }
   }
 
-  /** Asked again with less for the record, if the backend refused something of it that the client never said. */
+  /**
+   * Asked again with less for the record, if the backend refused something that the client never said. It may not name
+   * what it refuses: then that is anything, until it has once answered to all of it.
+   */
   plainer(refusal: MillraceError): Question | undefined {
-    if (refusal.code !== 'model_rejected' || !this.capturesTokens || this.#way === 'plain') return undefined
+    const isAdding = this.capturesTokens || this.#isForRecord
+    if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !isAdding) return undefined
     const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
-    const isOurs = Object.keys(this.#tokenFields).some((name) => body[name] !== true && said.includes(name))
-    if (!isOurs) return undefined
-    const isWholeLeft = this.#way === 'recorded' && stream && !this.#isGenerate
+    const isNamed = [...Object.keys(this.#tokenFields), 'stream_options'].some(
+      (name) => !body[name] && said.includes(name),
+    )
+    if (!isNamed && this.model.tokenRequest.isAccepted) return undefined
+    const isWholeLeft = isNamed && this.capturesTokens && this.#way === 'recorded' && stream && !this.#isGenerate
     return new Question(this.#visit, this.#parts, isWholeLeft ? 'recorded-whole' : 'plain')
   }
 
   /** It was answered: what had to be asked differently for that is asked so at once from now on. */
   learn(): void {
-    if (this.#way === 'recorded-whole') this.model.tokenRequest.inStreams = false
+    const { tokenRequest } = this.model
+    if (this.#way === 'recorded-whole') tokenRequest.inStreams = false
+    if (this.#way !== 'plain' && this.capturesTokens) tokenRequest.isAccepted = true
   }
 
   /** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */

@@ -1,6 +1,6 @@
-import type { DialectRequest, ReplyMemory, ServerDialect } from '../dialects/index.ts'
+import { parseBody, type DialectRequest, type ReplyMemory, type ServerDialect } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import type { ApiName, Json, JsonObject } from '../schema/index.ts'
+import { isJsonObject, type ApiName, type Json } from '../schema/index.ts'
 import { unsaidIn } from './_unsaid.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
@@ -8,7 +8,7 @@ import type { GatewayModel } from './gateway-models.ts'
 export function readRequest(dialect: ServerDialect, text: string, memory?: ReplyMemory): DialectRequest {
   let body: Json
   try {
-    body = JSON.parse(text) as Json
+    body = parseBody(dialect.api, text)
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error)
     throw new MillraceError('model_rejected', `the body is no JSON: ${why}`, { data: { status: 400 }, cause: error })
@@ -28,8 +28,4 @@ export function refuseUntranslatable(request: DialectRequest, model: GatewayMode
   const names = lost.join(', ')
   const message = `model ${model.name} is asked in ${model.api}, which has no word for: ${names}. Leave it out, or ask a model that is served in ${api}.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
-}
-
-export function isJsonObject(value: Json | undefined): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

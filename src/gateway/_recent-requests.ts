@@ -22,9 +22,12 @@ export class RecentRequests<Running> {
   }
 
   begin(key: string, running: Running): void {
-    this.#remove(key)
-    if (this.#requests.length === maxRemembered) this.#requests.shift()
-    this.#requests.push({ key, recent: { kind: 'running', running } })
+    this.#add(key, { kind: 'running', running })
+  }
+
+  /** One that ended in an earlier process, or before the session was forgotten for a while. */
+  restore(key: string, seq: number): void {
+    this.#add(key, { kind: 'ended', seq })
   }
 
   /** `seq` of the reply, or nothing if there is none. Another one with the same body may have begun since. */
@@ -33,6 +36,12 @@ export class RecentRequests<Running> {
     if (entry?.recent.kind !== 'running' || entry.recent.running !== running) return
     if (seq === undefined) this.#remove(key)
     else entry.recent = { kind: 'ended', seq }
+  }
+
+  #add(key: string, recent: Recent<Running>): void {
+    this.#remove(key)
+    if (this.#requests.length === maxRemembered) this.#requests.shift()
+    this.#requests.push({ key, recent })
   }
 
   #entry(key: string): { recent: Recent<Running> } | undefined {

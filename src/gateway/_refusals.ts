@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import type { JournalClient } from '../store/index.ts'
+import type { JournalClient, SessionEndReason } from '../store/index.ts'
 import type { SessionLimits } from './session-options.ts'
 import type { SessionTally } from './session-tally.ts'
 
@@ -16,8 +16,9 @@ export function sessionUnknown(id: string): MillraceError {
   )
 }
 
-export function sessionSealed(id: string): MillraceError {
-  const message = `session ${id} has ended and takes nothing more; start another one`
+export function sessionSealed(id: string, why: SessionEndReason = 'ended'): MillraceError {
+  const how = why === 'expired' ? 'expired: nobody used it for as long as its ttlSeconds, so it' : 'has ended and'
+  const message = `session ${id} ${how} takes nothing more; start another one`
   return new MillraceError('session_ended', message, { data: { status: 410, session: id } })
 }
 
@@ -28,6 +29,12 @@ export function adminsOnly(what: string): MillraceError {
 export function draining(): MillraceError {
   const message = 'the gateway is about to stop and takes no new work; try again when it is back'
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
+}
+
+/** No backend took it for as long as a request may wait. */
+export function waitedTooLong(model: string, waitMs: number): MillraceError {
+  const seconds = (waitMs / 1000).toFixed(1)
+  return tooMuch(`no backend of ${model} could take the request within ${seconds} s; try again later`)
 }
 
 /** Too much is under way for one more; it may go later. */
@@ -52,6 +59,12 @@ export function limitReached(limits: SessionLimits, used: SessionTally, running:
   if (maxCost !== undefined && used.cost >= maxCost) return usedUp('maxCost', maxCost)
   if (maxConcurrent !== undefined && running >= maxConcurrent) return busy('maxConcurrent', maxConcurrent)
   return undefined
+}
+
+/** What it costs would not be known. */
+export function unpriced(model: string): MillraceError {
+  const message = `model ${model} has no price, so that the session's maxCost means nothing for it; give the model a price, or start a session without maxCost`
+  return new MillraceError('usage', message, { data: { status: 400, param: 'model' } })
 }
 
 export function tooLong(maxMessages: number): MillraceError {

@@ -1,8 +1,10 @@
 import type { DialectRequest, ServerDialect } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import type { MessageNode } from '../schema/index.ts'
 import type { SessionReader } from '../store/index.ts'
-import type { InteractionEnd } from './_live-interaction.ts'
+import { goneStatus, type InteractionEnd } from './_live-interaction.ts'
 import { sendReply } from './_send-reply.ts'
+import { Slice } from './_slice.ts'
 import type { ClientReply } from './client-reply.ts'
 
 export interface ReplayOptions {
@@ -19,14 +21,25 @@ export interface ReplayOptions {
 export async function replayReply(options: ReplayOptions): Promise<InteractionEnd> {
   const { sessions, session, seq, client, dialect, request } = options
   // Tokens are read only for those who see them.
-  const nodes = request.wantsTokenIds ? sessions.nodesOf(session) : sessions.bareNodesOf(session)
-  const node = nodes.find((each) => each.seq === seq)
+  const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)
   if (!node?.call || node.message.role !== 'assistant') {
     throw new MillraceError('internal', `session ${session} has no reply ${seq} to repeat`)
   }
   const { message, call, tokens, at } = node
   const { finishReason, usage, replyId = '' } = call
   const head = { id: replyId, model: request.model, createdAt: Math.floor(at / 1000), request }
+  const answer = { kind: 'complete', replyId } as const
+  if (client.isGone) return { answer, status: goneStatus }
   sendReply(client, dialect, head, { message, finishReason, usage, ...(tokens && { tokens }) })
-  return { answer: { kind: 'complete', replyId }, status: 200 }
+  return { answer, status: 200 }
+}
+
+/** Prompts build on each other, so that all before it are read. Others have their turns meanwhile. */
+async function nodeWithTokens(sessions: SessionReader, session: string, seq: number): Promise<MessageNode | undefined> {
+  const slice = new Slice()
+  for (const node of sessions.nodesOf(session)) {
+    if (node.seq === seq) return node
+    if (slice.isOver) await slice.rest()
+  }
+  return undefined
 }

@@ -3,7 +3,7 @@ import type { MillraceError } from '../errors/index.ts'
 import type { BackendReply } from '../inference/index.ts'
 import type { ClientReply } from './client-reply.ts'
 
-const noHeaders: Readonly<Record<string, string>> = {}
+export const noHeaders: Readonly<Record<string, string>> = {}
 
 /** A complete reply to a client that has seen nothing of it yet, whole or as the stream it asked for. */
 export function sendReply(client: ClientReply, dialect: ServerDialect, head: ReplyHead, reply: BackendReply): void {

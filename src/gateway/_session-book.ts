@@ -1,14 +1,14 @@
-import { AttemptRecorder, type RunStore, type StoredSession } from '../store/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { CallRecord } from '../schema/index.ts'
+import { AttemptRecorder, sessionAttempt, type RunStore, type StoredSession } from '../store/index.ts'
 import { ExpiryQueue } from './_expiry-queue.ts'
 import { TextAllowance } from './_last-path.ts'
 import { OpenSession, SessionMemory } from './_open-session.ts'
 import type { Caller } from './caller.ts'
+import { gatewayEvents } from './gateway-events.ts'
 import type { SessionBounds } from './session-bounds.ts'
-import type { SessionTally } from './session-tally.ts'
+import { Slice } from './_slice.ts'
 import { SessionTree } from './session-tree.ts'
-
-/** The nodes of a session stand under its id and this attempt. */
-const attempt = 0
 
 export interface SessionBookOptions {
   readonly store: RunStore
@@ -29,11 +29,14 @@ export class SessionBook implements Disposable {
   readonly #expiry: ExpiryQueue<OpenSession>
   /** Remembered, though nobody uses them. A Set iterates in insertion order, so the first was not used for longest. */
   readonly #idle = new Set<OpenSession>()
+  /** What they hold. */
+  #idleBytes = 0
+  #idleChars = 0
 
   constructor({ store, bounds, capturesTokens, onExpired }: SessionBookOptions) {
     this.#store = store
     this.#bounds = bounds
-    this.#allowance = new TextAllowance(bounds.maxRememberedChars)
+    this.#allowance = new TextAllowance(bounds.maxRememberedChars, () => this.#idleChars > 0 && this.#forgetOldest())
     this.#capturesTokens = capturesTokens
     this.#expiry = new ExpiryQueue((session) => {
       if (session.running.size === 0) onExpired(session)
@@ -42,7 +45,21 @@ export class SessionBook implements Disposable {
         this.#expiry.add(session)
       }
     })
-    for (const stored of store.reader.sessions.openSessions()) this.#add(OpenSession.restored(stored))
+  }
+
+  /** Knows those again that an earlier process left open. One that cannot be read is reported, and left alone. */
+  restore(): void {
+    const { sessions } = this.#store.reader
+    for (const id of sessions.openIds()) {
+      try {
+        const stored = sessions.session(id)
+        if (stored) this.#add(OpenSession.restored(stored))
+      } catch (cause) {
+        const message = `session ${id} cannot be read, so that nobody can go on with it; if it matters, restore the run from a copy`
+        const error = new MillraceError('store_failed', message, { data: { session: id }, cause })
+        gatewayEvents.publish({ kind: 'session-unreadable', session: id, error })
+      }
+    }
   }
 
   get size(): number {
@@ -79,7 +96,7 @@ export class SessionBook implements Disposable {
   remove(session: OpenSession): void {
     this.#sessions.delete(session.id)
     this.#byKey.delete(session.keyDigest)
-    this.#idle.delete(session)
+    this.#removeIdle(session)
     this.#expiry.remove(session)
     forget(session)
   }
@@ -87,7 +104,7 @@ export class SessionBook implements Disposable {
   /** What was said in it, at once or when it was read. It stays until it is released as often as it was acquired. */
   acquire(session: OpenSession): SessionMemory | Promise<SessionMemory> {
     session.users += 1
-    this.#idle.delete(session)
+    this.#removeIdle(session)
     return session.memory ?? this.#loaded(session)
   }
 
@@ -106,15 +123,26 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** What is stored of a session, counted, and as a tree if there is one to fill. */
-  readInto({ tree, tally }: { readonly tree?: SessionTree; readonly tally: SessionTally }, id: string): void {
-    const { sessions } = this.#store.reader
-    const lacking = sessions.firstWithoutTokens(id)
-    for (const node of sessions.bareNodesOf(id)) {
+  /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
+  async readInto(
+    { tree, tally, recent }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
+    id: string,
+  ): Promise<void> {
+    const slice = new Slice()
+    for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
+      const { call, seq } = node
       tree?.restore(node)
       tally.add(node)
-      if (node.seq === lacking && node.call) tally.lacksTokens = this.#capturesTokens(node.call.model)
+      if (call?.requestKey !== undefined) recent?.restore(call.requestKey, seq)
+      if (node.lacksTokens) tally.withoutTokens += 1
+      if (call && node.lacksTokens && this.#wasToCapture(call)) tally.lacksTokens = true
+      if (slice.isOver) await slice.rest()
     }
+  }
+
+  /** Whether its tokens were asked for. */
+  #wasToCapture({ api, model }: CallRecord): boolean {
+    return api === 'generate' || this.#capturesTokens(model)
   }
 
   [Symbol.dispose](): void {
@@ -143,13 +171,13 @@ export class SessionBook implements Disposable {
     // What was said last may still be on its way to the disk.
     await this.#store.journal.durable()
     const memory = this.#newMemory(session)
-    this.readInto(memory, session.id)
+    await this.readInto(memory, session.id)
     session.memory = memory
     return memory
   }
 
   #newMemory(session: OpenSession): SessionMemory {
-    const recorder = new AttemptRecorder(this.#store.journal, session.id, attempt)
+    const recorder = new AttemptRecorder(this.#store.journal, session.id, sessionAttempt)
     return new SessionMemory(new SessionTree(recorder, this.#allowance))
   }
 
@@ -160,11 +188,27 @@ export class SessionBook implements Disposable {
       return
     }
     this.#idle.add(session)
-    if (this.#idle.size <= this.#bounds.maxRemembered) return
+    this.#count(session, 1)
+    const { maxRemembered, maxRememberedBytes } = this.#bounds
+    while (this.#idle.size > maxRemembered || this.#idleBytes > maxRememberedBytes) this.#forgetOldest()
+  }
+
+  #forgetOldest(): boolean {
     const [oldest] = this.#idle
-    if (!oldest) return
-    this.#idle.delete(oldest)
+    if (!oldest) return false
+    this.#removeIdle(oldest)
     forget(oldest)
+    return true
+  }
+
+  #removeIdle(session: OpenSession): void {
+    if (this.#idle.delete(session)) this.#count(session, -1)
+  }
+
+  /** A memory that nobody uses does not change: what was added is what is taken away again. */
+  #count({ memory }: OpenSession, sign: 1 | -1): void {
+    this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
+    this.#idleChars += sign * (memory?.tree.textChars ?? 0)
   }
 }
 

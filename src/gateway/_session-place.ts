@@ -1,5 +1,5 @@
 import { callRecord, type BrokenReply, type CompleteReply, type PartialReply } from '../inference/index.ts'
-import type { ClientApi, DiscardReason, DiscardRecord, ItemIds, Usage } from '../schema/index.ts'
+import type { CallRecord, ClientApi, DiscardReason, ItemIds } from '../schema/index.ts'
 import type { Journal } from '../store/index.ts'
 import type { LiveInteraction } from './_live-interaction.ts'
 import type { OpenSession, SessionMemory } from './_open-session.ts'
@@ -10,7 +10,11 @@ export interface ReplyName {
   readonly replyId: string
   readonly api: ClientApi
   readonly itemIds?: ItemIds
+  readonly hasInstructions?: true
 }
+
+/** The same of one that did not end, with what it is reckoned to have used up. */
+export type LostName = Partial<ReplyName> & Pick<CallRecord, 'usage' | 'cost'>
 
 export interface SessionPlaceOptions {
   readonly session: OpenSession
@@ -44,21 +48,24 @@ export class SessionPlace {
     this.#memory.recent.begin(this.#key, interaction)
   }
 
-  /** `lacksTokens`: it came without the tokens that were asked for. */
-  recordReply(reply: CompleteReply, name: ReplyName, lacksTokens: boolean): void {
+  /** `tokens`: whether it came with those that training takes, and if not, whether they were asked for. */
+  recordReply(reply: CompleteReply, name: ReplyName, tokens: 'complete' | 'missing' | 'unasked'): void {
     const { tree, tally } = this.#memory
-    const origin = { call: { ...callRecord(reply), ...name }, ...(reply.tokens && { tokens: reply.tokens }) }
+    const origin = {
+      call: { ...callRecord(reply), ...name, requestKey: this.#key },
+      ...(reply.tokens && { tokens: reply.tokens }),
+    }
     this.#reply = tree.addSample(this.#leaf, reply.message, origin)
     tally.add(origin)
-    if (lacksTokens) tally.lacksTokens = true
+    if (tokens !== 'complete') tally.withoutTokens += 1
+    if (tokens === 'missing') tally.lacksTokens = true
   }
 
-  /** What came of a reply that did not end, if anything did. */
-  recordLost({ message, tokens }: PartialReply, reply: BrokenReply, name: Partial<ReplyName>): void {
-    const isEmpty = !message.content && !message.reasoning_content && !message.refusal && !message.tool_calls?.length
-    if (isEmpty && !tokens?.ids.length) return
-    const usage = { calls: 1, input: tokens?.promptIds?.length ?? 0, cachedInput: 0, output: tokens?.ids.length ?? 0 }
-    const discarded = lostRecord(reply, { ...usage, reasoning: 0 }, name)
+  /** What came of a reply that did not end. */
+  recordLost({ message, tokens }: PartialReply, reply: BrokenReply, name: LostName): void {
+    const { model, backend, tries } = reply
+    const [ms, waitMs] = [Math.round(reply.ms), Math.round(reply.waitMs)]
+    const discarded = { model, backend, tries, ms, waitMs, ...name, why: reasonOf(reply) }
     this.#memory.tree.addSample(this.#leaf, message, { discarded, ...(tokens && { tokens }) })
     this.#memory.tally.add({ discarded })
   }
@@ -81,15 +88,9 @@ export class SessionPlace {
   }
 }
 
-const reasons: Readonly<Record<BrokenReply['status'], DiscardReason>> = {
-  aborted: 'client_gone',
-  truncated: 'truncated',
-  failed: 'failed',
-}
-
-/** What it cost is not known: nobody said how much was used. */
-function lostRecord(reply: BrokenReply, usage: Usage, name: Partial<ReplyName>): DiscardRecord {
-  const { model, backend, tries, status } = reply
-  const [ms, waitMs] = [Math.round(reply.ms), Math.round(reply.waitMs)]
-  return { model, backend, usage, cost: null, tries, ms, waitMs, ...name, why: reasons[status] }
+/** Why it was given up is said by the error of whoever did so. */
+function reasonOf({ status, error }: BrokenReply): DiscardReason {
+  if (status !== 'aborted') return status
+  if (error.code === 'session_ended') return 'session_ended'
+  return error.code === 'closed' ? 'shutdown' : 'client_gone'
 }

@@ -10,7 +10,12 @@ import type { Caller } from './caller.ts'
 import { gatewayEvents } from './gateway-events.ts'
 import type { GatewayModels } from './gateway-models.ts'
 import type { SessionBounds } from './session-bounds.ts'
-import { sessionOptionsSchema, type SessionData, type SessionOptionsInput } from './session-options.ts'
+import {
+  sessionDataSchema,
+  sessionOptionsSchema,
+  type SessionData,
+  type SessionOptionsInput,
+} from './session-options.ts'
 import { SessionTally } from './session-tally.ts'
 import { alarmsOf, storedSummary, summaryOf, viewOf, type SessionSummary, type SessionView } from './session-view.ts'
 
@@ -42,6 +47,8 @@ export class Sessions {
   readonly #bounds: SessionBounds
   /** Sessions that ended with a record that is of no use. */
   alarms = 0
+  /** On their way to the disk. */
+  #starting = 0
 
   constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
     this.#store = parts.store
@@ -55,13 +62,18 @@ export class Sessions {
     const parsed = sessionOptionsSchema.safeParse(input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
     const { groupSize, groupId = newId('grp'), ...data } = parsed.data
-    if (this.#book.size + groupSize > this.#bounds.maxOpenSessions) {
+    if (this.#book.size + this.#starting + groupSize > this.#bounds.maxOpenSessions) {
       throw tooMuch(`more than ${this.#bounds.maxOpenSessions} sessions would be open; end those that are not used`)
     }
     const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
-    // All of a group or none, should this process end here.
-    this.#store.journal.appendAll(started.map(({ session }) => startEntry(session)))
-    await this.#store.journal.durable()
+    this.#starting += groupSize
+    try {
+      // All of a group or none, should this process end here.
+      this.#store.journal.appendAll(started.map(({ session }) => startEntry(session)))
+      await this.#store.journal.durable()
+    } finally {
+      this.#starting -= groupSize
+    }
     for (const { session } of started) {
       this.#book.start(session)
       if (gatewayEvents.hasSubscribers) {
@@ -75,7 +87,9 @@ export class Sessions {
     const found = this.#find(caller, id)
     const reward = this.#rewardOf(id)
     if (!(found instanceof OpenSession)) {
-      return viewOf(storedSummary(found), this.#storedTally(id), { running: 0, reward })
+      const tally = new SessionTally()
+      await this.#book.readInto({ tally }, id)
+      return viewOf(storedSummary(found), tally, { running: 0, reward })
     }
     const summary = summaryOf(found)
     return this.#book.use(found, ({ tally }) => viewOf(summary, tally, { running: found.running.size, reward }))
@@ -88,7 +102,7 @@ export class Sessions {
   }
 
   async end(caller: Caller, id: string): Promise<SessionView> {
-    const found = this.#find(caller, id)
+    const found = this.#findManaged(caller, id)
     if (!(found instanceof OpenSession)) return this.view(caller, id)
     return await this.seal(found, 'ended')
   }
@@ -98,7 +112,7 @@ export class Sessions {
     if (!Number.isFinite(reward)) {
       throw new MillraceError('usage', 'a reward is a finite number. Leave it out if there is none.')
     }
-    const found = this.#find(caller, id)
+    const found = this.#findManaged(caller, id)
     const node = interactionId === undefined ? null : await this.#replyNamed(found, interactionId)
     this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
     await this.#store.journal.durable()
@@ -117,7 +131,7 @@ export class Sessions {
     const end = { at: Date.now(), why }
     try {
       const running = Array.from(session.running)
-      for (const interaction of running) interaction.abort(sessionSealed(id))
+      for (const interaction of running) interaction.abort(sessionSealed(id, why))
       // They still record what came of them.
       await Promise.all(running.map((interaction) => interaction.ended))
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
@@ -142,24 +156,25 @@ export class Sessions {
     return found
   }
 
+  /** For what decides about it: nobody is the judge of itself unless that was said when it was started. */
+  #findManaged(caller: Caller, id: string): OpenSession | StoredSession {
+    const found = this.#find(caller, id)
+    if (caller.kind === 'admin' || sessionDataSchema.parse(found.data).selfManaged) return found
+    throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')
+  }
+
   /** Of the session as a whole. */
   #rewardOf(id: string): number | null {
     return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
   }
 
-  #storedTally(id: string): SessionTally {
-    const tally = new SessionTally()
-    this.#book.readInto({ tally }, id)
-    return tally
-  }
-
   async #replyNamed(session: OpenSession | StoredSession, replyId: string): Promise<number> {
     const { id } = session
-    const node =
+    const seq =
       session instanceof OpenSession
-        ? await this.#book.use(session, ({ tree }) => tree.replyNamed(replyId))
-        : this.#store.reader.sessions.bareNodesOf(id).find(({ call }) => call?.replyId === replyId)
-    if (node) return node.seq
+        ? await this.#book.use(session, ({ tree }) => tree.replyNamed(replyId)?.seq)
+        : this.#store.reader.sessions.replyNamed(id, replyId)
+    if (seq !== undefined) return seq
     const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`
     throw new MillraceError('usage', message, { data: { status: 404 } })
   }

@@ -11,9 +11,10 @@ interface ChatWire {
   readonly usage?: unknown
 }
 
-/** Where engines say what they sampled, and which fields of a request ask for it: vLLM's, then those of SGLang. */
+/** Where engines say what they sampled, and which fields of a request ask for it: vLLM's and SGLang's. */
 const tokenFields: readonly (readonly [field: string, askedBy: readonly string[]])[] = [
   ['token_ids', ['return_token_ids']],
+  ['response_token_ids', ['return_token_ids']],
   ['prompt_token_ids', ['return_token_ids', 'return_prompt_token_ids']],
   ['routed_experts', ['return_token_ids', 'return_routed_experts']],
   ['meta_info', ['return_meta_info']],

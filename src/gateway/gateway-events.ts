@@ -23,9 +23,17 @@ export interface SessionEndEvent {
   readonly alarms: readonly SessionAlarm[]
 }
 
+/** A session that was open when the last process ended, and cannot be known again. The others can. */
+export interface SessionUnreadableEvent {
+  readonly kind: 'session-unreadable'
+  readonly session: string
+  readonly error: MillraceError
+}
+
 /**
- * How a request ended. `refused`: before a model was asked. `failed`: the model did not answer. `abandoned`: its client,
- * or its session, was gone first. `repeated`: a retry that got the reply of the request it repeats.
+ * How a request ended. `refused`: before a model was asked. `failed`: the model did not answer, or could not be reached in
+ * time. `abandoned`: its client, or its session, was gone first. `repeated`: a retry that got the reply of the request it
+ * repeats.
  */
 export type InteractionOutcome = 'complete' | 'repeated' | 'refused' | 'failed' | 'abandoned'
 
@@ -50,6 +58,6 @@ export interface InteractionEndEvent {
   readonly error?: MillraceError
 }
 
-export type GatewayEvent = SessionStartEvent | SessionEndEvent | InteractionEndEvent
+export type GatewayEvent = SessionStartEvent | SessionEndEvent | SessionUnreadableEvent | InteractionEndEvent
 
 export const gatewayEvents = new EventChannel<GatewayEvent>('millrace:gateway')

@@ -1,11 +1,13 @@
 import { MillraceError } from '../errors/index.ts'
 import {
+  modelPrice,
   tokenRequestOf,
   type Backend,
   type LimitChange,
   type ModelClient,
   type ModelConfig,
   type ModelStatus,
+  type Price,
 } from '../inference/index.ts'
 import { nearestName, Resource } from '../kit/index.ts'
 import { ModelSet } from '../rollout/index.ts'
@@ -18,6 +20,14 @@ export interface ModelFacts {
   readonly contextLength?: number
 }
 
+/** How backends are asked for tokens. What they take of it may turn out only while they are asked. */
+interface TokenHabit {
+  readonly fields: JsonObject
+  inStreams: boolean
+  /** They have answered to it. */
+  isAccepted: boolean
+}
+
 export interface GatewayModel {
   readonly name: string
   /** What its backends call it. */
@@ -27,9 +37,10 @@ export interface GatewayModel {
   readonly capturesTokens: boolean
   /** Whether all its backends are SGLang's, so that it can be asked in SGLang's own API. */
   readonly isSglang: boolean
-  /** How its backends are asked for tokens; whether in streams, too, may turn out while they are asked. */
-  readonly tokenRequest: { readonly fields: JsonObject; inStreams: boolean }
+  readonly tokenRequest: TokenHabit
   readonly contextLength?: number
+  /** Undefined where none is known. */
+  readonly price: Price | undefined
   readonly client: ModelClient
 }
 
@@ -122,7 +133,8 @@ function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {
     upstreamName,
     capturesTokens,
     isSglang,
-    tokenRequest: { ...tokenRequestOf(engines) },
+    tokenRequest: { ...tokenRequestOf(engines), isAccepted: false },
+    price: modelPrice(config),
     client,
   }
   return { ...model, ...(contextLength !== undefined && { contextLength }) }

@@ -75,7 +75,14 @@ export class Gateway extends Resource {
 
   /** Knows the sessions again that an earlier process left open. */
   static async open(options: GatewayOptions): Promise<Gateway> {
-    return new Gateway(options)
+    const gateway = new Gateway(options)
+    try {
+      gateway.#book.restore()
+    } catch (error) {
+      await gateway.close()
+      throw error
+    }
+    return gateway
   }
 
   /** Whose key this is, if it is anybody's. */
@@ -132,7 +139,7 @@ export class Gateway extends Resource {
     }
   }
 
-  /** Takes nothing new; resolves when what runs has ended. Close afterwards. */
+  /** Takes nothing new, nor what waits for a backend; resolves when what runs has ended. Close afterwards. */
   drain(): Promise<void> {
     this.#isDraining = true
     return this.#interactions.drain()

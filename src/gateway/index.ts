@@ -1,7 +1,7 @@
 export type { Caller } from './caller.ts'
 export type { ClientReply } from './client-reply.ts'
-export { exportSessions } from './export-sessions.ts'
-export type { ExportSessionsOptions } from './export-sessions.ts'
+export { exportSessions } from './export/export-sessions.ts'
+export type { ExportSessionsOptions } from './export/export-sessions.ts'
 export { Gateway } from './gateway.ts'
 export type { GatewayOptions, GatewayStatus, OfferedModel } from './gateway.ts'
 export { gatewayEvents } from './gateway-events.ts'
@@ -11,6 +11,7 @@ export type {
   InteractionOutcome,
   SessionEndEvent,
   SessionStartEvent,
+  SessionUnreadableEvent,
 } from './gateway-events.ts'
 export type { ModelFacts } from './gateway-models.ts'
 export type { InteractionCall } from './_visit.ts'
@@ -20,4 +21,5 @@ export type { SessionBounds } from './session-bounds.ts'
 export type { RewardOptions, SessionListQuery, StartedSessions } from './_sessions.ts'
 export { sessionLimitsSchema, sessionOptionsSchema } from './session-options.ts'
 export type { SessionLimits, SessionOptions, SessionOptionsInput } from './session-options.ts'
-export type { SessionAlarm, SessionState, SessionSummary, SessionView } from './session-view.ts'
+export type { SessionAlarm, SessionState, SessionSummary, SessionTokens, SessionView } from './session-view.ts'
+export { storedView } from './stored-view.ts'

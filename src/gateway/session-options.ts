@@ -36,6 +36,8 @@ export const sessionOptionsSchema = z.strictObject({
     )
     .default({}),
   limits: sessionLimitsSchema.default({}),
+  /** Whether its own key may also reward and end it. An agent that has the key could then say what it is worth itself. */
+  selfManaged: z.boolean().default(false),
 })
 
 export type SessionOptions = z.infer<typeof sessionOptionsSchema>
@@ -47,6 +49,7 @@ export const sessionDataSchema = sessionOptionsSchema.pick({
   ttlSeconds: true,
   metadata: true,
   limits: true,
+  selfManaged: true,
 })
 
 export type SessionData = z.infer<typeof sessionDataSchema>

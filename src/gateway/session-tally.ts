@@ -10,6 +10,8 @@ export class SessionTally {
   cost = 0
   interactions = 0
   discarded = 0
+  /** Complete replies without the tokens that training takes, whether or not anybody asked for these. */
+  withoutTokens = 0
   /** Whether a complete reply came without the token ids that were asked for. */
   lacksTokens = false
 

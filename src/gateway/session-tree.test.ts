@@ -23,7 +23,7 @@ class Recorded {
   readonly #allowance: TextAllowance
 
   constructor(chars = 1_000_000) {
-    this.#allowance = new TextAllowance(chars)
+    this.#allowance = new TextAllowance(chars, () => false)
     this.tree = this.#newTree()
   }
 
@@ -77,6 +77,7 @@ describe('what a message means', () => {
     ],
     ['no content', { role: 'assistant', content: null }, assistant('')],
     ['dropped reasoning', { ...assistant('a'), reasoning_content: 'hm' }, assistant('a')],
+    ['a refusal that came back as text', { ...assistant('a'), refusal: 'no' }, assistant('ano')],
     ['an image of usual detail', image('x'), image('x', 'auto')],
     [
       'empty text around an image',
@@ -169,6 +170,62 @@ describe('a session', () => {
     recorded.reply(leaf, assistant('A'))
     expect(recorded.say(user('a'), assistant('A'), user('b'))).toEqual(first)
     expect(recorded.nodes).toHaveLength(4)
+  })
+
+  const thinking = (content: string, thought: string): AssistantMessage => ({
+    ...assistant(content),
+    reasoning_content: thought,
+  })
+  const twins: [string, AssistantMessage, AssistantMessage][] = [
+    ['reasoning', thinking('A', 'because'), thinking('A', 'for another reason')],
+    ['the spelling of its arguments', calling('{"a":1,"b":2}'), calling('{ "b": 2, "a": 1 }')],
+    [
+      'the spelling, though its reasoning was dropped',
+      calling('{"a":1}'),
+      { ...calling('{"a": 1}'), reasoning_content: 'x' },
+    ],
+  ]
+  test.each(twins)(
+    'of replies that mean the same, the one is gone on from that is repeated with %s',
+    (_, one, other) => {
+      for (const isRestored of [false, true]) {
+        const recorded = new Recorded()
+        const leaf = recorded.say(user('a'))
+        const replies = [one, other].map((message) => ({ message, seq: recorded.reply(leaf, message).seq }))
+        if (isRestored) recorded.restore()
+        for (const { message, seq } of replies) {
+          const { reasoning_content: _thought, ...dropped } = message
+          const repeated = one.tool_calls ? dropped : message
+          const next = recorded.say(user('a'), repeated, user(`to ${seq}`))
+          expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(seq)
+        }
+      }
+    },
+  )
+
+  test('an exact reply further on counts for more than that the one before it came last', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'))
+    const next = recorded.say(user('a'), assistant('A'), user('b'))
+    const meant = recorded.reply(next, thinking('B', 'meant'))
+    const latest = recorded.reply(leaf, assistant('A'))
+    const branch = recorded.tree.append([user('b')], { known: 0, end: latest, common: 0, nodes: [] })
+    recorded.reply(branch, thinking('B', 'another'))
+    const end = recorded.say(user('a'), assistant('A'), user('b'), thinking('B', 'meant'), user('c'))
+    expect(recorded.nodes[end?.seq ?? -1]?.parent).toBe(meant.seq)
+  })
+
+  test('of more twins than are kept, the newest are', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    const replies = Array.from({ length: 12 }, (_, index) => recorded.reply(leaf, thinking('A', `thought ${index}`)))
+    for (const index of [11, 4]) {
+      const next = recorded.say(user('a'), thinking('A', `thought ${index}`), user(`after ${index}`))
+      expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(replies[index]?.seq)
+    }
+    const late = recorded.say(user('a'), thinking('A', 'thought 0'), user('after 0'))
+    expect(recorded.nodes[late?.seq ?? -1]?.parent).toBe(replies[11]?.seq)
   })
 
   test('what was lost is recorded, and part of no conversation', () => {

@@ -3,11 +3,14 @@ import { chainHash, messageJson, type Recorder } from '../inference/index.ts'
 import type { AssistantMessage, Message, MessageNode } from '../schema/index.ts'
 import { LastPath, type TextAllowance } from './_last-path.ts'
 import { looseMeaningOf, meaningOf } from './_meaning.ts'
+import { printOf, strangenessOf, type MessagePrint } from './_message-print.ts'
 
 /** A node as the tree remembers it: where it stands, not what it says. */
 export interface TreeNode {
   readonly seq: number
   readonly hash: string
+  /** Of a reply. */
+  readonly print?: MessagePrint
 }
 
 /** How a sample came to be: complete, or lost. */
@@ -27,9 +30,12 @@ export interface Match {
 /** Before the first message. */
 const root: TreeNode = { seq: -1, hash: '' }
 
+/** Measured over 200,000, digests and tables included. */
+const bytesPerNode = 360
+
 /**
- * Nodes that say the same after the same history, and that can be told apart only by what follows. More than this are
- * recorded too, but a conversation goes on from one of the first.
+ * Nodes that say the same after the same history, and that can be told apart only by how they say it and by what follows.
+ * More than this are recorded too, but a conversation goes on from one of the last.
  */
 const maxTwins = 8
 
@@ -60,11 +66,21 @@ export class SessionTree {
     return this.#size
   }
 
+  /** About what it holds beside text. */
+  get bytes(): number {
+    return this.#size * bytesPerNode
+  }
+
+  /** Text that is kept to be fast. */
+  get textChars(): number {
+    return this.#lastPath.chars
+  }
+
   /** Takes back what was recorded before, in order. */
   restore(node: MessageNode): void {
     this.#size = node.seq + 1
     if (node.discarded) return
-    const restored = { seq: node.seq, hash: node.hash }
+    const restored = nodeOf(node, node.message)
     this.#enter(node.parent ?? root.seq, node.message, { node: restored, sampled: node.sampled })
     if (node.call?.replyId !== undefined) this.#replies.set(node.call.replyId, restored)
   }
@@ -119,16 +135,31 @@ export class SessionTree {
     this.#lastPath.clear()
   }
 
-  /** The same where nodes have twins: follows all that say the same, and takes of those that lead furthest the first. */
+  /**
+   * The same where nodes have twins: follows all that say the same, and takes of those that lead furthest the one that the
+   * client repeats most exactly; of those that it repeats alike, the one to prefer.
+   */
   #matchTwins(messages: readonly Message[]): Match {
-    let ends: readonly TreeNode[] = [root]
+    let ends: readonly Candidate[] = [{ node: root, strangeness: 0 }]
     let known = 0
     for (; known < messages.length; known += 1) {
-      const next = ends.flatMap((end) => this.#childrenOf(end.seq, messages[known] as Message))
+      const next = this.#candidatesAfter(ends, messages[known] as Message)
       if (next.length === 0) break
-      ends = next.slice(0, maxTwins)
+      ends = next
     }
-    return { known, end: ends[0] ?? root, common: 0, nodes: none }
+    return { known, end: ends[0]?.node ?? root, common: 0, nodes: none }
+  }
+
+  #candidatesAfter(ends: readonly Candidate[], message: Message): Candidate[] {
+    const print = message.role === 'assistant' ? printOf(message) : undefined
+    const next: Candidate[] = []
+    for (const end of ends) {
+      for (const node of this.#childrenOf(end.node.seq, message)) {
+        next.push({ node, strangeness: end.strangeness + strangenessOf(node.print, print) })
+      }
+    }
+    // A sort keeps the order of those that are equal.
+    return next.toSorted((one, other) => one.strangeness - other.strangeness).slice(0, maxTwins)
   }
 
   /** The nodes after it that say what the message does; those to prefer come first. */
@@ -149,11 +180,11 @@ export class SessionTree {
 
   #record(parent: TreeNode, message: Message, origin: Pick<MessageNode, 'sampled'> & SampleOrigin): TreeNode {
     const json = messageJson(message)
-    const node = { seq: this.#size, hash: chainHash(parent.hash, json) }
+    const place = { seq: this.#size, hash: chainHash(parent.hash, json) }
     const before = parent === root ? null : parent.seq
     this.#size += 1
-    this.#recorder.node({ ...node, parent: before, message, at: Date.now(), ...origin }, json)
-    return node
+    this.#recorder.node({ ...place, parent: before, message, at: Date.now(), ...origin }, json)
+    return nodeOf(place, message)
   }
 
   #enter(parent: number, message: Message, { node, sampled }: { node: TreeNode; sampled: boolean }): void {
@@ -169,14 +200,33 @@ export class SessionTree {
     }
     this.#hasTwins = true
     this.#lastPath.clear()
-    if (twins.length === maxTwins) return
     // What was sampled last is what a client most likely goes on from.
     if (sampled) twins.unshift(node)
     else twins.push(node)
+    if (twins.length > maxTwins) twins.splice(oldestOf(twins), 1)
   }
 }
 
 const none: readonly TreeNode[] = []
+
+/** One of the nodes that a conversation may have come to. */
+interface Candidate {
+  readonly node: TreeNode
+  /** How much the client's words differ from those on the way to it. */
+  readonly strangeness: number
+}
+
+function nodeOf({ seq, hash: chain }: Pick<MessageNode, 'seq' | 'hash'>, message: Message): TreeNode {
+  return { seq, hash: chain, ...(message.role === 'assistant' && { print: printOf(message) }) }
+}
+
+function oldestOf(twins: readonly TreeNode[]): number {
+  let oldest = 0
+  for (let index = 1; index < twins.length; index += 1) {
+    if ((twins[index] as TreeNode).seq < (twins[oldest] as TreeNode).seq) oldest = index
+  }
+  return oldest
+}
 
 function keyOf(parent: number, meaning: string): string {
   return hash('sha256', `${parent} ${meaning}`, 'base64url')

@@ -6,6 +6,9 @@ import type { SessionTally } from './session-tally.ts'
 /** What makes a session's record worthless: no complete reply in it, or one without the tokens that were asked for. */
 export type SessionAlarm = 'nothing_captured' | 'tokens_missing'
 
+/** How many of the complete replies have all that training takes: prompt ids, ids and log-probabilities. */
+export type SessionTokens = 'all' | 'some' | 'none'
+
 export type SessionState = 'open' | 'ended' | 'expired'
 
 /** A session as lists show it. Times are in milliseconds since 1970. */
@@ -20,6 +23,8 @@ export interface SessionSummary {
   readonly ttlSeconds: number
   readonly metadata: JsonObject
   readonly limits: SessionLimits
+  /** Whether its own key may reward and end it. */
+  readonly selfManaged: boolean
 }
 
 export interface SessionView extends SessionSummary {
@@ -38,6 +43,8 @@ export interface SessionView extends SessionSummary {
   }
   /** Complete replies. */
   readonly interactions: number
+  /** Which of them can be trained on; null as long as there is none. */
+  readonly tokens: SessionTokens | null
   /** Samples that were lost. */
   readonly discarded: number
   /** Of the session as a whole; null if nobody said. */
@@ -50,7 +57,7 @@ type SessionFacts = Pick<StoredSession, 'id' | 'group' | 'tenant' | 'startedAt'>
 
 export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): SessionSummary {
   const { id, group, tenant, startedAt, data } = facts
-  const { taskId = null, ttlSeconds, metadata, limits } = data
+  const { taskId = null, ttlSeconds, metadata, limits, selfManaged } = data
   return {
     id,
     groupId: group,
@@ -62,6 +69,7 @@ export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): Sess
     ttlSeconds,
     metadata,
     limits,
+    selfManaged,
   }
 }
 
@@ -86,6 +94,7 @@ export function viewOf(
       concurrent: leftOf(maxConcurrent, running),
     },
     interactions,
+    tokens: tokensOf(tally),
     discarded,
     reward,
     alarms: alarmsOf(tally, summary.state !== 'open'),
@@ -97,6 +106,12 @@ export function alarmsOf({ interactions, lacksTokens }: SessionTally, hasEnded: 
   if (hasEnded && interactions === 0) alarms.push('nothing_captured')
   if (lacksTokens) alarms.push('tokens_missing')
   return alarms
+}
+
+function tokensOf({ interactions, withoutTokens }: SessionTally): SessionTokens | null {
+  if (interactions === 0) return null
+  if (withoutTokens === 0) return 'all'
+  return withoutTokens < interactions ? 'some' : 'none'
 }
 
 function leftOf(limit: number | undefined, used: number): number | null {

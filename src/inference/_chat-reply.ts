@@ -20,6 +20,8 @@ export interface ChatChoiceWire {
   delta?: unknown
   finish_reason?: unknown
   token_ids?: unknown
+  /** What newer versions of SGLang call them. */
+  response_token_ids?: unknown
   logprobs?: unknown
   routed_experts?: unknown
   /** Here SGLang has them, and not at the top. */
@@ -124,7 +126,8 @@ export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
  */
 function readPlainTokens(draft: ReplyDraft, choice: ChatChoiceWire): void {
   if (isObject(choice.meta_info)) draft.readVersion(choice.meta_info)
-  if (Array.isArray(choice.token_ids)) draft.tokens.addIds(choice.token_ids)
+  const ids = choice.token_ids ?? choice.response_token_ids
+  if (Array.isArray(ids)) draft.tokens.addIds(ids)
   const { content } = isObject(choice.logprobs) ? (choice.logprobs as { content?: unknown }) : {}
   if (Array.isArray(content)) draft.tokens.addLogprobs(content)
   for (const holder of [choice, choice.sgl_ext, choice.meta_info]) {

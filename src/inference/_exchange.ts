@@ -16,7 +16,7 @@ import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
 import { SseDecoder } from './sse-decoder.ts'
 import { scanReply, worthScanningBytes, type ScannedReply, type TokenArrays } from './_token-scanner.ts'
 import { transportError } from './transport-error.ts'
-import { isObject } from './_wire.ts'
+import { isObject, parseIfJson } from './_wire.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
 const maxReplyBytes = 64 * 1024 * 1024
@@ -263,7 +263,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   #parse(text: string, tokens?: TokenArrays): BackendReply {
     const { source, dialect } = this.#wire
     const document = parseReply(text, source)
-    const reply = dialect.parse(document, this.#headers, tokens)
+    const reply = dialect.parse(document, this.#headers, tokens, text)
     return this.#keepsRaw && isObject(document) ? { ...reply, raw: { text, document } } : reply
   }
 
@@ -338,12 +338,4 @@ function cutOrForeign(text: string, source: Source, error: unknown): MillraceErr
   const start = text.trimStart()
   if (start === '' || start.startsWith('{')) return truncatedReply(source, `${text.length} characters arrived`, error)
   return malformedReply(source, `it is no JSON: ${start.slice(0, 80)}`, error)
-}
-
-function parseIfJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
 }

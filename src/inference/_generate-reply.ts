@@ -25,6 +25,8 @@ interface MetaWire {
   reasoning_tokens?: unknown
   /** Each `[log-probability, id, text]`. */
   output_token_logprobs?: unknown
+  /** Of all so far, in either way of streaming. */
+  output_token_logprobs_length?: unknown
   routed_experts?: unknown
 }
 
@@ -86,7 +88,7 @@ class GenerateReading implements StreamAssembler {
     if (!isObject(wire.meta_info)) throw malformedReply(draft.source, 'it has no meta_info')
     const meta = wire.meta_info as MetaWire
     const isRepeating = this.#addTokens(wire, meta)
-    if (typeof wire.text === 'string') draft.content = isRepeating ? wire.text : (draft.content ?? '') + wire.text
+    if (typeof wire.text === 'string') this.#addText(wire.text, isRepeating)
     draft.usage = {
       calls: 1,
       input: tokenCount(meta.prompt_tokens),
@@ -106,13 +108,25 @@ class GenerateReading implements StreamAssembler {
     return this.#draft.partial()
   }
 
+  #addText(text: string, isRepeating: boolean): void {
+    const draft = this.#draft
+    const before = draft.content ?? ''
+    // Where no tokens come along, the text alone must tell.
+    const repeats = isRepeating || (draft.tokenCount === 0 && text.startsWith(before))
+    draft.content = repeats ? text : before + text
+  }
+
   /** Whether the document repeats what earlier ones said. */
   #addTokens({ output_ids: ids, prompt_token_ids: promptIds }: GenerateWire, meta: MetaWire): boolean {
     const draft = this.#draft
     const known = draft.tokenCount
     const { output_token_logprobs: pairs } = meta
     const listed: readonly unknown[] = Array.isArray(pairs) ? pairs : Array.isArray(ids) ? ids : []
-    const isRepeating = known > 0 && known + listed.length > tokenCount(meta.completion_tokens)
+    const total = tokenCount(meta.output_token_logprobs_length ?? meta.completion_tokens)
+    const isRepeating = known > 0 && known + listed.length > total
+    if (isRepeating && listed.length < known) {
+      throw malformedReply(draft.source, `an event has ${listed.length} tokens of ${total}, after ${known}`)
+    }
     const added = isRepeating ? listed.slice(known) : listed
     if (Array.isArray(pairs)) draft.tokens.addPairs(added)
     else if (Array.isArray(ids)) draft.tokens.addIds(added)

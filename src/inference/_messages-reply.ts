@@ -1,3 +1,4 @@
+import { hasInexactNumber, parseExactly } from '../kit/index.ts'
 import type { Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
@@ -34,19 +35,26 @@ interface UsageWire {
 /** Between two blocks of reasoning, which are two thoughts. Blocks of text are one text: citations cut it anywhere. */
 export const betweenThoughts = '\n\n'
 
-export function readMessagesReply(body: unknown, draft: ReplyDraft): BackendReply {
+/** `text` is where the body was parsed from: for numbers that no double can hold. */
+export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: string): BackendReply {
   const { source } = draft
   if (!isObject(body)) throw malformedReply(source, 'it is no JSON object')
   const wire = body as MessageWire
   if (wire.type === 'error' || isObject(wire.error)) throw reportedError(source, { reported: readReportedError(body) })
   if (!Array.isArray(wire.content)) throw malformedReply(source, 'it has no content')
-  for (const block of wire.content as readonly unknown[]) {
+  const isExact = text !== undefined && hasInexactInput(wire.content)
+  const { content } = isExact ? (parseExactly(text) as { readonly content: readonly unknown[] }) : wire
+  for (const block of content as readonly unknown[]) {
     if (!isObject(block)) throw malformedReply(source, 'a block of its content is no object')
     readBlock(draft, block)
   }
   addUsage(draft, wire.usage)
   draft.finish = finishOf(wire.stop_reason)
   return messagesReply(draft)
+}
+
+function hasInexactInput(content: readonly unknown[]): boolean {
+  return content.some((block) => isObject(block) && hasInexactNumber((block as BlockWire).input))
 }
 
 function readBlock(draft: ReplyDraft, block: BlockWire): void {

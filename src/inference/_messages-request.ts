@@ -20,8 +20,8 @@ export function unsayable(source: Source, what: string, param: string): Millrace
   const step = 'Leave it out, or use a model that is asked in another API.'
   return new MillraceError(
     'model_rejected',
-    `${what} cannot be said in the Messages API, in which ${source.backend} is asked. ${step}`,
-    { data: { backend: source.backend, status: 400, param } },
+    `${what} cannot be said in the Messages API, in which model ${source.model} is asked. ${step}`,
+    { data: { status: 400, param } },
   )
 }
 

@@ -1,8 +1,10 @@
+import { hasInexactNumber, parseExactly } from '../kit/index.ts'
 import type { BackendReply, PartialReply } from './backend.ts'
-import { malformedReply } from './broken-reply.ts'
+import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { parseEvent } from './_chat-stream.ts'
 import type { StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './_event-draft.ts'
+import { finishReasonOf } from './_finish-reason.ts'
 import {
   addUsage,
   beginCall,
@@ -47,8 +49,8 @@ interface OpenBlock {
 const maxOpenBlocks = 1024
 
 /**
- * A Messages stream. It is complete when its stop reason was seen, or `message_stop`: what is cut after that has lost
- * nothing but the usage. Kinds of events, blocks and pieces that are not known are skipped, as the API asks of clients;
+ * A Messages stream. It is complete when its stop reason was seen: what is cut after that has lost nothing but the usage,
+ * and `message_stop` without one only says that something between here and the model stopped sending. Kinds of events, blocks and pieces that are not known are skipped, as the API asks of clients;
  * of those that are known, everything must make sense.
  */
 export class MessagesStream implements StreamAssembler {
@@ -70,7 +72,10 @@ export class MessagesStream implements StreamAssembler {
     if (data === '[DONE]') return
     const document = parseEvent(data, this.#draft.source)
     event?.parsed(document, data)
-    const wire = document as EventWire
+    let wire = document as EventWire
+    // From a server that sends arguments whole.
+    if (wire.type === 'content_block_start' && hasInexactNumber(wire.content_block))
+      wire = parseExactly(data) as EventWire
     switch (wire.type) {
       case 'message_start':
         if (isObject(wire.message)) addUsage(this.#draft, (wire.message as MessageWire).usage)
@@ -88,7 +93,7 @@ export class MessagesStream implements StreamAssembler {
         this.#endMessage(wire, event)
         return
       case 'message_stop':
-        this.#finish(this.#draft.finish || 'end_turn', event)
+        if (!this.isComplete) throw truncatedReply(this.#draft.source, 'it has message_stop, but no stop reason')
         return
       case 'error':
         throw reportedError(this.#draft.source, { reported: readReportedError(document) })
@@ -189,12 +194,33 @@ export class MessagesStream implements StreamAssembler {
 
   /** A message that has ended has no open blocks, even if a server did not say so of each. */
   #finish(finish: string, event: EventDraft | undefined): void {
-    for (const index of this.#open.keys()) this.#end(index, event)
+    for (const [index, block] of this.#open) {
+      this.#end(index, event)
+      this.#refuseHalfCall(block, finish)
+    }
     this.#draft.finish = finish
+  }
+
+  /** A call that neither its block nor its text ends was cut, unless the model itself ran out of tokens in it. */
+  #refuseHalfCall({ call: index }: OpenBlock, finish: string): void {
+    if (index === undefined || finishReasonOf(finish, true) !== 'tool_calls') return
+    const call = this.#draft.toolCall(index)
+    if (!isJson(call.arguments)) {
+      throw truncatedReply(this.#draft.source, `it ended in the arguments of ${call.name}`)
+    }
   }
 
   #indexOf({ type, index }: EventWire): number {
     if (typeof index === 'number') return index
     throw malformedReply(this.#draft.source, `${String(type)} without an index is in its stream`)
+  }
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
   }
 }

@@ -5,6 +5,7 @@ import type { Environment } from './proxy.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import { transportError } from './transport-error.ts'
+import { parseIfJson } from './_wire.ts'
 
 export interface ProbeClientOptions {
   readonly url: URL
@@ -84,12 +85,4 @@ async function readText(body: AsyncIterable<Buffer>, source: Source): Promise<st
     chunks.push(chunk)
   }
   return Buffer.concat(chunks).toString('utf8')
-}
-
-function parseIfJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
 }

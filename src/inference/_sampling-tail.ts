@@ -1,8 +1,19 @@
 import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, Sampling } from '../schema/index.ts'
 
-/** The end of a request body: what a sampling asks for, then its `extra`, which wins. Begins with a comma if not empty. */
-export function samplingTail(fields: JsonObject, extra: Sampling['extra'], reserved: readonly string[]): string {
+export interface SamplingTail {
+  /** What the sampling asks for. */
+  readonly asked: JsonObject
+  /** What only one backend knows; wins over what is asked. */
+  readonly extra: Sampling['extra']
+  /** What tokens, usage and the reading of the reply depend on: whoever fills `extra` cannot switch it off. */
+  readonly fixed?: JsonObject
+  /** What stands elsewhere in the body, or must not be in it. */
+  readonly reserved: readonly string[]
+}
+
+/** The end of a request body. Begins with a comma if not empty. */
+export function samplingTail({ asked, extra, fixed, reserved }: SamplingTail): string {
   for (const key of reserved) {
     if (extra && Object.hasOwn(extra, key)) {
       throw new MillraceError(
@@ -11,6 +22,6 @@ export function samplingTail(fields: JsonObject, extra: Sampling['extra'], reser
       )
     }
   }
-  const json = JSON.stringify({ ...fields, ...extra })
+  const json = JSON.stringify({ ...asked, ...extra, ...fixed })
   return json === '{}' ? '' : `,${json.slice(1, -1)}`
 }

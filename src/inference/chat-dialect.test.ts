@@ -59,6 +59,19 @@ describe('what is sent', () => {
     expect(() => dialect().render({ ...ask, sampling })).toThrow(/sampling\.extra cannot set "stream"/)
   })
 
+  test('extra cannot switch off what is recorded, or the usage', () => {
+    const extra = { logprobs: false, return_token_ids: false, return_meta_info: false, stream_options: null, top_k: 5 }
+    const request = { sampling: { extra }, captureTokens: true, stream: true }
+    expect(rendered(request)).toMatchObject({
+      logprobs: true,
+      return_token_ids: true,
+      stream_options: { include_usage: true },
+      top_k: 5,
+    })
+    expect(rendered(request, { engine: 'sglang' })).toMatchObject({ logprobs: true, return_meta_info: true })
+    expect(rendered({ sampling: { extra } })).toMatchObject({ logprobs: false })
+  })
+
   test('tools and the tool choice', () => {
     expect(rendered({ tools: [tool], toolChoice: 'required' })).toMatchObject({
       tools: [tool],
@@ -99,6 +112,18 @@ describe('what is sent', () => {
       logprobs: true,
       return_token_ids: true,
     })
+  })
+
+  test('SGLang is asked for tokens in its own words, and never in a stream', () => {
+    const asked = rendered({ captureTokens: true }, { stream: true, engine: 'sglang' })
+    expect(asked).toMatchObject({
+      logprobs: true,
+      return_meta_info: true,
+      return_prompt_token_ids: true,
+      return_routed_experts: true,
+    })
+    for (const field of ['return_token_ids', 'stream', 'stream_options']) expect(asked).not.toHaveProperty(field)
+    expect(rendered({}, { stream: true, engine: 'sglang' })).toMatchObject({ stream: true })
   })
 
   test('reasoning goes back or stays away', () => {

@@ -1,4 +1,4 @@
-import type { Message, Sampling, ToolDefinition } from '../schema/index.ts'
+import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from './backend.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
@@ -18,7 +18,7 @@ import type { TokenArrays } from './_token-scanner.ts'
  * newer models refuse the former. Elsewhere the latter can be given in `sampling.extra`.
  */
 export class ChatDialect implements Dialect {
-  readonly path = '/chat/completions'
+  readonly path = apiPaths.chat
   readonly hasTokens = true
   readonly #options: DialectOptions
   readonly #tokenRequest: TokenRequest
@@ -95,21 +95,23 @@ export class ChatDialect implements Dialect {
   #writeTail(sampling: Sampling, captureTokens: boolean, stream: boolean): string {
     const { isOpenAi } = this.#options
     const { temperature, topP, maxTokens, stop, seed, reasoningEffort, extra } = sampling
-    return samplingTail(
-      {
+    return samplingTail({
+      asked: {
         temperature,
         top_p: topP,
         [isOpenAi ? 'max_completion_tokens' : 'max_tokens']: maxTokens,
         stop,
         seed,
         reasoning_effort: reasoningEffort,
+      },
+      extra,
+      fixed: {
         // OpenAI has no token ids to give.
         ...(captureTokens && this.#tokenRequest.fields),
         ...(stream && { stream: true, stream_options: { include_usage: true } }),
       },
-      extra,
-      ['model', 'messages', 'tools', 'stream', 'n'],
-    )
+      reserved: ['model', 'messages', 'tools', 'stream', 'n'],
+    })
   }
 }
 

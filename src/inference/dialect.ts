@@ -26,10 +26,10 @@ export interface AnswerReader {
   /** Each event of a stream repeats those before it, so that their sum says nothing: only the length of one is bounded. */
   readonly repeatsItself?: boolean
   /**
-   * Reads a whole answer, from whose JSON `tokens` may have been taken out before. Throws a coded error for one that is
-   * broken, unfinished or an error report.
+   * Reads a whole answer, from whose JSON `tokens` may have been taken out before; `text` is that JSON. Throws a coded
+   * error for one that is broken, unfinished or an error report.
    */
-  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply
+  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays, text?: string): BackendReply
   assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler
 }
 

@@ -1,7 +1,7 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
 import { closeAll, Resource } from '../kit/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import { apiPaths, type ApiName } from '../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
 import type { Dialect } from './dialect.ts'
@@ -14,6 +14,7 @@ import { MessagesDialect } from './messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from './model-config.ts'
 import { isObject } from './_wire.ts'
 import type { Environment } from './proxy.ts'
+import { readReportedError, reportedError } from './reported-error.ts'
 import { ResponsesDialect } from './responses-dialect.ts'
 import { transportError } from './transport-error.ts'
 
@@ -22,6 +23,8 @@ export interface HttpBackendOptions {
   readonly connections?: number
   /** How many workers divide the descriptors of this process. */
   readonly workers?: number
+  /** How many backends divide those of a worker, of all its models. Default: those of this model. */
+  readonly backends?: number
 }
 
 /** What servers without authentication are sent; vLLM's documentation made it the custom. */
@@ -31,13 +34,6 @@ const noKey = 'EMPTY'
 const anthropicVersion = '2023-06-01'
 
 const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
-
-/** Below the base url. */
-export const apiPaths: Readonly<Record<ApiName, string>> = {
-  chat: '/chat/completions',
-  responses: '/responses',
-  messages: '/messages',
-}
 
 /** Where a server is asked in one of its APIs, and how it answers there. */
 interface Outlet {
@@ -50,6 +46,8 @@ export class HttpBackend extends Resource implements Backend {
   readonly name: string
   /** What the server calls the model. */
   readonly upstreamName: string
+  /** Sockets at most. */
+  readonly maxConnections: number
   readonly #connections: Connections
   readonly #origin: string
   readonly #base: string
@@ -86,7 +84,8 @@ export class HttpBackend extends Resource implements Backend {
     this.#headers = writeHeaders(model, backend, env)
     this.#fixedHeaders = headerNames(backend)
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
-    const connections = options.connections ?? connectionShare(model, options.workers)
+    const connections = options.connections ?? connectionShare(model, options)
+    this.maxConnections = connections
     const limits = { requestTimeoutMs, idleTimeoutMs }
     const path = this.#base + this.#dialect.path
     this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...limits } }
@@ -128,26 +127,16 @@ export class HttpBackend extends Resource implements Backend {
     return headers
   }
 
-  /** The names of the models the server offers. */
+  /** The names of the models the server offers. Throws if it refuses the key, or can answer nothing for now. */
   async listModels(signal: AbortSignal): Promise<string[]> {
-    const path = `${this.#base}/models${this.#query}`
-    let body: unknown
-    try {
-      const options: Dispatcher.RequestOptions = {
-        origin: this.#origin,
-        path,
-        method: 'GET',
-        headers: [...this.#headers],
-        headersTimeout: listTimeoutMs,
-        bodyTimeout: listTimeoutMs,
-        signal,
-      }
-      const response = await this.#connections.pick().dispatcher.request(options)
-      body = await response.body.json()
-    } catch (error) {
-      signal.throwIfAborted()
-      throw transportError(this.#main.wire.source, error)
+    const { status, text } = await this.#get('/models', signal)
+    if (status >= 300) {
+      const reported = readReportedError(parsedOr(text))
+      const failure = reportedError(this.#main.wire.source, { status, reported })
+      if (failure.code === 'model_auth' || failure.retryable) throw failure
+      return []
     }
+    const body = parsedOr(text)
     const { data } = isObject(body) ? (body as { data?: unknown }) : {}
     if (!Array.isArray(data)) return []
     return data.flatMap((entry: unknown) => (isObject(entry) && 'id' in entry ? [String(entry.id)] : []))
@@ -156,12 +145,43 @@ export class HttpBackend extends Resource implements Backend {
   protected override onClose(): Promise<void> {
     return closeAll([this.#decoding, this.#connections])
   }
+
+  async #get(path: string, signal: AbortSignal): Promise<{ readonly status: number; readonly text: string }> {
+    try {
+      const options: Dispatcher.RequestOptions = {
+        origin: this.#origin,
+        path: this.#base + path + this.#query,
+        method: 'GET',
+        headers: [...this.#headers],
+        headersTimeout: listTimeoutMs,
+        bodyTimeout: listTimeoutMs,
+        signal,
+      }
+      const { statusCode, body } = await this.#connections.pick().dispatcher.request(options)
+      return { status: statusCode, text: await body.text() }
+    } catch (error) {
+      signal.throwIfAborted()
+      throw transportError(this.#main.wire.source, error)
+    }
+  }
 }
 
 const listTimeoutMs = 10_000
 
-function connectionShare(model: ModelConfig, workers: number | undefined): number {
-  const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, model.backends.length))
+/** What is not JSON is what it says. */
+function parsedOr(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+function connectionShare(
+  model: ModelConfig,
+  { workers, backends = model.backends.length }: HttpBackendOptions,
+): number {
+  const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, backends))
   return Math.max(1, Math.min(model.maxConcurrency, share))
 }
 

@@ -131,7 +131,7 @@ describe('a request', () => {
   })
 
   test('keeps what cannot be overridden', async () => {
-    for (const key of ['model', 'messages', 'system', 'tools', 'stream']) {
+    for (const key of ['model', 'messages', 'system', 'tools', 'stream', 'thread']) {
       expect(await codeOf(() => dialect().render(ask({ sampling: { extra: { [key]: 1 } } }))), key).toBe(
         'config_invalid',
       )

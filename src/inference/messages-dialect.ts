@@ -1,4 +1,4 @@
-import type { Message, Sampling, ToolDefinition } from '../schema/index.ts'
+import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from './backend.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { readMessagesReply } from './_messages-reply.ts'
@@ -7,6 +7,7 @@ import { MessagesStream } from './_messages-stream.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import { samplingTail } from './_sampling-tail.ts'
+import type { TokenArrays } from './_token-scanner.ts'
 
 /** The API insists on a limit. This one is what a turn of an agent needs; `maxTokens` says more. */
 const defaultMaxTokens = 4096
@@ -21,7 +22,7 @@ const defaultMaxTokens = 4096
  * `sampling.extra`. A request that asks for what it cannot do (JSON without a schema, parts of other APIs) is refused.
  */
 export class MessagesDialect implements Dialect {
-  readonly path = '/messages'
+  readonly path = apiPaths.messages
   readonly hasTokens = false
   readonly #options: DialectOptions
   readonly #head: string
@@ -42,8 +43,8 @@ export class MessagesDialect implements Dialect {
     return `${body}${this.#tail(request)}}`
   }
 
-  parse(body: unknown, headers: ResponseHeaders): BackendReply {
-    return readMessagesReply(body, new ReplyDraft(this.#options.source, headers))
+  parse(body: unknown, headers: ResponseHeaders, _tokens?: TokenArrays, text?: string): BackendReply {
+    return readMessagesReply(body, new ReplyDraft(this.#options.source, headers), text)
   }
 
   assemble(headers: ResponseHeaders): StreamAssembler {
@@ -109,8 +110,8 @@ export class MessagesDialect implements Dialect {
     if (format?.kind === 'json_object') {
       throw unsayable(this.#options.source, 'response_format json_object (without a schema)', 'response_format')
     }
-    return samplingTail(
-      {
+    return samplingTail({
+      asked: {
         max_tokens: maxTokens,
         temperature,
         top_p: topP,
@@ -121,8 +122,8 @@ export class MessagesDialect implements Dialect {
         ...(stream && { stream: true }),
       },
       extra,
-      ['model', 'messages', 'system', 'tools', 'stream'],
-    )
+      reserved: ['model', 'messages', 'system', 'tools', 'stream', 'thread'],
+    })
   }
 }
 

@@ -64,7 +64,7 @@ test('wherever it is cut, there is no reply before its end, and what came so far
       expect(whole.tool_calls?.[index]?.id).toBe(call.id)
       expect(whole.tool_calls?.[index]?.function.arguments.startsWith(call.function.arguments)).toBe(true)
     }
-    // The last two events are the stop reason and message_stop: either of them ends it.
+    // The last two events are the stop reason, which ends it, and message_stop, which only says so again.
     expect(stream.isComplete, `after ${count} events`).toBe(count >= events.length - 1)
     if (stream.isComplete) expect(stream.reply().message).toEqual(whole)
     else expect(await codeOf(() => stream.reply())).toBe('model_truncated')
@@ -86,13 +86,15 @@ describe('the first output', () => {
 
 describe('what servers do differently', () => {
   const start = { type: 'message_start', message: { usage: { input_tokens: 4 } } }
+  const reason = { type: 'message_delta', delta: { stop_reason: 'end_turn' } }
   const stop = { type: 'message_stop' }
 
-  test('everything in the start of a block, no stop of it, no stop reason, [DONE] behind', () => {
+  test('everything in the start of a block, no stop of it, [DONE] behind', () => {
     const stream = read([
       start,
       { type: 'content_block_start', index: 0, content_block: { type: 'text', text: 'hi' } },
       { type: 'content_block_start', index: 1, content_block: { type: 'tool_use', name: 'look', input: { x: 1 } } },
+      reason,
       stop,
     ])
     stream.onEvent('[DONE]')
@@ -103,6 +105,19 @@ describe('what servers do differently', () => {
     })
     expect(stream.deltas).toContainEqual({ kind: 'tool-call', index: 0, id: 'call_0', name: 'look' })
     expect(stream.deltas).toContainEqual({ kind: 'arguments', index: 0, text: '{"x":1}' })
+  })
+
+  test('numbers that no double can hold, whole or in pieces', () => {
+    const input = '{"id":9007199254740993,"far":1e400}'
+    const block = `{"type":"tool_use","id":"c","name":"look","input":${input}}`
+    const stream = dialect.assemble({})
+    stream.onEvent(`{"type":"content_block_start","index":0,"content_block":${block}}`)
+    stream.onEvent(JSON.stringify(reason))
+    const body = `{"type":"message","content":[${block}],"stop_reason":"tool_use"}`
+    const whole = dialect.parse(JSON.parse(body), {}, undefined, body)
+    for (const { message } of [stream.reply(), whole]) {
+      expect(message.tool_calls?.[0]?.function.arguments).toBe(input)
+    }
   })
 
   test('blocks side by side', () => {
@@ -123,6 +138,7 @@ describe('what servers do differently', () => {
       piece(1, '{"b"'),
       piece(0, ':0}'),
       piece(1, ':1}'),
+      reason,
       stop,
     ])
     expect(stream.reply().message.tool_calls?.map((call) => call.function.arguments)).toEqual(['{"a":0}', '{"b":1}'])
@@ -143,6 +159,7 @@ describe('what servers do differently', () => {
       { type: 'content_block_start', index: 0, content_block: { type: 'new_block' } },
       { type: 'content_block_delta', index: 0, delta: { type: 'new_delta' } },
       { type: 'content_block_stop', index: 0 },
+      reason,
       stop,
     ])
     expect(stream.reply().message).toEqual({ role: 'assistant', content: null })
@@ -156,6 +173,7 @@ describe('what is broken', () => {
     content_block: { type: 'tool_use', id: 'c', name: 'n', input: {} },
   }
   const delta = (value: unknown, index: unknown = 0): object => ({ type: 'content_block_delta', index, delta: value })
+  const half = { type: 'input_json_delta', partial_json: '{"where": "he' }
   test.each([
     ['a block that is none', [{ type: 'content_block_start', index: 0 }], 'model_malformed'],
     ['a block without a place', [{ ...tool, index: undefined }], 'model_malformed'],
@@ -171,11 +189,20 @@ describe('what is broken', () => {
       Array.from({ length: 1025 }, (_, index) => [{ ...tool, index }, ended(index)]).flat(),
       'model_malformed',
     ],
+    ['an end without a reason', [begun(0), ended(0), { type: 'message_stop' }], 'model_truncated'],
+    ['an end in the arguments of a call', [tool, delta(half), reasoned('tool_use')], 'model_truncated'],
     ['overload', [{ type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }], 'model_overloaded'],
     ['a rate', [{ type: 'error', error: { type: 'rate_limit_error', message: 'x' } }], 'model_rate_limited'],
     ['anything', [{ type: 'error' }], 'model_server_error'],
   ])('%s', async (_name, events, code) => {
     expect(await codeOf(() => read(events))).toBe(code)
+  })
+
+  test('a model that runs out of tokens in the arguments of a call has replied', () => {
+    expect(read([tool, delta(half), reasoned('max_tokens')]).reply()).toMatchObject({
+      message: { tool_calls: [{ function: { arguments: '{"where": "he' } }] },
+      finishReason: 'length',
+    })
   })
 
   test('no JSON, no object', async () => {
@@ -191,4 +218,8 @@ function begun(index: number): object {
 
 function ended(index: number): object {
   return { type: 'content_block_stop', index }
+}
+
+function reasoned(reason: string): object {
+  return { type: 'message_delta', delta: { stop_reason: reason } }
 }

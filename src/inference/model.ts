@@ -12,7 +12,7 @@ import { ownLimits, statusOf, type ModelLimits } from './model-limits.ts'
 import type { CallFacts, ModelReply } from './model-reply.ts'
 import { OverloadGate, type GatePlace } from './overload-gate.ts'
 import { PendingCall } from './_pending-call.ts'
-import { costOf, priceOf } from './prices.ts'
+import { costOf, modelPrice } from './prices.ts'
 import { RateLimit } from './rate-limit.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 import { shapeOf } from './shared-limits-cells.ts'
@@ -59,7 +59,7 @@ export class Model extends Resource implements ModelClient {
     this.#config = config
     this.#options = options
     this.#random = options.random ?? Math.random
-    this.#price = config.price ?? (config.simulator ? priceOf('sim') : priceOf(config.upstreamName ?? config.name))
+    this.#price = modelPrice(config)
     const limits = options.limits ?? ownLimits({ ...shapeOf(config), backends: backends.length })
     const { cells, parties, place } = limits
     this.#limits = limits

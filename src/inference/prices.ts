@@ -1,5 +1,7 @@
 import type { Usage } from '../schema/index.ts'
-import type { Price } from './model-config.ts'
+import type { ModelConfig, Price } from './model-config.ts'
+
+type PricedConfig = Pick<ModelConfig, 'name' | 'upstreamName' | 'price' | 'simulator'>
 
 /**
  * US dollars per million tokens, as listed by the providers in mid 2026 for standard requests: no batch, priority or
@@ -52,6 +54,11 @@ export function priceOf(model: string): Price | undefined {
     if (known.length > best.length && name.startsWith(known) && sameModel.test(name.slice(known.length))) best = known
   }
   return best === '' ? undefined : prices[best]
+}
+
+/** What a model of this config costs: what it says itself, or what is listed for what its backends call it. */
+export function modelPrice({ name, upstreamName = name, price, simulator }: PricedConfig): Price | undefined {
+  return price ?? priceOf(simulator ? 'sim' : upstreamName)
 }
 
 /** US dollars; null where no price is known. */

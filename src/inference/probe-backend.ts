@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope } from '../kit/index.ts'
-import type { ApiName } from '../schema/index.ts'
-import { apiPaths, backendUrl, identityHeaders, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
+import { apiPaths, type ApiName } from '../schema/index.ts'
+import { backendUrl, identityHeaders, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
 import type { BackendConfig } from './model-config.ts'
 import {
   contextLengthIn,

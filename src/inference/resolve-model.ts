@@ -100,6 +100,12 @@ export function defaultBackendUrl(api: ModelConfig['api'], env: Environment): st
   return defaultUrl(providerFor(api), env)
 }
 
+/** How a server is asked of which nothing but the url is known: its API, and the variable with the key. */
+export function askedByUrl(url: string): { readonly api: ModelConfig['api']; readonly apiKeyEnv: string } {
+  const api = isAnthropicHost(backendUrl(url).hostname) ? 'messages' : 'chat'
+  return { api, apiKeyEnv: providerFor(api).apiKeyEnv }
+}
+
 function providerFor(api: ModelConfig['api']): Provider {
   return api === 'messages' ? anthropic : openAi
 }
@@ -116,7 +122,10 @@ function hasOwnAuthorization(headers: Readonly<Record<string, string>>): boolean
 }
 
 function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known: readonly string[]): MillraceError {
-  const meant = nearestName(model, [...known, 'sim'])
+  const meant = nearestName(
+    model,
+    [...known, 'sim'].filter((other) => other !== model),
+  )
   const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
   const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use -m sim, which needs no key.`
   return new MillraceError(

@@ -74,6 +74,13 @@ test('what is sent', () => {
   expect(dialect({ sendReasoning: false }).render(ask)).not.toContain('summary_text')
 })
 
+test('extra can neither change the conversation nor have it stored', () => {
+  for (const key of ['input', 'stream', 'store', 'previous_response_id', 'conversation', 'instructions', 'prompt']) {
+    const render = (): string => dialect().render({ ...ask, sampling: { extra: { [key]: null } } })
+    expect(render, key).toThrow(/sampling\.extra cannot set/)
+  }
+})
+
 test('what else a request may say', () => {
   const schema = { name: 'answer', schema: { type: 'object' } }
   const asked = { ...ask, parallelToolCalls: false, responseFormat: { kind: 'json_schema', ...schema } } as const

@@ -1,4 +1,4 @@
-import type { Message, Sampling, ToolDefinition } from '../schema/index.ts'
+import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from './backend.ts'
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
@@ -13,7 +13,7 @@ import type { ResponseHeaders } from './retry-after.ts'
  * given it in `sampling.extra`. Earlier reasoning is sent as a summary, but not to OpenAI, which accepts only its own.
  */
 export class ResponsesDialect implements Dialect {
-  readonly path = '/responses'
+  readonly path = apiPaths.responses
   readonly hasTokens = false
   readonly #options: DialectOptions
   readonly #head: string
@@ -85,8 +85,8 @@ export class ResponsesDialect implements Dialect {
     let tail = tails.get(sampling)
     if (tail === undefined) {
       const { temperature, topP, maxTokens, reasoningEffort, extra } = sampling
-      tail = samplingTail(
-        {
+      tail = samplingTail({
+        asked: {
           temperature,
           top_p: topP,
           max_output_tokens: maxTokens,
@@ -94,13 +94,27 @@ export class ResponsesDialect implements Dialect {
           ...(stream && { stream: true }),
         },
         extra,
-        ['model', 'input', 'tools', 'stream', 'background'],
-      )
+        reserved: reservedFields,
+      })
       tails.set(sampling, tail)
     }
     return tail
   }
 }
+
+/** With another instruction, or with what a server holds, the model would see more than the conversation that is recorded. */
+const reservedFields = [
+  'model',
+  'input',
+  'tools',
+  'stream',
+  'background',
+  'store',
+  'previous_response_id',
+  'conversation',
+  'instructions',
+  'prompt',
+]
 
 function responseFormatJson({ kind, ...schema }: ResponseFormat): string {
   return JSON.stringify({ type: kind, ...schema })

@@ -3,6 +3,7 @@ import {
   HttpBackend,
   Model,
   type Backend,
+  type HttpBackendOptions,
   type LimitChange,
   type ModelClient,
   type ModelConfig,
@@ -26,8 +27,12 @@ export class ModelSet extends Resource {
   }) {
     super()
     const { env, limits, onLimitChange } = options
+    const shares = {
+      workers: limits?.workers ?? 1,
+      backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
+    }
     for (const config of options.configs) {
-      const backends = options.backends?.[config.name] ?? openBackends(config, env, limits?.workers)
+      const backends = options.backends?.[config.name] ?? openBackends(config, env, shares)
       const shared = limits && { limits: limits.model(config.name) }
       this.#models.set(config.name, new Model(config, backends, { onLimitChange, ...shared }))
     }
@@ -52,8 +57,8 @@ export class ModelSet extends Resource {
 function openBackends(
   config: ModelConfig,
   env: Readonly<Record<string, string | undefined>>,
-  workers = 1,
+  shares: Pick<HttpBackendOptions, 'workers' | 'backends'>,
 ): readonly Backend[] {
   if (config.simulator) return [new Simulator(config.simulator)]
-  return config.backends.map((backend) => new HttpBackend(config, backend, env, { workers }))
+  return config.backends.map((backend) => new HttpBackend(config, backend, env, shares))
 }

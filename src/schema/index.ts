@@ -1,5 +1,7 @@
 export type { ApiName, ClientApi } from './api-name.ts'
+export { apiPaths } from './api-paths.ts'
 export type { FinishReason } from './finish-reason.ts'
+export { isJsonList, isJsonObject } from './json.ts'
 export type { Json, JsonObject } from './json.ts'
 export { defaultLimits, limitsSchema } from './limits.ts'
 export type { Limits } from './limits.ts'

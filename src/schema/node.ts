@@ -38,6 +38,10 @@ export interface CallRecord {
   /** What the reply was called to the client of a gateway (`chatcmpl-…`), and the API it was asked in. */
   readonly replyId?: string
   readonly api?: ClientApi
+  /** What the request was to its session: a client that sends it again gets this reply. */
+  readonly requestKey?: string
+  /** The conversation began with a system message that the request gave as its own instructions. */
+  readonly hasInstructions?: true
   /** What a backend of Responses called the items of the reply: clients may send these names instead of the items. */
   readonly itemIds?: ItemIds
 }
@@ -47,13 +51,16 @@ export type ItemKind = 'rs' | 'msg' | 'fc'
 
 export type ItemIds = Readonly<Partial<Record<ItemKind, readonly string[]>>>
 
-/** How a sample was lost: the reply did not end, so there is no reason for its end. */
+/** How a sample was lost: the reply did not end, so there is no reason for its end. Usage that nobody told is estimated. */
 export interface DiscardRecord extends Omit<CallRecord, 'finishReason'> {
   readonly why: DiscardReason
 }
 
-/** `client_gone`: whoever asked went away. `truncated`, `failed`: the backend did not end the reply. */
-export type DiscardReason = 'client_gone' | 'truncated' | 'failed'
+/**
+ * `client_gone`: whoever asked went away. `session_ended`: its session ended, or expired, first. `shutdown`: the gateway
+ * stopped first. `truncated`, `failed`: the backend did not end the reply.
+ */
+export type DiscardReason = 'client_gone' | 'session_ended' | 'shutdown' | 'truncated' | 'failed'
 
 /** How a tool message was obtained. */
 export interface ToolRecord {

@@ -12,10 +12,12 @@ const maxHeadersMs = 60_000
 const checkEveryMs = 10_000
 /** How long a client that reads slowly may keep the door from closing. */
 const closeGraceMs = 10_000
+/** Longer than clients keep an idle connection, so that it is they who close it. */
+const keepAliveMs = 5 * 60_000
 /** Twice the longest id. */
 const maxParamLength = 256
 
-export type DoorServerOptions = Pick<FastifyServerOptions, 'keepAliveTimeout' | 'clientErrorHandler'> & {
+export type DoorServerOptions = Pick<FastifyServerOptions, 'clientErrorHandler'> & {
   readonly maxHeaderBytes?: number
   readonly maxUploadMs?: number
 }
@@ -25,12 +27,13 @@ export abstract class Door extends Resource {
   protected readonly app: FastifyInstance
   readonly #host: string
 
-  protected constructor(host: string, options: DoorServerOptions) {
+  protected constructor(host: string, options: DoorServerOptions = {}) {
     super()
     this.#host = host
     const { maxHeaderBytes, maxUploadMs: requestTimeout = maxUploadMs, ...more } = options
     this.app = fastify({
       ...more,
+      keepAliveTimeout: keepAliveMs,
       requestTimeout,
       http: {
         // How often Node looks for requests that take too long. It finds none while headers may take longer than all.

@@ -24,15 +24,12 @@ export interface HttpDoorOptions {
   readonly onFault?: (error: MillraceError) => void
 }
 
-/** Longer than clients keep an idle connection, so that it is they who close it. */
-const keepAliveMs = 5 * 60_000
-
 /** The way to a `RolloutService` over HTTP. It has no logic of its own: it parses, calls and encodes. */
 export class HttpDoor extends Door {
   private constructor(options: HttpDoorOptions) {
     const { service, accessKey, onFault, host = '127.0.0.1' } = options
     requireKeyBeyondLoopback(host, accessKey)
-    super(host, { keepAliveTimeout: keepAliveMs })
+    super(host)
     const { app } = this
     const key = accessKey === undefined ? undefined : new AccessKey(accessKey)
     app.addHook('onRequest', (request, reply, next) => {

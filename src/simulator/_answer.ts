@@ -26,7 +26,7 @@ export interface Delivery {
   readonly fault: ReplyFault | undefined
   /** In (0, 1): where the reply breaks if it is cut, and how. */
   readonly luck: number
-  /** Names the reply: the same for the same request and try. */
+  /** Names this delivery: the same question asked again gets the same reply under another name. */
   readonly id: string
 }
 

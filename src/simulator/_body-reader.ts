@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { MillraceError } from '../errors/index.ts'
-import type { JsonObject } from '../schema/index.ts'
+import { isJsonObject, type JsonObject } from '../schema/index.ts'
 
 const maxBodyBytes = 32 * 1024 * 1024
 
@@ -40,11 +40,7 @@ function parsed(text: string): JsonObject | MillraceError {
   } catch (error) {
     return refused(`the body is not JSON: ${error instanceof Error ? error.message : String(error)}`, 400)
   }
-  return isObject(value) ? value : refused('the body is not an object, such as {"model": "sim"}', 400)
-}
-
-function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+  return isJsonObject(value) ? value : refused('the body is not an object, such as {"model": "sim"}', 400)
 }
 
 function refused(message: string, status: number): MillraceError {

@@ -1,5 +1,5 @@
 import { chatServer, messagesServer, responsesServer } from '../dialects/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import { apiPaths, type ApiName } from '../schema/index.ts'
 import { ApiDoor } from './_api-door.ts'
 import type { Controls } from './_control.ts'
 import type { Door } from './_door.ts'
@@ -21,12 +21,6 @@ export interface Imitation {
   readonly modelList: (models: readonly string[], settings: SimulatorSettings) => object
 }
 
-const apiPaths: Readonly<Record<ApiName, string>> = {
-  chat: '/v1/chat/completions',
-  responses: '/v1/responses',
-  messages: '/v1/messages',
-}
-
 const dialects = { chat: chatServer, responses: responsesServer, messages: messagesServer } as const
 
 function apiDoor(name: ImitationName, api: ApiName): Door {
@@ -34,7 +28,7 @@ function apiDoor(name: ImitationName, api: ApiName): Door {
 }
 
 function apiDoors(name: ImitationName, apis: readonly ApiName[]): [string, Door][] {
-  return apis.map((api) => [apiPaths[api], apiDoor(name, api)])
+  return apis.map((api) => [`/v1${apiPaths[api]}`, apiDoor(name, api)])
 }
 
 /** OpenAI's shape; engines add how long a context may be. */

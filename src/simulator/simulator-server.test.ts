@@ -282,10 +282,11 @@ describe('responses', () => {
     await using server = await SimulatorServer.start({ reasoning: true })
     for (const fields of [{}, { tools: [tool] }, { max_output_tokens: 18 }]) {
       const asked = { model: 'sim', input: 'What is 17 * 3?', seed: 1, ...fields }
-      const { created_at: _, ...whole } = JSON.parse((await post(server, '/responses', asked)).text) as Response & {
-        created_at: number
-      }
-      const streamText = (await post(server, '/responses', { ...asked, stream: true })).text
+      // They differ in when they were made, and in the number at the end of their names.
+      const textOf = async (body: object): Promise<string> =>
+        (await post(server, '/responses', body)).text.replaceAll(/([a-z]+_[0-9a-f]{8})-\d+/g, '$1')
+      const { created_at: _, ...whole } = JSON.parse(await textOf(asked)) as Response & { created_at: number }
+      const streamText = await textOf({ ...asked, stream: true })
       const events = dataOf(streamText).map((data) => JSON.parse(data) as Record<string, unknown> & { type: string })
       expect(events.map((event) => event['sequence_number'])).toEqual(events.map((_event, index) => index))
       expect(events[0]?.type).toBe('response.created')
@@ -543,4 +544,14 @@ describe('the server', () => {
     server.simulator.change({ ttftMs: 0, maxConcurrent: 1 })
     expect((await chat(server, question('1 + 2'))).status).toBe(200)
   })
+})
+
+test('the same question again gets the same reply under another name', async () => {
+  await using server = await SimulatorServer.start({})
+  const asked = { model: 'sim', messages: [{ role: 'user', content: 'What is 17 * 3?' }], seed: 1 }
+  const ask = async () => JSON.parse((await post(server, '/chat/completions', asked)).text) as Record<string, unknown>
+  const { id: first, created: _first, ...reply } = await ask()
+  const { id: second, created: _second, ...again } = await ask()
+  expect(again).toEqual(reply)
+  expect(second).not.toBe(first)
 })

@@ -44,6 +44,7 @@ export class Simulator extends Resource implements Backend, JobHost {
   #overloadFrom = 0
   #overloadUntil = 0
   #inFlight = 0
+  #deliveries = 0
 
   constructor(options: SimulatorOptions = {}) {
     super()
@@ -121,6 +122,7 @@ export class Simulator extends Resource implements Backend, JobHost {
     const made = this.#reply(request, { said, base, firstTokenMs })
     if (made instanceof MillraceError) return refusal(made)
     const { reply, tokens } = made
+    this.#deliveries += 1
     const drawnMs = tokensPerSecond === 0 ? 0 : (1000 / tokensPerSecond) * factor * drawFactor(tryBase, 'rate', spread)
     const tokenMs = isTrickle ? Math.max(trickleMs, drawnMs) : drawnMs
     return {
@@ -132,7 +134,7 @@ export class Simulator extends Resource implements Backend, JobHost {
       groupSize: tokenMs === 0 ? unpacedGroupSize : Math.max(1, Math.floor(tickMs / tokenMs)),
       fault,
       luck: 0.05 + 0.9 * draw(tryBase, 'break'),
-      id: tryBase.toString(16).padStart(8, '0'),
+      id: `${tryBase.toString(16).padStart(8, '0')}-${this.#deliveries}`,
     }
   }
 

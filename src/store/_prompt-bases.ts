@@ -1,3 +1,4 @@
+import { sameNumbers } from '../kit/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 
 /** What a later prompt may begin with. */
@@ -55,14 +56,6 @@ export function restAfter({ promptIds, ids }: PromptBase, prompt: Int32Array): I
 function beginsWith(prompt: Int32Array, { promptIds, ids }: PromptBase): boolean {
   const middle = promptIds.length
   const end = middle + ids.length
-  return prompt.length >= end && same(prompt.subarray(0, middle), promptIds) && same(prompt.subarray(middle, end), ids)
-}
-
-/** As bytes, which is many times faster than number by number. */
-function same(first: Int32Array, second: Int32Array): boolean {
-  return Buffer.compare(bytesOf(first), bytesOf(second)) === 0
-}
-
-function bytesOf(tokens: Int32Array): Uint8Array {
-  return new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
+  if (prompt.length < end || !sameNumbers(prompt.subarray(0, middle), promptIds)) return false
+  return sameNumbers(prompt.subarray(middle, end), ids)
 }

@@ -12,9 +12,26 @@ export interface NodeMeta extends Pick<MessageNode, 'call' | 'tool' | 'discarded
   readonly routedExperts?: StoredExperts
 }
 
-const bareColumns = 'position, seq, parent, hash, sampled, at, meta, message'
-const allColumns = `${bareColumns}, version, prompt_ids, ids, logprobs, routed_experts`
-const ofAttempt = 'FROM node WHERE rollout = ? AND attempt = ? AND position > ? ORDER BY position LIMIT ?'
+/** A node without its tokens. */
+export interface BareNode extends MessageNode {
+  /** It is a complete reply, and the tokens that training takes were not captured with it. */
+  readonly lacksTokens: boolean
+}
+
+/**
+ * Of a complete reply: no prompt, no ids though something was sampled, or not a log-probability for each id. Arrays that
+ * are empty are stored all the same. Ids and log-probabilities are as long as each other, 4 bytes each; large ones are
+ * references, all of one length, and are taken at their word. `completeTokens` says the same of a node in memory.
+ */
+export const lacksTokensSql = `(sampled = 1 AND json_type(meta, '$.call') IS NOT NULL AND (
+  prompt_ids IS NULL OR ids IS NULL OR logprobs IS NULL OR length(ids) <> length(logprobs)
+  OR (length(ids) = 0 AND meta ->> '$.call.usage.output' > 0)))`
+
+const nodeColumns = 'position, seq, parent, hash, sampled, at, meta, message'
+const bareColumns = `${nodeColumns}, ${lacksTokensSql} AS lacks_tokens`
+const allColumns = `${nodeColumns}, version, prompt_ids, ids, logprobs, routed_experts`
+const inAttempt = 'FROM node WHERE rollout = ? AND attempt = ?'
+const ofAttempt = `${inAttempt} AND position > ? ORDER BY position LIMIT ?`
 
 /**
  * A page of nodes is decoded at a time, and no statement stays open between pages. Small, because one node may carry a
@@ -27,11 +44,13 @@ export class StoredNodes {
   readonly #blobs: BlobStore
   readonly #page: StatementSync
   readonly #barePage: StatementSync
+  readonly #bareOne: StatementSync
 
   constructor(database: DatabaseSync, blobs: BlobStore) {
     this.#blobs = blobs
     this.#page = database.prepare(`SELECT ${allColumns} ${ofAttempt}`)
     this.#barePage = database.prepare(`SELECT ${bareColumns} ${ofAttempt}`)
+    this.#bareOne = database.prepare(`SELECT ${bareColumns} ${inAttempt} AND seq = ?`)
   }
 
   /** In the order they were recorded, those included that are recorded during the iteration. */
@@ -48,11 +67,20 @@ export class StoredNodes {
   }
 
   /** The same without tokens, whose pages are not even read. */
-  *bareOf(rollout: string, attempt: number): Generator<MessageNode, void, void> {
-    for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) yield this.#bare(row).node
+  *bareOf(rollout: string, attempt: number): Generator<BareNode, void, void> {
+    for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) yield this.#bareNode(row)
   }
 
-  *#rows<Row extends BareRow>(page: StatementSync, rollout: string, attempt: number): Generator<Row, void, void> {
+  bareAt(rollout: string, attempt: number, seq: number): BareNode | undefined {
+    const row = this.#bareOne.get(rollout, attempt, seq)
+    return row && this.#bareNode(row as BareRow)
+  }
+
+  #bareNode(row: BareRow): BareNode {
+    return { ...this.#bare(row).node, lacksTokens: row.lacks_tokens === 1 }
+  }
+
+  *#rows<Row extends StoredRow>(page: StatementSync, rollout: string, attempt: number): Generator<Row, void, void> {
     let position = -1
     for (;;) {
       const rows = page.all(rollout, attempt, position, pageNodes) as Row[]
@@ -63,7 +91,7 @@ export class StoredNodes {
     }
   }
 
-  #bare(row: BareRow): { meta: NodeMeta; node: MessageNode } {
+  #bare(row: StoredRow): { meta: NodeMeta; node: MessageNode } {
     const meta = row.meta === null ? noMeta : (JSON.parse(row.meta) as NodeMeta)
     const { call, tool, discarded } = meta
     const node: MessageNode = {
@@ -113,7 +141,7 @@ function baseNamed(bases: PromptBases, seq: number): PromptBase {
 const noMeta: NodeMeta = {}
 
 // Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
-type BareRow = {
+type StoredRow = {
   position: number
   seq: number
   parent: number | null
@@ -124,7 +152,9 @@ type BareRow = {
   message: string
 }
 
-type NodeRow = BareRow & {
+type BareRow = StoredRow & { lacks_tokens: number }
+
+type NodeRow = StoredRow & {
   version: string | null
   prompt_ids: Uint8Array | string | null
   ids: Uint8Array | string | null

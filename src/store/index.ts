@@ -37,8 +37,8 @@ export type {
   UnfinishedRollout,
 } from './run-reader.ts'
 export type { RewardEntry, SessionEnd, SessionEndReason, SessionEntry, SessionStart } from './session-entry.ts'
-export { SessionReader } from './session-reader.ts'
-export type { SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
+export { sessionAttempt, SessionReader } from './session-reader.ts'
+export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
 export { RunStore } from './run-store.ts'
 export type { OpenRunOptions, SittingEnd } from './run-store.ts'
 export type { StoreStatus } from './store-status.ts'

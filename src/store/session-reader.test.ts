@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import type { MessageNode } from '../schema/index.ts'
 import type { JournalEntry } from './journal-entry.ts'
 import { RunReader } from './run-reader.ts'
+import type { BareNode } from './_stored-nodes.ts'
 import type { SessionStart } from './session-entry.ts'
 import { randomSession } from '../../test/gateway/_random-session.ts'
 import { sessionEntries } from '../../test/gateway/_store-session.ts'
@@ -39,9 +40,10 @@ function written(...lists: readonly (readonly JournalEntry[])[]) {
   }
 }
 
-function withoutTokens(recorded: MessageNode): MessageNode {
-  const { tokens: _, ...bare } = recorded
-  return bare
+/** As it is read without its tokens. */
+function bareOf(recorded: MessageNode): BareNode {
+  const { tokens, ...bare } = recorded
+  return { ...bare, lacksTokens: bare.call !== undefined && tokens === undefined }
 }
 
 test('sessions with all that was said in them come back as they were recorded', () => {
@@ -51,7 +53,8 @@ test('sessions with all that was said in them come back as they were recorded', 
     expect(run.sessions.session(session.id)).toEqual(session)
     expect(run.sessions.sessionByKeyDigest(session.keyDigest)).toEqual(session)
     expect(Array.from(run.sessions.nodesOf(session.id))).toEqual(nodes)
-    expect(Array.from(run.sessions.bareNodesOf(session.id))).toEqual(nodes.map(withoutTokens))
+    expect(Array.from(run.sessions.bareNodesOf(session.id))).toEqual(nodes.map(bareOf))
+    for (const each of nodes) expect(run.sessions.bareNode(session.id, each.seq)).toEqual(bareOf(each))
     expect(run.sessions.rewardsOf(session.id)).toEqual(rewards)
     const gap = nodes.find(({ call, tokens }) => call && !tokens)
     expect(run.sessions.firstWithoutTokens(session.id)).toBe(gap?.seq)

@@ -1,7 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import type { StoredNodes } from './_stored-nodes.ts'
+import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
 import { wholeSession } from './_whole-session.ts'
 import type { SessionEndReason } from './session-entry.ts'
 
@@ -32,13 +32,25 @@ export interface SessionQuery {
   readonly state?: 'open' | 'ended'
   /** The session that the list goes on after; the last one of the list before. */
   readonly after?: string
+  /** `newest`: in the opposite order, for those who look at a few. */
+  readonly order?: 'oldest' | 'newest'
   readonly limit: number
+}
+
+export interface SessionCounts {
+  readonly open: number
+  readonly ended: number
 }
 
 /** How many sessions are fetched at a time. No statement stays open between them. */
 const pageSessions = 256
 
-const attempt = 0
+/** The nodes of a session stand under its id and this attempt. */
+export const sessionAttempt = 0
+const attempt = sessionAttempt
+
+/** Complete replies that cannot be trained on, because something of their tokens is not there. */
+const ofRepliesWithoutTokens = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND ${lacksTokensSql}`
 
 /** Reads the sessions of a gateway. What was acknowledged is visible at once. Obtained from a `RunReader`. */
 export class SessionReader {
@@ -49,6 +61,7 @@ export class SessionReader {
   readonly #byKey: StatementSync
   readonly #rewards: StatementSync
   readonly #withoutTokens: StatementSync
+  readonly #named: StatementSync
 
   constructor(run: { database: DatabaseSync; blobs: BlobStore; nodes: StoredNodes }) {
     const { database } = run
@@ -58,10 +71,10 @@ export class SessionReader {
     this.#byId = database.prepare('SELECT * FROM session WHERE id = ?')
     this.#byKey = database.prepare('SELECT * FROM session WHERE key_digest = ?')
     this.#rewards = database.prepare('SELECT node, value, at FROM reward WHERE session = ? ORDER BY node')
-    this.#withoutTokens = database.prepare(
-      `SELECT seq FROM node WHERE rollout = ? AND attempt = ${attempt} AND sampled = 1
-         AND (ids IS NULL OR prompt_ids IS NULL OR logprobs IS NULL) AND json_type(meta, '$.call') IS NOT NULL
-       ORDER BY position LIMIT 1`,
+    this.#withoutTokens = database.prepare(`SELECT seq ${ofRepliesWithoutTokens} ORDER BY position LIMIT 1`)
+    this.#named = database.prepare(
+      `SELECT seq FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.call.replyId' = ?
+       ORDER BY position DESC LIMIT 1`,
     )
   }
 
@@ -74,9 +87,16 @@ export class SessionReader {
     return this.#optional(this.#byKey.get(digest))
   }
 
+  counts(): SessionCounts {
+    const count = (rows: string): number =>
+      this.#database.prepare(`SELECT count(*) AS n FROM session ${rows}`).get()?.['n'] as number
+    const open = count('INDEXED BY session_open WHERE ended_at IS NULL')
+    return { open, ended: count('') - open }
+  }
+
   /** In the order they were started, at most `limit`. */
   sessions(query: SessionQuery): StoredSession[] {
-    const { tenant, group, state, after, limit } = query
+    const { tenant, group, state, after, order, limit } = query
     const conditions: string[] = []
     const values: (string | number)[] = []
     const require = (condition: string, value: string | undefined): void => {
@@ -87,17 +107,17 @@ export class SessionReader {
     require('group_id = ?', group)
     require('tenant = ?', tenant)
     // After a session that is not there comes nothing.
-    require('position > (SELECT position FROM session WHERE id = ?)', after)
+    require(`position ${order === 'newest' ? '<' : '>'} (SELECT position FROM session WHERE id = ?)`, after)
     if (state !== undefined) conditions.push(`ended_at IS ${state === 'open' ? '' : 'NOT '}NULL`)
     const where = conditions.length > 0 ? `WHERE ${conditions.join(' AND ')}` : ''
     const statement = this.#database.prepare(
-      `SELECT * FROM session ${indexFor(query)} ${where} ORDER BY position LIMIT ?`,
+      `SELECT * FROM session ${indexFor(query)} ${where} ORDER BY position ${order === 'newest' ? 'DESC' : ''} LIMIT ?`,
     )
     return statement.all(...values, limit).map((row) => this.#session(row as SessionRow))
   }
 
   /** All that match, in the order they were started, those included that are started during the iteration. */
-  *each(query: Omit<SessionQuery, 'after' | 'limit'> = {}): Generator<StoredSession, void, void> {
+  *each(query: Omit<SessionQuery, 'after' | 'order' | 'limit'> = {}): Generator<StoredSession, void, void> {
     let after: string | undefined
     for (;;) {
       const page = this.sessions({ ...query, ...(after !== undefined && { after }), limit: pageSessions })
@@ -112,14 +132,31 @@ export class SessionReader {
     return this.each({ state: 'open' })
   }
 
+  /** Only their names, which can be read whatever else is wrong with them. */
+  openIds(): string[] {
+    const rows = this.#database
+      .prepare('SELECT id FROM session INDEXED BY session_open WHERE ended_at IS NULL ORDER BY position')
+      .all()
+    return rows.map((row) => String(row['id']))
+  }
+
   /** Every message of a session, in the order it was recorded. A few are held at a time. */
   nodesOf(session: string): Generator<MessageNode, void, void> {
     return this.#nodes.of(session, attempt)
   }
 
   /** The same without their tokens: what it takes to know which message followed which. */
-  bareNodesOf(session: string): Generator<MessageNode, void, void> {
+  bareNodesOf(session: string): Generator<BareNode, void, void> {
     return this.#nodes.bareOf(session, attempt)
+  }
+
+  bareNode(session: string, seq: number): BareNode | undefined {
+    return this.#nodes.bareAt(session, attempt, seq)
+  }
+
+  /** The complete reply that its client knows by this name; the latest, should a backend use one twice. */
+  replyNamed(session: string, replyId: string): number | undefined {
+    return this.#named.get(session, replyId)?.['seq'] as number | undefined
   }
 
   /** The one for the whole session first, then by node. */

@@ -10,11 +10,12 @@ export interface GatewayRequestFacts {
   readonly ms: number
   /** Only of a stream. */
   readonly firstTokenMs?: number | undefined
-  /** What became of it in its session, if it was in one. */
-  readonly result?: string | undefined
+  /** What became of it: a stream that broke has the status of one that did not. */
+  readonly outcome: string
+  readonly isInSession: boolean
 }
 
-/** Series of one API, one model and one status, looked up once. */
+/** Series of one API, one model, one status and one outcome, looked up once. */
 interface RequestSeries {
   readonly count: Series
   readonly seconds: Series
@@ -34,12 +35,12 @@ export class GatewayMetrics {
     this.#registry = registry
   }
 
-  requestEnded({ api, model = '', status, ms, firstTokenMs, result }: GatewayRequestFacts): void {
-    const series = this.#requestSeries(api, model, String(status))
+  requestEnded({ api, model = '', status, ms, firstTokenMs, outcome, isInSession }: GatewayRequestFacts): void {
+    const series = this.#requestSeries(api, model, String(status), outcome)
     series.count.add()
     series.seconds.observe(ms / 1000)
     if (firstTokenMs !== undefined) series.firstTokenSeconds.observe(firstTokenMs / 1000)
-    if (result !== undefined) this.#resultSeries(result).add()
+    if (isInSession) this.#resultSeries(outcome).add()
   }
 
   sessionStarted(): void {
@@ -51,12 +52,12 @@ export class GatewayMetrics {
     for (const alarm of alarms) this.#registry.series('gatewayAlarms', alarm).add()
   }
 
-  #requestSeries(api: string, model: string, status: string): RequestSeries {
-    const key = `${api} ${status} ${model}`
+  #requestSeries(api: string, model: string, status: string, outcome: string): RequestSeries {
+    const key = `${api} ${status} ${outcome} ${model}`
     let series = this.#requests.get(key)
     if (series) return series
     series = {
-      count: this.#registry.series('gatewayRequests', api, model, status),
+      count: this.#registry.series('gatewayRequests', api, model, status, outcome),
       seconds: this.#registry.series('gatewaySeconds', api),
       firstTokenSeconds: this.#registry.series('gatewayFirstTokenSeconds', api),
     }

@@ -23,6 +23,8 @@ export interface LoggedRequest {
   readonly model: string | undefined
   readonly api: string
   readonly status: number
+  /** `complete`, `repeated`, `refused`, `failed` or `abandoned`. */
+  readonly outcome: string
   readonly inputTokens: number | undefined
   readonly outputTokens: number | undefined
   readonly ms: number
@@ -66,9 +68,9 @@ export class Logger extends Resource {
     else this.lines.warn(line, 'rollout settled')
   }
 
-  /** One line for a request that ended. Those that did not go well stand out. */
+  /** One line for a request that ended. Those that did not go well stand out: a stream that broke, too. */
   requestEnded(request: LoggedRequest): void {
-    if (request.status < 400) this.lines.info(request, 'request')
+    if (request.status < 400 && request.error === undefined) this.lines.info(request, 'request')
     else this.lines.warn(request, 'request')
   }
 

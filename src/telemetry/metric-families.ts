@@ -105,8 +105,8 @@ export const metricFamilies = {
   ),
   gatewayRequests: counter(
     'millrace_gateway_requests_total',
-    'Requests for models answered, by HTTP status; 499 if the client left first.',
-    ['api', 'model', 'status'],
+    'Requests for models answered, by HTTP status (499 if the client left first) and by what became of them: a stream that broke has status 200.',
+    ['api', 'model', 'status', 'outcome'],
   ),
   gatewaySeconds: histogram(
     'millrace_gateway_request_duration_seconds',

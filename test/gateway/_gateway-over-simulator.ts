@@ -136,7 +136,7 @@ export class TestSession {
   async #call(method: 'GET' | 'POST', path: '' | '/end'): Promise<SessionView> {
     const { body } = await request(`${this.#gatewayUrl}/v1/sessions/${this.id}${path}`, {
       method,
-      headers: { authorization: `Bearer ${this.key}` },
+      headers: { authorization: `Bearer ${adminKey}` },
     })
     return (await body.json()) as SessionView
   }

@@ -26,7 +26,6 @@ test('a session’s key is good for that session and nothing else', async () => 
   expect((await gateway.ask(path, { body, key })).status).toBe(200)
   expect((await gateway.ask(`/sessions/${mine?.id}${path}`, { body, key })).status).toBe(200)
   expect((await gateway.ask(`/v1/sessions/${mine?.id}`, { key })).body).toMatchObject({ id: mine?.id, interactions: 2 })
-  expect((await gateway.ask(`/v1/sessions/${mine?.id}/rewards`, { body: { reward: 1 }, key })).status).toBe(200)
   expect((await gateway.ask('/v1/models', { key })).status).toBe(200)
 
   expect((await gateway.ask(`/sessions/${other?.id}${path}`, { body, key })).status).toBe(404)
@@ -36,6 +35,26 @@ test('a session’s key is good for that session and nothing else', async () => 
     expect((await gateway.ask(admins, { key })).status, admins).toBe(403)
   }
   expect((await gateway.ask('/v1/sessions', { body: {}, key })).status).toBe(403)
+})
+
+test('what an agent’s session is worth is not for the agent to say, unless its session was started so', async () => {
+  await using gateway = await TestGateway.start()
+  const { id, key } = await gateway.startSession()
+  await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
+  for (const path of ['rewards', 'end']) {
+    const refused = await gateway.ask(`/v1/sessions/${id}/${path}`, { body: { reward: 9 }, key })
+    expect(refused.status).toBe(403)
+    expect(refused.text).toContain('selfManaged')
+  }
+  await gateway.ask(`/v1/sessions/${id}/rewards`, { body: { reward: 0 } })
+  expect((await gateway.ask(`/v1/sessions/${id}/end`, { method: 'POST' })).status).toBe(200)
+  expect((await gateway.ask(`/v1/sessions/${id}/rewards`, { body: { reward: 9 }, key })).status).toBe(403)
+  expect((await gateway.ask(`/v1/sessions/${id}`, { key })).body).toMatchObject({ reward: 0, selfManaged: false })
+
+  const own = await gateway.startSession({ selfManaged: true })
+  expect((await gateway.ask(`/v1/sessions/${own.id}/end`, { method: 'POST', key: own.key })).status).toBe(200)
+  const rewarded = await gateway.ask(`/v1/sessions/${own.id}/rewards`, { body: { reward: 1 }, key: own.key })
+  expect(rewarded.body).toMatchObject({ reward: 1, selfManaged: true })
 })
 
 test('a tenant sees nothing of another’s', async () => {

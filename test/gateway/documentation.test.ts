@@ -46,10 +46,10 @@ test('the quick start runs as it stands, with curl and with the official clients
 
 test('the file is one', async () => {
   await using folder = await temporaryRuns()
-  const [config] = markedBlocks(guide.text, 'gateway-config')
-  await writeFile(join(folder.root, 'gateway.yaml'), config?.code ?? '')
-  const read = await readGatewayConfig('gateway.yaml', { cwd: folder.root, env: { RESEARCH_KEY: 'secret' } })
-  expect(read).toMatchObject({
+  const [block] = markedBlocks(guide.text, 'gateway-config')
+  await writeFile(join(folder.root, 'gateway.yaml'), block?.code ?? '')
+  const { config } = await readGatewayConfig('gateway.yaml', { cwd: folder.root, env: { RESEARCH_KEY: 'secret' } })
+  expect(config).toMatchObject({
     port: 8787,
     models: { policy: { maxConcurrency: 512 }, claude: { api: 'messages' } },
     keys: [{ tenant: 'research', key: 'secret' }],

@@ -102,7 +102,7 @@ test(
     }
 
     gateway.running.process.kill('SIGTERM')
-    expect((await gateway.running.ended).code).toBe(0)
+    await expect.poll(() => gateway.running.process.exitCode).toBe(0)
     using reader = RunReader.open(join(runs.root, 'killed'))
     expect(reader.integrity()).toEqual([])
   },

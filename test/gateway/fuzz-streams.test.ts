@@ -43,8 +43,8 @@ class FedGateway implements AsyncDisposable {
       (api) =>
         new FedBackend(api, ({ traceparent }) => {
           const feed = feeds.get(traceparent)
+          // One request may be asked twice, the second time with less for the record.
           if (!feed) throw new Error('asked for what no client asked')
-          feeds.delete(traceparent)
           return feed
         }),
     )
@@ -72,6 +72,7 @@ class FedGateway implements AsyncDisposable {
     const client = new FuzzedClient(chance)
     const call = { caller, api, body: Buffer.from(JSON.stringify(body)), retryCount: 0, traceparent }
     await this.open.gateway.interact(call, client)
+    this.#feeds.delete(traceparent)
     this.#faults.throwIfAny()
     const outcome = client.outcome(api, api === upstream)
     if (outcome === 'complete' && !mayHaveEnded(upstream, feed)) throw new Error('a reply without an end has got one')

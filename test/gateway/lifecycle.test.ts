@@ -64,8 +64,8 @@ test('metrics tell of requests, samples, sessions and alarms', async () => {
   for (const each of [id, empty.id]) await gateway.ask(`/v1/sessions/${each}/end`, { method: 'POST' })
   const { text } = await gateway.ask('/metrics')
   for (const line of [
-    'millrace_gateway_requests_total{api="chat",model="sim",status="200"} 1',
-    'millrace_gateway_requests_total{api="messages",model="",status="401"} 1',
+    'millrace_gateway_requests_total{api="chat",model="sim",status="200",outcome="complete"} 1',
+    'millrace_gateway_requests_total{api="messages",model="",status="401",outcome="refused"} 1',
     'millrace_gateway_first_token_seconds_count{api="chat"} 1',
     'millrace_gateway_samples_total{result="complete"} 1',
     'millrace_gateway_sessions_started_total 2',

@@ -156,14 +156,16 @@ test('a file says it all: YAML, or a module', async () => {
 models:
   policy:
     simulator: { seed: 3 }
-    maxConcurrency: 8
+    maxConcurrency: \${AT_ONCE}
+  remote:
+    backends: [{ url: 'http://127.0.0.1:9/v1?team=\${TEAM}', headers: { x-team: '\${TEAM}' } }]
 aliases: { gpt-4o: policy, '*': policy }
 keys:
   - { tenant: research, key: '\${RESEARCH_KEY}' }
 run: from-file
 `
   await writeFile(join(runs.root, 'gateway.yaml'), yaml)
-  await writeFile(join(runs.root, '.env'), 'RESEARCH_KEY=a key of the researchers\n')
+  await writeFile(join(runs.root, '.env'), 'RESEARCH_KEY=a key of the researchers\nTEAM=a-team-secret\nAT_ONCE=8\n')
   await using gateway = await startGateway(runs.root, '--config', 'gateway.yaml')
   const reply = await post(
     `${gateway.url}/v1/responses`,
@@ -173,6 +175,11 @@ run: from-file
   expect(await reply.json()).toMatchObject({ object: 'response', model: 'anything' })
   const file = await readFile(join(runs.root, 'runs', 'from-file', 'run.json'), 'utf8')
   expect(file).not.toContain('researchers')
+  expect(file).not.toContain('a-team-secret')
+  expect(gateway.running.stdout()).not.toContain('a-team-secret')
+  expect(JSON.parse(file)).toMatchObject({
+    config: { models: [{ name: 'policy', maxConcurrency: 8 }, { name: 'remote' }] },
+  })
 
   await writeFile(
     join(runs.root, 'gateway.ts'),

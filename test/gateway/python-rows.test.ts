@@ -3,7 +3,7 @@ import { readFile, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { exportSessions, type ExportSessionsOptions } from '../../src/gateway/export-sessions.ts'
+import { exportSessions, type ExportSessionsOptions } from '../../src/gateway/export/export-sessions.ts'
 import { RunReader } from '../../src/store/index.ts'
 import { applyAll } from '../store/_apply.ts'
 import { temporaryFolder } from '../store/_fixtures.ts'
@@ -61,7 +61,7 @@ test('the reader in Python says when a file was cut off', async () => {
   using files = await exportedFiles({ rows: 'merged' })
   const whole = await readFile(files.file)
   await truncate(files.file, whole.byteLength - 3)
-  await expect(python([], 'millrace_rows.py', files.file)).rejects.toThrow(/CutOff/)
+  await expect(python([], 'millrace_rows.py', files.file)).rejects.toThrow(/train\.rows was cut off; export it again/)
 })
 
 test.each(pythons)('the GRPO step in Python (%s) learns from what was exported', async (_name, flags) => {
@@ -84,6 +84,36 @@ test.each(pythons)('the GRPO step in Python (%s) learns from what was exported',
   expect(step.after).toBeLessThan(step.before)
 })
 
+test('a group of one session has nothing to compare, however its branches did', async () => {
+  using folder = temporaryFolder()
+  const { session, nodes } = randomSession({ seed: 3, samples: 12, group: 'alone' })
+  const replies = nodes.filter(({ call }) => call)
+  const rewards = replies.map(({ seq }, index) => ({ node: seq, value: index % 2, at: 1 }))
+  applyAll(folder.path, sessionEntries({ session, nodes, rewards }))
+  using reader = RunReader.open(folder.path)
+  const file = join(folder.path, 'train.rows')
+  const chunks = await Array.fromAsync(exportSessions(reader, { rows: 'merged', format: 'binary' }))
+  await writeFile(file, Buffer.concat(chunks))
+  const step = JSON.parse(await python([], 'grpo_step.py', file)) as { readonly advantages: readonly number[] }
+  expect(step.advantages.length).toBeGreaterThan(1)
+  expect(new Set(step.advantages)).toEqual(new Set([0]))
+})
+
+test.each(['millrace_rows.py', 'grpo_step.py'])('%s says how it is used, and what it cannot read', async (script) => {
+  using folder = temporaryFolder()
+  expect(await python([], script, '--help')).toContain(`python3 ${script} train.rows`)
+  await expect(python([], script)).rejects.toMatchObject({
+    code: 2,
+    stdout: expect.stringContaining('train.rows') as string,
+  })
+  const file = join(folder.path, 'train.jsonl')
+  await writeFile(file, '{"kind":"end"}\n')
+  await expect(python([], script, file)).rejects.toMatchObject({
+    code: 1,
+    stderr: `${file} is no file of rows; export with --format binary (JSON lines need no reader)\n`,
+  })
+})
+
 function advantagesOf(rows: readonly ReadRow[]): number[] {
   const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length
   return rows.map((row) => {
@@ -91,7 +121,7 @@ function advantagesOf(rows: readonly ReadRow[]): number[] {
     const perSession = Object.values(Object.groupBy(ofGroup, (other) => String(other['session'])))
     const rewards = perSession.map((own = []) => mean(own.map((other) => Number(other['reward']))))
     const spread = Math.sqrt(mean(rewards.map((reward) => (reward - mean(rewards)) ** 2)))
-    return (Number(row['reward']) - mean(rewards)) / (spread + 1e-4)
+    return spread > 1e-4 ? (Number(row['reward']) - mean(rewards)) / (spread + 1e-4) : 0
   })
 }
 

@@ -25,7 +25,7 @@ test('the next process knows sessions, keys, what was used, rewards and the conv
     await first.gateway.endSession(admin, ended.id)
     const reply = await first.ask(session.caller, { model: 'm', messages: said })
     replyId = reply.document['id'] as string
-    await first.gateway.reward(session.caller, session.id, { reward: 0.25 })
+    await first.gateway.reward(admin, session.id, { reward: 0.25 })
     before = await first.gateway.session(admin, session.id)
   }
   await using second = await open(folder.path)
@@ -34,7 +34,7 @@ test('the next process knows sessions, keys, what was used, rewards and the conv
   expect(gateway.callerFor(ended.key)).toEqual(ended.caller)
   expect(await gateway.session(admin, session.id)).toEqual(before)
   expect((await second.ask(ended.caller, { model: 'm', messages: said })).status).toBe(410)
-  expect(await gateway.reward(session.caller, session.id, { reward: 1, interactionId: replyId })).toBe(1)
+  expect(await gateway.reward(admin, session.id, { reward: 1, interactionId: replyId })).toBe(1)
   said.push({ role: 'assistant', content: 'answer 1' }, { role: 'user', content: 'two' })
   expect((await second.ask(session.caller, { model: 'm', messages: said })).status).toBe(200)
   expect((await second.ask(session.caller, { model: 'm', messages: said })).status).toBe(429)

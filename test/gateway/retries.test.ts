@@ -1,13 +1,15 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../../src/gateway/_testing/token-chunks.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { temporaryFolder } from '../store/_fixtures.ts'
 
 const body = { model: 'm', messages: [{ role: 'user', content: 'hello' }] }
 
-async function over(server: ScriptedServer): Promise<OpenGateway> {
-  return OpenGateway.open({ models: [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }] })
+async function over(server: ScriptedServer, folder?: string): Promise<OpenGateway> {
+  const models = [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }]
+  return OpenGateway.open({ models, ...(folder !== undefined && { folder }) })
 }
 
 test('a retry of a request that still runs gets the same reply', async () => {
@@ -119,4 +121,71 @@ test('two sessions do not share replies', async () => {
   await using open = await over(server)
   for (let turn = 0; turn < 2; turn += 1) await open.ask((await open.session()).caller, body, { retryCount: 1 })
   expect(server.requests).toHaveLength(2)
+})
+
+test('a retry that joins sees all that the backend wrote, as the first client does', async () => {
+  const answer = Promise.withResolvers<void>()
+  const logprobs = { content: [{ token: 'Hello', logprob: -0.5, bytes: null, top_logprobs: [] }] }
+  const choice = { index: 0, message: { role: 'assistant', content: 'Hello' }, finish_reason: 'stop', logprobs }
+  await using server = await ScriptedServer.start(async (response) => {
+    await answer.promise
+    sendJson(response, chatReply('', { choices: [choice], system_fingerprint: 'fp' }))
+  })
+  await using open = await over(server)
+  const { caller } = await open.session()
+  const asking = { ...body, logprobs: true }
+  const first = open.send(caller, asking)
+  await server.received(1)
+  const second = open.send(caller, asking, { retryCount: 1 })
+  answer.resolve()
+  await Promise.all([first.done, second.done])
+  expect(first.client.document).toMatchObject({ choices: [{ logprobs }], system_fingerprint: 'fp' })
+  expect(second.client.document).toEqual(first.client.document)
+})
+
+test('a reply that is on its way to the disk when its client leaves is not sampled again', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const first = open.send(caller, body)
+  // The client leaves just when the reply is recorded and only its durability is waited for.
+  const { journal } = open.store
+  const durable = journal.durable.bind(journal)
+  journal.durable = () => {
+    journal.durable = durable
+    const pending = durable()
+    first.client.leave()
+    return pending
+  }
+  await first.done
+  const again = await open.ask(caller, body, { retryCount: 1 })
+  expect(again.document).toMatchObject({ id: 'chatcmpl-1' })
+  expect(server.requests).toHaveLength(1)
+  expect(await open.nodes(id)).toHaveLength(2)
+})
+
+test('the next process knows the last requests, too', async () => {
+  using folder = temporaryFolder()
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
+  let caller
+  {
+    await using open = await over(server, folder.path)
+    ;({ caller } = await open.session())
+    expect((await open.ask(caller, body)).status).toBe(200)
+  }
+  await using open = await over(server, folder.path)
+  const again = await open.ask(caller, body, { retryCount: 1 })
+  expect(again.document).toMatchObject({ id: 'chatcmpl-1', choices: [{ message: { content: 'Hello' } }] })
+  expect(server.requests).toHaveLength(1)
+})
+
+test('a reward by a name that was used twice is for the latest, before the end and after', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  for (let turn = 0; turn < 2; turn += 1) await open.ask(caller, body)
+  const reward = { reward: 1, interactionId: 'chatcmpl-1' }
+  expect(await open.gateway.reward(admin, id, reward)).toBe(2)
+  await open.gateway.endSession(admin, id)
+  expect(await open.gateway.reward(admin, id, reward)).toBe(2)
 })

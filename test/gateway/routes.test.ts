@@ -1,13 +1,14 @@
 import { expect, test } from 'vitest'
 import { gatewayOperations, namedSchemas, type Operation, type SchemaName } from '../../src/serve/index.ts'
+import { SimulatorServer } from '../../src/simulator/index.ts'
 import { apis, asked, TestGateway, type Reply } from './_test-gateway.ts'
 
 /** A reply has the shape that the table of operations gives it, and so OpenAPI. */
 function expectShape(reply: Reply, operation: Operation): void {
-  const shapes = operation.replies[reply.status] ?? (operation.error ? [operation.error] : [])
-  const names = 'type' in shapes ? [] : shapes
+  const shapes = operation.replies[reply.status] ?? operation.errors ?? []
+  const names = 'types' in shapes ? [] : shapes
   const fits = names.some((name: SchemaName) => namedSchemas[name].safeParse(reply.body).success)
-  expect(fits || 'type' in shapes, `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`).toBe(true)
+  expect(fits || 'types' in shapes, `${operation.method} ${operation.path}: ${reply.status} ${reply.text}`).toBe(true)
 }
 
 const operationOf = (method: string, path: string): Operation => {
@@ -17,13 +18,17 @@ const operationOf = (method: string, path: string): Operation => {
 }
 
 test('every route answers as it is described, in a session and out of it', async () => {
-  await using gateway = await TestGateway.start()
+  // One of the routes is an API of SGLang alone.
+  await using sglang = await SimulatorServer.start({ imitate: 'sglang' })
+  const backends = [{ url: sglang.url, engine: 'sglang' as const }]
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends }] })
   const [session] = await gateway.startSessions({ taskId: 'a task', groupSize: 2, metadata: { try: 1 } })
   const { body } = await gateway.ask(`/sessions/${session?.id}/v1/chat/completions`, { body: asked.chat.body })
   const bodies: Readonly<Record<string, unknown>> = {
     ChatRequest: asked.chat.body,
     ResponsesRequest: asked.responses.body,
     MessagesRequest: asked.messages.body,
+    GenerateRequest: { text: 'hello' },
     StartSessions: { limits: { maxTokens: 10 } },
     Reward: { reward: 0.5, interactionId: body['id'] },
   }
@@ -43,7 +48,7 @@ test('every route answers as it is described, in a session and out of it', async
   }
   const ended = await gateway.ask(`/v1/sessions/${session?.id}/end`, { method: 'POST' })
   expectShape(ended, operationOf('POST', '/v1/sessions/{id}/end'))
-  expect(ended.body).toMatchObject({ state: 'ended', taskId: 'a task', interactions: 4, alarms: [] })
+  expect(ended.body).toMatchObject({ state: 'ended', taskId: 'a task', interactions: 5, alarms: [] })
 })
 
 test('openapi.json has every route, and refers to nothing that is not in it', async () => {
@@ -59,6 +64,11 @@ test('openapi.json has every route, and refers to nothing that is not in it', as
   expect(refs.length).toBeGreaterThan(30)
   for (const ref of refs) expect(Object.keys(schemas)).toContain(ref.replace('#/components/schemas/', ''))
   expect(Object.keys(schemas)).toEqual(expect.arrayContaining(Object.keys(namedSchemas)))
+  expect(paths['/v1/sessions']?.['post']).toMatchObject({ requestBody: { required: false } })
+  expect(paths['/v1/chat/completions']?.['post']).toMatchObject({ requestBody: { required: true } })
+  expect(paths['/v1/export']?.['get']).toMatchObject({
+    responses: { 200: { content: { 'application/x-ndjson': {}, 'application/octet-stream': {} } } },
+  })
 })
 
 test.each(apis)('%s answers whole and as a stream', async (api) => {
@@ -101,9 +111,36 @@ test('models are listed in the shape of whoever asks', async () => {
   )
 })
 
+test('whoever asks for models wrongly is told so in the words of its API', async () => {
+  await using gateway = await TestGateway.start()
+  const anthropic = { 'anthropic-version': '2023-06-01' }
+  const asks = [
+    ['/v1/models', 'wrong', 401],
+    ['/v1/models/nobody', undefined, 404],
+    ['/sessions/ses_nobody/v1/models', undefined, 404],
+    ['/sessions/ses_nobody/v1/models/sim', undefined, 404],
+  ] as const
+  for (const [path, key, status] of asks) {
+    for (const [headers, shape] of [
+      [{}, 'OpenAiError'],
+      [anthropic, 'AnthropicError'],
+    ] as const) {
+      const reply = await gateway.ask(path, { headers, ...(key && { key }) })
+      expect(reply.status, path).toBe(status)
+      expect(namedSchemas[shape].safeParse(reply.body), reply.text).toMatchObject({ success: true })
+    }
+  }
+  const { id, key } = await gateway.startSession()
+  expect((await gateway.ask(`/sessions/${id}/v1/models`, { key })).status).toBe(200)
+})
+
 test('what is asked of no route, or wrongly, is refused in words', async () => {
   await using gateway = await TestGateway.start()
-  expect(await gateway.ask('/v1/nothing')).toMatchObject({ status: 404, body: { error: { code: 'not_found' } } })
+  expect(await gateway.ask('/v1/nothing', { headers: { 'x-request-id': 'mine' } })).toMatchObject({
+    status: 404,
+    headers: { 'x-request-id': 'mine' },
+    body: { error: { code: 'not_found' } },
+  })
   expect(await gateway.ask('/v1/sessions', { body: { groupsize: 2 } })).toMatchObject({
     status: 400,
     body: { error: { code: 'usage', message: expect.stringContaining('groupsize') as string } },
@@ -146,7 +183,7 @@ test('an export comes as it was asked for', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession({ groupId: 'mine' })
   const { body } = await gateway.ask('/v1/chat/completions', { body: asked.chat.body, key })
-  await gateway.ask(`/v1/sessions/${id}/rewards`, { body: { reward: 1 }, key })
+  await gateway.ask(`/v1/sessions/${id}/rewards`, { body: { reward: 1 } })
   const lines = await gateway.ask('/v1/export?group=mine')
   expect(lines.headers['content-type']).toContain('application/x-ndjson')
   const rows = lines.text

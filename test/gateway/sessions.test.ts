@@ -3,7 +3,7 @@ import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
 import { gatewayEvents, type Caller, type GatewayEvent } from '../../src/gateway/index.ts'
 import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
-import type { Message } from '../../src/schema/index.ts'
+import type { Message, MessageNode } from '../../src/schema/index.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { calls, ScriptedBackend } from '../../src/testing/index.ts'
 
@@ -123,7 +123,7 @@ test('as many requests at once as a session may have, and no more', async () => 
 
 test('an ended session is sealed: 410 for requests, rewards still count, ending it again changes nothing', async () => {
   await using open = await scripted()
-  const { id, key, caller } = await open.session()
+  const { id, key, caller } = await open.session({ selfManaged: true })
   const reply = await open.ask(caller, body)
   const interactionId = reply.document['id'] as string
   const ended = await open.gateway.endSession(caller, id)
@@ -155,7 +155,7 @@ test('a session that is ended while a request runs gives it up and records what 
   const { id, caller } = await open.session()
   const { client, done } = open.send(caller, { ...body, stream: true })
   await client.received(1)
-  const ended = await open.gateway.endSession(caller, id)
+  const ended = await open.gateway.endSession(admin, id)
   await done
   await server.requests[0]?.closed
   expect(client.text).toContain('has ended')
@@ -229,6 +229,15 @@ test('how every request ended is told', async () => {
   expect(told[3]).not.toHaveProperty('session')
 })
 
+/** What was said up to the last node. */
+function conversation(nodes: readonly MessageNode[]): string[] {
+  const said: string[] = []
+  for (let node = nodes.at(-1); node; node = node.parent === null ? undefined : nodes[node.parent]) {
+    said.unshift(`${node.message.role}:${String(node.message.content)}`)
+  }
+  return said
+}
+
 test('a reply can be gone on from by its name; one that is not known is a 404', async () => {
   await using open = await scripted(({ messages }) => `${messages.length} messages`)
   const { id, caller } = await open.session()
@@ -249,9 +258,14 @@ test('a reply can be gone on from by its name; one that is not known is a 404', 
     ['user', 'two', 5],
     ['assistant', '4 messages', 6],
   ])
-  const third = await ask({ input: 'three', previous_response_id: second.document['id'] })
-  expect(third.status).toBe(200)
-  expect((await open.nodes(id)).length).toBe(10)
+  // Instructions are for one reply: without any, or with empty ones, the next has none.
+  const bare = ['user:one', 'assistant:2 messages', 'user:two', 'assistant:4 messages']
+  for (const [index, instructions] of [undefined, ''].entries()) {
+    const input = `three ${index}`
+    const third = await ask({ input, previous_response_id: second.document['id'], instructions })
+    expect(third.status).toBe(200)
+    expect(conversation(await open.nodes(id))).toEqual([...bare, `user:${input}`, 'assistant:5 messages'])
+  }
   const lost = await ask({ input: 'four', previous_response_id: 'resp_unknown' })
   expect(lost.status).toBe(404)
   const other = await open.session()

@@ -1,3 +1,7 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text as readText } from 'node:stream/consumers'
 import { describe, expect, test } from 'vitest'
 import { findModels } from '../../src/serve/index.ts'
 import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
@@ -40,6 +44,38 @@ class OverSglang implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.gateway[Symbol.asyncDispose]()
     await this.simulator.close()
+  }
+}
+
+/** Passes everything on but requests that ask for token ids. */
+class PickyServer implements AsyncDisposable {
+  readonly url: string
+  readonly #server: Server
+
+  private constructor(server: Server) {
+    this.#server = server
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`
+  }
+
+  static async start(target: string, message: string): Promise<PickyServer> {
+    const server = createServer(async (incoming, response) => {
+      const body = await readText(incoming)
+      const isRefused = body.includes('return_token_ids')
+      const answer = isRefused ? undefined : await fetch(new URL(incoming.url ?? '', target), { method: 'POST', body })
+      response.writeHead(answer?.status ?? 400, {
+        'content-type': answer?.headers.get('content-type') ?? 'application/json',
+      })
+      response.end(answer ? await answer.text() : JSON.stringify({ error: { message } }))
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    return new PickyServer(server)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections()
+    this.#server.close()
+    await once(this.#server, 'close')
   }
 }
 
@@ -104,6 +140,25 @@ test('one that nobody has asked what it is refuses once, and is asked for whole 
   expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, session.id)).map(emittedTruth))
 })
 
+test.each(['return_token_ids: unknown field', 'something is wrong'])(
+  'a server that refuses what was added (%s) is asked in the words of the client, which is an alarm',
+  async (message) => {
+    await using simulator = await SimulatorServer.start({ imitate: 'openai' })
+    await using picky = await PickyServer.start(simulator.url, message)
+    await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: picky.url }] }] })
+    const { id, key } = await gateway.startSession()
+    for (const stream of [false, true]) {
+      const { status, text } = await gateway.ask('/v1/chat/completions', { key, body: { ...question, stream } })
+      expect([status, text]).toEqual([200, expect.stringContaining('42')])
+    }
+    // What the client itself asked for is refused as before.
+    const own = await gateway.ask('/v1/chat/completions', { key, body: { ...question, return_token_ids: true } })
+    expect([own.status, own.text]).toEqual([400, expect.stringContaining(message)])
+    const { body } = await gateway.ask(`/v1/sessions/${id}/end`, { method: 'POST' })
+    expect(body).toMatchObject({ interactions: 2, alarms: [expect.any(String)] })
+  },
+)
+
 describe('SGLang’s own API', () => {
   const prompts = { text: { text: 'What is 6 * 7?' }, ids: { input_ids: [5, 6, 7] } }
 
@@ -153,7 +208,12 @@ describe('SGLang’s own API', () => {
     const headers = { 'x-stainless-retry-count': '1' }
     const again = await over.gateway.ask('/generate', { key: session.key, body, headers })
     const { text, output_ids, prompt_token_ids } = first.body
-    expect(again.body).toMatchObject({ text, output_ids, prompt_token_ids, meta_info: { id: 'r', weight_version: 'v1' } })
+    expect(again.body).toMatchObject({
+      text,
+      output_ids,
+      prompt_token_ids,
+      meta_info: { id: 'r', weight_version: 'v1' },
+    })
     await over.expectTruth(session, 1)
   })
 
@@ -192,6 +252,17 @@ describe('SGLang’s own API', () => {
     expect(await errorOf({ model: 'other', text: 'a' })).toEqual([404, saying('other')])
     expect(await errorOf({ text: 'a', input_ids: [1] })).toEqual([400, saying('either text or input_ids')])
     expect(await errorOf({ text: 'a' }, 'wrong')).toEqual([401, saying('key')])
+  })
+
+  test('of several models the request must name one', async () => {
+    await using simulator = await SimulatorServer.start({ imitate: 'sglang' })
+    const backends = [{ url: simulator.url, engine: 'sglang' as const }]
+    const models = ['a', 'b'].map((name) => ({ name, backends }))
+    await using gateway = await TestGateway.start({ models: [...models, { name: 'other', simulator: {} }] })
+    const unnamed = await gateway.ask('/generate', { body: prompts.text })
+    expect([unnamed.status, unnamed.text]).toEqual([400, expect.stringContaining('Name one that is: a, b.')])
+    expect((await gateway.ask('/generate', { body: { ...prompts.text, model: 'b' } })).status).toBe(200)
+    expect((await gateway.ask('/generate', { body: { ...prompts.text, model: 'other' } })).status).toBe(400)
   })
 
   test('a model that SGLang does not serve is not asked in it', async () => {

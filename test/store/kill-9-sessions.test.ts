@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { exportSessions } from '../../src/gateway/export-sessions.ts'
+import { exportSessions } from '../../src/gateway/export/export-sessions.ts'
 import { seededRandom } from '../../src/kit/index.ts'
 import { RunReader, RunStore } from '../../src/store/index.ts'
 import { randomSession } from '../gateway/_random-session.ts'

@@ -50,7 +50,7 @@ test('an export that is refused says why, and leaves the file alone', async () =
   writeFileSync(file, 'yesterday')
   const refused = await run(runs.root, 'gateway', '--rows', 'merged', '-o', file)
   expect(refused.code).toBe(2)
-  expect(refused.stderr).toMatch(/session session-11 has a reply without .* skipped/)
+  expect(refused.stderr).toMatch(/session session-11 has a reply without .* --skip-without-tokens/)
   expect(await run(runs.root, 'gateway', '--session', 'nobody', '-o', file)).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('there is no session nobody'),

@@ -10,7 +10,7 @@ import { exitCodes } from '../exit-codes.ts'
 import { usageError } from '../flag-value.ts'
 import type { Output } from '../output.ts'
 import { SlowProgress } from '../slow-progress.ts'
-import { locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
+import { isGatewayRun, locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
 
 const rolloutFlags = {
   tokens: {
@@ -91,7 +91,7 @@ export const exportCommand = defineCommand({
   ],
   async run({ arguments: [name = ''], flags }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
-    const isGateway = found.run.config['kind'] === 'gateway'
+    const isGateway = isGatewayRun(found)
     refuseFlags(found, flags, isGateway ? rolloutFlags : sessionFlags)
     if (flags.format === 'binary' && flags.output === undefined && io.stdout.isTTY) {
       throw usageError('--format binary is nothing for a terminal; write it to a file with -o')
@@ -125,12 +125,13 @@ function sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>
 }
 
 /** A flag that means nothing to this kind of run is a mistake about the run. */
-function refuseFlags({ name, run }: FoundRun, flags: Readonly<Record<string, unknown>>, unfit: FlagTable): void {
+function refuseFlags(found: FoundRun, flags: Readonly<Record<string, unknown>>, unfit: FlagTable): void {
   // The one format there is for rollouts may be named.
   const given = Object.keys(unfit).find((flag) => flags[flag] !== undefined && flags[flag] !== 'jsonl')
   if (given === undefined) return
+  const { name } = found
   throw usageError(
-    run.config['kind'] === 'gateway'
+    isGatewayRun(found)
       ? `--${given} is for rollouts, and run ${name} holds the sessions of a gateway, which have all of it; leave it out`
       : `--${given} is for the sessions of a gateway, and run ${name} holds rollouts; leave it out`,
   )

@@ -9,7 +9,7 @@ import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { SlowProgress } from '../slow-progress.ts'
-import { runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
+import { isGatewayRun, runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
 
 export const listCommand = defineCommand({
   name: 'list',
@@ -58,7 +58,10 @@ interface ListedRun {
   readonly state: string
   readonly environment: string
   readonly model: string
+  /** Rollouts, or the sessions of a gateway. */
   readonly ended: number
+  /** Sessions that have not ended, of a gateway. */
+  readonly open?: number
   readonly scored: number
   /** The mean reward. */
   readonly score: number | null
@@ -77,6 +80,7 @@ function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
   if (stored) return { ...common, ...stored }
   try {
     using reader = RunReader.open(found.folder)
+    if (isGatewayRun(found)) return { ...common, ...reader.sessions.counts(), scored: 0, score: null }
     return { ...common, ...readResults(reader, progress) }
   } catch (error) {
     // One run with a broken database must not hide the others.
@@ -129,13 +133,17 @@ function table(
       stateText(run, style),
       printableLine(run.environment),
       printableLine(run.model),
-      formatCount(run.ended),
+      endedText(run),
       run.score === null ? '–' : formatScore(run.score),
       formatAge(Date.parse(run.createdAt), now),
     ]),
     width: output.isTTY ? output.columns : Number.POSITIVE_INFINITY,
     style,
   })
+}
+
+function endedText({ ended, open }: ListedRun): string {
+  return open === undefined ? formatCount(ended) : `${formatCount(ended)} (${formatCount(open)} open)`
 }
 
 function stateText({ state, problem }: ListedRun, style: Style): string {

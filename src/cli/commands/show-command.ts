@@ -4,12 +4,14 @@ import type { FoundRun, RunReader, StoredAttempt } from '../../store/index.ts'
 import { defineCommand } from '../command.ts'
 import { summaryText } from '../eval-output/summary-text.ts'
 import { exitCodes } from '../exit-codes.ts'
+import { usageError } from '../flag-value.ts'
 import { columns } from '../format/columns.ts'
 import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { CommandIo } from '../io.ts'
-import { locateRun, readRun, runReference, runsFlag, runsRoot } from '../stored-run.ts'
+import { showSession, showSessions } from '../show-gateway.ts'
+import { isGatewayRun, locateRun, readRun, runReference, runsFlag, runsRoot } from '../stored-run.ts'
 import { storedSummary } from '../stored-summary.ts'
 import { transcriptLines, type Transcript } from '../transcript.ts'
 
@@ -17,10 +19,15 @@ export const showCommand = defineCommand({
   name: 'show',
   description:
     'Shows a run: its results so far, the rollouts that ended in one way, or the transcript of a single rollout with ' +
-    'every message, tool call, reward and attempt. Works while the run goes on.',
+    'every message, tool call, reward and attempt. Of a gateway: its newest sessions, or what was said in one. Works while ' +
+    'the run goes on.',
   arguments: [
     { name: 'run', required: true, help: 'a run: its name, or the path of its folder' },
-    { name: 'rollout', required: false, help: 'a rollout to read, such as 12-0 (task 12, first attempt)' },
+    {
+      name: 'rollout',
+      required: false,
+      help: 'a rollout to read, such as 12-0 (task 12, first attempt), or a session of a gateway',
+    },
   ],
   flags: {
     outcome: {
@@ -35,21 +42,26 @@ export const showCommand = defineCommand({
       value: '<count>',
       min: 1,
       group: 'What to show',
-      help: 'Rollouts to list.',
+      help: 'Rollouts or sessions to list.',
       default: '20',
     },
-    json: { kind: 'switch', group: 'What to show', help: 'As JSON: the summary, the listed rollouts, or the rollout.' },
+    json: {
+      kind: 'switch',
+      group: 'What to show',
+      help: 'As JSON: the summary, the listed rollouts, or the rollout or session.',
+    },
     runs: runsFlag,
   },
   examples: [
     { command: 'millrace show nightly', explanation: 'the results of the run "nightly"' },
     { command: 'millrace show nightly 12-0', explanation: 'what was said in the first attempt at task 12' },
     { command: 'millrace show nightly --outcome model_error', explanation: 'the rollouts that the backend failed' },
+    { command: 'millrace show gateway --limit 100', explanation: 'the newest sessions of the gateway' },
     { command: 'millrace show nightly --json | jq .score', explanation: 'the score, for a script' },
   ],
   exitCodes: [
     { code: exitCodes.ok, meaning: 'shown' },
-    { code: exitCodes.failed, meaning: 'there is no such run or rollout, or it cannot be read' },
+    { code: exitCodes.failed, meaning: 'there is no such run, rollout or session, or it cannot be read' },
     { code: exitCodes.usage, meaning: 'the command line is wrong' },
   ],
   async run({ arguments: [name = '', rollout], flags }, io) {
@@ -57,7 +69,10 @@ export const showCommand = defineCommand({
     const asJson = flags.json === true
     await readRun(found, async (reader) => {
       const shown: Shown = { found, reader, io, asJson }
-      if (rollout !== undefined) await showRollout(rollout, shown)
+      if (isGatewayRun(found)) {
+        if (flags.outcome !== undefined) throw noOutcomes(found)
+        await (rollout === undefined ? showSessions(flags.limit ?? 20, shown) : showSession(rollout, shown))
+      } else if (rollout !== undefined) await showRollout(rollout, shown)
       else if (flags.outcome !== undefined) {
         const outcome = flags.outcome === 'any' ? undefined : flags.outcome
         await showList({ outcome, limit: flags.limit ?? 20 }, shown)
@@ -149,6 +164,10 @@ async function showRollout(rollout: string, { found, reader, io, asJson }: Shown
     if (io.stdout.readerGone.aborted) return
     await io.stdout.line(line)
   }
+}
+
+function noOutcomes({ name }: FoundRun): MillraceError {
+  return usageError(`--outcome is for rollouts, and run ${name} holds the sessions of a gateway; leave it out`)
 }
 
 function brief({ attempt, startedAt, end, discarded }: StoredAttempt): object {

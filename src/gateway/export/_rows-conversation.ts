@@ -1,0 +1,93 @@
+import type { CallRecord, DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
+
+/** One complete reply and what led to it. */
+export interface Interaction {
+  /** Without its tokens, of which a long session has too many to hold. */
+  readonly node: MessageNode
+  readonly call: CallRecord
+  /** What the client knows the reply by. */
+  readonly id: string
+  /** The complete reply that this one follows, directly or after messages of others. */
+  readonly parent: Interaction | null
+  readonly children: Interaction[]
+  /** What was said since the parent, the reply included. */
+  readonly messages: readonly Message[]
+}
+
+/** One that did not end. Nothing follows it. */
+export interface LostSample {
+  readonly node: MessageNode
+  readonly discarded: DiscardRecord
+  readonly id: string
+  readonly parent: Interaction | null
+  readonly messages: readonly Message[]
+}
+
+/** The tree of a session, seen as its replies. Both lists are in the order of the nodes, so a parent comes before its children. */
+export interface Conversation {
+  readonly interactions: readonly Interaction[]
+  readonly lost: readonly LostSample[]
+}
+
+/** A node and the last complete reply up to and with it. */
+interface Place {
+  readonly node: MessageNode
+  readonly interaction: Interaction | null
+}
+
+/** Takes nodes in the order they were recorded. One whose parent is missing begins a conversation; `integrity` reports it. */
+export function readConversation(session: string, nodes: Iterable<MessageNode>): Conversation {
+  const places = new Map<number, Place>()
+  const interactions: Interaction[] = []
+  const lost: LostSample[] = []
+  for (const node of nodes) {
+    const before = node.parent === null ? undefined : places.get(node.parent)
+    const parent = before?.interaction ?? null
+    const { call, discarded } = node
+    if (node.sampled && call) {
+      const messages = messagesSince(parent, node, places)
+      const interaction = { node, call, id: nameOf(session, node, call), parent, children: [], messages }
+      parent?.children.push(interaction)
+      interactions.push(interaction)
+      places.set(node.seq, { node, interaction })
+    } else {
+      if (discarded) {
+        const messages = messagesSince(parent, node, places)
+        lost.push({ node, discarded, id: nameOf(session, node, discarded), parent, messages })
+      }
+      places.set(node.seq, { node, interaction: parent })
+    }
+  }
+  return { interactions, lost }
+}
+
+/** Nodes in the order they were recorded, tokens included; some of them may be newer than what was read before. */
+export type WholeNodes = Iterable<MessageNode> | AsyncIterable<MessageNode>
+
+/** Each with its node as it is when its tokens are read, one after the other. */
+export async function* withTokens<Item extends { readonly node: MessageNode }>(
+  items: readonly Item[],
+  nodes: () => WholeNodes,
+): AsyncGenerator<readonly [Item, MessageNode], void, void> {
+  if (items.length === 0) return
+  const bySeq = new Map(items.map((item) => [item.node.seq, item]))
+  for await (const node of nodes()) {
+    const item = bySeq.get(node.seq)
+    if (item) yield [item, node]
+    if (node.seq === items.at(-1)?.node.seq) return
+  }
+}
+
+function messagesSince(parent: Interaction | null, node: MessageNode, places: ReadonlyMap<number, Place>): Message[] {
+  const messages = [node.message]
+  let place = node.parent === null ? undefined : places.get(node.parent)
+  while (place && place.node !== parent?.node) {
+    messages.push(place.node.message)
+    place = place.node.parent === null ? undefined : places.get(place.node.parent)
+  }
+  return messages.toReversed()
+}
+
+function nameOf(session: string, { seq }: MessageNode, { replyId }: { readonly replyId?: string }): string {
+  return replyId ?? `${session}/${seq}`
+}

@@ -1,0 +1,78 @@
+import type {
+  ClientApi,
+  DiscardReason,
+  FinishReason,
+  Message,
+  MessageNode,
+  RoutedExperts,
+  Usage,
+} from '../../schema/index.ts'
+import type { Interaction, LostSample } from './_rows-conversation.ts'
+import { unknownWorth, type Worth } from './_rows-returns.ts'
+import type { SessionFacts } from './_rows-session.ts'
+import { type CapturedTokens, capturedTokens } from './_rows-tokens.ts'
+import { type VersionRun, versionRuns } from './_rows-versions.ts'
+
+/** One reply as it was sampled. */
+export interface InteractionRow extends SessionFacts, CapturedTokens {
+  readonly kind: 'interaction'
+  readonly interaction: string
+  readonly node: number
+  readonly parentInteraction: string | null
+  readonly at: number
+  readonly model: string
+  readonly backend: string
+  readonly api: ClientApi | null
+  /** Null for a reply that did not end; `discarded` then says why. */
+  readonly finishReason: FinishReason | null
+  readonly discarded: DiscardReason | null
+  readonly reward: number | null
+  readonly return: number | null
+  readonly usage: Usage
+  readonly cost: number | null
+  /** What was said since the parent, the reply last: a conversation is the messages of its interactions one after another. */
+  readonly messages: readonly Message[]
+  /** Of the ids; null without any. */
+  readonly versions: readonly VersionRun[] | null
+  readonly routedExperts: RoutedExperts | null
+}
+
+export function interactionRow(
+  facts: SessionFacts,
+  [interaction, node]: readonly [Interaction, MessageNode],
+  worth: Worth,
+): InteractionRow {
+  const { call } = interaction
+  const parts = commonParts(facts, { ...interaction, node }, call)
+  return { ...parts, finishReason: call.finishReason, discarded: null, ...worth }
+}
+
+/** For those who want to see what was lost. It is worth nothing, whatever was said of its session. */
+export function lostRow(facts: SessionFacts, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
+  const { discarded } = sample
+  const parts = commonParts(facts, { ...sample, node }, discarded)
+  return { ...parts, finishReason: null, discarded: discarded.why, ...unknownWorth }
+}
+
+function commonParts(facts: SessionFacts, { node, id, parent, messages }: Interaction | LostSample, call: CallFacts) {
+  const captured = capturedTokens(node, call.usage)
+  return {
+    kind: 'interaction',
+    ...facts,
+    interaction: id,
+    node: node.seq,
+    parentInteraction: parent?.id ?? null,
+    at: node.at,
+    model: call.model,
+    backend: call.backend,
+    api: call.api ?? null,
+    usage: call.usage,
+    cost: call.cost,
+    messages,
+    versions: node.tokens && captured.ids ? versionRuns(node.tokens) : null,
+    ...captured,
+    routedExperts: node.tokens?.routedExperts ?? null,
+  } as const
+}
+
+type CallFacts = Pick<Interaction['call'], 'model' | 'backend' | 'api' | 'usage' | 'cost'>

@@ -1,0 +1,221 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { DiscardReason, MessageNode } from '../../schema/index.ts'
+import type { Interaction, LostSample } from './_rows-conversation.ts'
+import { type Split, splitBetween } from './_rows-prefix.ts'
+import { unknownWorth, type Worth } from './_rows-returns.ts'
+import type { SessionFacts } from './_rows-session.ts'
+import { type CompleteTokens, completeTokens } from './_rows-tokens.ts'
+import { RunLengths, type VersionRun, versionRuns } from './_rows-versions.ts'
+
+/** One branch of a session as a trainer takes it: every token that the model saw or sampled, once and in order. */
+export interface MergedRow extends SessionFacts {
+  readonly kind: 'merged'
+  /** The return of its last interaction, which is what the branch came to. */
+  readonly reward: number | null
+  readonly samples: readonly RowSample[]
+  /** Why this row does not go on from the interaction before it; null where there is none. */
+  readonly splitAt: RowSplit | null
+  readonly discarded: DiscardReason | null
+  /** Over all ids. A version is null where nothing was sampled. */
+  readonly versions: readonly VersionRun[]
+  readonly ids: Int32Array
+  /** 1 where a token was sampled and this is the row that trains it. */
+  readonly mask: Uint8Array
+  /** Of every sampled token, trained here or not; 0 elsewhere. */
+  readonly logprobs: Float32Array
+}
+
+/** Where the tokens of one interaction are in a row. */
+export interface RowSample extends Worth {
+  readonly interaction: string
+  readonly node: number
+  readonly start: number
+  readonly count: number
+  /** False in all but the first of the rows that share it. */
+  readonly trains: boolean
+}
+
+export interface RowSplit extends Split {
+  readonly interaction: string
+}
+
+/**
+ * An interaction with all that training takes, and its place among the others of that kind. The prompt of one that goes on
+ * from another begins with all of the other's, so a conversation holds one prompt, however many turns it has.
+ */
+class Step {
+  readonly interaction: Interaction
+  readonly ids: Int32Array
+  readonly logprobs: Float32Array
+  readonly versions: readonly VersionRun[]
+  /** Where the reply begins: how long the prompt is. */
+  readonly start: number
+  /** The step whose row it continues. */
+  readonly before: Step | undefined
+  readonly splitAt: RowSplit | null
+  /** Its prompt, or the step that holds it now. */
+  #prompt: Int32Array | Step
+
+  constructor(interaction: Interaction, tokens: CompleteTokens, earlier: Step | undefined) {
+    this.interaction = interaction
+    this.ids = tokens.ids
+    this.logprobs = tokens.logprobs
+    this.versions = versionRuns(tokens)
+    this.start = tokens.promptIds.length
+    this.#prompt = tokens.promptIds
+    const split = earlier && splitBetween(earlier, tokens.promptIds)
+    this.splitAt = earlier && split ? { interaction: earlier.interaction.id, ...split } : null
+    this.before = split ? undefined : earlier
+    if (this.before && !(this.before.#prompt instanceof Step)) this.before.#prompt = this
+  }
+
+  get promptIds(): Int32Array {
+    let held = this.#prompt
+    while (held instanceof Step) {
+      // Every look makes the way shorter.
+      this.#prompt = held
+      held = held.#prompt
+    }
+    return held.subarray(0, this.start)
+  }
+}
+
+export interface MergeOptions {
+  /** Leave out replies that came without tokens, instead of refusing the session. */
+  readonly skipWithoutTokens: boolean
+}
+
+/**
+ * A row ends with every interaction that no other continues, and reaches back as long as each prompt begins with exactly
+ * the prompt and the reply before it. In the order of their last interactions.
+ */
+export async function* mergedRows(
+  facts: SessionFacts,
+  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
+  worth: ReadonlyMap<Interaction, Worth>,
+  { skipWithoutTokens }: MergeOptions,
+): AsyncGenerator<MergedRow, void, void> {
+  const steps = new Map<Interaction, Step>()
+  const continued = new Set<Step>()
+  for await (const [interaction, node] of interactions) {
+    const tokens = completeTokens(node, interaction.call.usage)
+    if (!tokens) {
+      if (skipWithoutTokens) continue
+      throw withoutTokens(facts.session, node.seq)
+    }
+    const step = new Step(interaction, tokens, nearestStep(interaction.parent, steps))
+    if (step.before) continued.add(step.before)
+    steps.set(interaction, step)
+  }
+  const trained = new Set<Step>()
+  for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { facts, worth, trained })
+}
+
+/** A sample that was lost, to look at: no token of it is trained on. undefined if it has no tokens to show. */
+export function lostMergedRow(
+  facts: SessionFacts,
+  [{ discarded, id }, node]: readonly [LostSample, MessageNode],
+): MergedRow | undefined {
+  const tokens = completeTokens(node, discarded.usage)
+  if (!tokens) return undefined
+  const draft = new RowDraft(tokens)
+  const { ids, logprobs, promptIds } = tokens
+  draft.add({ ids, logprobs, start: promptIds.length, versions: versionRuns(tokens) }, false)
+  const sample = { interaction: id, node: node.seq, start: promptIds.length, count: ids.length }
+  return {
+    ...draft.row(facts),
+    reward: null,
+    samples: [{ ...sample, trains: false, ...unknownWorth }],
+    splitAt: null,
+    discarded: discarded.why,
+  }
+}
+
+export function withoutTokens(session: string, node: number): MillraceError {
+  return new MillraceError(
+    'usage',
+    `session ${session} has a reply without its prompt ids, ids or log-probabilities (node ${node}), so it cannot be made into training rows; ` +
+      'export its interactions instead, or leave such replies out: --skip-without-tokens, or skipWithoutTokens=true in a query',
+    { data: { status: 409, session, node } },
+  )
+}
+
+/** Skipped ones in between do not matter: the prompt either begins with what came before them, or does not. */
+function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, Step>): Step | undefined {
+  for (let each = from; each; each = each.parent) {
+    const step = steps.get(each)
+    if (step) return step
+  }
+  return undefined
+}
+
+function rowEndingWith(
+  last: Step,
+  { facts, worth, trained }: { facts: SessionFacts; worth: ReadonlyMap<Interaction, Worth>; trained: Set<Step> },
+): MergedRow {
+  const path: Step[] = []
+  for (let step: Step | undefined = last; step; step = step.before) path.push(step)
+  const draft = new RowDraft(last)
+  const samples: RowSample[] = []
+  for (const step of path.toReversed()) {
+    const { interaction, start, ids } = step
+    const trains = !trained.has(step)
+    trained.add(step)
+    draft.add(step, trains)
+    samples.push({
+      interaction: interaction.id,
+      node: interaction.node.seq,
+      start,
+      count: ids.length,
+      trains,
+      ...(worth.get(interaction) ?? unknownWorth),
+    })
+  }
+  return {
+    ...draft.row(facts),
+    reward: worth.get(last.interaction)?.return ?? null,
+    samples,
+    splitAt: path.at(-1)?.splitAt ?? null,
+    discarded: null,
+  }
+}
+
+/** The arrays of a row, laid out by its last reply and filled in from the first. */
+class RowDraft {
+  readonly #ids: Int32Array
+  readonly #mask: Uint8Array
+  readonly #logprobs: Float32Array
+  readonly #versions = new RunLengths()
+  #end = 0
+
+  constructor({ promptIds, ids }: Pick<CompleteTokens, 'promptIds' | 'ids'>) {
+    const length = promptIds.length + ids.length
+    this.#ids = new Int32Array(length)
+    this.#ids.set(promptIds)
+    this.#ids.set(ids, promptIds.length)
+    this.#mask = new Uint8Array(length)
+    this.#logprobs = new Float32Array(length)
+  }
+
+  add(
+    { start, ids, logprobs, versions }: Pick<Step, 'start' | 'ids' | 'logprobs' | 'versions'>,
+    trains: boolean,
+  ): void {
+    this.#versions.add(null, start - this.#end)
+    for (const { version, count } of versions) this.#versions.add(version, count)
+    this.#end = start + ids.length
+    this.#logprobs.set(logprobs, start)
+    if (trains) this.#mask.fill(1, start, this.#end)
+  }
+
+  row(facts: SessionFacts) {
+    return {
+      kind: 'merged',
+      ...facts,
+      versions: this.#versions.list,
+      ids: this.#ids,
+      mask: this.#mask,
+      logprobs: this.#logprobs,
+    } as const
+  }
+}

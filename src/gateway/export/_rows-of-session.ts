@@ -1,0 +1,61 @@
+import type { MessageNode } from '../../schema/index.ts'
+import type { StoredReward, StoredSession } from '../../store/index.ts'
+import { readConversation, type WholeNodes, withTokens } from './_rows-conversation.ts'
+import { interactionRow, lostRow } from './_rows-interactions.ts'
+import { lostMergedRow, mergedRows } from './_rows-merged.ts'
+import type { Row } from './_rows-parts.ts'
+import { unknownWorth, worthOf } from './_rows-returns.ts'
+import { sessionFacts } from './_rows-session.ts'
+
+/** Everything the store has of a session. */
+export interface RecordedSession {
+  readonly session: StoredSession
+  /** All of it, but without tokens. */
+  readonly bareNodes: readonly (MessageNode & { readonly lacksTokens: boolean })[]
+  /** The same with tokens, from the first on whenever it is called: no more of them are held than a row takes. */
+  readonly nodes: () => WholeNodes
+  readonly rewards: readonly StoredReward[]
+}
+
+export interface RowOptions {
+  readonly rows: 'interactions' | 'merged'
+  /** What a step later is worth now, from 0 to 1. */
+  readonly discount: number
+  readonly includeDiscarded: boolean
+  readonly skipWithoutTokens: boolean
+}
+
+export interface SessionRows {
+  /** Made one by one as they are asked for. */
+  readonly rows: AsyncIterable<Row>
+  /** Complete replies that came without prompt ids, ids or log-probabilities. */
+  readonly withoutTokens: number
+}
+
+/** The rows of one session; a single row that says so if nothing was completed in it. */
+export function rowsOfSession(recorded: RecordedSession, options: RowOptions): SessionRows {
+  const withoutTokens = recorded.bareNodes.filter(({ lacksTokens }) => lacksTokens).length
+  return { rows: rowsOf(recorded, options), withoutTokens }
+}
+
+async function* rowsOf(
+  { session, bareNodes, nodes, rewards }: RecordedSession,
+  options: RowOptions,
+): AsyncGenerator<Row, void, void> {
+  const facts = sessionFacts(session)
+  const { interactions, lost } = readConversation(session.id, bareNodes)
+  if (interactions.length === 0) yield { kind: 'empty', ...facts, lost: lost.length }
+  const worth = worthOf(interactions, rewards, options.discount)
+  if (options.rows === 'merged') {
+    yield* mergedRows(facts, withTokens(interactions, nodes), worth, options)
+  } else {
+    for await (const each of withTokens(interactions, nodes)) {
+      yield interactionRow(facts, each, worth.get(each[0]) ?? unknownWorth)
+    }
+  }
+  if (!options.includeDiscarded) return
+  for await (const sample of withTokens(lost, nodes)) {
+    const row = options.rows === 'merged' ? lostMergedRow(facts, sample) : lostRow(facts, sample)
+    if (row) yield row
+  }
+}

@@ -1,0 +1,268 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { expect, test } from 'vitest'
+import type { MessageNode } from '../../schema/index.ts'
+import type { StoredSession } from '../../store/index.ts'
+import type { InteractionRow } from './_rows-interactions.ts'
+import type { MergedRow } from './_rows-merged.ts'
+import { type RecordedSession, type RowOptions, rowsOfSession } from './_rows-of-session.ts'
+import { completeTokens } from './_rows-tokens.ts'
+import type { VersionRun } from './_rows-versions.ts'
+import { NaiveRows, versionsOf } from '../../../test/gateway/_naive-rows.ts'
+import { type RandomSession, randomSession } from '../../../test/gateway/_random-session.ts'
+
+const options: RowOptions = { rows: 'interactions', discount: 1, includeDiscarded: false, skipWithoutTokens: false }
+const seeds = Array.from({ length: 400 }, (_, seed) => seed)
+
+/** As the store would give it out. */
+function recorded(session: RandomSession): RecordedSession {
+  const bareNodes = session.nodes.map(({ tokens, ...bare }) => {
+    const lacksTokens =
+      bare.call !== undefined && completeTokens({ ...(tokens && { tokens }) }, bare.call.usage) === undefined
+    return { ...bare, lacksTokens }
+  })
+  return { ...session, bareNodes, nodes: () => session.nodes }
+}
+
+async function interactionRows(session: RandomSession, more: Partial<RowOptions> = {}): Promise<InteractionRow[]> {
+  const { rows } = rowsOfSession(recorded(session), { ...options, ...more })
+  return (await Array.fromAsync(rows)).filter((row) => row.kind === 'interaction')
+}
+
+async function mergedRows(session: RandomSession, more: Partial<RowOptions> = {}): Promise<MergedRow[]> {
+  const { rows } = rowsOfSession(recorded(session), { ...options, rows: 'merged', ...more })
+  return (await Array.fromAsync(rows)).filter((row) => row.kind === 'merged')
+}
+
+const unrolled = (runs: readonly VersionRun[]): (string | null)[] =>
+  runs.flatMap(({ version, count }) => Array.from({ length: count }, () => version))
+
+test('interactions are what a naive reading of the tree finds, in sessions of every kind', async () => {
+  for (const seed of seeds) {
+    const session = randomSession({ seed, gaps: seed % 4 === 0 })
+    const discount = [1, 0.9, 0][seed % 3] ?? 1
+    const expected = new NaiveRows(session, discount).interactions()
+    const rows = await interactionRows(session, { discount })
+    const nameOf = new Map(rows.map((row) => [row.node, row.interaction]))
+    expect(rows.map((row) => row.node)).toEqual(expected.map(({ seq }) => seq))
+    for (const [index, row] of rows.entries()) {
+      const naive = expected[index]
+      expect(row.parentInteraction).toBe(naive?.parent == null ? null : nameOf.get(naive.parent))
+      expect(row.reward, `seed ${seed}`).toBe(naive?.reward)
+      if (naive?.return == null) expect(row.return).toBeNull()
+      else expect(row.return, `seed ${seed}`).toBeCloseTo(naive.return, 9)
+      expect(row.messages).toEqual(naive?.messages)
+      expect(unrolled(row.versions ?? [])).toEqual(naive?.versions)
+      const { tokens, call } = session.nodes[row.node] ?? {}
+      expect(row).toMatchObject({
+        model: 'policy',
+        finishReason: call?.finishReason,
+        discarded: null,
+        usage: call?.usage,
+      })
+      expect([row.promptIds, row.ids, row.logprobs]).toEqual([
+        tokens?.promptIds ?? null,
+        tokens?.ids ?? null,
+        tokens?.logprobs ?? null,
+      ])
+      expect(row.routedExperts).toEqual(tokens?.routedExperts ?? null)
+    }
+  }
+})
+
+test('merged rows hold every branch exactly, and train each sampled token once', async () => {
+  const reasons = { prompt: 0, reply: 0, none: 0, shared: 0 }
+  for (const seed of seeds) {
+    const session = randomSession({ seed, gaps: seed % 5 === 0 })
+    const naive = new NaiveRows(session, 0.5)
+    const expected = naive.merged()
+    const returns = new Map(naive.interactions().map((each) => [each.seq, each]))
+    const rows = await mergedRows(session, { discount: 0.5, skipWithoutTokens: true })
+    expect(rows.map((row) => row.samples.map(({ node }) => node))).toEqual(expected.map(({ samples }) => samples))
+    const trained = new Map<number, number>()
+    for (const [index, row] of rows.entries()) {
+      const { ids = [], sampledBy = [], last = -1 } = expected[index] ?? {}
+      expect(Array.from(row.ids)).toEqual(ids)
+      expect(row.mask).toHaveLength(ids.length)
+      expect(row.logprobs).toHaveLength(ids.length)
+      const versions = unrolled(row.versions)
+      for (const sample of row.samples) {
+        const node = session.nodes[sample.node]
+        const end = sample.start + sample.count
+        expect(row.ids.subarray(sample.start, end)).toEqual(node?.tokens?.ids)
+        expect(row.logprobs.subarray(sample.start, end)).toEqual(node?.tokens?.logprobs)
+        expect(node && versions.slice(sample.start, end)).toEqual(node && versionsOf(node))
+        expect(sample.reward).toBe(returns.get(sample.node)?.reward)
+        if (sample.trains) trained.set(sample.node, (trained.get(sample.node) ?? 0) + 1)
+        else reasons.shared += 1
+      }
+      for (const [position, by] of sampledBy.entries()) {
+        const trains = row.samples.some(({ node, trains: here }) => node === by && here)
+        expect(row.mask[position]).toBe(trains ? 1 : 0)
+        if (by === null) expect([row.logprobs[position], versions[position]]).toEqual([0, null])
+      }
+      const value = returns.get(last)?.return ?? null
+      if (value === null) expect(row.reward).toBeNull()
+      else expect(row.reward).toBeCloseTo(value, 9)
+      checkSplit(session, naive, row)
+      reasons[row.splitAt?.within ?? 'none'] += 1
+    }
+    const complete = session.nodes.filter(({ call, tokens }) => call && tokens)
+    expect(trained).toEqual(new Map(complete.map(({ seq }) => [seq, 1])))
+  }
+  // Every way to split and to share has come up.
+  for (const count of Object.values(reasons)) expect(count).toBeGreaterThan(50)
+})
+
+/** The row begins anew because the prompt differs from what came before at exactly that token, and not before it. */
+function checkSplit(session: RandomSession, naive: NaiveRows, row: MergedRow): void {
+  const first = session.nodes[row.samples[0]?.node ?? -1]
+  if (!first) throw new Error('a row without samples')
+  const before = naive.parentOf(first, ({ call, tokens }) => call !== undefined && tokens !== undefined)
+  if (!row.splitAt) {
+    expect(before).toBeUndefined()
+    return
+  }
+  const earlier = [...(before?.tokens?.promptIds ?? []), ...(before?.tokens?.ids ?? [])]
+  const prompt = Array.from(first.tokens?.promptIds ?? [])
+  const { token, within } = row.splitAt
+  expect(prompt.slice(0, token)).toEqual(earlier.slice(0, token))
+  expect(prompt[token]).not.toBe(earlier[token])
+  expect(within).toBe(token < (before?.tokens?.promptIds?.length ?? 0) ? 'prompt' : 'reply')
+}
+
+test('lost samples are shown on request, and never trained on', async () => {
+  let shown = 0
+  for (const seed of seeds) {
+    const session = randomSession({ seed })
+    const lost = session.nodes.filter(({ discarded }) => discarded)
+    const without = await interactionRows(session)
+    const rows = (await interactionRows(session, { includeDiscarded: true })).slice(without.length)
+    expect(without.every(({ discarded }) => discarded === null)).toBe(true)
+    expect(rows.map(({ node, discarded }) => [node, discarded])).toEqual(
+      lost.map(({ seq, discarded }) => [seq, discarded?.why]),
+    )
+    expect(rows.every((row) => row.finishReason === null && row.reward === null && row.return === null)).toBe(true)
+
+    const merged = (await mergedRows(session, { includeDiscarded: true })).slice((await mergedRows(session)).length)
+    expect(merged.map(({ samples }) => samples[0]?.node)).toEqual(lost.map(({ seq }) => seq))
+    expect(merged.every(({ mask, reward }) => reward === null && mask.every((value) => value === 0))).toBe(true)
+    shown += merged.length
+  }
+  expect(shown).toBeGreaterThan(50)
+})
+
+const opened: StoredSession = {
+  id: 's',
+  group: 'g',
+  tenant: 't',
+  keyDigest: 'k',
+  startedAt: 1,
+  data: { taskId: 'sum' },
+}
+
+test('a session without a complete reply is reported, not exported', async () => {
+  const empty = rowsOfSession(
+    recorded({ session: opened, nodes: [], rewards: [{ node: null, value: 1, at: 1 }] }),
+    options,
+  )
+  expect(await Array.fromAsync(empty.rows)).toEqual([
+    { kind: 'empty', session: 's', group: 'g', tenant: 't', task: 'sum', sealed: false, lost: 0 },
+  ])
+  const lostOnly = randomSession({ seed: 1, samples: 12 }).nodes.filter(({ call }) => !call)
+  const lost = lostOnly.filter(({ discarded }) => discarded).length
+  const session = { ...opened, end: { at: 2, why: 'expired' } } as const
+  const merged = rowsOfSession(recorded({ session, nodes: lostOnly, rewards: [] }), { ...options, rows: 'merged' })
+  expect(lost).toBeGreaterThan(0)
+  expect(await Array.fromAsync(merged.rows)).toMatchObject([{ kind: 'empty', sealed: true, lost }])
+})
+
+test('a reply without tokens has null arrays, is counted, and is refused in merged rows unless skipped', async () => {
+  const session = randomSession({ seed: 8, samples: 30, gaps: true })
+  const complete = session.nodes.filter(({ call }) => call)
+  const gaps = complete.filter(({ tokens }) => !tokens)
+  expect(gaps.length).toBeGreaterThan(2)
+  expect(rowsOfSession(recorded(session), options).withoutTokens).toBe(gaps.length)
+  const bare = (await interactionRows(session)).filter(({ ids }) => ids === null)
+  expect(bare.map(({ node }) => node)).toEqual(gaps.map(({ seq }) => seq))
+  expect(bare[0]).toMatchObject({ promptIds: null, logprobs: null, versions: null, routedExperts: null })
+  await expect(mergedRows(session)).rejects.toThrow(/session session-8 .*node \d+.*skip/)
+  const samples = (await mergedRows(session, { skipWithoutTokens: true })).flatMap((row) => row.samples)
+  expect(new Set(samples.map(({ node }) => node)).size).toBe(complete.length - gaps.length)
+})
+
+/** The first random session of one reply that has an end and tokens. */
+function singleReply() {
+  for (const seed of seeds) {
+    const session = randomSession({ seed, samples: 1 })
+    const reply = session.nodes.at(-1)
+    if (reply?.call && reply.tokens && reply.tokens.ids.length > 1) {
+      return { session, reply: { ...reply, tokens: reply.tokens } }
+    }
+  }
+  throw new Error('no seed gives one')
+}
+
+test('no ids for a reply that had some, and log-probabilities for only some of them, count as missing', async () => {
+  const { session, reply } = singleReply()
+  const { tokens } = reply
+  const withTokens = (changed: Partial<typeof tokens>): RandomSession => {
+    const nodes = session.nodes.map((node) =>
+      node.seq === reply.seq ? { ...node, tokens: { ...tokens, ...changed } } : node,
+    )
+    return { ...session, nodes }
+  }
+  const none = withTokens({ ids: new Int32Array(), logprobs: new Float32Array() })
+  expect((await interactionRows(none))[0]).toMatchObject({ ids: null, logprobs: null, versions: null })
+  expect(rowsOfSession(recorded(none), options).withoutTokens).toBe(1)
+  const some = withTokens({ logprobs: tokens.logprobs.subarray(1) })
+  expect((await interactionRows(some))[0]).toMatchObject({ ids: tokens.ids, logprobs: null })
+  await expect(mergedRows(some)).rejects.toThrow(expect.objectContaining({ code: 'usage' }))
+})
+
+test('the reward of a very long conversation reaches its first reply', async () => {
+  const { reply } = singleReply()
+  const nodes = Array.from({ length: 30_000 }, (_, seq) => ({ ...reply, seq, parent: seq === 0 ? null : seq - 1 }))
+  const rows = await interactionRows({ session: opened, nodes, rewards: [{ node: null, value: 3, at: 1 }] })
+  expect(rows).toHaveLength(30_000)
+  expect(rows[0]).toMatchObject({ reward: null, return: 3 })
+})
+
+setFlagsFromString('--expose-gc')
+const collectGarbage: () => void = runInNewContext('gc')
+
+function heldBytes(): number {
+  collectGarbage()
+  return process.memoryUsage().arrayBuffers
+}
+
+test.each(['interactions', 'merged'] as const)(
+  '%s of a long conversation hold one prompt, not one per turn',
+  async (kind) => {
+    const { reply } = singleReply()
+    const { tokens: _tokens, ...bare } = reply
+    const bareNodes = Array.from({ length: 200 }, (_, seq) => ({
+      ...bare,
+      seq,
+      parent: seq === 0 ? null : seq - 1,
+      lacksTokens: false,
+    }))
+    const before = heldBytes()
+    let most = 0
+    let allBytes = 0
+    function* nodes(): Generator<MessageNode, void, void> {
+      for (const node of bareNodes) {
+        // Each begins with the one before it and its reply.
+        const promptIds = new Int32Array(1 + node.seq * 500)
+        allBytes += promptIds.byteLength
+        yield { ...node, tokens: { promptIds, ids: new Int32Array(1), logprobs: new Float32Array(1) } }
+        if (node.seq % 40 === 39) most = Math.max(most, heldBytes() - before)
+      }
+    }
+    const { rows } = rowsOfSession({ session: opened, bareNodes, nodes, rewards: [] }, { ...options, rows: kind })
+    const kinds = new Set<string>()
+    for await (const row of rows) kinds.add(row.kind)
+    expect([...kinds]).toEqual([kind === 'merged' ? 'merged' : 'interaction'])
+    expect(most).toBeLessThan(allBytes / 3)
+  },
+)

@@ -1,0 +1,158 @@
+import { expect, test } from 'vitest'
+import { RunReader } from '../../store/index.ts'
+import { exportSessions, type ExportSessionsOptions } from './export-sessions.ts'
+import { type RandomSession, randomSession } from '../../../test/gateway/_random-session.ts'
+import { type ReadRow, readBinaryRows, readJsonRows } from '../../../test/gateway/_read-rows.ts'
+import { sessionEntries } from '../../../test/gateway/_store-session.ts'
+import { applyAll } from '../../../test/store/_apply.ts'
+import { temporaryFolder } from '../../../test/store/_fixtures.ts'
+
+/** A run with these sessions in it. */
+function stored(sessions: readonly RandomSession[]) {
+  const folder = temporaryFolder()
+  applyAll(folder.path, sessions.flatMap(sessionEntries))
+  const reader = RunReader.open(folder.path)
+  return {
+    reader,
+    [Symbol.dispose]: () => {
+      reader[Symbol.dispose]()
+      folder[Symbol.dispose]()
+    },
+  }
+}
+
+async function exported(reader: RunReader, options: Partial<ExportSessionsOptions>): Promise<Buffer> {
+  const all = exportSessions(reader, { rows: 'interactions', format: 'jsonl', ...options })
+  return Buffer.concat(await Array.fromAsync(all))
+}
+
+const many = Array.from({ length: 60 }, (_, seed) => randomSession({ seed, tenant: seed % 4 === 0 ? 'other' : 'ours' }))
+const sessionsOf = (rows: readonly ReadRow[]): unknown[] => [...new Set(rows.flatMap((row) => row['session'] ?? []))]
+
+/** Arrays as JSON has them, so that rows of both forms can be compared. */
+function plain(row: ReadRow): Record<string, unknown> {
+  const entries = Object.entries(row).map(([name, value]) => {
+    if (name === 'routedExperts') return [name, value && expertNumbers(value)]
+    if (!ArrayBuffer.isView(value)) return [name, value]
+    return [name, JSON.parse(JSON.stringify(Array.from(value as Float32Array)))]
+  })
+  return Object.fromEntries(entries) as Record<string, unknown>
+}
+
+function expertNumbers(value: unknown): number[] {
+  if (value instanceof Uint8Array) return Array.from(value)
+  const { dtype, data } = value as { dtype: string; data: string }
+  expect(dtype).toBe('uint8')
+  return Array.from(Buffer.from(data, 'base64'))
+}
+
+test.each(['interactions', 'merged'] as const)('%s are the same in both formats, row by row', async (rows) => {
+  using run = stored(many)
+  const options = { rows, include: 'discarded', discount: 0.9 } as const
+  const fromJson = readJsonRows(await exported(run.reader, options))
+  const fromBinary = readBinaryRows(await exported(run.reader, { ...options, format: 'binary' }))
+  expect(fromBinary.map(plain)).toEqual(fromJson.map(plain))
+  expect(fromJson.length).toBeGreaterThan(200)
+  const end = fromJson.at(-1)
+  const empty = fromJson.filter(({ kind }) => kind === 'empty')
+  expect(empty.length).toBeGreaterThan(0)
+  expect(end).toEqual({
+    kind: 'end',
+    sessions: many.length,
+    rows: fromJson.length - 1 - empty.length,
+    emptySessions: empty.length,
+    withoutTokens: 0,
+  })
+  expect(sessionsOf(fromJson)).toEqual(many.map(({ session }) => session.id))
+})
+
+test('the arrays of the binary form are those that were recorded, bit for bit', async () => {
+  using run = stored(many)
+  const rows = readBinaryRows(await exported(run.reader, { format: 'binary' }))
+  const nodes = new Map(many.map(({ session, nodes: recorded }) => [session.id, recorded]))
+  let compared = 0
+  for (const row of rows) {
+    if (row.kind !== 'interaction') continue
+    const node = nodes.get(row['session'] as string)?.[row['node'] as number]
+    expect(node?.tokens).toMatchObject({ promptIds: row['promptIds'], ids: row['ids'], logprobs: row['logprobs'] })
+    compared += 1
+  }
+  expect(compared).toBeGreaterThan(200)
+})
+
+test('a file of rows may be a file after another one', async () => {
+  using run = stored(many.slice(0, 12))
+  const file = await exported(run.reader, { format: 'binary' })
+  const twice = readBinaryRows(Buffer.concat([file, file]))
+  expect(twice).toEqual([...readBinaryRows(file), ...readBinaryRows(file)])
+})
+
+test('one session, one group, one tenant', async () => {
+  using run = stored(many)
+  const chosen = async (options: Partial<ExportSessionsOptions>) =>
+    sessionsOf(readJsonRows(await exported(run.reader, options)))
+  const idsOf = (fits: (session: RandomSession['session']) => boolean) =>
+    many.filter(({ session }) => fits(session)).map(({ session }) => session.id)
+  expect(await chosen({ session: 'session-7' })).toEqual(['session-7'])
+  expect(await chosen({ group: 'group-3' })).toEqual(idsOf(({ group }) => group === 'group-3'))
+  expect(await chosen({ tenant: 'other' })).toEqual(idsOf(({ tenant }) => tenant === 'other'))
+  expect(await chosen({ tenant: 'other', group: 'group-4' })).toEqual(
+    idsOf(({ group, tenant }) => group === 'group-4' && tenant === 'other'),
+  )
+})
+
+test('what is not there, or is not theirs, is refused before the first byte', async () => {
+  using run = stored(many)
+  const refused = { code: 'session_not_found', data: { status: 404 } }
+  await expect(exported(run.reader, { session: 'nobody' })).rejects.toMatchObject(refused)
+  await expect(exported(run.reader, { group: 'none' })).rejects.toMatchObject(refused)
+  await expect(exported(run.reader, { session: 'session-4', tenant: 'ours' })).rejects.toMatchObject(refused)
+  await expect(exported(run.reader, { session: 'a', group: 'b' })).rejects.toMatchObject({ code: 'usage' })
+  await expect(exported(run.reader, { discount: 1.5 })).rejects.toThrow(/discount.*from 0 to 1, not 1.5/)
+  await expect(exported(run.reader, { discount: Number.NaN })).rejects.toMatchObject({ code: 'usage' })
+})
+
+test('a run without sessions is an end and nothing else', async () => {
+  using run = stored([])
+  expect(readJsonRows(await exported(run.reader, {}))).toEqual([
+    { kind: 'end', sessions: 0, rows: 0, emptySessions: 0, withoutTokens: 0 },
+  ])
+})
+
+test('training rows of a session with a gap are refused before the first byte, unless it is skipped', async () => {
+  const gap = Array.from({ length: 20 }, (_, index) => randomSession({ seed: 100 + index, gaps: true }))
+  using run = stored([...many, ...gap])
+  const chunks = exportSessions(run.reader, { rows: 'merged', format: 'jsonl' })
+  await expect(chunks.next()).rejects.toMatchObject({ code: 'usage', data: { status: 409 } })
+  const without = gap.flatMap(({ nodes }) => nodes.filter(({ call, tokens }) => call && !tokens))
+  const rows = readJsonRows(await exported(run.reader, { rows: 'merged', skipWithoutTokens: true }))
+  expect(rows.at(-1)).toMatchObject({ kind: 'end', sessions: 80, withoutTokens: without.length })
+  const interactions = readJsonRows(await exported(run.reader, {}))
+  expect(interactions.at(-1)).toMatchObject({ withoutTokens: without.length })
+  expect(interactions.filter((row) => row.kind === 'interaction' && row['ids'] === null)).toHaveLength(without.length)
+})
+
+test('chunks are of a handy size, others get their turn meanwhile, and a reader may leave', async () => {
+  const long = Array.from({ length: 300 }, (_, seed) => randomSession({ seed, samples: 12 }))
+  using run = stored(long)
+  let turns = 0
+  const count = (): void => {
+    turns += 1
+    timer = setImmediate(count)
+  }
+  let timer = setImmediate(count)
+  const sizes: number[] = []
+  for await (const chunk of exportSessions(run.reader, { rows: 'interactions', format: 'jsonl' })) {
+    sizes.push(chunk.byteLength)
+  }
+  clearImmediate(timer)
+  expect(sizes.length).toBeGreaterThan(5)
+  expect(Math.min(...sizes.slice(0, -1))).toBeGreaterThanOrEqual(64 * 1024)
+  expect(Math.max(...sizes)).toBeLessThan(128 * 1024)
+  expect(turns).toBeGreaterThan(0)
+
+  for await (const chunk of exportSessions(run.reader, { rows: 'merged', format: 'binary' })) {
+    expect(Buffer.from(chunk).toString('latin1', 0, 8)).toBe('MILLROWS')
+    break
+  }
+})

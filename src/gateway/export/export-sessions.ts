@@ -1,0 +1,127 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { RunReader, SessionReader, StoredSession } from '../../store/index.ts'
+import { binaryFrame, binaryHead } from './_binary-frame.ts'
+import { jsonPieces } from './_rows-jsonl.ts'
+import { withoutTokens } from './_rows-merged.ts'
+import { type RowOptions, rowsOfSession } from './_rows-of-session.ts'
+import type { Row } from './_rows-parts.ts'
+import { Slice } from '../_slice.ts'
+
+export interface ExportSessionsOptions {
+  /** Only what belongs to it: another tenant's session is not there. Left out, everybody's. */
+  readonly tenant?: string
+  /** One session, or one group; all of them if neither is given. */
+  readonly session?: string
+  readonly group?: string
+  readonly rows: 'interactions' | 'merged'
+  readonly format: 'jsonl' | 'binary'
+  /** What a step later is worth now, from 0 to 1; 1 if not given. */
+  readonly discount?: number
+  /** Samples that were lost, too. They are never trained on. */
+  readonly include?: 'discarded'
+  /** Merged rows leave out replies that came without tokens, instead of refusing the export. */
+  readonly skipWithoutTokens?: boolean
+}
+
+/** Small rows leave together, so that a session of short turns is not a write each. */
+const chunkBytes = 64 * 1024
+
+/**
+ * The sessions of a gateway as rows, in the order they were started. The messages of one session are held at a time, and
+ * the tokens of one reply, or of the rows that a session is merged into. What can be refused is refused before the first
+ * chunk. The last row says how many there were: an export without it was cut off.
+ */
+export async function* exportSessions(
+  reader: Pick<RunReader, 'sessions'>,
+  options: ExportSessionsOptions,
+): AsyncGenerator<Uint8Array, void, void> {
+  checkOptions(options)
+  const slice = new Slice()
+  await checkSessions(reader.sessions, options, slice)
+  let waiting: (string | Uint8Array)[] = options.format === 'binary' ? [binaryHead] : []
+  let waitingBytes = 0
+  for await (const row of exportedRows(reader.sessions, options, slice)) {
+    for (const piece of options.format === 'binary' ? [binaryFrame(row)] : jsonPieces(row)) {
+      waiting.push(piece)
+      waitingBytes += piece.length
+      if (waitingBytes >= chunkBytes) {
+        yield joined(waiting)
+        waiting = []
+        waitingBytes = 0
+      }
+      if (slice.isOver) await slice.rest()
+    }
+  }
+  yield joined(waiting)
+}
+
+async function* exportedRows(
+  reader: SessionReader,
+  options: ExportSessionsOptions,
+  slice: Slice,
+): AsyncGenerator<Row, void, void> {
+  const rowOptions: RowOptions = {
+    rows: options.rows,
+    discount: options.discount ?? 1,
+    includeDiscarded: options.include === 'discarded',
+    skipWithoutTokens: options.skipWithoutTokens === true,
+  }
+  const counts = { sessions: 0, rows: 0, emptySessions: 0, withoutTokens: 0 }
+  for (const session of chosenSessions(reader, options)) {
+    const { id } = session
+    const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
+    const nodes = () => slice.over(reader.nodesOf(id))
+    const made = rowsOfSession({ session, bareNodes, nodes, rewards: reader.rewardsOf(id) }, rowOptions)
+    for await (const row of made.rows) {
+      if (row.kind === 'empty') counts.emptySessions += 1
+      else counts.rows += 1
+      yield row
+    }
+    counts.sessions += 1
+    counts.withoutTokens += made.withoutTokens
+  }
+  yield { kind: 'end', ...counts }
+}
+
+function* chosenSessions(
+  reader: SessionReader,
+  { tenant, session, group }: ExportSessionsOptions,
+): Generator<StoredSession, void, void> {
+  if (session === undefined) {
+    yield* reader.each({ ...(tenant !== undefined && { tenant }), ...(group !== undefined && { group }) })
+    return
+  }
+  const found = reader.session(session)
+  if (found && (tenant === undefined || found.tenant === tenant)) yield found
+}
+
+function checkOptions({ session, group, discount = 1 }: ExportSessionsOptions): void {
+  if (session !== undefined && group !== undefined) {
+    throw new MillraceError('usage', 'choose a session or a group to export, not both')
+  }
+  if (discount >= 0 && discount <= 1) return
+  throw new MillraceError('usage', `the discount is a number from 0 to 1, not ${discount}`)
+}
+
+/** Looks whether there is anything to export, and whether it can be merged, without reading a token. */
+async function checkSessions(reader: SessionReader, options: ExportSessionsOptions, slice: Slice): Promise<void> {
+  const mustHaveTokens = options.rows === 'merged' && options.skipWithoutTokens !== true
+  let count = 0
+  for (const { id } of chosenSessions(reader, options)) {
+    count += 1
+    if (!mustHaveTokens) break
+    const node = reader.firstWithoutTokens(id)
+    if (node !== undefined) throw withoutTokens(id, node)
+    if (slice.isOver) await slice.rest()
+  }
+  const { session, group } = options
+  if (count > 0 || (session === undefined && group === undefined)) return
+  const what = session === undefined ? `group ${group}` : `session ${session}`
+  throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all there are`, {
+    data: { status: 404 },
+  })
+}
+
+function joined(pieces: readonly (string | Uint8Array)[]): Uint8Array {
+  return Buffer.concat(pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : piece)))
+}

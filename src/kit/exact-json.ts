@@ -1,0 +1,42 @@
+/** What TypeScript does not know yet of the language (ES2026, Node 21 and up). */
+interface SourceJson {
+  parse(text: string, revive: (key: string, value: unknown, context: { readonly source?: string }) => unknown): unknown
+  rawJSON(text: string): object
+}
+
+const json: SourceJson = JSON as typeof JSON & SourceJson
+
+/** Deeper than this nobody writes numbers that matter. */
+const maxDepth = 256
+/** A double has 15 digits for certain. */
+const certainDigits = 15
+
+/**
+ * `JSON.parse` for documents that are written again. A number that would not be written as it came (an integer beyond
+ * 2^53, 1e400, -0, more digits than a double has) becomes an object that `JSON.stringify` writes as the same text. It is
+ * several times slower: ask `hasInexactNumber` first.
+ */
+export function parseExactly(text: string): unknown {
+  return json.parse(text, keepSource)
+}
+
+/**
+ * Whether a parsed value has a number in it that may have been another one in its text. Long decimals that are next to a
+ * short one are not told from it: they are the same number to everybody who computes with doubles.
+ */
+export function hasInexactNumber(value: unknown, depth = maxDepth): boolean {
+  if (typeof value === 'number') return isInexact(value)
+  if (typeof value !== 'object' || value === null || depth === 0) return false
+  for (const inner of Object.values(value)) if (hasInexactNumber(inner, depth - 1)) return true
+  return false
+}
+
+function isInexact(value: number): boolean {
+  if (Number.isSafeInteger(value)) return Object.is(value, -0)
+  return !Number.isFinite(value) || Number.isInteger(value) || String(value).length > certainDigits
+}
+
+function keepSource(_key: string, value: unknown, { source }: { readonly source?: string }): unknown {
+  if (typeof value !== 'number' || source === undefined || String(value) === source) return value
+  return json.rawJSON(source)
+}

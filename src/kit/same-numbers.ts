@@ -1,0 +1,8 @@
+/** Compared as bytes, which is many times faster than number by number. */
+export function sameNumbers(first: Int32Array, second: Int32Array): boolean {
+  return Buffer.compare(bytesOf(first), bytesOf(second)) === 0
+}
+
+function bytesOf(numbers: Int32Array): Uint8Array {
+  return new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength)
+}

@@ -1,0 +1,141 @@
+import type { IncomingMessage } from 'node:http'
+import { MillraceError } from '../../errors/index.ts'
+import type { GatewayBounds } from './gateway-bounds.ts'
+import { isDeeperThan } from './_json-depth.ts'
+
+/** A body that has arrived. What it takes up counts until it is released, which whoever got it does once. */
+export interface HeldBody extends Disposable {
+  readonly bytes: Buffer
+}
+
+type BodyBounds = Pick<GatewayBounds, 'maxBodyBytes' | 'maxBodiesBytes' | 'maxJsonDepth'>
+type OnBody = (error: MillraceError | undefined, body: HeldBody | undefined) => void
+
+/** Reads bodies, and bounds the memory of all that are being read or worked on. */
+export class BodyIntake {
+  readonly #bounds: BodyBounds
+  #heldBytes = 0
+
+  constructor(bounds: BodyBounds) {
+    this.#bounds = bounds
+  }
+
+  get heldBytes(): number {
+    return this.#heldBytes
+  }
+
+  /**
+   * Calls `onBody` once: with a body, with what is wrong with it, or with neither when the client left. What is left of a
+   * body that was refused is read and dropped, because closing on a client that still writes would cost it the answer.
+   */
+  read(request: IncomingMessage, onBody: OnBody): void {
+    new Upload(this, request, onBody).start(Number(request.headers['content-length'] ?? 0))
+  }
+
+  /** What keeps so many more bytes from being taken; undefined if nothing does, and then they are. */
+  take(bytes: number, total: number): MillraceError | undefined {
+    const problem = this.refusal(bytes, total)
+    if (!problem) this.#heldBytes += bytes
+    return problem
+  }
+
+  /** What would keep so many more bytes from being taken. */
+  refusal(bytes: number, total: number): MillraceError | undefined {
+    const { maxBodyBytes, maxBodiesBytes } = this.#bounds
+    if (total > maxBodyBytes) {
+      return new MillraceError('usage', `a body has at most ${maxBodyBytes} bytes; send less, or raise maxBodyBytes`, {
+        data: { status: 413 },
+      })
+    }
+    if (this.#heldBytes + bytes > maxBodiesBytes) {
+      const full = `requests of ${this.#heldBytes} bytes are being worked on, and ${maxBodiesBytes} is the most; try again in a moment`
+      return new MillraceError('overloaded', full, { data: { status: 503, retryAfterMs: 1000 } })
+    }
+    return undefined
+  }
+
+  release(bytes: number): void {
+    this.#heldBytes -= bytes
+  }
+
+  /** What is wrong with a whole body, before it is parsed. */
+  check(bytes: Buffer): MillraceError | undefined {
+    const { maxJsonDepth } = this.#bounds
+    if (!isDeeperThan(bytes, maxJsonDepth)) return undefined
+    return new MillraceError('usage', `the body nests more than ${maxJsonDepth} levels deep; flatten it`, {
+      data: { status: 400 },
+    })
+  }
+}
+
+/** One body on its way in. */
+class Upload implements HeldBody {
+  readonly #intake: BodyIntake
+  readonly #request: IncomingMessage
+  readonly #onBody: OnBody
+  readonly #parts: Buffer[] = []
+  /** In bytes; none when they were given back. */
+  #arrived = 0
+  #isDecided = false
+
+  constructor(intake: BodyIntake, request: IncomingMessage, onBody: OnBody) {
+    this.#intake = intake
+    this.#request = request
+    this.#onBody = onBody
+  }
+
+  /** Most have come in one piece. */
+  get bytes(): Buffer {
+    const [only] = this.#parts
+    return this.#parts.length === 1 && only ? only : Buffer.concat(this.#parts, this.#arrived)
+  }
+
+  start(declaredBytes: number): void {
+    const request = this.#request
+    // What is too much is refused before it is read. Only what has come counts: anybody can announce anything.
+    const problem = this.#intake.refusal(declaredBytes, declaredBytes)
+    if (problem) {
+      this.#decide(problem, undefined)
+      request.resume()
+      return
+    }
+    request.on('data', this.#onData)
+    request.on('end', this.#onEnd)
+    request.on('close', this.#onClose)
+  }
+
+  [Symbol.dispose](): void {
+    this.#intake.release(this.#arrived)
+    this.#arrived = 0
+  }
+
+  readonly #onData = (part: Buffer): void => {
+    if (this.#isDecided) return
+    const problem = this.#intake.take(part.length, this.#arrived + part.length)
+    if (problem) return this.#decide(problem, undefined)
+    this.#arrived += part.length
+    this.#parts.push(part)
+  }
+
+  readonly #onEnd = (): void => {
+    if (this.#isDecided) return
+    const body = this.bytes
+    this.#parts.length = 0
+    this.#parts.push(body)
+    const problem = this.#intake.check(body)
+    this.#decide(problem, problem ? undefined : this)
+  }
+
+  readonly #onClose = (): void => {
+    if (!this.#isDecided) this.#decide(undefined, undefined)
+  }
+
+  #decide(problem: MillraceError | undefined, body: HeldBody | undefined): void {
+    this.#isDecided = true
+    if (!body) {
+      this.#parts.length = 0
+      this[Symbol.dispose]()
+    }
+    this.#onBody(problem, body)
+  }
+}

@@ -1,0 +1,48 @@
+import { STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
+import { responseOn } from './_idle.ts'
+import { plainError, type PlainError } from './_plain-error.ts'
+import type { GatewayBounds } from './gateway-bounds.ts'
+
+/** A client that was told what is wrong has so long to read it. */
+const lingerMs = 2_000
+
+/** Answers what is not a request, or not in time: it never reaches a route. */
+export function clientErrorAnswers(
+  bounds: Pick<GatewayBounds, 'maxHeaderBytes' | 'maxUploadMs'>,
+): (error: Error & { readonly code?: string }, socket: Socket) => void {
+  const { maxHeaderBytes, maxUploadMs } = bounds
+  const malformed = plainError(400, { code: 'usage', message: 'this is not an HTTP request' })
+  const answers = new Map([
+    [
+      'HPE_HEADER_OVERFLOW',
+      plainError(431, {
+        code: 'too_large',
+        message: `the headers of a request have at most ${maxHeaderBytes} bytes; send fewer, or raise maxHeaderBytes`,
+      }),
+    ],
+    [
+      'ERR_HTTP_REQUEST_TIMEOUT',
+      plainError(408, {
+        code: 'timeout',
+        message: `the request did not arrive within ${maxUploadMs} ms; send it faster, or raise maxUploadMs`,
+      }),
+    ],
+  ])
+  return ({ code }, socket) => {
+    // In the middle of a reply, whatever is written would become part of it.
+    if (code === 'ECONNRESET' || !socket.writable || responseOn(socket)?.headersSent) {
+      socket.destroy()
+      return
+    }
+    socket.end(asText(answers.get(code ?? '') ?? malformed))
+    // On a connection that closes with something unread, the answer would be lost.
+    socket.resume()
+    socket.setTimeout(lingerMs, () => socket.destroy())
+  }
+}
+
+function asText({ status, headers, body }: PlainError): string {
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`
+}

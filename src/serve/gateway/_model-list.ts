@@ -1,0 +1,92 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { chatServer, messagesServer, type ServerDialect } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import type { Gateway, OfferedModel } from '../../gateway/index.ts'
+import { unauthorized } from './_callers.ts'
+import { tokenOf } from './_token.ts'
+
+interface ListedModels {
+  Params: { id?: string }
+}
+
+interface OneModel {
+  Params: { id?: string; model: string }
+}
+
+export interface ModelListParts {
+  readonly gateway: Gateway
+  readonly onFault: ((error: MillraceError) => void) | undefined
+}
+
+/** The models that there are, below the root and below each session. All is said in the words of the client's API. */
+export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: ModelListParts): void {
+  app.setErrorHandler(async (thrown, request, reply) => {
+    const error = MillraceError.from(thrown, 'internal')
+    const { status, headers, body } = shapeFor(request).dialect.error(error)
+    if (status >= 500) onFault?.(error)
+    return await reply.code(status).headers(headers).send(body)
+  })
+  const requireAccess = async ({ headers, params }: FastifyRequest<ListedModels>): Promise<void> => {
+    const token = tokenOf(headers)
+    const caller = gateway.callerFor(token)
+    if (!caller) throw unauthorized(token)
+    // A session that nobody knows, or that is another's, has no models either.
+    if (params.id !== undefined) await gateway.session(caller, params.id)
+  }
+  for (const path of ['/v1/models', '/sessions/:id/v1/models']) {
+    app.get<ListedModels>(path, async (request, reply) => {
+      await requireAccess(request)
+      return await reply.send(shapeFor(request).list(gateway.models()))
+    })
+    app.get<OneModel>(`${path}/:model`, async (request, reply) => {
+      await requireAccess(request)
+      const { model: name } = request.params
+      const found = gateway.models().find(({ id }) => id === name)
+      if (found) return await reply.send(shapeFor(request).one(found))
+      const message = `there is no model "${name.slice(0, 80)}" here; GET /v1/models lists them`
+      throw new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
+    })
+  }
+}
+
+interface ModelShape {
+  readonly dialect: ServerDialect
+  readonly one: (model: OfferedModel) => object
+  readonly list: (models: readonly OfferedModel[]) => object
+}
+
+function shapeFor({ headers }: Pick<FastifyRequest, 'headers'>): ModelShape {
+  return headers['anthropic-version'] === undefined ? openAi : anthropic
+}
+
+/** Nobody knows when a model was made; clients want a date all the same. */
+const unknownDate = new Date(0)
+
+const openAi: ModelShape = {
+  dialect: chatServer,
+  one: ({ id, contextLength }) => ({
+    id,
+    object: 'model',
+    created: unknownDate.getTime() / 1000,
+    owned_by: 'millrace',
+    ...(contextLength !== undefined && { max_model_len: contextLength }),
+  }),
+  list: (models) => ({ object: 'list', data: models.map(openAi.one) }),
+}
+
+const anthropic: ModelShape = {
+  dialect: messagesServer,
+  one: ({ id, contextLength }) => ({
+    type: 'model',
+    id,
+    display_name: id,
+    created_at: unknownDate.toISOString(),
+    ...(contextLength !== undefined && { max_input_tokens: contextLength }),
+  }),
+  list: (models) => ({
+    data: models.map(anthropic.one),
+    has_more: false,
+    first_id: models[0]?.id ?? null,
+    last_id: models.at(-1)?.id ?? null,
+  }),
+}

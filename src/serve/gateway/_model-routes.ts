@@ -1,0 +1,147 @@
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import {
+  chatServer,
+  generateServer,
+  messagesServer,
+  responsesServer,
+  type ServerDialect,
+} from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import type { Caller, Gateway } from '../../gateway/index.ts'
+import { apiPaths } from '../../schema/index.ts'
+import type { BodyIntake, HeldBody } from './_body.ts'
+import { unauthorized } from './_callers.ts'
+import { GatewayReply } from './_reply.ts'
+import { requestIdOf } from './_request-id.ts'
+import { tokenOf } from './_token.ts'
+import type { GatewayBounds } from './gateway-bounds.ts'
+import { gatewayRefusals } from './gateway-refusals.ts'
+
+/** Each API at the path where its clients look for it. */
+const modelPaths: ReadonlyMap<string, ServerDialect> = new Map([
+  [`/v1${apiPaths.chat}`, chatServer],
+  [`/v1${apiPaths.responses}`, responsesServer],
+  [`/v1${apiPaths.messages}`, messagesServer],
+  ['/generate', generateServer],
+])
+
+export interface ModelRouteParts {
+  readonly gateway: Gateway
+  readonly intake: BodyIntake
+  readonly bounds: Pick<GatewayBounds, 'maxStallMs'>
+}
+
+/** The models, each API at its own path and once more below each session's. */
+export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void {
+  for (const [path, dialect] of modelPaths) {
+    app.register((scope, _options, done) => {
+      // The body is read by the exchange, which knows how to refuse it.
+      scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
+      scope.setErrorHandler((error, request, reply) => {
+        begin(parts, dialect, request, reply).refuse(MillraceError.from(error, 'usage'))
+      })
+      const handler = (request: FastifyRequest, reply: FastifyReply): void => {
+        begin(parts, dialect, request, reply).start()
+      }
+      scope.post(path, handler)
+      scope.post(`/sessions/:id${path}`, handler)
+      done()
+    })
+  }
+}
+
+function begin(
+  parts: ModelRouteParts,
+  dialect: ServerDialect,
+  { raw, params }: FastifyRequest,
+  reply: FastifyReply,
+): ModelExchange {
+  reply.hijack()
+  const { id } = params as { readonly id?: string }
+  return new ModelExchange(parts, dialect, raw, { response: reply.raw, sessionId: id })
+}
+
+/** One request for a model, from its headers to its end. */
+class ModelExchange {
+  readonly #parts: ModelRouteParts
+  readonly #dialect: ServerDialect
+  readonly #request: IncomingMessage
+  readonly #sessionId: string | undefined
+  readonly #requestId: string
+  readonly #reply: GatewayReply
+  readonly #startedAt = performance.now()
+
+  constructor(
+    parts: ModelRouteParts,
+    dialect: ServerDialect,
+    request: IncomingMessage,
+    { response, sessionId }: { readonly response: ServerResponse; readonly sessionId: string | undefined },
+  ) {
+    this.#parts = parts
+    this.#dialect = dialect
+    this.#request = request
+    this.#sessionId = sessionId
+    this.#requestId = requestIdOf(request.headers['x-request-id'])
+    const { maxStallMs } = parts.bounds
+    this.#reply = new GatewayReply(response, { api: dialect.api, requestId: this.#requestId, maxStallMs })
+  }
+
+  /** Never throws: nobody else answers any more. */
+  start(): void {
+    try {
+      this.#start()
+    } catch (error) {
+      this.refuse(MillraceError.from(error, 'internal'))
+    }
+  }
+
+  #start(): void {
+    const { gateway, intake } = this.#parts
+    const token = tokenOf(this.#request.headers)
+    const caller = gateway.callerFor(token)
+    if (!caller) return this.refuse(unauthorized(token))
+    intake.read(this.#request, (problem, body) => {
+      if (problem) this.refuse(problem)
+      if (body) void this.#interact(caller, body)
+    })
+  }
+
+  refuse(error: MillraceError): void {
+    const { status, headers, body } = this.#dialect.error(error)
+    this.#reply.whole(status, headers, JSON.stringify(body))
+    if (!gatewayRefusals.hasSubscribers) return
+    const ms = performance.now() - this.#startedAt
+    gatewayRefusals.publish({ api: this.#dialect.api, requestId: this.#requestId, status, ms, error })
+  }
+
+  async #interact(caller: Caller, held: HeldBody): Promise<void> {
+    using body = held
+    const { headers } = this.#request
+    const { traceparent } = headers
+    const { api } = this.#dialect
+    await this.#parts.gateway.interact(
+      {
+        caller,
+        api,
+        body: body.bytes,
+        ...(api === 'messages' && { bodyHeaders: anthropicHeaders(headers) }),
+        requestId: this.#requestId,
+        retryCount: Number(headers['x-stainless-retry-count'] ?? 0) || 0,
+        ...(this.#sessionId !== undefined && { sessionId: this.#sessionId }),
+        ...(typeof traceparent === 'string' && { traceparent }),
+      },
+      this.#reply,
+    )
+  }
+}
+
+/** Which form of the API the body is written in, and what it uses beyond that. */
+function anthropicHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  const said: Record<string, string> = {}
+  for (const name of ['anthropic-version', 'anthropic-beta']) {
+    const value = headers[name]
+    if (typeof value === 'string') said[name] = value
+  }
+  return said
+}

@@ -1,0 +1,74 @@
+import { HttpBackend, type ModelConfig } from '../../inference/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { AbortScope, closeAll, Resource } from '../../kit/index.ts'
+
+/** What was found holds for so long, however often it is asked for. */
+const freshMs = 5_000
+const answerTimeoutMs = 2_000
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Whether backends can be reached, asked for by those who want to know if a gateway is ready. */
+export class Reachability extends Resource {
+  /** One for all models that it serves to the same key. */
+  readonly #backends: readonly HttpBackend[]
+  readonly #hasSimulator: boolean
+  #lookedAt = -Infinity
+  #found: Promise<boolean> = Promise.resolve(false)
+
+  constructor(models: readonly ModelConfig[], env: Environment) {
+    super()
+    this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
+    const distinct = new Map<string, HttpBackend>()
+    for (const model of models) {
+      for (const backend of model.backends) {
+        const { url, apiKeyEnv, headers } = backend
+        const identity = JSON.stringify([url, model.api, env[apiKeyEnv], headers])
+        if (!distinct.has(identity)) distinct.set(identity, new HttpBackend(model, backend, env, { connections: 1 }))
+      }
+    }
+    this.#backends = [...distinct.values()]
+  }
+
+  get names(): readonly string[] {
+    return this.#backends.map(({ name }) => name)
+  }
+
+  /** Whether at least one backend would answer a request. */
+  async any(): Promise<boolean> {
+    if (this.#hasSimulator) return true
+    if (performance.now() - this.#lookedAt > freshMs) {
+      this.#lookedAt = performance.now()
+      this.#found = this.#look()
+    }
+    return await this.#found
+  }
+
+  protected async onClose(): Promise<void> {
+    await closeAll(this.#backends)
+  }
+
+  /** The first good answer decides; only the last bad one does. */
+  async #look(): Promise<boolean> {
+    using scope = new AbortScope(this.closedSignal, answerTimeoutMs)
+    const answers = this.#backends.map(async (backend) => {
+      if (!(await answersAt(backend, scope.signal))) throw unreachable
+    })
+    return await Promise.any(answers).then(
+      () => true,
+      () => false,
+    )
+  }
+}
+
+const unreachable = new MillraceError('model_connect', 'it does not answer')
+
+async function answersAt(backend: HttpBackend, signal: AbortSignal): Promise<boolean> {
+  try {
+    await backend.listModels(signal)
+    return true
+  } catch (error) {
+    // It has the key, and serves it later.
+    return error instanceof MillraceError && error.code === 'model_rate_limited'
+  }
+}

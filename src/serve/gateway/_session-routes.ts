@@ -1,0 +1,99 @@
+import { Readable } from 'node:stream'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { z } from 'zod'
+import { MillraceError } from '../../errors/index.ts'
+import { exportSessions, sessionOptionsSchema, type Gateway } from '../../gateway/index.ts'
+import { describeIssues } from '../../schema/index.ts'
+import type { RunReader } from '../../store/index.ts'
+import { adminOf, callerOf } from './_callers.ts'
+import type { BodyIntake } from './_body.ts'
+import { exportQuerySchema, rewardSchema, sessionQuerySchema } from './_session-schemas.ts'
+import { parseQuery } from '../_parse-query.ts'
+
+interface OneSession {
+  Params: { id: string }
+}
+
+/** Sessions over HTTP: start them, look at them, end them, say what they were worth, take out what they said. */
+export function sessionRoutes(
+  app: FastifyInstance,
+  { gateway, reader, intake }: { readonly gateway: Gateway; readonly reader: RunReader; readonly intake: BodyIntake },
+): void {
+  app.post('/v1/sessions', async (request, reply) => {
+    const caller = adminOf(request)
+    const options = await bodyOf(request, intake, sessionOptionsSchema)
+    const { groupId, sessions } = await gateway.startSessions(caller, options)
+    const base = `${request.protocol}://${request.host}/sessions`
+    return await reply
+      .code(201)
+      .send({ groupId, sessions: sessions.map(({ id, key }) => ({ id, key, url: `${base}/${id}` })) })
+  })
+
+  app.get('/v1/sessions', async (request, reply) => {
+    const caller = adminOf(request)
+    const query = parseQuery(sessionQuerySchema, request)
+    const sessions = gateway.sessions(caller, query)
+    const after = sessions.length < query.limit ? null : (sessions.at(-1)?.id ?? null)
+    return await reply.send({ sessions, after })
+  })
+
+  app.get<OneSession>('/v1/sessions/:id', async (request, reply) => {
+    return await reply.send(await gateway.session(callerOf(request), request.params.id))
+  })
+
+  app.post<OneSession>('/v1/sessions/:id/end', async (request, reply) => {
+    return await reply.send(await gateway.endSession(callerOf(request), request.params.id))
+  })
+
+  app.post<OneSession>('/v1/sessions/:id/rewards', async (request, reply) => {
+    const caller = callerOf(request)
+    const { id } = request.params
+    await gateway.reward(caller, id, await bodyOf(request, intake, rewardSchema))
+    return await reply.send(await gateway.session(caller, id))
+  })
+
+  app.get('/v1/export', async (request, reply) => {
+    const { tenant } = adminOf(request)
+    const query = parseQuery(exportQuerySchema, request)
+    const rows = exportSessions(reader, { ...query, tenant })
+    // What can be refused is refused before the first chunk, and so with a status of its own.
+    const first = await rows.next()
+    const type = query.format === 'binary' ? 'application/octet-stream' : 'application/x-ndjson'
+    return await reply.type(type).send(Readable.from(withFirst(first, rows), { objectMode: false }))
+  })
+}
+
+async function* withFirst(
+  first: IteratorResult<Uint8Array, void>,
+  rest: AsyncGenerator<Uint8Array, void, void>,
+): AsyncGenerator<Uint8Array, void, void> {
+  if (first.done) return
+  yield first.value
+  yield* rest
+}
+
+/** The checked body of a small request; `{}` if there is none. */
+async function bodyOf<Schema extends z.ZodType>(
+  { raw }: FastifyRequest,
+  intake: BodyIntake,
+  schema: Schema,
+): Promise<z.output<Schema>> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
+  intake.read(raw, (problem, body) => {
+    if (body) resolve(body.bytes)
+    else reject(problem ?? new MillraceError('cancelled', 'the client has gone'))
+    body?.[Symbol.dispose]()
+  })
+  const checked = schema.safeParse(parseJson(await promise))
+  if (checked.success) return checked.data
+  throw new MillraceError('usage', `the body does not fit: ${describeIssues(checked.error.issues)}`)
+}
+
+function parseJson(body: Buffer): unknown {
+  if (body.length === 0) return {}
+  try {
+    return JSON.parse(body.toString())
+  } catch (error) {
+    throw new MillraceError('usage', `the body is not JSON: ${String(error)}`, { cause: error })
+  }
+}

@@ -1,0 +1,103 @@
+import { z } from 'zod'
+import { sessionLimitsSchema, type SessionSummary, type SessionView } from '../../gateway/index.ts'
+import type { JsonObject } from '../../schema/index.ts'
+
+const maxPage = 1_000
+const defaultPage = 100
+
+/** Bodies, queries and replies of the API of sessions: what routes check, what OpenAPI says, what tests hold replies to. */
+
+export const startedSessionsSchema = z.object({
+  groupId: z.string(),
+  sessions: z.array(
+    z.object({
+      id: z.string(),
+      key: z.string().describe('Shown once: only its digest is kept.'),
+      url: z.string().describe('A base URL: models are below it, at /v1/…'),
+    }),
+  ),
+})
+
+const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
+
+const summaryFields = {
+  id: z.string(),
+  groupId: z.string(),
+  tenant: z.string(),
+  taskId: z.string().nullable(),
+  state: z.enum(['open', 'ended', 'expired']),
+  startedAt: z.number().describe('Milliseconds since 1970, as all times.'),
+  endedAt: z.number().nullable(),
+  ttlSeconds: z.number(),
+  metadata: metadataSchema,
+  limits: sessionLimitsSchema,
+  selfManaged: z.boolean().describe('Whether its own key may reward and end it.'),
+}
+
+const left = z.number().nullable()
+
+export const sessionSummarySchema: z.ZodType<SessionSummary> = z.strictObject(summaryFields)
+
+export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject({
+  ...summaryFields,
+  used: z.strictObject({ requests: z.number(), tokens: z.number(), cost: z.number(), concurrent: z.number() }),
+  remaining: z
+    .strictObject({ requests: left, tokens: left, cost: left, concurrent: left })
+    .describe('Null where there is no limit.'),
+  interactions: z.number().describe('Complete replies.'),
+  tokens: z
+    .enum(['all', 'some', 'none'])
+    .nullable()
+    .describe(
+      'How many of them have prompt ids, ids and log-probabilities, and can be trained on; null if there is none.',
+    ),
+  discarded: z.number().describe('Samples that were lost.'),
+  reward: z.number().nullable(),
+  alarms: z
+    .array(z.enum(['nothing_captured', 'tokens_missing']))
+    .describe('What makes the record useless, if anything.'),
+})
+
+export const sessionListSchema = z.strictObject({
+  sessions: z.array(sessionSummarySchema),
+  after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
+})
+
+export const sessionQuerySchema = z.strictObject({
+  group: z.string().exactOptional(),
+  state: z.enum(['open', 'ended']).exactOptional(),
+  after: z.string().exactOptional(),
+  limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage),
+})
+
+export const rewardSchema = z.strictObject({
+  reward: z.number(),
+  interactionId: z.string().exactOptional().describe('The id of a reply. Without one: the session as a whole.'),
+})
+
+export const exportQuerySchema = z.strictObject({
+  session: z.string().exactOptional(),
+  group: z.string().exactOptional(),
+  format: z.enum(['jsonl', 'binary']).default('jsonl'),
+  rows: z.enum(['interactions', 'merged']).default('interactions'),
+  discount: z.coerce.number().min(0).max(1).exactOptional(),
+  include: z.enum(['discarded']).exactOptional(),
+  skipWithoutTokens: z
+    .enum(['true', 'false'])
+    .transform((text) => text === 'true')
+    .exactOptional(),
+})
+
+export const doorErrorSchema = z.strictObject({
+  error: z.strictObject({
+    code: z.string(),
+    message: z.string(),
+    data: z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.null()])).exactOptional(),
+  }),
+})
+
+export const healthSchema = z.strictObject({ status: z.literal('ok') })
+
+export const readySchema = z.strictObject({ status: z.literal('ready') })
+
+export const notReadySchema = z.strictObject({ status: z.literal('not ready'), why: z.string() })

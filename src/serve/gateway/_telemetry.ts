@@ -1,0 +1,94 @@
+import type { MillraceError } from '../../errors/index.ts'
+import { gatewayEvents, type GatewayEvent, type InteractionEndEvent } from '../../gateway/index.ts'
+import type { GatewayMetrics, LoggedRequest } from '../../telemetry/index.ts'
+import { gatewayRefusals, type GatewayRefusal } from './gateway-refusals.ts'
+
+export interface GatewayListeners {
+  readonly metrics: GatewayMetrics
+  /** Every request, when it has ended. */
+  readonly onRequest?: ((request: LoggedRequest) => void) | undefined
+  /** What is a fault of the gateway's own. */
+  readonly onFault?: ((error: MillraceError) => void) | undefined
+  /** A session whose record is of no use. */
+  readonly onAlarm?: ((session: string, alarms: readonly string[]) => void) | undefined
+}
+
+/** Listens to a gateway and its door, until it is disposed of. */
+export class GatewayTelemetry implements Disposable {
+  readonly #listeners: GatewayListeners
+  readonly #subscriptions = new DisposableStack()
+
+  constructor(listeners: GatewayListeners) {
+    this.#listeners = listeners
+    this.#subscriptions.use(gatewayEvents.subscribe((event) => this.#onEvent(event)))
+    this.#subscriptions.use(gatewayRefusals.subscribe((refusal) => this.#onRefusal(refusal)))
+  }
+
+  [Symbol.dispose](): void {
+    this.#subscriptions.dispose()
+  }
+
+  #onEvent(event: GatewayEvent): void {
+    const { metrics, onAlarm, onFault } = this.#listeners
+    switch (event.kind) {
+      case 'session-start':
+        metrics.sessionStarted()
+        return
+      case 'session-end':
+        metrics.sessionEnded(event)
+        if (event.alarms.length > 0) onAlarm?.(event.session, event.alarms)
+        return
+      case 'session-unreadable':
+        onFault?.(event.error)
+        return
+      case 'interaction-end':
+        this.#onInteraction(event)
+    }
+  }
+
+  #onInteraction(event: InteractionEndEvent): void {
+    const { metrics, onRequest, onFault } = this.#listeners
+    const { api, model, status, ms, session, outcome, stream, reply, error } = event
+    if (error?.code === 'internal') onFault?.(error)
+    const complete = reply?.status === 'complete' ? reply : undefined
+    const sampledAt = stream ? complete?.firstTokenMs : undefined
+    const firstTokenMs = complete && sampledAt !== undefined ? complete.waitMs + sampledAt : undefined
+    metrics.requestEnded({ api, model, status, ms, firstTokenMs, outcome, isInSession: session !== undefined })
+    onRequest?.({
+      requestId: event.requestId,
+      session,
+      tenant: event.tenant,
+      model,
+      api,
+      status,
+      outcome,
+      inputTokens: complete?.usage.input,
+      outputTokens: complete?.usage.output,
+      ms: Math.round(ms),
+      firstTokenMs: firstTokenMs === undefined ? undefined : Math.round(firstTokenMs),
+      backend: reply?.backend,
+      tries: reply?.tries,
+      error: error && { code: error.code, message: error.rawMessage },
+    })
+  }
+
+  #onRefusal({ api, requestId, status, ms, error }: GatewayRefusal): void {
+    const { metrics, onRequest, onFault } = this.#listeners
+    if (error.code === 'internal') onFault?.(error)
+    const outcome = 'refused'
+    metrics.requestEnded({ api, status, ms, outcome, isInSession: false })
+    const said = { code: error.code, message: error.rawMessage }
+    onRequest?.({ ...unknown, api, requestId, status, outcome, ms: Math.round(ms), error: said })
+  }
+}
+
+const unknown = {
+  session: undefined,
+  tenant: undefined,
+  model: undefined,
+  inputTokens: undefined,
+  outputTokens: undefined,
+  firstTokenMs: undefined,
+  backend: undefined,
+  tries: undefined,
+} as const

@@ -1,0 +1,143 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { expect, test } from 'vitest'
+import { SimulatorServer } from '../../simulator/index.ts'
+import { findModels, type FindModelsOptions } from './gateway-backends.ts'
+
+const nobody = 'http://127.0.0.1:9/v1'
+
+function find(options: Partial<FindModelsOptions>): ReturnType<typeof findModels> {
+  return findModels({ backends: [], env: {}, signal: new AbortController().signal, ...options })
+}
+
+test('without a name every listed model is served, by all who list it', async () => {
+  await using both = await SimulatorServer.start({ models: 'a,b' })
+  await using one = await SimulatorServer.start({ models: 'b' })
+  const { models, facts, findings } = await find({ backends: [both.url, one.url] })
+  expect(models).toMatchObject([
+    { name: 'a', api: 'chat', backends: [{ url: both.url }], maxConcurrency: 1024 },
+    { name: 'b', api: 'chat', backends: [{ url: both.url }, { url: one.url }] },
+  ])
+  expect(facts).toMatchObject({ a: { capturesTokens: true }, b: { capturesTokens: true } })
+  expect(findings).toHaveLength(2)
+})
+
+test('a name is that of all backends, also of one that cannot be reached now', async () => {
+  await using simulator = await SimulatorServer.start({})
+  const { models, findings } = await find({ backends: [nobody, simulator.url], model: 'policy' })
+  expect(models).toMatchObject([{ name: 'policy', backends: [{ url: nobody }, { url: simulator.url }] }])
+  expect(findings.map(({ problem }) => problem?.code)).toEqual(['model_connect', undefined])
+})
+
+test('one that cannot be reached is refused if nobody says what it serves', async () => {
+  await using simulator = await SimulatorServer.start({})
+  await expect(find({ backends: [nobody, simulator.url] })).rejects.toMatchObject({
+    code: 'model_connect',
+    message: expect.stringContaining('name that with --model') as string,
+  })
+})
+
+test('one that refuses our key is refused, whoever else answers', async () => {
+  await using simulator = await SimulatorServer.start({})
+  await using server = createServer((_request, response) => response.writeHead(401).end('{}'))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const url = `http://127.0.0.1:${port}/v1`
+  await expect(find({ backends: [simulator.url, url], model: 'm' })).rejects.toMatchObject({ code: 'model_auth' })
+  const models = { policy: { backends: [{ url: simulator.url }, { url }] } }
+  await expect(find({ models })).rejects.toMatchObject({ code: 'model_auth' })
+})
+
+test('Anthropic is asked in its own API, with its own key', async () => {
+  const env = { ANTHROPIC_API_KEY: 'a', OPENAI_API_KEY: 'o', HTTPS_PROXY: 'http://127.0.0.1:9' }
+  const url = 'https://api.anthropic.com/v1'
+  expect(await find({ backends: ['sim', url], model: 'claude-x', env })).toMatchObject({
+    models: [
+      { name: 'sim' },
+      { name: 'claude-x', api: 'messages', backends: [{ url, apiKeyEnv: 'ANTHROPIC_API_KEY' }] },
+    ],
+    findings: [{ problem: { code: 'model_connect' } }],
+  })
+})
+
+test('one model does not speak for another of the same server', async () => {
+  await using simulator = await SimulatorServer.start({ models: 'a,b' })
+  const { facts } = await find({ backends: [simulator.url] })
+  expect(facts['a']).toMatchObject({ capturesTokens: true })
+  expect(facts['b']).not.toHaveProperty('capturesTokens')
+})
+
+test('the built-in simulator needs nothing, and is enough', async () => {
+  expect(await find({ backends: ['sim'], model: 'mine' })).toMatchObject({ models: [{ name: 'mine', simulator: {} }] })
+  expect(await find({ backends: ['sim', nobody], model: 'mine' })).toMatchObject({
+    models: [{ name: 'sim' }, { name: 'mine', backends: [{ url: nobody }] }],
+    findings: [{ problem: { code: 'model_connect' } }],
+  })
+})
+
+test('models of the file keep what was said of them', async () => {
+  await using simulator = await SimulatorServer.start({ models: 'up' })
+  const policy = { upstreamName: 'up', backends: [{ url: simulator.url }], maxConcurrency: 7 }
+  const { models, facts } = await find({ models: { policy } })
+  expect(models).toMatchObject([{ name: 'policy', upstreamName: 'up', maxConcurrency: 7 }])
+  expect(facts['policy']).toMatchObject({ capturesTokens: true })
+})
+
+test('tokens are expected only where they are asked for', async () => {
+  await using simulator = await SimulatorServer.start({ models: 'up' })
+  const inChat = { upstreamName: 'up', backends: [{ url: simulator.url }] }
+  const { facts } = await find({ models: { inChat, inResponses: { ...inChat, api: 'responses' } } })
+  expect(facts['inChat']).toHaveProperty('capturesTokens', true)
+  expect(facts['inResponses']).not.toHaveProperty('capturesTokens')
+})
+
+test('what serves a model is found out, unless its config says so', async () => {
+  await using vllm = await SimulatorServer.start({ models: 'a' })
+  await using sglang = await SimulatorServer.start({ models: 'b', imitate: 'sglang' })
+  const backends = [{ url: sglang.url, engine: 'vllm' as const }, { url: sglang.url }]
+  const named = { upstreamName: 'b', backends }
+  const { models, facts } = await find({ backends: [vllm.url, sglang.url], models: { named } })
+  expect(models).toMatchObject([
+    { name: 'named', backends: [{ engine: 'vllm' }, { engine: 'sglang' }] },
+    { name: 'a', backends: [{ engine: 'vllm' }] },
+    { name: 'b', backends: [{ engine: 'sglang' }] },
+  ])
+  expect(facts['b']).toMatchObject({ capturesTokens: true })
+})
+
+test('nothing to serve, nobody who answers and two of one name are refused', async () => {
+  await expect(find({})).rejects.toMatchObject({ code: 'usage' })
+  await expect(find({ backends: [nobody] })).rejects.toMatchObject({ code: 'model_connect' })
+  await expect(find({ backends: [nobody], model: 'm' })).rejects.toMatchObject({ code: 'model_connect' })
+  await expect(find({ backends: ['sim'], models: { sim: { simulator: {} } } })).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: expect.stringContaining('two models are called sim') as string,
+  })
+})
+
+test('a url that stops before the version is refused with the one that was meant', async () => {
+  await using simulator = await SimulatorServer.start({})
+  const root = new URL(simulator.url).origin
+  for (const options of [{ backends: [root] }, { backends: [root], model: 'sim' }]) {
+    await expect(find(options)).rejects.toMatchObject({
+      code: 'config_invalid',
+      message: expect.stringContaining(`did you mean ${root}/v1?`) as string,
+    })
+  }
+})
+
+test('a key that is missing or refused is told of in words that a gateway has', async () => {
+  await using server = createServer((_request, response) => response.writeHead(401).end('{}'))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  await expect(find({ backends: [`http://127.0.0.1:${port}/v1`] })).rejects.toMatchObject({
+    code: 'model_auth',
+    message: expect.stringMatching(/--config: apiKeyEnv, api: messages/) as string,
+  })
+  const claude = { api: 'messages' as const, backends: [{ url: 'https://api.anthropic.com/v1' }] }
+  await expect(find({ models: { claude } })).rejects.toMatchObject({
+    code: 'model_auth',
+    message: expect.not.stringContaining('Did you mean') as string,
+  })
+})

@@ -1,0 +1,70 @@
+import { z } from 'zod'
+import { MillraceError } from '../../errors/index.ts'
+import { modelConfigSchema } from '../../inference/index.ts'
+import { describeIssues } from '../../schema/index.ts'
+
+const bound = z.int().min(1).exactOptional()
+const modelSchema = modelConfigSchema.partial({ name: true }).strict()
+
+/** What a gateway serves and to whom: the content of its configuration file. Text may name variables as `${NAME}`. */
+const schema = z.strictObject({
+  /** Any but this machine's own needs a key. */
+  host: z.string().exactOptional(),
+  port: z.int().min(0).max(65_535).exactOptional(),
+  /** The name of the run whose folder keeps the sessions. */
+  run: z.string().exactOptional(),
+  /** By the names that clients ask for. */
+  models: z.record(z.string(), modelSchema).default({}),
+  /** Other names for them; `*` for every name that is not known. */
+  aliases: z.record(z.string(), z.string()).default({}),
+  /** The admin keys, each of a tenant, who sees nothing of the others. */
+  keys: z.array(z.strictObject({ tenant: z.string().min(1), key: z.string().min(1) })).default([]),
+  bounds: z
+    .strictObject({
+      maxBodyBytes: bound,
+      maxBodiesBytes: bound,
+      maxHeaderBytes: bound,
+      maxJsonDepth: bound,
+      maxUploadMs: bound,
+      maxStallMs: bound,
+      maxWaitMs: bound,
+    })
+    .default({}),
+})
+
+export type GatewayConfigInput = z.input<typeof schema>
+
+/** A model as it was written; its name is that under which it stands. */
+export type NamedModelInput = z.input<typeof modelSchema>
+
+/** What was written, checked. Models are as they were: their defaults are filled in by whoever opens them. */
+export type GatewayConfig = Omit<z.infer<typeof schema>, 'models'> & {
+  readonly models: Readonly<Record<string, NamedModelInput>>
+}
+
+/** Throws `config_invalid` with the path of each mistake. */
+export function parseGatewayConfig(written: unknown): GatewayConfig {
+  const input = withNumbers(written, schema.safeParse(written).error?.issues ?? [])
+  const checked = schema.safeParse(input)
+  if (!checked.success) throw new MillraceError('config_invalid', describeIssues(checked.error.issues))
+  const { models = {} } = input as GatewayConfigInput
+  return { ...checked.data, models }
+}
+
+/** A variable is text: where a number is wanted, the text of one will do. */
+function withNumbers(value: unknown, issues: readonly z.core.$ZodIssue[]): unknown {
+  if (typeof value === 'string') {
+    const isWanted = issues.some(({ code, path, ...issue }) => {
+      return path.length === 0 && code === 'invalid_type' && 'expected' in issue && numeric.has(String(issue.expected))
+    })
+    return isWanted && numberText.test(value) ? Number(value) : value
+  }
+  if (value === null || typeof value !== 'object' || issues.length === 0) return value
+  const below = (key: string | number): z.core.$ZodIssue[] =>
+    issues.flatMap((issue) => (issue.path[0] === key ? [{ ...issue, path: issue.path.slice(1) }] : []))
+  if (Array.isArray(value)) return value.map((item, index) => withNumbers(item, below(index)))
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, withNumbers(item, below(key))]))
+}
+
+const numeric: ReadonlySet<string> = new Set(['number', 'int'])
+const numberText = /^-?\d+(\.\d+)?$/

@@ -1,0 +1,134 @@
+import type { FastifyInstance } from 'fastify'
+import { MillraceError } from '../../errors/index.ts'
+import type { Gateway } from '../../gateway/index.ts'
+import type { RunReader } from '../../store/index.ts'
+import type { MetricsHub } from '../../telemetry/index.ts'
+import { Door } from '../_door.ts'
+import { refuse, replyWithError } from '../_door-error.ts'
+import { Admission, type AdmissionFigures } from './_admission.ts'
+import { BodyIntake } from './_body.ts'
+import { requireCaller } from './_callers.ts'
+import { clientErrorAnswers } from './_client-error.ts'
+import { endIdleConnections } from './_idle.ts'
+import { modelListRoutes } from './_model-list.ts'
+import { modelRoutes } from './_model-routes.ts'
+import { noRoute } from './_path-hint.ts'
+import { requestIdOf } from './_request-id.ts'
+import { sessionRoutes } from './_session-routes.ts'
+import { probeRoutes, statusRoutes } from './_status-routes.ts'
+import { defaultGatewayBounds, type GatewayBounds } from './gateway-bounds.ts'
+import type { Readiness } from '../_readiness.ts'
+
+export interface GatewayDoorOptions {
+  readonly gateway: Gateway
+  /** Reads the run that the gateway writes. */
+  readonly reader: RunReader
+  readonly metrics: MetricsHub
+  readonly readiness: () => Promise<Readiness>
+  /** Millrace's own. */
+  readonly version: string
+  /** 127.0.0.1 if not given. */
+  readonly host?: string
+  /** 0 for any free one. */
+  readonly port: number
+  /** Sockets that clients may hold in all. */
+  readonly maxSockets: number
+  readonly bounds?: Partial<GatewayBounds>
+  /** Hears of what is a fault of the gateway's own. */
+  readonly onFault?: (error: MillraceError) => void
+}
+
+export interface DoorFigures extends AdmissionFigures {
+  readonly bodyBytes: number
+}
+
+/** The way to a `Gateway` over HTTP. It has no logic of its own: it parses, calls and encodes. */
+export class GatewayDoor extends Door {
+  readonly #intake: BodyIntake
+  readonly #admission: Admission
+  readonly #routes: string[] = []
+
+  private constructor(options: GatewayDoorOptions) {
+    const bounds = { ...defaultGatewayBounds, ...options.bounds }
+    const { gateway, host = '127.0.0.1', maxSockets, onFault } = options
+    super(host, {
+      maxHeaderBytes: bounds.maxHeaderBytes,
+      maxUploadMs: bounds.maxUploadMs,
+      clientErrorHandler: clientErrorAnswers(bounds),
+    })
+    const { app } = this
+    app.addHook('onRoute', ({ method, url }) => {
+      // Every GET comes with a HEAD.
+      if (method !== 'HEAD') this.#routes.push(`${String(method)} ${url.replaceAll(/:(\w+)/g, '{$1}')}`)
+    })
+    endIdleConnections(app.server)
+    this.#admission = new Admission(app, maxSockets)
+    this.#intake = new BodyIntake(bounds)
+    app.removeAllContentTypeParsers()
+    modelRoutes(app, { gateway, intake: this.#intake, bounds })
+    const words = { onFault, bounds }
+    app.register((scope, _options, done) => {
+      answerInDoorWords(scope, words)
+      probeRoutes(scope, options.readiness)
+      done()
+    })
+    app.register((scope, _options, done) => {
+      nameRequests(scope, bounds)
+      modelListRoutes(scope, { gateway, onFault })
+      done()
+    })
+    app.register((scope, _options, done) => {
+      answerInDoorWords(scope, words)
+      requireCaller(scope, gateway)
+      // Bodies are read by the routes that want one.
+      scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
+      statusRoutes(scope, options)
+      sessionRoutes(scope, { gateway, reader: options.reader, intake: this.#intake })
+      done()
+    })
+    app.setNotFoundHandler(async (request, reply) => {
+      reply.header('x-request-id', requestIdOf(request.headers['x-request-id']))
+      return await refuse(reply, 'not_found', noRoute(request.method, request.url, this.#routes))
+    })
+  }
+
+  /** Resolves once it listens. */
+  static async open(options: GatewayDoorOptions): Promise<GatewayDoor> {
+    const door = new GatewayDoor(options)
+    await door.listen(options.port)
+    return door
+  }
+
+  /** Each as `GET /v1/sessions/{id}`. */
+  get routes(): readonly string[] {
+    return this.#routes
+  }
+
+  get figures(): DoorFigures {
+    return { ...this.#admission.figures, bodyBytes: this.#intake.heldBytes }
+  }
+}
+
+/** What asks no model: an id for every reply, and an end for those that nobody takes. */
+function nameRequests(scope: FastifyInstance, { maxStallMs }: Pick<GatewayBounds, 'maxStallMs'>): void {
+  scope.addHook('onRequest', ({ headers }, reply, next) => {
+    reply.header('x-request-id', requestIdOf(headers['x-request-id']))
+    reply.raw.setTimeout(maxStallMs)
+    next()
+  })
+}
+
+interface DoorWords {
+  readonly onFault: GatewayDoorOptions['onFault']
+  readonly bounds: Pick<GatewayBounds, 'maxStallMs'>
+}
+
+/** The same, with all refusals in one shape. */
+function answerInDoorWords(scope: FastifyInstance, { onFault, bounds }: DoorWords): void {
+  nameRequests(scope, bounds)
+  scope.setErrorHandler(async (error, _request, reply) => {
+    const sent = replyWithError(reply, error)
+    if (reply.statusCode >= 500) onFault?.(MillraceError.from(error, 'internal'))
+    return await sent
+  })
+}

@@ -1,0 +1,55 @@
+import { randomBytes } from 'node:crypto'
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { MillraceError } from '../../errors/index.ts'
+import { isLoopback } from '../access-key.ts'
+
+export interface TenantKey {
+  readonly tenant: string
+  readonly key: string
+}
+
+/** Whose sessions they are where nobody said. */
+export const defaultTenant = 'default'
+
+/** A key that other machines can try at leisure must not be guessed. */
+const minKeyCharacters = 16
+const keyFile = 'admin.key'
+
+/** A door to other machines needs a real lock. */
+export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void {
+  if (isLoopback(host)) return
+  if (keys.length === 0) {
+    throw new MillraceError(
+      'config_invalid',
+      `listening on ${host} lets other machines in, so it needs an admin key: set MILLRACE_ADMIN_KEY, or name another variable with --admin-key-env, or listen on 127.0.0.1`,
+    )
+  }
+  const weak = keys.find(({ key }) => key.length < minKeyCharacters)
+  if (!weak) return
+  throw new MillraceError(
+    'config_invalid',
+    `listening on ${host} lets other machines in, and the key of tenant ${weak.tenant} has fewer than ${minKeyCharacters} characters: make one with \`openssl rand -base64 32\``,
+  )
+}
+
+/** The key that an earlier sitting made for this folder, or a new one, readable by its owner alone. */
+export function keptAdminKey(folder: string): string {
+  const path = join(folder, keyFile)
+  const kept = readKept(path)
+  if (kept !== undefined) return kept
+  const key = `mra-${randomBytes(32).toString('base64url')}`
+  writeFileSync(path, `${key}\n`, { mode: 0o600 })
+  // The mode above is only for a file that was not there.
+  chmodSync(path, 0o600)
+  return key
+}
+
+function readKept(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim() || undefined
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
+}

@@ -1,0 +1,216 @@
+import type { z } from 'zod'
+import { sessionOptionsSchema } from '../../gateway/index.ts'
+import * as sessions from './_session-schemas.ts'
+import * as wire from './_wire-schemas.ts'
+
+/** Everything that has a name in the OpenAPI document. */
+export const namedSchemas = {
+  Error: sessions.doorErrorSchema,
+  Health: sessions.healthSchema,
+  Ready: sessions.readySchema,
+  NotReady: sessions.notReadySchema,
+  StartSessions: sessionOptionsSchema,
+  StartedSessions: sessions.startedSessionsSchema,
+  SessionSummary: sessions.sessionSummarySchema,
+  Session: sessions.sessionViewSchema,
+  SessionList: sessions.sessionListSchema,
+  Reward: sessions.rewardSchema,
+  OpenAiModel: wire.openAiModelSchema,
+  OpenAiModels: wire.openAiModelsSchema,
+  AnthropicModel: wire.anthropicModelSchema,
+  AnthropicModels: wire.anthropicModelsSchema,
+  ChatRequest: wire.chatRequestSchema,
+  ChatReply: wire.chatReplySchema,
+  ResponsesRequest: wire.responsesRequestSchema,
+  ResponsesReply: wire.responsesReplySchema,
+  MessagesRequest: wire.messagesRequestSchema,
+  MessagesReply: wire.messagesReplySchema,
+  GenerateRequest: wire.generateRequestSchema,
+  GenerateReply: wire.generateReplySchema,
+  SglangError: wire.sglangErrorSchema,
+  OpenAiError: wire.openAiErrorSchema,
+  AnthropicError: wire.anthropicErrorSchema,
+} as const satisfies Record<string, z.ZodType>
+
+export type SchemaName = keyof typeof namedSchemas
+
+/** What a route is for, who may use it, and what goes in and out. */
+export interface Operation {
+  readonly method: 'GET' | 'POST'
+  /** With `{id}` for a session and `{model}` for a model. */
+  readonly path: string
+  readonly summary: string
+  /** `nobody`: no key is asked for. `session`: that session's key will do. `manager`: if it is self-managed. */
+  readonly key: 'nobody' | 'session' | 'manager' | 'admin'
+  readonly query?: z.ZodType
+  readonly body?: SchemaName
+  readonly isBodyOptional?: true
+  /** By status; several names for several shapes. */
+  readonly replies: Readonly<Record<number, OperationReply>>
+  /** The shape of every refusal, or several. */
+  readonly errors?: readonly SchemaName[]
+}
+
+export type OperationReply = readonly SchemaName[] | { readonly types: readonly string[] }
+
+const management: readonly Operation[] = [
+  {
+    method: 'GET',
+    path: '/health',
+    summary: 'Whether the process lives.',
+    key: 'nobody',
+    replies: { 200: ['Health'] },
+  },
+  {
+    method: 'GET',
+    path: '/ready',
+    summary: 'Whether a request that is sent now would be answered: a backend is reachable, the store works, no drain.',
+    key: 'nobody',
+    replies: { 200: ['Ready'], 503: ['NotReady'] },
+  },
+  {
+    method: 'GET',
+    path: '/metrics',
+    summary: 'Prometheus text.',
+    key: 'admin',
+    replies: { 200: { types: ['text/plain'] } },
+    errors: ['Error'],
+  },
+  {
+    method: 'GET',
+    path: '/openapi.json',
+    summary: 'This document.',
+    key: 'session',
+    replies: { 200: { types: ['application/json'] } },
+    errors: ['Error'],
+  },
+  {
+    method: 'POST',
+    path: '/v1/sessions',
+    summary: 'Starts sessions: one, or a group of them.',
+    key: 'admin',
+    body: 'StartSessions',
+    isBodyOptional: true,
+    replies: { 201: ['StartedSessions'] },
+    errors: ['Error'],
+  },
+  {
+    method: 'GET',
+    path: '/v1/sessions',
+    summary: 'The sessions of the tenant, in the order they were started.',
+    key: 'admin',
+    query: sessions.sessionQuerySchema,
+    replies: { 200: ['SessionList'] },
+    errors: ['Error'],
+  },
+  {
+    method: 'GET',
+    path: '/v1/sessions/{id}',
+    summary: 'One session: its state, what it used and what is left.',
+    key: 'session',
+    replies: { 200: ['Session'] },
+    errors: ['Error'],
+  },
+  {
+    method: 'POST',
+    path: '/v1/sessions/{id}/end',
+    summary: 'Ends a session. Nothing is added to it any more.',
+    key: 'manager',
+    replies: { 200: ['Session'] },
+    errors: ['Error'],
+  },
+  {
+    method: 'POST',
+    path: '/v1/sessions/{id}/rewards',
+    summary: 'Sets the reward of a session, or of one reply in it. The last one said counts.',
+    key: 'manager',
+    body: 'Reward',
+    replies: { 200: ['Session'] },
+    errors: ['Error'],
+  },
+  {
+    method: 'GET',
+    path: '/v1/export',
+    summary: 'What was said, as rows for training: of one session, of one group, or of all.',
+    key: 'admin',
+    query: sessions.exportQuerySchema,
+    replies: { 200: { types: ['application/x-ndjson', 'application/octet-stream'] } },
+    errors: ['Error'],
+  },
+]
+
+/** Below the root and below each session. */
+const forModels: readonly Operation[] = [
+  {
+    method: 'GET',
+    path: '/v1/models',
+    summary: 'The models, in Anthropic’s shape if `anthropic-version` is sent.',
+    key: 'session',
+    replies: { 200: ['OpenAiModels', 'AnthropicModels'] },
+    errors: ['OpenAiError', 'AnthropicError'],
+  },
+  {
+    method: 'GET',
+    path: '/v1/models/{model}',
+    summary: 'One of them.',
+    key: 'session',
+    replies: { 200: ['OpenAiModel', 'AnthropicModel'] },
+    errors: ['OpenAiError', 'AnthropicError'],
+  },
+  {
+    method: 'POST',
+    path: '/v1/chat/completions',
+    summary: 'OpenAI’s Chat Completions.',
+    key: 'session',
+    body: 'ChatRequest',
+    replies: { 200: ['ChatReply'] },
+    errors: ['OpenAiError'],
+  },
+  {
+    method: 'POST',
+    path: '/v1/responses',
+    summary: 'OpenAI’s Responses.',
+    key: 'session',
+    body: 'ResponsesRequest',
+    replies: { 200: ['ResponsesReply'] },
+    errors: ['OpenAiError'],
+  },
+  {
+    method: 'POST',
+    path: '/v1/messages',
+    summary: 'Anthropic’s Messages.',
+    key: 'session',
+    body: 'MessagesRequest',
+    replies: { 200: ['MessagesReply'] },
+    errors: ['AnthropicError'],
+  },
+  {
+    method: 'POST',
+    path: '/generate',
+    summary: 'SGLang’s own API, of a model that SGLang serves.',
+    key: 'session',
+    body: 'GenerateRequest',
+    replies: { 200: ['GenerateReply'] },
+    errors: ['SglangError'],
+  },
+]
+
+/** Every route of a gateway. */
+export const gatewayOperations: readonly Operation[] = [...management, ...forModels, ...forModels.map(inSession)]
+
+function inSession(operation: Operation): Operation {
+  const { path, summary } = operation
+  return { ...operation, path: `/sessions/{id}${path}`, summary: `${summary} In this session.` }
+}
+
+const streamed: ReadonlySet<SchemaName> = new Set<SchemaName>([
+  'ChatRequest',
+  'ResponsesRequest',
+  'MessagesRequest',
+  'GenerateRequest',
+])
+
+/** Whether the reply may also come as a stream of events. */
+export function canStream({ body }: Operation): boolean {
+  return body !== undefined && streamed.has(body)
+}

@@ -1,0 +1,15 @@
+import { EventChannel } from '../../kit/index.ts'
+import type { MillraceError } from '../../errors/index.ts'
+import type { ClientApi } from '../../schema/index.ts'
+
+/** A request for a model that the door itself refused: no key, or a body that it does not take. */
+export interface GatewayRefusal {
+  readonly api: ClientApi
+  readonly requestId: string
+  readonly status: number
+  /** From its headers to here. */
+  readonly ms: number
+  readonly error: MillraceError
+}
+
+export const gatewayRefusals = new EventChannel<GatewayRefusal>('millrace:gateway-refusal')

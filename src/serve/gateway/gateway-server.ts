@@ -1,0 +1,202 @@
+import type { MillraceError } from '../../errors/index.ts'
+import { giveUpRun } from '../../eval/index.ts'
+import { Gateway, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
+import { descriptorBudget, type ModelConfig } from '../../inference/index.ts'
+import { LoopLag, Resource, type LoopLagWindow } from '../../kit/index.ts'
+import type { JsonObject } from '../../schema/index.ts'
+import { provenance, type RunStore } from '../../store/index.ts'
+import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
+import { Reachability } from './_reachability.ts'
+import { openGatewayRun, type GatewayRun } from './_run.ts'
+import { GatewayTelemetry } from './_telemetry.ts'
+import type { Readiness } from '../_readiness.ts'
+import type { GatewayBounds } from './gateway-bounds.ts'
+import { GatewayDoor } from './gateway-door.ts'
+import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey } from './gateway-keys.ts'
+
+export interface GatewayServerOptions {
+  readonly models: readonly ModelConfig[]
+  /** What their backends said of them. */
+  readonly facts?: Readonly<Record<string, ModelFacts>>
+  readonly aliases?: Readonly<Record<string, string>> | undefined
+  /** Without any, one is made and kept in the run's folder; only for a host that no other machine reaches. */
+  readonly keys: readonly TenantKey[]
+  /** What else must not be written down, wherever in the configuration it stands. */
+  readonly secrets?: readonly string[]
+  /** 127.0.0.1 if not given. */
+  readonly host?: string
+  /** 0 for any free one. */
+  readonly port: number
+  readonly bounds?: Partial<GatewayBounds & SessionBounds> | undefined
+  readonly run: GatewayRun
+  /** Where backends' keys and OpenTelemetry's variables are looked up. */
+  readonly env: Readonly<Record<string, string | undefined>>
+  /** Hears of every request when it has ended. */
+  readonly onRequest?: (request: LoggedRequest) => void
+  /** Hears of every session that ended with a record of no use. */
+  readonly onAlarm?: (session: string, alarms: readonly string[]) => void
+  /** Hears of what is a fault of the gateway's own. */
+  readonly onFault?: (error: MillraceError) => void
+  readonly signal?: AbortSignal
+}
+
+/** Everything that `millrace gateway` runs: the run's store, the gateway, its telemetry and the door to it. */
+export class GatewayServer extends Resource {
+  readonly gateway: Gateway
+  readonly url: string
+  /** Each as `GET /v1/sessions/{id}`. */
+  readonly routes: readonly string[]
+  /** The admin key that was made, if none was given. */
+  readonly madeKey: string | undefined
+  /** Worth telling a person once. */
+  readonly notices: readonly string[]
+  readonly #store: RunStore
+  readonly #lag: LoopLag
+  readonly #owned: AsyncDisposableStack
+
+  private constructor(
+    parts: Pick<GatewayServer, 'gateway' | 'url' | 'routes' | 'madeKey' | 'notices'> & {
+      readonly store: RunStore
+      readonly lag: LoopLag
+      readonly owned: AsyncDisposableStack
+    },
+  ) {
+    super()
+    this.gateway = parts.gateway
+    this.url = parts.url
+    this.routes = parts.routes
+    this.madeKey = parts.madeKey
+    this.notices = parts.notices
+    this.#store = parts.store
+    this.#lag = parts.lag
+    this.#owned = parts.owned
+  }
+
+  /** Resolves once it listens. */
+  static async open(options: GatewayServerOptions): Promise<GatewayServer> {
+    const { models, env, run, host = '127.0.0.1', signal } = options
+    // Before a run is made for it.
+    requireAdminKeys(host, options.keys)
+    const origin = await provenance()
+    await using owned = new AsyncDisposableStack()
+    const config = configOf(options)
+    const store = await openGatewayRun(run, { config, secrets: secretsOf(options), provenance: origin, signal })
+    let hasStarted = false
+    owned.defer(() =>
+      hasStarted ? store.close() : giveUpRun({ store, info: { name: run.name, folder: store.folder } }),
+    )
+    const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
+    const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
+    const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
+    const { onRequest, onAlarm, onFault, bounds, facts, aliases } = options
+    owned.use(new GatewayTelemetry({ metrics: telemetry.gatewayMetrics(), onRequest, onAlarm, onFault }))
+    const lag = owned.use(new LoopLag())
+    const reachability = owned.use(new Reachability(models, env))
+    const gateway = owned.use(
+      await Gateway.open({
+        store,
+        models,
+        env,
+        adminKeys,
+        ...(facts && { facts }),
+        ...(aliases && { aliases }),
+        ...(bounds && { bounds }),
+      }),
+    )
+    const door: GatewayDoor = owned.use(
+      await GatewayDoor.open({
+        gateway,
+        reader: store.reader,
+        metrics: metricsOf(telemetry, { store, gateway, lag, door: () => door }),
+        readiness: () => readinessOf({ store, gateway, reachability }),
+        version: origin.millrace,
+        host,
+        port: options.port,
+        maxSockets: clientSockets(models),
+        ...(bounds && { bounds }),
+        ...(onFault && { onFault }),
+      }),
+    )
+    const { url, routes } = door
+    const { notices } = telemetry
+    hasStarted = true
+    return new GatewayServer({ gateway, url, routes, madeKey, notices, store, lag, owned: owned.move() })
+  }
+
+  /** Aborts when nothing more can be recorded: then nothing more can be answered either. */
+  get failure(): AbortSignal {
+    return this.#store.failure
+  }
+
+  /** How late the loops of the door and of the journal's writer run. */
+  lag(): { readonly front: LoopLagWindow; readonly store: LoopLagWindow } {
+    return { front: this.#lag.snapshot(), store: this.#store.lag() }
+  }
+
+  /** Takes no new work; resolves when what runs has ended and is on disk. The door stays open, to say so. */
+  async drain(): Promise<void> {
+    await this.gateway.drain()
+    await this.#store.finish('unfinished', { end: 'drained' })
+  }
+
+  /** The door last of those that answer: whoever still waits is told why it ends. */
+  protected async onClose(): Promise<void> {
+    await this.gateway.close()
+    await this.#owned.disposeAsync()
+  }
+}
+
+/**
+ * Clients' sockets and backends' share one budget. Backends have at most half of it; what they can never use, because a
+ * model takes no more requests at once, is the clients'.
+ */
+function clientSockets(models: readonly ModelConfig[]): number {
+  const half = descriptorBudget()
+  let upstream = 0
+  for (const { maxConcurrency, backends } of models) upstream += maxConcurrency * backends.length
+  return 2 * half - Math.min(half, upstream)
+}
+
+function metricsOf(
+  telemetry: Telemetry,
+  parts: {
+    readonly store: RunStore
+    readonly gateway: Gateway
+    readonly lag: LoopLag
+    readonly door: () => GatewayDoor
+  },
+): ReturnType<Telemetry['metrics']> {
+  const { store, gateway, lag } = parts
+  return telemetry.metrics({
+    models: () => gateway.status().models,
+    loops: () => ({ front: lag.snapshot(), store: store.lag() }),
+    journal: () => ({ pressure: store.journal.pressure, ...store.status() }),
+    gateway: () => ({ openSessions: gateway.status().openSessions, ...parts.door().figures }),
+  })
+}
+
+async function readinessOf({
+  store,
+  gateway,
+  reachability,
+}: {
+  readonly store: RunStore
+  readonly gateway: Gateway
+  readonly reachability: Reachability
+}): Promise<Readiness> {
+  if (store.failure.aborted) return { isReady: false, why: 'the store takes nothing more' }
+  const { state } = gateway.status()
+  if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
+  if (await reachability.any()) return { isReady: true }
+  return { isReady: false, why: `no backend can be reached: ${reachability.names.join(', ')}` }
+}
+
+function configOf({ models, aliases = {}, bounds = {} }: GatewayServerOptions): JsonObject {
+  return JSON.parse(JSON.stringify({ models, aliases, bounds })) as JsonObject
+}
+
+/** Should one have found its way into a header or an option. */
+function secretsOf({ models, keys, secrets = [], env }: GatewayServerOptions): string[] {
+  const upstream = models.flatMap(({ backends }) => backends.map(({ apiKeyEnv }) => env[apiKeyEnv]))
+  return [...secrets, ...keys.map(({ key }) => key), ...upstream.filter((secret) => secret !== undefined)]
+}

@@ -1,0 +1,157 @@
+import { once } from 'node:events'
+import { createServer, request, type ClientRequest, type IncomingMessage } from 'node:http'
+import { connect, type AddressInfo } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
+import { GatewayReply } from './_reply.ts'
+
+interface Asked {
+  readonly reply: GatewayReply
+  readonly client: ClientRequest
+}
+
+/** A server whose replies the test writes by hand. */
+async function replyServer(options: { api?: 'chat' | 'messages'; maxStallMs?: number } = {}) {
+  const { api = 'chat', maxStallMs = 60_000 } = options
+  const replies: GatewayReply[] = []
+  const server = createServer((_request, response) => {
+    replies.push(new GatewayReply(response, { api, requestId: 'req_1', maxStallMs }))
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    port,
+    replies,
+    async ask(): Promise<Asked> {
+      const client = request({ port, host: '127.0.0.1', agent: false })
+      client.on('error', () => {})
+      client.end()
+      const count = replies.length
+      await expect.poll(() => replies.length).toBe(count + 1)
+      return { client, reply: replies[count] as GatewayReply }
+    },
+    connections: () => promisify(server.getConnections.bind(server))(),
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+async function answered(client: ClientRequest): Promise<IncomingMessage> {
+  const [response] = (await once(client, 'response')) as [IncomingMessage]
+  return response.setEncoding('utf8')
+}
+
+const nothing = (): void => {}
+/** Two sockets on one machine hold a few megabytes between them. */
+const moreThanBuffers = 'x'.repeat(32 * 1024 * 1024)
+
+test('a whole reply has its length, its type and its id, and only once', async () => {
+  await using server = await replyServer({ api: 'messages' })
+  const { reply, client } = await server.ask()
+  const response = answered(client)
+  reply.whole(429, { 'retry-after': '3' }, '{"é":1}')
+  reply.whole(200, {}, 'never')
+  const { statusCode, headers } = await response
+  expect(statusCode).toBe(429)
+  expect(headers).toMatchObject({
+    'content-type': 'application/json',
+    'content-length': '8',
+    'retry-after': '3',
+    'x-request-id': 'req_1',
+    'request-id': 'req_1',
+  })
+  expect((await (await response).toArray()).join('')).toBe('{"é":1}')
+  // The end of a reply is no departure.
+  expect(reply.isGone).toBe(false)
+})
+
+test('the head of a stream leaves before anything else of it, and each piece when it is written', async () => {
+  await using server = await replyServer()
+  const { reply, client } = await server.ask()
+  const response = answered(client)
+  reply.beginStream({ 'x-own': 'yes' })
+  const { headers } = await response
+  expect(headers).toMatchObject({
+    'content-type': 'text/event-stream; charset=utf-8',
+    'cache-control': 'no-cache',
+    'x-accel-buffering': 'no',
+    'x-request-id': 'req_1',
+    'x-own': 'yes',
+  })
+  const body = (await response)[Symbol.asyncIterator]() as AsyncIterator<string>
+  for (const piece of ['data: 1\n\n', 'data: 2\n\n']) {
+    expect(reply.write(piece, nothing)).toBe(true)
+    expect((await body.next()).value).toBe(piece)
+  }
+  reply.endStream()
+  expect((await body.next()).done).toBe(true)
+})
+
+test('a client that goes away is noticed at once, also by those who ask later', async () => {
+  await using server = await replyServer()
+  const early = await server.ask()
+  let departures = 0
+  early.reply.onGone(() => (departures += 1))
+  early.reply.beginStream({})
+  early.client.destroy()
+  await expect.poll(() => early.reply.isGone).toBe(true)
+  expect(departures).toBe(1)
+  expect(early.reply.write('data: into the void\n\n', nothing)).toBe(true)
+  early.reply.endStream()
+
+  const late = await server.ask()
+  late.client.destroy()
+  await expect.poll(() => late.reply.isGone).toBe(true)
+  late.reply.whole(200, {}, '{}')
+})
+
+test('a client that does not read holds up whoever writes, until it reads', async () => {
+  await using server = await replyServer()
+  const { reply, client } = await server.ask()
+  const response = answered(client)
+  reply.beginStream({})
+  const body = await response
+  body.pause()
+  let resumed = 0
+  expect(reply.write(moreThanBuffers, () => (resumed += 1))).toBe(false)
+  expect(reply.write('and more', () => (resumed += 1))).toBe(false)
+  // What it took of it has gone into the buffers of the kernel, and the rest waits.
+  await setImmediate()
+  expect(resumed).toBe(0)
+  body.resume()
+  await expect.poll(() => resumed).toBe(1)
+  reply.endStream()
+  await once(body, 'end')
+})
+
+test.each([
+  ['in the middle of a stream', (reply: GatewayReply) => reply.write(moreThanBuffers, nothing)],
+  [
+    'at the end of a stream',
+    (reply: GatewayReply) => {
+      reply.write(moreThanBuffers, nothing)
+      reply.endStream()
+    },
+  ],
+  ['with a whole reply', (reply: GatewayReply) => reply.whole(200, {}, moreThanBuffers)],
+])('one that never reads again %s is given up, and leaves no timer behind', async (where, write) => {
+  const before = activeResources()
+  {
+    await using server = await replyServer({ maxStallMs: 20 })
+    const socket = connect(server.port, '127.0.0.1')
+    socket.on('error', nothing)
+    socket.pause()
+    socket.write('GET / HTTP/1.1\r\nhost: here\r\n\r\n')
+    await expect.poll(() => server.replies.length).toBe(1)
+    const [reply] = server.replies
+    if (!where.startsWith('with a whole')) reply?.beginStream({})
+    if (reply) write(reply)
+    await expect.poll(() => server.connections()).toBe(0)
+    socket.destroy()
+  }
+  expect(await leftSince(before)).toEqual([])
+})

@@ -1,0 +1,147 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import { connect, type AddressInfo, type Socket } from 'node:net'
+import { SimulatorServer } from 'millrace'
+import { expect, test } from 'vitest'
+import type { LoggedRequest } from '../../src/telemetry/index.ts'
+import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
+
+const authorization = `authorization: Bearer ${adminKey}`
+
+/** A connection on which a test writes what it likes. */
+async function dial(gateway: TestGateway): Promise<Socket> {
+  const { hostname, port } = new URL(gateway.url)
+  const socket = connect(Number(port), hostname)
+  socket.on('error', () => {})
+  await once(socket, 'connect')
+  return socket
+}
+
+/** A backend that says the same to everybody. */
+async function answering(status: number, text: string) {
+  let asks = 0
+  const server = createServer((_request, response) => {
+    asks += 1
+    response.writeHead(status).end(text)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    asks: () => asks,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+function post(path: string, body: unknown): string {
+  const text = JSON.stringify(body)
+  return `POST ${path} HTTP/1.1\r\nhost: here\r\n${authorization}\r\ncontent-length: ${text.length}\r\n\r\n${text}`
+}
+
+test('what is no request, in the middle of a reply, does not become part of the reply', async () => {
+  await using simulator = await SimulatorServer.start({ 'faults.stall': 1 })
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
+  const socket = await dial(gateway)
+  let received = ''
+  socket.setEncoding('utf8').on('data', (text: string) => (received += text))
+  socket.write(post(asked.chat.path, { ...asked.chat.body, stream: true }))
+  await expect.poll(() => received).toContain('data: ')
+  const closed = once(socket, 'close')
+  socket.write('this is no request\r\n\r\n')
+  await closed
+  expect(received.match(/HTTP\/1\.1/g)).toHaveLength(1)
+  // Where nothing was begun, it is told.
+  const other = await dial(gateway)
+  let answer = ''
+  other.setEncoding('utf8').on('data', (text: string) => (answer += text))
+  other.write('this is no request\r\n\r\n')
+  await once(other, 'close')
+  expect(answer).toContain('HTTP/1.1 400')
+})
+
+test('a stream that breaks is a failure in the metrics and in what is logged, in a session and out of it', async () => {
+  await using simulator = await SimulatorServer.start({ 'faults.kill': 1 })
+  const logged: LoggedRequest[] = []
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends: [{ url: simulator.url }], maxTries: 1 }],
+    onRequest: (request) => logged.push(request),
+  })
+  const { key } = await gateway.startSession()
+  const body = { ...asked.chat.body, stream: true }
+  for (const each of [key, adminKey]) expect((await gateway.ask(asked.chat.path, { body, key: each })).status).toBe(200)
+  expect(logged).toMatchObject([
+    { status: 200, outcome: 'failed', error: { code: expect.stringMatching(/^model_/) as string } },
+    { status: 200, outcome: 'failed', error: {} },
+  ])
+  const { text } = await gateway.ask('/metrics')
+  expect(text).toContain('millrace_gateway_requests_total{api="chat",model="sim",status="200",outcome="failed"} 2')
+})
+
+test.each([401, 403, 500, 503])(
+  'a backend that answers %i to everybody does not make a gateway ready',
+  async (status) => {
+    await using server = await answering(status, '<html>no</html>')
+    const models = ['a', 'b', 'c'].map((name) => ({ name, backends: [{ url: server.url }] }))
+    await using gateway = await TestGateway.start({ models })
+    const replies = await Promise.all(Array.from({ length: 20 }, () => gateway.ask('/ready', { key: null })))
+    expect(new Set(replies.map((reply) => reply.status))).toEqual(new Set([503]))
+    // However many models it serves, and however many ask.
+    expect(server.asks()).toBe(1)
+  },
+)
+
+test.each(apis)('%s answers also when the key cannot be looked up', async (api) => {
+  const faults: string[] = []
+  await using gateway = await TestGateway.start({ onFault: ({ code }) => faults.push(code) })
+  gateway.server.gateway.callerFor = () => {
+    throw new Error('the disk is gone')
+  }
+  const { path, body } = asked[api]
+  const reply = await gateway.ask(path, { body })
+  expect(reply.status).toBe(500)
+  expect(reply.body).toMatchObject({ error: { message: expect.any(String) as string } })
+  expect(reply.text).not.toContain('the disk is gone')
+  expect(faults).toEqual(['internal'])
+})
+
+test('a client that does not take its export is given up', async () => {
+  // Two sockets on one machine hold a few megabytes between them.
+  const message = { role: 'assistant', content: 'x'.repeat(16 * 1024 * 1024) }
+  const choices = [{ index: 0, message, finish_reason: 'stop' }]
+  await using server = await answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends: [{ url: server.url }] }],
+    bounds: { maxStallMs: 50 },
+  })
+  const { key } = await gateway.startSession()
+  expect((await gateway.ask(asked.chat.path, { body: asked.chat.body, key })).status).toBe(200)
+  const connections = async (): Promise<unknown> => {
+    const { text } = await gateway.ask('/metrics')
+    return /^millrace_gateway_connections (\d+)/m.exec(text)?.[1]
+  }
+  const before = await connections()
+  const socket = await dial(gateway)
+  socket.pause()
+  socket.write(`GET /v1/export HTTP/1.1\r\nhost: here\r\n${authorization}\r\n\r\n`)
+  await expect.poll(connections).not.toBe(before)
+  await expect.poll(connections).toBe(before)
+  socket.destroy()
+})
+
+test('a refusal at the door takes as long as it takes', async () => {
+  const logged: LoggedRequest[] = []
+  await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })
+  const socket = await dial(gateway)
+  const deep = '['.repeat(100)
+  socket.write(`POST ${asked.chat.path} HTTP/1.1\r\nhost: here\r\n${authorization}\r\ncontent-length: 100\r\n\r\n`)
+  socket.write(deep.slice(1))
+  const startedAt = performance.now()
+  await expect.poll(() => gateway.server.gateway.isClosed || performance.now() - startedAt > 20).toBe(true)
+  socket.write('[')
+  await expect.poll(() => logged.length).toBe(1)
+  expect(logged[0]).toMatchObject({ status: 400, outcome: 'refused' })
+  expect(logged[0]?.ms).toBeGreaterThan(0)
+  socket.destroy()
+})

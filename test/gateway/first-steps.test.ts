@@ -1,0 +1,89 @@
+import { once } from 'node:events'
+import { readdirSync } from 'node:fs'
+import { createServer, type AddressInfo } from 'node:net'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { findModels, GatewayServer, type GatewayServerOptions } from '../../src/serve/index.ts'
+
+const key = 'an-admin-key-for-tests'
+
+async function open(root: string, options: Partial<GatewayServerOptions> = {}): Promise<GatewayServer> {
+  const models = { sim: { simulator: {} }, blind: { simulator: { imitate: 'openai' as const } } }
+  const found = await findModels({ backends: [], models, env: {}, signal: new AbortController().signal })
+  const run = { root, name: 'gateway' }
+  return await GatewayServer.open({ ...found, keys: [{ tenant: 'default', key }], port: 0, run, env: {}, ...options })
+}
+
+interface Answer {
+  readonly error: { readonly message: string }
+  readonly sessions: readonly { readonly id: string; readonly key: string }[]
+  readonly tokens: string | null
+  readonly state: string
+}
+
+async function send(url: string, body?: object, token: string | null = key): Promise<Answer> {
+  const headers = token === null ? {} : { authorization: `Bearer ${token}` }
+  const reply = await fetch(url, body ? { method: 'POST', headers, body: JSON.stringify(body) } : { headers })
+  return (await reply.json()) as Answer
+}
+
+const chat = (model: string) => ({ model, messages: [{ role: 'user', content: 'What is 6 * 7?' }] })
+
+test('a session says whether its replies can be trained on, also after a restart', async () => {
+  await using runs = await temporaryRuns()
+  let sessions: Answer['sessions']
+  const tokensOf = async (url: string) =>
+    await Promise.all(sessions.map(async ({ id }) => (await send(`${url}/v1/sessions/${id}`)).tokens))
+  {
+    await using server = await open(runs.root)
+    ;({ sessions } = await send(`${server.url}/v1/sessions`, { groupSize: 4 }))
+    const asked = [[], ['sim'], ['blind'], ['sim', 'blind', 'sim']]
+    for (const [index, models] of asked.entries()) {
+      for (const model of models) await send(`${server.url}/v1/chat/completions`, chat(model), sessions[index]?.key)
+    }
+    expect(await tokensOf(server.url)).toEqual([null, 'all', 'none', 'some'])
+  }
+  await using server = await open(runs.root)
+  expect(await tokensOf(server.url)).toEqual([null, 'all', 'none', 'some'])
+})
+
+test('what is refused at the door is told how to get in', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await open(runs.root)
+  const { url } = server
+  const told = async (...request: Parameters<typeof send>) => (await send(...request)).error.message
+  for (const path of ['/v1/sessions', '/v1/models']) {
+    expect(await told(url + path, undefined, null)).toContain('send a key of this gateway')
+    expect(await told(url + path, undefined, 'another')).toContain('does not know the key that was sent')
+  }
+  expect(await told(`${url}/chat/completions`, {})).toContain('did you mean POST /v1/chat/completions?')
+  expect(await told(`${url}/v1/v1/messages`, {})).toContain('did you mean POST /v1/messages?')
+  expect(await told(`${url}/sessions/s/responses`, {})).toContain('did you mean POST /sessions/s/v1/responses?')
+  expect(await told(`${url}/v1/nowhere`, {})).not.toContain('did you mean')
+  expect(await told(`${url}/v1/export?sesion=1`)).toMatch(/"sesion".*; known are session, group, format, rows/)
+})
+
+test('a start that fails leaves nothing behind, unless there was a run before', async () => {
+  await using runs = await temporaryRuns()
+  await using other = createServer().listen(0, '127.0.0.1')
+  await once(other, 'listening')
+  const { port } = other.address() as AddressInfo
+  await expect(open(runs.root, { port })).rejects.toMatchObject({
+    message: expect.stringContaining(String(port)) as string,
+  })
+  await expect(open(runs.root, { aliases: { gpt: 'nobody' } })).rejects.toThrow('nobody')
+  expect(readdirSync(runs.root)).toEqual([])
+  await using _server = await open(runs.root)
+  await _server.close()
+  await expect(open(runs.root, { port })).rejects.toThrow(String(port))
+  expect(readdirSync(runs.root)).toEqual(['gateway'])
+})
+
+test('a session whose time ran out says so, and not that somebody ended it', async () => {
+  await using runs = await temporaryRuns()
+  await using server = await open(runs.root)
+  const { sessions } = await send(`${server.url}/v1/sessions`, { ttlSeconds: 0.05 })
+  const ask = async () => await send(`${server.url}/v1/chat/completions`, chat('sim'), sessions[0]?.key)
+  await expect.poll(async () => (await send(`${server.url}/v1/sessions/${sessions[0]?.id}`)).state).toBe('expired')
+  expect((await ask()).error.message).toMatch(/expired: nobody used it for as long as its ttlSeconds/)
+})

@@ -1,0 +1,97 @@
+import { DatabaseSync } from 'node:sqlite'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { gatewayEvents, type GatewayEvent } from '../../src/gateway/index.ts'
+import { AttemptRecorder } from '../../src/store/index.ts'
+import { ScriptedBackend } from '../../src/testing/index.ts'
+import { temporaryFolder } from '../store/_fixtures.ts'
+
+const asked = (content: string): object => ({ model: 'm', messages: [{ role: 'user', content }] })
+
+function open(bounds: object = {}, folder?: string): Promise<OpenGateway> {
+  return OpenGateway.open({
+    models: [{ name: 'm', backends: [{ url: 'http://scripted.invalid' }] }],
+    backends: { m: [new ScriptedBackend(() => 'hello')] },
+    bounds,
+    ...(folder !== undefined && { folder }),
+  })
+}
+
+test('sessions that nobody uses are forgotten by their bytes, the oldest first', async () => {
+  await using gateway = await open({ maxRememberedBytes: 2000 })
+  for (let count = 0; count < 10; count += 1) await gateway.ask((await gateway.session()).caller, asked('hello'))
+  // Two messages each.
+  expect(gateway.gateway.status().idleSessions).toBe(2)
+})
+
+test('their text is there for those in use', async () => {
+  await using gateway = await open({ maxRememberedChars: 1000 })
+  const idle = await gateway.session()
+  await gateway.ask(idle.caller, asked('x'.repeat(900)))
+  expect(gateway.gateway.status().idleSessions).toBe(1)
+  const used = await gateway.session()
+  await gateway.ask(used.caller, asked('y'.repeat(900)))
+  expect(gateway.gateway.status().idleSessions).toBe(1)
+  // More than all there is takes it from nobody.
+  await gateway.ask((await gateway.session()).caller, asked('z'.repeat(2000)))
+  expect(gateway.gateway.status().idleSessions).toBe(2)
+  expect((await gateway.ask(idle.caller, asked('x'.repeat(900)))).status).toBe(200)
+  expect((await gateway.nodes(idle.id)).map(({ parent }) => parent)).toEqual([null, 0, 0])
+})
+
+test('others have their turns while a long session is read', async () => {
+  await using gateway = await open({ maxRemembered: 0 })
+  const { id } = await gateway.session()
+  const recorder = new AttemptRecorder(gateway.store.journal, id, 0)
+  for (let seq = 0; seq < 4000; seq += 1) {
+    const message = { role: 'user', content: `message ${seq} ${'x'.repeat(500)}` } as const
+    const node = { seq, parent: seq === 0 ? null : seq - 1, hash: '', message, sampled: false, at: 1 }
+    recorder.node(node, JSON.stringify(message))
+  }
+  await gateway.store.journal.durable()
+  for (const isEnded of [false, true]) {
+    if (isEnded) await gateway.gateway.endSession(admin, id)
+    let turns = 0
+    const count = (): void => {
+      turns += 1
+      next = setImmediate(count)
+    }
+    let next = setImmediate(count)
+    await gateway.gateway.session(admin, id)
+    clearImmediate(next)
+    expect(turns).toBeGreaterThan(3)
+  }
+})
+
+test('one session that cannot be read does not keep the others', async () => {
+  using folder = temporaryFolder()
+  let good, bad
+  {
+    await using first = await open({}, folder.path)
+    bad = await first.session()
+    good = await first.session()
+  }
+  {
+    using database = new DatabaseSync(join(folder.path, 'run', 'journal.sqlite'))
+    database.prepare('UPDATE session SET data = ? WHERE id = ?').run('{"ttlSeconds":', bad.id)
+  }
+  const events: GatewayEvent[] = []
+  using _listening = gatewayEvents.subscribe((event) => events.push(event))
+  await using second = await open({}, folder.path)
+  expect(events).toMatchObject([{ kind: 'session-unreadable', session: bad.id, error: { code: 'store_failed' } }])
+  expect(second.gateway.status().openSessions).toBe(1)
+  expect((await second.ask(good.caller, asked('hello'))).status).toBe(200)
+})
+
+test('sessions that are being started count for the bound, too', async () => {
+  await using gateway = await open({ maxOpenSessions: 3 })
+  const starts = Array.from({ length: 5 }, () => gateway.gateway.startSessions(admin, {}))
+  const results = await Promise.allSettled(starts)
+  expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(3)
+  expect(gateway.gateway.status().openSessions).toBe(3)
+  // What was refused holds no place.
+  const [{ id } = { id: '' }] = gateway.gateway.sessions(admin, { limit: 1 })
+  await gateway.gateway.endSession(admin, id)
+  await gateway.session()
+})

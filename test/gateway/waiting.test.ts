@@ -1,0 +1,123 @@
+import { SimulatorServer } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
+import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { authorized, startGateway } from './_gateway-process.ts'
+import { asked, TestGateway } from './_test-gateway.ts'
+
+const bodies = {
+  chat: { model: 'm', messages: [{ role: 'user', content: 'hello' }] },
+  responses: { model: 'm', input: 'hello' },
+  messages: { model: 'm', max_tokens: 10, messages: [{ role: 'user', content: 'hello' }] },
+} as const
+
+/** Nobody listens there. */
+const nowhere = { name: 'm', backends: [{ url: 'http://127.0.0.1:9/v1' }] }
+
+test.each([
+  { api: 'chat', status: 503 },
+  { api: 'responses', status: 503 },
+  { api: 'messages', status: 529 },
+] as const)('a request in $api that no backend takes is refused in time', async ({ api, status }) => {
+  const before = activeResources()
+  {
+    await using open = await OpenGateway.open({ models: [nowhere], bounds: { maxWaitMs: 30 } })
+    const { id, caller } = await open.session()
+    const refused = await open.ask(caller, bodies[api], { api })
+    expect(refused).toMatchObject({ status, headers: { 'retry-after': '1' } })
+    expect(refused.text).toContain('no backend of m could take the request')
+    expect(open.gateway.status().interactions).toMatchObject({ failed: 1, abandoned: 0 })
+    // It was never sampled, so it counts for nothing.
+    expect((await open.gateway.session(caller, id)).used.requests).toBe(0)
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('the bound is one of those that a gateway is started with', async () => {
+  await using gateway = await TestGateway.start({ models: [{ ...nowhere, name: 'sim' }], bounds: { maxWaitMs: 30 } })
+  expect(await gateway.ask(asked.chat.path, { body: asked.chat.body })).toMatchObject({
+    status: 503,
+    headers: { 'retry-after': '1' },
+    body: { error: { code: 'overloaded' } },
+  })
+})
+
+test('time on the wire is no waiting', async () => {
+  const answer = Promise.withResolvers<void>()
+  await using server = await ScriptedServer.start(async (response) => {
+    await answer.promise
+    response.writeHead(200, { 'content-type': 'application/json' })
+    response.end(
+      JSON.stringify({ id: 'c', choices: [{ index: 0, finish_reason: 'stop', message: { content: 'hi' } }] }),
+    )
+  })
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', maxConcurrency: 1, backends: [{ url: server.url }] }],
+    bounds: { maxWaitMs: 20 },
+  })
+  const { caller } = await open.session()
+  const first = open.send(caller, bodies.chat)
+  await server.received(1)
+  // The second one waits for the first one's permit, and longer than it may.
+  expect(await open.ask(caller, bodies.chat)).toMatchObject({ status: 503 })
+  expect(first.client.isEnded).toBe(false)
+  answer.resolve()
+  await first.done
+  expect(first.client.status).toBe(200)
+})
+
+test('a drain refuses those that wait at once, and lets the others end', async () => {
+  const answer = Promise.withResolvers<void>()
+  await using server = await ScriptedServer.start(async (response) => {
+    await answer.promise
+    response.writeHead(200, { 'content-type': 'application/json' })
+    response.end(
+      JSON.stringify({ id: 'c', choices: [{ index: 0, finish_reason: 'stop', message: { content: 'hi' } }] }),
+    )
+  })
+  await using open = await OpenGateway.open({
+    models: [
+      { name: 'm', maxConcurrency: 1, backends: [{ url: server.url }] },
+      { ...nowhere, name: 'dead' },
+    ],
+  })
+  const { caller } = await open.session()
+  const onWire = open.send(caller, bodies.chat)
+  await server.received(1)
+  const queued = open.send(caller, bodies.chat)
+  const parked = open.send(caller, { ...bodies.chat, model: 'dead' })
+  await expect
+    .poll(() => open.gateway.status().models.map(({ waiting, parked: still }) => waiting + still))
+    .toEqual([1, 1])
+  const drained = open.gateway.drain()
+  await Promise.all([queued.done, parked.done])
+  expect(queued.client).toMatchObject({ status: 503, headers: { 'retry-after': '1' } })
+  expect(parked.client.text).toContain('about to stop')
+  expect(onWire.client.isEnded).toBe(false)
+  answer.resolve()
+  await Promise.all([onWire.done, drained])
+  expect(onWire.client.status).toBe(200)
+})
+
+test('SIGTERM ends the process though no backend answers', async () => {
+  await using runs = await temporaryRuns()
+  const simulator = await SimulatorServer.start({})
+  await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
+  await simulator.close()
+  const waiting = fetch(`${gateway.url}/v1/messages`, {
+    method: 'POST',
+    headers: authorized(),
+    body: JSON.stringify({ ...bodies.messages, model: 'sim' }),
+  })
+  // One try has failed, so it waits for the next.
+  const metrics = async (): Promise<string> =>
+    await (await fetch(`${gateway.url}/metrics`, { headers: authorized() })).text()
+  await expect.poll(metrics).toMatch(/^millrace_model_failed_tries_total.* [1-9]/m)
+  gateway.running.process.kill('SIGTERM')
+  const reply = await waiting
+  expect(reply.status).toBe(503)
+  expect(reply.headers.get('retry-after')).toBe('1')
+  expect(await gateway.running.ended).toMatchObject({ code: 0 })
+})
