@@ -40,7 +40,7 @@ async function ask(dispatcher: Agent, url: string): Promise<number | string> {
 
 test('more clients than there are descriptors for are all answered', { timeout: 120_000 }, async () => {
   await using runs = await temporaryRuns()
-  await using simulator = await SimulatorServer.start({ ttftMs: 300 })
+  await using simulator = await SimulatorServer.start({ ttftMs: 2_000 })
   await using gateway = await startCrampedGateway(runs.root, descriptors, '--backend', simulator.url, '-m', 'sim-7b')
   // As many as there is room for: those that find no connection to the backend wait for one.
   expect(await tally(gateway.url, 300)).toEqual(new Map([[200, 300]]))

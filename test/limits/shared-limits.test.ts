@@ -18,7 +18,9 @@ class LimitsThread implements AsyncDisposable {
   readonly #worker: Worker
 
   constructor(start: LimitsThreadStart) {
-    this.#worker = new Worker(workerUrl(import.meta, '../../src/inference/_testing/limits-thread'), { workerData: start })
+    this.#worker = new Worker(workerUrl(import.meta, '../../src/inference/_testing/limits-thread'), {
+      workerData: start,
+    })
   }
 
   /** One task at a time is answered in order only if it is the only one of its thread. */

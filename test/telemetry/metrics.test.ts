@@ -200,7 +200,15 @@ test('every metric can be there', async () => {
   for (const record of records) hub.rolloutSettled(record)
   const gateway = telemetry.gatewayMetrics()
   gateway.sessionStarted()
-  gateway.requestEnded({ api: 'chat', model: 'm', status: 200, ms: 20, firstTokenMs: 3, outcome: 'complete', isInSession: true })
+  gateway.requestEnded({
+    api: 'chat',
+    model: 'm',
+    status: 200,
+    ms: 20,
+    firstTokenMs: 3,
+    outcome: 'complete',
+    isInSession: true,
+  })
   gateway.sessionEnded({ why: 'ended', alarms: ['nothing_captured'] })
   await telemetry.close()
   const present = parseMetrics(await hub.text())
