@@ -1,5 +1,4 @@
 import { MillraceError } from '../errors/index.ts'
-import { keepHeapSteady } from '../kit/index.ts'
 import {
   defaultTenant,
   findModels,
@@ -28,7 +27,6 @@ type Flags = FlagValues<GatewayFlags>
 
 /** What `millrace gateway` does: from its flags to its exit code. */
 export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
-  keepHeapSteady()
   const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
   const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'

@@ -34,6 +34,8 @@ export class OpenSession implements Expiring {
   /** Set as soon as the end has begun; settles when it is on disk. */
   ending: Promise<SessionView> | undefined
   memory: SessionMemory | undefined
+  /** Started by this process, and nobody has said anything in it yet. */
+  isUnused = false
   /** While it is read from the store. */
   loading: Promise<SessionMemory> | undefined
   /** How many hold on to the memory. */

@@ -89,8 +89,7 @@ export class SessionBook implements Disposable {
   /** A session of which nothing was said yet. */
   start(session: OpenSession): void {
     this.#add(session)
-    session.memory = this.#newMemory(session)
-    this.#rest(session)
+    session.isUnused = true
   }
 
   remove(session: OpenSession): void {
@@ -105,7 +104,7 @@ export class SessionBook implements Disposable {
   acquire(session: OpenSession): SessionMemory | Promise<SessionMemory> {
     session.users += 1
     this.#removeIdle(session)
-    return session.memory ?? this.#loaded(session)
+    return session.memory ?? (session.isUnused ? this.#firstMemory(session) : this.#loaded(session))
   }
 
   release(session: OpenSession): void {
@@ -174,6 +173,13 @@ export class SessionBook implements Disposable {
     await this.readInto(memory, session.id)
     session.memory = memory
     return memory
+  }
+
+  /** Nothing is stored of it, so there is nothing to read. */
+  #firstMemory(session: OpenSession): SessionMemory {
+    session.isUnused = false
+    session.memory = this.#newMemory(session)
+    return session.memory
   }
 
   #newMemory(session: OpenSession): SessionMemory {

@@ -59,6 +59,8 @@ async function record(
   session: string,
   replies: readonly { readonly call: CallRecord; readonly tokens?: TokenRecord }[],
 ): Promise<void> {
+  // One that was never looked at is known to be empty.
+  await gateway.gateway.session(admin, session)
   const recorder = new AttemptRecorder(gateway.store.journal, session, 0)
   for (const [seq, { call, tokens }] of replies.entries()) {
     const message = { role: 'assistant', content: `reply ${seq}` } as const

@@ -3,12 +3,15 @@ type NumberArray = Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>
 /** A typed array that grows: numbers arrive one by one or in pieces, and leave as one array without ever being boxed. */
 export class GrowingArray<Values extends NumberArray> {
   readonly #create: (length: number) => Values
+  /** Memory that others use, too, once this array is whole. */
+  readonly #scratch: Values | undefined
   #values: Values
   #length = 0
 
-  constructor(create: (length: number) => Values) {
+  constructor(create: (length: number) => Values, scratch?: Values) {
     this.#create = create
-    this.#values = create(0)
+    this.#scratch = scratch
+    this.#values = scratch ?? create(0)
   }
 
   get length(): number {
@@ -36,7 +39,7 @@ export class GrowingArray<Values extends NumberArray> {
 
   /** All of it, in memory of its own, fit to be handed to another thread. */
   whole(): Values {
-    if (this.#length === this.#values.length) return this.#values
+    if (this.#length === this.#values.length && this.#values !== this.#scratch) return this.#values
     const exact = this.#create(this.#length)
     exact.set(this.#values.subarray(0, this.#length))
     return exact
@@ -50,6 +53,18 @@ export class GrowingArray<Values extends NumberArray> {
 }
 
 const minCapacity = 64
+
+const idScratch = new Int32Array(4096)
+const logprobScratch = new Float32Array(4096)
+
+/** For numbers that are read in one go: most lists fit into memory that is there already. One at a time. */
+export function scannedIds(): GrowingArray<Int32Array<ArrayBuffer>> {
+  return new GrowingArray((length) => new Int32Array(length), idScratch)
+}
+
+export function scannedLogprobs(): GrowingArray<Float32Array<ArrayBuffer>> {
+  return new GrowingArray((length) => new Float32Array(length), logprobScratch)
+}
 
 export function growingIds(): GrowingArray<Int32Array<ArrayBuffer>> {
   return new GrowingArray((length) => new Int32Array(length))

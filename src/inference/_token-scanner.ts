@@ -1,6 +1,6 @@
 import type { RoutedExperts } from '../schema/index.ts'
 import { Decimal } from './_decimal.ts'
-import { growingIds, growingLogprobs } from './_growing-array.ts'
+import { scannedIds, scannedLogprobs } from './_growing-array.ts'
 import {
   closeBrace,
   closeBracket,
@@ -133,7 +133,7 @@ class TokenScan {
 
   #ids(name: 'promptIds' | 'ids', start: number): number {
     const bytes = this.#bytes
-    const list = growingIds()
+    const list = scannedIds()
     let at = nonSpace(bytes, start + 1)
     let isOpen = bytes[at] !== closeBracket
     while (isOpen) {
@@ -161,7 +161,7 @@ class TokenScan {
 
   #logprobs(start: number): number {
     const bytes = this.#bytes
-    const list = growingLogprobs()
+    const list = scannedLogprobs()
     const decimal = new Decimal()
     let areNumbers = true
     const end = elementsEnd(bytes, start, (entry) => {

@@ -10,6 +10,8 @@ const maxWaiting = 4 * 1024 * 1024
 /** How long closing waits for a reader that has stopped reading. */
 const closeGraceMs = 2000
 const retryAfterMs = 20
+/** Lines that come within so long leave together: each write is a hop to another thread and back. */
+const gatherMs = 20
 
 /**
  * Writes lines to a descriptor, in order and off the loop. Node's own `process.stderr` stops the loop as long as a pipe
@@ -52,6 +54,7 @@ export class LineSink extends Resource {
 
   async #writeWaiting(): Promise<void> {
     while (this.#waiting.length > 0 && !this.#isBroken) {
+      if (!this.isClosed) await pause(gatherMs)
       const bytes = Buffer.from(this.#waiting.join(''))
       this.#waiting = []
       this.#chars = 0
