@@ -145,7 +145,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     }
   }
 
-  /** A socket that is full is read 32 times in one turn of the loop: of a long reply that is 2 MB and 5 ms. */
+  /** A socket that is full is read up to 32 times in one turn of the loop: of a long reply that is 2 MB. */
   #takeBreath(): void {
     this.#turnBytes = 0
     this.#controller?.pause()

@@ -14,7 +14,7 @@ interface SourcedSignal extends AbortSignal {
 
 /**
  * An `AbortController` that is cheap to listen to. What listens to an event target in Node 24 outlives young collections,
- * with all it holds, until a full one comes: measured, a quarter of what a gateway allocated and a third of its CPU. Its
+ * with all it holds, until a full one comes: measured, a quarter of what a gateway allocated. Its
  * signal is a signal like any other; those who use `onAbort` are spared that.
  */
 export class AbortSource {
