@@ -8,12 +8,12 @@ import {
   optionalCount,
   optionalFlag,
   optionalInteger,
-  optionalNumber,
   optionalObject,
   optionalText,
   optionalTexts,
   requiredText,
   unknownFields,
+  readTemperature,
 } from './_request-fields.ts'
 import type { DialectRequest } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
@@ -75,11 +75,7 @@ export function readChatRequest(body: JsonObject): DialectRequest {
 }
 
 function readSampling(body: JsonObject): Sampling {
-  const sampling: Sampling = {}
-  const temperature = optionalNumber(body, 'temperature')
-  if (temperature !== undefined) sampling.temperature = temperature
-  const topP = optionalNumber(body, 'top_p', 1)
-  if (topP !== undefined) sampling.topP = topP
+  const sampling = readTemperature(body)
   // The first is the newer name of the second.
   const maxTokens = optionalCount(body, 'max_completion_tokens') ?? optionalCount(body, 'max_tokens')
   if (maxTokens !== undefined) sampling.maxTokens = maxTokens

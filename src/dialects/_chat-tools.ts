@@ -1,16 +1,10 @@
 import type { ResponseFormat, ToolChoice } from '../inference/index.ts'
 import type { Json, JsonObject, ToolDefinition } from '../schema/index.ts'
-import { isAbsent, isJsonObject } from './_json.ts'
+import { isJsonObject } from './_json.ts'
 import { rejected } from './_rejected.ts'
-import {
-  optionalFlag,
-  optionalList,
-  optionalObject,
-  optionalText,
-  requiredText,
-  typedObject,
-} from './_request-fields.ts'
-import { jsonSchemaFormat } from './_response-format.ts'
+import { optionalList, requiredText, typedObject } from './_request-fields.ts'
+import { openAiFormat } from './_response-format.ts'
+import { openAiToolChoice } from './_tool-choice.ts'
 import { toolDefinition } from './_tool-definition.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
@@ -35,49 +29,20 @@ export function refuseCustom(type: string, at: string): void {
 
 function readFunction(value: Json | undefined, at: string): ToolDefinition {
   if (!isJsonObject(value)) throw rejected(at, 'must be an object with a name')
-  const place = `${at}.`
-  return toolDefinition({
-    name: requiredText(value, 'name', place),
-    description: optionalText(value, 'description', place),
-    parameters: optionalObject(value, 'parameters', place),
-    strict: optionalFlag(value, 'strict', place),
-  })
+  return toolDefinition(value, `${at}.`)
 }
 
 export function readChatToolChoice(body: JsonObject, untranslatable: Untranslatable): ToolChoice | undefined {
-  const choice = body['tool_choice']
-  if (isAbsent(choice)) return undefined
-  if (choice === 'auto' || choice === 'none' || choice === 'required') return choice
-  if (typeof choice === 'string')
-    throw rejected('tool_choice', 'must be "auto", "none", "required" or a named function')
-  const named = typedObject(choice, 'tool_choice')
-  if (named.type !== 'function') {
-    untranslatable.add(`tool_choice.type ${named.type}`)
-    return undefined
-  }
-  const called = named['function']
-  if (!isJsonObject(called)) throw rejected('tool_choice.function', 'must be an object with the name of a tool')
-  return { name: requiredText(called, 'name', 'tool_choice.function.') }
+  return openAiToolChoice(body, untranslatable, ({ function: called }) => {
+    if (!isJsonObject(called)) throw rejected('tool_choice.function', 'must be an object with the name of a tool')
+    return requiredText(called, 'name', 'tool_choice.function.')
+  })
 }
 
 export function readChatFormat(body: JsonObject, untranslatable: Untranslatable): ResponseFormat | undefined {
-  const value = body['response_format']
-  if (isAbsent(value)) return undefined
-  const format = typedObject(value, 'response_format')
-  if (format.type === 'text') return undefined
-  if (format.type === 'json_object') return { kind: 'json_object' }
-  if (format.type === 'json_schema') return readSchema(format['json_schema'])
-  untranslatable.add(`response_format.type ${format.type}`)
-  return undefined
-}
-
-function readSchema(value: Json | undefined): ResponseFormat {
-  if (!isJsonObject(value)) throw rejected('response_format.json_schema', 'must be an object with name and schema')
-  const at = 'response_format.json_schema.'
-  return jsonSchemaFormat({
-    name: requiredText(value, 'name', at),
-    description: optionalText(value, 'description', at),
-    schema: optionalObject(value, 'schema', at),
-    strict: optionalFlag(value, 'strict', at),
+  return openAiFormat(body['response_format'], 'response_format', untranslatable, ({ json_schema: fields }) => {
+    const at = 'response_format.json_schema'
+    if (!isJsonObject(fields)) throw rejected(at, 'must be an object with name and schema')
+    return { fields, at: `${at}.` }
   })
 }

@@ -9,13 +9,13 @@ import {
   optionalCount,
   optionalFlag,
   optionalInteger,
-  optionalNumber,
   optionalObject,
   optionalText,
   optionalTexts,
   requiredText,
   typedObject,
   unknownFields,
+  readTemperature,
 } from './_request-fields.ts'
 import type { DialectRequest } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
@@ -87,11 +87,7 @@ function refuseThread(body: JsonObject): void {
 function readSampling(body: JsonObject, untranslatable: Untranslatable): Sampling {
   const maxTokens = optionalCount(body, 'max_tokens')
   if (maxTokens === undefined) throw rejected('max_tokens', 'is missing: say how many tokens the reply may have')
-  const sampling: Sampling = { maxTokens }
-  const temperature = optionalNumber(body, 'temperature')
-  if (temperature !== undefined) sampling.temperature = temperature
-  const topP = optionalNumber(body, 'top_p', 1)
-  if (topP !== undefined) sampling.topP = topP
+  const sampling: Sampling = { maxTokens, ...readTemperature(body) }
   const stop = optionalTexts(body, 'stop_sequences')
   if (stop !== undefined) sampling.stop = stop
   const thinking = readThinking(body, untranslatable)

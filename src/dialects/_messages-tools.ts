@@ -11,7 +11,6 @@ import {
   requiredText,
   typedObject,
 } from './_request-fields.ts'
-import { jsonSchemaFormat } from './_response-format.ts'
 import { toolDefinition } from './_tool-definition.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
@@ -39,12 +38,7 @@ function readTool(tool: JsonObject, at: string, untranslatable: Untranslatable):
   if (!isEmpty(callers) && !(isList(callers) && callers.every((caller) => caller === 'direct'))) {
     untranslatable.add(`${at}.allowed_callers`)
   }
-  return toolDefinition({
-    name: requiredText(tool, 'name', place),
-    description: optionalText(tool, 'description', place),
-    parameters,
-    strict: optionalFlag(tool, 'strict', place),
-  })
+  return toolDefinition(tool, place, parameters)
 }
 
 /** Sets the choice of a tool, and whether several may be called at once: one field here. */
@@ -77,5 +71,5 @@ export function readMessagesFormat(body: JsonObject, untranslatable: Untranslata
   const schema = optionalObject(format, 'schema', `${at}.`)
   if (!schema) throw rejected(`${at}.schema`, 'is missing: describe the reply as a JSON Schema')
   // A schema has no name in this API, and is always followed to the letter.
-  return jsonSchemaFormat({ name: 'output', description: undefined, schema, strict: true })
+  return { kind: 'json_schema', name: 'output', schema, strict: true }
 }

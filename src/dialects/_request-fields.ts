@@ -1,4 +1,4 @@
-import type { Json, JsonObject } from '../schema/index.ts'
+import type { Json, JsonObject, Sampling } from '../schema/index.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
 
@@ -41,11 +41,21 @@ export function optionalFlag(body: JsonObject, key: string, at = ''): boolean | 
 }
 
 /** A number from 0 to `max`. JSON can say what is not finite: `1e309`. */
-export function optionalNumber(body: JsonObject, key: string, max = Number.MAX_VALUE): number | undefined {
+function optionalNumber(body: JsonObject, key: string, max = Number.MAX_VALUE): number | undefined {
   const value = body[key]
   if (isAbsent(value)) return undefined
   if (typeof value === 'number' && value >= 0 && value <= max) return value
   throw rejected(key, max === Number.MAX_VALUE ? 'must be a number from 0 on' : `must be a number from 0 to ${max}`)
+}
+
+/** What of the sampling has the same names in all three APIs. */
+export function readTemperature(body: JsonObject): Sampling {
+  const sampling: Sampling = {}
+  const temperature = optionalNumber(body, 'temperature')
+  if (temperature !== undefined) sampling.temperature = temperature
+  const topP = optionalNumber(body, 'top_p', 1)
+  if (topP !== undefined) sampling.topP = topP
+  return sampling
 }
 
 /** How many of something: 1 and up. */

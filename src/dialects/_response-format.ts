@@ -1,15 +1,44 @@
 import type { ResponseFormat } from '../inference/index.ts'
-import type { JsonObject } from '../schema/index.ts'
+import type { Json, JsonObject } from '../schema/index.ts'
+import { isAbsent } from './_json.ts'
+import {
+  optionalFlag,
+  optionalObject,
+  optionalText,
+  requiredText,
+  typedObject,
+  type TypedObject,
+} from './_request-fields.ts'
+import type { Untranslatable } from './_untranslatable.ts'
 
-/** What each API says of a schema for a reply. One without a schema takes any JSON. */
-export interface SchemaFacts {
-  readonly name: string
-  readonly description: string | undefined
-  readonly schema: JsonObject | undefined
-  readonly strict: boolean | undefined
+/** Where the name and the schema of a format stand. */
+export interface SchemaPlace {
+  readonly fields: JsonObject
+  readonly at: string
 }
 
-export function jsonSchemaFormat({ name, description, schema = {}, strict }: SchemaFacts): ResponseFormat {
+/** A format as OpenAI's APIs write it, which differ only in where they put the schema of one. */
+export function openAiFormat(
+  value: Json | undefined,
+  at: string,
+  untranslatable: Untranslatable,
+  schemaOf: (format: TypedObject) => SchemaPlace,
+): ResponseFormat | undefined {
+  if (isAbsent(value)) return undefined
+  const format = typedObject(value, at)
+  if (format.type === 'text') return undefined
+  if (format.type === 'json_object') return { kind: 'json_object' }
+  if (format.type === 'json_schema') return readSchema(schemaOf(format))
+  untranslatable.add(`${at}.type ${format.type}`)
+  return undefined
+}
+
+/** One without a schema takes any JSON. */
+function readSchema({ fields, at }: SchemaPlace): ResponseFormat {
+  const name = requiredText(fields, 'name', at)
+  const description = optionalText(fields, 'description', at)
+  const schema = optionalObject(fields, 'schema', at) ?? {}
+  const strict = optionalFlag(fields, 'strict', at)
   return {
     kind: 'json_schema',
     name,

@@ -7,14 +7,13 @@ import {
   optionalCount,
   optionalFlag,
   optionalList,
-  optionalNumber,
   optionalObject,
   optionalText,
   requiredText,
-  typedObject,
   unknownFields,
+  readTemperature,
 } from './_request-fields.ts'
-import { jsonSchemaFormat } from './_response-format.ts'
+import { openAiFormat } from './_response-format.ts'
 import { ItemReader } from './_responses-items.ts'
 import { readToolChoice, readTools } from './_responses-tools.ts'
 import { Untranslatable } from './_untranslatable.ts'
@@ -115,31 +114,11 @@ function readFormat(body: JsonObject, untranslatable: Untranslatable): ResponseF
   for (const key of Object.keys(text)) {
     if (key !== 'format' && key !== 'verbosity' && !isAbsent(text[key])) untranslatable.add(`text.${key}`)
   }
-  if (isAbsent(text['format'])) return undefined
-  const format = typedObject(text['format'], 'text.format')
-  if (format.type === 'text') return undefined
-  if (format.type === 'json_object') return { kind: 'json_object' }
-  if (format.type === 'json_schema') return readSchema(format)
-  untranslatable.add(`text.format.type ${format.type}`)
-  return undefined
-}
-
-function readSchema(format: JsonObject): ResponseFormat {
-  const at = 'text.format.'
-  return jsonSchemaFormat({
-    name: requiredText(format, 'name', at),
-    description: optionalText(format, 'description', at),
-    schema: optionalObject(format, 'schema', at),
-    strict: optionalFlag(format, 'strict', at),
-  })
+  return openAiFormat(text['format'], 'text.format', untranslatable, (fields) => ({ fields, at: 'text.format.' }))
 }
 
 function readSampling(body: JsonObject, untranslatable: Untranslatable): Sampling {
-  const sampling: Sampling = {}
-  const temperature = optionalNumber(body, 'temperature')
-  if (temperature !== undefined) sampling.temperature = temperature
-  const topP = optionalNumber(body, 'top_p', 1)
-  if (topP !== undefined) sampling.topP = topP
+  const sampling = readTemperature(body)
   const maxTokens = optionalCount(body, 'max_output_tokens')
   if (maxTokens !== undefined) sampling.maxTokens = maxTokens
   const effort = readEffort(body, untranslatable)

@@ -1,15 +1,8 @@
 import type { ToolChoice } from '../inference/index.ts'
 import type { JsonObject, ToolDefinition } from '../schema/index.ts'
 import { isAbsent } from './_json.ts'
-import { rejected } from './_rejected.ts'
-import {
-  optionalFlag,
-  optionalList,
-  optionalObject,
-  optionalText,
-  requiredText,
-  typedObject,
-} from './_request-fields.ts'
+import { optionalList, requiredText, typedObject } from './_request-fields.ts'
+import { openAiToolChoice } from './_tool-choice.ts'
 import { toolDefinition } from './_tool-definition.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
@@ -32,22 +25,9 @@ function readFunction(tool: JsonObject, at: string, untranslatable: Untranslatab
   for (const key of Object.keys(tool)) {
     if (!functionFields.has(key) && !isAbsent(tool[key]) && tool[key] !== false) untranslatable.add(at + key)
   }
-  return toolDefinition({
-    name: requiredText(tool, 'name', at),
-    description: optionalText(tool, 'description', at),
-    parameters: optionalObject(tool, 'parameters', at),
-    strict: optionalFlag(tool, 'strict', at),
-  })
+  return toolDefinition(tool, at)
 }
 
 export function readToolChoice(body: JsonObject, untranslatable: Untranslatable): ToolChoice | undefined {
-  const choice = body['tool_choice']
-  if (isAbsent(choice)) return undefined
-  if (choice === 'auto' || choice === 'none' || choice === 'required') return choice
-  if (typeof choice === 'string')
-    throw rejected('tool_choice', 'must be "auto", "none", "required" or a named function')
-  const named = typedObject(choice, 'tool_choice')
-  if (named.type === 'function') return { name: requiredText(named, 'name', 'tool_choice.') }
-  untranslatable.add(`tool_choice.type ${named.type}`)
-  return undefined
+  return openAiToolChoice(body, untranslatable, (named) => requiredText(named, 'name', 'tool_choice.'))
 }
