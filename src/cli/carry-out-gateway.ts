@@ -1,4 +1,3 @@
-import { MillraceError } from '../errors/index.ts'
 import {
   defaultTenant,
   findModels,
@@ -7,21 +6,18 @@ import {
   type GatewayConfig,
   type TenantKey,
 } from '../serve/index.ts'
-import { LagWatch, Logger } from '../telemetry/index.ts'
+import { Logger } from '../telemetry/index.ts'
 import type { FlagValues, Invocation } from './command.ts'
 import { defaultGatewayPort, type GatewayFlags } from './commands/gateway-command.ts'
-import { exitCodes, type ExitCode } from './exit-codes.ts'
+import type { ExitCode } from './exit-codes.ts'
 import { readGatewayConfig } from './gateway-config-file.ts'
 import { findingLines } from './gateway-findings.ts'
-import { Interrupts } from './interrupts.ts'
 import type { CommandIo } from './io.ts'
+import { keyIn } from './key-variable.ts'
 import { runsRoot } from './stored-run.ts'
-import { StrayErrors } from './stray-errors.ts'
+import { ServerLifetime, type Served } from './server-lifetime.ts'
 
-/** A loop that ran so late once is worth a line. */
-const lagThresholdMs = 250
 const defaultRun = 'gateway'
-const defaultKeyVariable = 'MILLRACE_ADMIN_KEY'
 
 type Flags = FlagValues<GatewayFlags>
 
@@ -34,36 +30,17 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   // Before any backend is asked and any run is made.
   requireAdminKeys(host, keys)
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
-  const stopping = new AbortController()
-  const ended = Promise.withResolvers<'drained' | 'stopped'>()
-  let server: GatewayServer | undefined
-  const stop = (): void => {
-    stopping.abort(new MillraceError('cancelled', 'stopped before the gateway was ready'))
-    ended.resolve('stopped')
-  }
-  using interrupts = new Interrupts(io.events, {
-    drain: () => {
-      // Before it is ready there is nothing to wait for.
-      if (!server) return stop()
-      logger.lines.info({ running: server.gateway.status().running }, 'draining: running requests may end')
-      void server.drain().then(() => ended.resolve('drained'), ended.reject)
-    },
-    stop,
-  })
-  using stray = new StrayErrors(io.events, {
-    onFirstRejection: (text) => logger.lines.warn(text),
-    onException: stop,
-  })
+  using lifetime = new ServerLifetime(io, logger, 'gateway')
   try {
     const found = await findModels({
       backends: flags.backend ?? [],
       ...(flags.model !== undefined && { model: flags.model }),
       ...(config && { models: config.models }),
       env: io.env,
-      signal: stopping.signal,
+      signal: lifetime.signal,
     })
     for (const line of findingLines(found, io.stdout)) void io.stdout.line(line)
-    await using opened = await GatewayServer.open({
+    await using server = await GatewayServer.open({
       ...found,
       ...(config && { aliases: config.aliases, bounds: config.bounds }),
       keys,
@@ -75,33 +52,21 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
-      signal: stopping.signal,
+      signal: lifetime.signal,
     })
-    server = opened
-    using _lag = watchLag(logger, server)
+    lifetime.begin(servedBy(server), () => {
+      logger.lines.info({ running: server.gateway.status().running }, 'draining: running requests may end')
+    })
     announce(io, logger, server)
-    server.failure.addEventListener('abort', () => ended.resolve('stopped'), { once: true })
-    const how = await ended.promise
-    if (stray.exception) throw stray.exception
-    if (server.failure.aborted) throw server.failure.reason
-    return how === 'drained' ? exitCodes.ok : (interrupts.exitCode ?? exitCodes.failed)
+    return lifetime.exitCode(await lifetime.end())
   } catch (error) {
-    if (stopping.signal.aborted && interrupts.exitCode !== undefined && !stray.exception) return interrupts.exitCode
-    throw error
+    return lifetime.exitCodeFor(error)
   }
 }
 
 /** Those of the file, and that of the environment. */
-function keysOf(flags: Flags, config: GatewayConfig | undefined, { env }: CommandIo): readonly TenantKey[] {
-  const variable = flags['admin-key-env']
-  const key = env[variable ?? defaultKeyVariable] || undefined
-  // A key that was asked for and is not there must not mean that another will do.
-  if (key === undefined && variable !== undefined) {
-    throw new MillraceError(
-      'usage',
-      `--admin-key-env names ${variable}, which is not set: set it, or leave out the flag`,
-    )
-  }
+function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo): readonly TenantKey[] {
+  const key = keyIn('admin-key-env', flags['admin-key-env'], 'MILLRACE_ADMIN_KEY', io)
   return [...(config?.keys ?? []), ...(key === undefined ? [] : [{ tenant: defaultTenant, key }])]
 }
 
@@ -112,6 +77,11 @@ function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: Gate
   void io.stdout.line(`gateway on ${style.bold(url)}`)
 }
 
-function watchLag(logger: Logger, server: GatewayServer): LagWatch {
-  return new LagWatch({ logger, thresholdMs: lagThresholdMs, loops: () => server.lag(), workers: () => [] })
+function servedBy(server: GatewayServer): Served {
+  return {
+    failure: server.failure,
+    drain: () => server.drain(),
+    loops: () => server.lag(),
+    workers: () => [],
+  }
 }
