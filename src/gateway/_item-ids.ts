@@ -16,7 +16,8 @@ const kinds: Readonly<Record<string, ItemKind>> = { reasoning: 'rs', message: 'm
 /** What a backend of Responses called the items of its reply, in a whole one or in the last event of a stream. */
 export function itemIdsIn(document: object): ItemIds | undefined {
   const { output, response }: OutputWire = document
-  if (!Array.isArray(output)) return isJsonObject(response) ? itemIdsIn({ ...response, response: undefined }) : undefined
+  if (!Array.isArray(output))
+    return isJsonObject(response) ? itemIdsIn({ ...response, response: undefined }) : undefined
   const ids: Partial<Record<ItemKind, string[]>> = {}
   for (const item of output) {
     const { type, id }: ItemWire = isJsonObject(item) ? item : {}
