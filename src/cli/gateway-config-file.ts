@@ -4,8 +4,8 @@ import { pathToFileURL } from 'node:url'
 import { parseDocument } from 'yaml'
 import { registerResolver } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { interpolate } from '../kit/index.ts'
 import { parseGatewayConfig, type GatewayConfig } from '../serve/index.ts'
-import { interpolate } from './interpolate.ts'
 import type { CommandIo } from './io.ts'
 
 export interface GatewayConfigFile {

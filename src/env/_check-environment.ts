@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
-import { ToolBox, type Tool } from '../tools/index.ts'
+import { describeIssues } from '../schema/index.ts'
+import { repairRulesSchema, ToolBox, toolFormatNames, type Tool } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
 
 type Fields = Readonly<Record<string, unknown>>
@@ -16,6 +17,11 @@ const fieldNames: Readonly<Record<keyof Environment, true>> = {
   setup: true,
   teardown: true,
   tools: true,
+  mcpServers: true,
+  toolFormat: true,
+  repair: true,
+  toolOutput: true,
+  contextPolicy: true,
   agent: true,
   update: true,
   reward: true,
@@ -46,7 +52,7 @@ function problemsOf(fields: Fields): string[] {
   require(isFunction(fields['tasks']), 'tasks', 'a function that returns the tasks')
   require(isFunction(fields['prompt']), 'prompt', 'a function that returns the first messages')
   problems.push(...rewardProblems(fields['reward']))
-  for (const field of ['taskId', 'setup', 'teardown', 'agent', 'update']) {
+  for (const field of ['taskId', 'setup', 'teardown', 'agent', 'update', 'contextPolicy']) {
     require(fields[field] === undefined || isFunction(fields[field]), field, 'a function')
   }
   require(fields['options'] === undefined ||
@@ -60,6 +66,17 @@ function problemsOf(fields: Fields): string[] {
     isolation === 'thread' ||
     isolation === 'process', 'isolation', '"thread" or "process"')
   problems.push(...toolProblems(fields['tools']))
+  const { mcpServers, toolFormat, toolOutput } = fields
+  require(mcpServers === undefined ||
+    isFields(mcpServers) ||
+    isFunction(mcpServers), 'mcpServers', 'an object of named servers, or a function that returns one')
+  const formats: readonly unknown[] = toolFormatNames
+  require(toolFormat === undefined ||
+    formats.includes(toolFormat), 'toolFormat', `one of ${toolFormatNames.join(', ')}`)
+  require(toolOutput === undefined ||
+    isToolOutput(toolOutput), 'toolOutput', `an object with \`maxChars\`, at least ${minOutputChars}`)
+  const repair = repairRulesSchema.optional().safeParse(fields['repair'])
+  if (!repair.success) problems.push(`\`repair\` does not fit: ${describeIssues(repair.error.issues)}`)
   for (const field of Object.keys(fields)) {
     const near = knownFields.includes(field) ? undefined : nearestName(field, knownFields)
     if (near) problems.push(`\`${field}\` is not known; did you mean \`${near}\`?`)
@@ -103,6 +120,14 @@ function toolProblems(tools: unknown): string[] {
   } catch (error) {
     return [MillraceError.from(error, 'env_invalid').rawMessage]
   }
+}
+
+/** So that a shortened output has room for what it says about itself. */
+const minOutputChars = 1_000
+
+function isToolOutput(value: unknown): boolean {
+  if (!isFields(value) || !['undefined', 'boolean'].includes(typeof value['spill'])) return false
+  return Number.isInteger(value['maxChars']) && Number(value['maxChars']) >= minOutputChars
 }
 
 function isFields(value: unknown): value is Fields {

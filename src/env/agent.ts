@@ -1,13 +1,6 @@
 import type { Budget } from './budget-view.ts'
-import type {
-  AssistantMessage,
-  FinishReason,
-  Message,
-  Sampling,
-  ToolCall,
-  ToolDefinition,
-  ToolMessage,
-} from '../schema/index.ts'
+import type { AssistantMessage, FinishReason, Message, Sampling, ToolDefinition } from '../schema/index.ts'
+import type { WrittenCall } from '../tools/index.ts'
 import type { Update } from './context.ts'
 
 /**
@@ -39,10 +32,15 @@ export interface TurnOptions {
 export interface Turn {
   readonly message: AssistantMessage
   readonly finishReason: FinishReason
+  /** The tool calls in it, native ones or those written in its text, as the environment's format says. */
+  readonly calls: readonly WrittenCall[]
 }
 
 export interface AgentTools {
   readonly definitions: readonly ToolDefinition[]
-  /** Runs the calls of one turn, in parallel where the tools allow it; appends nothing, fails never. */
-  readonly call: (calls: readonly ToolCall[]) => Promise<readonly ToolMessage[]>
+  /**
+   * Runs the calls of one turn, in parallel where the tools allow it; appends nothing, fails never. A tool message for each
+   * native call; one user message with all results for calls that were written in text.
+   */
+  readonly call: (calls: readonly WrittenCall[]) => Promise<readonly Message[]>
 }

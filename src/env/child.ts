@@ -13,7 +13,7 @@ export interface ChildRequest {
   readonly limits?: { readonly maxTurns?: number; readonly maxTokens?: number; readonly timeoutMs?: number }
 }
 
-/** A child that failed is a result too, with its outcome. */
+/** A child that failed is a result too, with its outcome; but one whose tool servers are gone ends its parent with it. */
 export interface ChildResult {
   readonly id: string
   readonly outcome: Outcome

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
+import { noServers } from '../tools/index.ts'
 import { commandReward, type CommandRewardOptions } from './command-reward.ts'
 import type { RewardContext } from './context.ts'
 
@@ -17,6 +18,8 @@ function rolloutWith(signal = new AbortController().signal): Context {
     rollout: { id: '0-0', attempt: 1, sample: 0, seed: 1 },
     budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
     signal,
+    servers: noServers,
+    toolRepairs: 0,
     child: () => Promise.reject(new Error('no children here')),
     metric: () => {},
     note: () => {},

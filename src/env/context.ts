@@ -1,6 +1,7 @@
 import type { Budget } from './budget-view.ts'
 import type { ChildRequest, ChildResult } from './child.ts'
 import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
+import type { ServerCalls } from '../tools/index.ts'
 
 /** What all of an environment's functions get. */
 export interface RolloutContext<Task, State, Options> {
@@ -12,6 +13,8 @@ export interface RolloutContext<Task, State, Options> {
   /** What is left of time, turns, tokens and money. */
   readonly budget: Budget
   readonly signal: AbortSignal
+  /** The environment's tool servers, for what is not left to the model: preparing them, looking at what came of it. */
+  readonly servers: ServerCalls
   /** Starts another rollout that shares this one's tools, state and budget, and waits for it. */
   readonly child: (request: ChildRequest) => Promise<ChildResult>
   /** Counts or measures something for this rollout; the last value wins. */
@@ -31,7 +34,7 @@ export interface RolloutIdentity {
 /** Before there is a state. */
 export type SetupContext<Task, Options> = Pick<
   RolloutContext<Task, never, Options>,
-  'task' | 'options' | 'rollout' | 'signal'
+  'task' | 'options' | 'rollout' | 'servers' | 'signal'
 >
 
 export interface UpdateContext<Task, State, Options> extends RolloutContext<Task, State, Options> {
@@ -49,6 +52,8 @@ export interface RewardContext<Task, State, Options> extends RolloutContext<Task
   readonly outcome: Outcome
   /** The policy used up its budget before it ended by itself. */
   readonly truncated: boolean
+  /** How many repairs the model's tool calls needed: a reward may count them against it. */
+  readonly toolRepairs: number
   /** Asks a judge model; limited and accounted as judge calls. Without a name: the run's judge, or its model. */
   readonly judge: (request: JudgeRequest) => Promise<AssistantMessage>
 }

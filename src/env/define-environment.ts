@@ -1,6 +1,7 @@
 import type { Limits, Message, OutputOf, Sampling, StandardSchema } from '../schema/index.ts'
-import type { Tool } from '../tools/tool.ts'
+import type { RepairRules, ServerConfig, Tool, ToolFormatName } from '../tools/index.ts'
 import type { Agent } from './agent.ts'
+import type { ContextPolicy } from './context-policy.ts'
 import type { RolloutContext, SetupContext, Update, UpdateContext } from './context.ts'
 import type { GroupPolicy } from './group.ts'
 import type { Reward, RewardFunction } from './reward.ts'
@@ -8,6 +9,13 @@ import type { TaskSource } from './task-source.ts'
 
 /** Where tasks may come from: rows, a generator of rows (possibly endless), or a file source such as `jsonl(path)`. */
 export type TaskInput = Iterable<unknown> | AsyncIterable<unknown> | TaskSource
+
+/** How much of a tool's output a model is shown. */
+export interface ToolOutputOptions {
+  readonly maxChars: number
+  /** The whole output is kept in a file of the run, and the model gets a tool to read it; cut off if not set. */
+  readonly spill?: boolean
+}
 
 export interface EnvironmentSpec<
   TaskSchema extends StandardSchema,
@@ -42,6 +50,17 @@ export interface EnvironmentSpec<
       ToolParameters[Name]
     >
   }
+  /** Tool servers (MCP) by name, as other clients have them in `mcpServers`. Their tools stand beside the environment's own. */
+  readonly mcpServers?:
+    | Readonly<Record<string, ServerConfig>>
+    | ((options: NoInfer<OutputOf<OptionsSchema>>) => Readonly<Record<string, ServerConfig>>)
+  /** For models that write tool calls into their text; calls are native if not given. */
+  readonly toolFormat?: ToolFormatName
+  /** What is put right in tool calls before they are made; nothing if not given. */
+  readonly repair?: RepairRules
+  readonly toolOutput?: ToolOutputOptions
+  /** What of the conversation each turn is sent; all of it if not given. */
+  readonly contextPolicy?: ContextPolicy
   /** The tool loop if not given. */
   readonly agent?: Agent
   /** Called after each turn and its tool calls. */

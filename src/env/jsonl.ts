@@ -1,5 +1,5 @@
+import { LineSplitter } from '../kit/index.ts'
 import { FileSource } from './_file-source.ts'
-import { LineSplitter } from './_line-splitter.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
 /** One line; a longer one is a row that cannot be read. */

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Message } from '../schema/index.ts'
+import { noServers } from '../tools/index.ts'
 import { readVerdict } from './_read-verdict.ts'
 import type { JudgeRequest, RewardContext } from './context.ts'
 import { judge, type JudgeOptions } from './judge.ts'
@@ -22,6 +23,8 @@ function rolloutWith(answer: string, replies: string[]) {
     rollout: { id: '0-0', attempt: 1, sample: 0, seed: 1 },
     budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
     signal: new AbortController().signal,
+    servers: noServers,
+    toolRepairs: 0,
     child: () => Promise.reject(new Error('no children here')),
     metric: () => {},
     note: () => {},

@@ -19,6 +19,11 @@ export function hasGroupReward(environment: Environment): boolean {
   return rewardComponents(environment).perGroup.length > 0
 }
 
+/** The components that look at a whole group. */
+export function groupRewardNames(environment: Environment): string[] {
+  return rewardComponents(environment).perGroup.map(({ name }) => name)
+}
+
 /** Scores by rollout id, then by component, for all components that look at a whole group. */
 export async function scoreGroup(
   environment: Environment,

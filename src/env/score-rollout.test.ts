@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
+import { noServers } from '../tools/index.ts'
 import type { RewardContext } from './context.ts'
 import { defineEnvironment, type Environment } from './define-environment.ts'
 import { scoreRollout } from './score-rollout.ts'
@@ -20,6 +21,8 @@ function contextWith(signal = new AbortController().signal): RewardContext<unkno
     rollout: { id: '0-0', attempt: 1, sample: 0, seed: 1 },
     budget: { turnsLeft: 1, tokensLeft: 1, costLeftUsd: 1, workingMsLeft: 1, wallMsLeft: 1 },
     signal,
+    servers: noServers,
+    toolRepairs: 0,
     child: () => Promise.reject(new Error('no children here')),
     metric: () => {},
     note: () => {},

@@ -1,11 +1,12 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
-import type { AssistantMessage, CallRecord, Message, MessageNode, ToolRecord } from '../schema/index.ts'
+import type { AssistantMessage, CallRecord, Message, MessageNode } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
 import { messageJson } from './message-json.ts'
 import type { CallHooks, ModelClient } from './model-contract.ts'
 import type { CompleteReply, ModelReply } from './model-reply.ts'
 import type { Recorder } from './recorder.ts'
+import { TapeReader, type Tape } from './tape.ts'
 
 export interface SessionOptions {
   readonly id: string
@@ -13,11 +14,17 @@ export interface SessionOptions {
   readonly recorder: Recorder
   /** What an earlier sitting recorded for this very attempt, in order. The session walks along it before it goes on. */
   readonly journalled?: readonly MessageNode[]
+  /** What another rollout heard, and this one is to hear again. What the journal holds comes first. */
+  readonly tape?: Tape | undefined
   /** It starts in the middle of another session, whose turns must be durable before its first one, too. */
   readonly isChild?: boolean
 }
 
-type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'>
+/** `messages` are those to send in place of the conversation, where they are not the same. */
+type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'> & { readonly messages?: readonly Message[] }
+
+/** How a message came to be that answers tool calls. */
+export type ToolAnswers = Pick<MessageNode, 'tool' | 'tools'>
 
 /** How a message came to be that nobody sampled and no tool returned. */
 const given = { sampled: false } as const
@@ -40,16 +47,18 @@ export class Session {
   readonly #model: ModelClient
   readonly #recorder: Recorder
   readonly #journalled: readonly MessageNode[]
+  readonly #tape: TapeReader | undefined
   #seq = 0
   #leafHash = ''
   /** Whether there is a turn that would be lost. Before the first one there is only a prompt, which is made again. */
   #hasTurns: boolean
 
-  constructor({ id, model, recorder, journalled = [], isChild = false }: SessionOptions) {
+  constructor({ id, model, recorder, journalled = [], tape, isChild = false }: SessionOptions) {
     this.id = id
     this.#model = model
     this.#recorder = recorder
     this.#journalled = journalled
+    this.#tape = tape && new TapeReader(tape)
     this.#hasTurns = isChild
   }
 
@@ -58,27 +67,36 @@ export class Session {
     return this.#seq === 0 ? null : this.#seq - 1
   }
 
-  append(message: Message, tool?: ToolRecord): void {
-    this.#add(message, tool ? { sampled: false, tool } : given)
+  append(message: Message, answers?: ToolAnswers): void {
+    this.#add(message, answers ? { sampled: false, ...answers } : given)
+    if (answers) this.#tape?.noteAnswer(message)
   }
 
-  /** The recorded answer to the tool call that stands `offset` messages after the present end, if there is one. */
-  recall(offset: number): { message: Message; tool: ToolRecord } | undefined {
-    const node = this.#journalled[this.#seq + offset]
-    return node?.tool && { message: node.message, tool: node.tool }
+  /** Whether answers to tool calls may be recorded already. */
+  get isRecalling(): boolean {
+    return this.#journalled.length > this.#seq || this.#tape?.isWithin === true
+  }
+
+  /** What is recorded `offset` messages after the present end, if anything is: the answer to a tool call, perhaps. */
+  recall(offset: number): MessageNode | undefined {
+    return this.#journalled[this.#seq + offset] ?? this.#tape?.answer(offset)
   }
 
   /** Chained, not awaited: a rollout spends most of its life here, and an async frame would take 0.5 KB of it each. */
   turn(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
     const recorded = this.#journalled[this.#seq]
-    if (recorded) return Promise.try(() => this.#replay(recorded))
+    if (recorded ?? this.#tape) return Promise.try(() => this.#replay(recorded) ?? this.#live(request, hooks))
+    return this.#live(request, hooks)
+  }
+
+  #live(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
     const pending = this.#hasTurns ? this.#recorder.durable() : undefined
     this.#hasTurns = true
     return pending ? pending.then(() => this.#ask(request, hooks)) : this.#ask(request, hooks)
   }
 
   #ask(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
-    const asked = { ...request, messages: this.messages, sessionId: this.id }
+    const asked = { ...request, messages: request.messages ?? this.messages, sessionId: this.id }
     return this.#model.call(asked, hooks).then((reply) => this.#take(reply))
   }
 
@@ -89,14 +107,19 @@ export class Session {
     return { message: reply.message, call, replayed: false }
   }
 
-  #replay(recorded: MessageNode): SessionReply {
-    const { message, call } = recorded
+  /** What the journal holds of this turn, or the tape; undefined where neither goes so far. */
+  #replay(journalled: MessageNode | undefined): SessionReply | undefined {
+    // The tape is asked in any case, to keep step.
+    const taped = this.#tape?.nextReply()
+    const recorded = journalled ?? taped
+    if (!recorded) return undefined
+    const { message, call, tokens } = recorded
     if (message.role !== 'assistant' || !call) throw diverged(this.id, recorded.seq)
-    this.#add(message, { sampled: true, call })
+    this.#add(message, { sampled: true, call, ...(tokens && { tokens }) })
     return { message, call, replayed: true }
   }
 
-  #add(message: Message, origin: Pick<MessageNode, 'sampled' | 'call' | 'tool' | 'tokens'>): void {
+  #add(message: Message, origin: Pick<MessageNode, 'sampled' | 'call' | 'tool' | 'tools' | 'tokens'>): void {
     const json = messageJson(message)
     const node: MessageNode = {
       seq: this.#seq,

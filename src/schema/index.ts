@@ -5,7 +5,7 @@ export { isJsonList, isJsonObject } from './json.ts'
 export type { Json, JsonObject } from './json.ts'
 export { defaultLimits, limitsSchema } from './limits.ts'
 export type { Limits } from './limits.ts'
-export { messageSchema, textOf } from './message.ts'
+export { messageSchema, partsText, textOf } from './message.ts'
 export type {
   AssistantMessage,
   ContentPart,
@@ -29,6 +29,7 @@ export type {
   ToolRecord,
   ToolStatus,
   VersionSpan,
+  TextToolRecord,
 } from './node.ts'
 export { outcomeNames, outcomes } from './outcome.ts'
 export type { Outcome } from './outcome.ts'
@@ -37,5 +38,6 @@ export { samplingSchema } from './sampling.ts'
 export type { Sampling } from './sampling.ts'
 export { describeIssues } from './standard-schema.ts'
 export type { OutputOf, StandardSchema, ValidationIssue, ValidationResult } from './standard-schema.ts'
+export type { RepairRule, ToolRepair } from './tool-repair.ts'
 export { addUsage, emptyUsage } from './usage.ts'
 export type { Usage } from './usage.ts'

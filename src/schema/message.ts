@@ -108,9 +108,12 @@ export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
 ])
 
 /** The text of a message, images left out. */
-export function textOf(message: Message): string {
-  const { content } = message
-  if (content === null) return ''
+export function textOf({ content }: Message): string {
+  return content === null ? '' : partsText(content)
+}
+
+/** The text of a content, images left out. */
+export function partsText(content: string | readonly ContentPart[]): string {
   if (typeof content === 'string') return content
   let text = ''
   for (const part of content) if (part.type === 'text') text += part.text

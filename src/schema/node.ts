@@ -1,6 +1,8 @@
 import type { ClientApi } from './api-name.ts'
 import type { FinishReason } from './finish-reason.ts'
+import type { Json } from './json.ts'
 import type { Message } from './message.ts'
+import type { ToolRepair } from './tool-repair.ts'
 import type { Usage } from './usage.ts'
 
 /**
@@ -17,6 +19,8 @@ export interface MessageNode {
   readonly at: number
   readonly call?: CallRecord
   readonly tool?: ToolRecord
+  /** Of a user message that answers calls written in text: one for each call, in order. */
+  readonly tools?: readonly TextToolRecord[]
   readonly tokens?: TokenRecord
   /** Instead of `call`: sampled, but part of no conversation. What came of it until then is kept. */
   readonly discarded?: DiscardRecord
@@ -67,6 +71,16 @@ export interface ToolRecord {
   readonly name: string
   readonly status: ToolStatus
   readonly ms: number
+  /** What was done to the call before it was made; the message it came from stays as it was sampled. */
+  readonly repairs?: readonly ToolRepair[]
+  /** What the tool said about the call beyond its output: for a tool server, which connection, how many tries. */
+  readonly detail?: Readonly<Record<string, Json>>
+}
+
+/** How one of the results in a user message was obtained. */
+export interface TextToolRecord extends ToolRecord {
+  /** How many of the message's parts are its. */
+  readonly parts: number
 }
 
 export type ToolStatus = 'ok' | 'bad_arguments' | 'unknown_tool' | 'failed' | 'timeout'

@@ -6,7 +6,7 @@ import type { Usage } from './usage.ts'
 
 /** What one rollout came to. A plain cloneable value: a line of `rollouts.jsonl`, an item of `evaluate()`. */
 export interface RolloutRecord {
-  /** `<task index>-<sample>`; a child adds `.<n>`. */
+  /** `<task index>-<sample>`; a child adds where in its parent it began and a digest of its prompt, as `.t2c0-k3x9`. */
   id: string
   environment: string
   model: string
@@ -27,6 +27,8 @@ export interface RolloutRecord {
   turns: number
   toolCalls: number
   toolErrors: number
+  /** Repairs that tool calls needed, made or only noted; left out if there were none. */
+  toolRepairs?: number
   children: number
   usage: Usage
   judgeUsage: Usage

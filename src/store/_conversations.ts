@@ -1,11 +1,8 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { BlobStore } from './_blob-store.ts'
 
-interface Link {
-  seq: number
-  parent: number | null
-  message: string
-}
+/** Number, the number of the one before it, message. As arrays, which take a third less time than objects. */
+type Link = [seq: number, parent: number | null, message: string]
 
 /** Reads what was said in an attempt, from the node it ends with back to the first. */
 export class Conversations {
@@ -14,25 +11,35 @@ export class Conversations {
 
   constructor(database: DatabaseSync, blobs: BlobStore) {
     this.#links = database.prepare('SELECT seq, parent, message FROM node WHERE rollout = ? AND attempt = ?')
+    this.#links.setReturnArrays(true)
     this.#blobs = blobs
   }
 
   /** The JSON of each message, in order. A node that is missing ends the walk; `integrity` reports it. */
   messages(rollout: string, attempt: number, leaf: number | null): string[] {
     if (leaf === null) return []
-    const links = new Map<number, Link>()
-    for (const row of this.#links.all(rollout, attempt)) {
-      const { seq, parent, message } = row as { seq: number; parent: number | null; message: string }
-      links.set(seq, { seq, parent, message })
-    }
-    const texts: string[] = []
-    let link = links.get(leaf)
-    while (link) {
-      texts.push(this.#blobs.text(link.message))
-      // Taking it out ends the walk even if the links were to form a ring.
-      links.delete(link.seq)
-      link = link.parent === null ? undefined : links.get(link.parent)
-    }
-    return texts.toReversed()
+    const links = this.#links.all(rollout, attempt) as unknown as Link[]
+    return (isOneLine(links, leaf) ? links : lineTo(leaf, links)).map(([, , message]) => this.#blobs.text(message))
   }
+}
+
+/** Whether they are the conversation as they stand, as those of a rollout are. */
+function isOneLine(links: readonly Link[], leaf: number): boolean {
+  return (
+    links.length === leaf + 1 && links.every(([seq, parent], index) => seq === index && (parent ?? -1) === index - 1)
+  )
+}
+
+function lineTo(leaf: number, links: readonly Link[]): Link[] {
+  const bySeq = new Map(links.map((link) => [link[0], link]))
+  const line: Link[] = []
+  let link = bySeq.get(leaf)
+  while (link) {
+    line.push(link)
+    const [seq, parent] = link
+    // Taking it out ends the walk even if the links were to form a ring.
+    bySeq.delete(seq)
+    link = parent === null ? undefined : bySeq.get(parent)
+  }
+  return line.toReversed()
 }

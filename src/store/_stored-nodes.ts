@@ -6,7 +6,8 @@ import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
 /** What is kept of a node as JSON, beside its message and arrays. */
-export interface NodeMeta extends Pick<MessageNode, 'call' | 'tool' | 'discarded'>, Pick<TokenRecord, 'versionSpans'> {
+export interface NodeMeta
+  extends Pick<MessageNode, 'call' | 'tool' | 'tools' | 'discarded'>, Pick<TokenRecord, 'versionSpans'> {
   /** The node whose prompt and reply the prompt begins with: only what follows is stored. */
   readonly promptAfter?: number
   readonly routedExperts?: StoredExperts
@@ -93,7 +94,7 @@ export class StoredNodes {
 
   #bare(row: StoredRow): { meta: NodeMeta; node: MessageNode } {
     const meta = row.meta === null ? noMeta : (JSON.parse(row.meta) as NodeMeta)
-    const { call, tool, discarded } = meta
+    const { call, tool, tools, discarded } = meta
     const node: MessageNode = {
       seq: row.seq,
       parent: row.parent,
@@ -103,6 +104,7 @@ export class StoredNodes {
       at: row.at,
       ...(call && { call }),
       ...(tool && { tool }),
+      ...(tools && { tools }),
       ...(discarded && { discarded }),
     }
     return { meta, node }

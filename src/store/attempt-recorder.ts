@@ -49,10 +49,10 @@ export class AttemptRecorder implements Recorder {
 }
 
 /** JSON of a `NodeMeta`; what is undefined is left out of it. */
-function metaOf({ call, tool, discarded, tokens }: MessageNode, promptAfter: number | undefined): string | null {
+function metaOf({ call, tool, tools, discarded, tokens }: MessageNode, promptAfter: number | undefined): string | null {
   const versionSpans = tokens?.versionSpans
   const experts = tokens?.routedExperts
   const routedExperts = experts && describeExperts(experts)
-  if (!call && !tool && !discarded && !versionSpans && !experts && promptAfter === undefined) return null
-  return JSON.stringify({ call, tool, discarded, versionSpans, promptAfter, routedExperts })
+  if (!call && !tool && !tools && !discarded && !versionSpans && !experts && promptAfter === undefined) return null
+  return JSON.stringify({ call, tool, tools, discarded, versionSpans, promptAfter, routedExperts })
 }

@@ -21,6 +21,11 @@ const namingWords = new Set(['env', 'file', 'path', 'name'])
 /** Shorter values would be found by chance in text that has nothing to do with them. */
 const minSecretCharacters = 6
 
+/** Whether a stored text is what was left in place of a secret. */
+export function isRedacted(text: string): boolean {
+  return text.includes(redacted)
+}
+
 export interface Redacted<T> {
   readonly value: T
   /** Where something was taken out, as `models.judge.headers.authorization`. */

@@ -161,6 +161,30 @@ test('events, all or by name', () => {
   expect([...reader.events('a')]).toEqual([{ rollout: null, attempt: 0, name: 'a', at: 1, data: { n: 1 } }])
 })
 
+test('the events of one attempt, also those that are recorded after the first were asked for', () => {
+  using folder = temporaryFolder()
+  const event = (rollout: string | null, attempt: number, name: string, data: string): JournalEntry => ({
+    kind: 'event',
+    rollout,
+    attempt,
+    name,
+    at: 1,
+    data: JSON.stringify(data),
+  })
+  applyAll(folder.path, [
+    event('0-0', 1, 'said', 'a'),
+    event(null, 0, 'said', 'b'),
+    event('0-0', 2, 'said', 'c'),
+    event('0-0', 1, 'heard', 'd'),
+    event('0-0', 1, 'said', 'e'),
+  ])
+  using reader = RunReader.open(folder.path)
+  const said = (attempt: number): unknown[] => reader.eventsOf('0-0', attempt, 'said').map(({ data }) => data)
+  expect([said(1), said(2), said(3)]).toEqual([['a', 'e'], ['c'], []])
+  applyAll(folder.path, [event('0-0', 1, 'said', 'f'), event('1-0', 1, 'said', 'g')])
+  expect(said(1)).toEqual(['a', 'e', 'f'])
+})
+
 test('integrity names what is wrong', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2), ...rolloutEntries(3)])

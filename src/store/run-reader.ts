@@ -5,6 +5,7 @@ import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openForReading } from './_open-database.ts'
+import { RolloutEvents } from './_rollout-events.ts'
 import { StoredNodes } from './_stored-nodes.ts'
 import { runFiles } from './run-folder.ts'
 import { SessionReader } from './session-reader.ts'
@@ -105,6 +106,9 @@ export class RunReader implements Disposable {
   readonly #conversations: Conversations
   readonly #nodes: StoredNodes
   readonly #hasEnded: StatementSync
+  readonly #accepted: StatementSync
+  readonly #task: StatementSync
+  #rolloutEvents: RolloutEvents | undefined
 
   private constructor(folder: string, database: DatabaseSync) {
     this.folder = folder
@@ -114,6 +118,11 @@ export class RunReader implements Disposable {
     this.#nodes = new StoredNodes(database, this.#blobs)
     this.sessions = new SessionReader({ database, blobs: this.#blobs, nodes: this.#nodes })
     this.#hasEnded = database.prepare('SELECT 1 FROM attempt WHERE rollout = ? AND result IS NOT NULL')
+    this.#accepted = database.prepare(
+      `SELECT attempt, leaf, record FROM rollout
+       WHERE position = (SELECT result FROM attempt WHERE rollout = ? AND result IS NOT NULL)`,
+    )
+    this.#task = database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?')
   }
 
   static open(folder: string): RunReader {
@@ -163,12 +172,7 @@ export class RunReader implements Disposable {
 
   /** The accepted result with its messages. */
   rollout(id: string): RolloutRecord | undefined {
-    const row = this.#database
-      .prepare(
-        `SELECT attempt, leaf, record FROM rollout
-         WHERE position = (SELECT result FROM attempt WHERE rollout = ? AND result IS NOT NULL)`,
-      )
-      .get(id)
+    const row = this.#accepted.get(id)
     if (!row) return undefined
     const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
     const texts = this.#conversations.messages(id, attempt, leaf)
@@ -236,7 +240,7 @@ export class RunReader implements Disposable {
   }
 
   task(index: number): StoredTask | undefined {
-    const row = this.#database.prepare('SELECT number AS "index", id, digest FROM task WHERE number = ?').get(index)
+    const row = this.#task.get(index)
     return row && { ...(row as { index: number; id: string; digest: string }) }
   }
 
@@ -248,6 +252,15 @@ export class RunReader implements Disposable {
       const { rollout, attempt, at } = row
       yield { rollout, attempt, name: row.name, at, data: this.#parse(row.data) as Json }
     }
+  }
+
+  /** What happened in one attempt, by name. */
+  eventsOf(rollout: string, attempt: number, name: string): StoredEvent[] {
+    this.#rolloutEvents ??= new RolloutEvents(this.#database)
+    return this.#rolloutEvents.rows(rollout, attempt, name).map((row) => {
+      const { at, data } = row as EventRow
+      return { rollout, attempt, name, at, data: this.#parse(data) as Json }
+    })
   }
 
   /** What is wrong with the run, if anything; at most a few dozen lines of it. Reads everything. */

@@ -1,3 +1,4 @@
+import { isJsonObject } from '../schema/index.ts'
 import type { JsonSchema } from './json-schema.ts'
 
 /** A signature is a reminder for the model, not the schema itself, which it was given already. */
@@ -12,7 +13,7 @@ export function describeParameters(schema: JsonSchema): string {
 }
 
 function describe(schema: unknown, depth: number): string {
-  if (!isObject(schema) || depth > maxDepth) return 'value'
+  if (!isJsonObject(schema) || depth > maxDepth) return 'value'
   if ('const' in schema) return JSON.stringify(schema['const'])
   const choices = schema['enum']
   if (Array.isArray(choices)) return alternatives(choices, (choice) => JSON.stringify(choice))
@@ -21,7 +22,8 @@ function describe(schema: unknown, depth: number): string {
   const { type } = schema
   if (Array.isArray(type)) return alternatives(type, String)
   if (type === 'array') return `[${describe(schema['items'], depth + 1)}, …]`
-  if (type === 'object' && isObject(schema['properties'])) return describeObject(schema, schema['properties'], depth)
+  if (type === 'object' && isJsonObject(schema['properties']))
+    return describeObject(schema, schema['properties'], depth)
   return typeof type === 'string' ? type : 'value'
 }
 
@@ -37,8 +39,4 @@ function alternatives(options: readonly unknown[], text: (option: unknown) => st
   const shown = options.slice(0, maxChoices).map(text)
   if (options.length > maxChoices) shown.push('…')
   return shown.join(' | ')
-}
-
-function isObject(value: unknown): value is JsonSchema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -1,15 +1,17 @@
 import { MillraceError } from '../errors/index.ts'
-import type { ContentPart, OutputOf, StandardSchema, ToolDefinition, ToolStatus } from '../schema/index.ts'
+import type { ContentPart, OutputOf, StandardSchema, ToolDefinition, ToolRecord } from '../schema/index.ts'
 import { describeParameters } from './_describe-parameters.ts'
+import { readArguments } from './_read-arguments.ts'
+import type { NamedTool } from './_tool-names.ts'
 import { contentOf } from './_tool-output.ts'
 import { endsAttempt } from './ends-attempt.ts'
 import { jsonSchemaOf, type JsonSchema } from './json-schema.ts'
+import { ToolAnswer } from './tool-answer.ts'
 import type { Tool, ToolOutput } from './tool.ts'
 import { validate, type Validated } from './validate.ts'
 
 /** What one call came to, before it is put into a message. */
-export interface Attempt {
-  readonly status: ToolStatus
+export interface Attempt extends Pick<ToolRecord, 'status' | 'repairs' | 'detail'> {
   readonly content: string | readonly ContentPart[]
 }
 
@@ -17,15 +19,17 @@ export interface Attempt {
 const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
 
 /** A tool with everything about it that does not change from call to call. */
-export class PreparedTool<Context extends object> {
+export class PreparedTool<Context extends object> implements NamedTool {
   readonly name: string
   readonly tool: Tool<Context>
   readonly definition: ToolDefinition
+  readonly #maxOutputChars: number | undefined
   #signature: string | undefined
 
-  constructor(name: string, tool: Tool<Context>) {
+  constructor(name: string, tool: Tool<Context>, maxOutputChars?: number) {
     this.name = name
     this.tool = tool
+    this.#maxOutputChars = maxOutputChars
     if (!namePattern.test(name)) {
       throw new MillraceError(
         'env_invalid',
@@ -42,15 +46,23 @@ export class PreparedTool<Context extends object> {
     }
   }
 
+  get server(): string | undefined {
+    return this.tool.origin?.server
+  }
+
+  get serverToolName(): string | undefined {
+    return this.tool.origin?.name
+  }
+
   /** Never fails because of the tool or of its arguments; only for what ends the attempt. */
   attempt(argumentsText: string, context: Context): Attempt | Promise<Attempt> {
-    let value: unknown
-    try {
-      // Some models send nothing at all to a tool without parameters.
-      value = argumentsText.trim() === '' ? {} : JSON.parse(argumentsText)
-    } catch (error) {
-      return this.#badArguments(`not valid JSON (${MillraceError.from(error, 'internal').rawMessage})`)
-    }
+    const { value, problem } = readArguments(argumentsText)
+    if (!value) return this.#badArguments(problem)
+    return this.attemptWith(value, context)
+  }
+
+  /** The same with arguments that were read already. */
+  attemptWith(value: unknown, context: Context): Attempt | Promise<Attempt> {
     const validated = validate(this.tool.parameters, value)
     if (!(validated instanceof Promise)) return this.#run(validated, context)
     return validated.then((settled) => this.#run(settled, context))
@@ -60,10 +72,20 @@ export class PreparedTool<Context extends object> {
     if (validated.problem !== undefined) return this.#badArguments(validated.problem)
     try {
       const output = this.tool.run(validated.value, context)
-      return isPromise(output) ? Promise.resolve(output).then(succeeded).catch(failed) : succeeded(output)
+      if (!isPromise(output)) return this.#succeeded(output)
+      return Promise.resolve(output)
+        .then((made) => this.#succeeded(made))
+        .catch(failed)
     } catch (error) {
       return failed(error)
     }
+  }
+
+  #succeeded(output: ToolOutput | ToolAnswer): Attempt {
+    if (!(output instanceof ToolAnswer)) return { status: 'ok', content: contentOf(output, this.#maxOutputChars) }
+    const { isError, detail } = output
+    const content = contentOf(output.output, this.#maxOutputChars)
+    return { status: isError ? 'failed' : 'ok', content, ...(detail && { detail }) }
   }
 
   #badArguments(problem: string): Attempt {
@@ -90,15 +112,13 @@ function parametersOf(name: string, schema: StandardSchema): Record<string, unkn
   return parameters
 }
 
-function succeeded(output: ToolOutput): Attempt {
-  return { status: 'ok', content: contentOf(output) }
-}
-
 function failed(thrown: unknown): Attempt {
   if (endsAttempt(thrown)) throw thrown
   return { status: 'failed', content: `Error: ${MillraceError.from(thrown, 'tool_failed').rawMessage}` }
 }
 
-function isPromise(output: ToolOutput | Promise<ToolOutput>): output is Promise<ToolOutput> {
+type Returned = ReturnType<Tool<object>['run']>
+
+function isPromise(output: Returned): output is Promise<Awaited<Returned>> {
   return typeof output === 'object' && output !== null && 'then' in output && typeof output.then === 'function'
 }

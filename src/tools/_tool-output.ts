@@ -7,11 +7,11 @@ export const maxOutputChars = 256 * 1024
 export const maxImageChars = 20 * 1024 * 1024
 
 /** A tool's output as the content of its message. Throws where the output is not JSON (a bigint, a cycle). */
-export function contentOf(output: unknown): string | readonly ContentPart[] {
-  if (typeof output === 'string') return cut(output, maxOutputChars)
+export function contentOf(output: unknown, limit = maxOutputChars): string | readonly ContentPart[] {
+  if (typeof output === 'string') return cut(output, limit)
   if (output === undefined) return ''
-  if (isContentParts(output)) return cutParts(output)
-  return cut(JSON.stringify(output) ?? '', maxOutputChars)
+  if (isContentParts(output)) return cutParts(output, limit)
+  return cut(JSON.stringify(output) ?? '', limit)
 }
 
 function cut(text: string, limit: number): string {
@@ -22,8 +22,8 @@ function cut(text: string, limit: number): string {
   return `${text.slice(0, end)}\n[${text.length - end} of ${text.length} characters were cut off]`
 }
 
-function cutParts(parts: readonly ContentPart[]): readonly ContentPart[] {
-  let left = maxOutputChars
+function cutParts(parts: readonly ContentPart[], limit: number): readonly ContentPart[] {
+  let left = limit
   let changed = false
   const kept = parts.map((part): ContentPart => {
     if (part.type === 'text') {

@@ -1,9 +1,11 @@
 import { MillraceError } from '../errors/index.ts'
-import { type AbortListener, maxTimerMs, nearestNames, offAbort, onAbort } from '../kit/index.ts'
+import { type AbortListener, maxTimerMs, offAbort, onAbort } from '../kit/index.ts'
 import type { ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
-import type { Attempt, PreparedTool } from './_prepared-tool.ts'
+import type { CallPlan, CallPlanner } from './_call-planner.ts'
+import type { Attempt } from './_prepared-tool.ts'
 import { toolCalls, type ToolCallEvent } from './tool-calls.ts'
+import type { WrittenCall } from './written-call.ts'
 
 export interface ToolResult {
   readonly message: ToolMessage
@@ -28,8 +30,12 @@ export interface ToolCallOptions<Context extends object> {
 /** Generous: what takes longer should say so with a `timeoutMs` of its own. */
 const defaultTimeoutMs = 120_000
 
-/** How many names the model is told when it asks for a tool that does not exist. */
-const maxListedNames = 50
+/** Calls of one reply that are made. A model that writes more has lost its way. */
+const maxCalls = 128
+const tooMany = {
+  tool: undefined,
+  refusal: { status: 'failed', content: `Error: not called, since at most ${maxCalls} calls of one reply are made.` },
+} as const
 
 interface RunningCall {
   readonly scope: CallScope<object>
@@ -44,21 +50,19 @@ interface RunningCall {
  * later is dropped.
  */
 export class ToolTurn<Context extends object> implements AbortListener {
-  readonly #tools: ReadonlyMap<string, PreparedTool<Context>>
-  readonly #calls: readonly ToolCall[]
+  readonly #planner: CallPlanner<Context>
+  readonly #calls: readonly WrittenCall[]
   readonly #options: ToolCallOptions<Context>
   readonly #results: ToolResult[] = []
   readonly #running = new Map<number, RunningCall>()
   #next = 0
+  /** Of the next call, while it waits. */
+  #plan: CallPlan<Context> | undefined
   #exclusiveRuns = false
   #end: PromiseWithResolvers<ToolResult[]> | undefined
 
-  constructor(
-    tools: ReadonlyMap<string, PreparedTool<Context>>,
-    calls: readonly ToolCall[],
-    options: ToolCallOptions<Context>,
-  ) {
-    this.#tools = tools
+  constructor(planner: CallPlanner<Context>, calls: readonly WrittenCall[], options: ToolCallOptions<Context>) {
+    this.#planner = planner
     this.#calls = calls
     this.#options = options
   }
@@ -82,17 +86,19 @@ export class ToolTurn<Context extends object> implements AbortListener {
     for (; this.#next < this.#calls.length; this.#next += 1) {
       const call = this.#calls[this.#next]
       if (!call) return
-      const prepared = this.#tools.get(call.function.name)
-      const isExclusive = prepared?.tool.exclusive === true
+      this.#plan ??= this.#next < maxCalls ? this.#planner.plan(call) : tooMany
+      const plan = this.#plan
+      const isExclusive = plan.tool?.tool.exclusive === true
       if (this.#running.size > 0 && (isExclusive || this.#exclusiveRuns)) return
-      this.#start(call, this.#next, prepared)
+      this.#plan = undefined
+      this.#start(call, this.#next, plan)
       this.#exclusiveRuns = isExclusive && this.#running.size > 0
     }
   }
 
-  #start(call: ToolCall, index: number, prepared: PreparedTool<Context> | undefined): void {
+  #start(call: WrittenCall, index: number, plan: CallPlan<Context>): void {
     const { context, signal, recall } = this.#options
-    if (recall && prepared?.tool.resume !== 'rerun') {
+    if (recall && plan.tool?.tool.resume !== 'rerun') {
       const recorded = recall(call, index)
       if (recorded) {
         this.#results[index] = recorded
@@ -100,14 +106,15 @@ export class ToolTurn<Context extends object> implements AbortListener {
       }
     }
     const startedAt = performance.now()
-    if (!prepared) {
-      this.#settle(index, startedAt, { status: 'unknown_tool', content: unknownTool(call, this.#tools) })
+    if (!plan.tool) {
+      this.#settle(index, startedAt, plan.refusal)
       return
     }
-    const scope = new CallScope<Context>()
+    const { name, tool } = plan.tool
+    const scope = new CallScope<Context>(call)
     let attempt: Attempt | Promise<Attempt>
     try {
-      attempt = prepared.attempt(call.function.arguments, new Proxy(context, scope))
+      attempt = this.#planner.run(plan, call, new Proxy(context, scope))
     } catch (error) {
       this.#publish(index, 'ended_attempt', startedAt)
       throw error
@@ -118,12 +125,13 @@ export class ToolTurn<Context extends object> implements AbortListener {
       this.#settle(index, startedAt, attempt)
       return
     }
-    const timeoutMs = Math.min(prepared.tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs, maxTimerMs)
+    const timeoutMs = Math.min(tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs, maxTimerMs)
     const onTimeout = (): void => {
-      const after = `${prepared.name} took longer than ${timeoutMs / 1_000} s and was stopped`
+      const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(index)
       scope.abort(new MillraceError('tool_timeout', after))
-      this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}` })
+      const { repairs = [] } = plan
+      this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs })
       this.#goOn()
     }
     this.#running.set(index, { scope, timer: setTimeout(onTimeout, timeoutMs), startedAt })
@@ -148,13 +156,19 @@ export class ToolTurn<Context extends object> implements AbortListener {
     return this.#running.delete(index)
   }
 
-  #settle(index: number, startedAt: number, { status, content }: Attempt): void {
+  #settle(index: number, startedAt: number, { status, content, repairs, detail }: Attempt): void {
     const call = this.#calls[index]
     if (!call) return
     const ms = Math.round((performance.now() - startedAt) * 1_000) / 1_000
     this.#results[index] = {
       message: { role: 'tool', tool_call_id: call.id, content },
-      record: { name: call.function.name, status, ms },
+      record: {
+        name: call.function.name,
+        status,
+        ms,
+        ...(repairs && repairs.length > 0 && { repairs }),
+        ...(detail && { detail }),
+      },
     }
     this.#publish(index, status, startedAt)
   }
@@ -200,14 +214,4 @@ export class ToolTurn<Context extends object> implements AbortListener {
       scope.abort(reason)
     }
   }
-}
-
-function unknownTool(call: ToolCall, tools: ReadonlyMap<string, unknown>): string {
-  const wanted = call.function.name.slice(0, 100)
-  const names = [...tools.keys()]
-  const near = nearestNames(wanted, names)
-  const suggestion = near.length > 0 ? ` Did you mean ${near.join(' or ')}?` : ''
-  if (names.length === 0) return `Error: there is no tool named "${wanted}"; there are no tools at all.`
-  const more = names.length > maxListedNames ? ` and ${names.length - maxListedNames} more` : ''
-  return `Error: there is no tool named "${wanted}".${suggestion} Tools: ${names.slice(0, maxListedNames).join(', ')}${more}.`
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import type { StandardSchema } from '../schema/index.ts'
+import { isJsonObject, type StandardSchema } from '../schema/index.ts'
 
 export type JsonSchema = Readonly<Record<string, unknown>>
 
@@ -26,7 +26,7 @@ export function jsonSchemaOf(schema: StandardSchema): JsonSchema {
       },
     )
   }
-  if (!isObject(made)) {
+  if (!isJsonObject(made)) {
     throw new MillraceError(
       'env_invalid',
       `no JSON Schema for a schema of "${schema['~standard'].vendor}": use zod 4 or a library with Standard JSON Schema, ` +
@@ -41,15 +41,12 @@ export function jsonSchemaOf(schema: StandardSchema): JsonSchema {
 function make(schema: StandardSchema): unknown {
   if (schema instanceof z.core.$ZodType) return z.toJSONSchema(schema, { io: 'input' })
   const standard: object = schema['~standard']
-  if ('jsonSchema' in standard && isObject(standard.jsonSchema) && typeof standard.jsonSchema['input'] === 'function') {
-    return standard.jsonSchema['input']({ target: 'draft-2020-12' })
+  const converter = 'jsonSchema' in standard ? standard.jsonSchema : undefined
+  if (converter instanceof Object && 'input' in converter && typeof converter.input === 'function') {
+    return converter.input({ target: 'draft-2020-12' })
   }
   const carrier: object = schema
   if ('toJSONSchema' in carrier && typeof carrier.toJSONSchema === 'function') return carrier.toJSONSchema()
   if ('toJsonSchema' in carrier && typeof carrier.toJsonSchema === 'function') return carrier.toJsonSchema()
   return 'jsonSchema' in carrier ? carrier.jsonSchema : undefined
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import type { ToolCall } from '../schema/index.ts'
+import { ToolAnswer } from './tool-answer.ts'
 import type { Tool } from './tool.ts'
 import { ToolBox } from './tool-box.ts'
 
@@ -108,7 +109,7 @@ describe('one call', () => {
   test.each([
     ['{"city": ', 'not valid JSON'],
     ['{"city": 3}', 'city: expected string, received number'],
-    ['[]', 'expected object, received array'],
+    ['[]', 'they are a list, and must be one JSON object'],
   ])('with the arguments %s says what was wrong and what was expected', async (text, problem) => {
     const schema = z.object({
       city: z.string(),
@@ -371,7 +372,9 @@ describe('on resume', () => {
   })
 
   test('each tool has its rule; one that says nothing restarts', () => {
-    const rules = ['again', 'once', 'never', 'silent', 'unknown'].map((name) => box.resumeRule(name))
+    const rules = ['again', 'once', 'never', 'silent', 'unknown'].map((name) =>
+      box.resumeRule({ id: 'c', type: 'function', function: { name, arguments: '{}' } }),
+    )
     expect(rules).toEqual(['rerun', 'reuse', 'restart', 'restart', 'reuse'])
   })
 
@@ -408,5 +411,49 @@ describe('pick', () => {
 
   test('refuses what there is not', () => {
     expect(() => box.pick(['a', 'B'])).toThrow(/no tool "B" to hand on; did you mean "b"/)
+  })
+})
+
+describe('what a call comes to', () => {
+  test('a tool says more than the model sees, and whether it failed', async () => {
+    const box = new ToolBox<Context>({
+      search: tool(nothing, () => new ToolAnswer('found', { detail: { server: 'web' } })),
+      broken: tool(nothing, async () => new ToolAnswer('no such page', { isError: true })),
+    })
+    const context = new Context()
+    const results = await box.call([call('search'), call('broken')], { context, signal: context.signal })
+    expect(results.map(({ message, record: { ms: _ms, ...record } }) => [message.content, record])).toEqual([
+      ['found', { name: 'search', status: 'ok', detail: { server: 'web' } }],
+      ['no such page', { name: 'broken', status: 'failed' }],
+    ])
+  })
+
+  test('a call that names a server finds only what is there, or an own tool where there is no such server', async () => {
+    const box = new ToolBox<Context>({
+      web_search: tool(nothing, () => 'of the web', { origin: { server: 'web', name: 'search' } }),
+      own: tool(nothing, () => 'own'),
+    })
+    const on = (server: string, name: string) => ({ ...call(name), server })
+    const context = new Context()
+    const written = [
+      on('web', 'search'),
+      on('web', 'web_search'),
+      on('web', 'own'),
+      on('none', 'own'),
+      call('web_search'),
+    ]
+    const results = await box.call(written, { context, signal: context.signal })
+    expect(results.map(({ record }) => record.status)).toEqual(['ok', 'unknown_tool', 'unknown_tool', 'ok', 'ok'])
+    expect(results[1]?.message.content).toContain('no tool named "web_search" on server "web"')
+  })
+
+  test('calls beyond the limit of a reply are not made, and the model is told', async () => {
+    const context = new Context()
+    const box = new ToolBox<Context>({ count: tool(nothing, (_, { log }) => `${log.push('called')}`) })
+    const written = Array.from({ length: 130 }, () => call('count'))
+    const results = await box.call(written, { context, signal: context.signal })
+    expect(context.log).toHaveLength(128)
+    expect(results.slice(126).map(({ record }) => record.status)).toEqual(['ok', 'ok', 'failed', 'failed'])
+    expect(results.at(-1)?.message.content).toContain('at most 128 calls')
   })
 })

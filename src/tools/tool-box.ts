@@ -1,9 +1,24 @@
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
-import type { ToolCall, ToolDefinition } from '../schema/index.ts'
+import type { ToolDefinition, ToolRepair } from '../schema/index.ts'
+import { CallPlanner, type MakeRepairer } from './_call-planner.ts'
 import { PreparedTool } from './_prepared-tool.ts'
 import { ToolTurn, type ToolCallOptions, type ToolResult } from './_tool-turn.ts'
+import type { DescribedTool } from './formats/tool-format.ts'
 import type { ResumeRule, Tool } from './tool.ts'
+import type { WrittenCall } from './written-call.ts'
+
+export interface ToolBoxOptions {
+  /** Looks calls over before tools are looked up; as the model wrote them if not given. */
+  readonly makeRepairer?: MakeRepairer | undefined
+  /** Longer outputs are cut; 256 K if not given. */
+  readonly maxOutputChars?: number | undefined
+}
+
+export interface PlannedCall {
+  readonly tool?: string
+  readonly repairs: readonly ToolRepair[]
+}
 
 /** Sets of tools that children asked for; beyond this many, each further set is prepared anew. */
 const maxPicks = 64
@@ -15,11 +30,16 @@ const maxPicks = 64
 export class ToolBox<Context extends object> {
   readonly definitions: readonly ToolDefinition[]
   readonly #tools: ReadonlyMap<string, PreparedTool<Context>>
+  readonly #planner: CallPlanner<Context>
+  readonly #options: ToolBoxOptions
   readonly #picks = new Map<string, ToolBox<Context>>()
 
-  constructor(tools: Readonly<Record<string, Tool<Context>>>) {
-    const prepared = Object.entries(tools).map(([name, tool]) => new PreparedTool<Context>(name, tool))
+  constructor(tools: Readonly<Record<string, Tool<Context>>>, options: ToolBoxOptions = {}) {
+    const { makeRepairer, maxOutputChars } = options
+    const prepared = Object.entries(tools).map(([name, tool]) => new PreparedTool<Context>(name, tool, maxOutputChars))
     this.#tools = new Map(prepared.map((tool) => [tool.name, tool]))
+    this.#planner = new CallPlanner(prepared, makeRepairer)
+    this.#options = options
     this.definitions = prepared.map(({ definition }) => definition)
   }
 
@@ -28,14 +48,29 @@ export class ToolBox<Context extends object> {
    * a tool does wrong is a result for the model to see. Rejects only with the signal's reason, at once, or with an error
    * that ends the attempt.
    */
-  call(calls: readonly ToolCall[], options: ToolCallOptions<Context>): Promise<ToolResult[]> {
-    return new ToolTurn(this.#tools, calls, options).run()
+  call(calls: readonly WrittenCall[], options: ToolCallOptions<Context>): Promise<ToolResult[]> {
+    return new ToolTurn(this.#planner, calls, options).run()
   }
 
-  /** What becomes of a tool's earlier calls on resume. One that says nothing is not safe; one that is unknown did nothing. */
-  resumeRule(name: string): ResumeRule {
-    const prepared = this.#tools.get(name)
-    return prepared ? (prepared.tool.resume ?? 'restart') : 'reuse'
+  /** What becomes of an earlier call on resume. A tool that says nothing is not safe; one that is unknown did nothing. */
+  resumeRule(call: WrittenCall): ResumeRule {
+    const { tool } = this.#planner.plan(call)
+    return tool ? (tool.tool.resume ?? 'restart') : 'reuse'
+  }
+
+  /** What would be done about a call: which tool it means, if any, and what is repaired on the way there. */
+  planned(call: WrittenCall): PlannedCall {
+    const plan = this.#planner.plan(call)
+    const { repairs = [] } = plan.tool ? plan : plan.refusal
+    return { ...(plan.tool && { tool: plan.tool.name }), repairs }
+  }
+
+  /** For formats that tell the model about its tools in words. */
+  described(): readonly DescribedTool[] {
+    return Array.from(this.#tools.values(), ({ definition, tool: { origin } }) => ({
+      definition,
+      ...(origin && { server: origin.server, serverToolName: origin.name }),
+    }))
   }
 
   /** Only the named tools, in the order of their declaration; the same box each time they are asked for. */
@@ -53,7 +88,8 @@ export class ToolBox<Context extends object> {
     }
     const wanted = new Set(names)
     const picked = [...this.#tools.values()].filter(({ name }) => wanted.has(name))
-    const box = new ToolBox<Context>(Object.fromEntries(picked.map(({ name, tool }) => [name, tool])))
+    const tools = Object.fromEntries(picked.map(({ name, tool }) => [name, tool]))
+    const box = new ToolBox<Context>(tools, this.#options)
     if (this.#picks.size < maxPicks) this.#picks.set(key, box)
     return box
   }

@@ -1,4 +1,5 @@
 import type { ContentPart, Json, OutputOf, StandardSchema } from '../schema/index.ts'
+import type { ToolAnswer } from './tool-answer.ts'
 
 /**
  * What happens to a tool's earlier calls when a rollout is resumed after a crash.
@@ -16,7 +17,9 @@ export interface Tool<Context = never, Parameters extends StandardSchema = Stand
   readonly exclusive?: boolean
   readonly resume?: ResumeRule
   readonly timeoutMs?: number
-  run(args: OutputOf<Parameters>, context: Context): ToolOutput | Promise<ToolOutput>
+  /** The tool server it lives on and its name there; none for a function of ours. */
+  readonly origin?: { readonly server: string; readonly name: string }
+  run(args: OutputOf<Parameters>, context: Context): ToolOutput | ToolAnswer | Promise<ToolOutput | ToolAnswer>
 }
 
 /** A string or content parts are shown to the model as they are; anything else as JSON. */

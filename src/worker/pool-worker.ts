@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { within } from '../kit/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import type { OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
@@ -216,9 +217,9 @@ export class PoolWorker {
     const closed = closedError()
     this.#ready.reject(closed)
     this.#calls.rejectAll(closed)
-    if (await settlesWithin(this.#exited, closeGraceMs)) return
+    if (await within(this.#exited, closeGraceMs)) return
     this.#channel.kill()
-    await settlesWithin(this.#exited, killGraceMs)
+    await within(this.#exited, killGraceMs)
   }
 
   readonly #onMessage = (message: FromWorker): void => {
@@ -313,14 +314,4 @@ export class PoolWorker {
 
 function closedError(): MillraceError {
   return new MillraceError('closed', 'the worker was closed')
-}
-
-function settlesWithin(promise: Promise<void>, ms: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(false), ms)
-    void promise.then(() => {
-      clearTimeout(timer)
-      resolve(true)
-    })
-  })
 }

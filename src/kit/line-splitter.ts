@@ -1,8 +1,9 @@
 const lineFeed = 0x0a
 
 /**
- * Cuts a stream of bytes into lines. A character may lie across two chunks, so bytes are held back, never text. A line
- * over the limit is not kept: it comes out as `undefined`, so that the count of lines stays right.
+ * Cuts a stream of bytes into lines. A character may lie across two chunks, so bytes are held back, never text. Each is
+ * looked at once and copied at most once, however the stream is cut up. A line over the limit is not kept: it comes out
+ * as `undefined`, so that the count of lines stays right.
  */
 export class LineSplitter {
   readonly #maxLineBytes: number
@@ -12,6 +13,11 @@ export class LineSplitter {
 
   constructor(maxLineBytes: number) {
     this.#maxLineBytes = maxLineBytes
+  }
+
+  /** Whether the line that has not ended yet is over the limit already, for those who will not wait for its end. */
+  get isSkipping(): boolean {
+    return this.#isSkipping
   }
 
   /** The lines that end in this chunk, without their line feed. */
@@ -46,7 +52,7 @@ export class LineSplitter {
   }
 
   #release(): string | undefined {
-    const line = this.#isSkipping ? undefined : Buffer.concat(this.#held).toString('utf8')
+    const line = this.#isSkipping ? undefined : Buffer.concat(this.#held, this.#heldBytes).toString('utf8')
     this.#held = []
     this.#heldBytes = 0
     this.#isSkipping = false

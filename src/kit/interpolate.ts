@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 
-/** `${NAME}`, or `$${` for a dollar and a brace. */
-const reference = /\$\$\{|\$\{([^}]*)\}/g
+/** `${NAME}`, `${NAME:-default}`, or `$${` for a dollar and a brace. */
+const reference = /\$\$\{|\$\{([^}]*?)(?::-([^}]*))?\}/g
 
 export interface Interpolated {
   /** A copy in which every text has its variables filled in. Keys are left as they are. */
@@ -18,13 +18,14 @@ export function interpolate(
 ): Interpolated {
   const filledIn = new Set<string>()
   const filled = (text: string, path: string): string =>
-    text.replaceAll(reference, (_whole, name: string | undefined) => {
+    text.replaceAll(reference, (_whole, name: string | undefined, otherwise: string | undefined) => {
       if (name === undefined) return '${'
       const found = env[name]
       if (found !== undefined && found !== '') {
         filledIn.add(found)
         return found
       }
+      if (otherwise !== undefined) return otherwise
       throw new MillraceError(
         'config_invalid',
         `${file}: ${path} needs the variable ${name}, which is not set: set it, or put it into .env`,

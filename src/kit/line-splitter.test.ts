@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { seededRandom } from '../kit/index.ts'
-import { LineSplitter } from './_line-splitter.ts'
+import { seededRandom } from './random.ts'
+import { LineSplitter } from './line-splitter.ts'
 
 const pieces = ['', 'a', '{"x":1}', 'größe', '日本語', '😀', '\r', ' ', 'long '.repeat(20)]
 

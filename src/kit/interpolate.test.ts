@@ -22,3 +22,15 @@ test.each(['MISSING', 'EMPTY'])('%s is said to be missing, and where', (name) =>
     `gateway.yaml: keys[0].key needs the variable ${name}, which is not set`,
   )
 })
+
+test.each([
+  ['${MISSING:-here}', 'here'],
+  ['${EMPTY:-here}', 'here'],
+  ['${HOST:-here}', 'gpu-1'],
+  ['${MISSING:-}', ''],
+  ['http://${MISSING:-a:-b}/', 'http://a:-b/'],
+])('%s is %s: a default stands in for what is not set, and is no secret', (text, filled) => {
+  const { value, filledIn } = interpolate(text, env, 'f')
+  expect(value).toBe(filled)
+  expect(filledIn).toEqual(filled === 'gpu-1' ? ['gpu-1'] : [])
+})

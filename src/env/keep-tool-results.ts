@@ -1,0 +1,72 @@
+import type { ContentPart, Message } from '../schema/index.ts'
+import { checkCount } from './_check-count.ts'
+import type { ContextPolicy } from './context-policy.ts'
+
+export interface KeepToolResultsOptions {
+  /** What stands in the place of a result that is left out. */
+  readonly stub?: string
+  /** How many results are left out at a time; as many as are kept if not given. */
+  readonly every?: number
+}
+
+const standardStub = '[This result was left out to save room. Call the tool again if you need it.]'
+
+/** A copy, and how many of its message's results are left out in it. */
+interface Stubbed {
+  readonly leftOut: number
+  readonly copy: Message
+}
+
+/**
+ * Sends the last `count` tool results in full and a stub for the others; all calls stay. Results go `every` at a time, so
+ * up to `count + every - 1` are in full: in between the prompt only grows at its end, and the server's prefix cache holds.
+ * With 1 it would be lost from that place on after every single result.
+ */
+export function keepToolResults(count: number, options: KeepToolResultsOptions = {}): ContextPolicy {
+  const { stub = standardStub, every = Math.max(1, count) } = options
+  checkCount('the count of keepToolResults', count, 0)
+  checkCount('`every` of keepToolResults', every, 1)
+  // The same copy turn after turn, so that its JSON is made once.
+  const copies = new WeakMap<Message, Stubbed>()
+  return ({ messages, isToolResult }) => {
+    const sizes = messages.map((message) => (isToolResult(message) ? resultsIn(message) : 0))
+    const surplus = sizes.reduce((sum, size) => sum + size, 0) - count
+    let left = Math.floor(Math.max(0, surplus) / every) * every
+    if (left === 0) return messages
+    return messages.map((message, index) => {
+      const leftOut = Math.min(left, sizes[index] ?? 0)
+      if (leftOut === 0) return message
+      left -= leftOut
+      const known = copies.get(message)
+      if (known?.leftOut === leftOut) return known.copy
+      const copy = withoutResults(message, leftOut, stub)
+      copies.set(message, { leftOut, copy })
+      return copy
+    })
+  }
+}
+
+/** The results of calls in text come as one message, with a text for each; images follow the text of their result. */
+function resultsIn(message: Message): number {
+  if (message.role !== 'user' || typeof message.content === 'string') return 1
+  return message.content.filter(({ type }) => type === 'text').length
+}
+
+function withoutResults(message: Message, count: number, stub: string): Message {
+  if (message.role === 'tool') return isShorter(message.content, stub) ? message : { ...message, content: stub }
+  if (message.role !== 'user') return message
+  if (typeof message.content === 'string')
+    return isShorter(message.content, stub) ? message : { ...message, content: stub }
+  let seen = 0
+  const content = message.content.flatMap((part): readonly ContentPart[] => {
+    if (part.type === 'text') seen += 1
+    if (seen > count) return [part]
+    return part.type === 'text' ? [{ type: 'text', text: part.text.length <= stub.length ? part.text : stub }] : []
+  })
+  return { ...message, content }
+}
+
+/** A stub that is longer than what it stands for saves nothing. */
+function isShorter(content: string | readonly ContentPart[], stub: string): boolean {
+  return typeof content === 'string' && content.length <= stub.length
+}

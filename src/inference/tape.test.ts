@@ -1,0 +1,67 @@
+import { describe, expect, test } from 'vitest'
+import { emptyUsage, type Message, type MessageNode } from '../schema/index.ts'
+import { TapeReader } from './tape.ts'
+
+const call = {
+  model: 'm',
+  backend: 'b',
+  finishReason: 'stop' as const,
+  usage: emptyUsage(),
+  cost: 0,
+  tries: 1,
+  ms: 1,
+  waitMs: 0,
+}
+
+/** `u` said by a user, `a` a reply, `t` the answer of a tool; each with its place as its content. */
+function nodes(kinds: string): MessageNode[] {
+  return Array.from(kinds, (kind, seq): MessageNode => {
+    const common = { seq, parent: seq === 0 ? null : seq - 1, hash: String(seq), at: 0 }
+    const content = String(seq)
+    if (kind === 'a') return { ...common, message: { role: 'assistant', content }, sampled: true, call }
+    if (kind === 'u') return { ...common, message: { role: 'user', content }, sampled: false }
+    const message: Message = { role: 'tool', tool_call_id: 'c', content }
+    return { ...common, message, sampled: false, tool: { name: 'look', status: 'ok', ms: 0 } }
+  })
+}
+
+const end = { code: 'model_server_error', message: 'it broke here' } as const
+
+describe('a tape', () => {
+  test('gives replies by turn, and answers by their place in the turn', () => {
+    const tape = new TapeReader({ nodes: nodes('utauattuat') })
+    expect(tape.answer(0)?.seq).toBe(1)
+    expect([tape.nextReply()?.seq, tape.answer(0)]).toEqual([2, undefined])
+    expect(tape.nextReply()?.seq).toBe(4)
+    expect([tape.answer(0)?.seq, tape.answer(1)?.seq, tape.answer(2)?.seq]).toEqual([5, 6, undefined])
+    tape.noteAnswer({ role: 'tool', tool_call_id: 'c', content: '5' })
+    expect(tape.answer(0)?.seq).toBe(6)
+    expect([tape.nextReply()?.seq, tape.answer(0)?.seq]).toEqual([8, 9])
+  })
+
+  test('that is open at its end leaves the rest to whoever asks', () => {
+    const tape = new TapeReader({ nodes: nodes('ua') })
+    expect([tape.isWithin, tape.nextReply()?.seq, tape.isWithin]).toEqual([true, 1, true])
+    expect([tape.nextReply(), tape.isWithin, tape.answer(0)]).toEqual([undefined, false, undefined])
+  })
+
+  test('that is closed ends as it was recorded, and only there', () => {
+    const tape = new TapeReader({ nodes: nodes('uaa'), end })
+    tape.nextReply()
+    expect(() => tape.answer(0)).toThrow('in turn 1 a tool was called whose answer is not in the recording')
+    tape.nextReply()
+    expect(() => tape.answer(0)).toThrow('it broke here')
+    expect(() => tape.nextReply()).toThrow('it broke here')
+  })
+
+  test('that is gone on from takes no other answers than the recorded ones', () => {
+    const other: Message = { role: 'tool', tool_call_id: 'c', content: 'another' }
+    const open = new TapeReader({ nodes: nodes('uata') })
+    open.nextReply()
+    expect(() => open.noteAnswer(other)).toThrow('look was run again for turn 1 and did not answer as it had')
+    // A replay compares afterwards, and says more.
+    const closed = new TapeReader({ nodes: nodes('uata'), end })
+    closed.nextReply()
+    expect(() => closed.noteAnswer(other)).not.toThrow()
+  })
+})

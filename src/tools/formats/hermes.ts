@@ -1,0 +1,50 @@
+import { callOf, readCallObject } from './_call-object.ts'
+import { numbered, type FoundCall } from './_found-call.ts'
+import { readReply, type Reply } from './_read-reply.ts'
+import { objectStart, skipFence, skipSeparators, skipSpace } from './_skip.ts'
+import type { Tag } from './_tag-cursor.ts'
+import { taggedBody } from './_tagged-body.ts'
+import type { ToolFormat } from './tool-format.ts'
+import { toolLines } from './_tool-lines.ts'
+
+const block = 'tool_call'
+
+/** Calls as `<tool_call>` blocks with a JSON object, as Hermes, Qwen and many others write them. */
+export const hermes: ToolFormat = {
+  name: 'hermes',
+  describe: (tools) => `# Tools
+
+These tools are yours to use, one on each line, with a JSON Schema for its arguments:
+
+<tools>
+${toolLines(tools)}
+</tools>
+
+To call one, write its name and its arguments as a JSON object between these tags:
+
+<tool_call>
+{"name": "the tool", "arguments": {"parameter": "value"}}
+</tool_call>
+
+Several calls are several blocks. Stop after them: the results come with the next message, between <tool_response> tags. A reply without a call ends the task.`,
+  parse: (text, idBase) => numbered(readReply(text, [block], { atTag: readBlock }), idBase),
+  result: (_call, text) => `<tool_response>\n${text}\n</tool_response>`,
+}
+
+function readBlock(opening: Tag, reply: Reply): number {
+  if (opening.isClosing) return opening.end
+  const body = taggedBody(reply, skipFence(reply.text, skipSpace(reply.text, opening.end)))
+  readCalls(body.text, reply.found)
+  return body.end
+}
+
+/** Usually one; some models put the next object into the same block. */
+function readCalls(body: string, found: FoundCall[]): void {
+  let at = objectStart(body, 0)
+  if (body[at] !== '{') found.push({ name: '', arguments: body })
+  while (body[at] === '{') {
+    const object = readCallObject(body, at, body.length)
+    found.push(callOf(object, body, at))
+    at = skipSeparators(body, object.end)
+  }
+}

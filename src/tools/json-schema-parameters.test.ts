@@ -1,0 +1,87 @@
+import { describe, expect, test } from 'vitest'
+import { jsonSchemaOf } from './json-schema.ts'
+import { jsonSchemaParameters } from './json-schema-parameters.ts'
+import { validate } from './validate.ts'
+
+const schema = {
+  $schema: 'http://json-schema.org/draft-07/schema#',
+  type: 'object',
+  properties: {
+    city: { type: 'string' },
+    days: { type: 'integer', minimum: 1 },
+    unit: { enum: ['celsius', 'kelvin'] },
+    near: { anyOf: [{ type: 'string' }, { type: 'number' }] },
+    area: { anyOf: [{ $ref: '#/definitions/box' }, { type: 'null' }] },
+    tags: { type: 'array', items: { type: ['string', 'null'] } },
+  },
+  required: ['city'],
+  additionalProperties: false,
+  definitions: { box: { type: 'object', properties: { north: { type: 'number' } }, required: ['north'] } },
+}
+
+const problemOf = (args: unknown, parameters = schema): string | undefined => {
+  const validated = validate(jsonSchemaParameters(parameters), args)
+  if (validated instanceof Promise) throw new Error('expected an answer at once')
+  return validated.problem
+}
+
+test('what fits passes as it is, and nothing is put into it', () => {
+  const args = { city: 'Oslo', unit: 'kelvin', near: 3, area: { north: 1 }, tags: ['a', null] }
+  expect(validate(jsonSchemaParameters(schema), args)).toEqual({ value: args })
+  expect(validate(jsonSchemaParameters(schema), { city: 'Oslo', area: null })).toEqual({
+    value: { city: 'Oslo', area: null },
+  })
+})
+
+describe('what does not fit is told in words that a model can act on', () => {
+  test.each<[unknown, string]>([
+    [{}, 'city: is missing'],
+    [{ city: 1 }, 'city: expected string, got number'],
+    [{ city: null }, 'city: expected string, got null'],
+    [{ city: 'a', days: 0 }, 'days: must be >= 1'],
+    [{ city: 'a', unit: 'f' }, 'unit: expected "celsius" | "kelvin"'],
+    [{ city: 'a', near: [] }, 'near: expected string | number'],
+    [{ city: 'a', area: { north: 'x' } }, 'area.north: expected number, got string'],
+    [{ city: 'a', area: 3 }, 'area: expected value | null'],
+    [{ city: 'a', tags: [1] }, 'tags.0: expected string or null, got number'],
+    [{ city: 'a', dais: 1 }, 'unknown "dais"; did you mean "days"?'],
+    [[], 'expected an object'],
+    ['text', 'expected an object'],
+  ])('%j', (args, problem) => {
+    expect(problemOf(args)).toBe(problem)
+  })
+
+  test('several at once, up to a few', () => {
+    const many = Object.fromEntries(Array.from({ length: 20 }, (_, index) => [`zzz${index}`, 1]))
+    expect(problemOf({ city: 'a', ...many })?.split('; ')).toHaveLength(8)
+  })
+})
+
+test('the schema that models see is the one the server gave', () => {
+  expect(jsonSchemaOf(jsonSchemaParameters(schema))).toMatchObject({ type: 'object', properties: schema.properties })
+  expect(jsonSchemaParameters(schema)).toBe(jsonSchemaParameters(schema))
+  expect(jsonSchemaParameters({ properties: {} }).jsonSchema).toEqual({ type: 'object', properties: {} })
+})
+
+test('the newest dialect is understood, and two schemas of one id', () => {
+  const newest = {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    $id: 'x',
+    type: 'object',
+    properties: { pair: { prefixItems: [{ type: 'string' }] } },
+  }
+  expect(problemOf({ pair: [1] }, newest as never)).toBe('pair.0: expected string, got number')
+  expect(problemOf({ pair: ['a'] }, { ...newest } as never)).toBeUndefined()
+})
+
+test.each<[string, Record<string, unknown>]>([
+  ['a reference to nowhere', { type: 'object', properties: { a: { $ref: '#/nowhere' } } }],
+  ['a pattern that is none', { type: 'object', properties: { a: { type: 'string', pattern: '(' } } }],
+  ['a type that does not exist', { type: 'object', properties: { a: { type: 'text' } } }],
+  ['a field of the wrong kind', { type: 'object', properties: 3 }],
+])('%s: any object is taken', (_what, odd) => {
+  const parameters = jsonSchemaParameters(odd)
+  expect(validate(parameters, { a: 'x' })).toEqual({ value: { a: 'x' } })
+  expect(validate(parameters, { b: 1 })).toEqual({ value: { b: 1 } })
+  expect(validate(parameters, 3)).toMatchObject({ problem: 'expected an object' })
+})

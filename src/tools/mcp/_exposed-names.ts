@@ -1,0 +1,58 @@
+import { createHash } from 'node:crypto'
+import { MillraceError } from '../../errors/index.ts'
+
+/** What is named: a tool and where it lives. */
+export interface NamedTool {
+  readonly server: string
+  /** With the server's prefix. */
+  readonly wanted: string
+}
+
+/** What OpenAI's API and the servers modelled on it take as the name of a function. */
+const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
+const maxLength = 64
+const hashLength = 8
+
+/**
+ * The name under which models see each tool, in order. Names that every model API takes stay as they are; `files.read`
+ * becomes `files_read`, or `files_read_` and a hash of it where another tool has that name. The same tools always get the same names.
+ */
+export function exposedNames(tools: readonly NamedTool[]): string[] {
+  const owners = new Map<string, NamedTool>()
+  for (const tool of tools) {
+    if (!namePattern.test(tool.wanted)) continue
+    const other = owners.get(tool.wanted)
+    if (other) throw clash(tool.wanted, other.server, tool.server)
+    owners.set(tool.wanted, tool)
+  }
+  const plain = tools.map(({ wanted }) => plainName(wanted))
+  const counts = new Map<string, number>()
+  for (const name of plain) counts.set(name, (counts.get(name) ?? 0) + 1)
+  return tools.map((tool, index) => {
+    const name = plain[index] ?? ''
+    if (owners.get(name) === tool) return name
+    const isLong = tool.wanted.length > maxLength
+    return isLong || (counts.get(name) ?? 0) > 1 ? withHash(name, tool) : name
+  })
+}
+
+function plainName(wanted: string): string {
+  return wanted.replaceAll(/[^a-zA-Z0-9_-]+/g, '_') || '_'
+}
+
+function withHash(name: string, { server, wanted }: NamedTool): string {
+  const hash = createHash('sha256')
+    .update(JSON.stringify([server, wanted]))
+    .digest('hex')
+    .slice(0, hashLength)
+  return `${name.slice(0, maxLength - hashLength - 1)}_${hash}`
+}
+
+function clash(name: string, first: string, second: string): MillraceError {
+  return new MillraceError(
+    'config_invalid',
+    `the tool servers "${first}" and "${second}" both have a tool "${name}": set "prefix" for one of them, ` +
+      `such as "prefix": "${second}_", or leave it out with "deny"`,
+    { data: { tool: name, first, second } },
+  )
+}

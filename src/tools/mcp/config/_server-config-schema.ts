@@ -1,0 +1,66 @@
+import { z } from 'zod'
+import { maxTimerMs } from '../../../kit/index.ts'
+
+const text = z.string().min(1)
+const variables = z.record(z.string(), z.string())
+const milliseconds = z.int().positive().max(maxTimerMs)
+const names = z.array(text)
+
+const reconnect = z.strictObject({ max: z.int().nonnegative(), windowMs: milliseconds })
+
+const pool = z
+  .strictObject({
+    warm: z.int().nonnegative().exactOptional(),
+    max: z.int().positive().exactOptional(),
+    maxUses: z.int().positive().exactOptional(),
+  })
+  .refine(({ warm = 0, max }) => max === undefined || warm <= max, 'warm is more than max')
+
+/** The fields of `ServerOptions`. */
+const options = {
+  sharing: z.enum(['shared', 'session', 'pooled']).exactOptional(),
+  required: z.boolean().exactOptional(),
+  allow: names.exactOptional(),
+  deny: names.exactOptional(),
+  parallel: z.boolean().exactOptional(),
+  prefix: text.exactOptional(),
+  retry: z.enum(['safe', 'always', 'never']).exactOptional(),
+  resume: z.enum(['rerun', 'reuse', 'restart']).exactOptional(),
+  onRestart: z.enum(['fail', 'tell']).exactOptional(),
+  startTimeoutMs: milliseconds.exactOptional(),
+  callTimeoutMs: milliseconds.exactOptional(),
+  idleMs: milliseconds.exactOptional(),
+  maxLifetimeMs: milliseconds.exactOptional(),
+  pool: pool.exactOptional(),
+  reconnect: reconnect.exactOptional(),
+}
+
+export const stdioServerSchema = z.strictObject({
+  type: z.literal('stdio').exactOptional(),
+  command: text,
+  args: z.array(z.string()).exactOptional(),
+  env: variables.exactOptional(),
+  cwd: text.exactOptional(),
+  ...options,
+})
+
+export const httpServerSchema = z.strictObject({
+  type: z.enum(['http', 'streamable-http', 'sse']).exactOptional(),
+  url: z
+    .url({ protocol: /^https?$/, error: 'expected an http or https URL' })
+    .refine(hasNoCredentials, 'a user name or password in a URL ends up in logs: send it in "headers"'),
+  headers: variables.exactOptional(),
+  ...options,
+})
+
+function hasNoCredentials(url: string): boolean {
+  const parsed = URL.parse(url)
+  return !parsed?.username && !parsed?.password
+}
+
+/** What may stand at a place in a server's configuration, for whoever misspelt it. */
+export function knownFields(kind: 'stdio' | 'http', path: readonly PropertyKey[]): string[] {
+  if (path[0] === 'pool') return Object.keys(pool.shape)
+  if (path[0] === 'reconnect') return Object.keys(reconnect.shape)
+  return Object.keys((kind === 'stdio' ? stdioServerSchema : httpServerSchema).shape)
+}

@@ -1,0 +1,130 @@
+import { readFile } from 'node:fs/promises'
+import type { z } from 'zod'
+import { MillraceError } from '../../../errors/index.ts'
+import { interpolate, nearestName } from '../../../kit/index.ts'
+import { isJsonObject } from '../../../schema/index.ts'
+import { rememberSecrets, secretsOf } from './config-secrets.ts'
+import { httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
+import type { ServerConfig, Sharing } from './server-config.ts'
+import { sharingOf } from './sharing-of.ts'
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+/** Problems beyond these say nothing new. */
+const maxProblems = 5
+
+/** Part of the names under which tools are told apart, so only what every model API takes. */
+const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
+
+/** Reads a file with `mcpServers` in it, as every MCP client has one. */
+export async function loadServerConfigs(
+  path: string,
+  env: Environment = process.env,
+): Promise<Record<string, ServerConfig>> {
+  let text: string
+  try {
+    text = await readFile(path, 'utf8')
+  } catch (cause) {
+    throw new MillraceError('file_not_found', `cannot read the tool servers in ${path}; check the path`, { cause })
+  }
+  return readServerConfigs(text, path, env)
+}
+
+/**
+ * Reads `{ "mcpServers": { name: {…} } }`, or the inner object alone, as JSON text or as what that parses to. `${NAME}` and
+ * `${NAME:-default}` are filled in from `env`. What stands beside `mcpServers` belongs to other programs and is left alone.
+ * `where` is how messages call the source.
+ */
+export function readServerConfigs(input: unknown, where: string, env: Environment): Record<string, ServerConfig> {
+  const content = typeof input === 'string' ? parseJson(input, where) : input
+  if (!isJsonObject(content)) throw invalid(where, 'expected an object: { "mcpServers": { "name": { "command": … } } }')
+  const isWrapped = 'mcpServers' in content
+  const path = isWrapped ? 'mcpServers' : ''
+  const servers = isWrapped ? content['mcpServers'] : content
+  if (!isJsonObject(servers)) throw invalid(where, 'mcpServers: expected an object with a server under each name')
+  if (!isWrapped) checkForMisspeltWrapper(servers, where)
+  return Object.fromEntries(
+    Object.entries(servers).map(([name, given]) => {
+      const at = path === '' ? name : `${path}.${name}`
+      const { value, filledIn } = interpolate({ [at]: given }, env, where)
+      const filled = isJsonObject(value) ? value[at] : undefined
+      // One that was read before keeps what was filled in then.
+      const secrets = [...filledIn, ...(isJsonObject(given) ? secretsOf(given) : [])]
+      return [name, rememberSecrets(readServer({ name, given: filled, at, where }), secrets)]
+    }),
+  )
+}
+
+interface Entry {
+  readonly name: string
+  readonly given: unknown
+  /** Its place in the source. */
+  readonly at: string
+  readonly where: string
+}
+
+function readServer({ name, given, at, where }: Entry): ServerConfig {
+  if (!namePattern.test(name)) {
+    throw invalid(where, `${at}: a server's name has up to 64 letters, digits, "_" and "-"`)
+  }
+  if (!isJsonObject(given)) throw invalid(where, `${at}: expected an object with a "command" or a "url"`)
+  // In TypeScript a field may be there without a value.
+  const entry = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+  if ('command' in entry === 'url' in entry) {
+    const has = 'command' in entry ? 'has both a "command" and a "url"' : 'has neither a "command" nor a "url"'
+    throw invalid(where, `${at}: ${has}: a server is either started with a command or reached at a URL`)
+  }
+  const kind = 'command' in entry ? 'stdio' : 'http'
+  const parsed = kind === 'stdio' ? stdioServerSchema.safeParse(entry) : httpServerSchema.safeParse(entry)
+  if (!parsed.success) throw invalid(where, describe(parsed.error.issues, at, kind))
+  const config: ServerConfig = parsed.data
+  let sharing: Sharing
+  try {
+    sharing = sharingOf(name, config)
+  } catch (error) {
+    throw invalid(where, `${at}.sharing: ${MillraceError.from(error, 'config_invalid').rawMessage}`)
+  }
+  if (config.pool && sharing !== 'pooled') {
+    throw invalid(where, `${at}.pool: there is no pool with "sharing": "${sharing}"; leave it out`)
+  }
+  return config
+}
+
+/** A bare map may be one whose key was misspelt; its "server" would make for a puzzling message. */
+function checkForMisspeltWrapper(servers: Readonly<Record<string, unknown>>, where: string): void {
+  for (const [name, entry] of Object.entries(servers)) {
+    const isServer = !isJsonObject(entry) || 'command' in entry || 'url' in entry
+    if (!isServer && nearestName(name, ['mcpServers']) !== undefined) {
+      throw invalid(where, `${name}: unknown field; did you mean "mcpServers"?`)
+    }
+  }
+}
+
+function describe(issues: readonly z.core.$ZodIssue[], at: string, kind: 'stdio' | 'http'): string {
+  const problems = issues.flatMap((issue) => {
+    const place = at + issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
+    if (issue.code !== 'unrecognized_keys') return [`${place}: ${issue.message.replace('Invalid input: ', '')}`]
+    const known = knownFields(kind, issue.path)
+    return issue.keys.map((key) => `${place}.${key}: unknown field; ${suggestion(key, known)}`)
+  })
+  const more = problems.length > maxProblems ? `; and ${problems.length - maxProblems} more` : ''
+  return `${problems.slice(0, maxProblems).join('; ')}${more}`
+}
+
+function suggestion(key: string, known: readonly string[]): string {
+  const near = nearestName(key, known)
+  return near === undefined ? `known are ${known.join(', ')}` : `did you mean "${near}"?`
+}
+
+function parseJson(text: string, where: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    const { rawMessage } = MillraceError.from(cause, 'config_invalid')
+    throw new MillraceError('config_invalid', `${where}: it is not JSON: ${rawMessage}`, { cause })
+  }
+}
+
+function invalid(where: string, problem: string): MillraceError {
+  return new MillraceError('config_invalid', `${where}: ${problem}`)
+}

@@ -1,0 +1,29 @@
+import { readServerConfigs } from './read-server-configs.ts'
+import type { ServerConfig } from './server-config.ts'
+
+type Servers = Readonly<Record<string, ServerConfig>>
+
+/** What of an environment says which tool servers it has. */
+export interface ServersDeclared<Options> {
+  readonly name: string
+  readonly mcpServers?: Servers | ((options: Options) => Servers)
+}
+
+/** The tool servers of an environment, checked and with their variables filled in from `env`; none if it declares none. */
+export function serverConfigsOf<Options>(
+  environment: ServersDeclared<Options>,
+  options: Options,
+  env: Readonly<Record<string, string | undefined>>,
+): Record<string, ServerConfig> {
+  const { servers, where } = declaredServers(environment, options)
+  return readServerConfigs(servers, where, env)
+}
+
+/** As the environment gives them: not yet checked, nothing filled in. `where` is how messages call the place. */
+export function declaredServers<Options>(
+  { name, mcpServers = {} }: ServersDeclared<Options>,
+  options: Options,
+): { readonly servers: Servers; readonly where: string } {
+  const servers = typeof mcpServers === 'function' ? mcpServers(options) : mcpServers
+  return { servers, where: `mcpServers of ${name}` }
+}

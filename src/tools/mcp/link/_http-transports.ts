@@ -1,0 +1,164 @@
+import {
+  type FetchLike,
+  SseError,
+  SSEClientTransport,
+  StreamableHTTPClientTransport,
+  type Transport,
+} from '@modelcontextprotocol/client'
+import { Agent, fetch } from 'undici'
+import { raced, Roster } from '../../../kit/index.ts'
+import { sseFailure } from './call-failure.ts'
+import { HttpCall } from './_http-call.ts'
+import type { HttpReply } from './_http-reply.ts'
+import type { ServerLink } from './server-link.ts'
+import type { HttpServerConfig } from '../config/server-config.ts'
+
+/** Requests to one origin at a time, from all sessions together; further ones wait, and the deadlines of calls run. */
+const maxRequests = 1024
+/** Each session may hold one stream on which its server speaks unasked. Past this, a session goes without until one ends. */
+const maxStreams = 4096
+/** For the server to hear that a session is over. It would find out by itself, later. */
+const goodbyeMs = 1000
+
+/**
+ * The connections of this thread to servers over HTTP. Streams have their own, since those that stay open would otherwise
+ * leave none for calls. Nobody closes them: idle sockets do not keep a process alive, and undici ends them after seconds.
+ * Its time limits are off, because a tool may take longer than it thinks proper; every call has a deadline of its own.
+ */
+const unlimited = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
+const requests = new Agent({ ...unlimited, connections: maxRequests })
+const streams = new Agent({ ...unlimited, connections: maxStreams })
+
+const postHeaders = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' }
+const getHeaders = { accept: 'text/event-stream' }
+
+interface CallRequestParts {
+  readonly dispatcher: Agent
+  readonly method: 'POST' | 'GET'
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: string
+}
+
+/** A session on a server over HTTP, in the transport that its entry names. */
+export function httpLink(config: HttpServerConfig): ServerLink {
+  return config.type === 'sse' ? sseLink(config) : streamableLink(config)
+}
+
+function streamableLink({ url, headers = {} }: HttpServerConfig): ServerLink {
+  // Where posts go in the end. The SDK follows redirects (of `/mcp` to `/mcp/`, say); calls go straight to their target.
+  let endpoint = new URL(url)
+  // The SDK remembers only the last of the timers after which it takes its stream up again; all must end with the link.
+  const resumptions = new Set<NodeJS.Timeout>()
+  const transport = new StreamableHTTPClientTransport(endpoint, {
+    fetch: pooledFetch((posted) => (endpoint = posted)),
+    requestInit: { headers: { ...headers } },
+    reconnectionScheduler(reconnect, delayMs) {
+      const timer = setTimeout(() => {
+        resumptions.delete(timer)
+        reconnect()
+      }, delayMs)
+      resumptions.add(timer)
+    },
+  })
+  const received: Transport = transport
+  const lingering = new Roster<HttpCall>()
+  const given = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])
+  const ownHeaders = Object.fromEntries(given)
+  const send = (how: CallRequestParts, reply: HttpReply): void => {
+    const { sessionId, protocolVersion } = transport
+    const session = sessionId === undefined ? {} : { 'mcp-session-id': sessionId }
+    const version = protocolVersion === undefined ? {} : { 'mcp-protocol-version': protocolVersion }
+    how.dispatcher.dispatch(
+      {
+        origin: endpoint.origin,
+        path: endpoint.pathname + endpoint.search,
+        method: how.method,
+        headers: { ...ownHeaders, ...how.headers, ...session, ...version },
+        body: how.body ?? null,
+      },
+      reply,
+    )
+  }
+  let closing: Promise<void> | undefined
+  const close = async (): Promise<void> => {
+    for (const call of lingering) call.abort()
+    await sayGoodbye(transport)
+    await transport.close()
+    for (const timer of resumptions) clearTimeout(timer)
+  }
+  return {
+    transport,
+    hasRequestPerCall: true,
+    failure: undefined,
+    ending: {},
+    sendCall(message, onFailure) {
+      return new HttpCall({
+        id: message.id,
+        post: (reply) =>
+          send({ dispatcher: requests, method: 'POST', body: JSON.stringify(message), headers: postHeaders }, reply),
+        resume: (lastEventId, reply) =>
+          send({ dispatcher: streams, method: 'GET', headers: { ...getHeaders, 'last-event-id': lastEventId } }, reply),
+        onMessage: (answer) => received.onmessage?.(answer),
+        onFailure,
+        lingering,
+      })
+    },
+    close: () => (closing ??= close()),
+  }
+}
+
+async function sayGoodbye(transport: StreamableHTTPClientTransport): Promise<void> {
+  if (transport.sessionId === undefined) return
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), goodbyeMs)
+  try {
+    await raced(transport.terminateSession(), late.signal)
+  } catch {
+    // It is gone, or has forgotten the session already: either way there is nothing left to end.
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+function sseLink({ url, headers = {} }: HttpServerConfig): ServerLink {
+  const transport = new SSEClientTransport(new URL(url), {
+    fetch: pooledFetch(() => {}),
+    requestInit: { headers: { ...headers } },
+  })
+  let closing: Promise<void> | undefined
+  // The promise is there before its work begins, which leads here again.
+  const close = (): Promise<void> => (closing ??= Promise.resolve().then(() => transport.close()))
+  // Left alone it would connect again by itself, to a new session that nobody has initialised.
+  const watched: Transport = transport
+  // oxlint-disable-next-line prefer-add-event-listener -- it is no event target
+  watched.onerror = (error) => {
+    if (error instanceof SseError) void close()
+  }
+  return {
+    transport,
+    hasRequestPerCall: false,
+    failure: undefined,
+    ending: {},
+    sendCall(message, onFailure) {
+      transport.send(message).catch((error: Error) => onFailure(sseFailure(error)))
+      return undefined
+    },
+    close,
+  }
+}
+
+/** `fetch` over the connections above, for what the SDK sends; says where a post was taken. */
+function pooledFetch(onPosted: (url: URL) => void): FetchLike {
+  return async (url, { method = 'GET', headers, body, signal, redirect = 'follow' } = {}) => {
+    const response = await fetch(url, {
+      method,
+      headers: [...new Headers(headers)],
+      ...(typeof body === 'string' && { body }),
+      signal: signal ?? null,
+      redirect,
+      dispatcher: method === 'GET' ? streams : requests,
+    })
+    if (method === 'POST' && response.ok) onPosted(new URL(url))
+    return response
+  }
+}

@@ -1,0 +1,118 @@
+import { expect, test } from 'vitest'
+import { ToolAnswer } from '../tool-answer.ts'
+import { ToolBox } from '../tool-box.ts'
+import { mcpTools, type McpToolContext } from './mcp-tools.ts'
+import type { ServerAnswer, ServerCall } from './session/server-call.ts'
+import type { ServerConfig } from './config/server-config.ts'
+import type { ServerTool } from './catalogue/tool-catalogue.ts'
+
+const { signal } = new AbortController()
+const command = { command: 'node' }
+const inputSchema = { type: 'object', properties: { q: { type: 'string' } }, required: ['q'] }
+
+function listed(server: string, ...tools: (Partial<ServerTool> & { name: string })[]) {
+  const usual = { server, inputSchema, isReadOnly: false, isIdempotent: false }
+  return { server, tools: tools.map((tool) => Object.assign({}, usual, tool)), digest: server }
+}
+
+function toolOf(config: ServerConfig, tool: Partial<ServerTool> = {}) {
+  const made = mcpTools([listed('web', { name: 'search', ...tool })], { web: config })['search']
+  if (!made) throw new Error('no tool was made')
+  return made
+}
+
+/** Servers that answer with what they are told to, and remember what they were asked. */
+function answering(answer: Partial<ServerAnswer> = {}) {
+  const calls: (ServerCall & { server: string })[] = []
+  const servers: McpToolContext['servers'] = {
+    call: (server, call) => {
+      calls.push({ server, ...call })
+      const detail = { server, generation: 1, attempts: 1 }
+      return Promise.resolve({ content: 'found', isError: false, detail, ...answer })
+    },
+  }
+  return { calls, servers }
+}
+
+test('a tool has what its server said about it, and where it came from', () => {
+  const tool = toolOf(command, { description: 'Finds.' })
+  expect(tool).toMatchObject({ description: 'Finds.', origin: { server: 'web', name: 'search' } })
+  const { definitions } = new ToolBox(mcpTools([listed('web', { name: 'search' })], { web: command }))
+  expect(definitions[0]?.function).toEqual({ name: 'search', parameters: inputSchema })
+})
+
+test('prefixes are put before names, and the server is called by its own', async () => {
+  const catalogues = [listed('web', { name: 'search' }), listed('files', { name: 'search' })]
+  expect(() => mcpTools(catalogues, { web: command, files: command })).toThrow(/"web" and "files".*"prefix"/)
+  const tools = mcpTools(catalogues, { web: { ...command, prefix: 'web_' }, files: command })
+  expect(Object.keys(tools)).toEqual(['web_search', 'search'])
+  const { calls, servers } = answering()
+  await tools['web_search']?.run({ q: 'a' }, { servers, signal })
+  expect(calls).toMatchObject([{ server: 'web', tool: 'search', arguments: { q: 'a' } }])
+})
+
+test.each<[string, ServerConfig, Partial<ServerTool>, string]>([
+  ['a process of its own may have changed', command, {}, 'restart'],
+  ['what only reads has not', command, { isReadOnly: true }, 'reuse'],
+  ['what is shared keeps nothing', { ...command, sharing: 'shared' }, {}, 'reuse'],
+  ['what is configured counts', { ...command, resume: 'rerun' }, { isReadOnly: true }, 'rerun'],
+])('when a rollout is resumed: %s', (_why, config, tool, resume) => {
+  expect(toolOf(config, tool).resume).toBe(resume)
+})
+
+test.each<[string, ServerConfig, Partial<ServerTool>, boolean]>([
+  ['what one call changes the next one sees', command, {}, true],
+  ['also where to repeat it does no harm', command, { isIdempotent: true }, true],
+  ['also at a URL', { url: 'http://a.test' }, {}, true],
+  ['what only reads changes nothing', command, { isReadOnly: true }, false],
+  ['what is shared keeps nothing', { ...command, sharing: 'shared' }, {}, false],
+  ['what is configured counts', { ...command, parallel: true }, {}, false],
+  ['also for what is shared', { ...command, sharing: 'shared', parallel: false }, {}, true],
+])('calls of one turn run alone or side by side: %s', (_why, config, tool, isExclusive) => {
+  expect(toolOf(config, tool).exclusive ?? false).toBe(isExclusive)
+})
+
+test('the tool box waits a little longer than the session, whose message then comes first', () => {
+  expect(toolOf(command).timeoutMs).toBe(125_000)
+  expect(toolOf({ ...command, callTimeoutMs: 1_000 }).timeoutMs).toBe(6_000)
+})
+
+test('a call gets what the rollout has left', async () => {
+  const { calls, servers } = answering()
+  const tool = toolOf(command)
+  await tool.run({ q: 'a' }, { servers, signal, budget: { workingMsLeft: 300, wallMsLeft: 200 } })
+  await tool.run({ q: 'a' }, { servers, signal, budget: { workingMsLeft: Infinity, wallMsLeft: Infinity } })
+  expect(calls.map(({ timeoutMs }) => timeoutMs)).toEqual([200, undefined])
+})
+
+test.each<[string, Partial<ServerAnswer>, object]>([
+  ['text', {}, { output: 'found', isError: false, detail: { server: 'web', generation: 1, attempts: 1 } }],
+  ['a failure', { isError: true }, { output: 'found', isError: true }],
+  ['structure alone', { content: '', structured: { n: 1 } }, { output: '{"n":1}' }],
+  ['structure beside text', { structured: { n: 1 } }, { output: 'found' }],
+])('an answer of %s', async (_what, answer, expected) => {
+  const { servers } = answering(answer)
+  const output = await toolOf(command).run({ q: 'a' }, { servers, signal })
+  expect(output).toBeInstanceOf(ToolAnswer)
+  expect(output).toMatchObject(expected)
+})
+
+test('V3.8 a model is told that its server was restarted', async () => {
+  const detail = { server: 'web', generation: 2, attempts: 1, sessionRestarted: true } as const
+  const text = answering({ detail })
+  const parts = answering({ detail, content: [{ type: 'text', text: 'found' }] })
+  const run = (servers: McpToolContext['servers']) => toolOf(command).run({ q: 'a' }, { servers, signal })
+  const note = expect.stringContaining('"web" was restarted')
+  expect(await run(text.servers)).toMatchObject({ output: note, detail: { sessionRestarted: true } })
+  expect(await run(parts.servers)).toMatchObject({ output: [{ type: 'text', text: note }, { text: 'found' }] })
+})
+
+test('arguments are checked before the server is asked', async () => {
+  const { calls, servers } = answering()
+  const box = new ToolBox<McpToolContext>(mcpTools([listed('web', { name: 'search' })], { web: command }))
+  const call = { id: '1', type: 'function', function: { name: 'search', arguments: '{"q":1}' } } as const
+  const [result] = await box.call([call], { context: { servers, signal }, signal })
+  expect(result?.record.status).toBe('bad_arguments')
+  expect(result?.message.content).toContain('q: expected string, got number')
+  expect(calls).toEqual([])
+})

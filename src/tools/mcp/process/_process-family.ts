@@ -1,0 +1,65 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { sleep } from '../../../kit/index.ts'
+import { descendantsOf, isAlive, isGroupAlive, signal, type ProcessId } from './_descendants.ts'
+import { markedProcesses } from './_marked-processes.ts'
+
+const lookEveryMs = 10
+const killLimitMs = 10_000
+
+/**
+ * A server's process and all that it started, also what left its process group, as browsers do. Those are known because they
+ * were seen below the leader while it lived, or by the mark in their environment.
+ */
+export class ProcessFamily {
+  readonly #leader: number
+  readonly #mark: string
+  readonly #noted = new Map<number, ProcessId>()
+
+  constructor(leader: number, mark: string) {
+    this.#leader = leader
+    this.#mark = mark
+  }
+
+  /** Remembers who there is. Only while the leader was not reaped: its number may then be another's. */
+  note(): void {
+    this.#noteBelow(this.#leader)
+  }
+
+  signalGroup(name: NodeJS.Signals): void {
+    signal(-this.#leader, name)
+  }
+
+  /** Asks those who stayed in the group to end, and waits so long for it. */
+  async terminate(graceMs: number): Promise<void> {
+    const deadline = performance.now() + graceMs
+    if (!isGroupAlive(this.#leader)) return
+    this.signalGroup('SIGTERM')
+    while (isGroupAlive(this.#leader) && performance.now() < deadline) await sleep(lookEveryMs)
+  }
+
+  /** Kills until nobody is left, for those it finds may have forked meanwhile. */
+  async kill(): Promise<void> {
+    const deadline = performance.now() + killLimitMs
+    for (;;) {
+      this.signalGroup('SIGKILL')
+      const left = [...this.#noted.values(), ...(await markedProcesses(this.#mark))].filter(isAlive)
+      // Some write over their environment, as a browser's processes do: they are found only below one that has not.
+      for (const { pid } of left) this.#noteBelow(pid)
+      for (const { pid } of left) signal(pid, 'SIGKILL')
+      if (left.length === 0 && !isGroupAlive(this.#leader)) return
+      if (performance.now() > deadline) throw stuck([this.#leader, ...left.map(({ pid }) => pid)])
+      await sleep(lookEveryMs)
+    }
+  }
+
+  #noteBelow(pid: number): void {
+    for (const descendant of descendantsOf(pid)) this.#noted.set(descendant.pid, descendant)
+  }
+}
+
+function stuck(pids: readonly number[]): MillraceError {
+  return new MillraceError(
+    'tool_infra',
+    `processes of a tool server do not die: they hang in the kernel, often in a file system that is gone (${pids.join(', ')})`,
+  )
+}

@@ -1,0 +1,73 @@
+import { randomUUID } from 'node:crypto'
+import { MillraceError } from '../../../errors/index.ts'
+import { GuardShell } from './_guard-shell.ts'
+
+// A shell that was killed is replaced at once. One that dies as soon as it starts would do so for ever: after this many of
+// them the servers that run go unwatched, and the next to start tries again.
+const earlyMs = 1_000
+const maxEarlyDeaths = 3
+
+/** Carries the mark of a server to all that descends from it. */
+export const markVariable = 'MILLRACE_SERVER'
+
+/**
+ * Sees to it that no server outlives us, however we end: a shell of our own is told each process group that starts and ends,
+ * and kills those that are left when the pipe from us does. A pipe ends with the process, and with the thread, that holds it,
+ * so each thread has a guard of its own. The shell lives for as long as there is a group to watch, and is replaced if it dies.
+ */
+export class ProcessGuard {
+  static readonly ofThisThread = new ProcessGuard()
+
+  readonly #mark = randomUUID()
+  readonly #groups = new Set<number>()
+  #shell: GuardShell | undefined
+  #earlyDeaths = 0
+  #marks = 0
+
+  /** A value for `markVariable`, by which the descendants of one server are told from all other processes. */
+  nextMark(): string {
+    this.#marks += 1
+    return `${this.#mark}.${this.#marks}.`
+  }
+
+  /** Resolves once the group will be killed, whatever becomes of us. */
+  async watch(group: number): Promise<void> {
+    this.#groups.add(group)
+    for (let attempt = 0; attempt <= maxEarlyDeaths; attempt += 1) {
+      const shell = (this.#shell ??= this.#startShell())
+      if (await shell.tell(`+${group}\n`)) return
+      await shell.gone
+      // It may have ended, and been forgotten, meanwhile.
+      if (!this.#groups.has(group)) return
+    }
+    this.#groups.delete(group)
+    throw new MillraceError(
+      'tool_infra',
+      'no shell could be started to watch over the tool servers, so none is started: check that /bin/sh runs',
+    )
+  }
+
+  /** Once nothing of the group is left. Resolves when the shell is gone, too, if this was the last. */
+  async forget(group: number): Promise<void> {
+    if (!this.#groups.delete(group)) return
+    const shell = this.#shell
+    void shell?.tell(`-${group}\n`)
+    if (this.#groups.size > 0) return
+    this.#shell = undefined
+    await shell?.end()
+  }
+
+  #startShell(): GuardShell {
+    const shell = new GuardShell(`${markVariable}=${this.#mark}.`)
+    for (const group of this.#groups) void shell.tell(`+${group}\n`)
+    void shell.gone.then(() => this.#replace(shell))
+    return shell
+  }
+
+  #replace(lost: GuardShell): void {
+    if (this.#shell !== lost) return
+    this.#earlyDeaths = lost.ageMs < earlyMs ? this.#earlyDeaths + 1 : 0
+    const isHopeless = this.#earlyDeaths > maxEarlyDeaths
+    this.#shell = this.#groups.size > 0 && !isHopeless ? this.#startShell() : undefined
+  }
+}

@@ -1,0 +1,37 @@
+/** Keeps the last `capacity` bytes of what is written to it, at a cost that depends on what is written alone. */
+export class TailBuffer {
+  readonly #capacity: number
+  // As a ring: once it is full, `#at` is where both the oldest byte is and the next is written.
+  #ring: Buffer | undefined
+  #at = 0
+  #isFull = false
+
+  constructor(capacity: number) {
+    this.#capacity = capacity
+  }
+
+  push(chunk: Buffer): void {
+    this.#ring ??= Buffer.allocUnsafeSlow(this.#capacity)
+    if (chunk.length >= this.#capacity) {
+      chunk.copy(this.#ring, 0, chunk.length - this.#capacity)
+      this.#at = 0
+      this.#isFull = true
+      return
+    }
+    const copied = chunk.copy(this.#ring, this.#at)
+    const wrapped = chunk.copy(this.#ring, 0, copied)
+    const end = this.#at + copied
+    this.#isFull ||= end === this.#capacity
+    this.#at = end === this.#capacity ? wrapped : end
+  }
+
+  /** From the first line that is kept whole, if anything was dropped. */
+  toString(): string {
+    if (!this.#ring) return ''
+    const newest = this.#ring.subarray(0, this.#at)
+    if (!this.#isFull) return newest.toString()
+    const kept = Buffer.concat([this.#ring.subarray(this.#at), newest])
+    const firstLine = kept.indexOf('\n') + 1
+    return kept.subarray(firstLine < kept.length ? firstLine : 0).toString()
+  }
+}

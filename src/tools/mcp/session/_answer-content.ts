@@ -1,0 +1,81 @@
+import { type ContentPart, isJsonList, isJsonObject, type Json, type JsonObject } from '../../../schema/index.ts'
+
+/** What a tool's result says, in the shape of a message; undefined if it is no tool result at all. */
+export interface AnswerContent {
+  readonly content: string | readonly ContentPart[]
+  readonly isError: boolean
+  readonly structured?: Json
+}
+
+/**
+ * Reads a result of `tools/call`. By hand: it is on the path of every call, and a block that this reader does not know must
+ * not cost the others. Texts and pictures become parts, a plain string where all is text. What no model API takes in a tool
+ * message (audio, binary resources) is named in words, so that the model knows it was there.
+ */
+export function answerContent(result: unknown): AnswerContent | undefined {
+  if (!isJsonObject(result)) return undefined
+  const blocks = result['content']
+  const structured = result['structuredContent']
+  if (!isJsonList(blocks) && structured === undefined) return undefined
+  const parts = isJsonList(blocks) ? blocks.map(partOf) : []
+  // A server should say in text, too, what it answers as structure. Not all do.
+  if (parts.length === 0 && structured !== undefined) parts.push(text(JSON.stringify(structured)))
+  return {
+    content: joined(parts),
+    isError: result['isError'] === true,
+    ...(structured !== undefined && { structured }),
+  }
+}
+
+function joined(parts: readonly ContentPart[]): string | readonly ContentPart[] {
+  const [first] = parts
+  if (first === undefined) return ''
+  if (parts.length === 1 && first.type === 'text') return first.text
+  const texts = parts.flatMap((part) => (part.type === 'text' ? [part.text] : []))
+  return texts.length === parts.length ? texts.join('\n') : parts
+}
+
+function partOf(block: Json): ContentPart {
+  if (!isJsonObject(block)) return unreadable(block)
+  const { type } = block
+  if (type === 'text' && typeof block['text'] === 'string') return text(block['text'])
+  if (type === 'image') return imagePart(block)
+  if (type === 'audio') return text(`[audio, ${stringOf(block['mimeType'], 'of unknown type')}, cannot be shown]`)
+  if (type === 'resource') return resourcePart(block['resource'])
+  if (type === 'resource_link') return text(linkText(block))
+  return unreadable(block)
+}
+
+function imagePart({ data, mimeType }: JsonObject): ContentPart {
+  if (typeof data !== 'string') return text('[an image without data]')
+  return { type: 'image_url', image_url: { url: `data:${stringOf(mimeType, 'image/png')};base64,${data}` } }
+}
+
+function resourcePart(resource: Json | undefined): ContentPart {
+  if (!isJsonObject(resource)) return text('[a resource without content]')
+  const { uri, mimeType, text: inline, blob } = resource
+  if (typeof inline === 'string') return text(inline)
+  if (typeof blob === 'string' && typeof mimeType === 'string' && mimeType.startsWith('image/')) {
+    return imagePart({ data: blob, mimeType })
+  }
+  return text(
+    `[resource ${stringOf(uri, 'without a name')}, ${stringOf(mimeType, 'of unknown type')}, cannot be shown]`,
+  )
+}
+
+function linkText({ uri, name, title, description, mimeType }: JsonObject): string {
+  const called = stringOf(title, stringOf(name, 'resource'))
+  const about = [mimeType, description]
+    .map((word) => stringOf(word, ''))
+    .filter(Boolean)
+    .join(', ')
+  return `[${called}](${stringOf(uri, '')})${about === '' ? '' : ` (${about})`}`
+}
+
+function unreadable(block: Json): ContentPart {
+  return text(`[content of an unknown kind: ${JSON.stringify(block).slice(0, 200)}]`)
+}
+
+const text = (said: string): ContentPart => ({ type: 'text', text: said })
+const stringOf = (value: Json | undefined, otherwise: string): string =>
+  typeof value === 'string' && value !== '' ? value : otherwise

@@ -1,0 +1,279 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { Client, type JSONRPCMessage, type Transport } from '@modelcontextprotocol/client'
+import { AbortScope, maxTimerMs, raced, within } from '../../../kit/index.ts'
+import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
+import { clientInfo } from './client-info.ts'
+import { listTools } from '../catalogue/list-tools.ts'
+import { type CallOutcome, type CallOwner, PendingCall } from '../link/pending-call.ts'
+import { PendingCalls } from './_pending-calls.ts'
+import type { ServerEnding, ServerLink } from '../link/server-link.ts'
+import type { ServerCall } from './server-call.ts'
+import type { ServerConfig } from '../config/server-config.ts'
+import type { ServerTool } from '../catalogue/tool-catalogue.ts'
+
+/** How long a server may take to end that has stopped to listen. */
+const endingMs = 500
+
+export interface ConnectionOptions {
+  readonly server: string
+  readonly config: ServerConfig
+  /** Starts what it is a connection to. */
+  readonly link: () => Promise<ServerLink>
+  readonly generation: number
+  /** To start, initialise and list. */
+  readonly timeoutMs: number
+  readonly signal: AbortSignal
+  /** There is something now that has to be closed. */
+  readonly onBegin: (connection: Connection) => void
+  /** Nothing is left of it. */
+  readonly onEnd: (connection: Connection) => void
+  readonly onListChanged: () => void
+  /** It ended by itself. */
+  readonly onLost: (connection: Connection, cause: Error) => void
+  /** What servers like it have listed. Only the first connection of a session goes by it: after a restart it lists anew. */
+  readonly catalogues?: CatalogueCache | undefined
+  /** Makes of a failure to open what the caller is told, when nothing is left of the connection but how it ended. */
+  readonly failure: (failed: FailedOpening) => Error
+}
+
+export interface FailedOpening {
+  readonly error: unknown
+  readonly ending: ServerEnding | undefined
+  /** Why it could not be closed either. */
+  readonly closeError: unknown
+}
+
+/**
+ * One connection to a server, from its start to its end: one generation of a session. The SDK's client shakes hands, lists
+ * and answers what the server asks. Calls of tools go past it, straight to the transport: that costs less than half, tells
+ * what was written, hears when the stream of a single call ends, and needs no listener on the caller's signal
+ * (docs/decisions/0027-mcp-sdk.md has the figures).
+ */
+export class Connection implements CallOwner {
+  readonly generation: number
+  readonly #server: string
+  readonly #config: ServerConfig
+  readonly #catalogues: CatalogueCache | undefined
+  readonly #link: ServerLink
+  readonly #transport: Transport
+  readonly #client: Client
+  readonly #pending = new PendingCalls()
+  readonly #onEnd: (connection: Connection) => void
+  #isUsable = true
+  /** The server has said that its list changed: what it answers to a question from before may be the old one. */
+  #isListStale = false
+  #closing: Promise<void> | undefined
+
+  private constructor(link: ServerLink, options: ConnectionOptions) {
+    const { server, config, generation, onListChanged, onLost, onEnd, catalogues } = options
+    this.generation = generation
+    this.#server = server
+    this.#config = config
+    this.#catalogues = catalogues
+    this.#link = link
+    this.#onEnd = onEnd
+    this.#transport = link.transport
+    this.#client = new Client(clientInfo())
+    // oxlint-disable-next-line prefer-add-event-listener -- it is no event target
+    this.#client.onclose = () => {
+      const cause = link.failure ?? new Error('the server closed the connection')
+      if (this.#isUsable) onLost(this, cause)
+      this.#fail(cause)
+    }
+    this.#client.setNotificationHandler('notifications/tools/list_changed', () => {
+      this.#isListStale = true
+      catalogues?.forget(this.#listed)
+      onListChanged()
+    })
+  }
+
+  /** Rejects when nothing is left of what it started. */
+  static async open(options: ConnectionOptions): Promise<{ connection: Connection; tools: readonly ServerTool[] }> {
+    const { link, timeoutMs, signal, onBegin, failure } = options
+    const late = (): Error => new Error(`it did not initialise and list its tools within ${timeoutMs} ms`)
+    using scope = new AbortScope(signal, timeoutMs, late)
+    let connection: Connection | undefined
+    try {
+      connection = new Connection(await link(), options)
+      onBegin(connection)
+      return { connection, tools: await raced(connection.#open(scope.signal), scope.signal) }
+    } catch (thrown) {
+      // A server that takes nothing any more is about to say why: how it ended explains more than that it did.
+      if (connection && isUnwritten(thrown)) await connection.#awaitEnd()
+      // Asked before it is closed by us: afterwards it would say that we killed it.
+      const error = connection?.failure ?? thrown
+      const closeError: unknown = await connection?.close().catch((reason: unknown) => reason)
+      signal.throwIfAborted()
+      throw failure({ error, ending: connection?.ending, closeError })
+    }
+  }
+
+  async #awaitEnd(): Promise<void> {
+    const { ended } = this.#link
+    if (ended) await within(ended, endingMs)
+  }
+
+  /** Whether calls may be made on it. Once it is not, it closes by itself after the last call that still runs. */
+  get isUsable(): boolean {
+    return this.#isUsable
+  }
+
+  get inFlight(): number {
+    return this.#pending.size
+  }
+
+  /** Why it ended, if it did so by itself and knows. */
+  get failure(): Error | undefined {
+    return this.#link.failure
+  }
+
+  get ending(): ServerEnding {
+    return this.#link.ending
+  }
+
+  /** Never rejects. */
+  call(call: ServerCall, timeoutMs: number): Promise<CallOutcome> {
+    this.#pending.checkRoom(this.#server)
+    const pending = new PendingCall(this, call, timeoutMs)
+    this.#pending.add(pending)
+    const { id } = pending
+    const params = {
+      name: call.tool,
+      arguments: call.arguments,
+      ...(call.onProgress && { _meta: { progressToken: id } }),
+    }
+    try {
+      pending.request = this.#link.sendCall({ jsonrpc: '2.0', id, method: 'tools/call', params }, (outcome) =>
+        this.#settle(pending, outcome),
+      )
+    } catch (error) {
+      // It could not be put into JSON, or its headers are none.
+      const cause = error instanceof Error ? error : new Error(String(error))
+      this.#settle(pending, { kind: 'refused', mayHaveRun: false, cause })
+    }
+    return pending.outcome
+  }
+
+  giveUp(pending: PendingCall, why: 'timeout' | 'aborted'): void {
+    // One that still waits for a socket has no need to be taken back.
+    const wasSent = pending.request?.isSent ?? true
+    if (!this.#settle(pending, why === 'timeout' ? { kind: why, wasSent } : { kind: why }) || !wasSent) return
+    const params = { requestId: pending.id, reason: why === 'timeout' ? 'it took too long' : 'no longer wanted' }
+    // Nobody waits for it: a server that cannot be told has not got long.
+    this.#transport.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params }).catch(() => {})
+  }
+
+  list(signal: AbortSignal, timeoutMs: number): Promise<ServerTool[]> {
+    return listTools(this.#server, this.#client, { signal, timeout: Math.min(timeoutMs, maxTimerMs) })
+  }
+
+  /** Takes no further calls; those that run may end. */
+  retire(): void {
+    this.#isUsable = false
+    this.#closeIfDone()
+  }
+
+  /** A call found it broken. Waits for its end, except where the requests of other calls may still be answered. */
+  async abandon(): Promise<void> {
+    this.retire()
+    if (this.#link.hasRequestPerCall && this.inFlight > 0) return
+    await this.close()
+  }
+
+  /** Fails what runs. */
+  close(): Promise<void> {
+    const closing = this.#end()
+    this.#fail(this.#link.failure ?? new Error('the connection was closed'))
+    return closing
+  }
+
+  async #open(signal: AbortSignal): Promise<readonly ServerTool[]> {
+    // The scope is the limit; the SDK's own of a minute must not come before it.
+    const options = { signal, timeout: maxTimerMs }
+    await this.#client.connect(this.#transport, options)
+    const toClient = this.#transport.onmessage
+    // oxlint-disable-next-line prefer-add-event-listener -- it is no event target
+    this.#transport.onmessage = (message, extra) => {
+      if (!this.#receive(message)) toClient?.(message, extra)
+    }
+    const known = this.generation === 1 ? this.#catalogues?.get(this.#listed) : undefined
+    if (known) return known
+    const tools = await listTools(this.#server, this.#client, options)
+    if (!this.#isListStale) this.#catalogues?.set(this.#listed, tools)
+    return tools
+  }
+
+  get #listed(): ListedServer {
+    const { name, version } = this.#client.getServerVersion() ?? {}
+    return { name: this.#server, config: this.#config, version: JSON.stringify([name, version]) }
+  }
+
+  /** False if the message is for the SDK. */
+  #receive(message: JSONRPCMessage): boolean {
+    if ('method' in message) {
+      return message.method === 'notifications/progress' && this.#tellProgress(message.params)
+    }
+    if (!PendingCalls.isOurs(message.id)) return false
+    const pending = this.#pending.find(message.id)
+    // One that was given up has no place any more; its late answer is dropped.
+    if (!pending) return true
+    if ('error' in message) {
+      this.#settle(pending, { kind: 'rpc-error', code: message.error.code, message: message.error.message })
+    } else this.#settle(pending, { kind: 'result', result: message.result })
+    return true
+  }
+
+  #tellProgress(params: Readonly<Record<string, unknown>> | undefined): boolean {
+    const token = params?.['progressToken']
+    if (!PendingCalls.isOurs(token)) return false
+    const { progress, total, message } = params ?? {}
+    if (typeof progress !== 'number') return true
+    try {
+      this.#pending.find(token)?.onProgress?.({
+        progress,
+        ...(typeof total === 'number' && { total }),
+        ...(typeof message === 'string' && { message }),
+      })
+    } catch {
+      // Thrown by one listener into the reader of everybody's answers: the call itself goes on.
+    }
+    return true
+  }
+
+  #settle(pending: PendingCall, outcome: CallOutcome): boolean {
+    if (!this.#pending.take(pending)) return false
+    if (outcome.kind === 'result' || outcome.kind === 'rpc-error') pending.request?.release()
+    else pending.request?.abort()
+    pending.settle(outcome)
+    if (!this.#isUsable) this.#closeIfDone()
+    return true
+  }
+
+  #fail(cause: Error): void {
+    this.#isUsable = false
+    for (const pending of this.#pending.all()) this.#settle(pending, { kind: 'lost', mayHaveRun: true, cause })
+    this.#closeIfDone()
+  }
+
+  #closeIfDone(): void {
+    if (this.#pending.size > 0) return
+    // Whoever closes the session, or opens the next connection, waits for the same end and hears if it failed.
+    this.#end().catch(() => {})
+  }
+
+  #end(): Promise<void> {
+    this.#closing ??= this.#closeLink()
+    return this.#closing
+  }
+
+  async #closeLink(): Promise<void> {
+    // In a later microtask, because a transport says that it is closed while it closes, which leads here again.
+    await Promise.resolve()
+    await this.#link.close()
+    this.#onEnd(this)
+  }
+}
+
+function isUnwritten(thrown: unknown): boolean {
+  return thrown instanceof MillraceError && thrown.data['written'] === false
+}

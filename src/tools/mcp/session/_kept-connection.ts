@@ -1,0 +1,293 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { Resource, type Semaphore, sleep, closeTogether } from '../../../kit/index.ts'
+import type { CatalogueCache } from '../catalogue/catalogue-cache.ts'
+import { Connection } from './_connection.ts'
+import { linkTo } from '../link/link-to.ts'
+import { OfferedTools } from '../catalogue/offered-tools.ts'
+import { ReconnectBudget } from './_reconnect-budget.ts'
+import { RecycleClock } from './_recycle-clock.ts'
+import { Relisting } from './_relisting.ts'
+import { serverDefaults } from '../config/server-defaults.ts'
+import type { ServerEnding } from '../link/server-link.ts'
+import type { SessionErrors } from './_session-error.ts'
+import { SharedFlight } from './_shared-flight.ts'
+import type { ServerConfig } from '../config/server-config.ts'
+import type { ServerEvent } from './server-events.ts'
+import type { ServerTool } from '../catalogue/tool-catalogue.ts'
+
+export interface KeptConnectionOptions {
+  /** The server's name in the configuration. */
+  readonly name: string
+  readonly config: ServerConfig
+  /** How many servers may start at once. A permit is held while this one does. */
+  readonly starts: Semaphore
+  readonly onEvent: (event: ServerEvent) => void
+  /** What servers like it have listed; it is asked itself if not given. */
+  readonly catalogues?: CatalogueCache
+}
+
+/** `lost`: the connection ended by itself; the next call opens another, within the budget. */
+export type SessionState = 'closed' | 'opening' | 'open' | 'lost' | 'reconnecting'
+
+type Flight = SharedFlight<Connection>
+
+/**
+ * Sees to it that there is a connection to a server whenever one is asked for: opens it once for all who ask, opens another
+ * when it is lost, within a budget, and replaces it when it has grown old. There are never two at once, but while calls
+ * that were made on the one before come to their end.
+ */
+export class KeptConnection extends Resource {
+  readonly tools: OfferedTools
+  readonly #options: KeptConnectionOptions
+  readonly #errors: SessionErrors
+  readonly #startTimeoutMs: number
+  readonly #budget: ReconnectBudget
+  readonly #relisting = new Relisting(() => this.#relist())
+  /** All that have not ended: the present one, and those before it on which calls still run. */
+  readonly #unended = new Set<Connection>()
+  /** The present one, or the last one there was, unless that one only waits for its last calls. */
+  #connection: Connection | undefined
+  #clock: RecycleClock | undefined
+  #flight: Flight | undefined
+  #generation = 0
+  /** Why the last connection ended or could not be had; undefined if nothing went wrong. */
+  #trouble: string | undefined
+  #isCircuitOpen = false
+  /** The one that is being opened has said that its list changed. */
+  #isListStale = false
+  /** Why the present one is to be replaced as soon as the one before has ended. */
+  #overdue: 'idle' | 'lifetime' | undefined
+
+  constructor(options: KeptConnectionOptions, errors: SessionErrors) {
+    super()
+    const { name, config } = options
+    this.#options = options
+    this.#errors = errors
+    this.tools = new OfferedTools(name, config)
+    this.#startTimeoutMs = config.startTimeoutMs ?? serverDefaults.startTimeoutMs
+    this.#budget = new ReconnectBudget(config.reconnect ?? serverDefaults.reconnect)
+  }
+
+  /** How many connections there were so far. */
+  get generation(): number {
+    return this.#generation
+  }
+
+  /** The one that calls can be made on now. */
+  get usable(): Connection | undefined {
+    return this.#connection?.isUsable === true && !this.isClosed ? this.#connection : undefined
+  }
+
+  get state(): SessionState {
+    if (this.isClosed) return 'closed'
+    if (this.usable) return 'open'
+    if (this.#flight) return this.#generation === 0 ? 'opening' : 'reconnecting'
+    return this.#trouble === undefined || this.#generation === 0 ? 'closed' : 'lost'
+  }
+
+  /** Why the last connection ended or could not be had; undefined if nothing went wrong. */
+  get trouble(): string | undefined {
+    return this.#trouble
+  }
+
+  /** How the last connection ended, as far as it is known. */
+  get ending(): ServerEnding | undefined {
+    return this.#connection?.ending
+  }
+
+  /** Opens it for whoever may want to call. An opening that everybody has left is stopped. */
+  async open(signal?: AbortSignal): Promise<void> {
+    // Each rollout that comes opens what an earlier one has lost: that is a reconnect, whoever asks for it.
+    const isCounted = this.#generation > 0 && this.#trouble !== undefined
+    await this.#connected(isCounted, (flight) => flight.join(signal))
+  }
+
+  /** A connection for a call. What one call waits for, the next one needs, too: it goes on if this one leaves. */
+  reach(signal: AbortSignal): Promise<Connection> {
+    return this.#connected(this.#trouble !== undefined, (flight) => flight.keep(signal))
+  }
+
+  /** A call on it has ended. */
+  used(connection: Connection): void {
+    if (connection === this.#connection) this.#clock?.used()
+  }
+
+  /** The next connection then counts against the budget. */
+  noteLoss(connection: Connection, cause: Error): void {
+    if (connection === this.#connection) this.#trouble = this.#errors.text(cause)
+  }
+
+  protected override async onClose(): Promise<void> {
+    this.#relisting.cancel()
+    this.#clock?.stop()
+    // Calls on all of them are told at once. What is being opened has heard the signal, and is closed by whoever opens it.
+    await Promise.allSettled([closeTogether(this.#unended), this.#flight?.settled()])
+    // Those that are still there would not end, and say why.
+    await closeTogether(this.#unended)
+  }
+
+  /** `wait` is how the caller waits for a connection that is being opened. */
+  async #connected(isCounted: boolean, wait: (flight: Flight) => Promise<Connection>): Promise<Connection> {
+    for (;;) {
+      this.throwIfClosed()
+      if (this.usable) return this.usable
+      const flight = this.#flight ?? this.#takeOff(isCounted)
+      if (!flight.isAbandoned) return await wait(flight)
+      await flight.settled()
+    }
+  }
+
+  #takeOff(isCounted: boolean): Flight {
+    const delayMs = isCounted ? this.#spend() : 0
+    this.#isListStale = false
+    const flight = new SharedFlight(this.closedSignal, async (signal) => {
+      try {
+        return await this.#start(signal, delayMs)
+      } finally {
+        this.#flight = undefined
+      }
+    })
+    this.#flight = flight
+    return flight
+  }
+
+  /** Takes an attempt from the budget, and says how long to wait before it. */
+  #spend(): number {
+    const { waitMs, limits } = this.#budget
+    if (waitMs === 0) {
+      this.#isCircuitOpen = false
+      return this.#budget.take()
+    }
+    const { name: server } = this.#options
+    const cause = this.#trouble ?? 'unknown'
+    if (!this.#isCircuitOpen) this.#options.onEvent({ name: 'mcp.circuit_open', server, cause })
+    this.#isCircuitOpen = true
+    const often = `it was opened again ${limits.max} times within ${limits.windowMs} ms`
+    const next = Number.isFinite(waitMs)
+      ? `the next try is possible in ${Math.ceil(waitMs)} ms`
+      : 'reconnect.max allows none'
+    throw new MillraceError('tool_infra', `${often}; ${next}. The last failure was: ${cause}`)
+  }
+
+  async #start(signal: AbortSignal, delayMs: number): Promise<Connection> {
+    const startedAt = performance.now()
+    const before = this.#trouble
+    try {
+      // So that there are never two processes; one that only waits for its last calls is not waited for.
+      await this.#connection?.abandon()
+      if (delayMs > 0) await sleep(delayMs, signal)
+      const { connection, tools } = await this.#openNext(signal, startedAt)
+      if (signal.aborted || !connection.isUsable) {
+        await connection.close()
+        throw signal.aborted ? signal.reason : (connection.failure ?? new Error('it ended as soon as it was open'))
+      }
+      this.#adopt(connection, tools)
+      this.#tellStart(startedAt, before)
+      return connection
+    } catch (error) {
+      // Nobody wants it any more: that is no failure of the server.
+      if (!signal.aborted) {
+        this.#trouble = this.#errors.text(error)
+        this.#tellStart(startedAt, before, this.#trouble)
+      }
+      throw error
+    }
+  }
+
+  async #openNext(signal: AbortSignal, startedAt: number): ReturnType<typeof Connection.open> {
+    const { name: server, config, starts, catalogues } = this.#options
+    await starts.acquire(signal)
+    try {
+      return await Connection.open({
+        server,
+        config,
+        link: () => linkTo(server, config),
+        generation: this.#generation + 1,
+        timeoutMs: this.#startTimeoutMs,
+        signal,
+        onBegin: (connection) => this.#unended.add(connection),
+        onEnd: (connection) => this.#ended(connection),
+        onListChanged: () => this.#listChanged(),
+        onLost: (connection, cause) => this.noteLoss(connection, cause),
+        catalogues,
+        failure: ({ error, ending, closeError }) => {
+          const unclosed = closeError === undefined ? '' : `. Nor could it be closed: ${this.#errors.text(closeError)}`
+          return this.#errors.infra(
+            `server '${server}' could not be opened: ${this.#errors.text(error)}${unclosed}`,
+            { server, generation: this.#generation, ending, elapsedMs: performance.now() - startedAt },
+            error,
+          )
+        },
+      })
+    } finally {
+      starts.release()
+    }
+  }
+
+  #tellStart(startedAt: number, before: string | undefined, failure?: string): void {
+    const ok = failure === undefined
+    const ms = Math.round(performance.now() - startedAt)
+    const { name: server, onEvent } = this.#options
+    if (before !== undefined && this.#generation > (ok ? 1 : 0)) {
+      const cause = failure ?? before
+      onEvent({ name: 'mcp.reconnect', server, ok, ms, generation: this.#generation, cause })
+    } else onEvent({ name: 'mcp.open', server, ok, ms, ...(failure !== undefined && { cause: failure }) })
+  }
+
+  #adopt(connection: Connection, tools: readonly ServerTool[]): void {
+    this.#generation = connection.generation
+    this.#connection = connection
+    this.#trouble = undefined
+    this.#overdue = undefined
+    this.#clock?.stop()
+    this.#clock = new RecycleClock(
+      this.#options.config,
+      () => connection.inFlight,
+      (why) => this.#recycle(connection, why),
+    )
+    this.#learn(tools)
+    if (this.#isListStale) this.#relisting.ask()
+  }
+
+  /** Closed for now: the next call opens another, which is not held against the server. Calls that run may end. */
+  #recycle(connection: Connection, why: 'idle' | 'lifetime'): void {
+    if (connection !== this.usable) return
+    // One that waits for its last calls at a time: no more than two processes, however short their life.
+    if (this.#unended.size > 1) {
+      this.#overdue = why
+      return
+    }
+    connection.retire()
+    if (connection.inFlight > 0) this.#connection = undefined
+    this.#options.onEvent({ name: 'mcp.recycled', server: this.#options.name, why })
+  }
+
+  #ended(connection: Connection): void {
+    this.#unended.delete(connection)
+    const { usable } = this
+    const why = this.#overdue
+    this.#overdue = undefined
+    if (usable && why) this.#recycle(usable, why)
+  }
+
+  #listChanged(): void {
+    if (this.#flight) this.#isListStale = true
+    else this.#relisting.ask()
+  }
+
+  async #relist(): Promise<void> {
+    const connection = this.usable
+    if (!connection) return
+    try {
+      const tools = await connection.list(this.closedSignal, this.#startTimeoutMs)
+      if (connection === this.usable) this.#learn(tools)
+    } catch {
+      // The list that is known stays; if the server is gone, the next call finds out and the list is read again.
+    }
+  }
+
+  #learn(listed: readonly ServerTool[]): void {
+    const change = this.tools.learn(listed)
+    if (change) this.#options.onEvent(change)
+  }
+}

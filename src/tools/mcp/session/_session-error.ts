@@ -1,0 +1,55 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { causesOf } from '../link/call-failure.ts'
+import type { Redaction } from '../config/redaction.ts'
+import type { ServerEnding } from '../link/server-link.ts'
+
+/** What is known about a failure of a server. All of it goes into the error's data. */
+export interface FailureFacts {
+  readonly server: string
+  readonly tool?: string | undefined
+  readonly attempt?: number | undefined
+  readonly generation: number
+  readonly ending?: ServerEnding | undefined
+  readonly elapsedMs: number
+  readonly mayHaveRun?: boolean | undefined
+  readonly reconnectError?: string | undefined
+  readonly sessionRestarted?: true | undefined
+}
+
+/** Makes the errors of one session: `tool_infra`, with everything that helps to find out why and no secrets. */
+export class SessionErrors {
+  readonly #redaction: Redaction
+
+  constructor(redaction: Redaction) {
+    this.#redaction = redaction
+  }
+
+  infra(message: string, facts: FailureFacts, cause: unknown): MillraceError {
+    const { ending, elapsedMs, reconnectError, ...others } = facts
+    const data = {
+      ...others,
+      exitCode: ending?.exitCode,
+      signal: ending?.signal,
+      stderr: ending?.stderr === undefined ? undefined : this.#redaction.text(ending.stderr),
+      elapsedMs: Math.round(elapsedMs),
+      cause: this.text(cause),
+      reconnectError,
+    }
+    return new MillraceError('tool_infra', this.#redaction.text(message), {
+      data: Object.fromEntries(Object.entries(data).filter(([, value]) => value !== undefined)),
+      cause: cause instanceof Error ? this.#redaction.error(cause) : cause,
+    })
+  }
+
+  /** An error in one line, with what caused it: `fetch failed: connect ECONNREFUSED 127.0.0.1:80`. */
+  text(error: unknown): string {
+    let text = ''
+    for (const cause of causesOf(error)) {
+      // What was redacted of one of ours has its code before its words.
+      const words = cause instanceof MillraceError ? cause.rawMessage : cause.message.replace(/^\[\w+\] /, '')
+      // Many errors say in their own words what caused them.
+      if (!text.includes(words)) text += text === '' ? words : `: ${words}`
+    }
+    return this.#redaction.text(text || String(error))
+  }
+}

@@ -1,0 +1,277 @@
+import { getEventListeners } from 'node:events'
+import { expect, test } from 'vitest'
+import { MillraceError } from '../../../errors/index.ts'
+import { AbortSource, Semaphore } from '../../../kit/index.ts'
+import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
+import { HttpMcpServer } from '../_testing/http-mcp-server.ts'
+import { calling } from '../_testing/session-with.ts'
+import { McpSession } from './mcp-session.ts'
+import type { HttpServerConfig, ServerOptions } from '../config/server-config.ts'
+import type { ServerEvent } from './server-events.ts'
+
+function sessionOn(url: string, options: Partial<HttpServerConfig> & ServerOptions = {}) {
+  const events: ServerEvent[] = []
+  const config = { url, ...options }
+  const session = new McpSession({
+    name: 'web',
+    config,
+    starts: new Semaphore(1),
+    onEvent: (event) => events.push(event),
+  })
+  return { session, events, [Symbol.asyncDispose]: () => session.close() }
+}
+
+const thrown = (work: Promise<unknown>): Promise<MillraceError> =>
+  work.then(
+    () => new MillraceError('internal', 'it did not throw'),
+    (reason: unknown) => MillraceError.from(reason, 'internal'),
+  )
+
+test.each(['stream', 'json'] as const)('calls over HTTP, answered as %s, and says goodbye', async (answers) => {
+  const before = activeResources()
+  {
+    await using server = await HttpMcpServer.start({ answers, authorization: 'Bearer sesame-open' })
+    await using made = sessionOn(server.url, { headers: { authorization: 'Bearer sesame-open' } })
+    const answer = await made.session.call(calling('echo'))
+    expect(answer).toMatchObject({ content: 'hi in session-1', detail: { generation: 1, attempts: 1 } })
+    await expect.poll(() => server.streams).toBe(1)
+    await made.session.close()
+    expect(server.ended).toEqual(['session-1'])
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('a session that the server forgot is opened anew: the call had not run and is made there', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const { session, events } = made
+  await session.open()
+  server.forget()
+  const answers = await Promise.all(Array.from({ length: 20 }, () => session.call(calling('echo'))))
+  expect(answers.map(({ content }) => content)).toEqual(answers.map(() => 'hi in session-2'))
+  // The server was told nothing before, so that there is nothing that it forgot.
+  expect(answers.filter(({ detail }) => detail.sessionRestarted)).toEqual([])
+  expect(server.sessions).toBe(1)
+  expect(events.slice(1)).toMatchObject([{ name: 'mcp.reconnect', ok: true, generation: 2 }])
+})
+
+test('a call whose stream ends without an answer may have run, and leaves the session as it is', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const error = await thrown(made.session.call(calling('cut')))
+  expect(error).toMatchObject({
+    code: 'tool_infra',
+    data: { server: 'web', tool: 'cut', mayHaveRun: true, generation: 1, attempt: 1 },
+  })
+  expect(error.rawMessage).toContain("server 'web' broke off 'cut' without an answer")
+  expect(await made.session.call(calling('echo'))).toMatchObject({ content: 'hi in session-1' })
+  expect(server.ended).toEqual([])
+})
+
+test('a call whose socket was reset is repeated in the same session if that is safe', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const answer = await made.session.call(calling('flaky'))
+  expect(answer).toMatchObject({ content: 'in session-1', detail: { generation: 1, attempts: 2 } })
+})
+
+test('if the session turns out to be gone with it, the call is made in the next', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const answer = await made.session.call(calling('flaky', { forget: true }))
+  expect(answer).toMatchObject({ content: 'in session-2', detail: { generation: 2, attempts: 3 } })
+})
+
+test('what may have run at the first attempt may have run, whatever the second came to', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const error = await thrown(made.session.call(calling('flaky', { status: 401 })))
+  expect(error.data).toMatchObject({ attempt: 2, mayHaveRun: true })
+  expect(error.rawMessage).toMatch(/HTTP 401: no\. That was attempt 2, after: .+\. The call may have run\.$/)
+})
+
+test('a session that was lost to some calls goes on for the others', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const { session } = made
+  const patient = new AbortSource()
+  const hanging = session.call({ ...calling('hang'), signal: patient.signal })
+  await expect.poll(() => server.hanging).toBe(1)
+  server.forget()
+  expect(await session.call(calling('echo'))).toMatchObject({ content: 'hi in session-2' })
+  expect(server.hanging).toBe(1)
+  patient.abort('done')
+  await expect(hanging).rejects.toBe('done')
+  await expect.poll(() => server.ended).toEqual(['session-1'])
+})
+
+test('close ends the requests of all calls, also of those on the session before', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const { session } = made
+  const calls = [thrown(session.call(calling('hang')))]
+  await expect.poll(() => server.hanging).toBe(1)
+  server.forget()
+  await session.call(calling('echo'))
+  calls.push(thrown(session.call(calling('hang'))))
+  await expect.poll(() => server.hanging).toBe(2)
+  await session.close()
+  expect((await Promise.all(calls)).map(({ code }) => code)).toEqual(['closed', 'closed'])
+  await expect.poll(() => server.hanging).toBe(0)
+})
+
+test('a stream that the server leaves open after the answer is ended; one that it ends leaves its socket for the next', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const { session } = made
+  await session.call(calling('echo'))
+  const { sockets } = server
+  for (let call = 0; call < 20; call += 1) await session.call(calling('echo'))
+  expect(server.sockets).toBe(sockets)
+  const answers = await Promise.all(Array.from({ length: 10 }, () => session.call(calling('linger'))))
+  expect(answers.every(({ content }) => content === 'done')).toBe(true)
+  await expect.poll(() => server.hanging).toBe(0)
+  expect(await session.call(calling('echo'))).toMatchObject({ detail: { generation: 1 } })
+})
+
+test('a server that is busy is asked once more when it said, if the call has the time', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const { session } = made
+  const patient = await session.call(calling('overload', { once: true, message: 'hi' }))
+  expect(patient).toMatchObject({ content: 'hi in session-1', detail: { generation: 1, attempts: 2 } })
+  server.calls.length = 0
+  const twice = await thrown(session.call(calling('overload')))
+  expect(twice).toMatchObject({ code: 'tool_infra', data: { mayHaveRun: false, attempt: 2 } })
+  expect(twice.rawMessage).toContain('slow down')
+  expect(server.calls).toEqual(['overload', 'overload'])
+  const hopeless = await thrown(session.call(calling('overload', { after: 3600 })))
+  expect(hopeless.data).toMatchObject({ mayHaveRun: false, attempt: 1 })
+  expect(server.calls).toHaveLength(3)
+  expect(await session.call(calling('echo'))).toMatchObject({ detail: { generation: 1 } })
+})
+
+test('whoever leaves or closes while a busy server is given its time does not wait for it', async () => {
+  await using server = await HttpMcpServer.start()
+  const before = activeResources()
+  {
+    await using made = sessionOn(server.url)
+    const caller = new AbortSource()
+    const busy = calling('overload', { after: 60 })
+    const left = made.session.call({ ...busy, signal: caller.signal })
+    const closed = thrown(made.session.call(busy))
+    await expect.poll(() => server.calls.length).toBe(2)
+    // By the time of its answer those of the others are there.
+    await made.session.call(calling('echo'))
+    caller.abort('left')
+    await expect(left).rejects.toBe('left')
+    await made.session.close()
+    expect((await closed).code).toBe('closed')
+  }
+  expect((await leftSince(before)).filter((left) => left === 'Timeout')).toEqual([])
+})
+
+test('a server that is gone: the error tells of both failures', async () => {
+  const server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  await made.session.open()
+  await server.close()
+  const error = await thrown(made.session.call(calling('look')))
+  expect(error.rawMessage).toMatch(/^Reconnect to 'web' also failed: .*ECONNREFUSED/)
+  expect(error.data).toMatchObject({ server: 'web', tool: 'look', generation: 1 })
+  // On a socket that was not known to be closed there was one more.
+  expect(error.data['attempt']).toBeGreaterThan(1)
+})
+
+test('what is secret in the headers stays out of errors', async () => {
+  await using server = await HttpMcpServer.start({ authorization: 'Bearer right' })
+  await using made = sessionOn(server.url, { headers: { Authorization: 'Bearer wrong-and-secret' } })
+  const error = await thrown(made.session.open())
+  expect(error.rawMessage).toContain('who is [redacted]?')
+  const told = `${error.stack} ${JSON.stringify(error.toWire())} ${String((error.cause as Error).stack)} ${JSON.stringify(made.events)}`
+  expect(told).not.toContain('wrong-and-secret')
+})
+
+test('calls that time out or are aborted free their connections and leave no listener', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const { session } = made
+  await session.open()
+  const shared = new AbortController()
+  const calls = Array.from({ length: 50 }, () => thrown(session.call({ ...calling('hang'), signal: shared.signal })))
+  await expect.poll(() => server.hanging).toBe(50)
+  shared.abort(new MillraceError('cancelled', 'enough'))
+  expect((await Promise.all(calls)).map(({ code }) => code)).toEqual(calls.map(() => 'cancelled'))
+  expect(getEventListeners(shared.signal, 'abort')).toEqual([])
+  const late = await session.call({ ...calling('hang'), timeoutMs: 20 })
+  expect(late).toMatchObject({ isError: true, content: expect.stringContaining('within 20 ms') })
+  await expect.poll(() => server.hanging).toBe(0)
+  await expect.poll(() => server.cancelled.length).toBe(51)
+})
+
+test('a server that sends us elsewhere is followed there', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url.replace('/mcp', '/moved'))
+  expect(await made.session.call(calling('echo'))).toMatchObject({
+    content: 'hi in session-1',
+    detail: { attempts: 1 },
+  })
+})
+
+test('a stream that was cut off after an event with an id is taken up from there', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const answer = await made.session.call(calling('interrupt'))
+  expect(answer).toMatchObject({ content: 'resumed', detail: { generation: 1, attempts: 1 } })
+  expect(server.resumed).toEqual(['event-1'])
+  expect(server.calls).toEqual(['interrupt'])
+})
+
+test('a stream that breaks again and again is taken up where it was, but not for ever', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const patient = await made.session.call(calling('interrupt', { breaks: 2, retry: 1 }))
+  expect(patient).toMatchObject({ content: 'resumed', detail: { attempts: 1 } })
+  expect(server.resumed).toEqual(['event-1', 'event-1', 'event-1'])
+  const error = await thrown(made.session.call(calling('interrupt', { breaks: 100, retry: 1 })))
+  expect(error).toMatchObject({ code: 'tool_infra', data: { mayHaveRun: true, generation: 1 } })
+  expect(server.resumed).toHaveLength(6)
+})
+
+test('a stream that was taken up ends with its call', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const caller = new AbortSource()
+  const call = made.session.call({ ...calling('interrupt', { hang: true }), signal: caller.signal })
+  await expect.poll(() => server.hanging).toBe(1)
+  caller.abort('left')
+  await expect(call).rejects.toBe('left')
+  await expect.poll(() => server.hanging).toBe(0)
+})
+
+test('a list that changes while it is read for the first time is read again', async () => {
+  await using server = await HttpMcpServer.start({ changesList: true })
+  await using made = sessionOn(server.url)
+  await made.session.open()
+  await expect.poll(() => made.session.catalogue?.tools.map(({ name }) => name)).toContain('extra')
+  expect(made.events.at(-1)).toMatchObject({ name: 'mcp.tools_changed', added: ['extra'] })
+})
+
+test('a reply that is no JSON is an error of the server, not a lost connection', async () => {
+  await using server = await HttpMcpServer.start()
+  await using made = sessionOn(server.url)
+  const error = await thrown(made.session.call(calling('nonsense')))
+  expect(error).toMatchObject({ code: 'tool_infra', data: { mayHaveRun: true, attempt: 1, generation: 1 } })
+  expect(made.session.isOpen).toBe(true)
+})
+
+test.each([
+  ['same', "the page 'page' leads back to itself"],
+  ['new', 'it has more than 1000 pages'],
+] as const)('a list without an end (%s) is refused', async (endlessList, why) => {
+  await using server = await HttpMcpServer.start({ endlessList, answers: 'json' })
+  await using made = sessionOn(server.url)
+  const error = await thrown(made.session.open())
+  expect(error.rawMessage).toContain(`the tool list of server 'web' does not end: ${why}`)
+  expect(made.session.state).toBe('closed')
+})

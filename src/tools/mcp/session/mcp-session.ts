@@ -1,0 +1,316 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { AbortScope, raced, Resource, sleep } from '../../../kit/index.ts'
+import { answerContent } from './_answer-content.ts'
+import { CallAttempts } from './_call-attempts.ts'
+import type { Connection } from './_connection.ts'
+import { KeptConnection, type KeptConnectionOptions, type SessionState } from './_kept-connection.ts'
+import type { CallFailure, CallOutcome } from '../link/pending-call.ts'
+import { Redaction } from '../config/redaction.ts'
+import { serverDefaults } from '../config/server-defaults.ts'
+import { type FailureFacts, SessionErrors } from './_session-error.ts'
+import { SessionHold } from './_session-hold.ts'
+import type { ServerAnswer, ServerCall } from './server-call.ts'
+import type { ToolCatalogue } from '../catalogue/tool-catalogue.ts'
+
+export type McpSessionOptions = KeptConnectionOptions
+
+/** JSON-RPC errors by which a server says that it does not understand the request itself: no model can do better. */
+const protocolErrors = new Set([-32_700, -32_600, -32_601])
+
+/**
+ * One kept connection to one server, for listing and for calling, that is opened again when it is lost. Any number of calls
+ * run on it at once.
+ *
+ * | what happens to a call                                          | who is told                                            |
+ * |-----------------------------------------------------------------|--------------------------------------------------------|
+ * | a result, also one with `isError`                               | the model                                              |
+ * | a JSON-RPC error: bad arguments (-32602), the tool failed       | the model, as `isError`                                |
+ * | a tool that the server has not, or that is denied               | the model, as `isError`; the server is not asked       |
+ * | no answer in time                                               | the model, as `isError`; the server is told to stop    |
+ * | the connection is lost, and to repeat the call is safe          | nobody: it is repeated once on a new connection        |
+ * | only its own HTTP request broke, and to repeat it is safe       | nobody: it is repeated once on the same connection     |
+ * | HTTP 429 or 503, and there is time to wait as long as they say  | nobody: it is repeated once after that                 |
+ * | one of these otherwise, or once more                            | the rollout: `tool_infra`, with `mayHaveRun`           |
+ * | the server has forgotten what it was told, and that is to fail  | the rollout: `tool_infra`; nothing is opened again     |
+ * | the new connection cannot be had, in time or at all             | the rollout: `tool_infra`, `Reconnect to … also failed` |
+ * | too many reconnects in a while (the circuit is open)            | the rollout: `tool_infra`, at once                     |
+ * | another status, a JSON-RPC error about the protocol, no result  | the rollout: `tool_infra`; nothing is repeated         |
+ * | the caller's signal aborts                                      | the caller: its reason; the server is told to stop     |
+ * | the session is closed                                           | the caller: `closed`                                   |
+ *
+ * Safe to repeat is a call that the server cannot have seen, or of a tool that says it is read-only or idempotent, or any if the
+ * configuration says `retry: always`.
+ */
+export class McpSession extends Resource {
+  readonly name: string
+  readonly #options: McpSessionOptions
+  readonly #callTimeoutMs: number
+  readonly #errors: SessionErrors
+  readonly #kept: KeptConnection
+  #hold = new SessionHold()
+
+  constructor(options: McpSessionOptions) {
+    super()
+    const { name, config } = options
+    this.name = name
+    this.#options = options
+    this.#callTimeoutMs = config.callTimeoutMs ?? serverDefaults.callTimeoutMs
+    this.#errors = new SessionErrors(new Redaction(config))
+    this.#kept = new KeptConnection(options, this.#errors)
+  }
+
+  /** As it was listed last. */
+  get catalogue(): ToolCatalogue | undefined {
+    return this.#kept.tools.catalogue
+  }
+
+  /** How many connections there were so far. */
+  get generation(): number {
+    return this.#kept.generation
+  }
+
+  /** Whether a call could be written now. */
+  get isOpen(): boolean {
+    return this.#kept.usable !== undefined
+  }
+
+  get state(): SessionState {
+    return this.#kept.state
+  }
+
+  /** Starts, initialises and lists, once for all who ask meanwhile. Rejects with nothing left running; may be tried again. */
+  async open(signal?: AbortSignal): Promise<ToolCatalogue> {
+    this.throwIfClosed()
+    await this.#kept.open(signal)
+    if (this.catalogue) return this.catalogue
+    throw new MillraceError('internal', `server '${this.name}' is open and has no list of tools`)
+  }
+
+  /** Another rollout has it from now on: restarts before this are none of its business. */
+  beginHold(): void {
+    this.#hold = new SessionHold()
+  }
+
+  async call(call: ServerCall): Promise<ServerAnswer> {
+    this.throwIfClosed()
+    call.signal.throwIfAborted()
+    const limitMs = Math.min(this.#callTimeoutMs, call.timeoutMs ?? Number.POSITIVE_INFINITY)
+    const attempts = new CallAttempts(call, this.#hold, limitMs)
+    for (;;) {
+      const connection = this.#kept.usable ?? (await this.#reach(attempts))
+      const refusal = this.#kept.tools.refusal(call.tool)
+      if (refusal !== undefined) return { content: refusal, isError: true, detail: this.#untold(connection, attempts) }
+      const answer = await this.#callOn(connection, attempts)
+      if (answer) return answer
+    }
+  }
+
+  protected override onClose(): Promise<void> {
+    return this.#kept.close(this.closedSignal.reason)
+  }
+
+  /** One attempt. Undefined if there is to be another one. */
+  async #callOn(connection: Connection, attempts: CallAttempts): Promise<ServerAnswer | undefined> {
+    const { call, leftMs } = attempts
+    const outcome: CallOutcome = leftMs > 0 ? await connection.call(call, leftMs) : { kind: 'timeout', wasSent: false }
+    this.#kept.used(connection)
+    switch (outcome.kind) {
+      case 'result': {
+        const answer = answerContent(outcome.result)
+        if (answer) return { ...answer, detail: this.#told(connection, attempts) }
+        throw this.#infra(
+          `server '${this.name}' answered '${call.tool}' with something that is no tool result`,
+          connection,
+          attempts,
+        )
+      }
+      case 'rpc-error': {
+        const said = outcome.message || `error ${outcome.code} without a message`
+        if (!protocolErrors.has(outcome.code)) {
+          return { content: said, isError: true, detail: this.#told(connection, attempts) }
+        }
+        throw this.#infra(
+          `server '${this.name}' does not understand tools/call: ${said} (${outcome.code})`,
+          connection,
+          attempts,
+        )
+      }
+      case 'timeout':
+        return this.#tooLate(connection, attempts, outcome.wasSent)
+      case 'aborted':
+        attempts.hold.tell(connection.generation)
+        throw call.signal.reason
+      case 'refused':
+      case 'cut':
+      case 'lost':
+        break
+    }
+    await this.#fail(connection, attempts, outcome)
+    return undefined
+  }
+
+  #tooLate(connection: Connection, attempts: CallAttempts, wasSent: boolean): ServerAnswer {
+    const tool = `The tool '${attempts.call.tool}' of server '${this.name}'`
+    const limit = `${Math.round(attempts.limitMs)} ms`
+    if (!wasSent) {
+      const content = `${tool} could not be called within ${limit}.`
+      return { content, isError: true, detail: { ...this.#untold(connection, attempts), timedOut: true } }
+    }
+    const content = `${tool} did not answer within ${limit} and was told to stop.`
+    return { content, isError: true, detail: { ...this.#told(connection, attempts), timedOut: true } }
+  }
+
+  /** Returns if the call is to be made again, and throws if not. */
+  async #fail(connection: Connection, attempts: CallAttempts, failure: CallFailure): Promise<void> {
+    if (failure.kind === 'lost') {
+      // Before anything else: a call that comes while this one waits opens the next connection, and has to know why.
+      this.#kept.noteLoss(connection, failure.cause)
+      // Only the connection it was made on, which may not be the present one any more. When it is gone, it is also known how
+      // a process ended. If it will not go, the next connection says so.
+      await connection.abandon().catch(() => {})
+    }
+    this.throwIfClosed()
+    if (!this.#mayRepeat(attempts, failure)) {
+      throw this.#infra(this.#failureText(attempts, failure), connection, attempts, failure)
+    }
+    attempts.failed(failure, connection)
+    if (failure.kind === 'refused') await this.#pause(failure.retryAfterMs ?? 0, attempts.call.signal)
+  }
+
+  #mayRepeat(attempts: CallAttempts, failure: CallFailure): boolean {
+    if (attempts.hasFailedBy(failure.kind)) return false
+    // The server did not say that it can be asked again, or not in time.
+    if (failure.kind === 'refused' && (failure.retryAfterMs ?? Number.POSITIVE_INFINITY) >= attempts.leftMs)
+      return false
+    const { retry = 'safe' } = this.#options.config
+    if (retry !== 'safe') return retry === 'always'
+    return !failure.mayHaveRun || this.#kept.tools.isIdempotent(attempts.call.tool)
+  }
+
+  async #pause(ms: number, signal: AbortSignal): Promise<void> {
+    using scope = new AbortScope(signal)
+    try {
+      await raced(sleep(ms, scope.signal), this.closedSignal)
+    } finally {
+      scope.abort(undefined)
+    }
+  }
+
+  #failureText({ call, number, lastFailure, mayHaveRun: before }: CallAttempts, failure: CallFailure): string {
+    const what = {
+      refused: `refused '${call.tool}'`,
+      cut: `broke off '${call.tool}' without an answer`,
+      lost: `was lost during '${call.tool}'`,
+    }[failure.kind]
+    const said = `server '${this.name}' ${what}: ${this.#errors.text(failure.cause)}`
+    const runs = before + Number(failure.mayHaveRun)
+    if (lastFailure) {
+      const fate = ['The call did not run', 'The call may have run'][runs] ?? 'The call may have run more than once'
+      return `${said}. That was attempt ${number}, after: ${this.#errors.text(lastFailure.cause)}. ${fate}.`
+    }
+    if (failure.kind === 'refused') return said
+    if (runs === 0) return `${said}. The call did not run.`
+    return this.#options.config.retry === 'never'
+      ? `${said}. The call may have run, and retry: 'never' forbids to repeat it.`
+      : `${said}. The call may have run, so it was not repeated; set retry: 'always' if it may be.`
+  }
+
+  /** A connection for a call that found none. Waits no longer than the call may last. */
+  async #reach(attempts: CallAttempts): Promise<Connection> {
+    const { call, limitMs, leftMs, hold, lastFailure } = attempts
+    if (this.#options.config.onRestart === 'fail' && this.#keepsState && hold.hasToldAnything) {
+      throw this.#forgotten(attempts)
+    }
+    const reason = (): Error =>
+      new Error(`server '${this.name}' was not there within the ${Math.round(limitMs)} ms of the call`)
+    using scope = new AbortScope(call.signal, leftMs, reason)
+    try {
+      return await this.#kept.reach(scope.signal)
+    } catch (error) {
+      this.throwIfClosed()
+      call.signal.throwIfAborted()
+      const why = this.#errors.text(error)
+      const first = lastFailure ? this.#errors.text(lastFailure.cause) : this.#kept.trouble
+      const again = this.generation > 0
+      const before = first === undefined || first === why ? '' : `. Before that: ${first}`
+      const message = again ? `Reconnect to '${this.name}' also failed: ${why}${before}` : why
+      throw this.#errors.infra(
+        message,
+        {
+          ...this.#facts(attempts, this.generation),
+          // The reconnect's own server says more about why than the one that was lost before.
+          ending: endingOf(error) ?? lastFailure?.connection.ending ?? this.#kept.ending,
+          mayHaveRun: attempts.mayHaveRun > 0,
+          ...(again && { reconnectError: why }),
+        },
+        lastFailure ? new Error(this.#errors.text(lastFailure.cause), { cause: error }) : error,
+      )
+    }
+  }
+
+  /** Of a rollout that ends with this anyway: another process and the same call once more would be for nothing. */
+  #forgotten(attempts: CallAttempts): MillraceError {
+    const { call, lastFailure } = attempts
+    const when = lastFailure ? `was lost during '${call.tool}'` : 'was lost'
+    const cause = lastFailure?.cause ?? new Error(this.#kept.trouble ?? 'it was closed')
+    const forgot = 'It has forgotten what this rollout told it; set "onRestart": "tell" to let the model know and go on'
+    return this.#errors.infra(
+      `server '${this.name}' ${when}: ${this.#errors.text(cause)}. ${forgot}.`,
+      {
+        ...this.#facts(attempts, this.generation),
+        ending: lastFailure?.connection.ending ?? this.#kept.ending,
+        mayHaveRun: attempts.mayHaveRun > 0,
+        sessionRestarted: true,
+      },
+      cause,
+    )
+  }
+
+  /** How an answer came about that the server gave, or might have given. */
+  #told({ generation }: Connection, { number, hold }: CallAttempts): ServerAnswer['detail'] {
+    const sessionRestarted = this.#noteTold(generation, hold)
+    return { server: this.name, generation, attempts: number, ...(sessionRestarted && { sessionRestarted }) }
+  }
+
+  /** The same where the server was not asked. */
+  #untold({ generation }: Connection, { number }: CallAttempts): ServerAnswer['detail'] {
+    return { server: this.name, generation, attempts: number }
+  }
+
+  /** True once after each restart, for whoever holds a server that may have forgotten what it was told. */
+  #noteTold(generation: number, hold: SessionHold): true | undefined {
+    const isForgotten = hold.isForgottenBy(generation)
+    hold.tell(generation)
+    return isForgotten && this.#keepsState ? true : undefined
+  }
+
+  get #keepsState(): boolean {
+    return this.#options.config.sharing !== 'shared'
+  }
+
+  #infra(message: string, connection: Connection, attempts: CallAttempts, failure?: CallFailure): MillraceError {
+    const mayHaveRun = failure?.mayHaveRun ?? true
+    const { generation, ending } = connection
+    const facts = {
+      ...this.#facts(attempts, generation),
+      ending,
+      mayHaveRun: mayHaveRun || attempts.mayHaveRun > 0,
+      sessionRestarted: mayHaveRun ? this.#noteTold(generation, attempts.hold) : undefined,
+    }
+    return this.#errors.infra(message, facts, failure?.cause ?? attempts.lastFailure?.cause)
+  }
+
+  #facts({ call, number, elapsedMs }: CallAttempts, generation: number): FailureFacts {
+    return { server: this.name, tool: call.tool, attempt: number, generation, elapsedMs }
+  }
+}
+
+function endingOf(error: unknown) {
+  if (!(error instanceof MillraceError)) return undefined
+  const { exitCode, signal, stderr } = error.data
+  return {
+    ...(typeof exitCode === 'number' && { exitCode }),
+    ...(typeof signal === 'string' && { signal }),
+    ...(typeof stderr === 'string' && { stderr }),
+  }
+}

@@ -1,0 +1,34 @@
+import type { ContentPart, Json } from '../../../schema/index.ts'
+
+export interface ServerCall {
+  readonly tool: string
+  readonly arguments: Readonly<Record<string, unknown>>
+  readonly signal: AbortSignal
+  /** What the rollout has left; the server's own limit counts too. */
+  readonly timeoutMs?: number
+  readonly onProgress?: (progress: {
+    readonly progress: number
+    readonly total?: number
+    readonly message?: string
+  }) => void
+}
+
+/** What a server answered, or how it failed as a tool: `isError` is for the model to see. */
+export interface ServerAnswer {
+  readonly content: string | readonly ContentPart[]
+  readonly isError: boolean
+  readonly structured?: Json
+  readonly detail: ServerCallDetail
+}
+
+/** How an answer came about; kept with the tool message. */
+export interface ServerCallDetail {
+  readonly server: string
+  /** Which connection since the session was made, from 1. */
+  readonly generation: number
+  readonly attempts: number
+  /** The server was restarted since the last call of this rollout and has forgotten what it was told. */
+  readonly sessionRestarted?: true
+  /** There was none in time. If the server had been asked, it was told to stop, and may not have. */
+  readonly timedOut?: true
+}

@@ -1,0 +1,32 @@
+import { EventChannel } from '../../../kit/index.ts'
+
+/** What happens to a server over a run: kept in the journal, counted in the metrics. */
+export type ServerEvent =
+  | {
+      readonly name: 'mcp.open'
+      readonly server: string
+      readonly ok: boolean
+      readonly ms: number
+      readonly cause?: string
+    }
+  | {
+      readonly name: 'mcp.reconnect'
+      readonly server: string
+      readonly ok: boolean
+      readonly ms: number
+      readonly generation: number
+      readonly cause: string
+    }
+  | {
+      readonly name: 'mcp.tools_changed'
+      readonly server: string
+      readonly added: string[]
+      readonly removed: string[]
+      readonly changed: string[]
+    }
+  /** Its list has changed, and names in its `allow` and `deny` are not in it any more. */
+  | { readonly name: 'mcp.names_unlisted'; readonly server: string; readonly names: readonly string[] }
+  | { readonly name: 'mcp.recycled'; readonly server: string; readonly why: 'idle' | 'lifetime' | 'uses' }
+  | { readonly name: 'mcp.circuit_open'; readonly server: string; readonly cause: string }
+
+export const toolServerEvents = new EventChannel<ServerEvent>('millrace:tool-server')

@@ -1,0 +1,135 @@
+import { MillraceError } from '../../../errors/index.ts'
+import { nearestName } from '../../../kit/index.ts'
+import type { KnownCatalogues } from '../catalogue/known-catalogues.ts'
+import type { HeldSession, SessionUse } from './_session-source.ts'
+import type { ServerAnswer, ServerCall, ServerCallDetail } from '../session/server-call.ts'
+import type { ToolCatalogue } from '../catalogue/tool-catalogue.ts'
+import type { ServerLease } from './tool-servers-contract.ts'
+
+export interface ServerFailure {
+  readonly server: string
+  readonly error: MillraceError
+}
+
+/** What became of one server of a lease. */
+export type TakenServer =
+  | {
+      readonly server: string
+      readonly held: HeldSession
+      readonly policy: ServerPolicy
+      readonly error?: undefined
+    }
+  | (ServerFailure & { readonly held?: undefined; readonly policy?: undefined })
+
+/** What the failures of a server mean for a rollout. */
+export interface ServerPolicy {
+  readonly isRequired: boolean
+  readonly onRestart: 'fail' | 'tell'
+}
+
+interface Hold extends ServerPolicy {
+  readonly held: HeldSession
+  isUsed: boolean
+  running: number
+  /** A call was given up, which the server may not have done. */
+  isLeftBusy: boolean
+}
+
+export class RolloutLease implements ServerLease {
+  readonly failures: readonly ServerFailure[]
+  readonly #holds = new Map<string, Hold>()
+  readonly #known: KnownCatalogues
+  #givenBack: Promise<void> | undefined
+
+  constructor(taken: readonly TakenServer[], known: KnownCatalogues) {
+    this.#known = known
+    this.failures = taken.flatMap(({ server, error }) => (error ? [{ server, error }] : []))
+    for (const { server, held, policy } of taken) {
+      if (held) this.#holds.set(server, { ...policy, held, isUsed: false, running: 0, isLeftBusy: false })
+    }
+  }
+
+  get catalogues(): readonly ToolCatalogue[] {
+    return this.#known.together(Array.from(this.#holds.values(), ({ held }) => held.session.catalogue).filter(isThere))
+  }
+
+  async call(server: string, call: ServerCall): Promise<ServerAnswer> {
+    if (this.#givenBack) throw new MillraceError('closed', `the rollout has given back its tool server "${server}"`)
+    const hold = this.#holds.get(server)
+    if (!hold) return this.#withoutServer(server)
+    hold.isUsed = true
+    hold.running += 1
+    try {
+      const answer = await this.#answer(server, hold, call)
+      // Also of a server that the rollout can do without: with what it told it gone, its work is not what it seems.
+      if (answer.detail.sessionRestarted && hold.onRestart === 'fail') throw forgotten(call, answer.detail)
+      return answer
+    } finally {
+      hold.running -= 1
+    }
+  }
+
+  async #answer(server: string, hold: Hold, call: ServerCall): Promise<ServerAnswer> {
+    try {
+      const answer = await hold.held.session.call(call)
+      if (answer.detail.timedOut) hold.isLeftBusy = true
+      return answer
+    } catch (error) {
+      if (call.signal.aborted) hold.isLeftBusy = true
+      if (hold.isRequired || !(error instanceof MillraceError) || error.code !== 'tool_infra') throw error
+      if (error.data['sessionRestarted'] && hold.onRestart === 'fail') throw error
+      return unavailable(server, error)
+    }
+  }
+
+  #withoutServer(server: string): ServerAnswer {
+    const failure = this.failures.find((candidate) => candidate.server === server)
+    if (failure) return unavailable(server, failure.error)
+    const near = nearestName(server, this.#holds.keys())
+    const known = [...this.#holds.keys()].map((name) => `"${name}"`).join(', ') || 'none'
+    throw new MillraceError(
+      'tool_failed',
+      `there is no tool server "${server}"${near === undefined ? '' : `; did you mean "${near}"?`} (configured: ${known})`,
+    )
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#givenBack) {
+      this.#givenBack = Promise.resolve()
+      for (const hold of this.#holds.values()) hold.held.giveBack(useOf(hold))
+    }
+    return this.#givenBack
+  }
+}
+
+function useOf({ isUsed, running, isLeftBusy }: Hold): SessionUse {
+  if (running > 0 || isLeftBusy) return 'busy'
+  return isUsed ? 'used' : 'unused'
+}
+
+/** A rollout that can do without the server goes on; its model learns that it has to. */
+function unavailable(server: string, { rawMessage, data }: MillraceError): ServerAnswer {
+  const { generation, attempt, sessionRestarted } = data
+  const detail = {
+    server,
+    generation: typeof generation === 'number' ? generation : 0,
+    attempts: typeof attempt === 'number' ? attempt : 0,
+    // It is said once after each restart; dropped here, nobody would ever hear of it.
+    ...(sessionRestarted === true && { sessionRestarted }),
+  }
+  return { content: `Error: the tool server "${server}" is not available: ${rawMessage}`, isError: true, detail }
+}
+
+function forgotten({ tool }: ServerCall, detail: ServerCallDetail): MillraceError {
+  const { server, generation, attempts } = detail
+  return new MillraceError(
+    'tool_infra',
+    `the tool server "${server}" was restarted and has forgotten what this rollout told it; set "onRestart": "tell" to let ` +
+      'the model know and go on',
+    { data: { server, tool, generation, attempt: attempts, sessionRestarted: true } },
+  )
+}
+
+function isThere(catalogue: ToolCatalogue | undefined): catalogue is ToolCatalogue {
+  return catalogue !== undefined
+}

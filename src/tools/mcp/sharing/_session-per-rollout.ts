@@ -1,0 +1,104 @@
+import { Resource, closeTogether } from '../../../kit/index.ts'
+import { HeldEvents, type ServerEventListener } from './_held-events.ts'
+import type { HeldSession, KeptSession, SessionSource, SessionUse } from './_session-source.ts'
+import { StartBudget, type StartBudgetOptions } from './_start-budget.ts'
+
+export interface SessionPerRolloutOptions {
+  readonly makeSession: (onEvent: ServerEventListener) => KeptSession
+  readonly budget?: StartBudgetOptions | undefined
+  /** Hears what happens to sessions that no rollout holds. */
+  readonly onEvent: ServerEventListener
+}
+
+interface OpenSession {
+  readonly session: KeptSession
+  readonly events: HeldEvents
+}
+
+/**
+ * A session per rollout on one server, which is somebody else's process. There are as many as rollouts hold leases, who
+ * bound them; one ahead after `warm`, or after a rollout that had no use for its own; and those that are just being ended,
+ * for which nobody waits but `close`: a server may take its time to say that it has forgotten one.
+ */
+export class SessionPerRollout extends Resource implements SessionSource {
+  readonly #options: SessionPerRolloutOptions
+  readonly #budget: StartBudget
+  /** Every session that is not known to be gone. */
+  readonly #sessions = new Set<KeptSession>()
+  #spare: OpenSession | undefined
+  #warming: Promise<void> | undefined
+  /** The first that would not end: reported by `close`, since nobody waits for it before. */
+  #closeFailure: { readonly error: unknown } | undefined
+
+  constructor(options: SessionPerRolloutOptions) {
+    super()
+    this.#options = options
+    this.#budget = new StartBudget(options.budget)
+  }
+
+  warm(): Promise<void> {
+    this.#warming ??= this.#open(this.closedSignal).then(
+      (opened) => {
+        this.#spare = opened
+      },
+      () => {
+        // The next rollout tries again, and is told if that fails too.
+      },
+    )
+    return this.#warming
+  }
+
+  async take(signal: AbortSignal, onEvent?: ServerEventListener): Promise<HeldSession> {
+    this.throwIfClosed()
+    const taken = this.#takeSpare() ?? (await this.#open(signal, onEvent))
+    taken.events.holder = onEvent
+    return { session: taken.session, giveBack: (use) => this.#takeBack(taken, use) }
+  }
+
+  #takeSpare(): OpenSession | undefined {
+    const spare = this.#spare
+    this.#spare = undefined
+    if (!spare || spare.session.isOpen) return spare
+    // One that was lost meanwhile would come back as a restarted one, though this rollout never told it anything.
+    this.#end(spare.session)
+    return undefined
+  }
+
+  #takeBack(taken: OpenSession, use: SessionUse): void {
+    taken.events.holder = undefined
+    if (use !== 'unused' || this.#spare || this.isClosed) this.#end(taken.session)
+    else this.#spare = taken
+  }
+
+  async #open(signal: AbortSignal, holder?: ServerEventListener): Promise<OpenSession> {
+    const { makeSession, onEvent } = this.#options
+    return await this.#budget.start(async () => {
+      this.throwIfClosed()
+      const events = new HeldEvents(onEvent, holder)
+      const session = makeSession(events.tell)
+      this.#sessions.add(session)
+      try {
+        await session.open(signal)
+        return { session, events }
+      } catch (error) {
+        this.#end(session)
+        throw error
+      }
+    }, signal)
+  }
+
+  /** In the background. */
+  #end(session: KeptSession): void {
+    session
+      .close()
+      .catch((error: unknown) => {
+        this.#closeFailure ??= { error }
+      })
+      .finally(() => this.#sessions.delete(session))
+  }
+
+  protected override async onClose(): Promise<void> {
+    await closeTogether(this.#sessions)
+    if (this.#closeFailure) throw this.#closeFailure.error
+  }
+}

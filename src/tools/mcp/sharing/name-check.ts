@@ -1,0 +1,43 @@
+import { MillraceError } from '../../../errors/index.ts'
+import type { ToolCatalogue } from '../catalogue/tool-catalogue.ts'
+
+/** Further ones say nothing new. */
+const maxShown = 5
+
+/**
+ * Holds the names in `allow` and `deny` against what the servers list. A tool that was to be denied and is misspelt would be
+ * offered without a word, so no rollout begins before all names fit. A server whose list once fitted may change it:
+ * that is said, and stops nobody.
+ */
+export class NameCheck {
+  /** By server, the names of the last list that did not fit; there as soon as one list did. */
+  readonly #misfits = new Map<string, string>()
+
+  /** Throws `config_invalid` for names that never fitted. Returns those that do not fit any more, once for each list. */
+  check(catalogue: ToolCatalogue): readonly string[] {
+    const { server, unlisted = [] } = catalogue
+    const before = this.#misfits.get(server)
+    if (before === undefined) refuseUnlisted(catalogue)
+    const names = unlisted.map(({ name }) => name)
+    const misfits = JSON.stringify(names)
+    if (misfits === before) return []
+    this.#misfits.set(server, misfits)
+    return names
+  }
+}
+
+/** Throws `config_invalid` if a name in `allow` or `deny` is none of the server's. */
+export function refuseUnlisted({ server, unlisted }: ToolCatalogue): void {
+  if (!unlisted) return
+  const problems = unlisted.slice(0, maxShown).map(({ option, name, nearest }) => {
+    const hint = nearest === undefined ? '' : `; did you mean "${nearest}"?`
+    return `"${option}" names "${name}", which the server does not list${hint}`
+  })
+  const more = unlisted.length > maxShown ? `; and ${unlisted.length - maxShown} more` : ''
+  throw new MillraceError(
+    'config_invalid',
+    `the tool server "${server}": ${problems.join('; ')}${more} (tools go by their names on the server, without its prefix; ` +
+      'with "allow" and "deny" left out, `millrace tools list` shows them all)',
+    { data: { server, tool: unlisted[0]?.name } },
+  )
+}

@@ -1,0 +1,10 @@
+import { MillraceError } from '../../../errors/index.ts'
+import type { ServerCalls } from './tool-servers-contract.ts'
+
+/** What a rollout has that has no tool servers. */
+export const noServers: ServerCalls = {
+  call: (server) => {
+    const message = `there is no tool server "${server}": the environment has no \`mcpServers\``
+    return Promise.reject(new MillraceError('tool_failed', message))
+  },
+}

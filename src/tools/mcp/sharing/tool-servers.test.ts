@@ -1,0 +1,170 @@
+import { inspect } from 'node:util'
+import { expect, test } from 'vitest'
+import { misbehaving, ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
+import { MillraceError } from '../../../errors/index.ts'
+import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
+import { readServerConfigs } from '../config/read-server-configs.ts'
+import type { ServerConfig } from '../config/server-config.ts'
+import type { ServerEvent } from '../session/server-events.ts'
+import { ToolServers } from './tool-servers.ts'
+
+const { signal } = new AbortController()
+
+const shared = (...modes: string[]) => ({ ...misbehaving(...modes), sharing: 'shared' }) as const
+const pooled = (...modes: string[]) => ({ ...misbehaving(...modes), pool: { warm: 0 } })
+
+function serversOf(servers: Record<string, ServerConfig>, maxStarts = 8) {
+  const events: ServerEvent[] = []
+  const all = new ToolServers({ servers, maxStarts, onEvent: (event) => events.push(event) })
+  return Object.assign(all, { events })
+}
+
+const call = (tool: string, args: Record<string, unknown> = {}) => ({ tool, arguments: args, signal })
+
+test('V5.1 a rollout with two servers and four calls starts, initialises and lists each once', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: shared(log.mode), two: shared(log.mode) })
+  await servers.warm()
+  await using lease = await servers.lease({ signal })
+  const answers = await Promise.all(
+    ['one', 'two', 'one', 'two'].map((server, index) => lease.call(server, call('echo', { message: index }))),
+  )
+  expect(answers.map(({ content }) => content)).toEqual(['Echo: 0', 'Echo: 1', 'Echo: 2', 'Echo: 3'])
+  expect([log.count('start'), log.count('initialize'), log.count('list')]).toEqual([2, 2, 2])
+})
+
+test('V6.2 a server that fails leaves the others their tools, and its failure has its own name', async () => {
+  const failing = (code: number) => ({ ...shared(`exit-before-initialize=${code}`), required: false })
+  await using servers = serversOf({ one: failing(4), two: shared(), three: failing(5), four: shared() })
+  await using lease = await servers.lease({ signal })
+  expect(lease.catalogues.map(({ server }) => server)).toEqual(['two', 'four'])
+  expect(
+    lease.failures.map(({ server, error }) => [server, error.code, error.data['server'], error.data['exitCode']]),
+  ).toEqual([
+    ['one', 'tool_infra', 'one', 4],
+    ['three', 'tool_infra', 'three', 5],
+  ])
+})
+
+test('V6.5 an error is never taken for an answer or a list', async () => {
+  await using servers = serversOf({ bad: { ...shared('exit-before-initialize'), required: false }, good: shared() })
+  await using lease = await servers.lease({ signal })
+  expect(lease.catalogues.every(({ tools }) => Array.isArray(tools))).toBe(true)
+  const answer = await lease.call('bad', call('echo', { message: 'a' }))
+  expect(answer).toMatchObject({ isError: true, content: expect.stringContaining('"bad" is not available') })
+  expect(answer.content).not.toBeInstanceOf(Error)
+  await expect(lease.call('god', call('echo'))).rejects.toThrow('there is no tool server "god"; did you mean "good"?')
+})
+
+test('a rollout that is cancelled while it waits is gone at once, and takes the server from nobody', async () => {
+  await using servers = serversOf({ one: shared('slow-initialize=100') })
+  const leaving = new AbortController()
+  const left = servers.lease({ signal: leaving.signal })
+  const stayed = servers.lease({ signal })
+  leaving.abort(new MillraceError('cancelled', 'not wanted'))
+  await expect(left).rejects.toMatchObject({ code: 'cancelled' })
+  expect((await stayed).catalogues).toHaveLength(1)
+})
+
+test('V2.4 closing twice is closing once; leases that wait are told, and nothing is left', async () => {
+  const before = activeResources()
+  using log = new ServerLog()
+  const servers = serversOf({
+    one: shared(log.mode),
+    two: pooled(log.mode),
+    three: shared(log.mode, 'hang-initialize'),
+  })
+  const waiting = servers.lease({ signal })
+  await expect.poll(() => log.count('initialize')).toBe(3)
+  const closing = servers.close()
+  expect(servers.close()).toBe(closing)
+  await expect(waiting).rejects.toMatchObject({ code: 'closed' })
+  await closing
+  const alive = log.entries('start').filter(({ pid }) => isAlive(pid))
+  expect(alive).toEqual([])
+  await expect(servers.lease({ signal })).rejects.toMatchObject({ code: 'closed' })
+  await servers[Symbol.asyncDispose]()
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('calls after a lease was given back, and on servers that were closed, are refused', async () => {
+  const servers = serversOf({ one: shared() })
+  const lease = await servers.lease({ signal })
+  const other = await servers.lease({ signal })
+  const giving = lease[Symbol.asyncDispose]()
+  expect(lease[Symbol.asyncDispose]()).toBe(giving)
+  await giving
+  await expect(lease.call('one', call('counter'))).rejects.toMatchObject({ code: 'closed' })
+  await servers.close()
+  await expect(other.call('one', call('counter'))).rejects.toMatchObject({ code: 'closed' })
+  await other[Symbol.asyncDispose]()
+})
+
+test('what a server cannot be is refused before anything starts', () => {
+  expect(() => serversOf({ one: { ...misbehaving(), sharing: 'session' } })).toThrow(/"one" is a command.*"pooled"/)
+  expect(() => serversOf({ one: { url: 'http://127.0.0.1:1', sharing: 'pooled' } })).toThrow(
+    /"one" is a URL.*"session"/,
+  )
+})
+
+test('no rollout begins while a name in allow or deny is none of a tool', async () => {
+  const config = { ...pooled(), prefix: 'mis_', allow: ['echo', 'mis_add'], deny: ['slep'], required: false }
+  await using servers = serversOf({ one: config })
+  for (let rollout = 0; rollout < 2; rollout += 1) {
+    const error: unknown = await servers.lease({ signal }).catch((thrown: unknown) => thrown)
+    expect(error).toMatchObject({ code: 'config_invalid', data: { server: 'one', tool: 'mis_add' } })
+    expect(String(error)).toContain(
+      'the tool server "one": "allow" names "mis_add", which the server does not list; did you mean "add"?; ' +
+        '"deny" names "slep", which the server does not list; did you mean "sleep"? (tools go by their names on the server',
+    )
+  }
+})
+
+test('a list that changes later is told once, and stops nobody', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: { ...shared(log.mode, 'list-per-start'), deny: ['only_in_start_1'] } })
+  await using running = await servers.lease({ signal })
+  await expect(running.call('one', call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
+  // The second process has another list.
+  expect(await running.call('one', call('counter'))).toMatchObject({ content: '1' })
+  for (let rollout = 0; rollout < 2; rollout += 1) {
+    await using lease = await servers.lease({ signal })
+    expect(lease.catalogues[0]?.tools.at(-1)?.name).toBe('only_in_start_2')
+  }
+  expect(servers.events.filter(({ name }) => name === 'mcp.names_unlisted')).toEqual([
+    { name: 'mcp.names_unlisted', server: 'one', names: ['only_in_start_1'] },
+  ])
+})
+
+test('what happens to a process is told to the rollout that holds it', async () => {
+  await using servers = serversOf({ one: { ...pooled(), onRestart: 'tell' }, two: shared() })
+  const told: ServerEvent[] = []
+  await using lease = await servers.lease({ signal, onEvent: (event) => told.push(event) })
+  for (const server of ['one', 'two']) {
+    await expect(lease.call(server, call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
+    await lease.call(server, call('counter'))
+  }
+  const reconnects = (events: readonly ServerEvent[]) =>
+    events.flatMap(({ name, server }) => (name === 'mcp.reconnect' ? [server] : []))
+  expect([reconnects(told), reconnects(servers.events)]).toEqual([['one'], ['two']])
+})
+
+test('nothing that came from a variable is in the errors and events of a server', async () => {
+  const entry = { command: 'sh', args: ['-c', 'echo "no such key: $0, $MINE" >&2; exit 3', '${TOKEN}'] }
+  for (const sharing of ['shared', 'pooled']) {
+    const given = { ...entry, env: { MINE: 'm-12345678' }, sharing, required: false }
+    await using servers = serversOf(readServerConfigs({ one: given }, 'mcp.json', { TOKEN: 'tok-98765' }))
+    await using lease = await servers.lease({ signal })
+    expect(lease.failures[0]?.error.data['stderr']).toBe('no such key: [redacted], [redacted]\n')
+    expect(servers.events).toMatchObject([{ name: 'mcp.open', ok: false }])
+    expect(inspect([lease.failures, servers.events], { depth: null })).not.toMatch(/tok-98765|m-12345678/)
+  }
+})
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}

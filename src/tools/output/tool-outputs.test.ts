@@ -1,0 +1,83 @@
+import { mkdtempDisposable, readdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { noteChars, ToolOutputs } from './tool-outputs.ts'
+
+async function outputsOf(maxChars: number) {
+  const folder = await mkdtempDisposable(join(tmpdir(), 'millrace-outputs-'))
+  return {
+    outputs: new ToolOutputs(join(folder.path, '0-0'), maxChars),
+    files: () => readdir(join(folder.path, '0-0')),
+    [Symbol.asyncDispose]: () => folder.remove(),
+  }
+}
+
+/** Every character says where it stands, so that a wrong stretch shows. */
+const numbered = Array.from({ length: 5_000 }, (_, index) => `${index}`.padStart(6, ' ')).join('')
+
+const nameIn = (text: string): string => /"output": "([^"]+)"/.exec(text)?.[1] ?? ''
+
+describe('ToolOutputs', () => {
+  test('what fits is shown as it is', async () => {
+    await using kept = await outputsOf(1_000)
+    const parts = [{ type: 'text' as const, text: 'x'.repeat(500) }]
+    expect(kept.outputs.shorten('x'.repeat(1_000))).toBe('x'.repeat(1_000))
+    expect(kept.outputs.shorten(parts)).toBe(parts)
+  })
+
+  test('a long output is shown from both ends and can be read back whole, stretch by stretch', async () => {
+    await using kept = await outputsOf(2_000)
+    const shown = (await kept.outputs.shorten(numbered)) as string
+    expect(shown.length).toBeLessThanOrEqual(2_000)
+    expect(shown.startsWith(numbered.slice(0, 1_000))).toBe(true)
+    expect(shown.endsWith(numbered.slice(-300))).toBe(true)
+    let text = ''
+    for (;;) {
+      const stretch = await kept.outputs.read(nameIn(shown), text.length, 1_777)
+      const end = stretch.lastIndexOf('\n[')
+      text += stretch.slice(0, end)
+      if (stretch.endsWith('[this is the end]')) break
+      expect(stretch).toContain(`read on from offset ${text.length}]`)
+    }
+    expect(text).toBe(numbered)
+  })
+
+  test('what was shortened is not shortened again, and the same output has the same name', async () => {
+    await using kept = await outputsOf(2_000)
+    const shown = (await kept.outputs.shorten(numbered)) as string
+    expect(kept.outputs.shorten(shown)).toBe(shown)
+    expect(await kept.outputs.shorten(numbered)).toBe(shown)
+    expect(await kept.files()).toEqual([`${nameIn(shown)}.txt`])
+  })
+
+  test('images stay where they are shown, and no character is cut in two', async () => {
+    await using kept = await outputsOf(noteChars + 101)
+    const image = { type: 'image_url' as const, image_url: { url: 'data:image/png;base64,AAAA' } }
+    const shown = await kept.outputs.shorten([{ type: 'text', text: `a${'😀'.repeat(500)}` }, image])
+    const [text, second] = shown as [{ text: string }, unknown]
+    expect(second).toBe(image)
+    expect(text.text.isWellFormed()).toBe(true)
+  })
+
+  test('a name that no output has is an error that says so, also one that leads elsewhere', async () => {
+    await using kept = await outputsOf(2_000)
+    await expect(kept.outputs.read('o-000000000000', 0, 10)).rejects.toThrow('there is no output "o-000000000000"')
+    await expect(kept.outputs.read('../../etc/passwd', 0, 10)).rejects.toThrow('there is no output')
+  })
+})
+
+test('what is read back ends between characters, and says where', async () => {
+  await using kept = await outputsOf(1_000)
+  const text = `a${'😀'.repeat(1_000)}`
+  const shown = (await kept.outputs.shorten(text)) as string
+  expect(shown.isWellFormed()).toBe(true)
+  const stretch = await kept.outputs.read(nameIn(shown), 0, 10)
+  expect(stretch).toBe(`a${'😀'.repeat(4)}\n[${text.length - 9} more characters: read on from offset 9]`)
+})
+
+test('a replay keeps nothing', async () => {
+  await using kept = await outputsOf(1_000)
+  const replayed = new ToolOutputs('/nowhere', 1_000, { isReadOnly: true })
+  expect(await replayed.shorten(numbered)).toBe(await kept.outputs.shorten(numbered))
+})

@@ -1,0 +1,103 @@
+import { hash } from 'node:crypto'
+import { mkdir, open, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { MillraceError } from '../../errors/index.ts'
+import { partsText, type ContentPart } from '../../schema/index.ts'
+
+/** What one output may take on disk; a tool that returns more is cut there. */
+export const maxKeptChars = 16 * 1024 * 1024
+
+/** How much of what is shown is the beginning; the rest is the end, where errors and totals stand. */
+const headShare = 0.8
+
+/** What the note in the middle of a shortened output takes at most, and what one of a part that was read back takes. */
+export const noteChars = 250
+
+type Content = string | readonly ContentPart[]
+
+/**
+ * Outputs of a rollout's tools that are too long to show: each is kept whole in a file, and the model sees its beginning, its
+ * end and how to read the rest. Named by what they hold, so that a resumed rollout finds the same names again.
+ */
+export class ToolOutputs {
+  readonly maxChars: number
+  readonly #folder: string
+  readonly #isReadOnly: boolean
+
+  /** Read-only for a replay, which must not change the run it repeats: what it would keep is there already. */
+  constructor(folder: string, maxChars: number, { isReadOnly = false } = {}) {
+    this.#folder = folder
+    this.maxChars = maxChars
+    this.#isReadOnly = isReadOnly
+  }
+
+  /** What the model is shown of an output; a promise where some of it goes to a file. */
+  shorten(content: Content): Content | Promise<Content> {
+    const text = partsText(content)
+    if (text.length <= this.maxChars) return content
+    return this.#keep(text).then((shown) =>
+      typeof content === 'string' ? shown : [{ type: 'text', text: shown }, ...content.filter(isNotText)],
+    )
+  }
+
+  /** A stretch of a kept output, in characters. */
+  async read(name: string, offset: number, length: number): Promise<string> {
+    if (!namePattern.test(name)) throw noOutput(name)
+    let file
+    try {
+      file = await open(this.#path(name))
+    } catch (error) {
+      throw noOutput(name, error)
+    }
+    try {
+      // Kept as UTF-16, so that a character's place in the file follows from its number.
+      const bytes = Buffer.alloc((length + 1) * 2)
+      const { bytesRead } = await file.read(bytes, 0, bytes.length, offset * 2)
+      const { size } = await file.stat()
+      // One more than asked for, to see whether a character would be cut in two.
+      const found = bytes.toString('utf16le', 0, bytesRead)
+      const text = found.slice(0, wholeFrom(found, Math.min(length, found.length)))
+      const end = offset + text.length
+      const left = size / 2 - end
+      return text + (left > 0 ? `\n[${left} more characters: read on from offset ${end}]` : '\n[this is the end]')
+    } finally {
+      await file.close()
+    }
+  }
+
+  async #keep(text: string): Promise<string> {
+    const name = `o-${hash('sha256', text, 'hex').slice(0, 12)}`
+    if (!this.#isReadOnly) {
+      await mkdir(this.#folder, { recursive: true })
+      await writeFile(this.#path(name), text, 'utf16le')
+    }
+    // With the note no longer than allowed: what was shortened once is not shortened again when it is read from a journal.
+    const room = this.maxChars - noteChars
+    const head = text.slice(0, wholeFrom(text, Math.floor(room * headShare)))
+    const tail = text.slice(wholeFrom(text, text.length - Math.floor(room * (1 - headShare))))
+    const left = text.length - head.length - tail.length
+    const how = `read_tool_output with {"output": "${name}", "offset": ${head.length}}`
+    return `${head}\n[${left} of ${text.length} characters are left out here; to read them, call ${how}]\n${tail}`
+  }
+
+  #path(name: string): string {
+    return join(this.#folder, `${name}.txt`)
+  }
+}
+
+const namePattern = /^o-[0-9a-f]{12}$/
+
+function noOutput(name: string, cause?: unknown): MillraceError {
+  const message = `there is no output "${name.slice(0, 40)}"; use a name that a shortened output gave`
+  return new MillraceError('tool_failed', message, { cause })
+}
+
+/** The place, or the one before it where that is in the middle of a character. */
+function wholeFrom(text: string, place: number): number {
+  const code = text.charCodeAt(place)
+  return code >= 0xdc00 && code <= 0xdfff ? place - 1 : place
+}
+
+function isNotText(part: ContentPart): boolean {
+  return part.type !== 'text'
+}

@@ -1,0 +1,162 @@
+import { describe, expect, test } from 'vitest'
+import { ownTool, ownTools } from './_testing/catalogues.ts'
+import { written } from './_testing/sloppy-call.ts'
+import { maxRepairedChars, readLoosely } from './_read-loosely.ts'
+import { maxSteps, SchemaFit } from './_schema-fit.ts'
+import { createRepairer } from './create-repairer.ts'
+import { miroThinkerRepairs, standardRepairs } from './presets.ts'
+
+const repairer = createRepairer(miroThinkerRepairs, ownTools)
+
+/** Texts of about `size` characters, on which parsers that look back or recurse come to grief. */
+const texts: Readonly<Record<string, (size: number) => string>> = {
+  'brackets that never close': (size) => '['.repeat(size),
+  'objects that never close': (size) => '{"a":'.repeat(size / 5),
+  'braces that never close, and a word': (size) => `word ${'{'.repeat(size)}`,
+  'brackets that were never opened': (size) => '}'.repeat(size),
+  'quotes that end nothing': (size) => `["a ${'"a '.repeat(size / 3)}]`,
+  'nothing but quotes': (size) => `{"a":"${'"'.repeat(size)}`,
+  'strings without an end': (size) => `{${'"a":"b,'.repeat(size / 7)}}`,
+  'commas left out': (size) => `{${'"a": 1\n'.repeat(size / 7)}}`,
+  'strings added up': (size) => `{"a":${'"b" + '.repeat(size / 6)}"c"}`,
+  'calls in calls': (size) => 'a('.repeat(size / 2),
+  'lines without quotes': (size) => `[${'a b\n'.repeat(size / 4)}`,
+  'small objects side by side': (size) => `x ${'{a} '.repeat(size / 4)}`,
+  backslashes: (size) => `{"a":"${'\\'.repeat(size)}`,
+}
+
+describe.each(Object.entries(texts))('%s', (_what, make) => {
+  test('are refused, or repaired to something small enough, without an overflow', () => {
+    for (const size of [100, 2_000, 10_000]) {
+      const made = repairer.repair(written(['weather', make(size)]))
+      expect(['call', 'refused']).toContain(made.kind)
+      expect(JSON.stringify(made).length).toBeLessThan(4 * size + 4_000)
+    }
+  })
+
+  test('too many to repair at all are told so', () => {
+    const made = repairer.repair(written(['weather', make(maxRepairedChars + 10)]))
+    expect(made).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
+    expect(made.kind === 'refused' && made.message).toContain(
+      `more than ${maxRepairedChars} characters are not repaired`,
+    )
+  })
+})
+
+describe('a list where a key should be', () => {
+  test.each(['{[1]}', '{"a":1,[2]}', '{"a":1 [2]}', '{"q": "x", [1]}', '{"a":,[', '{"a":;[1]}', '{e:,['])(
+    'is refused: %s',
+    (text) => {
+      expect(repairer.repair(written(['weather', text]))).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
+    },
+  )
+
+  test.each([
+    ['behind a quote that is missing', '{"city":"[1]}'],
+    ['in code whose quotes are bare', String.raw`{"city": "for row in rows[1:]:\n  print("name", row["name"], [1])"}`],
+    ['in a word that lost its own', '{"city":nu[l}'],
+  ])('or %s', (_where, text) => {
+    expect(repairer.repair(written(['weather', text]))).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
+  })
+})
+
+test('a text that takes the library too long is given up on', () => {
+  const text = (texts['quotes that end nothing'] ?? String)(32_000)
+  expect(readLoosely(text)).toEqual({ problem: expect.stringContaining('not valid JSON') })
+  expect(readLoosely('{"city": "Ghent",}')).toMatchObject({ value: { city: 'Ghent' } })
+})
+
+test('what would have to be closed very often was not meant', () => {
+  const open = (depth: number): string => `{"city":"Ghent","any":${'['.repeat(depth)}`
+  expect(repairer.repair(written(['weather', open(100)]))).toMatchObject({ kind: 'call', repairs: [{ rule: 'json' }] })
+  expect(repairer.repair(written(['weather', open(300)]))).toMatchObject({ kind: 'refused', status: 'bad_arguments' })
+})
+
+test('valid JSON of any depth and size is passed on', () => {
+  const deep = `{"city":"Ghent","any":${'['.repeat(100_000)}${']'.repeat(100_000)}}`
+  const long = `{"city":"Ghent","any":"${'x'.repeat(4 * maxRepairedChars)}"}`
+  for (const text of [deep, long]) {
+    expect(repairer.repair(written(['weather', text]))).toMatchObject({ kind: 'call', name: 'weather', repairs: [] })
+  }
+})
+
+test('a value that does not fit, under a mountain of nesting, is left where it is', () => {
+  const deep = `{"city":7,"days":${'['.repeat(50_000)}"3"${']'.repeat(50_000)}}`
+  const made = repairer.repair(written(['weather', deep]))
+  expect(made.repairs.map(({ rule, at }) => [rule, at])).toEqual([['coerce', 'city']])
+})
+
+test('nor is a chain followed without end that does not fit at every link', () => {
+  const link = { type: 'object', properties: { n: { type: 'integer' }, next: { $ref: '#/$defs/link' } } }
+  const tools = [ownTool('chain', { link: { $ref: '#/$defs/link' } }, { $defs: { link } })]
+  const chain = (length: number): string => `{"link":${'{"n":"3","next":'.repeat(length)}{"n":3}${'}'.repeat(length)}}`
+  const rulesFor = (length: number): readonly string[] =>
+    createRepairer(standardRepairs, tools)
+      .repair(written(['chain', chain(length)]))
+      .repairs.map(({ rule }) => rule)
+  expect(rulesFor(5)).toEqual(['coerce'])
+  expect(rulesFor(20_000)).toEqual([])
+})
+
+describe('a schema that multiplies', () => {
+  const node = (depth: number): object =>
+    depth === 0
+      ? { type: 'integer' }
+      : {
+          anyOf: Array.from({ length: 4 }, () => ({
+            type: 'object',
+            properties: { a: node(depth - 1) },
+            required: ['a'],
+          })),
+        }
+  const nested = (depth: number): unknown => (depth === 0 ? 'x' : { a: nested(depth - 1) })
+
+  test('costs a bounded number of steps, and then the call stays as it is', () => {
+    const { parameters } = ownTool('tree', { root: node(7), 'n?': { type: 'integer' } })
+    const args = JSON.parse(JSON.stringify({ root: nested(7), n: '3' }))
+    const fit = new SchemaFit(parameters)
+    fit.fits(args, parameters)
+    expect(fit.steps).toBeLessThanOrEqual(maxSteps)
+    const tools = [{ name: 'tree', parameters }]
+    const made = createRepairer(standardRepairs, tools).repair(written(['tree', JSON.stringify(args)]))
+    expect(made).toMatchObject({ kind: 'call', arguments: args, repairs: [] })
+  })
+
+  test.each([
+    ['refers to itself', { $ref: '#/properties/root' }],
+    ['refers to itself in an alternative', { anyOf: [{ $ref: '#/properties/root' }, { type: 'integer' }] }],
+    ['refers to nothing', { $ref: '#/$defs/none' }],
+    ['refers to another document', { $ref: 'https://example.com/schema' }],
+    ['refers to itself in all its parts', { allOf: [{ $ref: '#' }, { $ref: '#/properties/root' }] }],
+  ])('or that %s', (_what, root) => {
+    const tools = [ownTool('loop', { root })]
+    const made = createRepairer(standardRepairs, tools).repair(written(['loop', '{"root":"x"}']))
+    expect(made).toMatchObject({ kind: 'call', arguments: { root: 'x' }, repairs: [] })
+  })
+})
+
+describe('steps', () => {
+  test('grow with the call', () => {
+    const parameters = ownTool('list', { items: { type: 'array', items: { type: 'integer' } } }).parameters
+    const stepsFor = (length: number): number => {
+      const fit = new SchemaFit(parameters)
+      fit.fits({ items: Array.from({ length }, (_, index) => index) }, parameters)
+      return fit.steps
+    }
+    expect(stepsFor(8_000) / stepsFor(1_000)).toBeCloseTo(8, 0)
+    expect(stepsFor(2 * maxSteps)).toBe(maxSteps)
+  })
+
+  test('are counted for texts that are read as JSON, too', () => {
+    const options = Array.from({ length: 500 }, (_, index) => ({
+      type: 'object',
+      properties: { kind: { const: index }, list: { type: 'array' } },
+      required: ['kind', 'list'],
+      additionalProperties: false,
+    }))
+    const tools = [ownTool('big', { value: { anyOf: options } })]
+    const value = JSON.stringify({ kind: 'none', list: Array.from({ length: 40_000 }, () => 1) })
+    const made = createRepairer(standardRepairs, tools).repair(written(['big', JSON.stringify({ value })]))
+    expect(made).toMatchObject({ kind: 'call', arguments: { value }, repairs: [] })
+  })
+})

@@ -1,0 +1,100 @@
+import { z } from 'zod'
+import type { Json } from '../../schema/index.ts'
+
+/** No catalogue has more to say; a longer list is a mistake, not a wish. */
+const maxRules = 1_000
+
+const nameSchema = z.string().min(1).max(256)
+const namesSchema = z.array(nameSchema).min(1).max(maxRules)
+const jsonSchema: z.ZodType<Json, Json> = z.json()
+const scalarSchema = z.union([z.string(), z.number(), z.boolean(), z.null()])
+
+/** A name that models use for a tool. It stands for the tool unless something else is really called that. */
+const toolAliasSchema = z.strictObject({
+  from: namesSchema,
+  /** The tool's name, or its name on its server. */
+  to: nameSchema,
+})
+
+/** What models get wrong about the parameters of one tool. */
+const parameterRulesSchema = z.strictObject({
+  tool: nameSchema,
+  /** The first of `from` that is there becomes `to`. Never over a `to` that is there, nor from a parameter of the tool. */
+  rename: z
+    .array(z.strictObject({ from: namesSchema, to: nameSchema }))
+    .max(maxRules)
+    .exactOptional(),
+  /** For parameters that the tool requires and the call lacks. */
+  defaults: z.record(nameSchema, jsonSchema).exactOptional(),
+})
+
+/** Values that fit the schema and mean nothing: a made-up id, an empty string. The first rule that matches counts. */
+const valueFallbackSchema = z.strictObject({
+  tool: nameSchema,
+  parameter: nameSchema,
+  when: z
+    .strictObject({
+      /** `null`, `false`, `0` and the empty string. A parameter that is not there is not falsy: see `defaults`. */
+      falsy: z.literal(true).exactOptional(),
+      /** Strings are compared without regard to case and to space around them. */
+      oneOf: z.array(scalarSchema).min(1).max(maxRules).exactOptional(),
+    })
+    .refine(({ falsy, oneOf }) => falsy === true || oneOf !== undefined, 'needs `falsy` or `oneOf`'),
+  action: z.union([
+    z.strictObject({ replaceBy: jsonSchema }),
+    z.strictObject({ drop: z.literal(true) }),
+    /** Another tool is called, without the parameter. If there is no such tool, the call stays as it is. */
+    z.strictObject({ callInstead: nameSchema }),
+  ]),
+})
+
+/** A prefix that models put before a value. */
+const valueRewriteSchema = z.strictObject({
+  tool: nameSchema,
+  parameter: nameSchema,
+  stripPrefix: z.string().min(1),
+  /** Only where one of these follows the prefix; wherever anything follows if not given. */
+  onlyIfRestStartsWith: z.array(z.string().min(1)).min(1).max(maxRules).exactOptional(),
+})
+
+/** A call that found nothing is made once more, with some characters taken out of one parameter. */
+const retryRuleSchema = z.strictObject({
+  tool: nameSchema,
+  parameter: nameSchema,
+  /** Each of these characters, wherever it stands. */
+  removeCharacters: z.string().min(1).max(100),
+  whenResult: z.union([
+    /** The result is JSON, and empty there: `organic`, `data.items`. */
+    z.strictObject({ emptyAt: nameSchema }),
+    /** The result contains one of these, in whatever case. */
+    z.strictObject({ contains: namesSchema }),
+  ]),
+})
+
+/**
+ * What is done to tool calls as models write them, before they are made: plain data, the same for every rollout. A rule
+ * acts on the parsed call, never on the recorded text, and each repair is recorded. Not given means: not done.
+ * docs/repair.md says in which order rules act, and on what they never do.
+ */
+export const repairRulesSchema = z.strictObject({
+  /** `log`: repairs are recorded, but calls are made, or refused, as they were written. `apply` if not given. */
+  mode: z.enum(['log', 'apply']).exactOptional(),
+  /** Arguments that are not JSON are repaired, or the first object among them is taken. */
+  json: z.boolean().exactOptional(),
+  toolAlias: z.array(toolAliasSchema).max(maxRules).exactOptional(),
+  /** A call that names no server, or one that has no such tool, goes to the only tool of that name. */
+  serverRoute: z.boolean().exactOptional(),
+  /** A parameter that is `null` where its schema has no place for it counts as not given. */
+  dropNulls: z.boolean().exactOptional(),
+  parameters: z.array(parameterRulesSchema).max(maxRules).exactOptional(),
+  /** Values that do not fit their schema are converted where that can be done in one way only. */
+  coerce: z.boolean().exactOptional(),
+  valueFallback: z.array(valueFallbackSchema).max(maxRules).exactOptional(),
+  valueRewrite: z.array(valueRewriteSchema).max(maxRules).exactOptional(),
+  retryAfter: z.array(retryRuleSchema).max(maxRules).exactOptional(),
+})
+
+export type RepairRules = z.infer<typeof repairRulesSchema>
+export type ValueFallback = z.infer<typeof valueFallbackSchema>
+export type ValueRewrite = z.infer<typeof valueRewriteSchema>
+export type RetryRule = z.infer<typeof retryRuleSchema>
