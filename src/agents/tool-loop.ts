@@ -9,11 +9,10 @@ import type { Agent } from '../env/index.ts'
 export function toolLoop(): Agent {
   return async ({ turn, tools, append, update }) => {
     for (;;) {
-      const { message, finishReason } = await turn()
+      const { message, finishReason, calls } = await turn()
       if (finishReason === 'length') {
         throw new MillraceError('budget_exhausted', 'the reply reached its length limit', { data: { limit: 'tokens' } })
       }
-      const calls = message.tool_calls ?? []
       if (calls.length > 0) append(...(await tools.call(calls)))
       const word = await update(message)
       if (word?.messages) append(...word.messages)

@@ -4,39 +4,36 @@ import type {
   AgentTools,
   ChildRequest,
   ChildResult,
+  ContextView,
   JudgeRequest,
   Turn,
   TurnOptions,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Session, type CallHooks, type ModelClient } from '../inference/index.ts'
+import { Session, type CallHooks, type ModelClient, type ToolAnswers } from '../inference/index.ts'
 import { AbortScope, raced, type StopClock } from '../kit/index.ts'
-import type {
-  AssistantMessage,
-  Limits,
-  Message,
-  MessageNode,
-  Outcome,
-  Sampling,
-  ToolCall,
-  ToolMessage,
-  ToolRecord,
-} from '../schema/index.ts'
+import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'
+import { readOutputToolName, shortenResults, type ToolResult, type WrittenCall } from '../tools/index.ts'
 import { askJudge } from './ask-judge.ts'
 import { BudgetMeter, spent, type SpentLimit } from './budget-meter.ts'
+import { childPlace } from './child-id.ts'
+import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
+import { keptChildEvent, keptUnder } from './kept-children.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
+import { requireSameTool, tapeOf, withRepairs } from './replay-cassette.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
+import type { RolloutTools } from './toolkit.ts'
 
 /**
- * How each tool message came to be, found again when the agent appends it; an agent may also append tool messages of its
- * own making. One for all: a map costs more than what a rollout puts into it.
+ * How each answer to tool calls came to be, found again when the agent appends it; an agent may also append tool messages
+ * of its own making. One for all: a map costs more than what a rollout puts into it.
  */
-const toolRecords = new WeakMap<Message, ToolRecord>()
+const toolAnswers = new WeakMap<Message, ToolAnswers>()
 
 /** What most environments have to say after a turn. */
 const nothing = Promise.resolve(undefined)
@@ -58,7 +55,13 @@ export interface AgentRunOptions {
 }
 
 /** Given from outside, because a child is an agent run itself. */
-export type StartChild = (request: ChildRequest, parent: AgentRun, signal: AbortSignal) => Promise<ChildResult>
+export type StartChild = (request: ChildRequest, parent: AgentRun, start: ChildStart) => Promise<ChildResult>
+
+export interface ChildStart {
+  /** See `childPlace`. */
+  readonly place: string
+  readonly signal: AbortSignal
+}
 
 export interface AgentEnd {
   readonly outcome: Outcome
@@ -88,12 +91,20 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   readonly #scope: AbortScope
   readonly #sampling: Sampling
   readonly #journalled: readonly MessageNode[]
-  readonly #toolBox: Engine['tools']
+  readonly #toolBox: RolloutTools['box']
+  readonly #contextCopy: ContextCopy | undefined
+  /** What the context policy keeps from turn to turn; made with its first one. */
+  #policyMemory: Map<string, unknown> | undefined
+  #promptTokens: number | undefined
+  /** Of the last reply. */
+  #calls: readonly WrittenCall[] = []
+  #openingLength = 0
 
   constructor(options: AgentRunOptions) {
     const { engine, situation, id, parent } = options
     // First, because it may throw: what comes after holds timers.
-    this.#toolBox = options.toolNames ? engine.tools.pick(options.toolNames) : engine.tools
+    const { box } = situation.tools
+    this.#toolBox = options.toolNames ? box.pick(withReader(options.toolNames, situation)) : box
     this.id = id
     this.model = options.model.name
     this.#model = options.model
@@ -108,6 +119,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
       model: options.model,
       recorder: new AttemptRecorder(engine.journal, id, situation.job.attempt),
       journalled: this.#journalled,
+      tape: tapeOf(situation.job.cassette, situation.job.id, id),
       isChild: parent !== undefined,
     })
     // A child started by the reward does not live on what the agent left over: that may be nothing.
@@ -117,6 +129,8 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
     this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
     this.#sampling = options.sampling
     this.tools = { definitions: this.#toolBox.definitions, call: this.#callTools }
+    const { contextPolicy } = engine.environment
+    this.#contextCopy = contextPolicy && new ContextCopy(contextPolicy, (copy) => this.#recordCopy(copy))
   }
 
   get messages(): readonly Message[] {
@@ -136,7 +150,8 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   /** Never rejects, except when the journal cannot be followed: then nothing of this attempt counts. */
   async run(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
     try {
-      this.append(...prompt)
+      this.append(...this.engine.callStyle.opening(prompt, this.#toolBox.described()))
+      this.#openingLength = this.session.messages.length
       await raced(
         Promise.try(() => agent(this)),
         this.signal,
@@ -160,14 +175,17 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   }
 
   readonly append = (...messages: readonly Message[]): void => {
-    for (const message of messages) this.session.append(message, toolRecords.get(message))
+    for (const message of messages) this.session.append(message, toolAnswers.get(message))
   }
 
   readonly turn = async (options: TurnOptions = {}): Promise<Turn> => {
     this.budget.startTurn()
+    const { callStyle } = this.engine
+    const messages = this.#contextCopy && (await this.#contextCopy.next(this.#contextView(), this.turns))
     const { message, call, replayed } = await this.session.turn(
       {
-        tools: options.tools ?? this.tools.definitions,
+        tools: callStyle.declared(options.tools ?? this.tools.definitions),
+        ...(messages && { messages }),
         sampling: this.#samplingFor(options),
         captureTokens: this.engine.settings.captureTokens,
         ...(options.toolChoice && { toolChoice: options.toolChoice }),
@@ -175,11 +193,14 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
       },
       this,
     )
+    const calls = callStyle.callsIn(message, this.turns)
+    this.#calls = calls
     this.turns += 1
     this.tally.addCall(call)
+    this.#promptTokens = call.usage.input
     this.budget.charge(call.usage, call.cost)
     if (replayed) this.budget.carryWorkingTime(call.ms)
-    return { message, finishReason: call.finishReason }
+    return { message, finishReason: call.finishReason, calls }
   }
 
   readonly update: AgentContext['update'] = (reply) => {
@@ -202,39 +223,102 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
     this.budget.giveBack(ms)
   }
 
-  startChild(request: ChildRequest, signal: AbortSignal): Promise<ChildResult> {
-    return this.#startChild(request, this, signal)
+  startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult> {
+    return this.#startChild(request, this, { place: this.#placeOf(call), signal })
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
     const { attempt } = this.situation.job
     const { engine, tally, rewardClock: clock } = this
-    return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, signal })
+    const { verdicts } = this.situation
+    return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, verdicts, signal })
   }
 
-  readonly #callTools = async (calls: readonly ToolCall[]): Promise<readonly ToolMessage[]> => {
+  readonly #callTools: AgentTools['call'] = async (calls) => {
     const startedAt = performance.now()
-    const isReplaying = this.#journalled.length > this.session.messages.length
-    const results = await this.#toolBox.call(calls, {
+    const { callStyle } = this.engine
+    const made = await this.#toolBox.call(calls, {
       context: this.context,
       signal: this.signal,
       ...(this.trace && { trace: this.trace }),
-      ...(isReplaying && { recall: (_call: ToolCall, index: number) => this.#recall(index) }),
+      ...((this.session.isRecalling || this.#isClosed) && {
+        recall: (_call: WrittenCall, index: number) => this.#recall(calls, index),
+      }),
     })
-    let errors = 0
-    const messages = results.map(({ message, record }) => {
-      if (record.status !== 'ok') errors += 1
-      toolRecords.set(message, record)
+    const { outputs } = this.situation
+    const results = outputs ? await shortenResults(made, outputs) : made
+    this.tally.addToolCalls(results, performance.now() - startedAt)
+    return callStyle.answer(calls, results).map(({ message, answers }) => {
+      toolAnswers.set(message, answers)
       return message
     })
-    this.tally.addToolCalls(calls.length, errors, performance.now() - startedAt)
-    return messages
   }
 
-  #recall(index: number): { message: ToolMessage; record: ToolRecord } | undefined {
-    const recorded = this.session.recall(index)
-    if (recorded?.message.role !== 'tool') return undefined
-    return { message: recorded.message, record: recorded.tool }
+  /** Whether nothing but the recording may be heard. */
+  get #isClosed(): boolean {
+    return this.situation.job.cassette?.end !== undefined
+  }
+
+  /** What is recorded of a call; undefined if it is to be made. What its children had used is used. */
+  #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
+    const call = calls[index]
+    if (!call) return undefined
+    try {
+      const recorded = (offset: number): MessageNode | undefined => this.session.recall(offset)
+      const recalled = requireSameTool(call, this.engine.callStyle.recall(recorded, index))
+      if (!recalled && this.#isClosed) {
+        const message = `tool ${call.function.name} is called, and the recording has no answer of it`
+        throw new MillraceError('replay_diverged', message)
+      }
+      if (recalled) this.#keepChildren(call)
+      return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
+    } catch (error) {
+      // The recording ends during these calls, none of which was answered.
+      for (const each of calls) if (this.#toolBox.resumeRule(each) !== 'rerun') this.#keepChildren(each)
+      throw error
+    }
+  }
+
+  #keepChildren(call: WrittenCall): void {
+    const { job } = this.situation
+    const isJournalled = this.#journalled.length > this.session.messages.length
+    for (const [child, figures] of keptUnder(job, this.id, this.#placeOf(call))) {
+      const kept = (this.situation.keptChildren ??= new Set())
+      if (kept.has(child)) continue
+      kept.add(child)
+      this.tally.addKeptChild(figures)
+      this.budget.takeOver(figures)
+      if (!isJournalled) this.#record(keptChildEvent, { child, ...figures })
+    }
+  }
+
+  #placeOf(call: WrittenCall | undefined): string {
+    return childPlace(this.turns, call && this.#calls.findIndex(({ id }) => id === call.id))
+  }
+
+  #contextView(): ContextView {
+    this.#policyMemory ??= new Map()
+    return {
+      messages: this.session.messages,
+      promptTokens: this.#promptTokens,
+      isToolResult: (message) => message.role === 'tool' || toolAnswers.has(message),
+      memory: this.#policyMemory,
+      openingLength: this.#openingLength,
+      child: (request) => this.startChild(request, this.signal),
+      signal: this.signal,
+    }
+  }
+
+  #recordCopy(copy: SentCopy): void {
+    // A turn that is repeated from the journal was recorded when it was first taken.
+    if (this.#journalled.length > this.session.messages.length) return
+    this.#record(contextEvent, copy)
+  }
+
+  #record(name: string, data: object): void {
+    const { attempt } = this.situation.job
+    const at = Date.now()
+    this.engine.journal.append({ kind: 'event', rollout: this.id, attempt, name, at, data: JSON.stringify(data) })
   }
 
   #samplingFor({ sampling }: TurnOptions): Sampling {
@@ -250,4 +334,9 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
       spent(limit, limit === 'time' ? 'its working time is used up' : 'its time on the clock is used up'),
     )
   }
+}
+
+/** Whoever may call tools whose outputs are kept must be able to read them. */
+function withReader(names: readonly string[], { outputs }: Situation): readonly string[] {
+  return !outputs || names.length === 0 || names.includes(readOutputToolName) ? names : [...names, readOutputToolName]
 }

@@ -3,18 +3,28 @@ import { MillraceError } from '../errors/index.ts'
 import type { CallHooks } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
 import type { StopClock } from '../kit/index.ts'
+import type { Journal } from '../store/index.ts'
 import type { Engine } from './engine.ts'
+import { questionDigest, type RecordedVerdict, type VerdictReader } from './replay-verdicts.ts'
 import type { Tally } from './tally.ts'
+
+/** The name of the event that keeps what a judge said. */
+export const judgeCallEvent = 'judge-call'
+
+/** What asking a judge takes of an engine. */
+export type JudgeEngine = Pick<Engine, 'settings' | 'judgePermits' | 'model'> & {
+  readonly journal: Pick<Journal, 'append'>
+}
 
 /**
  * One question to a judge model, through the same model layer as the policy. It has permits of its own before it comes to
  * the model's: however many rollouts are being scored, no more than that many ask at once. What it said is kept as an
- * event.
+ * event, with a digest of the question: what is recorded is not asked again.
  */
 export async function askJudge(
   request: JudgeRequest,
   options: {
-    engine: Engine
+    engine: JudgeEngine
     rollout: string
     attempt: number
     tally: Tally
@@ -22,11 +32,22 @@ export async function askJudge(
     clock: StopClock | undefined
     /** Which rollout the question belongs to, for whoever traces it. */
     trace: object | undefined
+    /** What was said before, and to which question. */
+    verdicts: VerdictReader | undefined
     signal: AbortSignal
   },
 ): Promise<AssistantMessage> {
-  const { engine, rollout, attempt, tally, clock, trace, signal } = options
+  const { engine, rollout, attempt, tally, clock, trace, verdicts, signal } = options
   const model = engine.model(request.model ?? engine.settings.judge)
+  const question = questionDigest(model.name, request)
+  const keep = (verdict: RecordedVerdict): AssistantMessage => {
+    tally.addJudgeCall(verdict.usage, verdict.cost)
+    const data = JSON.stringify(verdict)
+    engine.journal.append({ kind: 'event', rollout, attempt, name: judgeCallEvent, at: Date.now(), data })
+    return verdict.reply
+  }
+  const recorded = verdicts?.take(question)
+  if (recorded) return keep(recorded)
   const hooks: CallHooks = clock
     ? {
         signal,
@@ -61,16 +82,8 @@ export async function askJudge(
         cause: reply.error,
       })
     }
-    tally.addJudgeCall(reply.usage, reply.cost)
-    engine.journal.append({
-      kind: 'event',
-      rollout,
-      attempt,
-      name: 'judge-call',
-      at: Date.now(),
-      data: JSON.stringify({ model: model.name, reply: reply.message, usage: reply.usage, cost: reply.cost }),
-    })
-    return reply.message
+    const { message, usage, cost } = reply
+    return keep({ request: question, model: model.name, reply: message, usage, cost })
   } finally {
     engine.judgePermits.release()
   }

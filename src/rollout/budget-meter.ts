@@ -2,6 +2,7 @@ import type { Budget } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { maxTimerMs, StopClock } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
+import type { KeptChild } from './kept-children.ts'
 
 export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
 
@@ -83,7 +84,7 @@ export class BudgetMeter implements Budget {
     if (this.turnsLeft === 0) throw spent('turns', `all ${this.#limits.maxTurns} turns are used`)
     if (this.tokensLeft === 0) throw spent('tokens', `all ${this.#limits.maxTokens} tokens are used`)
     if (this.costLeftUsd === 0) throw spent('cost', `all of $${this.#limits.maxCostUsd} is spent`)
-    this.#countTurn()
+    this.#countTurns(1)
   }
 
   charge(usage: Usage, cost: number | null): void {
@@ -96,6 +97,13 @@ export class BudgetMeter implements Budget {
   carryWorkingTime(ms: number): void {
     this.#work.carry(ms)
     this.#parent?.carryWorkingTime(ms)
+  }
+
+  /** What a child had spent that does not run again. */
+  takeOver({ turns, usage, cost, modelMs }: KeptChild): void {
+    this.charge(usage, cost)
+    this.carryWorkingTime(modelMs)
+    this.#countTurns(turns)
   }
 
   startWait(): void {
@@ -114,9 +122,9 @@ export class BudgetMeter implements Budget {
     this.#parent?.giveBack(ms)
   }
 
-  #countTurn(): void {
-    this.#turns += 1
-    if (this.#parent) this.#parent.#countTurn()
+  #countTurns(count: number): void {
+    this.#turns += count
+    if (this.#parent) this.#parent.#countTurns(count)
   }
 }
 

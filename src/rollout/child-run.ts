@@ -1,22 +1,24 @@
 import type { ChildRequest, ChildResult } from '../env/index.ts'
 import { hash32 } from '../kit/index.ts'
-import { messageJson } from '../inference/index.ts'
 import type { Message } from '../schema/index.ts'
-import { AgentRun } from './agent-run.ts'
-import type { Situation } from './situation.ts'
+import { endsAttempt } from '../tools/index.ts'
+import { AgentRun, type ChildStart } from './agent-run.ts'
+import { childId } from './child-id.ts'
 import { recordOf } from './record-of.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
 
-/**
- * A rollout inside a rollout: its own conversation, its parent's tools, state and budget. Its id comes from what it is
- * asked, not from when it starts, so that a resumed parent finds its children again whatever order they run in.
- */
-export async function runChild(request: ChildRequest, parent: AgentRun, signal: AbortSignal): Promise<ChildResult> {
+/** A rollout inside a rollout: its own conversation, its parent's tools, state and budget. */
+export async function runChild(
+  request: ChildRequest,
+  parent: AgentRun,
+  { place, signal }: ChildStart,
+): Promise<ChildResult> {
   const { engine, situation } = parent
   const { job } = situation
   const prompt: readonly Message[] =
     typeof request.prompt === 'string' ? [{ role: 'user', content: request.prompt }] : request.prompt
-  const id = childId(parent.id, prompt, situation)
+  situation.childIds ??= new Map()
+  const id = childId(parent.id, place, prompt, situation.childIds)
   const { settings } = engine
   const seed = hash32(situation.identity.seed, id) >>> 1
   const startedAt = Date.now()
@@ -58,6 +60,8 @@ export async function runChild(request: ChildRequest, parent: AgentRun, signal: 
     record: JSON.stringify(record),
     leaf: run.session.leaf,
   })
+  // Its parent lives on the same tool servers and writes to the same journal: it is over for both.
+  if (end.error && endsAttempt(end.error)) throw end.error
   return {
     id,
     outcome: end.outcome,
@@ -66,13 +70,4 @@ export async function runChild(request: ChildRequest, parent: AgentRun, signal: 
     turns: run.turns,
     usage: run.tally.usage,
   }
-}
-
-function childId(parentId: string, prompt: readonly Message[], situation: Situation): string {
-  const opening = hash32(...prompt.map(messageJson)).toString(36)
-  const base = `${parentId}.${opening}`
-  situation.childIds ??= new Map()
-  const earlier = situation.childIds.get(base) ?? 0
-  situation.childIds.set(base, earlier + 1)
-  return earlier === 0 ? base : `${base}-${earlier + 1}`
 }

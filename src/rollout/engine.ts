@@ -2,11 +2,11 @@ import type { Agent, Environment } from '../env/index.ts'
 import type { ModelClient } from '../inference/index.ts'
 import type { Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
-import type { ToolBox } from '../tools/index.ts'
-import type { RolloutContext } from '../env/index.ts'
 import type { BlockedRewards } from './blocked-rewards.ts'
+import type { CallStyle } from './call-style.ts'
 import type { RunSettings } from './job.ts'
 import type { RewardPool } from './reward-pool.ts'
+import type { Toolkit } from './toolkit.ts'
 
 /** What all rollouts on one thread share. */
 export interface Engine {
@@ -14,7 +14,8 @@ export interface Engine {
   readonly options: unknown
   /** The environment's own, or the tool loop. */
   readonly agent: Agent
-  readonly tools: ToolBox<RolloutContext<unknown, unknown, unknown>>
+  readonly toolkit: Toolkit
+  readonly callStyle: CallStyle
   readonly settings: RunSettings
   readonly journal: Journal
   readonly judgePermits: Semaphore

@@ -11,8 +11,8 @@ import {
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, closeAll, Resource, Semaphore } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
-import { ToolBox } from '../tools/index.ts'
 import { BlockedRewards } from './blocked-rewards.ts'
+import { callStyleOf } from './call-style-of.ts'
 import type { Engine } from './engine.ts'
 import type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
 import type { AttemptResult, GroupJob, RolloutJob, RunSettings } from './job.ts'
@@ -21,6 +21,7 @@ import { recordLimitChange } from './record-limit-change.ts'
 import type { EnvironmentModule } from './reward-pool-messages.ts'
 import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
 import { runRollout } from './run-rollout.ts'
+import { Toolkit } from './toolkit.ts'
 
 export interface InlineExecutorOptions {
   readonly environment: Environment
@@ -34,6 +35,8 @@ export interface InlineExecutorOptions {
   readonly module?: EnvironmentModule
   /** How many threads heavy rewards may use: this executor's share of the processors. */
   readonly rewardThreads?: number
+  /** Whether the environment's tool servers are opened; a replay goes without. True if not given. */
+  readonly opensServers?: boolean
   /** Shared with other workers, permits of the name `judgePermits` among them. Stays open. */
   readonly limits?: WorkerLimits
 }
@@ -44,6 +47,7 @@ export const judgePermits = 'judge'
 /** Runs rollouts on the thread it was made on. */
 export class InlineExecutor extends Resource implements Executor {
   readonly #models: ModelSet
+  readonly #toolkit: Toolkit
   readonly #engine: Engine
 
   constructor(parts: InlineExecutorOptions) {
@@ -51,6 +55,7 @@ export class InlineExecutor extends Resource implements Executor {
     const { environment, options, settings, models, env, journal, backends, limits } = parts
     // First, because it may throw: what comes after holds connections and threads.
     const module = moduleForRewards(parts)
+    this.#toolkit = new Toolkit(environment, options, journal, parts.opensServers)
     this.#models = new ModelSet({
       configs: models,
       env,
@@ -64,12 +69,14 @@ export class InlineExecutor extends Resource implements Executor {
       agent: environment.agent ?? toolLoop(),
       settings,
       journal,
-      tools: new ToolBox(environment.tools ?? {}),
+      toolkit: this.#toolkit,
+      callStyle: callStyleOf(settings),
       judgePermits: limits?.permits(judgePermits) ?? new Semaphore(settings.judgeConcurrency),
       rewardPool: module && new RewardPool(module),
       blockedRewards: new BlockedRewards(environment.name, journal),
       model: (name) => this.#models.get(name),
     }
+    this.#toolkit.warm()
   }
 
   run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
@@ -86,8 +93,11 @@ export class InlineExecutor extends Resource implements Executor {
     return await scoreGroup(environment, { task: task.data, options, members, signal: tail.signal })
   }
 
-  preflight(signal: AbortSignal): Promise<void> {
-    return preflight(this.#models.get(this.#engine.settings.model), signal)
+  async preflight(signal: AbortSignal): Promise<void> {
+    await Promise.all([
+      preflight(this.#models.get(this.#engine.settings.model), signal),
+      this.#toolkit.preflight(signal),
+    ])
   }
 
   get takesWork(): boolean {
@@ -114,7 +124,7 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   protected onClose(): Promise<void> {
-    return closeAll([this.#models, this.#engine.rewardPool])
+    return closeAll([this.#models, this.#engine.rewardPool, this.#toolkit])
   }
 }
 

@@ -1,4 +1,7 @@
 import type { Limits, MessageNode, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { ToolFormatName } from '../tools/index.ts'
+import type { KeptChildren } from './kept-children.ts'
+import type { Cassette } from './replay-cassette.ts'
 
 /** One attempt at one task. A plain cloneable value: it runs the same on this thread, another, or another machine. */
 export interface RolloutJob {
@@ -11,6 +14,20 @@ export interface RolloutJob {
   readonly sampling?: Sampling
   /** What an earlier sitting recorded for this attempt, by rollout id: its own nodes and its children's. */
   readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
+  /** What its children had come to in that sitting. */
+  readonly children?: KeptChildren
+  /** What it hears from outside, as far as that goes, in place of models, tools and judges. */
+  readonly cassette?: Cassette
+  /** Said in place of what the environment's prompt says. */
+  readonly opening?: Opening
+}
+
+/** Another beginning of a conversation. */
+export interface Opening {
+  /** Takes the place of the system message, or goes before everything else. */
+  readonly system?: string
+  /** Takes the place of the first user message. */
+  readonly prompt?: string
 }
 
 /** What holds for every rollout of a run. Plain and cloneable as well. */
@@ -21,8 +38,12 @@ export interface RunSettings {
   readonly limits: Limits
   readonly sampling: Sampling
   readonly captureTokens: boolean
+  /** For models that write tool calls into their text. */
+  readonly toolFormat?: ToolFormatName
   /** Whether each request carries a seed, derived from the rollout's. */
   readonly sendSeed: boolean
+  /** Where tool outputs are kept that are too long to show. An environment that keeps them needs it. */
+  readonly outputsFolder?: string
 }
 
 export type AttemptResult =

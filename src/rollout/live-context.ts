@@ -9,6 +9,7 @@ import type {
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
+import type { ServerCalls, ToolOutputs, WrittenCall } from '../tools/index.ts'
 import type { Situation } from './situation.ts'
 
 /** A copy that can be written down: what cannot is refused here, where its author sees it. */
@@ -33,7 +34,9 @@ export interface ContextHost {
   readonly budget: Budget
   readonly messages: readonly Message[]
   readonly answer: string | null
-  startChild(request: ChildRequest, signal: AbortSignal): Promise<ChildResult>
+  readonly tally: { readonly toolRepairs: number }
+  /** `call` is the tool call that asks for it, if one does. */
+  startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult>
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
 }
 
@@ -46,6 +49,9 @@ export class LiveContext implements Context {
   readonly rollout: RolloutIdentity
   readonly task: unknown
   readonly options: unknown
+  readonly servers: ServerCalls
+  /** Tool outputs that were too long to show; none where they are not kept. */
+  readonly outputs: ToolOutputs | undefined
   reply = noReply
   outcome: Outcome = 'completed'
   truncated = false
@@ -59,6 +65,8 @@ export class LiveContext implements Context {
     this.rollout = parts.situation.identity
     this.task = parts.situation.task
     this.options = parts.options
+    this.servers = parts.situation.tools.servers
+    this.outputs = parts.situation.outputs
     this.signal = parts.signal
   }
 
@@ -78,8 +86,13 @@ export class LiveContext implements Context {
     return this.#host.answer ?? ''
   }
 
+  get toolRepairs(): number {
+    return this.#host.tally.toolRepairs
+  }
+
   get child() {
-    return (request: ChildRequest, signal = this.signal): Promise<ChildResult> => this.#host.startChild(request, signal)
+    return (request: ChildRequest, signal = this.signal, call?: WrittenCall): Promise<ChildResult> =>
+      this.#host.startChild(request, signal, call)
   }
 
   get judge() {

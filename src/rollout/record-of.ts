@@ -34,6 +34,7 @@ export function recordOf(parts: {
     turns: run.turns,
     toolCalls: tally.toolCalls,
     toolErrors: tally.toolErrors,
+    ...(tally.toolRepairs > 0 && { toolRepairs: tally.toolRepairs }),
     children: tally.children,
     usage: tally.usage,
     judgeUsage: tally.judgeUsage,

@@ -7,9 +7,11 @@ export function recordWithoutRun(
   parts: Pick<RolloutRecord, 'id' | 'environment' | 'model' | 'task' | 'sample' | 'attempt'> & {
     readonly outcome: Outcome
     readonly error: MillraceError
+    /** When somebody began to see to it; now if not given. */
+    readonly startedAt?: number
   },
 ): RolloutRecord {
-  const { error, ...known } = parts
+  const { error, startedAt = Date.now(), ...known } = parts
   return {
     ...known,
     truncated: false,
@@ -26,7 +28,7 @@ export function recordWithoutRun(
     usage: emptyUsage(),
     judgeUsage: emptyUsage(),
     cost: 0,
-    timing: { startedAt: Date.now(), wallMs: 0, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
+    timing: { startedAt, wallMs: Date.now() - startedAt, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
   }
 }
 

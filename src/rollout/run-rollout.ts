@@ -1,29 +1,29 @@
+import { join } from 'node:path'
 import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.ts'
-import { MillraceError, type ErrorCode } from '../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import { AbortScope, raced, StopClock } from '../kit/index.ts'
-import { endsAttempt } from '../tools/index.ts'
-import { outcomes, type Message, type Sampling } from '../schema/index.ts'
+import { ToolOutputs } from '../tools/index.ts'
+import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
 import type { Engine } from './engine.ts'
+import { failedEnd, recoded } from './failed-end.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
 import { situationOf, type Situation } from './situation.ts'
-import { outcomeOfError } from './outcome-of-error.ts'
+import { openTools, recordWithoutTools } from './open-tools.ts'
 import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
+import { openedWith } from './opened-with.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
-import { whyNotReplayable } from './why-not-replayable.ts'
+import type { RolloutTools } from './toolkit.ts'
+import { whyNotResumable } from './why-not-resumable.ts'
 
 /**
  * One attempt at one task, from setup to teardown. Always comes to a result; teardown runs once setup was started,
  * whatever happened in between. The time for reward and teardown is kept back from the agent's.
  */
 export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
-  const why = whyNotReplayable(job, engine.tools)
-  if (why) return { kind: 'diverged', why }
   const startedAt = Date.now()
-  const { settings } = engine
-  const situation = situationOf(job)
   if (!job.journalled) {
     engine.journal.append({
       kind: 'attempt-start',
@@ -35,6 +35,30 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
       at: startedAt,
     })
   }
+  const atOnce = engine.toolkit.atOnce(job)
+  if (atOnce) return await runWithTools(job, engine, { tools: atOnce, startedAt, signal })
+  let tools: RolloutTools
+  try {
+    tools = await openTools(job, engine, signal)
+  } catch (thrown) {
+    return { kind: 'ended', record: recordWithoutTools(job, engine, { thrown, startedAt, signal }), leaf: null }
+  }
+  try {
+    return await runWithTools(job, engine, { tools, startedAt, signal })
+  } finally {
+    await tools.release?.()
+  }
+}
+
+async function runWithTools(
+  job: RolloutJob,
+  engine: Engine,
+  { tools, startedAt, signal }: { tools: RolloutTools; startedAt: number; signal: AbortSignal },
+): Promise<AttemptResult> {
+  const why = whyNotResumable(job, tools.box, engine.callStyle)
+  if (why) return { kind: 'diverged', why }
+  const { settings } = engine
+  const situation = situationOf(job, tools, outputsOf(job, engine))
   const run = new AgentRun({
     engine,
     situation,
@@ -42,7 +66,7 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     signal,
     startChild: runChild,
     model: engine.model(settings.model),
-    limits: settings.limits,
+    limits: tools.release ? limitsSince(startedAt, settings.limits) : settings.limits,
     sampling: samplingOf(job, settings),
     trace: traceOf(job),
   })
@@ -70,6 +94,23 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
   }
 }
 
+/** What waiting for tools took, the clock on the wall has spent. */
+function limitsSince(startedAt: number, limits: Limits): Limits {
+  const spentMs = Date.now() - startedAt
+  return { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - spentMs) }
+}
+
+function outputsOf({ id, cassette }: RolloutJob, { environment, settings }: Engine): ToolOutputs | undefined {
+  const { toolOutput } = environment
+  if (!toolOutput?.spill) return undefined
+  if (settings.outputsFolder === undefined) {
+    throw new MillraceError('internal', 'there is no folder for long tool outputs')
+  }
+  // A replay reads what the run kept and leaves it as it is.
+  const isReadOnly = cassette?.end !== undefined
+  return new ToolOutputs(join(settings.outputsFolder, id), toolOutput.maxChars, { isReadOnly })
+}
+
 function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Sampling {
   if (!sampling && !settings.sendSeed) return settings.sampling
   return { ...settings.sampling, ...(settings.sendSeed && { seed }), ...sampling }
@@ -82,7 +123,8 @@ async function openTask(
   engine: Engine,
 ): Promise<{ prompt: readonly Message[] } | AgentEnd> {
   const { environment, options } = engine
-  const context = { task: situation.task, options, rollout: situation.identity, signal: run.signal }
+  const { task, identity, tools } = situation
+  const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
   try {
     if (environment.setup) {
       // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
@@ -98,7 +140,8 @@ async function openTask(
         run.budget.endWait()
       }
     }
-    return { prompt: promptMessages(environment.prompt({ ...context, state: situation.state })) }
+    const prompt = promptMessages(environment.prompt({ ...context, state: situation.state }))
+    return { prompt: openedWith(prompt, situation.job.opening) }
   } catch (error) {
     run.abandon()
     return failedEnd(error, 'setup_failed', run.signal)
@@ -171,8 +214,8 @@ async function tearDown(
     hurry = setTimeout(() => scope.abort(why), minTearDownMs)
   }
   tail?.signal.addEventListener('abort', onCancel, { once: true })
-  const { task, identity, state } = situation
-  const context = { task, options, rollout: identity, signal: scope.signal, state }
+  const { task, identity, tools, state } = situation
+  const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal, state }
   try {
     await raced(
       Promise.try(() => environment.teardown?.(context)),
@@ -189,24 +232,4 @@ async function tearDown(
 
 function tornTooLong(than: string): MillraceError {
   return new MillraceError('teardown_failed', `teardown took longer than ${than}`)
-}
-
-/** A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. */
-function failedEnd(thrown: unknown, code: ErrorCode, signal: AbortSignal): AgentEnd {
-  if (signal.aborted) {
-    const error = MillraceError.from(signal.reason, 'cancelled')
-    return { outcome: outcomeOfError(error), error }
-  }
-  if (endsAttempt(thrown)) {
-    // A child that could not follow its journal: nothing of this attempt counts.
-    if (thrown.code === 'replay_diverged') throw thrown
-    return { outcome: outcomeOfError(thrown), error: thrown }
-  }
-  return { outcome: code === 'reward_failed' ? 'reward_error' : 'env_error', error: recoded(thrown, code) }
-}
-
-function recoded(thrown: unknown, code: ErrorCode): MillraceError {
-  return thrown instanceof MillraceError && thrown.code !== code
-    ? new MillraceError(code, thrown.rawMessage, { data: thrown.data, cause: thrown })
-    : MillraceError.from(thrown, code)
 }

@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
 import { messageJson } from '../inference/index.ts'
 import { AbortSource, Semaphore } from '../kit/index.ts'
-import { outcomes, type MessageNode, type Outcome, type RolloutRecord } from '../schema/index.ts'
+import { outcomes, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { Journal, RolloutEnd } from '../store/index.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
@@ -26,7 +26,10 @@ export interface PlannedAttempt {
   readonly attempt: number
   /** See `RolloutJob`. */
   readonly sampling?: RolloutJob['sampling']
-  readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
+  readonly journalled?: RolloutJob['journalled']
+  readonly children?: RolloutJob['children']
+  readonly cassette?: RolloutJob['cassette']
+  readonly opening?: RolloutJob['opening']
 }
 
 export interface SchedulerOptions {
@@ -189,7 +192,9 @@ export class Scheduler {
         task: plan.task,
         seed: seedOf(plan.id, attempt),
         ...(plan.sampling && { sampling: plan.sampling }),
-        ...(journalled && { journalled }),
+        ...(journalled && { journalled, ...(plan.children && { children: plan.children }) }),
+        ...(plan.cassette && { cassette: plan.cassette }),
+        ...(plan.opening && { opening: plan.opening }),
       }
       const result = await executor.run(job, signal).catch((error: unknown) => {
         // Where it ran is gone; if that is because it was told to end, that is all there is to say.
@@ -203,6 +208,9 @@ export class Scheduler {
       if (!result) return undefined
       if (result.kind === 'diverged') {
         this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
+        // It was not its own journal that it did not repeat: another attempt would not either.
+        if (!journalled)
+          return this.#endWithoutRun(job, 'agent_error', new MillraceError('replay_diverged', result.why))
       } else if (result.kind === 'lost') {
         const { why, verdict } = result
         this.#note(plan.id, attempt, 'worker-lost', { why })

@@ -1,26 +1,40 @@
 import type { RolloutIdentity } from '../env/index.ts'
 import type { Json } from '../schema/index.ts'
+import type { ToolOutputs } from '../tools/index.ts'
 import type { RolloutJob } from './job.ts'
+import { VerdictReader } from './replay-verdicts.ts'
+import type { RolloutTools } from './toolkit.ts'
 
 /** What a rollout and its children share. */
 export interface Situation {
   readonly job: RolloutJob
   readonly identity: RolloutIdentity
   readonly task: unknown
+  readonly tools: RolloutTools
+  /** Outputs of tools that were too long to show; none where they are not kept. */
+  readonly outputs: ToolOutputs | undefined
   state: unknown
   readonly metrics: Record<string, number>
   readonly notes: Record<string, Json>
-  /** How often a child with the same opening was started, so that each gets its own id. Made with the first child. */
+  /** How often a child with the same opening was started in a place, so that each gets its own id. Made with the first child. */
   childIds?: Map<string, number>
+  /** Children that count although they did not run again; made with the first. */
+  keptChildren?: Set<string>
+  /** What judges said, where it is to be said again. */
+  readonly verdicts?: VerdictReader
 }
 
-export function situationOf(job: RolloutJob): Situation {
+export function situationOf(job: RolloutJob, tools: RolloutTools, outputs: ToolOutputs | undefined): Situation {
+  const { cassette } = job
   return {
     job,
     identity: { id: job.id, attempt: job.attempt, sample: job.sample, seed: job.seed },
     task: job.task.data,
+    tools,
+    outputs,
     state: undefined,
     metrics: {},
     notes: {},
+    ...(cassette && { verdicts: new VerdictReader(cassette.verdicts, cassette.end) }),
   }
 }

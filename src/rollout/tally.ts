@@ -1,5 +1,7 @@
 import { roundedSum } from '../kit/index.ts'
 import { addUsage, emptyUsage, type CallRecord, type Usage } from '../schema/index.ts'
+import type { ToolResult } from '../tools/index.ts'
+import type { KeptChild } from './kept-children.ts'
 
 /** What a rollout has used, its children and judges included. What a child uses, its parent has used too. */
 export class Tally {
@@ -8,6 +10,7 @@ export class Tally {
   readonly #parent: Tally | undefined
   toolCalls = 0
   toolErrors = 0
+  toolRepairs = 0
   children = 0
   modelMs = 0
   toolMs = 0
@@ -36,16 +39,32 @@ export class Tally {
     this.#parent?.addJudgeCall(usage, cost)
   }
 
-  addToolCalls(calls: number, errors: number, ms: number): void {
-    this.toolCalls += calls
-    this.toolErrors += errors
+  addToolCalls(results: readonly ToolResult[], ms: number): void {
+    this.toolCalls += results.length
+    for (const { record } of results) {
+      if (record.status !== 'ok') this.toolErrors += 1
+      this.toolRepairs += record.repairs?.length ?? 0
+    }
     this.toolMs += ms
-    this.#parent?.addToolCalls(calls, errors, ms)
+    this.#parent?.addToolCalls(results, ms)
   }
 
   addChild(): void {
     this.children += 1
     this.#parent?.addChild()
+  }
+
+  /** One that does not run again, with all that is below it. */
+  addKeptChild(child: KeptChild): void {
+    addUsage(this.usage, child.usage)
+    addUsage(this.judgeUsage, child.judgeUsage)
+    this.#addCost(child.cost)
+    this.toolCalls += child.toolCalls
+    this.toolErrors += child.toolErrors
+    this.toolRepairs += child.toolRepairs
+    this.children += 1 + child.children
+    this.modelMs += child.modelMs
+    this.#parent?.addKeptChild(child)
   }
 
   #addCost(cost: number | null): void {

@@ -8,6 +8,7 @@ import jsonlQuestions from '../../examples/jsonl-questions/environment.ts'
 import judgedAnswers from '../../examples/judged-answers/environment.ts'
 import type { ChildRequest, Environment, Reward, RewardContext, RolloutContext } from '../env/index.ts'
 import { textOf, type AssistantMessage, type Message, type ToolDefinition } from '../schema/index.ts'
+import { noServers } from '../tools/index.ts'
 import { Simulator } from './simulator.ts'
 
 /**
@@ -32,6 +33,7 @@ class Player {
       options: {},
       rollout,
       signal: this.#signal,
+      servers: noServers,
       budget: { turnsLeft: 50, tokensLeft: 1e9, costLeftUsd: 1, workingMsLeft: 1e6, wallMsLeft: 1e6 },
       metric: () => {},
       note: () => {},
@@ -53,6 +55,7 @@ class Player {
       answer: textOf(messages.findLast(({ role }) => role === 'assistant') as Message),
       outcome: 'completed',
       truncated: false,
+      toolRepairs: 0,
       judge: ({ messages: asked }) => this.#ask(asked, [], seed),
     }
     return { messages, context: rewardContext, answer: rewardContext.answer }
@@ -160,6 +163,7 @@ async function scoreGroup({ reward }: Environment, group: readonly Played[]): Pr
               sample,
               outcome: 'completed',
               truncated: false,
+              toolRepairs: 0,
               answer,
               messages,
               scores: {},

@@ -76,6 +76,11 @@ export const metricFamilies = {
     labels: ['tool'],
     buckets: shortSeconds,
   }),
+  toolServerEvents: counter('millrace_tool_server_events_total', 'What happened to tool servers.', [
+    'server',
+    'event',
+    'result',
+  ]),
   lagMax: gauge('millrace_loop_lag_max_seconds', 'Event-loop lag of the last second or two: the worst.', ['loop']),
   lagP99: gauge('millrace_loop_lag_p99_seconds', 'Event-loop lag of the last second or two: 99th percentile.', [
     'loop',

@@ -1,6 +1,6 @@
 import { modelCalls, type ModelCallEvent, type ModelReply } from '../inference/index.ts'
 import { rolloutEvents, type RolloutEndEvent } from '../rollout/index.ts'
-import { toolCalls, type ToolCallEvent } from '../tools/index.ts'
+import { toolCalls, toolServerEvents, type ServerEvent, type ToolCallEvent } from '../tools/index.ts'
 import { otherName } from './_label-cap.ts'
 import type { MetricsRegistry } from './metrics-registry.ts'
 import type { Series } from './_series.ts'
@@ -43,6 +43,7 @@ export class RunMetrics implements Disposable {
     this.#registry = registry
     this.#subscriptions.use(modelCalls.subscribe((event) => this.#onModelCall(event)))
     this.#subscriptions.use(toolCalls.subscribe((event) => this.#onToolCall(event)))
+    this.#subscriptions.use(toolServerEvents.subscribe((event) => this.#onToolServer(event)))
     this.#subscriptions.use(rolloutEvents.subscribe((event) => event.kind === 'end' && this.#onRolloutEnd(event)))
   }
 
@@ -83,6 +84,11 @@ export class RunMetrics implements Disposable {
     if (status === 'ok') series.ok.add()
     else this.#registry.series('toolCalls', status === 'unknown_tool' ? otherName : tool, status).add()
     series.seconds.observe(ms / 1000)
+  }
+
+  #onToolServer(event: ServerEvent): void {
+    const result = 'ok' in event && !event.ok ? 'failed' : 'ok'
+    this.#registry.series('toolServerEvents', event.server, event.name.replace('mcp.', ''), result).add()
   }
 
   #onRolloutEnd({ record, isChild }: RolloutEndEvent): void {

@@ -4,13 +4,14 @@ import { facts } from './facts.ts'
 import { generic } from './generic.ts'
 import { guessNumber } from './guess-number.ts'
 import { judge } from './judge.ts'
+import { notebook } from './notebook.ts'
 import { pick } from './pick.ts'
 import type { Scene } from './scene.ts'
 import type { Move, Solver } from './solver.ts'
 import { wordProblem } from './word-problem.ts'
 
 /** Tried in order. The more a solver asks of a request before it takes it, the earlier it stands. */
-const solvers: readonly Solver[] = [judge, guessNumber, delegate, pick, facts, arithmetic, wordProblem]
+const solvers: readonly Solver[] = [judge, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
 
 export function solve(scene: Scene): Move {
   for (const solver of solvers) {

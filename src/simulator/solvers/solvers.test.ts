@@ -205,6 +205,35 @@ test('facts are recalled, or confused with others of their kind', () => {
   expect(ask('What is the capital of Norway?', { skill: 0 }).text).not.toContain('Oslo')
 })
 
+describe('keeping a notebook', () => {
+  const number = { type: 'number' }
+  const string = { type: 'string' }
+  const tools = [
+    tool('convert', { value: number, from: string, to: string }),
+    tool('add_note', { note: string }),
+    tool('search_notes', { query: string }),
+  ]
+  const question = 'Convert to inches, and note it:\n- 3 feet\n- 2 yards\nEnd with `Answer: <number>`.'
+  const lengths = [
+    { value: 3, from: 'feet', to: 'inches' },
+    { value: 2, from: 'yards', to: 'inches' },
+  ] as const
+
+  test('converts all, notes all, looks up, and adds up', () => {
+    expect(ask(question, { tools }).calls?.map((call) => call.arguments)).toEqual(lengths)
+    const converted = [...exchange('convert', lengths[0], '36'), ...exchange('convert', lengths[1], '72')]
+    const noting = ask(question, { tools, history: converted }).calls?.map((call) => call.arguments)
+    expect(noting).toEqual([{ note: '36 inches' }, { note: '72 inches' }])
+    const noted = [...converted, ...exchange('add_note', noting?.[0] ?? {}, 'Note 1 is written down.')]
+    expect(ask(question, { tools, history: noted }).calls).toEqual([
+      { name: 'search_notes', arguments: { query: 'inches' } },
+    ])
+    const found = [...noted, ...exchange('search_notes', { query: 'inches' }, '36 inches\n72 inches')]
+    expect(ask(question, { tools, history: found }).text).toBe('Answer: 108')
+    expect(ask(question, { tools, history: found, skill: 0 }).text).not.toBe('Answer: 108')
+  })
+})
+
 describe('anything else', () => {
   test('calls a tool with arguments that fit its schema, then says something', () => {
     const search = tool('search', { query: { type: 'string' }, limit: { type: 'integer', minimum: 3, maximum: 5 } })

@@ -1,0 +1,70 @@
+import type { ContextPolicy, ContextView } from '../env/index.ts'
+import type { Message } from '../schema/index.ts'
+
+/** The name of the event that keeps what was sent. */
+export const contextEvent = 'context'
+
+/** Recorded messages by their numbers, from the first to the last of a stretch; or one that was made for the copy. */
+type SentItem = readonly [number, number] | Message
+
+/** What was sent from a turn on: as much of the last copy as is the same, then this, then whatever was recorded since. */
+export interface SentCopy {
+  readonly turn: number
+  /** How many messages of what was sent last, and what came since, begin it. */
+  readonly same: number
+  readonly sent: readonly SentItem[]
+}
+
+/**
+ * What an agent's turns are sent instead of the whole conversation. The conversation itself is never touched; where the
+ * copy is not merely the last one and what came since, the difference is recorded.
+ */
+export class ContextCopy {
+  readonly #policy: ContextPolicy
+  readonly #record: (copy: SentCopy) => void
+  #sent: readonly Message[] = []
+  /** How much of the conversation there was when it was sent. */
+  #length = 0
+
+  constructor(policy: ContextPolicy, record: (copy: SentCopy) => void) {
+    this.#policy = policy
+    this.#record = record
+  }
+
+  async next(view: ContextView, turn: number): Promise<readonly Message[]> {
+    const { messages } = view
+    // Its own list: a policy may return the conversation itself, which grows.
+    const sent = [...(await this.#policy(view))]
+    const expected = [...this.#sent, ...messages.slice(this.#length)]
+    this.#sent = sent
+    this.#length = messages.length
+    const same = commonLength(sent, expected)
+    if (same < sent.length || same < expected.length) {
+      this.#record({ turn, same, sent: itemsOf(sent.slice(same), messages) })
+    }
+    return sent
+  }
+}
+
+function commonLength(one: readonly Message[], other: readonly Message[]): number {
+  let length = 0
+  while (length < one.length && one[length] === other[length]) length += 1
+  return length
+}
+
+function itemsOf(sent: readonly Message[], messages: readonly Message[]): SentItem[] {
+  const numbers = new Map(messages.map((message, index) => [message, index]))
+  const items: SentItem[] = []
+  for (const message of sent) {
+    const number = numbers.get(message)
+    const last = items.at(-1)
+    if (number === undefined) items.push(message)
+    else if (isStretch(last) && last[1] === number - 1) items[items.length - 1] = [last[0], number]
+    else items.push([number, number])
+  }
+  return items
+}
+
+function isStretch(item: SentItem | undefined): item is readonly [number, number] {
+  return Array.isArray(item)
+}

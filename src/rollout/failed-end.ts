@@ -1,0 +1,27 @@
+import { MillraceError, type ErrorCode } from '../errors/index.ts'
+import { endsAttempt } from '../tools/index.ts'
+import type { AgentEnd } from './agent-run.ts'
+import { outcomeOfError } from './outcome-of-error.ts'
+
+/** A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. */
+export function failedEnd(thrown: unknown, code: ErrorCode, signal: AbortSignal): AgentEnd {
+  if (signal.aborted) {
+    const error = MillraceError.from(signal.reason, 'cancelled')
+    return { outcome: outcomeOfError(error), error }
+  }
+  if (endsAttempt(thrown)) {
+    // A child that could not follow its journal: nothing of this attempt counts.
+    if (thrown.code === 'replay_diverged') throw thrown
+    return { outcome: outcomeOfError(thrown), error: thrown }
+  }
+  if (thrown instanceof MillraceError && thrown.code === 'budget_exhausted') {
+    return { outcome: outcomeOfError(thrown), error: thrown }
+  }
+  return { outcome: code === 'reward_failed' ? 'reward_error' : 'env_error', error: recoded(thrown, code) }
+}
+
+export function recoded(thrown: unknown, code: ErrorCode): MillraceError {
+  return thrown instanceof MillraceError && thrown.code !== code
+    ? new MillraceError(code, thrown.rawMessage, { data: thrown.data, cause: thrown })
+    : MillraceError.from(thrown, code)
+}

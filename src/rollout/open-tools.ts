@@ -1,0 +1,44 @@
+import { MillraceError } from '../errors/index.ts'
+import { AbortScope } from '../kit/index.ts'
+import type { RolloutRecord } from '../schema/index.ts'
+import { spent } from './budget-meter.ts'
+import type { Engine } from './engine.ts'
+import { failedEnd } from './failed-end.ts'
+import type { RolloutJob } from './job.ts'
+import { recordWithoutRun } from './record-without-run.ts'
+import { rolloutEvents, traceOf } from './rollout-events.ts'
+import type { RolloutTools } from './toolkit.ts'
+
+/**
+ * The tools of a rollout, once its servers are there. To wait for them is not the agent's time, but the clock on the wall
+ * goes on.
+ */
+export async function openTools(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<RolloutTools> {
+  const { wallTimeoutMs, tailMs } = engine.settings.limits
+  const why = (): MillraceError => spent('wall', 'its time on the clock was used up before its tool servers were there')
+  using scope = new AbortScope(signal, Math.max(0, wallTimeoutMs - tailMs), why)
+  return await engine.toolkit.lease(job, scope.signal)
+}
+
+/** The record of a rollout whose tools could not be had. */
+export function recordWithoutTools(
+  job: RolloutJob,
+  { environment, settings }: Engine,
+  { thrown, startedAt, signal }: { thrown: unknown; startedAt: number; signal: AbortSignal },
+): RolloutRecord {
+  const trace = traceOf(job)
+  const { outcome, error } = failedEnd(thrown, 'setup_failed', signal)
+  const record = recordWithoutRun({
+    id: job.id,
+    environment: environment.name,
+    model: settings.model,
+    task: { index: job.task.index, id: job.task.id },
+    sample: job.sample,
+    attempt: job.attempt,
+    outcome,
+    error: error ?? MillraceError.from(thrown, 'tool_infra'),
+    startedAt,
+  })
+  if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace })
+  return record
+}

@@ -1,0 +1,48 @@
+import { MillraceError, type WireError } from '../errors/index.ts'
+import type { Tape } from '../inference/index.ts'
+import type { ToolRepair } from '../schema/index.ts'
+import type { ToolCatalogue, ToolResult, WrittenCall } from '../tools/index.ts'
+import type { KeptChildren } from './kept-children.ts'
+import type { RecordedAnswer } from './replay-servers.ts'
+import type { RecordedVerdict } from './replay-verdicts.ts'
+
+/**
+ * What a rollout heard from outside, to be heard again: every model reply and tool answer of its own and of its children,
+ * and every verdict of a judge. A plain value that goes with the job.
+ */
+export interface Cassette {
+  /** By what a session's id adds to the rollout's: nothing for its own, `.k3x9` for a child's. */
+  readonly tapes: Readonly<Record<string, Tape>>
+  /** What its children came to, for tools that are answered from the recording and do not ask them again. */
+  readonly children?: KeptChildren
+  /** In the order they were given. */
+  readonly verdicts: readonly RecordedVerdict[]
+  /** What its tool servers offered, for a rollout that does not open them. */
+  readonly catalogues?: readonly ToolCatalogue[]
+  /** What they answered to the environment's own code, in order. */
+  readonly serverAnswers?: readonly RecordedAnswer[]
+  /** What whoever asks for something else gets: a child or a verdict that was not recorded. Without it, that is live. */
+  readonly end?: WireError
+}
+
+/** The tape of a session of the rollout; undefined if it is live from its first turn on. */
+export function tapeOf(cassette: Cassette | undefined, rollout: string, session: string): Tape | undefined {
+  const tape = cassette?.tapes[session.slice(rollout.length)]
+  if (tape || !cassette?.end) return tape
+  return { nodes: [], end: cassette.end }
+}
+
+/** A recalled answer, which must be that of the tool that is called: by place it may be another's. */
+export function requireSameTool(call: WrittenCall, recalled: ToolResult | undefined): ToolResult | undefined {
+  const { name } = call.function
+  if (!recalled || recalled.record.name === name) return recalled
+  throw new MillraceError('replay_diverged', `tool ${name} is called where ${recalled.record.name} had been`)
+}
+
+/** A recalled answer with the repairs that its call needs now: a replay compares them with those it needed. */
+export function withRepairs({ message, record }: ToolResult, planned: readonly ToolRepair[]): ToolResult {
+  const { repairs: recorded = [], ...bare } = record
+  // Whether a call is made twice depends on its first answer, which is not recorded.
+  const repairs = [...planned, ...recorded.filter(({ rule }) => rule === 'retry_without')]
+  return { message, record: repairs.length > 0 ? { ...bare, repairs } : bare }
+}

@@ -1,0 +1,83 @@
+import { hash } from 'node:crypto'
+import { z } from 'zod'
+import type { Json } from '../schema/index.ts'
+import type { Journal } from '../store/index.ts'
+import type { ServerAnswer, ServerCall, ServerCalls } from '../tools/index.ts'
+
+/** The name of the event that keeps what a server answered to an environment's own code. */
+export const serverCallEvent = 'server-call'
+
+/** What a server answered to one call: the data of a `server-call` event. */
+export interface RecordedAnswer {
+  /** What it was asked, by digest; two calls of one digest are the same. */
+  readonly request: string
+  readonly answer: ServerAnswer
+}
+
+const answerSchema = z.object({
+  request: z.string(),
+  answer: z.object({
+    content: z.union([z.string(), z.array(z.looseObject({ type: z.string() }))]),
+    isError: z.boolean(),
+    detail: z.looseObject({ server: z.string() }),
+  }),
+})
+
+/** A recorded event as an answer; undefined if it is none. */
+export function serverAnswerOf(data: Json): RecordedAnswer | undefined {
+  return isAnswer(data) ? data : undefined
+}
+
+function isAnswer(data: unknown): data is RecordedAnswer {
+  return answerSchema.safeParse(data).success
+}
+
+/**
+ * Tool servers as an environment's own code calls them: in `setup`, in rewards, in its tools. Answers are kept as events, so
+ * that a replay has them; calls of the model are messages anyway, and go past this by `direct`.
+ */
+export class NotedServers implements ServerCalls {
+  readonly direct: ServerCalls
+  readonly #journal: Pick<Journal, 'append'>
+  readonly #rollout: string
+  readonly #attempt: number
+  /** What is to be answered again, in order. */
+  readonly #recorded: RecordedAnswer[]
+
+  constructor(
+    direct: ServerCalls,
+    parts: {
+      journal: Pick<Journal, 'append'>
+      rollout: string
+      attempt: number
+      recorded: readonly RecordedAnswer[]
+    },
+  ) {
+    this.direct = direct
+    this.#journal = parts.journal
+    this.#rollout = parts.rollout
+    this.#attempt = parts.attempt
+    this.#recorded = [...parts.recorded]
+  }
+
+  async call(server: string, call: ServerCall): Promise<ServerAnswer> {
+    const request = hash('sha256', JSON.stringify([server, call.tool, call.arguments]), 'base64url')
+    const index = this.#recorded.findIndex((each) => each.request === request)
+    const [recorded] = index === -1 ? [] : this.#recorded.splice(index, 1)
+    const answer = recorded?.answer ?? (await this.direct.call(server, call))
+    this.#journal.append({
+      kind: 'event',
+      rollout: this.#rollout,
+      attempt: this.#attempt,
+      name: serverCallEvent,
+      at: Date.now(),
+      data: JSON.stringify({ request, answer }),
+    })
+    return answer
+  }
+}
+
+/** Past the notes, for calls that are recorded as messages. */
+export function directServers(servers: ServerCalls): ServerCalls {
+  return servers instanceof NotedServers ? servers.direct : servers
+}

@@ -1,0 +1,65 @@
+import { hash } from 'node:crypto'
+import { z } from 'zod'
+import type { JudgeRequest } from '../env/index.ts'
+import { MillraceError, type WireError } from '../errors/index.ts'
+import { messageSchema, type AssistantMessage, type Json, type Usage } from '../schema/index.ts'
+
+/** What a judge said to one question: the data of a `judge-call` event. */
+export interface RecordedVerdict {
+  /** What it was asked, by digest; two questions of one digest are the same. */
+  readonly request: string
+  readonly model: string
+  readonly reply: AssistantMessage
+  readonly usage: Usage
+  readonly cost: number | null
+}
+
+const count = z.number()
+const verdictSchema = z.object({
+  request: z.string(),
+  model: z.string(),
+  reply: messageSchema.refine((message) => message.role === 'assistant'),
+  usage: z.object({ calls: count, input: count, cachedInput: count, output: count, reasoning: count }),
+  cost: z.number().nullable(),
+})
+
+/** A recorded event as a verdict; undefined for one that was recorded before questions were kept, or is none. */
+export function verdictOf(data: Json): RecordedVerdict | undefined {
+  const parsed = verdictSchema.safeParse(data)
+  if (!parsed.success) return undefined
+  const { reply, ...rest } = parsed.data
+  return reply.role === 'assistant' ? { ...rest, reply } : undefined
+}
+
+/** A question by its digest, `model` being the judge that answers it. */
+export function questionDigest(model: string, { messages, temperature, maxTokens }: JudgeRequest): string {
+  return hash('sha256', JSON.stringify([model, messages, temperature ?? null, maxTokens ?? null]), 'base64url')
+}
+
+/**
+ * Verdicts to be given again: the same question gets the same verdict, and several equal ones theirs in order. Where it is
+ * asked more often than it was, the last one is given again: to rewards that are not those of the run (`repeats`).
+ */
+export class VerdictReader {
+  readonly #verdicts = new Map<string, RecordedVerdict[]>()
+  readonly #end: WireError | undefined
+  readonly #repeats: boolean
+
+  constructor(verdicts: readonly RecordedVerdict[], end: WireError | undefined, { repeats = false } = {}) {
+    for (const verdict of verdicts) {
+      const known = this.#verdicts.get(verdict.request)
+      if (known) known.push(verdict)
+      else this.#verdicts.set(verdict.request, [verdict])
+    }
+    this.#end = end
+    this.#repeats = repeats
+  }
+
+  /** Undefined if the judge is to be asked. */
+  take(question: string): RecordedVerdict | undefined {
+    const left = this.#verdicts.get(question)
+    const verdict = this.#repeats && left?.length === 1 ? left[0] : left?.shift()
+    if (!verdict && this.#end) throw MillraceError.fromWire(this.#end)
+    return verdict
+  }
+}

@@ -1,0 +1,192 @@
+import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { AbortScope, raced, Resource, StopClock } from '../kit/index.ts'
+import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
+import { ToolBox, type ServerCalls } from '../tools/index.ts'
+import type { RolloutJob, RunSettings } from './job.ts'
+import { LiveContext, type ContextHost } from './live-context.ts'
+import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
+import type { Situation } from './situation.ts'
+
+export interface StoredScorerOptions {
+  readonly environment: Environment
+  readonly options: unknown
+  readonly limits: RunSettings['limits']
+  /** Where threads for heavy rewards load the environment from; undefined if it has none. */
+  readonly module: RewardPoolOptions | undefined
+  /** Without it rewards see no state. */
+  readonly runsSetup: boolean
+  readonly askJudge: (request: JudgeRequest, stored: StoredRollout, signal: AbortSignal) => Promise<AssistantMessage>
+  /** What stands in for tool servers: none is opened. */
+  readonly serversFor: (stored: StoredRollout) => ServerCalls
+  readonly signal: AbortSignal
+}
+
+/** A rollout that was recorded, and what its rewards look at beside the record. */
+export interface StoredRollout {
+  readonly record: RolloutRecord
+  readonly task: RolloutJob['task']
+  readonly seed: number
+}
+
+const noTools = new ToolBox<never>({})
+
+/** Tidying up after a setup gets no longer than this. */
+const maxTearDownMs = 5_000
+
+/** Scores rollouts from what was recorded of them: their rewards run, and nothing else of them does. */
+export class StoredScorer extends Resource {
+  readonly #options: StoredScorerOptions
+  readonly #rewardPool: RewardPool | undefined
+  #hasReadState = false
+
+  constructor(options: StoredScorerOptions) {
+    super()
+    this.#options = options
+    this.#rewardPool = options.module && new RewardPool(options.module)
+  }
+
+  /** Whether a reward has looked at the state, which is only what `setup` made of it: tools and updates did not run. */
+  get hasReadState(): boolean {
+    return this.#hasReadState
+  }
+
+  /** The record with its new rewards, those of its group aside; or as a `reward_error`. */
+  async score(stored: StoredRollout): Promise<RolloutRecord> {
+    const { environment, options, limits, runsSetup, signal } = this.#options
+    const { tailMs } = limits
+    using tail = new AbortScope(signal, tailMs, () => late(tailMs))
+    let state: unknown
+    const servers = this.#options.serversFor(stored)
+    const situation = situationOf(stored, servers, () => {
+      this.#hasReadState = true
+      return state
+    })
+    const { record } = stored
+    const hasSetup = runsSetup && environment.setup !== undefined
+    try {
+      if (hasSetup) {
+        const { task, identity: rollout } = situation
+        const context = { task, options, rollout, servers, signal: tail.signal }
+        state = await raced(
+          Promise.try(() => environment.setup?.(context)),
+          tail.signal,
+        )
+      }
+      const context = new LiveContext(this.#hostOf(stored), { situation, options, signal: tail.signal })
+      context.outcome = outcomeOf(record)
+      context.truncated = outcomes[context.outcome].truncated
+      const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
+      const result = scored instanceof Promise ? await raced(scored, tail.signal) : scored
+      return scoredRecord(record, context.outcome, situation, result)
+    } catch (thrown) {
+      signal.throwIfAborted()
+      const error = MillraceError.from(thrown, 'reward_failed').toWire()
+      return { ...record, outcome: 'reward_error', truncated: false, reward: null, error }
+    } finally {
+      if (hasSetup) await this.#tearDown(situation, state)
+    }
+  }
+
+  protected async onClose(): Promise<void> {
+    await this.#rewardPool?.close()
+  }
+
+  #hostOf(stored: StoredRollout): ContextHost {
+    const { limits, askJudge } = this.#options
+    const { record } = stored
+    const { usage, cost, turns, timing } = record
+    return {
+      budget: {
+        turnsLeft: Math.max(0, limits.maxTurns - turns),
+        tokensLeft: Math.max(0, (limits.maxTokens ?? Infinity) - usage.output),
+        costLeftUsd: Math.max(0, (limits.maxCostUsd ?? Infinity) - (cost ?? 0)),
+        workingMsLeft: Math.max(0, limits.timeoutMs - timing.workingMs),
+        wallMsLeft: Math.max(0, limits.wallTimeoutMs - timing.wallMs),
+      },
+      messages: record.messages,
+      answer: record.answer,
+      tally: { toolRepairs: record.toolRepairs ?? 0 },
+      startChild: () => Promise.reject(noChildren()),
+      askJudge: (request, signal) => askJudge(request, stored, signal),
+    }
+  }
+
+  #placeFor(context: LiveContext, situation: Situation): Parameters<typeof scoreRollout>[2] {
+    const rewardPool = this.#rewardPool
+    if (!rewardPool) return undefined
+    return {
+      onBlocked: () => {},
+      scoreElsewhere: async (component, timeoutMs) => {
+        const { task, rollout, messages, answer, outcome, truncated, signal } = context
+        const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
+        const clock = new StopClock(this.#options.limits.tailMs, () => {})
+        try {
+          return await rewardPool.score({ component, input, timeoutMs, clock, signal })
+        } finally {
+          clock.stop()
+        }
+      },
+    }
+  }
+
+  /** What goes wrong with it changes no score. */
+  async #tearDown({ task, identity, tools }: Situation, state: unknown): Promise<void> {
+    const { environment, options } = this.#options
+    if (!environment.teardown) return
+    using scope = new AbortScope(undefined, maxTearDownMs)
+    const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal, state }
+    await raced(
+      Promise.try(() => environment.teardown?.(context)),
+      scope.signal,
+    ).catch(() => {})
+  }
+}
+
+function late(tailMs: number): MillraceError {
+  return new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`)
+}
+
+function noChildren(): MillraceError {
+  const message = 'it starts a child, which needs a model: run the environment again instead of scoring it again'
+  return new MillraceError('reward_failed', message)
+}
+
+function situationOf({ record, task, seed }: StoredRollout, servers: ServerCalls, readState: () => unknown): Situation {
+  const { id, attempt, sample } = record
+  return {
+    job: { id, attempt, sample, task, seed },
+    identity: { id, attempt, sample, seed },
+    task: task.data,
+    tools: { box: noTools, servers, failures: [] },
+    outputs: undefined,
+    get state() {
+      return readState()
+    },
+    metrics: {},
+    notes: { ...record.info },
+  }
+}
+
+/** How an agent had ended whose reward failed is not recorded. */
+function outcomeOf({ outcome }: RolloutRecord): RolloutRecord['outcome'] {
+  return outcome === 'reward_error' ? 'completed' : outcome
+}
+
+function scoredRecord(
+  record: RolloutRecord,
+  outcome: RolloutRecord['outcome'],
+  { metrics, notes }: Situation,
+  score: ScoreResult,
+): RolloutRecord {
+  const { error: _error, voided: _voided, ...kept } = record
+  return {
+    ...kept,
+    outcome,
+    truncated: outcomes[outcome].truncated,
+    reward: score.reward,
+    rewards: score.rewards,
+    metrics: { ...record.metrics, ...metrics, ...score.metrics },
+    ...(Object.keys(notes).length > 0 && { info: notes }),
+  }
+}

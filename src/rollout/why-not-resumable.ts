@@ -1,0 +1,27 @@
+import type { MessageNode } from '../schema/index.ts'
+import type { WrittenCall } from '../tools/index.ts'
+import type { CallStyle } from './call-style.ts'
+import { callsIn } from './calls-in.ts'
+import type { RolloutJob } from './job.ts'
+import type { RolloutTools } from './toolkit.ts'
+
+/**
+ * A rollout can go on where it was cut off only if every tool it had called may be called again or answered from the
+ * journal. Says what stands against it; undefined if nothing does.
+ */
+export function whyNotResumable(job: RolloutJob, tools: RolloutTools['box'], style: CallStyle): string | undefined {
+  const call = unresumableCall(Object.values(job.journalled ?? {}), tools, style)
+  return call && `its tool ${call.function.name} does not say what to do on resume`
+}
+
+/** The first call of some conversations that can be neither made again nor taken as made. */
+export function unresumableCall(
+  conversations: Iterable<readonly MessageNode[]>,
+  tools: RolloutTools['box'],
+  style: CallStyle,
+): WrittenCall | undefined {
+  for (const nodes of conversations) {
+    for (const call of callsIn(nodes, style)) if (tools.resumeRule(call) === 'restart') return call
+  }
+  return undefined
+}
