@@ -1,6 +1,6 @@
-import type { HeldRollout } from '../rollout/index.ts'
+import { keptChildrenOf, type HeldRollout, type RolloutJob } from '../rollout/index.ts'
 import type { MessageNode } from '../schema/index.ts'
-import type { RunReader } from '../store/index.ts'
+import type { BareRecord, RunReader } from '../store/index.ts'
 
 /** What an earlier sitting of a run left behind, as planning the rest needs it. */
 export interface EarlierSitting {
@@ -11,14 +11,17 @@ export interface EarlierSitting {
 
 /** A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for. */
 export type UnfinishedWork =
-  | { readonly state: 'cut-off'; readonly attempt: number; journalled(): Record<string, readonly MessageNode[]> }
+  | { readonly state: 'cut-off'; readonly attempt: number; recorded(): RecordedWork }
   | {
       readonly state: 'held'
       readonly attempt: number
       held(): HeldRollout
-      journalled(): Record<string, readonly MessageNode[]>
+      recorded(): RecordedWork
     }
   | { readonly state: 'discarded'; readonly attempt: number }
+
+/** What a rollout goes on from: see `RolloutJob`. */
+export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children'>>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader): EarlierSitting {
@@ -29,9 +32,9 @@ export function earlierSitting(reader: RunReader): EarlierSitting {
         const nodes = reader.nodes(rollout, attempt)
         return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: heldLeaf ?? null }
       }
-      unfinished.set(rollout, { state, attempt, held, journalled: () => nodesOf(reader, rollout, attempt) })
+      unfinished.set(rollout, { state, attempt, held, recorded: () => recordedWork(reader, rollout, attempt) })
     } else if (state === 'cut-off') {
-      unfinished.set(rollout, { state, attempt, journalled: () => nodesOf(reader, rollout, attempt) })
+      unfinished.set(rollout, { state, attempt, recorded: () => recordedWork(reader, rollout, attempt) })
     } else {
       unfinished.set(rollout, { state: 'discarded', attempt })
     }
@@ -43,11 +46,18 @@ export function earlierSitting(reader: RunReader): EarlierSitting {
   }
 }
 
-/** The attempt's own nodes and those of all its children, by rollout id. */
-function nodesOf(reader: RunReader, rollout: string, attempt: number): Record<string, readonly MessageNode[]> {
-  const nodes: Record<string, readonly MessageNode[]> = { [rollout]: reader.nodes(rollout, attempt) }
-  for (const child of reader.children(rollout)) {
-    if (child.attempt === attempt) Object.assign(nodes, nodesOf(reader, child.rollout, attempt))
+/** The attempt's own nodes and those of all its children, and what the children came to. */
+function recordedWork(reader: RunReader, rollout: string, attempt: number): RecordedWork {
+  const journalled: Record<string, readonly MessageNode[]> = {}
+  const ended: BareRecord[] = []
+  const read = (id: string): void => {
+    journalled[id] = reader.nodes(id, attempt)
+    for (const child of reader.children(id)) {
+      if (child.attempt !== attempt) continue
+      if (child.end) ended.push(child.end.record)
+      read(child.rollout)
+    }
   }
-  return nodes
+  read(rollout)
+  return { journalled, children: keptChildrenOf(rollout, ended) }
 }

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto'
+import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
@@ -8,6 +9,7 @@ import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
+import { copyOutputs, forkedPlans, forkedTask, originOf } from './replay/fork.ts'
 import { giveUpRun } from './give-up-run.ts'
 import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
@@ -152,10 +154,12 @@ class RunningEvaluation implements Evaluation {
   ): Promise<Summary> {
     const { config, loaded } = resolved
     const { group } = config
+    const { fork } = this.#options
     this.#info = info
     this.#store = store
     await using telemetry = startTelemetry({ env: process.env, run: info.name, metrics: false })
     const traced = telemetry.isTracing ? { run: info.name, metrics: false, onMetrics: () => {} } : undefined
+    if (fork) await copyOutputs(fork, join(store.folder, 'outputs'), config.attempts)
     await using executor = await openExecutor(store, resolved, this.#options, traced)
     this.#executor = executor
     if (this.#options.preflight ?? true) await executor.preflight(this.#stopping.signal)
@@ -179,7 +183,7 @@ class RunningEvaluation implements Evaluation {
       concurrency: config.concurrency,
       retries: config.retries,
       group,
-      seedOf: (id, attempt) => hash32(seed, id, attempt) >>> 1,
+      seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: (record, counts) => {
         this.#spending.add(record, counts)
@@ -201,16 +205,15 @@ class RunningEvaluation implements Evaluation {
     const sittingStartedAt = performance.now()
     const taskDigest = createHash('sha256')
     try {
-      const hasRunAll = await scheduler.run(
-        planRollouts({
-          tasks: firstTasks,
-          config,
-          journal: store.journal,
-          onTask: ({ index, digest }) => void taskDigest.update(`${index} ${digest}\n`),
-          earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
-          isHoldingGroups: holdsGroups(group),
-        }),
-      )
+      const plans = planRollouts({
+        tasks: fork ? forkedTask(firstTasks, fork) : firstTasks,
+        config,
+        journal: store.journal,
+        onTask: ({ index, digest }) => void taskDigest.update(`${index} ${digest}\n`),
+        earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
+        isHoldingGroups: holdsGroups(group),
+      })
+      const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, resolved.settings.sendSeed) : plans)
       store.failure.throwIfAborted()
       // Drained or stopped too late to matter.
       if (hasRunAll) this.#end = 'complete'
@@ -234,6 +237,7 @@ class RunningEvaluation implements Evaluation {
       folder: info.folder,
       environment: config.environment.name,
       model: config.model,
+      ...(fork && { forkedFrom: originOf(fork) }),
       end: this.#end,
       wallMs,
       perSecond: ((accumulator.rollouts - info.resumed) / wallMs) * 1000,
@@ -270,6 +274,7 @@ class RunningEvaluation implements Evaluation {
   #total(): Progress['total'] {
     const config = this.#resolved?.config
     if (!config) return undefined
+    if (config.forkedFrom) return { count: config.attempts, exact: true }
     const tasks = this.#tasks?.total()
     return tasks && { count: tasks.count * config.attempts, exact: tasks.exact }
   }

@@ -1,7 +1,9 @@
 import type { Environment } from '../env/index.ts'
 import type { Backend, ModelConfigInput } from '../inference/index.ts'
 import type { Limits, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { ToolFormatName } from '../tools/index.ts'
 import type { Supervision } from '../worker/index.ts'
+import type { Fork } from './replay/fork.ts'
 import type { Progress } from './progress.ts'
 import type { Summary } from './summary.ts'
 
@@ -27,6 +29,8 @@ export interface EvaluateOptions {
   readonly sampling?: Sampling
   /** Makes the run repeatable and is sent to the backend with each request; without it a simulator still gets one. */
   readonly seed?: number
+  /** How the model writes tool calls; as the environment says, or natively, if not given. */
+  readonly toolFormat?: ToolFormatName | 'native'
   /** Keep token ids and log-probabilities of every turn. */
   readonly captureTokens?: boolean
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
@@ -44,6 +48,8 @@ export interface EvaluateOptions {
   /** Ask the model for one token first, so that a wrong key or name costs nothing. On by default. */
   readonly preflight?: boolean
   readonly run?: RunOptions
+  /** Begins in the middle of a stored rollout; `forkRollout` makes it. */
+  readonly fork?: Fork
   /** Stands in for a model's own backends, by model name: a script in a test. Runs on this thread only. */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
   readonly signal?: AbortSignal

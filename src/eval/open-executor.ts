@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import { InlineExecutor, recordBlocked, recordLimitChange, type Executor } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
 import type { MetricsDelta, TelemetryOptions } from '../telemetry/index.ts'
@@ -17,7 +18,8 @@ export async function openExecutor(
   options: EvaluateOptions,
   telemetry: WorkerTelemetry | undefined,
 ): Promise<Executor> {
-  const { loaded, settings, supervision, config } = resolved
+  const { loaded, supervision, config } = resolved
+  const settings = { ...resolved.settings, outputsFolder: join(store.folder, 'outputs') }
   if (config.workers === null || loaded.specifier === undefined) {
     return new InlineExecutor({
       environment: loaded.environment,

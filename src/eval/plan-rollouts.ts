@@ -74,13 +74,13 @@ export function planOne(options: {
   if (!unfinished) return { kind: 'attempt', id, sample, task, attempt: 1 }
   const { attempt } = unfinished
   if (unfinished.state === 'cut-off') {
-    return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
+    return { kind: 'attempt', id, sample, task, attempt, ...unfinished.recorded() }
   }
   if (unfinished.state === 'held' && isHoldingGroups) {
     const held = unfinished.held()
     // One that only lacks its score gets it from its journal.
     if (outcomes[held.record.outcome].rule === 'rescore') {
-      return { kind: 'attempt', id, sample, task, attempt, journalled: unfinished.journalled() }
+      return { kind: 'attempt', id, sample, task, attempt, ...unfinished.recorded() }
     }
     return { kind: 'held', task, held: { ...held, record: unvoided(held.record) } }
   }

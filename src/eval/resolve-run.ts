@@ -14,9 +14,11 @@ import {
   type Limits,
   type Sampling,
 } from '../schema/index.ts'
+import { toolFormatNames, type ToolFormatName } from '../tools/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import type { EvaluateOptions } from './evaluation.ts'
+import type { Fork } from './replay/fork.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
 export interface RunConfig {
@@ -32,12 +34,16 @@ export interface RunConfig {
   readonly limits: Limits
   readonly sampling: Sampling
   readonly seed: number | null
+  /** Left out where calls are native. */
+  readonly toolFormat?: ToolFormatName
   readonly captureTokens: boolean
   readonly retries: number
   readonly maxCostUsd: number | null
   readonly passThreshold: number
   /** Null where rollouts run on the caller's own thread. */
   readonly workers: number | null
+  /** The rollout that this run goes on from, if it does not begin at the beginning. */
+  readonly forkedFrom?: Fork['from']
 }
 
 export interface ResolvedRun {
@@ -93,11 +99,13 @@ export async function resolveRun(
     limits: limitsOf({ ...defaultLimits, ...environment.limits, ...options.limits }),
     sampling: samplingOf({ ...environment.sampling, ...options.sampling }),
     seed: options.seed ?? null,
+    ...toolFormatOf(options.toolFormat ?? environment.toolFormat ?? 'native'),
     captureTokens: options.captureTokens ?? false,
     retries: options.retries ?? 2,
     maxCostUsd: options.maxCostUsd ?? null,
     passThreshold: options.passThreshold ?? 1,
     workers: workerCount(options.workers),
+    ...(options.fork && { forkedFrom: options.fork.from }),
   }
   for (const { simulator } of config.models) if (simulator) parseSimulatorOptions(simulator)
   // An environment's own limit is left alone: it must run on a local model that costs nothing, too.
@@ -114,6 +122,7 @@ export async function resolveRun(
       limits: config.limits,
       sampling: config.sampling,
       captureTokens: config.captureTokens,
+      ...(config.toolFormat && { toolFormat: config.toolFormat }),
       // A simulator answers one conversation always alike, so without a seed all attempts at a task would be one.
       sendSeed: config.seed !== null || policy.simulator !== undefined,
     },
@@ -122,7 +131,8 @@ export async function resolveRun(
 
 /** The parts that make two runs the same experiment. How fast it goes and how far are not among them. */
 export function experimentOf(config: RunConfig): Record<string, unknown> {
-  const { environment, model, models, judge, attempts, group, limits, sampling, seed, captureTokens } = config
+  const { environment, model, models, judge, attempts, group, limits, sampling, seed, toolFormat, captureTokens } =
+    config
   const served = models.map(({ name, upstreamName, backends, simulator, api }) => ({
     name,
     upstreamName,
@@ -143,7 +153,9 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     limits,
     sampling,
     seed,
+    ...(toolFormat && { toolFormat }),
     captureTokens,
+    ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
   }
 }
 
@@ -169,6 +181,14 @@ function workerCount(workers: EvaluateOptions['workers']): number | null {
   if (workers === 'auto') return Math.min(availableParallelism(), maxWorkers)
   if (workers <= maxWorkers) return positive('workers', workers)
   throw new MillraceError('config_invalid', `there can be at most ${maxWorkers} workers, not ${workers}`)
+}
+
+function toolFormatOf(name: string): Pick<RunConfig, 'toolFormat'> {
+  if (name === 'native') return {}
+  const toolFormat = toolFormatNames.find((known) => known === name)
+  if (toolFormat) return { toolFormat }
+  const known = ['native', ...toolFormatNames].join(', ')
+  throw new MillraceError('config_invalid', `there is no tool format "${name}"; there are: ${known}`)
 }
 
 function positive(name: string, value: number): number {

@@ -1,4 +1,5 @@
 import type { Outcome, Usage } from '../schema/index.ts'
+import type { ForkOrigin } from './replay/fork.ts'
 import type { ScoreEstimate } from './progress.ts'
 import type { DiscardedSpending } from './run-spending.ts'
 
@@ -9,6 +10,8 @@ export interface Summary {
   readonly environment: string
   readonly model: string
   readonly attemptsPerTask: number
+  /** The rollout that those of this run go on from, if it was forked. */
+  readonly forkedFrom?: ForkOrigin
   /** How this sitting ended. */
   readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
   readonly tasks: number

@@ -1,0 +1,173 @@
+import { join } from 'node:path'
+import { MillraceError } from '../../errors/index.ts'
+import type { Environment } from '../../env/index.ts'
+import type { Backend, ModelConfigInput } from '../../inference/index.ts'
+import {
+  callStyleOf,
+  keptUntil,
+  unopenedTools,
+  unresumableCall,
+  type Cassette,
+  type Opening,
+} from '../../rollout/index.ts'
+import type { MessageNode } from '../../schema/index.ts'
+import type { RunReader } from '../../store/index.ts'
+import type { WrittenCall } from '../../tools/index.ts'
+import { evaluate } from '../evaluate.ts'
+import type { Evaluation, RunOptions } from '../evaluation.ts'
+import type { Fork } from './fork.ts'
+import { RecordedCatalogues } from './recorded-catalogues.ts'
+import {
+  loadStoredEnvironment,
+  readStoredConfig,
+  storedOpening,
+  storedSeed,
+  type StoredRunConfig,
+} from './stored-config.ts'
+import { readRecording, type RecordedSession, type Recording } from './recording.ts'
+
+export interface ForkOptions {
+  readonly rollout: string
+  /** Turns that are repeated from the recording; 0 repeats none. The next one is asked for. */
+  readonly turn: number
+  /** Who goes on; the model that the rollout was made with if not given. */
+  readonly model?: string | ModelConfigInput
+  /** Named models beside those of the run. */
+  readonly models?: Readonly<Record<string, ModelConfigInput>>
+  /** Said in place of the system message, or before everything if there was none. */
+  readonly system?: string
+  /** Said in place of the first user message. */
+  readonly prompt?: string
+  /** How often it goes on from there; once if not given. */
+  readonly samples?: number
+  /** Takes recorded answers for enough also of tools that say their calls cannot be repeated. */
+  readonly reusesTools?: boolean
+  /** In place of the one that made the run: a module, or an environment itself. */
+  readonly environment?: string | Environment
+  /** Options of the environment that are not as the run had them, or were not kept with it. */
+  readonly options?: Readonly<Record<string, unknown>>
+  readonly concurrency?: number
+  readonly preflight?: boolean
+  readonly run?: RunOptions
+  readonly backends?: Readonly<Record<string, readonly Backend[]>>
+  readonly signal?: AbortSignal
+}
+
+/**
+ * A new run whose rollouts begin as a stored one did and go on from a turn of it, with another model or other words. The
+ * first turns are repeated by place: the n-th turn gets the reply it got, whatever the prompt says now.
+ */
+export async function forkRollout(reader: RunReader, options: ForkOptions): Promise<Evaluation> {
+  const recording = readRecording(reader, options.rollout)
+  const config = readStoredConfig(reader)
+  const loaded = await loadStoredEnvironment(config, options.environment, options.options)
+  const kept = keptSessions(recording, options.turn)
+  const { record } = recording
+  if (!options.reusesTools) {
+    const catalogues = new RecordedCatalogues(reader).of(record.id, record.attempt) ?? []
+    const box = unopenedTools(loaded.environment, loaded.options, catalogues)
+    const conversations = kept.map(({ nodes }) => nodes)
+    const call = unresumableCall(conversations, box, callStyleOf(config))
+    if (call) throw unrepeatable(call, options.turn)
+  }
+  const { index } = record.task
+  const digest = reader.task(index)?.digest ?? ''
+  const opening = openingOf(config, options)
+  const fork: Fork = {
+    from: forkedFrom(config, recording, { ...options, ...opening }),
+    task: { index, digest },
+    cassette: openCassette(recording, kept, options.turn),
+    outputs: join(reader.folder, 'outputs', record.id),
+    ...(Object.keys(opening).length > 0 && { opening }),
+  }
+  const models = Object.fromEntries(config.models.map((model) => [model.name, model]))
+  const { environment, specifier, rawOptions } = loaded
+  return evaluate({
+    environment: specifier ?? environment,
+    options: rawOptions,
+    model: options.model ?? config.model,
+    models: { ...models, ...options.models },
+    judge: config.judge,
+    judgeConcurrency: config.judgeConcurrency,
+    attempts: options.samples ?? 1,
+    limit: index + 1,
+    limits: config.limits,
+    sampling: config.sampling,
+    captureTokens: config.captureTokens,
+    ...(config.seed !== null && { seed: config.seed }),
+    toolFormat: config.toolFormat ?? 'native',
+    passThreshold: config.passThreshold,
+    fork,
+    ...(options.concurrency !== undefined && { concurrency: options.concurrency }),
+    ...(options.preflight !== undefined && { preflight: options.preflight }),
+    ...(options.run && { run: options.run }),
+    ...(options.backends && { backends: options.backends }),
+    ...(options.signal && { signal: options.signal }),
+  })
+}
+
+function forkedFrom(config: StoredRunConfig, { record }: Recording, options: ForkOptions): Fork['from'] {
+  const { turn, system, prompt, reusesTools } = options
+  return {
+    run: config.name,
+    rollout: record.id,
+    attempt: record.attempt,
+    turn,
+    seed: storedSeed(config, record.id, record.attempt),
+    ...(system !== undefined && { system }),
+    ...(prompt !== undefined && { prompt }),
+    ...(reusesTools && { reusesTools }),
+  }
+}
+
+/** A fork of a fork begins with the same words, where it has none of its own. */
+function openingOf(config: StoredRunConfig, { system, prompt }: ForkOptions): Opening {
+  return {
+    ...storedOpening(config),
+    ...(system !== undefined && { system }),
+    ...(prompt !== undefined && { prompt }),
+  }
+}
+
+/** What was said up to a turn, with the answers to its tool calls: of the rollout, and of children that began before the next. */
+function keptSessions({ record, sessions }: Recording, turn: number): RecordedSession[] {
+  const [own, ...children] = sessions
+  const nodes = own?.nodes ?? []
+  const replies = nodes.filter(isReply)
+  if (!Number.isInteger(turn) || turn < 0 || turn >= replies.length) {
+    const range =
+      replies.length === 1 ? '0, which repeats nothing' : `0, which repeats nothing, to ${replies.length - 1}`
+    const turns = `${replies.length} turn${replies.length === 1 ? '' : 's'}`
+    throw new MillraceError(
+      'usage',
+      replies.length === 0
+        ? `rollout ${record.id} has no turn to go on from: it ended as ${record.outcome}`
+        : `rollout ${record.id} has ${turns} and cannot be forked after turn ${turn}: --turn takes ${range}`,
+    )
+  }
+  const next = replies[turn]
+  if (!own || !next) return []
+  const before = children.filter(({ startedAt }) => startedAt < next.at)
+  return [{ ...own, nodes: nodes.filter(({ seq }) => seq < next.seq) }, ...before]
+}
+
+function isReply({ sampled, call }: MessageNode): boolean {
+  return sampled && call !== undefined
+}
+
+/** Whatever goes beyond it is live. */
+function openCassette({ record, children }: Recording, sessions: readonly RecordedSession[], turn: number): Cassette {
+  const tapes = sessions.map(({ id, nodes }) => [id.slice(record.id.length), { nodes }] as const)
+  return { tapes: Object.fromEntries(tapes), children: keptUntil(children, turn), verdicts: [] }
+}
+
+/** A tool whose calls can be neither repeated nor taken as made would leave the fork in a world that never was. */
+function unrepeatable({ function: { name: tool } }: WrittenCall, turn: number): MillraceError {
+  return new MillraceError(
+    'config_invalid',
+    `tool ${tool} was called in the first ${turn} turn${turn === 1 ? '' : 's'}, and does not say that its calls can be ` +
+      'repeated (`resume`): what they had done would be missing from the fork. Fork before that call with a smaller ' +
+      '--turn, or say with --reuse-tools that the recorded answers are enough.',
+    { data: { tool } },
+  )
+}

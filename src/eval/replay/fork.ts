@@ -1,0 +1,91 @@
+import { constants } from 'node:fs'
+import { cp, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { TaskItem } from '../../env/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { hash32 } from '../../kit/index.ts'
+import type { Cassette, Opening, PlannedRollout } from '../../rollout/index.ts'
+
+/** The rollout that others go on from, and how many of its turns they repeat. */
+export interface ForkOrigin {
+  readonly run: string
+  readonly rollout: string
+  readonly turn: number
+}
+
+/** How the rollouts of a run begin that goes on from the middle of a stored one. */
+export interface Fork {
+  /** Kept with the run, and part of what makes two runs the same. */
+  readonly from: ForkOrigin & {
+    readonly attempt: number
+    /** The stored rollout's: what its environment drew from it is drawn again. */
+    readonly seed: number
+    readonly system?: string
+    readonly prompt?: string
+    readonly reusesTools?: boolean
+  }
+  readonly task: { readonly index: number; readonly digest: string }
+  readonly cassette: Cassette
+  readonly opening?: Opening
+  /** Where the stored rollout's long tool outputs are kept, if it has any: what it was shown of them says how to read on. */
+  readonly outputs: string
+}
+
+/** What a summary says of it. */
+export function originOf({ from }: Fork): ForkOrigin {
+  const { run, rollout, turn } = from
+  return { run, rollout, turn }
+}
+
+/** Gives each of the fork's rollouts its own copy of what the stored one had kept of tool outputs. */
+export async function copyOutputs({ outputs, task }: Fork, folder: string, samples: number): Promise<void> {
+  const isThere = await stat(outputs).then(
+    () => true,
+    () => false,
+  )
+  if (!isThere) return
+  for (let sample = 0; sample < samples; sample += 1) {
+    const copy = join(folder, `${task.index}-${sample}`)
+    // Where the file system can, a copy shares its blocks until one of them is written.
+    await cp(outputs, copy, { recursive: true, force: false, mode: constants.COPYFILE_FICLONE })
+  }
+}
+
+/** The one task that is forked. */
+export async function* forkedTask(
+  tasks: AsyncIterable<TaskItem>,
+  { task, from }: Fork,
+): AsyncGenerator<TaskItem, void, void> {
+  for await (const item of tasks) {
+    if (item.index !== task.index) continue
+    if (item.digest === task.digest) yield item
+    else {
+      throw new MillraceError(
+        'run_mismatch',
+        `task ${item.index} (${item.id}) is not what it was when run ${from.run} was made; restore it`,
+      )
+    }
+    return
+  }
+  throw new MillraceError('run_mismatch', `task ${task.index} of run ${from.run} is not among the tasks any more`)
+}
+
+/** Puts the recording into each plan. Every sample is asked for with a seed of its own, where seeds are sent. */
+export async function* forkedPlans(
+  plans: AsyncIterable<PlannedRollout>,
+  fork: Fork,
+  sendSeed: boolean,
+): AsyncGenerator<PlannedRollout, void, void> {
+  const { cassette, opening } = fork
+  for await (const plan of plans) {
+    if (plan.kind !== 'attempt') yield plan
+    else {
+      yield {
+        ...plan,
+        cassette,
+        ...(opening && { opening }),
+        ...(sendSeed && { sampling: { seed: hash32(fork.from.seed, plan.id, 'fork') >>> 1 } }),
+      }
+    }
+  }
+}

@@ -1,0 +1,181 @@
+import { MillraceError, type WireError } from '../../errors/index.ts'
+import { nearestNames } from '../../kit/index.ts'
+import {
+  contextEvent,
+  judgeCallEvent,
+  keptChildEvent,
+  keptChildOf,
+  keptChildrenOf,
+  serverAnswerOf,
+  serverCallEvent,
+  verdictOf,
+  type Cassette,
+  type KeptChild,
+  type KeptChildren,
+  type RecordedAnswer,
+  type RecordedVerdict,
+} from '../../rollout/index.ts'
+import type { Json, MessageNode, Outcome, RolloutRecord } from '../../schema/index.ts'
+import type { BareRecord, RunReader } from '../../store/index.ts'
+
+/** A conversation of a rollout: its own, or a child's. */
+export interface RecordedSession {
+  readonly id: string
+  /** The session that started it; null for the rollout's own. */
+  readonly parent: string | null
+  readonly startedAt: number
+  readonly nodes: readonly MessageNode[]
+  /** What its turns were sent in place of the conversation, as far as that differs. */
+  readonly contexts: readonly Json[]
+  /** What it came to; of one that was cut off there is none. */
+  readonly record: BareRecord | undefined
+}
+
+/** Everything a run holds of one rollout, by its accepted attempt. */
+export interface Recording {
+  readonly record: RolloutRecord
+  readonly startedAt: number
+  /** The rollout's own first, then its children, each before its own children. */
+  readonly sessions: readonly RecordedSession[]
+  /** What children came to, those among them that a fork took over from the rollout it was forked from. */
+  readonly children: KeptChildren
+  readonly verdicts: readonly RecordedVerdict[]
+  readonly serverAnswers: readonly RecordedAnswer[]
+}
+
+/** Reads one rollout whole. Throws `run_not_found`, with the ids that are nearest, where it has no accepted result. */
+export function readRecording(reader: RunReader, rollout: string): Recording {
+  const record = reader.rollout(rollout)
+  if (!record) throw noRollout(reader, rollout)
+  const { attempt } = record
+  const startedAt = reader.attempts(rollout).find((each) => each.attempt === attempt)?.startedAt ?? 0
+  const own: RecordedSession = {
+    id: rollout,
+    parent: null,
+    startedAt,
+    nodes: reader.nodes(rollout, attempt),
+    contexts: readContexts(reader, rollout, attempt),
+    record,
+  }
+  const sessions = [own, ...childrenOf(reader, rollout, attempt)]
+  const verdicts = sessions.flatMap(({ id }) => readVerdicts(reader, id, attempt))
+  const children = keptChildrenOf(
+    rollout,
+    sessions.flatMap((session) => session.record ?? []),
+    Object.fromEntries(sessions.flatMap(({ id }) => readTakenOver(reader, id, attempt))),
+  )
+  const serverAnswers = readServerAnswers(reader, rollout, attempt)
+  return { record, startedAt, sessions, children, verdicts, serverAnswers }
+}
+
+/** What judges said about an attempt, in order. */
+export function readVerdicts(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
+  return reader.eventsOf(rollout, attempt, judgeCallEvent).flatMap(({ data }) => verdictOf(data) ?? [])
+}
+
+/** What tool servers answered to the environment's own code in an attempt, in order. */
+export function readServerAnswers(reader: RunReader, rollout: string, attempt: number): RecordedAnswer[] {
+  return reader.eventsOf(rollout, attempt, serverCallEvent).flatMap(({ data }) => serverAnswerOf(data) ?? [])
+}
+
+function readContexts(reader: RunReader, rollout: string, attempt: number): Json[] {
+  return reader.eventsOf(rollout, attempt, contextEvent).map(({ data }) => data)
+}
+
+function readTakenOver(reader: RunReader, rollout: string, attempt: number): (readonly [string, KeptChild])[] {
+  return reader.eventsOf(rollout, attempt, keptChildEvent).flatMap(({ data }) => {
+    const kept = keptChildOf(data)
+    return kept ? [kept] : []
+  })
+}
+
+/** A recording as what a rollout hears that may hear nothing else. */
+export function closedCassette(
+  { record, sessions, children, verdicts, serverAnswers }: Recording,
+  catalogues: Cassette['catalogues'],
+): Cassette {
+  const tapes = sessions.map(({ id, nodes, record: end }) => {
+    return [id.slice(record.id.length), { nodes, end: endOf(id, end) }] as const
+  })
+  const beyond = record.outcome === 'reward_error' && record.error ? record.error : unheard(record.id)
+  return {
+    tapes: Object.fromEntries(tapes),
+    children,
+    verdicts,
+    serverAnswers,
+    ...(catalogues && { catalogues }),
+    end: beyond,
+  }
+}
+
+/** Which limit of the budget an outcome stands for. */
+const spentLimits: Partial<Record<Outcome, string>> = {
+  max_turns: 'turns',
+  max_tokens: 'tokens',
+  max_cost: 'cost',
+  agent_timeout: 'time',
+  infra_timeout: 'wall',
+}
+
+/** Ends that came from outside, where the agent waited for something: it hears of them again in the same place. */
+const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
+  'context_length',
+  'model_error',
+  'tool_infra_error',
+  'sandbox_lost',
+  'cancelled',
+])
+
+/** What a session hears when it asks for more than was recorded. */
+function endOf(id: string, end: BareRecord | undefined): WireError {
+  if (!end) return unheard(id)
+  const limit = spentLimits[end.outcome]
+  if (limit !== undefined) {
+    return { code: 'budget_exhausted', message: `it was ended as ${end.outcome} here`, data: { limit } }
+  }
+  if (!outerEnds.has(end.outcome)) return unheard(id)
+  return end.error ?? { code: 'context_length', message: 'the conversation was too long for the model here' }
+}
+
+function unheard(id: string): WireError {
+  return {
+    code: 'replay_diverged',
+    message: `rollout ${id} asks for something that is not in its recording: a turn, a tool's answer, a child or a verdict`,
+  }
+}
+
+function* childrenOf(reader: RunReader, parent: string, attempt: number): Generator<RecordedSession, void, void> {
+  for (const child of reader.children(parent)) {
+    if (child.attempt !== attempt) continue
+    const { rollout: id, startedAt, end } = child
+    yield {
+      id,
+      parent,
+      startedAt,
+      nodes: reader.nodes(id, attempt),
+      contexts: readContexts(reader, id, attempt),
+      record: end?.record,
+    }
+    yield* childrenOf(reader, id, attempt)
+  }
+}
+
+/** How many ids are looked at for the one that was meant. */
+const maxCandidates = 10_000
+
+function noRollout(reader: RunReader, rollout: string): MillraceError {
+  const ids: string[] = []
+  for (const each of reader.ended()) {
+    ids.push(each.rollout)
+    if (ids.length === maxCandidates) break
+  }
+  const near = nearestNames(rollout, ids)
+  const [first] = ids
+  const hint =
+    near.length > 0
+      ? `did you mean ${near.join(' or ')}?`
+      : first === undefined
+        ? 'none has ended yet'
+        : `the first that ended is ${first}`
+  return new MillraceError('run_not_found', `the run has no ended rollout ${rollout}; ${hint}`)
+}

@@ -1,0 +1,61 @@
+import { contextEvent, keptChildEvent, keptChildOf, type KeptChild } from '../../rollout/index.ts'
+import type { Json } from '../../schema/index.ts'
+import type { Journal, JournalEntry, NodeEntry } from '../../store/index.ts'
+
+/** A conversation as a replay repeated it. */
+export interface ReplayedSession {
+  readonly nodes: NodeEntry[]
+  /** What its turns would have been sent in place of the conversation. */
+  readonly contexts: Json[]
+  /** Children of its own that did not run again, by what their ids add to the rollout's. */
+  readonly kept: Map<string, KeptChild>
+  /** JSON of what a child came to. */
+  record?: string
+}
+
+/** Takes what a replayed rollout would have recorded, and keeps it until the next one begins. Nothing goes to disk. */
+export class ReplayJournal implements Journal {
+  readonly pressure = 0
+  #sessions = new Map<string, ReplayedSession>()
+
+  /** What was recorded since the last call. */
+  take(): ReadonlyMap<string, ReplayedSession> {
+    const sessions = this.#sessions
+    this.#sessions = new Map()
+    return sessions
+  }
+
+  append(entry: JournalEntry): void {
+    if (entry.kind === 'attempt-start') this.#session(entry.rollout)
+    else if (entry.kind === 'node') this.#session(entry.rollout).nodes.push(entry)
+    else if (entry.kind === 'attempt-end') this.#session(entry.rollout).record = entry.record
+    else if (entry.kind === 'event' && entry.rollout !== null) this.#event(entry.rollout, entry.name, entry.data)
+  }
+
+  appendAll(entries: readonly JournalEntry[]): void {
+    for (const entry of entries) this.append(entry)
+  }
+
+  durable(): undefined {
+    return undefined
+  }
+
+  durableSoon(): undefined {
+    return undefined
+  }
+
+  #event(session: string, name: string, data: string): void {
+    if (name === contextEvent) this.#session(session).contexts.push(JSON.parse(data) as Json)
+    if (name !== keptChildEvent) return
+    const kept = keptChildOf(JSON.parse(data) as Json)
+    if (kept) this.#session(session).kept.set(...kept)
+  }
+
+  #session(id: string): ReplayedSession {
+    const known = this.#sessions.get(id)
+    if (known) return known
+    const session: ReplayedSession = { nodes: [], contexts: [], kept: new Map() }
+    this.#sessions.set(id, session)
+    return session
+  }
+}

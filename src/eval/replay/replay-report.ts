@@ -1,0 +1,45 @@
+import type { Message, Outcome } from '../../schema/index.ts'
+
+/** What a replay found of one rollout. */
+export interface ReplayReport {
+  readonly rollout: string
+  readonly attempt: number
+  readonly outcome: Outcome
+  /** `skipped`: there is nothing to run again, and `why` says so. */
+  readonly verdict: 'identical' | 'different' | 'skipped'
+  /** What kept the replay from its end, or from its beginning. */
+  readonly why?: string
+  /** Messages that were compared, children's included. */
+  readonly messages: number
+  readonly children: {
+    readonly replayed: number
+    /** Their tools were answered from the recording, so that they did not run again. */
+    readonly kept: number
+  }
+  /** At most `maxDifferences` of them; `omitted` says how many more there are. */
+  readonly differences: readonly Difference[]
+  readonly omitted: number
+  /** The first message that is not as it was recorded. */
+  readonly first?: MessageDifference
+  /** What may explain a difference. */
+  readonly hints: readonly string[]
+}
+
+export const maxDifferences = 50
+
+export interface Difference {
+  /** The session's id. */
+  readonly session: string
+  /** `message 3 (tool)`, `reward`, `usage.output`. */
+  readonly what: string
+  /** In short; null for what is not there. */
+  readonly recorded: string | null
+  readonly replayed: string | null
+}
+
+export interface MessageDifference {
+  readonly session: string
+  readonly seq: number
+  readonly recorded: Message | null
+  readonly replayed: Message | null
+}

@@ -1,0 +1,259 @@
+import { join } from 'node:path'
+import type { Environment, LoadedEnvironment, ValidTask } from '../../env/index.ts'
+import { maxTimerMs, Resource } from '../../kit/index.ts'
+import {
+  callsIn,
+  callStyleOf,
+  InlineExecutor,
+  unopenedTools,
+  type AttemptResult,
+  type RolloutJob,
+} from '../../rollout/index.ts'
+import type { Outcome, RolloutRecord } from '../../schema/index.ts'
+import type { BareRecord, RunReader } from '../../store/index.ts'
+import { refusingBackend } from './refusing-backend.ts'
+import { RecordedCatalogues } from './recorded-catalogues.ts'
+import { Comparison } from './comparison.ts'
+import {
+  loadStoredEnvironment,
+  readStoredConfig,
+  settingsOf,
+  storedOpening,
+  storedSeed,
+  type StoredRunConfig,
+} from './stored-config.ts'
+import { beforeSettling, settleAgain, settlesGroups } from './settle-again.ts'
+import { ReplayJournal, type ReplayedSession } from './replay-journal.ts'
+import { closedCassette, readRecording, type RecordedSession, type Recording } from './recording.ts'
+import type { ReplayReport } from './replay-report.ts'
+import { knownTask, knownTasks } from './stored-tasks.ts'
+
+export interface ReplayOptions {
+  /** In place of the one that made the run: a module, or an environment itself. */
+  readonly environment?: string | Environment
+  /** Options of the environment that are not as the run had them, or were not kept with it. */
+  readonly options?: Readonly<Record<string, unknown>>
+  readonly signal?: AbortSignal
+}
+
+/**
+ * Runs a stored rollout again, against nothing but its own recording: its agent, updates, children and rewards, with no
+ * model, no judge and no tool but those that rebuild the rollout's state. Says what is not as it was.
+ */
+export async function replayRollout(
+  reader: RunReader,
+  rollout: string,
+  options: ReplayOptions = {},
+): Promise<ReplayReport> {
+  const recording = readRecording(reader, rollout)
+  await using replayer = await Replayer.open(reader, options)
+  const { index } = recording.record.task
+  const task = await knownTask(reader, replayer.loaded, { index, signal: options.signal })
+  return await replayer.replay(recording, task)
+}
+
+/** Every rollout of a run that has ended, task by task, one at a time. */
+export async function* replayRun(
+  reader: RunReader,
+  options: ReplayOptions = {},
+): AsyncGenerator<ReplayReport, void, void> {
+  await using replayer = await Replayer.open(reader, options)
+  for await (const task of knownTasks(reader, replayer.loaded, options.signal)) {
+    for (let sample = 0; sample < replayer.config.attempts; sample += 1) {
+      const id = `${task.index}-${sample}`
+      if (!reader.hasEnded(id)) continue
+      const recording = readRecording(reader, id)
+      if (task.problem !== undefined) yield skipped(recording.record, task.problem)
+      else yield await replayer.replay(recording, task.item)
+    }
+  }
+}
+
+/** Ends of rollouts that were taken from them before they could come to one: there is no end to repeat. */
+const lostEnds: ReadonlySet<Outcome> = new Set<Outcome>(['worker_lost', 'poisoned', 'stale'])
+
+/** What all replays of a run share: its environment, and an executor that can ask nobody. */
+class Replayer extends Resource {
+  readonly config: StoredRunConfig
+  readonly loaded: LoadedEnvironment
+  readonly #reader: RunReader
+  readonly #journal = new ReplayJournal()
+  readonly #executor: InlineExecutor
+  readonly #signal: AbortSignal
+  readonly #catalogues: RecordedCatalogues
+
+  private constructor(parts: {
+    reader: RunReader
+    config: StoredRunConfig
+    loaded: LoadedEnvironment
+    signal: AbortSignal | undefined
+  }) {
+    super()
+    const { reader, config, loaded } = parts
+    this.#reader = reader
+    this.config = config
+    this.loaded = loaded
+    this.#signal = parts.signal ?? new AbortController().signal
+    this.#catalogues = new RecordedCatalogues(reader)
+    const settings = settingsOf(config)
+    const { environment, options, specifier, rawOptions } = loaded
+    this.#executor = new InlineExecutor({
+      environment,
+      options,
+      // Time is not repeated: where it had ended a rollout, the recording says so.
+      settings: {
+        ...settings,
+        limits: { ...settings.limits, timeoutMs: maxTimerMs, wallTimeoutMs: maxTimerMs },
+        outputsFolder: join(reader.folder, 'outputs'),
+      },
+      models: config.models,
+      env: {},
+      journal: this.#journal,
+      opensServers: false,
+      backends: Object.fromEntries(config.models.map(({ name }) => [name, [refusingBackend]])),
+      ...(specifier !== undefined && { module: { specifier, options: rawOptions } }),
+    })
+  }
+
+  static async open(reader: RunReader, options: ReplayOptions): Promise<Replayer> {
+    const config = readStoredConfig(reader)
+    const loaded = await loadStoredEnvironment(config, options.environment, options.options)
+    return new Replayer({ reader, config, loaded, signal: options.signal })
+  }
+
+  async replay(recording: Recording, item: ValidTask): Promise<ReplayReport> {
+    const { record } = recording
+    const why = whyNot(recording)
+    if (why !== undefined) return skipped(record, why)
+    const { id, attempt, sample } = record
+    const opening = storedOpening(this.config)
+    const task = { index: item.index, id: item.id, data: item.task }
+    const job: RolloutJob = {
+      id,
+      attempt,
+      sample,
+      task,
+      seed: storedSeed(this.config, id, attempt),
+      ...(opening && { opening }),
+      cassette: closedCassette(recording, this.#catalogues.of(id, attempt)),
+    }
+    const result = await this.#executor.run(job, this.#signal)
+    const sessions = this.#journal.take()
+    const ended = result.kind === 'ended' ? await this.#settled(result.record, task) : undefined
+    return this.#report(recording, { sessions, record: ended, why: whyEnded(result) })
+  }
+
+  /** With its group, as far as that has a say in it. The others are taken as they were recorded. */
+  async #settled(record: RolloutRecord, task: RolloutJob['task']): Promise<RolloutRecord> {
+    const { environment } = this.loaded
+    if (!settlesGroups(environment)) return record
+    const members: RolloutRecord[] = []
+    for (let sample = 0; sample < this.config.attempts; sample += 1) {
+      const stored = sample === record.sample ? record : this.#reader.rollout(`${task.index}-${sample}`)
+      if (stored) members.push(stored === record ? record : beforeSettling(stored, environment))
+    }
+    await settleAgain(members, environment, (scored) =>
+      this.#executor.scoreGroup({ task, members: scored }, this.#signal),
+    )
+    return record
+  }
+
+  #report(
+    { record, sessions }: Recording,
+    replayed: {
+      sessions: ReadonlyMap<string, ReplayedSession>
+      record: RolloutRecord | undefined
+      why: string | undefined
+    },
+  ): ReplayReport {
+    const comparison = new Comparison()
+    const kept = Array.from(replayed.sessions.values(), (session) => [...session.kept]).flat()
+    const isKept = (id: string): boolean =>
+      kept.some(([key]) => id === record.id + key || id.startsWith(`${record.id}${key}.`))
+    for (const { id, nodes } of sessions) {
+      if (!replayed.sessions.has(id) && !isKept(id)) comparison.strange(id, 'recorded', nodes.length)
+    }
+    const known = new Map(sessions.map((session) => [session.id, session]))
+    for (const [id, session] of replayed.sessions) {
+      const recorded = known.get(id)
+      if (!recorded) comparison.strange(id, 'replayed', session.nodes.length)
+      else {
+        comparison.session(recorded, session)
+        if (recorded.parent !== null && recorded.record && session.record !== undefined) {
+          const child = JSON.parse(session.record) as BareRecord
+          comparison.record(id, recorded.record, child)
+        }
+      }
+    }
+    if (replayed.record) comparison.record(record.id, record, replayed.record)
+    const { differences, omitted, first, messages } = comparison
+    const isIdentical = differences.length === 0 && replayed.why === undefined
+    return {
+      rollout: record.id,
+      attempt: record.attempt,
+      outcome: record.outcome,
+      verdict: isIdentical ? 'identical' : 'different',
+      ...(replayed.why !== undefined && { why: replayed.why }),
+      messages,
+      children: {
+        replayed: sessions.filter(({ id, parent }) => parent !== null && replayed.sessions.has(id)).length,
+        kept: kept.reduce((sum, [, { children }]) => sum + 1 + children, 0),
+      },
+      differences,
+      omitted,
+      ...(first && { first }),
+      hints: isIdentical ? [] : this.#hints(sessions),
+    }
+  }
+
+  /** Which of the environment's own tools were answered from the recording, whatever the model had called them. */
+  #hints(sessions: readonly RecordedSession[]): string[] {
+    const { environment, options } = this.loaded
+    const box = unopenedTools(environment, options, [])
+    const style = callStyleOf(this.config)
+    const recalled = new Set<string>()
+    for (const { nodes } of sessions) {
+      for (const call of callsIn(nodes, style)) {
+        const { tool } = box.planned(call)
+        if (tool !== undefined && environment.tools?.[tool] && box.resumeRule(call) !== 'rerun') recalled.add(tool)
+      }
+    }
+    if (recalled.size === 0) return []
+    return [
+      `${[...recalled].join(', ')} did not run: the recorded answers were taken. A tool that changes the rollout's state must ` +
+        "say so with resume: 'rerun', or what looks at that state sees another one",
+    ]
+  }
+
+  protected onClose(): Promise<void> {
+    return this.#executor.close()
+  }
+}
+
+/** What stands against a replay, if anything does. */
+function whyNot({ record, sessions }: Recording): string | undefined {
+  if (lostEnds.has(record.outcome)) return `it ended as ${record.outcome}: its own end is not known`
+  if (sessions[0]?.nodes.length === 0 && record.outcome !== 'env_error') {
+    return `it ended as ${record.outcome} before anything was said`
+  }
+  return undefined
+}
+
+function whyEnded(result: AttemptResult): string | undefined {
+  return result.kind === 'ended' ? undefined : result.why
+}
+
+function skipped({ id, attempt, outcome }: BareRecord, why: string): ReplayReport {
+  return {
+    rollout: id,
+    attempt,
+    outcome,
+    verdict: 'skipped',
+    why,
+    messages: 0,
+    children: { replayed: 0, kept: 0 },
+    differences: [],
+    omitted: 0,
+    hints: [],
+  }
+}

@@ -1,0 +1,255 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { hasHeavyReward, scoreGroup, type Environment, type LoadedEnvironment } from '../../env/index.ts'
+import { MillraceError, type WireError } from '../../errors/index.ts'
+import { AbortScope } from '../../kit/index.ts'
+import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../../rollout/index.ts'
+import { outcomes, type Outcome, type RewardComponent, type RolloutRecord } from '../../schema/index.ts'
+import type { RunReader } from '../../store/index.ts'
+import type { ServerCalls } from '../../tools/index.ts'
+import { loadStoredEnvironment, readStoredConfig, storedSeed, type StoredRunConfig } from './stored-config.ts'
+import { settleAgain, settlesGroups } from './settle-again.ts'
+import { readServerAnswers } from './recording.ts'
+import { knownTasks, type KnownTask } from './stored-tasks.ts'
+import { RescoreJudge } from './rescore-judge.ts'
+import { RescoreAccumulator, type RescoreSummary } from './rescore-summary.ts'
+
+export interface RescoreOptions {
+  /** Whose rewards to use: a module, or an environment itself. The one that made the run if not given. */
+  readonly environment?: string | Environment
+  /** Options of the environment that are not as the run had them. */
+  readonly options?: Readonly<Record<string, unknown>>
+  /** Whether `setup` runs, so that rewards see its state; true if not given. */
+  readonly setup?: boolean
+  /** `recorded`: a question that was not asked when the run was made fails its reward. That if not given. */
+  readonly judge?: 'recorded' | 'live'
+  /** Rollouts at once; 64 if not given. */
+  readonly concurrency?: number
+  readonly signal?: AbortSignal
+}
+
+/** What one rollout was worth, and is worth now. */
+export interface RescoredRollout {
+  readonly id: string
+  readonly task: { readonly index: number; readonly id: string }
+  readonly outcome: Outcome
+  readonly before: number | null
+  readonly after: number | null
+  readonly rewards: Readonly<Record<string, RewardComponent>>
+  readonly metrics: Readonly<Record<string, number>>
+  readonly error?: WireError
+}
+
+/** Iterate it for the rollouts, task by task. */
+export interface Rescoring extends AsyncIterable<RescoredRollout> {
+  /** Of those that were scored so far; of all once the iteration has ended. */
+  summary(): RescoreSummary
+}
+
+/**
+ * Runs the rewards of an environment over the rollouts that a run holds, without any model or tool. The run is not changed.
+ * Only as many rollouts as are being scored are held.
+ */
+export async function rescoreRun(reader: RunReader, options: RescoreOptions = {}): Promise<Rescoring> {
+  const config = readStoredConfig(reader)
+  const loaded = await loadStoredEnvironment(config, options.environment, options.options)
+  return new RunningRescore({ reader, config, loaded, options })
+}
+
+const defaultConcurrency = 64
+/** Rewards that never wait for anything give the loop back after this many tasks. */
+const tasksPerTurn = 256
+
+interface RescoreParts {
+  readonly reader: RunReader
+  readonly config: StoredRunConfig
+  readonly loaded: LoadedEnvironment
+  readonly options: RescoreOptions
+}
+
+interface Rescored {
+  readonly before: RolloutRecord
+  readonly after: RolloutRecord
+}
+
+/** The rollouts of one task. Where the task is not known any more, they are as they were. */
+interface RescoredTask {
+  readonly pairs: readonly Rescored[]
+  readonly problem?: string | undefined
+}
+
+class RunningRescore implements Rescoring {
+  readonly #parts: RescoreParts
+  readonly #accumulator: RescoreAccumulator
+  readonly #judged = new Tally()
+  #startedAt = performance.now()
+  #endedAt: number | undefined
+  #hasReadState = false
+
+  constructor(parts: RescoreParts) {
+    const { config } = parts
+    this.#parts = parts
+    this.#accumulator = new RescoreAccumulator({
+      attemptsPerTask: config.attempts,
+      passThreshold: config.passThreshold,
+    })
+  }
+
+  summary(): RescoreSummary {
+    const { config, loaded } = this.#parts
+    return this.#accumulator.summary({
+      run: config.name,
+      environment: loaded.name,
+      judgeUsage: { ...this.#judged.judgeUsage },
+      judgeCost: this.#judged.costUsd,
+      notices: this.#hasReadState ? stateNotices(loaded.environment) : [],
+      wallMs: (this.#endedAt ?? performance.now()) - this.#startedAt,
+    })
+  }
+
+  /** Tasks are scored beside each other and handed out in order. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<RescoredRollout, void, void> {
+    const { reader, config, loaded, options } = this.#parts
+    using stopping = new AbortScope(options.signal)
+    this.#startedAt = performance.now()
+    const isLive = options.judge === 'live'
+    await using judge = new RescoreJudge({ reader, config, isLive, tally: this.#judged, env: process.env })
+    await using scorer = this.#scorer(judge, stopping.signal)
+    const maxTasks = Math.max(1, Math.floor((options.concurrency ?? defaultConcurrency) / config.attempts))
+    const window: Promise<RescoredTask>[] = []
+    let count = 0
+    try {
+      for await (const task of knownTasks(reader, loaded, stopping.signal)) {
+        const scored = this.#scoreTask(task, scorer, stopping.signal)
+        // Whoever takes it hears of a failure; until then nobody does.
+        scored.catch(() => {})
+        window.push(scored)
+        while (window.length >= maxTasks) yield* this.#take(await window.shift())
+        count += 1
+        if (count % tasksPerTurn === 0) await nextTurn()
+      }
+      while (window.length > 0) yield* this.#take(await window.shift())
+    } finally {
+      // Whoever leaves early waits for what still runs, which hears of it.
+      stopping.abort(new MillraceError('cancelled', 'nobody reads the scores any more'))
+      await Promise.allSettled(window)
+      this.#endedAt = performance.now()
+      this.#hasReadState = scorer.hasReadState
+    }
+  }
+
+  async #scoreTask(known: KnownTask, scorer: StoredScorer, signal: AbortSignal): Promise<RescoredTask> {
+    const { config, loaded } = this.#parts
+    const before = this.#recordsOf(known.index)
+    const { problem } = known
+    if (problem !== undefined) return { pairs: before.map((record) => ({ before: record, after: record })), problem }
+    const { item } = known
+    const task = { index: item.index, id: item.id, data: item.task }
+    const after = await Promise.all(
+      before.map((record) => {
+        if (!isScorable(record)) return Promise.resolve(record)
+        return scorer.score({ record, task, seed: storedSeed(config, record.id, record.attempt) })
+      }),
+    )
+    const { environment, options } = loaded
+    if (settlesGroups(environment)) {
+      const { tailMs } = config.limits
+      await settleAgain(after, environment, async (members) => {
+        using tail = new AbortScope(signal, tailMs, () => lateGroup(tailMs))
+        return await scoreGroup(environment, { task: item.task, options, members, signal: tail.signal })
+      })
+    }
+    return { pairs: before.map((record, index) => ({ before: record, after: after[index] ?? record })) }
+  }
+
+  #take(task: RescoredTask | undefined): RescoredRollout[] {
+    const { pairs = [], problem } = task ?? {}
+    if (problem === undefined) {
+      this.#accumulator.addTask(pairs)
+      return pairs.map(lineOf)
+    }
+    for (const { before } of pairs) this.#accumulator.addWithoutTask(before)
+    const error: WireError = { code: 'run_mismatch', message: problem }
+    return pairs.map(({ before }) => lineOf({ before, after: Object.assign({}, before, { reward: null, error }) }))
+  }
+
+  #recordsOf(task: number): RolloutRecord[] {
+    const { reader, config } = this.#parts
+    const records: RolloutRecord[] = []
+    for (let sample = 0; sample < config.attempts; sample += 1) {
+      const record = reader.rollout(`${task}-${sample}`)
+      if (record) records.push(record)
+    }
+    return records
+  }
+
+  #scorer(judge: RescoreJudge, signal: AbortSignal): StoredScorer {
+    const { config, loaded, options } = this.#parts
+    return new StoredScorer({
+      environment: loaded.environment,
+      options: loaded.options,
+      limits: config.limits,
+      module: moduleOf(loaded),
+      runsSetup: options.setup ?? true,
+      serversFor: ({ record }) => recordedServers(this.#parts.reader, record),
+      askJudge: (request, { record }, asked) => judge.ask(request, record, asked),
+      signal,
+    })
+  }
+}
+
+/** What servers had answered; read when it is asked for, which most rewards never do. */
+function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): ServerCalls {
+  let noted: NotedServers | undefined
+  return {
+    call: (server, call) => {
+      noted ??= new NotedServers(unopenedServers, {
+        journal: { append: () => {} },
+        rollout: id,
+        attempt,
+        recorded: readServerAnswers(reader, id, attempt),
+      })
+      return noted.call(server, call)
+    },
+  }
+}
+
+const unopenedServers: ServerCalls = {
+  call: (server, { tool }) => {
+    const message = `it calls ${tool} of the tool server "${server}", which was not called so when the run was made`
+    return Promise.reject(new MillraceError('reward_failed', message))
+  },
+}
+
+function moduleOf({ environment, specifier, rawOptions }: LoadedEnvironment): RewardPoolOptions | undefined {
+  if (!hasHeavyReward(environment)) return undefined
+  if (specifier !== undefined) return { specifier, options: rawOptions }
+  throw new MillraceError(
+    'env_invalid',
+    `${environment.name} has a heavy reward, which runs on threads that load the environment themselves: give it as a module`,
+  )
+}
+
+/** A score from a state that nothing has happened to looks like any other, so it must be said. */
+function stateNotices(environment: Environment): string[] {
+  const { name, tools = {} } = environment
+  if (!environment.update && Object.keys(tools).length === 0) return []
+  return [
+    `a reward of ${name} looks at the state, which here is what setup makes of it: neither tools nor updates have run. ` +
+      'If they change what it looks at, these scores are wrong: such a reward must look at the messages instead, or, if ' +
+      'it is heavy or for a group, at what `note` kept',
+  ]
+}
+
+/** What infrastructure ended has no reward, whatever the rewards are now. */
+function isScorable({ outcome }: RolloutRecord): boolean {
+  return outcomes[outcome].scored || outcomes[outcome].rule === 'rescore'
+}
+
+function lineOf({ before, after }: Rescored): RescoredRollout {
+  const { id, task, outcome, reward, rewards, metrics, error } = after
+  return { id, task, outcome, before: before.reward, after: reward, rewards, metrics, ...(error && { error }) }
+}
+
+function lateGroup(tailMs: number): MillraceError {
+  return new MillraceError('reward_failed', `the group reward took longer than the ${tailMs} ms kept for it`)
+}

@@ -1,0 +1,41 @@
+import { groupRewardNames, hasGroupReward, type Environment } from '../../env/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { applyGroupScores, voidGroup, type GroupScores } from '../../rollout/index.ts'
+import { outcomes, type RolloutRecord } from '../../schema/index.ts'
+
+/**
+ * Settles a group of rollouts that were scored one by one, as the run that made them did: all members are scored together,
+ * or lose their rewards, as the environment says. Changes the records.
+ */
+export async function settleAgain(
+  members: readonly RolloutRecord[],
+  environment: Environment,
+  score: (scored: readonly RolloutRecord[]) => Promise<GroupScores>,
+): Promise<void> {
+  const scored = members.filter(({ outcome }) => outcomes[outcome].scored)
+  if (scored.length < members.length && (environment.groupPolicy ?? 'keep') !== 'keep') {
+    voidGroup(members.map((record) => ({ record, leaf: null })))
+    return
+  }
+  if (scored.length === 0 || !hasGroupReward(environment)) return
+  try {
+    applyGroupScores(scored, await score(scored))
+  } catch (thrown) {
+    const error = MillraceError.from(thrown, 'reward_failed').toWire()
+    for (const record of scored) {
+      Object.assign(record, { outcome: 'reward_error', truncated: false, reward: null, error })
+    }
+  }
+}
+
+/** Whether what one rollout is worth depends on the others of its task. */
+export function settlesGroups(environment: Environment): boolean {
+  return hasGroupReward(environment) || (environment.groupPolicy ?? 'keep') !== 'keep'
+}
+
+/** A stored member as it was before its group was settled. */
+export function beforeSettling(record: RolloutRecord, environment: Environment): RolloutRecord {
+  const ofGroup = new Set(groupRewardNames(environment))
+  const rewards = Object.fromEntries(Object.entries(record.rewards).filter(([name]) => !ofGroup.has(name)))
+  return { ...record, rewards }
+}

@@ -1,0 +1,125 @@
+import { z } from 'zod'
+import { environmentOf, loadEnvironment, type Environment, type LoadedEnvironment } from '../../env/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { modelConfigSchema, type ModelConfig } from '../../inference/index.ts'
+import { hash32 } from '../../kit/index.ts'
+import type { Opening, RunSettings } from '../../rollout/index.ts'
+import { describeIssues, limitsSchema, samplingSchema } from '../../schema/index.ts'
+import { isRedacted, readRunFile, type RunReader } from '../../store/index.ts'
+import { toolFormatNames } from '../../tools/index.ts'
+
+const storedConfigSchema = z.object({
+  environment: z.object({
+    name: z.string(),
+    specifier: z.string().nullable(),
+    options: z.record(z.string(), z.unknown()),
+  }),
+  models: z.array(modelConfigSchema),
+  model: z.string(),
+  judge: z.string(),
+  judgeConcurrency: z.number(),
+  attempts: z.number(),
+  group: z.object({ size: z.number(), policy: z.enum(['keep', 'replace', 'void']), isScored: z.boolean() }),
+  limits: limitsSchema,
+  sampling: samplingSchema,
+  seed: z.number().nullable(),
+  toolFormat: z.enum(toolFormatNames).exactOptional(),
+  captureTokens: z.boolean(),
+  passThreshold: z.number(),
+  drawSeed: z.number(),
+  forkedFrom: z
+    .object({ seed: z.number(), system: z.string().exactOptional(), prompt: z.string().exactOptional() })
+    .exactOptional(),
+})
+
+/** What a run's file says of how its rollouts were run. */
+export type StoredRunConfig = z.infer<typeof storedConfigSchema> & { readonly name: string }
+
+/** Throws `run_mismatch` where the run is not one of rollouts that an environment's own tasks gave. */
+export function readStoredConfig(reader: RunReader): StoredRunConfig {
+  const file = readRunFile(reader.folder)
+  if (!file) throw new MillraceError('run_not_found', `there is no run in ${reader.folder}`)
+  const { name, config } = file
+  if (config['kind'] === 'gateway') {
+    throw new MillraceError('run_mismatch', `run ${name} holds the sessions of a gateway, and no rollouts to run again`)
+  }
+  if (config['isServed'] === true) {
+    throw new MillraceError(
+      'run_mismatch',
+      `run ${name} belongs to a server: its tasks came with requests and are not kept, so its rollouts cannot run again`,
+    )
+  }
+  const parsed = storedConfigSchema.safeParse(config)
+  if (parsed.success) return { ...parsed.data, models: parsed.data.models.map(withoutRedacted), name }
+  throw new MillraceError(
+    'run_mismatch',
+    `run.json of ${name} does not say how its rollouts were run: ${describeIssues(parsed.error.issues)}`,
+  )
+}
+
+/** Secrets are not kept with a run: what is left of them must not be sent in their place. */
+function withoutRedacted(model: ModelConfig): ModelConfig {
+  const backends = model.backends.map((backend) => ({
+    ...backend,
+    headers: Object.fromEntries(Object.entries(backend.headers).filter(([, value]) => !isRedacted(value))),
+  }))
+  return { ...model, backends }
+}
+
+/** An environment that was given the mark in place of a secret would run, and come to something else. */
+function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string): void {
+  const missing = Object.keys(options).filter((name) => isRedacted(JSON.stringify(options[name]) ?? ''))
+  if (missing.length === 0) return
+  const flags = missing.map((name) => `--env.${name}=<value>`).join(' ')
+  throw new MillraceError(
+    'config_invalid',
+    `run ${run} was not stored with what looked like secrets among the environment's options: give them again with ${flags}`,
+    { data: { options: missing.join(',') } },
+  )
+}
+
+/** The environment that made the run, or another in its place, with the options that the run had. */
+export async function loadStoredEnvironment(
+  config: StoredRunConfig,
+  given: string | Environment | undefined,
+  options: Readonly<Record<string, unknown>> = {},
+): Promise<LoadedEnvironment> {
+  const { specifier } = config.environment
+  const all = { ...config.environment.options, ...options }
+  refuseRedacted(all, config.name)
+  if (given !== undefined && typeof given !== 'string') return environmentOf(given, all)
+  const source = given ?? specifier
+  if (source !== null) return await loadEnvironment(source, all)
+  throw new MillraceError(
+    'env_invalid',
+    `run ${config.name} was made with an environment that was given as an object, not as a module: say which one it was`,
+  )
+}
+
+/** What a rollout of the run drew from. One that was forked drew from the seed of the rollout it was forked from. */
+export function storedSeed({ drawSeed, forkedFrom }: StoredRunConfig, id: string, attempt: number): number {
+  return forkedFrom?.seed ?? hash32(drawSeed, id, attempt) >>> 1
+}
+
+/** What was said in place of the environment's own words, in a run that was forked. */
+export function storedOpening({ forkedFrom }: StoredRunConfig): Opening | undefined {
+  const { system, prompt } = forkedFrom ?? {}
+  if (system === undefined && prompt === undefined) return undefined
+  return { ...(system !== undefined && { system }), ...(prompt !== undefined && { prompt }) }
+}
+
+/** The settings its rollouts had. */
+export function settingsOf(config: StoredRunConfig): RunSettings {
+  const { model, models, judge, judgeConcurrency, limits, sampling, captureTokens, seed, toolFormat } = config
+  const isSimulated = models.some(({ name, simulator }) => name === model && simulator !== undefined)
+  return {
+    model,
+    judge,
+    judgeConcurrency,
+    limits,
+    sampling,
+    captureTokens,
+    ...(toolFormat && { toolFormat }),
+    sendSeed: seed !== null || isSimulated,
+  }
+}
