@@ -30,7 +30,8 @@ export async function carryOutEval(
   return await runEvaluation({ evaluation, output, io, words: invocation.words })
 }
 
-function openOutput(
+/** As the flags and the terminal ask for. */
+export function openOutput(
   flags: { readonly json?: true; readonly quiet?: true },
   io: CommandIo,
   evaluation: Evaluation,

@@ -41,6 +41,12 @@ export const evalFlags = {
     default: 'chat',
   },
   stream: { kind: 'switch', group: 'Model', help: 'Ask for streamed replies.' },
+  'tool-format': {
+    kind: 'choice',
+    choices: ['native', 'mcp-xml', 'hermes', 'llama', 'pythonic'],
+    group: 'Model',
+    help: 'How the model writes tool calls, where its server does not parse them. [default: as the environment says, or native]',
+  },
   'price.input': {
     kind: 'number',
     value: '<usd>',

@@ -34,6 +34,7 @@ export async function evaluateOptions(
     limits: limits(flags),
     sampling: sampling(flags, prefixed['sampling']),
     ...(flags.seed !== undefined && { seed: flags.seed }),
+    ...(flags['tool-format'] && { toolFormat: flags['tool-format'] }),
     ...(flags.tokens && { captureTokens: true }),
     ...(flags.retries !== undefined && { retries: flags.retries }),
     ...(flags['max-cost'] !== undefined && { maxCostUsd: flags['max-cost'] }),

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs'
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { commandHelp } from './command-help.ts'
@@ -6,6 +5,7 @@ import type { Command } from './command.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
 import { openIo, type CommandIo, type ProcessParts } from './io.ts'
 import { loadEnvFile } from './load-env-file.ts'
+import { packageVersion } from './package-version.ts'
 import { parseCommandLine } from './parse-command-line.ts'
 import { reportError } from './report-error.ts'
 
@@ -23,9 +23,25 @@ const commands: Readonly<Record<string, { readonly summary: string; load(): Prom
     summary: 'Serve models to agents in any language, and record what they say',
     load: async () => (await import('./commands/gateway-command.ts')).gatewayCommand,
   },
+  tools: {
+    summary: 'Look at tool servers (MCP), call a tool, or serve an environment’s own',
+    load: async () => (await import('./commands/tools-command.ts')).toolsCommand,
+  },
   show: {
     summary: 'Show the results of a run, or one transcript',
     load: async () => (await import('./commands/show-command.ts')).showCommand,
+  },
+  replay: {
+    summary: 'Run stored rollouts again against their recording, and compare',
+    load: async () => (await import('./commands/replay-command.ts')).replayCommand,
+  },
+  rescore: {
+    summary: 'Run new rewards over the rollouts of a run',
+    load: async () => (await import('./commands/rescore-command.ts')).rescoreCommand,
+  },
+  fork: {
+    summary: 'Go on from a turn of a stored rollout, with another model or prompt',
+    load: async () => (await import('./commands/fork-command.ts')).forkCommand,
   },
   list: {
     summary: 'List runs',
@@ -68,7 +84,7 @@ async function dispatch(words: readonly string[], io: CommandIo): Promise<ExitCo
   switch (first) {
     case '--version':
     case '-v':
-      void io.stdout.line(version())
+      void io.stdout.line(packageVersion())
       return exitCodes.ok
     case 'help':
     case '--help':
@@ -107,7 +123,7 @@ function rootHelp(io: CommandIo): ExitCode {
   const names = Object.entries(commands).map(([name, { summary }]) => `  ${style.accent(name.padEnd(10))}${summary}`)
   void io.stdout.write(
     `${[
-      `${style.bold('millrace')} ${version()}: runs agent rollouts, fast and without losing any.`,
+      `${style.bold('millrace')} ${packageVersion()}: runs agent rollouts, fast and without losing any.`,
       '',
       `${style.bold('Usage:')} millrace <command> [flags]`,
       '',
@@ -131,10 +147,4 @@ function rootHelp(io: CommandIo): ExitCode {
     ].join('\n')}\n`,
   )
   return exitCodes.ok
-}
-
-function version(): string {
-  // The package's own file: two folders up from here in the sources and in the build alike.
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
-  return (JSON.parse(text) as { version: string }).version
 }

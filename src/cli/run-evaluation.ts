@@ -15,10 +15,14 @@ export async function runEvaluation(options: {
   readonly evaluation: Evaluation
   readonly output: EvalOutput
   readonly io: CommandIo
-  /** The words after `millrace eval`, for the command that continues the run. */
+  /** The words after the command's name, for the command that continues the run. */
   readonly words: readonly string[]
+  /** `eval` if not given. */
+  readonly command?: 'eval' | 'fork'
 }): Promise<ExitCode> {
-  const { evaluation, output, io, words } = options
+  const { evaluation, output, io } = options
+  const resume = (run: string, words = options.words): string =>
+    io.stderr.style.accent(resumeCommand(run, words, options.command))
   let info: RunInfo | undefined
   const stop = (note: string): void => {
     output.quiet()
@@ -53,14 +57,14 @@ export async function runEvaluation(options: {
     const summary = await evaluation.summary()
     if (stray.exception) throw stray.exception
     output.end(summary)
-    for (const note of closingNotes(summary, { words, io, stray })) output.note(note)
+    for (const note of closingNotes(summary, { words: options.words, resume, stray })) output.note(note)
     return exitCode(summary, interrupts.exitCode)
   } catch (error) {
     output.quiet()
     if (info) {
       // Continuing would end the same way.
       const isMismatch = error instanceof MillraceError && error.code === 'run_mismatch'
-      if (!isMismatch) output.note(`What has ended is kept. Continue with:\n  ${accentedResume(info.name, words, io)}`)
+      if (!isMismatch) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
     } else if (interrupts.exitCode !== undefined && !stray.exception) {
       output.note('Stopped before the first rollout: nothing was run.')
       return interrupts.exitCode
@@ -93,7 +97,15 @@ const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
 
 function closingNotes(
   summary: Summary,
-  { words, io, stray }: { words: readonly string[]; io: CommandIo; stray: StrayErrors },
+  {
+    words,
+    resume,
+    stray,
+  }: {
+    words: readonly string[]
+    resume: (run: string, words?: readonly string[]) => string
+    stray: StrayErrors
+  },
 ): readonly string[] {
   const notes: string[] = []
   if (stray.rejections > 1) notes.push(`${formatCount(stray.rejections)} rejected promises were handled by nobody.`)
@@ -101,18 +113,10 @@ function closingNotes(
   if (summary.end !== 'complete') {
     const kept = `${formatQuantity(summary.rollouts, 'ended rollout')} ${summary.rollouts === 1 ? 'is' : 'are'} kept`
     const step = summary.end === 'max_cost' ? 'Raise it and continue with' : 'Continue with'
-    notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${accentedResume(summary.run, words, io)}`)
+    notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run)}`)
   } else if (unscored > 0) {
-    const again = accentedResume(
-      summary.run,
-      [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'],
-      io,
-    )
+    const again = resume(summary.run, [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'])
     notes.push(`${formatQuantity(unscored, 'rollout')} ended without a score. To run them again:\n  ${again}`)
   }
   return notes
-}
-
-function accentedResume(run: string, words: readonly string[], io: CommandIo): string {
-  return io.stderr.style.accent(resumeCommand(run, words))
 }

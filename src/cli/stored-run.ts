@@ -1,9 +1,11 @@
 import { existsSync, statSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
+import type { ForkOrigin } from '../eval/index.ts'
 import { nearestNames } from '../kit/index.ts'
+import { isJsonObject, type Json } from '../schema/index.ts'
 import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../store/index.ts'
-import type { FlagSpec } from './command.ts'
+import type { FlagSpec, PrefixSpec } from './command.ts'
 import { shellQuote } from './format/shell-quote.ts'
 
 /** Where runs are looked for, in every command that looks. */
@@ -13,6 +15,13 @@ export const runsFlag = {
   group: 'Runs',
   help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
 } as const satisfies FlagSpec
+
+/** Options of a stored run's environment, in every command that runs it again. */
+export const storedOptionPrefix = {
+  value: '<option>=<value>',
+  group: 'What to run',
+  help: 'An option of the environment that is not as the run had it, or was not stored with it since it is a secret.',
+} as const satisfies PrefixSpec
 
 interface Place {
   readonly cwd: string
@@ -88,10 +97,11 @@ export interface StoredConfig {
   readonly model: string
   readonly attempts: number
   readonly passThreshold: number
+  readonly forkedFrom?: ForkOrigin
 }
 
 export function storedConfig(found: FoundRun): StoredConfig {
-  const { environment, model, models, attempts, passThreshold } = found.run.config
+  const { environment, model, models, attempts, passThreshold, forkedFrom } = found.run.config
   if (isGatewayRun(found)) {
     return { environment: 'gateway', model: namesOf(models), attempts: 1, passThreshold: 1 }
   }
@@ -102,7 +112,15 @@ export function storedConfig(found: FoundRun): StoredConfig {
     model: typeof model === 'string' ? model : '?',
     attempts: typeof attempts === 'number' ? attempts : 1,
     passThreshold: typeof passThreshold === 'number' ? passThreshold : 1,
+    ...originIn(forkedFrom),
   }
+}
+
+function originIn(value: Json | undefined): Pick<StoredConfig, 'forkedFrom'> {
+  if (value === undefined || !isJsonObject(value)) return {}
+  const { run, rollout, turn } = value
+  if (typeof run !== 'string' || typeof rollout !== 'string' || typeof turn !== 'number') return {}
+  return { forkedFrom: { run, rollout, turn } }
 }
 
 function namesOf(models: unknown): string {

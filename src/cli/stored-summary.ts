@@ -31,6 +31,7 @@ export function storedSummary(
     folder: found.folder,
     environment: config.environment,
     model: config.model,
+    ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
     end: endOf(found),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,

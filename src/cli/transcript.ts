@@ -1,4 +1,12 @@
-import type { AssistantMessage, ContentPart, Message, MessageNode, RolloutRecord } from '../schema/index.ts'
+import type {
+  AssistantMessage,
+  ContentPart,
+  Message,
+  MessageNode,
+  RolloutRecord,
+  ToolRecord,
+  ToolRepair,
+} from '../schema/index.ts'
 import { outcomes, type Outcome } from '../schema/index.ts'
 import type { StoredAttempt } from '../store/index.ts'
 import { formatCount, formatQuantity } from './format/count.ts'
@@ -63,7 +71,7 @@ function speaker({ message, tool }: MessageNode, style: Style): string {
   return style.bold(style[speakers[message.role]](`▌ ${name}`))
 }
 
-function howItCame({ call, discarded, tool }: MessageNode): string {
+function howItCame({ call, discarded, tool, tools }: MessageNode): string {
   const parts: string[] = []
   const sample = call ?? discarded
   if (sample) {
@@ -73,8 +81,23 @@ function howItCame({ call, discarded, tool }: MessageNode): string {
     if (tries > 1) parts.push(`${tries} tries`)
   }
   if (call?.finishReason === 'length' || call?.finishReason === 'content_filter') parts.push(call.finishReason)
-  if (tool) parts.push(...(tool.status === 'ok' ? [] : [tool.status]), formatDuration(tool.ms))
+  if (tool) parts.push(...toolParts(tool))
+  for (const record of tools ?? []) parts.push([printableLine(record.name), ...toolParts(record)].join(' '))
   return parts.length > 0 ? `  ${parts.join(' · ')}` : ''
+}
+
+function toolParts({ status, ms, repairs, detail }: ToolRecord): string[] {
+  return [
+    ...(status === 'ok' ? [] : [status]),
+    formatDuration(ms),
+    ...(repairs ?? []).map(repairText),
+    ...(detail?.['sessionRestarted'] ? ['its server was restarted'] : []),
+  ]
+}
+
+function repairText({ rule, at, applied }: ToolRepair): string {
+  const what = at === undefined ? rule : `${rule} ${printableLine(at)}`
+  return applied === false ? `to repair: ${what}` : `repaired: ${what}`
 }
 
 /** Most conversations are a line; where one is a tree, it says from where it goes on. */
@@ -117,9 +140,10 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   const { timing } = record
   const tools = record.toolCalls > 0 ? ` · ${formatQuantity(record.toolCalls, 'tool call')}` : ''
   const errors = record.toolErrors > 0 ? `, ${formatCount(record.toolErrors)} failed` : ''
+  const repairs = record.toolRepairs ? `, ${formatQuantity(record.toolRepairs, 'repair')}` : ''
   yield row(
     'outcome',
-    `${outcomeText(record.outcome, style)} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}`,
+    `${outcomeText(record.outcome, style)} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}${repairs}`,
     style,
   )
   if (record.error)

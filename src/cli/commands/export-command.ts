@@ -1,9 +1,5 @@
-import { createWriteStream } from 'node:fs'
 import { resolve } from 'node:path'
-import { pipeline } from 'node:stream/promises'
-import { MillraceError } from '../../errors/index.ts'
 import { exportSessions } from '../../gateway/index.ts'
-import { peeked } from '../../kit/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../store/index.ts'
 import { defineCommand, type FlagTable, type FlagValues } from '../command.ts'
 import { exitCodes } from '../exit-codes.ts'
@@ -11,6 +7,7 @@ import { usageError } from '../flag-value.ts'
 import type { Output } from '../output.ts'
 import { SlowProgress } from '../slow-progress.ts'
 import { isGatewayRun, locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
+import { writeOutputFile } from '../write-output-file.ts'
 
 const rolloutFlags = {
   tokens: {
@@ -99,7 +96,10 @@ export const exportCommand = defineCommand({
     await readRun(found, async (reader) => {
       const chunks = isGateway ? sessionChunks(reader, flags) : rolloutLines(reader, flags)
       if (flags.output === undefined) await writeAll(chunks, io.stdout)
-      else await writeFile(isGateway ? chunks : counted(chunks, io.stderr), resolve(io.cwd, flags.output))
+      else {
+        const file = resolve(io.cwd, flags.output)
+        await writeOutputFile(isGateway ? chunks : counted(chunks, io.stderr), file, '-o')
+      }
     })
     return exitCodes.ok
   },
@@ -149,26 +149,5 @@ async function* counted(lines: Chunks, stderr: Output): Chunks {
   for await (const line of lines) {
     progress.add()
     yield line
-  }
-}
-
-async function writeFile(chunks: Chunks, file: string): Promise<void> {
-  try {
-    // An export that is refused leaves the file alone.
-    await using checked = await peeked(chunks)
-    await pipeline(checked, createWriteStream(file))
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    // What went wrong while reading is for whoever reads.
-    if (error instanceof MillraceError || code === 'ERR_SQLITE_ERROR') throw error
-    if (code === 'ENOSPC')
-      throw new MillraceError('disk_full', `no room left to write ${file}; free some`, { cause: error })
-    throw new MillraceError(
-      'folder_unwritable',
-      `cannot write ${file} (${code ?? String(error)}); choose another with -o`,
-      {
-        cause: error,
-      },
-    )
   }
 }

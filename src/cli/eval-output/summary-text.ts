@@ -215,9 +215,13 @@ function tokens(usage: Usage): string {
 
 function nextLines(summary: ShownSummary, run: string, style: Style): readonly string[] {
   const failed = outcomeNames.find((name) => summary.outcomes[name] > 0 && !outcomes[name].scored)
-  const commands = [`millrace show ${run} 0-0`, `millrace export ${run}`]
+  const { forkedFrom } = summary
+  const first = forkedFrom ? `${forkedFrom.rollout.split('-')[0]}-0` : '0-0'
+  const commands = [`millrace show ${run} ${first}`, `millrace export ${run}`]
   if (failed) commands.unshift(`millrace show ${run} --outcome ${failed}`)
+  const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
+    ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
   ]

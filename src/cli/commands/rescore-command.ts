@@ -1,0 +1,113 @@
+import { resolve } from 'node:path'
+import { rescoreRun, type Rescoring } from '../../eval/index.ts'
+import { defineCommand } from '../command.ts'
+import { exitCodes } from '../exit-codes.ts'
+import type { CommandIo } from '../io.ts'
+import { rescoreText } from '../rescore-text.ts'
+import { SlowProgress } from '../slow-progress.ts'
+import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../stored-run.ts'
+import { writeOutputFile } from '../write-output-file.ts'
+
+export const rescoreCommand = defineCommand({
+  name: 'rescore',
+  description:
+    'Runs rewards over the rollouts that a run holds, without any model or tool, and compares the scores with those it had: ' +
+    'after a reward was changed, or with those of another environment. Tasks are read again and must be what they were. ' +
+    'Verdicts of judges are taken from the recording. The run itself stays as it is.',
+  arguments: [
+    { name: 'run', required: true, help: 'a run: its name, or the path of its folder' },
+    {
+      name: 'environment',
+      required: false,
+      help: 'whose rewards to use; those of the run’s own environment if not given',
+    },
+  ],
+  flags: {
+    'no-setup': {
+      kind: 'switch',
+      group: 'What to run',
+      help: 'Do not run setup: rewards then see no state.',
+    },
+    judge: {
+      kind: 'choice',
+      choices: ['recorded', 'live'],
+      group: 'What to run',
+      help: 'Whether a question that was not asked when the run was made is asked now, or fails its reward.',
+      default: 'recorded',
+    },
+    concurrency: {
+      kind: 'integer',
+      short: 'c',
+      value: '<count>',
+      min: 1,
+      group: 'What to run',
+      help: 'Rollouts at once.',
+      default: '64',
+    },
+    out: {
+      kind: 'text',
+      value: '<file>',
+      group: 'Output',
+      help: 'Write a JSON line for each rollout: id, reward before and after, components, metrics.',
+    },
+    json: { kind: 'switch', group: 'Output', help: 'The same lines to stdout, and the summary as the last one.' },
+    runs: runsFlag,
+  },
+  prefixes: { env: storedOptionPrefix },
+  examples: [
+    { command: 'millrace rescore nightly', explanation: 'with the rewards as they are now' },
+    {
+      command: 'millrace rescore nightly ./stricter.ts --out stricter.jsonl',
+      explanation: 'with those of another environment',
+    },
+    { command: 'millrace rescore nightly --judge live', explanation: 'asking the judge what it was not asked before' },
+  ],
+  exitCodes: [
+    { code: exitCodes.ok, meaning: 'every rollout that had a score, or failed to get one, has one' },
+    { code: exitCodes.failed, meaning: 'there is no such run, or it could not be read or written' },
+    { code: exitCodes.usage, meaning: 'the command line or an option is wrong' },
+    { code: exitCodes.unscored, meaning: 'some rollouts could not be scored: their task is gone or a reward failed' },
+  ],
+  async run({ arguments: [name = '', environment], flags, prefixed }, io) {
+    const found = await locateRun(name, runsRoot(flags.runs, io), io)
+    return await readRun(found, async (reader) => {
+      const rescoring = await rescoreRun(reader, {
+        ...(environment !== undefined && { environment }),
+        ...(prefixed['env'] && { options: prefixed['env'] }),
+        ...(flags['no-setup'] && { setup: false }),
+        ...(flags.judge && { judge: flags.judge }),
+        ...(flags.concurrency !== undefined && { concurrency: flags.concurrency }),
+      })
+      await writeLines(rescoring, io, { asJson: flags.json === true, out: flags.out })
+      const summary = rescoring.summary()
+      if (flags.json) await io.stdout.line(JSON.stringify({ type: 'summary', ...summary }))
+      else {
+        const { isTTY, columns, style } = io.stdout
+        for (const line of rescoreText(summary, { width: isTTY ? columns : 160, style })) await io.stdout.line(line)
+      }
+      return summary.withoutTask + summary.failures.length > 0 ? exitCodes.unscored : exitCodes.ok
+    })
+  },
+})
+
+/** Scores everything; the lines are written on the way. */
+async function writeLines(
+  rescoring: Rescoring,
+  io: CommandIo,
+  { asJson, out }: { asJson: boolean; out: string | undefined },
+): Promise<void> {
+  const lines = scoredLines(rescoring, io, asJson)
+  if (out !== undefined) await writeOutputFile(lines, resolve(io.cwd, out), '--out')
+  else for await (const _line of lines);
+}
+
+/** A line for each rollout, which goes to stdout by itself. */
+async function* scoredLines(rescoring: Rescoring, io: CommandIo, asJson: boolean): AsyncGenerator<string, void, void> {
+  using progress = new SlowProgress(io.stderr, 'scoring rollouts')
+  for await (const rollout of rescoring) {
+    progress.add()
+    if (asJson) await io.stdout.line(JSON.stringify({ type: 'rollout', ...rollout }))
+    if (io.stdout.readerGone.aborted) return
+    yield `${JSON.stringify(rollout)}\n`
+  }
+}

@@ -1,0 +1,108 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { ContentPart, Json } from '../../schema/index.ts'
+import { EnvironmentSession, ServedTools } from '../../serve/index.ts'
+import { jsonSchemaOf, type JsonSchema } from '../../tools/index.ts'
+import { exitCodes, type ExitCode } from '../exit-codes.ts'
+import { formatDuration } from '../format/duration.ts'
+import { printableLine } from '../format/printable.ts'
+import type { CommandIo } from '../io.ts'
+import { answerText } from './answer-text.ts'
+import { callArguments, type GivenArguments } from './call-arguments.ts'
+import { findTool, serverIn, type CallableTool } from './find-tool.ts'
+import { openServers, type OpenedServer } from './open-servers.ts'
+import { onlyServer, type ToolSource } from './tool-source.ts'
+
+export interface ToolCallRequest extends GivenArguments {
+  /** `tool`, or `server.tool`. */
+  readonly tool: string
+  /** The environment's task that its own tools work on. */
+  readonly task: number | undefined
+  readonly asJson: boolean
+}
+
+interface Surroundings {
+  readonly io: CommandIo
+  readonly signal: AbortSignal
+}
+
+interface Answer {
+  readonly content: string | readonly ContentPart[]
+  readonly isError: boolean
+  readonly structured?: Json
+}
+
+/** A tool, its schema, and the way to call it. */
+interface FoundTool extends CallableTool {
+  readonly inputSchema: JsonSchema
+  call(given: Record<string, unknown>): Promise<Answer>
+}
+
+/** What `millrace tools call` does: opens the servers that may have the tool, calls it once, and shows what it answered. */
+export async function callTool(source: ToolSource, request: ToolCallRequest, around: Surroundings): Promise<ExitCode> {
+  const { io, signal } = around
+  const server = serverIn(request.tool, Object.keys(source.servers))
+  await using servers = await openServers(onlyServer(source, server), { env: io.env, signal })
+  const failures = servers.all.flatMap(({ error }) => error ?? [])
+  const tools = [...ownTools(source, request.task, around), ...serverTools(servers.all, around)]
+  const tool = findTool(request.tool, tools, failures)
+  const given = callArguments(request, tool.inputSchema)
+  const startedAt = performance.now()
+  const answer = await tool.call(given)
+  show({ ...answer, server: tool.server, tool: tool.name, ms: performance.now() - startedAt }, request.asJson, io)
+  return answer.isError ? exitCodes.failed : exitCodes.ok
+}
+
+function serverTools(opened: readonly OpenedServer[], { io, signal }: Surroundings): FoundTool[] {
+  return opened.flatMap(({ server, session, catalogue }) =>
+    (catalogue?.tools ?? []).map(({ name, inputSchema }) => ({
+      server,
+      name,
+      inputSchema,
+      call: async (given: Record<string, unknown>): Promise<Answer> => {
+        if (!session) throw new MillraceError('internal', `${server} is not open`)
+        return await session.call({
+          tool: name,
+          arguments: given,
+          signal,
+          onProgress: ({ progress, total, message = '' }) => {
+            if (!io.stderr.isTTY) return
+            const of = total === undefined ? '' : ` of ${total}`
+            void io.stderr.line(io.stderr.style.dim(`${progress}${of} ${printableLine(message)}`))
+          },
+        })
+      },
+    })),
+  )
+}
+
+/** The environment is set up for the call, and torn down after it. */
+function ownTools({ environment }: ToolSource, task: number | undefined, { io, signal }: Surroundings): FoundTool[] {
+  if (!environment) return []
+  return Object.entries(environment.environment.tools ?? {}).map(([name, { parameters }]) => ({
+    server: environment.name,
+    name,
+    inputSchema: jsonSchemaOf(parameters),
+    call: async (given) => {
+      await using served = await ServedTools.open(environment, { task, env: io.env, signal })
+      await using session = await EnvironmentSession.open(served, { id: 'call', signal })
+      const { message, record } = await session.call({ id: 'call', name, arguments: given, signal })
+      return { content: message.content, isError: record.status !== 'ok' }
+    },
+  }))
+}
+
+function show(
+  { content, isError, structured, server, tool, ms }: Answer & { server: string; tool: string; ms: number },
+  asJson: boolean,
+  { stdout, stderr }: CommandIo,
+): void {
+  if (asJson) {
+    void stdout.line(JSON.stringify({ server, tool, ms: Math.round(ms), isError, content, structured }))
+    return
+  }
+  void stdout.line(answerText(content))
+  // Models read the content; a program may want the rest, which most servers repeat there.
+  if (structured !== undefined && content.length === 0) void stdout.line(JSON.stringify(structured))
+  const how = isError ? stderr.style.bad('the tool failed') : 'answered'
+  void stderr.line(stderr.style.dim(`${server}.${tool}: ${how} in ${formatDuration(ms)}`))
+}

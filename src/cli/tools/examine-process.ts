@@ -1,0 +1,115 @@
+import { basename } from 'node:path'
+import { MillraceError } from '../../errors/index.ts'
+import { ServerProcess, type StdioServerConfig } from '../../tools/index.ts'
+import { printableLine } from '../format/printable.ts'
+import type { Examination, Steps } from './examination.ts'
+import { findCommand } from './find-command.ts'
+import { groupMemoryBytes } from './group-memory.ts'
+import { shakeHands } from './handshake.ts'
+import { ProcessTransport } from './process-transport.ts'
+
+type Findings = Pick<Examination, 'exitCode' | 'stderr' | 'tools' | 'memoryBytes' | 'hints'>
+
+export interface ProcessToExamine {
+  readonly server: string
+  readonly config: StdioServerConfig
+  readonly steps: Steps
+  readonly cwd: string
+  readonly signal: AbortSignal
+}
+
+/** Programs that look for a package, and perhaps download it, before they start it. */
+const fetchers: ReadonlySet<string> = new Set(['npx', 'bunx', 'pnpx', 'uvx', 'pipx'])
+
+/** A server that is a command: is it there, does it start, does it answer, what does it take. */
+export async function examineProcess(examined: ProcessToExamine): Promise<Findings> {
+  const { server, config, steps, signal } = examined
+  const hints = fetchers.has(basename(config.command)) ? [fetcherHint(config.command)] : []
+  try {
+    await steps.take(
+      'command',
+      () => locate(examined),
+      (place) => place,
+    )
+  } catch {
+    return { hints: [...hints, commandHint(examined)] }
+  }
+  let started: ServerProcess
+  try {
+    started = await steps.take(
+      'start',
+      () => ServerProcess.start({ server, config }),
+      ({ pid }) => `process ${pid}`,
+    )
+  } catch {
+    return { hints }
+  }
+  await using process = started
+  const transport = new ProcessTransport(process)
+  try {
+    const explain = (error: unknown): unknown => process.failure ?? error
+    const tools = await shakeHands(steps, transport, { signal, explain })
+    const memoryBytes = await groupMemoryBytes(process.pid)
+    hints.push(...strayHints(transport))
+    return { tools, hints, ...(memoryBytes !== undefined && { memoryBytes }), ...stderrOf(process) }
+  } catch {
+    hints.push(...strayHints(transport), ...exitHints(process))
+    const { code } = process.exit ?? { code: null }
+    return { hints, ...(code !== null && { exitCode: code }), ...stderrOf(process) }
+  }
+}
+
+async function locate({ config, cwd }: ProcessToExamine): Promise<string> {
+  const place = await findCommand(config.command, { path: pathOf(config), cwd: config.cwd ?? cwd })
+  if (place !== undefined) return place
+  throw new MillraceError('tool_infra', `there is no "${config.command}" that can be run`)
+}
+
+function pathOf({ env }: StdioServerConfig): string {
+  return env?.['PATH'] ?? process.env['PATH'] ?? ''
+}
+
+function commandHint({ config, cwd }: ProcessToExamine): string {
+  const { command } = config
+  if (command.includes('/')) {
+    return `${command} is looked for from ${config.cwd ?? cwd}: correct the path, or make the file executable with chmod +x`
+  }
+  if (command.includes(' ')) {
+    const [first = '', ...rest] = command.split(' ')
+    return `"command" is one program: write "command": "${first}", "args": ${JSON.stringify(rest)}`
+  }
+  return `install ${command}, or give its whole path; PATH is ${pathOf(config)}`
+}
+
+function fetcherHint(command: string): string {
+  return (
+    `${basename(command)} looks for the package on every start, and may download it: install it, and start its own file, ` +
+    'as in "command": "node", "args": ["node_modules/…"]'
+  )
+}
+
+function strayHints({ strayLines: [line, ...others] }: ProcessTransport): string[] {
+  if (line === undefined) return []
+  const more = others.length > 0 ? ` and ${others.length} more like it` : ''
+  return [
+    `it writes to standard output what is no message (${printableLine(line).slice(0, 80)}${more}): standard output is the ` +
+      'protocol’s, anything else belongs on standard error. Such lines are skipped',
+  ]
+}
+
+function exitHints({ exit, stderr }: ServerProcess): string[] {
+  const missing = /(?:Cannot find (?:module|package)|ModuleNotFoundError|MODULE_NOT_FOUND)/.exec(stderr)
+  if (missing) return ['a package of the server is not installed: install it, and start the server where it is found']
+  const variable = /\b([A-Z][A-Z0-9_]*_(?:KEY|TOKEN|SECRET|URL|ID|PASSWORD))\b/.exec(stderr)?.[1]
+  if (exit && variable !== undefined) {
+    return [
+      `it may lack ${variable}: a server gets only the variables in its "env", as in "${variable}": "\${${variable}}"`,
+    ]
+  }
+  if (exit) return ['run its command by hand to see what it says; it must keep running and wait for its input']
+  return ['it runs but does not answer: does it need an argument, as in "stdio", to speak MCP on its standard input?']
+}
+
+function stderrOf({ stderr }: ServerProcess): { stderr?: string } {
+  return stderr.trim() === '' ? {} : { stderr }
+}

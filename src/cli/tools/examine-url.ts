@@ -1,0 +1,95 @@
+import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
+import { MillraceError } from '../../errors/index.ts'
+import type { HttpServerConfig } from '../../tools/index.ts'
+import type { Examination, Steps } from './examination.ts'
+import { shakeHands } from './handshake.ts'
+
+type Findings = Pick<Examination, 'tools' | 'hints'>
+
+/** What came back over HTTP, the last time. */
+interface Seen {
+  status?: number
+  contentType?: string
+}
+
+export interface UrlToExamine {
+  readonly config: HttpServerConfig
+  readonly steps: Steps
+  readonly signal: AbortSignal
+}
+
+/** A server at a URL: is anybody there, is it the right path and transport, are we let in. */
+export async function examineUrl({ config, steps, signal }: UrlToExamine): Promise<Findings> {
+  const seen: Seen = {}
+  try {
+    const tools = await shakeHands(steps, transportTo(config, seen), {
+      signal,
+      explain: (error) => explained(error, seen),
+    })
+    return { tools, hints: [] }
+  } catch (error) {
+    return { hints: await hintsFor(config, seen, error, signal) }
+  }
+}
+
+function transportTo({ type, url, headers = {} }: HttpServerConfig, seen: Seen): Transport {
+  const watchedFetch = async (target: string | URL, init?: RequestInit): Promise<Response> => {
+    const response = await fetch(target, init)
+    seen.status = response.status
+    seen.contentType = response.headers.get('content-type') ?? ''
+    return response
+  }
+  const options = { fetch: watchedFetch, requestInit: { headers: { ...headers } } }
+  return type === 'sse'
+    ? new SSEClientTransport(new URL(url), options)
+    : new StreamableHTTPClientTransport(new URL(url), options)
+}
+
+function explained(error: unknown, { status }: Seen): unknown {
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : ''
+  if (status === undefined) {
+    return new MillraceError(
+      'tool_infra',
+      `no answer (${error instanceof Error ? error.message : String(error)}${cause})`,
+    )
+  }
+  return status < 400 ? error : new MillraceError('tool_infra', `it answered with HTTP status ${status}`)
+}
+
+async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, signal: AbortSignal): Promise<string[]> {
+  const { url, type, headers = {} } = config
+  const { status, contentType = '' } = seen
+  if (signal.aborted) return ['it takes too long: is it overloaded, or is "startTimeoutMs" too short?']
+  if (status === undefined)
+    return [`nobody answers at ${new URL(url).origin}: is the server running, and is that its port?`]
+  if (status === 401 || status === 403) {
+    const has = Object.keys(headers).some((name) => name.toLowerCase() === 'authorization')
+    return [
+      has
+        ? 'it refuses the key in "headers": is it right, and still valid?'
+        : 'it wants to know who asks: give it "headers": { "Authorization": "Bearer ${…}" }',
+    ]
+  }
+  if (type === 'sse') return ['if the server speaks Streamable HTTP, as most now do, its "type" is "http"']
+  if (await speaksOldTransport(config)) return ['it speaks the older transport: set "type": "sse"']
+  if (status === 404 || status === 405) return [`there is no MCP at ${new URL(url).pathname}: its path is often /mcp`]
+  if (contentType.includes('text/html')) return [`${url} is a web page: the MCP endpoint has another path, often /mcp`]
+  return [`what it answered is not MCP: ${error instanceof Error ? error.message : String(error)}`]
+}
+
+const askMs = 3_000
+
+/** A server of the old kind begins a stream of events when it is asked for one. */
+async function speaksOldTransport({ url, headers = {} }: HttpServerConfig): Promise<boolean> {
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), askMs)
+  try {
+    const response = await fetch(url, { headers: { ...headers, accept: 'text/event-stream' }, signal: late.signal })
+    return response.ok && (response.headers.get('content-type') ?? '').includes('text/event-stream')
+  } catch {
+    return false
+  } finally {
+    clearTimeout(timer)
+    late.abort()
+  }
+}

@@ -1,0 +1,24 @@
+import { constants } from 'node:fs'
+import { access, stat } from 'node:fs/promises'
+import { delimiter, join, resolve } from 'node:path'
+
+/** Where a command would be run from, as a shell finds it; undefined if it is nowhere, or not for running. */
+export async function findCommand(
+  command: string,
+  { path, cwd }: { readonly path: string; readonly cwd: string },
+): Promise<string | undefined> {
+  const places = command.includes('/')
+    ? [resolve(cwd, command)]
+    : path.split(delimiter).map((folder) => join(folder, command))
+  for (const place of places) if (await isExecutable(place)) return place
+  return undefined
+}
+
+async function isExecutable(file: string): Promise<boolean> {
+  try {
+    await access(file, constants.X_OK)
+    return (await stat(file)).isFile()
+  } catch {
+    return false
+  }
+}

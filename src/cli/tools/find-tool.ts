@@ -1,0 +1,44 @@
+import { MillraceError } from '../../errors/index.ts'
+import { nearestNames } from '../../kit/index.ts'
+
+/** A tool that can be called, and by which names. */
+export interface CallableTool {
+  readonly server: string
+  readonly name: string
+}
+
+/** The server of a name written as `server.tool`, if it begins with the name of one. */
+export function serverIn(wanted: string, servers: Iterable<string>): string | undefined {
+  for (const server of servers) if (wanted.startsWith(`${server}.`)) return server
+  return undefined
+}
+
+/**
+ * The tool that is called `tool` or `server.tool`. One that is not there, or there twice, is refused with the names to choose
+ * from. Where none is near, and a server did not open, that server is taken to be the one that has it.
+ */
+export function findTool<Tool extends CallableTool>(
+  wanted: string,
+  tools: readonly Tool[],
+  [failure]: readonly MillraceError[],
+): Tool {
+  const exact = tools.find((tool) => fullName(tool) === wanted)
+  if (exact) return exact
+  const [found, ...others] = tools.filter(({ name }) => name === wanted)
+  if (found && others.length === 0) return found
+  if (found) {
+    const choices = [found, ...others].map(fullName).join(' or ')
+    throw new MillraceError('usage', `several servers have a tool "${wanted}"; say which: ${choices}`)
+  }
+  const near = new Set([
+    ...nearestNames(wanted, new Set(tools.map(({ name }) => name))),
+    ...nearestNames(wanted, tools.map(fullName)),
+  ])
+  if (near.size === 0 && failure) throw failure
+  const hint = near.size > 0 ? `did you mean ${[...near].join(' or ')}?` : 'millrace tools list shows what there is'
+  throw new MillraceError('usage', `there is no tool "${wanted}"; ${hint}`)
+}
+
+function fullName({ server, name }: CallableTool): string {
+  return `${server}.${name}`
+}

@@ -1,0 +1,113 @@
+import { readFile } from 'node:fs/promises'
+import { resolve } from 'node:path'
+import { loadEnvironment, type LoadedEnvironment, type RawOptions } from '../../env/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { nearestName } from '../../kit/index.ts'
+import { isJsonObject } from '../../schema/index.ts'
+import { declaredServers, readServerConfigs, type ServerConfig } from '../../tools/index.ts'
+import type { CommandIo } from '../io.ts'
+
+export type Transport = 'stdio' | 'http' | 'sse'
+
+/** Where tools come from: a file with `mcpServers`, or an environment with servers and tools of its own. */
+export interface ToolSource {
+  /** How messages call it. */
+  readonly label: string
+  /** By name, as they were written: nothing is filled in or checked yet, so that one that is wrong can be told from the others. */
+  readonly servers: Readonly<Record<string, unknown>>
+  readonly environment?: LoadedEnvironment
+}
+
+const environmentScheme = 'environment:'
+
+/** A `.json` file is a configuration; anything else, and what begins with `environment:`, is an environment. */
+export async function readToolSource(
+  given: string,
+  options: RawOptions,
+  io: Pick<CommandIo, 'cwd'>,
+): Promise<ToolSource> {
+  if (!given.startsWith(environmentScheme) && given.endsWith('.json')) return readConfiguration(given, options, io)
+  const environment = await loadEnvironment(environmentName(given), options, { cwd: io.cwd })
+  const { servers, where } = declaredServers(environment.environment, environment.options)
+  return { label: where, servers: { ...servers }, environment }
+}
+
+/** The name or path of an environment, also where it was written as `environment:<name>`. */
+export function environmentName(given: string): string {
+  return given.startsWith(environmentScheme) ? given.slice(environmentScheme.length) : given
+}
+
+/** Only the named server; all of them without a name. */
+export function onlyServer(source: ToolSource, name: string | undefined): ToolSource {
+  if (name === undefined) return source
+  if (Object.hasOwn(source.servers, name)) return { ...source, servers: { [name]: source.servers[name] } }
+  const known = Object.keys(source.servers)
+  const near = nearestName(name, known)
+  const hint = near ? `did you mean ${near}?` : `there is ${known.join(', ') || 'none'}`
+  throw new MillraceError('usage', `${source.label} has no server "${name}"; ${hint}`)
+}
+
+/** One server's entry, checked and with its variables filled in. */
+export function serverConfig(
+  { servers, label }: ToolSource,
+  name: string,
+  env: Readonly<Record<string, string | undefined>>,
+): ServerConfig {
+  const config = readServerConfigs({ mcpServers: { [name]: servers[name] } }, label, env)[name]
+  if (!config) throw new MillraceError('internal', `${name} was read and is not there`)
+  return config
+}
+
+/** How a server is reached, also where the rest of its entry is wrong. */
+export function transportOf(entry: unknown): Transport {
+  if (!isJsonObject(entry) || !('url' in entry)) return 'stdio'
+  return entry['type'] === 'sse' ? 'sse' : 'http'
+}
+
+/** Whether rollouts cannot do without it, also where the rest of its entry is wrong. */
+export function isRequired(entry: unknown): boolean {
+  return !isJsonObject(entry) || entry['required'] !== false
+}
+
+async function readConfiguration(
+  path: string,
+  options: RawOptions,
+  { cwd }: Pick<CommandIo, 'cwd'>,
+): Promise<ToolSource> {
+  const [option] = Object.keys(options)
+  if (option !== undefined) {
+    throw new MillraceError('usage', `--env.${option} is for an environment, and ${path} is a file of servers`)
+  }
+  const content = parse(await readText(resolve(cwd, path), path), path)
+  // As for every MCP client: what stands beside it belongs to other programs.
+  const servers = isJsonObject(content) && 'mcpServers' in content ? content['mcpServers'] : content
+  if (!isJsonObject(servers)) {
+    throw new MillraceError(
+      'config_invalid',
+      `${path}: expected { "mcpServers": { "<name>": { "command": … } or { "url": … } } }`,
+    )
+  }
+  return { label: path, servers }
+}
+
+async function readText(file: string, shown: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8')
+  } catch (cause) {
+    throw new MillraceError('file_not_found', `cannot read ${shown}; check the path`, { cause })
+  }
+}
+
+function parse(text: string, shown: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    throw new MillraceError(
+      'config_invalid',
+      `${shown} is not JSON: ${MillraceError.from(cause, 'internal').rawMessage}`,
+      {
+        cause,
+      },
+    )
+  }
+}

@@ -1,0 +1,62 @@
+import type { Readable, Writable } from 'node:stream'
+import { serveStdio, StdioServerTransport, type StdioServerHandle } from '@modelcontextprotocol/server/stdio'
+import { closeAll, Resource } from '../../kit/index.ts'
+import { mcpServer } from './_mcp-server.ts'
+import { EnvironmentSession } from './environment-session.ts'
+import type { ServedTools } from './served-tools.ts'
+
+export interface StdioToolDoorOptions {
+  readonly tools: ServedTools
+  /** What clients are told beside the environment's name. */
+  readonly version: string
+  readonly input: Readable
+  /** Carries the protocol and nothing else. */
+  readonly output: Writable
+  readonly signal: AbortSignal
+  /** A message that was none, or could not be sent. */
+  readonly onFault: (error: unknown) => void
+}
+
+/** The SDK's transport, which tells when its client has gone. */
+class Line extends StdioServerTransport {
+  readonly #ended = Promise.withResolvers<void>()
+
+  get ended(): Promise<void> {
+    return this.#ended.promise
+  }
+
+  override async close(): Promise<void> {
+    await super.close()
+    this.#ended.resolve()
+  }
+}
+
+/** An environment's tools for one client, on a pair of streams: one session, from the start to the end of the process. */
+export class StdioToolDoor extends Resource {
+  readonly #session: EnvironmentSession
+  readonly #line: Line
+  readonly #handle: StdioServerHandle
+
+  private constructor(session: EnvironmentSession, { input, output, version, onFault }: StdioToolDoorOptions) {
+    super()
+    this.#session = session
+    this.#line = new Line(input, output)
+    // Asked for a server once or, by clients that first ask what there is, twice. The session is the same.
+    this.#handle = serveStdio(() => mcpServer(session, version), { transport: this.#line, onerror: onFault })
+  }
+
+  /** Sets the environment up first: a client that is answered at all can call. */
+  static async open(options: StdioToolDoorOptions): Promise<StdioToolDoor> {
+    const session = await EnvironmentSession.open(options.tools, { id: 'stdio', signal: options.signal })
+    return new StdioToolDoor(session, options)
+  }
+
+  /** When the client has gone. */
+  get ended(): Promise<void> {
+    return this.#line.ended
+  }
+
+  protected onClose(): Promise<void> {
+    return closeAll([this.#session, { [Symbol.asyncDispose]: () => this.#handle.close() }])
+  }
+}
