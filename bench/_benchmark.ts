@@ -18,6 +18,10 @@ export function atMost(name: string, value: number, limit: number): Bar {
   return { name, value, bar: `at most ${limit}`, holds: value <= limit }
 }
 
+export function atLeast(name: string, value: number, limit: number): Bar {
+  return { name, value, bar: `at least ${limit}`, holds: value >= limit }
+}
+
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((one, other) => one - other)
   const middle = Math.floor(sorted.length / 2)
