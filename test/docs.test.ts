@@ -101,7 +101,22 @@ describe('what the pages point to exists', () => {
   })
 
   test('flags', async () => {
-    const commands = ['eval', 'serve', 'gateway', 'doctor', 'show', 'list', 'export', 'prune', 'sim', 'init']
+    const commands = [
+      'eval',
+      'serve',
+      'gateway',
+      'tools',
+      'doctor',
+      'show',
+      'replay',
+      'rescore',
+      'fork',
+      'list',
+      'export',
+      'prune',
+      'sim',
+      'init',
+    ]
     const helps = await Promise.all(commands.map((name) => run(process.execPath, [bin, name, '--help'])))
     const flags = new Map(commands.map((name, index) => [name, flagsIn(helps[index]?.stdout ?? '')]))
     // Those of npm, of Node and of our own benchmarks.

@@ -18,6 +18,8 @@ const examples = {
   // Every score is a process of its own.
   'jsonl-questions': { attempts: 1, limit: 20, components: ['correct', 'hasAnswer'] },
   'judged-answers': { attempts: 4, limit: 18, components: ['agrees', 'words'] },
+  // Every rollout has a process of its own.
+  'tool-servers': { attempts: 1, limit: 12, components: ['correct', 'noted'] },
 } as const
 
 async function runExample(name: keyof typeof examples, skill: number) {
@@ -58,6 +60,7 @@ describe.each(Object.keys(examples) as (keyof typeof examples)[])('%s', (name) =
     expect(low).toBeLessThan(high - 0.05)
     // Not nothing either: delegate needs five right decisions in a row, which 0.7 gives one time in six.
     expect(low).toBeGreaterThan(0.1)
+    if (name === 'tool-servers') expect(skilled.summary.components['noted']?.mean).toBe(1)
     if (name === 'delegate') expect(skilled.records.map(({ children }) => children)).toEqual(Array(40).fill(3))
   })
 })

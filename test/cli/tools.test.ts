@@ -1,0 +1,277 @@
+import { existsSync } from 'node:fs'
+import { createServer, type RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { temporaryRuns } from 'millrace/testing'
+import { describe, expect, it } from 'vitest'
+import { loadEnvironment } from '../../src/env/index.ts'
+import { HttpToolDoor, ServedTools } from '../../src/serve/index.ts'
+import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
+import { main } from '../../src/cli/main.ts'
+import { fixture, objects, startMillrace } from './_millrace.ts'
+import { chatty, everything, script, writeServers } from './_tool-servers.ts'
+
+/** The command, in this process: what it starts are processes enough. */
+async function millrace({ cwd, env = {} }: { cwd: string; env?: Record<string, string> }, ...words: readonly string[]) {
+  const parts = fakeProcess({ env })
+  const code = await main(words, { ...parts, cwd })
+  return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+/** What the doctor says of one server. */
+async function examined(server: unknown, env: Record<string, string> = {}) {
+  await using place = await temporaryRuns()
+  const cwd = place.root
+  await writeServers(cwd, { it: server })
+  const { code, stdout, stderr } = await millrace({ cwd, env }, 'tools', 'doctor', 'servers.json')
+  return { code, stderr, text: stdout.replaceAll(/\d+(\.\d+)?m?s\b/g, '#') }
+}
+
+async function listening(onRequest: RequestListener) {
+  const server = createServer(onRequest).listen(0, '127.0.0.1')
+  await new Promise((resolve) => server.once('listening', resolve))
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}/mcp`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+describe('millrace tools list', () => {
+  it('shows all servers, those that fail among them', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    const gone = script('console.error("no licence"); process.exit(3)')
+    await writeServers(cwd, { everything, chatty, gone: { ...gone, required: false } })
+    const listed = await millrace({ cwd }, 'tools', 'list', 'servers.json')
+    expect(listed).toMatchObject({ code: 0, stderr: '' })
+    expect(listed.stdout).toMatch(/^everything +13 +[\d.]+m?s +stdio$/m)
+    expect(listed.stdout).toMatch(/^chatty +2 +[\d.]+m?s +stdio$/m)
+    expect(listed.stdout).toMatch(/^gone +– +[\d.]+m?s +stdio +failed$/m)
+    expect(listed.stdout).toContain('\n  echo {"message": string}  Echoes back the input string\n')
+    expect(listed.stdout).toContain('\n  nod {}\n')
+  })
+
+  it('fails where a name in allow or deny is none of a tool', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { chatty: { ...chatty, deny: ['slep'] } })
+    const listed = await millrace({ cwd }, 'tools', 'list', 'servers.json')
+    expect(listed.code).toBe(1)
+    expect(listed.stdout).toContain('"deny" names "slep", which the server does not list; did you mean "sleep"?')
+  })
+
+  it('fails where a required server does, as JSON too', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { chatty, broken: { command: 'node', env: { KEY: '${NO_SUCH_VARIABLE}' } } })
+    const listed = await millrace({ cwd }, 'tools', 'list', 'servers.json', '--json')
+    expect(listed.code).toBe(1)
+    expect(objects(listed.stdout)).toMatchObject([
+      {
+        servers: [
+          {
+            server: 'chatty',
+            transport: 'stdio',
+            tools: [{ name: 'nod', inputSchema: { type: 'object' } }, { name: 'sleep' }],
+          },
+          { server: 'broken', tools: [], error: expect.stringContaining('needs the variable NO_SUCH_VARIABLE') },
+        ],
+      },
+    ])
+    const one = await millrace({ cwd }, 'tools', 'list', 'servers.json', '--server', 'chatty')
+    expect(one).toMatchObject({ code: 0 })
+    expect(one.stdout).not.toContain('broken')
+  })
+
+  it('shows the tools of an environment', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    for (const name of ['guess-number', 'environment:guess-number']) {
+      const listed = await millrace({ cwd }, 'tools', 'list', name)
+      expect(listed).toMatchObject({ code: 0, stderr: '' })
+      expect(listed.stdout).toMatch(/^guess-number +1 +– +own$/m)
+    }
+  })
+
+  it('says what is wrong with what it was given', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeFile(join(cwd, 'bad.json'), '{ "mcpServers": {\n  "it": { "command": "node", }\n} }')
+    await writeServers(cwd, { chatty })
+    const cases = [
+      [['list', 'bad.json'], 2, /bad\.json is not JSON: .*line 2/],
+      [['list', 'none.json'], 1, /cannot read none\.json; check the path/],
+      [['list', 'servers.json', '--server', 'chaty'], 2, /has no server "chaty"; did you mean chatty\?/],
+      [['list', 'servers.json', '--task', '1'], 2, /--task is for millrace tools call, serve, not for list/],
+      [['lst', 'servers.json'], 2, /millrace tools has no "lst"; did you mean list\?/],
+      [['list', 'servers.json', 'echo'], 2, /do not know what to do with "echo"/],
+      [['call', 'servers.json'], 2, /millrace tools call needs a tool/],
+    ] as const
+    for (const [words, code, message] of cases) {
+      const ended = await millrace({ cwd }, 'tools', ...words)
+      expect(ended).toMatchObject({ code, stdout: '' })
+      expect(ended.stderr).toMatch(message)
+    }
+  })
+})
+
+describe('millrace tools call', () => {
+  it('calls one tool and shows what it answers', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { everything, chatty })
+    const call = (...words: readonly string[]) => millrace({ cwd }, 'tools', 'call', 'servers.json', ...words)
+    const echoed = await call('everything.echo', '{"message": "hello"}')
+    expect(echoed).toMatchObject({ code: 0, stdout: 'Echo: hello\n' })
+    expect(echoed.stderr).toMatch(/^everything\.echo: answered in /)
+    expect(await call('echo', '--arg', 'message=5')).toMatchObject({ code: 0, stdout: 'Echo: 5\n' })
+    const drawn = await call('get-tiny-image')
+    expect(drawn.stdout).toMatch(/\[image image\/png, [\d.]+ kB\]/)
+    const summed = await call('get-sum', '--arg', 'a=2', '--arg', 'b=3', '--json')
+    expect(objects(summed.stdout)).toMatchObject([{ server: 'everything', tool: 'get-sum', isError: false }])
+    const failed = await call('nod')
+    expect(failed).toMatchObject({ code: 1, stdout: 'no\n' })
+    expect(failed.stderr).toContain('the tool failed')
+    expect(await call('eco')).toMatchObject({ code: 2, stderr: expect.stringContaining('did you mean echo') })
+  })
+
+  it('calls a tool of an environment on the task it is told', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    const { code, stdout, stderr } = await millrace(
+      { cwd },
+      'tools',
+      'call',
+      'guess-number',
+      'guess',
+      '--arg',
+      'number=0',
+    )
+    expect({ code, stderr: stderr.split(':')[0] }).toEqual({ code: 0, stderr: 'guess-number.guess' })
+    expect(stdout).not.toBe('\n')
+    const beyond = await millrace({ cwd }, 'tools', 'call', fixture('counting.ts'), 'add', '{}', '--task', '999999')
+    expect(beyond.code).toBe(2)
+  })
+
+  it('ends a call and its server with Ctrl-C', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { chatty })
+    await using running = startMillrace({ cwd }, 'tools', 'call', 'servers.json', 'sleep')
+    await expect.poll(() => existsSync(join(cwd, 'called'))).toBe(true)
+    running.process.kill('SIGINT')
+    expect(await running.ended).toMatchObject({ code: 130, stdout: '' })
+  })
+})
+
+describe('millrace tools doctor', () => {
+  it('takes a server that works through all steps', async () => {
+    const { code, text } = await examined({ ...everything, sharing: 'shared' })
+    expect(code).toBe(0)
+    expect(text).toMatch(
+      /✓ config .*index\.js\n +✓ command .*node\n +✓ start .*\n +✓ initialise .*protocol 20.*\n +✓ list .*13 tools/,
+    )
+    expect(text).toMatch(/sharing: shared: one process for all rollouts, [\d.]+ MB in all/)
+    expect(text).toContain('fine: ready in # with 13 tools')
+  })
+
+  it('takes a server over HTTP through all steps, and leaves no session there', async () => {
+    const loaded = await loadEnvironment('guess-number')
+    await using tools = await ServedTools.open(loaded, { env: {} })
+    await using door = await HttpToolDoor.open({ tools, version: '1', port: 0, onFault: () => {} })
+    const { code, text } = await examined({ url: door.url })
+    expect(code).toBe(0)
+    expect(text).toMatch(/✓ config .*\/mcp\n +✓ initialise .*guess-number 1, protocol 2025.*\n +✓ list .*1 tool,/)
+    expect(text).toContain('sharing: session: each rollout has a session of its own on the one server')
+    expect(door.sessions).toBe(0)
+  })
+
+  it('tells of what a server says that is no message, and when it only reads', async () => {
+    const { code, text } = await examined(chatty)
+    expect(code).toBe(0)
+    expect(text).toContain('it writes to standard output what is no message (listening!)')
+    expect(text).toContain('all its tools say that they only read, so "sharing": "shared" is likely right')
+  })
+
+  it.each([
+    [
+      'a command that is not there',
+      { command: 'no-such-command' },
+      ['✗ command', 'install no-such-command', 'PATH is '],
+    ],
+    [
+      'a command with arguments in it',
+      { command: 'node server.js' },
+      ['✗ command', '"command": "node", "args": ["server.js"]'],
+    ],
+    ['a path that is not there', { command: './server' }, ['✗ command', './server is looked for from']],
+    [
+      'a process that ends at once',
+      script('console.error("no licence"); process.exit(3)'),
+      ['✗ initialise', 'exit code 3', '    no licence', 'run its command by hand'],
+    ],
+    [
+      'a variable that the server misses',
+      script('console.error("set SEARCH_API_KEY"); process.exit(1)'),
+      ['it may lack SEARCH_API_KEY', '"SEARCH_API_KEY": "${SEARCH_API_KEY}"'],
+    ],
+    [
+      'a module that is not installed',
+      { command: process.execPath, args: ['nowhere.js'] },
+      ['a package of the server is not installed'],
+    ],
+    [
+      'a process that says nothing',
+      { ...script('process.stdin.resume()'), startTimeoutMs: 500 },
+      ['✗ initialise', 'no answer within 500 ms', 'it runs but does not answer'],
+    ],
+    [
+      'a variable of ours that is empty',
+      { command: 'node', env: { KEY: '${EMPTY}' } },
+      ['✗ config', 'EMPTY is empty or not set: export it'],
+    ],
+    ['a field that is not known', { comand: 'node' }, ['✗ config', 'has neither a "command" nor a "url"']],
+  ])('finds %s', async (_name, server, expected) => {
+    const { code, text, stderr } = await examined(server, { EMPTY: '' })
+    expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
+    for (const part of expected) expect(text).toContain(part)
+    expect(text).toMatch(/fails at \w+; it is required, so every rollout would end as tool_infra_error/)
+  })
+
+  it('keeps to itself what a server is given in confidence', async () => {
+    const server = script('console.error("bad key " + process.env.API_KEY + process.argv.at(-1)); process.exit(1)')
+    const given = { ...server, args: [...server.args, 'key=${KEY}'], env: { API_KEY: '${KEY}' } }
+    const { code, text } = await examined(given, { KEY: 'hunter2-hunter2' })
+    expect(code).toBe(1)
+    expect(text).toContain('key=${KEY}')
+    expect(text).toContain('bad key [redacted]')
+    expect(text).not.toContain('hunter2')
+  })
+
+  it.each([
+    ['nobody at the port', 'off', 'nobody answers at http://127.0.0.1:'],
+    ['a key that is missing', 401, 'it wants to know who asks: give it "headers"'],
+    ['another path', 404, 'there is no MCP at /mcp'],
+    ['the older transport', 'sse', 'it speaks the older transport: set "type": "sse"'],
+    ['a web page', 'page', 'is a web page'],
+  ])('finds %s', async (_name, kind, hint) => {
+    await using server = await listening((request, response) => {
+      if (typeof kind === 'number') response.writeHead(kind).end()
+      else if (kind === 'page') response.writeHead(200, { 'content-type': 'text/html' }).end('<p>hello')
+      else if (request.method === 'GET')
+        response.writeHead(200, { 'content-type': 'text/event-stream' }).write(': hi\n\n')
+      else response.writeHead(405).end()
+    })
+    const url = kind === 'off' ? 'http://127.0.0.1:9/mcp' : server.url
+    const { code, text } = await examined({ url, required: false })
+    expect(code).toBe(0)
+    expect(text).toContain('✗ initialise')
+    expect(text).toContain(hint)
+    expect(text).toContain('fails at initialise; it is not required: rollouts do without it')
+  })
+})

@@ -1,0 +1,172 @@
+import { execFile } from 'node:child_process'
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { evaluate } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { describe, expect, test } from 'vitest'
+import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
+import { main } from '../../src/cli/main.ts'
+import { markedBlocks } from '../_marked-blocks.ts'
+import { millrace } from '../cli/_millrace.ts'
+import { page, root } from '../_pages.ts'
+
+const run = promisify(execFile)
+
+async function command(folder: string, ...words: readonly string[]) {
+  const parts = { ...fakeProcess({ env: { MILLRACE_RUNS: join(folder, 'runs') } }), cwd: folder }
+  const code = await main(words, parts)
+  return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
+}
+
+/** A folder with a run `sums` of an environment in it. */
+async function withRun() {
+  const folder = await temporaryRuns()
+  const file = await write(folder.root, 'sums.ts', environment('Be brief.', 'answer.length > 0'))
+  const summary = await evaluate({
+    environment: file,
+    model: 'sim',
+    run: { root: join(folder.root, 'runs'), name: 'sums' },
+  }).summary()
+  expect(summary.scored).toBe(12)
+  return folder
+}
+
+async function write(folder: string, name: string, content: string): Promise<string> {
+  const file = join(folder, name)
+  await writeFile(file, content)
+  return file
+}
+
+const environment = (prompt: string, reward: string): string => `
+import { defineEnvironment, z } from 'millrace'
+export default defineEnvironment({
+  name: 'sums',
+  task: z.object({ a: z.number() }),
+  tasks: () => Array.from({ length: 12 }, (_, a) => ({ a })),
+  prompt: ({ task }) => \`What is \${task.a} + 1?\\n${prompt}\`,
+  reward: { right: ({ task, answer }) => ${reward} },
+})
+`
+
+// Seven processes, one after another.
+test('the commands and the program of docs/replay.md', { timeout: 180_000 }, async () => {
+  await using folder = await temporaryRuns()
+  const { text } = await page('docs/replay.md')
+  const [commands] = markedBlocks(text, 'commands')
+  const lines = commands?.code.trim().split('\n') ?? []
+  expect(lines).toHaveLength(6)
+  for (const line of lines) {
+    const words = line.replace(/ *#.*/, '').split(' ').slice(2)
+    expect(await millrace({ cwd: folder.root }, ...words), line).toMatchObject({ code: 0 })
+  }
+  const rescored = (await readFile(join(folder.root, 'rescored.jsonl'), 'utf8')).trimEnd().split('\n')
+  expect(rescored).toHaveLength(40)
+  expect(JSON.parse(rescored[0] ?? '')).toMatchObject({ id: '0-0', rewards: { correct: { weight: 1 } } })
+  const [library] = markedBlocks(text, 'library')
+  const file = join(folder.root, library?.argument ?? '')
+  await writeFile(file, library?.code ?? '')
+  const { stdout } = await run(
+    process.execPath,
+    ['--no-warnings', '--import', join(root, 'test/own-sources.ts'), file],
+    { cwd: folder.root, env: { PATH: process.env['PATH'] } },
+  )
+  expect(stdout.split('mean:')).toHaveLength(3)
+})
+
+describe('on the command line', () => {
+  test('a replay shows what differs and where, in words and as JSON, and its exit code says so', async () => {
+    await using folder = await withRun()
+    const other = await write(folder.root, 'other.ts', environment('Be long.', 'task.a === 3'))
+    const same = await command(folder.root, 'replay', 'sums', '3-0')
+    expect(same).toMatchObject({ code: 0, stderr: '' })
+    expect(same.stdout).toBe('3-0  identical: 2 messages, outcome completed, rewards and usage\n')
+    const differs = await command(folder.root, 'replay', 'sums', '4-0', '--environment', other)
+    expect(differs.code).toBe(1)
+    for (const part of [
+      '4-0  differs from its recording',
+      'message 0 (user)',
+      'reward ',
+      'First difference: message 0 of 4-0 (user)\n  role: user\n  What is 4 + 1?\n- Be brief.\n+ Be long.\n',
+    ]) {
+      expect(differs.stdout).toContain(part)
+    }
+    const all = await command(folder.root, 'replay', 'sums', '--all', '--environment', other, '--limit', '2')
+    expect(all.code).toBe(1)
+    expect(all.stdout.match(/differs from its recording/g)).toHaveLength(2)
+    expect(all.stdout).toMatch(/12 rollouts: 0 identical, 12 different\n$/)
+    const json = await command(folder.root, 'replay', 'sums', '--all', '--json')
+    const lines = json.stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object)
+    expect(lines).toHaveLength(13)
+    expect(lines.at(0)).toMatchObject({ type: 'rollout', rollout: '0-0', verdict: 'identical' })
+    expect(lines.at(-1)).toEqual({ type: 'summary', rollouts: 12, identical: 12, different: 0, skipped: 0 })
+  })
+
+  test('rescoring shows both scores, and says where there is none', async () => {
+    await using folder = await withRun()
+    const other = await write(folder.root, 'third.ts', environment('Be brief.', 'task.a % 3 === 0'))
+    const failing = await write(folder.root, 'fails.ts', environment('', 'Promise.reject(new Error("too much"))'))
+    const third = await command(folder.root, 'rescore', 'sums', other)
+    expect(third.code).toBe(0)
+    expect(third.stdout).toMatch(/score +1\.000 ± 0\.000 +0\.333 ± 0\.142 +-0\.667 ± 0\.142/)
+    expect(third.stdout).toContain('8 with another reward')
+    const fails = await command(folder.root, 'rescore', 'sums', failing, '--json')
+    expect(fails.code).toBe(3)
+    const lines = fails.stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as object)
+    expect(lines.at(-1)).toMatchObject({
+      type: 'summary',
+      after: { scored: 0 },
+      failures: [{ count: 12, message: 'reward "right": too much' }],
+    })
+    const unwritable = await command(folder.root, 'rescore', 'sums', '--out', 'nowhere/lines.jsonl')
+    expect(unwritable).toMatchObject({ code: 1 })
+    expect(unwritable.stderr).toContain('choose another with --out [folder_unwritable]')
+    const full = await command(folder.root, 'rescore', 'sums', '--out', '/dev/full')
+    expect(full).toMatchObject({ code: 1, stdout: '' })
+    expect(full.stderr).toContain('no room left to write /dev/full; free some [disk_full]')
+  })
+
+  test('what is wrong is said in one sentence', async () => {
+    await using folder = await withRun()
+    const cases: [words: string[], code: number, message: string][] = [
+      [['replay', 'sums'], 2, 'which rollout? Name one'],
+      [['replay', 'sums', '3-0', '--all'], 2, 'which rollout? Name one'],
+      [['replay', 'sum', '3-0'], 1, 'did you mean sums?'],
+      [['replay', 'sums', '111-0'], 1, 'did you mean 11-0'],
+      [['replay', 'sums', '3-0', '--environment', './gone.ts'], 1, 'gone.ts'],
+      [['rescore', 'sums', '--env.level=3'], 2, 'has no option "level"'],
+      [['replay', 'sums', '3-0', '--env.level=3'], 2, 'has no option "level"'],
+      [['fork', 'sums', '3-0', '--turn', '0', '--env.level=3'], 2, 'has no option "level"'],
+      [['rescore', 'sums', '--judge', 'alive'], 2, 'did you mean live?'],
+      [['fork', 'sums', '3-0'], 2, 'after which turn? Add --turn'],
+      [['fork', 'sums', '3-0', '--turn', '1'], 2, 'has 1 turn and cannot be forked after turn 1: --turn takes 0'],
+      [['fork', 'sums', '3-0', '--turn', '0', '--sim.skill=1'], 2, 'say that it is to go on with -m sim'],
+      [['fork', 'sums', '0-3', '--turn', '0'], 1, 'did you mean 0-0'],
+    ]
+    for (const [words, code, message] of cases) {
+      const ended = await command(folder.root, ...words)
+      expect({ code: ended.code, stdout: ended.stdout }, words.join(' ')).toEqual({ code, stdout: '' })
+      expect(ended.stderr).toContain(message)
+    }
+  })
+
+  test('a fork is a run of its own, which the same command finds complete', async () => {
+    await using folder = await withRun()
+    const words = ['fork', 'sums', '3-0', '--turn', '0', '--system', 'Be kind.', '-n', '2', '--run', 'kind', '--quiet']
+    expect(await command(folder.root, ...words)).toMatchObject({ code: 0 })
+    expect((await command(folder.root, 'show', 'kind')).stdout).toContain('forked  from sums 3-0, after turn 0')
+    const shown = await command(folder.root, 'show', 'kind', '3-1')
+    expect(shown.stdout).toContain('▌ system\nBe kind.\n')
+    const again = await command(folder.root, ...words)
+    expect(again).toMatchObject({ code: 0 })
+    expect(again.stderr).toContain('complete already: run kind: 2 rollouts had ended')
+    const file = JSON.parse(await readFile(join(folder.root, 'runs/kind/run.json'), 'utf8')) as { config: object }
+    expect(file.config).toMatchObject({ forkedFrom: { run: 'sums', rollout: '3-0', turn: 0, system: 'Be kind.' } })
+  })
+})

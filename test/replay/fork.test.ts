@@ -1,0 +1,215 @@
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { defineEnvironment, forkRollout, MillraceError, replayRun, z, type ForkOptions, type Message } from 'millrace'
+import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
+import { describe, expect, test } from 'vitest'
+import { openRun, scripted, storeRun } from './_stored.ts'
+
+const said = (messages: readonly Message[], role: Message['role']): number =>
+  messages.filter((message) => message.role === role).length
+
+const live = { searched: 0, paid: 0 }
+const environment = defineEnvironment({
+  name: 'steps',
+  task: z.object({ number: z.number() }),
+  tasks: () => [{ number: 0 }, { number: 1 }],
+  setup: ({ rollout }) => ({ seed: rollout.seed, steps: 0 }),
+  prompt: ({ task }) => [
+    { role: 'system', content: 'Be slow.' },
+    { role: 'user', content: `Task ${task.number}` },
+  ],
+  tools: {
+    step: {
+      parameters: z.object({}),
+      resume: 'rerun',
+      run: (_, { state }) => `step ${(state.steps += 1)} of ${state.seed}`,
+    },
+    search: { parameters: z.object({}), resume: 'reuse', run: () => `found ${(live.searched += 1)}` },
+    pay: { parameters: z.object({}), run: () => `paid ${(live.paid += 1)}` },
+    ask: {
+      parameters: z.object({ what: z.string() }),
+      resume: 'rerun',
+      run: async ({ what }, { child }) => (await child({ prompt: what, tools: [] })).answer,
+    },
+  },
+  reward: ({ state, answer }) => state.steps + (answer === 'done by the other' ? 100 : 0),
+})
+
+/** Four turns with tools, then an answer. */
+const first: Script = ({ messages }) => {
+  if (String(messages[0]?.content).startsWith('Help')) return 'helped by the first'
+  const turns = [
+    calls({ step: {}, search: {} }),
+    calls({ ask: { what: 'Help 1' } }),
+    calls({ step: {} }),
+    calls({ pay: {} }),
+  ]
+  return turns[said(messages, 'assistant')] ?? 'done by the first'
+}
+
+interface Forked {
+  readonly root: string
+  readonly options: Omit<ForkOptions, 'rollout' | 'environment'>
+  readonly script?: Script
+  readonly rollout?: string
+}
+
+const another: Script = ({ messages }) =>
+  String(messages[0]?.content).startsWith('Help') ? 'helped by the other' : 'done by the other'
+
+async function fork({ root, options, script = another, rollout = '1-0' }: Forked) {
+  const backend = new ScriptedBackend(script)
+  using reader = openRun(root)
+  const evaluation = await forkRollout(reader, {
+    rollout,
+    environment,
+    preflight: false,
+    model: { ...scripted, name: 'other' },
+    backends: { other: [backend], scripted: [backend] },
+    ...options,
+    run: { root, name: 'forked', ...options.run },
+  })
+  const records = await Array.fromAsync(evaluation)
+  return { records, backend, summary: await evaluation.summary() }
+}
+
+describe('a fork', () => {
+  test('repeats the turns before it and goes on with the other model', async () => {
+    await using runs = await temporaryRuns()
+    const { backend: original } = await storeRun(runs.root, { environment, script: first })
+    const before = { ...live, asked: original.requests.length }
+    const { records, backend } = await fork({ root: runs.root, options: { turn: 3 } })
+    expect({ ...live, asked: original.requests.length }).toEqual(before)
+    expect(backend.requests).toHaveLength(1)
+    expect(records).toMatchObject([
+      { id: '1-0', model: 'other', outcome: 'completed', turns: 4, children: 1, reward: 102 },
+    ])
+    using source = openRun(runs.root)
+    using forked = openRun(runs.root, 'forked')
+    const [was, is] = [source.nodes('1-0', 1), forked.nodes('1-0', 1)]
+    // System and user, then two calls and their answers, one, and one: the same up to the fourth turn, hashes and all.
+    expect(is.slice(0, 9).map(({ hash, call }) => [hash, call?.model])).toEqual(
+      was.slice(0, 9).map(({ hash, call }) => [hash, call?.model]),
+    )
+    expect(is.slice(9).map(({ message, call }) => [message.content, call?.model])).toEqual([
+      ['done by the other', 'other'],
+    ])
+    expect(backend.requests[0]?.messages).toEqual(is.slice(0, 9).map(({ message }) => message))
+    const file = JSON.parse(await readFile(join(runs.root, 'forked', 'run.json'), 'utf8')) as { config: object }
+    expect(file.config).toMatchObject({ forkedFrom: { run: 'stored', rollout: '1-0', attempt: 1, turn: 3 } })
+    expect((await Array.fromAsync(replayRun(forked, { environment }))).map(({ verdict }) => verdict)).toEqual([
+      'identical',
+    ])
+  })
+
+  test('repeats them by place where other words are said', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    const { records, backend } = await fork({
+      root: runs.root,
+      options: { turn: 1, system: 'Be quick.', prompt: 'Another task' },
+    })
+    expect(records[0]?.messages.map(({ role, content }) => [role, content]).slice(0, 2)).toEqual([
+      ['system', 'Be quick.'],
+      ['user', 'Another task'],
+    ])
+    expect(backend.requests[0]?.messages).toHaveLength(5)
+    expect(records[0]).toMatchObject({ turns: 2, reward: 101 })
+    using forked = openRun(runs.root, 'forked')
+    expect((await Array.fromAsync(replayRun(forked, { environment }))).map(({ verdict }) => verdict)).toEqual([
+      'identical',
+    ])
+  })
+
+  test('begins anew at turn 0, and asks children that had not begun', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    const anew = await fork({ root: runs.root, options: { turn: 0 } })
+    expect(anew.records[0]).toMatchObject({ turns: 1, reward: 100, toolCalls: 0 })
+    const again: Script = (request) =>
+      said(request.messages, 'assistant') === 1 ? calls({ ask: { what: 'Help 1' } }) : another(request)
+    const later = await fork({ root: runs.root, options: { turn: 1, run: { name: 'later' } }, script: again })
+    expect(later.records[0]?.messages.at(-2)?.content).toBe('helped by the other')
+  })
+
+  test('goes on several times, each with a seed of its own, from one state', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first, seed: 7 })
+    const { records, backend, summary } = await fork({ root: runs.root, options: { turn: 1, samples: 4 } })
+    expect(records.map(({ id }) => id).toSorted()).toEqual(['1-0', '1-1', '1-2', '1-3'])
+    expect(summary).toMatchObject({ tasks: 1, rollouts: 4, scored: 4 })
+    expect(new Set(backend.requests.map(({ sampling }) => sampling.seed)).size).toBe(4)
+    // The environment drew from the seed that the stored rollout had.
+    expect(new Set(records.map(({ messages }) => JSON.stringify(messages.slice(0, 5)))).size).toBe(1)
+  })
+
+  test('that was stopped goes on from its own journal', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    const stop = new AbortController()
+    const stopped = await fork({
+      root: runs.root,
+      options: { turn: 2, signal: stop.signal },
+      script: ({ messages, signal }) => {
+        if (said(messages, 'assistant') === 2) return calls({ step: {} })
+        stop.abort()
+        return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      },
+    })
+    expect(stopped.summary).toMatchObject({ end: 'stopped', rollouts: 0 })
+    const resumed = await fork({ root: runs.root, options: { turn: 2 } })
+    expect(resumed.backend.requests).toHaveLength(1)
+    expect(resumed.records).toMatchObject([{ attempt: 1, turns: 4, reward: 102 }])
+    await expect(fork({ root: runs.root, options: { turn: 1 } })).rejects.toThrow('started with other settings')
+  })
+
+  test('is refused where a tool had done what cannot be repeated, unless its answers are enough', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    await expect(fork({ root: runs.root, options: { turn: 4 } })).rejects.toThrow(
+      'tool pay was called in the first 4 turns',
+    )
+    const paid = live.paid
+    const { records } = await fork({ root: runs.root, options: { turn: 4, reusesTools: true } })
+    expect(live.paid).toBe(paid)
+    expect(records[0]).toMatchObject({ turns: 5, reward: 102 })
+  })
+
+  test('ends, once, where a tool that is run again answers otherwise', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    const step = { parameters: z.object({}), resume: 'rerun' as const, run: () => 'another answer' }
+    const changed = { ...environment, tools: { ...environment.tools, step } }
+    using reader = openRun(runs.root)
+    const evaluation = await forkRollout(reader, {
+      rollout: '1-0',
+      turn: 2,
+      environment: changed,
+      preflight: false,
+      model: { ...scripted, name: 'other' },
+      backends: { other: [new ScriptedBackend(another)] },
+      run: { root: runs.root, name: 'forked' },
+    })
+    const records = await Array.fromAsync(evaluation)
+    expect(records).toMatchObject([{ outcome: 'agent_error', error: { code: 'replay_diverged' } }])
+    expect(records[0]?.error?.message).toContain('step was run again for turn 1')
+  })
+
+  test('says which turns there are', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, {
+      environment,
+      script: (request) => {
+        if (request.sessionId.startsWith('0-0')) throw new MillraceError('model_rejected', 'no')
+        return first(request)
+      },
+    })
+    const at = (turn: number, rollout = '1-0') => fork({ root: runs.root, rollout, options: { turn } })
+    await expect(at(5)).rejects.toThrow(
+      'has 5 turns and cannot be forked after turn 5: --turn takes 0, which repeats nothing, to 4',
+    )
+    await expect(at(1.5)).rejects.toThrow('--turn takes 0')
+    await expect(at(0, '0-0')).rejects.toThrow('has no turn to go on from: it ended as model_error')
+    await expect(at(0, '1-1')).rejects.toThrow('did you mean 1-0')
+  })
+})

@@ -1,0 +1,116 @@
+import { defineEnvironment, evaluate, z, type Environment, type Message, type ServerConfig } from 'millrace'
+import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { RunReader } from '../../src/store/index.ts'
+import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
+import { liveDescendants } from './_processes.ts'
+
+function environmentWith(mcpServers: Readonly<Record<string, ServerConfig>>): Environment {
+  return defineEnvironment({
+    name: 'with-servers',
+    task: z.object({ n: z.number() }),
+    tasks: () => Array.from({ length: 8 }, (_, n) => ({ n })),
+    prompt: ({ task }) => `Add 1 to ${task.n}.`,
+    mcpServers,
+    reward: async ({ task, answer, servers, signal }) => {
+      const asked = await servers.call('sums', { tool: 'add', arguments: { a: task.n, b: 1 }, signal })
+      return Number(asked.content === answer)
+    },
+  })
+}
+
+const script = ({ messages }: { messages: readonly Message[] }) => {
+  const last = messages.at(-1)
+  if (last?.role === 'tool') return String(last.content)
+  const n = Number(/\d+ to (\d+)/.exec(String(messages[0]?.content))?.[1])
+  return calls({ add: { a: n, b: 1 } })
+}
+
+test('rollouts share a server that keeps nothing; one start, one list, and nothing is left', async () => {
+  using log = new ServerLog()
+  const sums = { ...misbehaving(log.mode), sharing: 'shared' as const }
+  const { records } = await runScripted({ environment: environmentWith({ sums }), script })
+  expect(records.map(({ outcome, reward }) => [outcome, reward])).toEqual(records.map(() => ['completed', 1]))
+  expect(log.count('start')).toBe(1)
+  expect(log.count('list')).toBe(1)
+  expect(log.count('call')).toBe(16)
+  expect(liveDescendants()).toEqual([])
+})
+
+test('rollouts have a process of their own where they keep something', async () => {
+  using log = new ServerLog()
+  const { records } = await runScripted({ environment: environmentWith({ sums: misbehaving(log.mode) }), script })
+  expect(records.every(({ reward }) => reward === 1)).toBe(true)
+  const callers = Map.groupBy(log.entries('call'), ({ pid }) => pid)
+  expect([...callers.values()].map((made) => made.length)).toEqual(records.map(() => 2))
+  expect(liveDescendants()).toEqual([])
+})
+
+test('a required server that cannot start is infrastructure, not a reward of nothing', async () => {
+  const sums = { ...misbehaving('exit-before-initialize=3'), sharing: 'shared' as const }
+  const { records } = await runScripted({ environment: environmentWith({ sums }), script, retries: 0 })
+  for (const record of records) {
+    expect(record).toMatchObject({ outcome: 'tool_infra_error', reward: null })
+    expect(record.error?.message).toContain('sums')
+  }
+  expect(liveDescendants()).toEqual([])
+})
+
+test('it is found before anything is spent', async () => {
+  const backend = new ScriptedBackend(script)
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: environmentWith({ sums: misbehaving('exit-before-initialize=3') }),
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [backend] },
+    run: { root: runs.root },
+  })
+  await expect(evaluation.summary()).rejects.toMatchObject({ code: 'tool_infra' })
+  expect(liveDescendants()).toEqual([])
+})
+
+test('a rollout does without an optional server, and that is recorded', async () => {
+  const servers = {
+    sums: { ...misbehaving(), sharing: 'shared' as const },
+    other: { ...misbehaving('initialize-error'), sharing: 'shared' as const, required: false },
+  }
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: environmentWith(servers),
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [new ScriptedBackend(script)] },
+    preflight: false,
+    run: { root: runs.root },
+  })
+  const records = await Array.fromAsync(evaluation)
+  expect(records.every(({ reward }) => reward === 1)).toBe(true)
+  using reader = RunReader.open((await evaluation.summary()).folder)
+  const missing = Array.from(reader.events('mcp.missing'))
+  expect(new Set(missing.map(({ rollout }) => rollout))).toEqual(new Set(records.map(({ id }) => id)))
+  expect(missing).toHaveLength(records.length)
+  expect(missing[0]?.data).toMatchObject({ server: 'other' })
+  expect(Array.from(reader.events('mcp.open')).map(({ data }) => data)).toContainEqual(
+    expect.objectContaining({ server: 'sums', ok: true }),
+  )
+})
+
+test('what a call met is kept with its message', async () => {
+  const sums = { ...misbehaving(), sharing: 'shared' as const }
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: environmentWith({ sums }),
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [new ScriptedBackend(script)] },
+    preflight: false,
+    limit: 1,
+    run: { root: runs.root },
+  })
+  await evaluation.summary()
+  using reader = RunReader.open((await evaluation.summary()).folder)
+  const answered = reader.nodes('0-0', 1).find(({ tool }) => tool)
+  expect(answered?.tool).toMatchObject({
+    name: 'add',
+    status: 'ok',
+    detail: { server: 'sums', generation: 1, attempts: 1 },
+  })
+})

@@ -1,0 +1,228 @@
+/** The ways to share a server, as processes that are counted: what a rollout gets, and what it costs. */
+import { expect, test } from 'vitest'
+import type { ServerConfig } from '../../src/tools/mcp/config/server-config.ts'
+import type { ServerEvent } from '../../src/tools/mcp/session/server-events.ts'
+import { ToolServers } from '../../src/tools/mcp/sharing/tool-servers.ts'
+import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
+
+const { signal } = new AbortController()
+
+const shared = (...modes: string[]) => ({ ...misbehaving(...modes), sharing: 'shared' }) as const
+const pooled = (...modes: string[]) => ({ ...misbehaving(...modes), pool: { warm: 0 } })
+
+function serversOf(servers: Record<string, ServerConfig>, maxStarts = 8) {
+  const events: ServerEvent[] = []
+  const all = new ToolServers({ servers, maxStarts, onEvent: (event) => events.push(event) })
+  return Object.assign(all, { events })
+}
+
+const call = (tool: string, args: Record<string, unknown> = {}) => ({ tool, arguments: args, signal })
+
+test('shared: all rollouts are on one process', async () => {
+  await using servers = serversOf({ one: shared() })
+  await using first = await servers.lease({ signal })
+  await using second = await servers.lease({ signal })
+  const counted = [await first.call('one', call('counter')), await second.call('one', call('counter'))]
+  expect(counted.map(({ content }) => content)).toEqual(['1', '2'])
+})
+
+test('pooled, as a command is if nothing is said: each rollout is on a process of its own', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: pooled(log.mode) })
+  {
+    const leases = await Promise.all([servers.lease({ signal }), servers.lease({ signal })])
+    const counted = await Promise.all(leases.map((lease) => lease.call('one', call('counter'))))
+    expect(counted.map(({ content }) => content)).toEqual(['1', '1'])
+    await Promise.all(leases.map((lease) => lease[Symbol.asyncDispose]()))
+  }
+  expect(log.count('start')).toBe(2)
+  expect(servers.events).toContainEqual({ name: 'mcp.recycled', server: 'one', why: 'uses' })
+})
+
+test('V6.1 all servers open at the same time', async () => {
+  using log = new ServerLog()
+  // None of them goes on before it was told to stop, so that all three can only be there together.
+  const waiting = shared(log.mode, 'hang-initialize')
+  const servers = serversOf({ one: waiting, two: waiting, three: waiting })
+  const warm = servers.warm()
+  await expect.poll(() => log.count('initialize')).toBe(3)
+  await Promise.all([servers.close(), warm])
+})
+
+test('V6.1 no more servers start at once than may', async () => {
+  using log = new ServerLog()
+  const failing = { ...shared(log.mode, 'exit-before-initialize'), required: false }
+  const startsSeen: number[] = []
+  await using servers = new ToolServers({
+    servers: { one: failing, two: failing, three: failing },
+    maxStarts: 1,
+    onEvent: () => startsSeen.push(log.count('start')),
+  })
+  await servers.warm()
+  expect(startsSeen).toEqual([1, 2, 3])
+})
+
+test('V6.3 a required server that fails fails the rollout as infrastructure, and the others are given back', async () => {
+  using goodLog = new ServerLog()
+  using badLog = new ServerLog()
+  const good = { ...misbehaving(goodLog.mode), pool: { max: 1 } }
+  const bad = pooled(badLog.mode, 'exit-before-initialize=4', 'until-start=3')
+  await using servers = serversOf({ good, bad })
+  await servers.warm()
+  for (let rollout = 0; rollout < 2; rollout += 1) {
+    await expect(servers.lease({ signal })).rejects.toMatchObject({
+      code: 'tool_infra',
+      data: { server: 'bad', exitCode: 4, stderr: expect.stringContaining('cannot find my settings') },
+    })
+  }
+  // There is one process of the good one: had a rollout that failed kept it, this would wait for ever.
+  await using lease = await servers.lease({ signal })
+  expect(lease.catalogues.map(({ server }) => server)).toEqual(['good', 'bad'])
+  expect(goodLog.count('start')).toBe(1)
+})
+
+test('what an optional server fails at in the middle is told to the model; a required one ends the attempt', async () => {
+  await using servers = serversOf({ needed: shared(), extra: { ...shared(), required: false } })
+  await using lease = await servers.lease({ signal })
+  const crashed = await lease.call('extra', call('crash'))
+  expect(crashed).toMatchObject({ isError: true, detail: { server: 'extra', generation: 1, attempts: 1 } })
+  await expect(lease.call('needed', call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
+})
+
+test.each(['fail', 'tell'] as const)('V3.8 a restart of what was a rollout’s own: %s', async (onRestart) => {
+  await using servers = serversOf({ one: { ...pooled(), onRestart } })
+  await using lease = await servers.lease({ signal })
+  await expect(lease.call('one', call('crash'))).rejects.toMatchObject({ code: 'tool_infra' })
+  const after = lease.call('one', call('counter'))
+  if (onRestart === 'tell') expect(await after).toMatchObject({ content: '1', detail: { sessionRestarted: true } })
+  else {
+    await expect(after).rejects.toMatchObject({ code: 'tool_infra', data: { server: 'one', sessionRestarted: true } })
+  }
+})
+
+test('a server that failed is tried again by a later rollout, once for all that come meanwhile', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: shared(log.mode, 'exit-before-initialize', 'until-start=2') })
+  await servers.warm()
+  const leases = await Promise.all(Array.from({ length: 8 }, () => servers.lease({ signal })))
+  expect(leases.map(({ catalogues }) => catalogues.length)).toEqual(Array.from({ length: 8 }, () => 1))
+  expect(log.count('start')).toBe(2)
+})
+
+test('V3.6 a shared server that every rollout crashes is opened again as often as its budget says', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: { ...shared(log.mode), reconnect: { max: 2, windowMs: 600_000 } } })
+  for (let rollout = 0; rollout < 5; rollout += 1) {
+    const attempt = async (): Promise<void> => {
+      await using lease = await servers.lease({ signal })
+      await lease.call('one', call('crash'))
+    }
+    await expect(attempt()).rejects.toMatchObject({ code: 'tool_infra', data: { server: 'one' } })
+  }
+  expect(log.count('start')).toBe(3)
+  expect(servers.events.filter(({ name }) => name === 'mcp.circuit_open')).toHaveLength(1)
+})
+
+test('the lists are the same array for as long as no list changed', async () => {
+  await using servers = serversOf({ one: pooled(), two: shared('changing-list') })
+  await using first = await servers.lease({ signal })
+  const before = first.catalogues
+  expect(first.catalogues).toBe(before)
+  await using second = await servers.lease({ signal })
+  expect(second.catalogues).toBe(before)
+  await first.call('two', call('change_list'))
+  await expect.poll(() => first.catalogues).not.toBe(before)
+  expect(second.catalogues).toBe(first.catalogues)
+  expect(second.catalogues[0]).toBe(before[0])
+})
+
+test('V5.1 with a list that is known already another process is not asked for it', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: pooled(log.mode), two: pooled(log.mode) })
+  for (let rollout = 0; rollout < 3; rollout += 1) {
+    await using lease = await servers.lease({ signal })
+    expect(lease.catalogues.map(({ tools }) => tools.length > 0)).toEqual([true, true])
+    await lease.call('one', call('counter'))
+    await lease.call('two', call('counter'))
+  }
+  expect([log.count('start'), log.count('initialize'), log.count('list')]).toEqual([6, 6, 2])
+})
+
+test('V5.3 a list that changed is asked for again', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: pooled(log.mode, 'changing-list') })
+  {
+    await using lease = await servers.lease({ signal })
+    await lease.call('one', call('change_list'))
+    await expect.poll(() => log.count('list')).toBe(2)
+  }
+  await using lease = await servers.lease({ signal })
+  expect(log.count('list')).toBe(3)
+  // What the first process was told, this one was not.
+  expect(lease.catalogues[0]?.tools.map(({ name }) => name)).not.toContain('extra_0')
+})
+
+test('a process that was started ahead is there, and the next is started while it is used', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: { ...misbehaving(log.mode), pool: { warm: 1 } } })
+  await servers.warm()
+  expect(log.count('initialize')).toBe(1)
+  await using lease = await servers.lease({ signal })
+  await expect.poll(() => log.count('initialize')).toBe(2)
+  expect(await lease.call('one', call('counter'))).toMatchObject({ content: '1', detail: { generation: 1 } })
+})
+
+test('a process may serve several rollouts, and what is left of it is theirs to know', async () => {
+  using log = new ServerLog()
+  await using servers = serversOf({ one: { ...misbehaving(log.mode), pool: { warm: 0, maxUses: 2 } } })
+  const counted: unknown[] = []
+  for (let rollout = 0; rollout < 4; rollout += 1) {
+    await using lease = await servers.lease({ signal })
+    counted.push((await lease.call('one', call('counter'))).content)
+  }
+  expect(counted).toEqual(['1', '2', '1', '2'])
+  expect(log.count('start')).toBe(2)
+})
+
+test.each(['cancelled', 'too slow'])(
+  'a process that may still be at a call that was %s serves no other rollout',
+  async (end) => {
+    using log = new ServerLog()
+    const config = { ...misbehaving(log.mode), pool: { warm: 0, maxUses: 10 } }
+    await using servers = serversOf({ one: config })
+    const leave = new AbortController()
+    const sleep = { tool: 'sleep', arguments: { ms: 60_000 } }
+    {
+      await using lease = await servers.lease({ signal })
+      if (end === 'too slow') {
+        const answer = await lease.call('one', { ...sleep, signal, timeoutMs: 50 })
+        expect(answer).toMatchObject({ isError: true, detail: { timedOut: true } })
+      } else {
+        const sleeping = lease.call('one', { ...sleep, signal: leave.signal })
+        leave.abort(new Error('enough'))
+        await expect(sleeping).rejects.toThrow('enough')
+      }
+    }
+    await using next = await servers.lease({ signal })
+    await next.call('one', call('counter'))
+    expect(log.count('start')).toBe(2)
+  },
+)
+
+test('V6.1 thirty rollouts and pools of three and one: never more processes, and all are served', async () => {
+  using log = new ServerLog()
+  using smallLog = new ServerLog()
+  await using servers = serversOf({
+    one: { ...misbehaving(log.mode), pool: { max: 3, maxUses: 10 } },
+    // Each rollout needs both: two of them that had one each would wait for ever.
+    two: { ...misbehaving(smallLog.mode), pool: { max: 1, maxUses: 100 } },
+  })
+  const ran = await Promise.all(
+    Array.from({ length: 30 }, async () => {
+      await using lease = await servers.lease({ signal })
+      return (await lease.call('one', call('echo', { message: 'here' }))).content
+    }),
+  )
+  expect(ran).toEqual(Array.from({ length: 30 }, () => 'Echo: here'))
+  expect([log.count('start') <= 3, smallLog.count('start')]).toEqual([true, 1])
+})

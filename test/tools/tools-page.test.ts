@@ -1,0 +1,34 @@
+import { expect, test } from 'vitest'
+import { httpServerSchema, stdioServerSchema } from '../../src/tools/mcp/config/_server-config-schema.ts'
+import { serverDefaults } from '../../src/tools/mcp/config/server-defaults.ts'
+import { readServerConfigs } from '../../src/tools/mcp/config/read-server-configs.ts'
+import { markedBlocks } from '../_marked-blocks.ts'
+import { page, tableRows } from '../_pages.ts'
+
+const tools = await page('docs/tools.md')
+
+test('the table has the fields that servers have, and says which have them', () => {
+  const rows = tableRows(tools, 'Fields of a server')
+  const of = (...kinds: string[]): string[] =>
+    rows.flatMap(([field = '', kind = '']) => (kinds.includes(kind) ? [field] : []))
+  expect(of('both', 'command').toSorted()).toEqual(Object.keys(stdioServerSchema.shape).toSorted())
+  // `pool` is one of the options of both, and refused where there is none.
+  expect([...of('both', 'URL'), 'pool'].toSorted()).toEqual(Object.keys(httpServerSchema.shape).toSorted())
+})
+
+test('it gives the defaults that hold', () => {
+  const given = new Map(tableRows(tools, 'Fields of a server').map(([field, , , otherwise]) => [field, otherwise]))
+  const thousands = (value: number): string => value.toLocaleString('en')
+  const { startTimeoutMs, callTimeoutMs, pool, reconnect } = serverDefaults
+  expect(given.get('startTimeoutMs')).toBe(thousands(startTimeoutMs))
+  expect(given.get('callTimeoutMs')).toBe(thousands(callTimeoutMs))
+  expect(given.get('pool')).toBe(`${pool.warm}, ${pool.max}, ${pool.maxUses}`)
+  expect(given.get('reconnect')).toBe(`${reconnect.max} in ${thousands(reconnect.windowMs)}`)
+})
+
+test('the example is a configuration', () => {
+  const [example] = markedBlocks(tools.text, 'servers')
+  const servers = readServerConfigs(example?.code, 'docs/tools.md', { SEARCH_KEY: 'k' })
+  expect(servers['search']).toMatchObject({ headers: { authorization: 'Bearer k' } })
+  expect(servers['files']).toMatchObject({ args: expect.arrayContaining(['/tmp']) })
+})
