@@ -1,6 +1,15 @@
 export { z } from 'zod'
 export { toolLoop } from './agents/index.ts'
-export { commandReward, csv, defineEnvironment, heavy, judge, jsonl } from './env/index.ts'
+export {
+  commandReward,
+  csv,
+  defineEnvironment,
+  heavy,
+  judge,
+  jsonl,
+  keepToolResults,
+  summariseContext,
+} from './env/index.ts'
 export type {
   Agent,
   AgentContext,
@@ -9,6 +18,8 @@ export type {
   ChildRequest,
   ChildResult,
   CommandRewardOptions,
+  ContextPolicy,
+  ContextView,
   CsvOptions,
   Environment,
   EnvironmentSpec,
@@ -22,15 +33,18 @@ export type {
   JudgeOptions,
   JudgeRequest,
   JudgeText,
+  KeepToolResultsOptions,
   Reward,
   RewardContext,
   RewardFunction,
   RolloutContext,
   RolloutIdentity,
   SetupContext,
+  SummariseContextOptions,
   TaskInput,
   TaskRow,
   TaskSource,
+  ToolOutputOptions,
   Turn,
   TurnOptions,
   Update,
@@ -38,12 +52,24 @@ export type {
 } from './env/index.ts'
 export { MillraceError } from './errors/index.ts'
 export type { ErrorCode, WireError } from './errors/index.ts'
-export { evaluate, SummaryAccumulator } from './eval/index.ts'
+export { evaluate, forkRollout, replayRollout, replayRun, rescoreRun, SummaryAccumulator } from './eval/index.ts'
 export type {
+  Difference,
   EndedRollout,
   EvaluateOptions,
   Evaluation,
+  ForkOptions,
+  ForkOrigin,
+  MessageDifference,
   Progress,
+  ReplayOptions,
+  ReplayReport,
+  RescoredRollout,
+  RescoredScore,
+  RescoredSide,
+  RescoreOptions,
+  RescoreSummary,
+  Rescoring,
   RolloutSummary,
   RunInfo,
   RunOptions,
@@ -138,4 +164,16 @@ export type {
 } from './store/index.ts'
 export type { WorkerStatus } from './rollout/index.ts'
 export type { Supervision, WorkerHeap } from './worker/index.ts'
-export type { ResumeRule, Tool, ToolOutput } from './tools/index.ts'
+export type {
+  RepairRules,
+  ResumeRule,
+  ServerAnswer,
+  ServerCall,
+  ServerCalls,
+  ServerConfig,
+  Tool,
+  ToolFormatName,
+  ToolOutput,
+  WrittenCall,
+} from './tools/index.ts'
+export { loadServerConfigs, miroThinkerRepairs, standardRepairs, ToolAnswer } from './tools/index.ts'
