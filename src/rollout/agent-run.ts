@@ -1,7 +1,6 @@
 import type {
   Agent,
   AgentContext,
-  AgentTools,
   ChildRequest,
   ChildResult,
   ContextView,
@@ -10,30 +9,23 @@ import type {
   TurnOptions,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Session, type CallHooks, type ModelClient, type ToolAnswers } from '../inference/index.ts'
+import { Session, type CallHooks, type ModelClient } from '../inference/index.ts'
 import { AbortScope, raced, type StopClock } from '../kit/index.ts'
 import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'
-import { readOutputToolName, shortenResults, type ToolResult, type WrittenCall } from '../tools/index.ts'
+import { readOutputToolName, type WrittenCall } from '../tools/index.ts'
+import { AgentCalls, toolAnswersIn, type CallsHost } from './agent-calls.ts'
 import { askJudge } from './ask-judge.ts'
 import { BudgetMeter, spent, type SpentLimit } from './budget-meter.ts'
-import { childPlace } from './child-id.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
-import { keptChildEvent, keptUnder } from './kept-children.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
-import { requireSameTool, tapeOf, withRepairs } from './replay-cassette.ts'
+import { tapeOf } from './replay-cassette.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
-
-/**
- * How each answer to tool calls came to be, found again when the agent appends it; an agent may also append tool messages
- * of its own making. One for all: a map costs more than what a rollout puts into it.
- */
-const toolAnswers = new WeakMap<Message, ToolAnswers>()
 
 /** What most environments have to say after a turn. */
 const nothing = Promise.resolve(undefined)
@@ -72,7 +64,7 @@ export interface AgentEnd {
  * One agent at work: its session with the model, its budget, its tools. A rollout has one; each child has one of its own,
  * below its parent's in the budget tree.
  */
-export class AgentRun implements AgentContext, ContextHost, CallHooks {
+export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks {
   readonly id: string
   readonly model: string
   /** Set while the reward runs: the clock that its questions to a judge must not run down while they queue. */
@@ -83,7 +75,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   readonly budget: BudgetMeter
   readonly tally: Tally
   readonly context: LiveContext
-  readonly tools: AgentTools
+  readonly tools: AgentCalls
   readonly trace: object | undefined
   turns = 0
   readonly #startChild: StartChild
@@ -96,8 +88,6 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   /** What the context policy keeps from turn to turn; made with its first one. */
   #policyMemory: Map<string, unknown> | undefined
   #promptTokens: number | undefined
-  /** Of the last reply. */
-  #calls: readonly WrittenCall[] = []
   #openingLength = 0
 
   constructor(options: AgentRunOptions) {
@@ -128,7 +118,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
     this.tally = new Tally(parent?.tally)
     this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
     this.#sampling = options.sampling
-    this.tools = { definitions: this.#toolBox.definitions, call: this.#callTools }
+    this.tools = new AgentCalls(this, this.#toolBox)
     const { contextPolicy } = engine.environment
     this.#contextCopy = contextPolicy && new ContextCopy(contextPolicy, (copy) => this.#recordCopy(copy))
   }
@@ -150,7 +140,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   /** Never rejects, except when the journal cannot be followed: then nothing of this attempt counts. */
   async run(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
     try {
-      this.append(...this.engine.callStyle.opening(prompt, this.#toolBox.described()))
+      this.append(...this.engine.callStyle.opening(prompt, this.#toolBox))
       this.#openingLength = this.session.messages.length
       await raced(
         Promise.try(() => agent(this)),
@@ -175,7 +165,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   }
 
   readonly append = (...messages: readonly Message[]): void => {
-    for (const message of messages) this.session.append(message, toolAnswers.get(message))
+    for (const message of messages) this.session.append(message, toolAnswersIn(message))
   }
 
   readonly turn = async (options: TurnOptions = {}): Promise<Turn> => {
@@ -194,7 +184,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
       this,
     )
     const calls = callStyle.callsIn(message, this.turns)
-    this.#calls = calls
+    this.tools.noteReply(calls)
     this.turns += 1
     this.tally.addCall(call)
     this.#promptTokens = call.usage.input
@@ -224,7 +214,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
   }
 
   startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult> {
-    return this.#startChild(request, this, { place: this.#placeOf(call), signal })
+    return this.#startChild(request, this, { place: this.tools.placeOf(call), signal })
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
@@ -234,66 +224,9 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
     return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, verdicts, signal })
   }
 
-  readonly #callTools: AgentTools['call'] = async (calls) => {
-    const startedAt = performance.now()
-    const { callStyle } = this.engine
-    const made = await this.#toolBox.call(calls, {
-      context: this.context,
-      signal: this.signal,
-      ...(this.trace && { trace: this.trace }),
-      ...((this.session.isRecalling || this.#isClosed) && {
-        recall: (_call: WrittenCall, index: number) => this.#recall(calls, index),
-      }),
-    })
-    const { outputs } = this.situation
-    const results = outputs ? await shortenResults(made, outputs) : made
-    this.tally.addToolCalls(results, performance.now() - startedAt)
-    return callStyle.answer(calls, results).map(({ message, answers }) => {
-      toolAnswers.set(message, answers)
-      return message
-    })
-  }
-
-  /** Whether nothing but the recording may be heard. */
-  get #isClosed(): boolean {
-    return this.situation.job.cassette?.end !== undefined
-  }
-
-  /** What is recorded of a call; undefined if it is to be made. What its children had used is used. */
-  #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
-    const call = calls[index]
-    if (!call) return undefined
-    try {
-      const recorded = (offset: number): MessageNode | undefined => this.session.recall(offset)
-      const recalled = requireSameTool(call, this.engine.callStyle.recall(recorded, index))
-      if (!recalled && this.#isClosed) {
-        const message = `tool ${call.function.name} is called, and the recording has no answer of it`
-        throw new MillraceError('replay_diverged', message)
-      }
-      if (recalled) this.#keepChildren(call)
-      return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
-    } catch (error) {
-      // The recording ends during these calls, none of which was answered.
-      for (const each of calls) if (this.#toolBox.resumeRule(each) !== 'rerun') this.#keepChildren(each)
-      throw error
-    }
-  }
-
-  #keepChildren(call: WrittenCall): void {
-    const { job } = this.situation
-    const isJournalled = this.#journalled.length > this.session.messages.length
-    for (const [child, figures] of keptUnder(job, this.id, this.#placeOf(call))) {
-      const kept = (this.situation.keptChildren ??= new Set())
-      if (kept.has(child)) continue
-      kept.add(child)
-      this.tally.addKeptChild(figures)
-      this.budget.takeOver(figures)
-      if (!isJournalled) this.#record(keptChildEvent, { child, ...figures })
-    }
-  }
-
-  #placeOf(call: WrittenCall | undefined): string {
-    return childPlace(this.turns, call && this.#calls.findIndex(({ id }) => id === call.id))
+  /** Whether what happens now had happened before, in an earlier sitting that recorded it. */
+  get isRepeatingJournal(): boolean {
+    return this.#journalled.length > this.session.messages.length
   }
 
   #contextView(): ContextView {
@@ -301,7 +234,7 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
     return {
       messages: this.session.messages,
       promptTokens: this.#promptTokens,
-      isToolResult: (message) => message.role === 'tool' || toolAnswers.has(message),
+      isToolResult: (message) => message.role === 'tool' || toolAnswersIn(message) !== undefined,
       memory: this.#policyMemory,
       openingLength: this.#openingLength,
       child: (request) => this.startChild(request, this.signal),
@@ -311,11 +244,10 @@ export class AgentRun implements AgentContext, ContextHost, CallHooks {
 
   #recordCopy(copy: SentCopy): void {
     // A turn that is repeated from the journal was recorded when it was first taken.
-    if (this.#journalled.length > this.session.messages.length) return
-    this.#record(contextEvent, copy)
+    if (!this.isRepeatingJournal) this.record(contextEvent, copy)
   }
 
-  #record(name: string, data: object): void {
+  record(name: string, data: object): void {
     const { attempt } = this.situation.job
     const at = Date.now()
     this.engine.journal.append({ kind: 'event', rollout: this.id, attempt, name, at, data: JSON.stringify(data) })

@@ -1,6 +1,7 @@
 import type { ToolAnswers } from '../inference/index.ts'
 import type { AssistantMessage, Message, MessageNode, ToolDefinition } from '../schema/index.ts'
-import type { DescribedTool, ToolResult, WrittenCall } from '../tools/index.ts'
+import type { ToolResult, WrittenCall } from '../tools/index.ts'
+import type { RolloutTools } from './toolkit.ts'
 
 /** A message that answers tool calls, and how it came to be. */
 export interface AnswerMessage {
@@ -11,7 +12,7 @@ export interface AnswerMessage {
 /** How a model is told of its tools, how it calls them and how it gets their results. */
 export interface CallStyle {
   /** The messages a rollout opens with, tools described in them where the style does that. */
-  opening(prompt: readonly Message[], tools: readonly DescribedTool[]): readonly Message[]
+  opening(prompt: readonly Message[], tools: Pick<RolloutTools['box'], 'described'>): readonly Message[]
   /** What a request says about tools beside its messages. */
   declared(definitions: readonly ToolDefinition[]): readonly ToolDefinition[]
   /** The calls in the reply of a turn, counted from 0. */

@@ -14,7 +14,10 @@ const worded = new WeakMap<ToolMessage, readonly ContentPart[]>()
  */
 export function textCalls(format: ToolFormat): CallStyle {
   return {
-    opening: (prompt, tools) => (tools.length === 0 ? prompt : withSystemText(prompt, format.describe(tools))),
+    opening: (prompt, tools) => {
+      const described = tools.described()
+      return described.length === 0 ? prompt : withSystemText(prompt, format.describe(described))
+    },
     declared: () => [],
     callsIn: ({ content }, turn) => (content === null ? [] : format.parse(content, `call_${turn}`)),
     answer: (calls, results) => {

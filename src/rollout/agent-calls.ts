@@ -1,0 +1,122 @@
+import type { AgentTools } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import type { Session, ToolAnswers } from '../inference/index.ts'
+import type { Message, MessageNode } from '../schema/index.ts'
+import { shortenResults, type ToolResult, type WrittenCall } from '../tools/index.ts'
+import type { BudgetMeter } from './budget-meter.ts'
+import { childPlace } from './child-id.ts'
+import type { Engine } from './engine.ts'
+import { keptChildEvent, keptUnder } from './kept-children.ts'
+import type { LiveContext } from './live-context.ts'
+import { requireSameTool, withRepairs } from './replay-cassette.ts'
+import type { Situation } from './situation.ts'
+import type { Tally } from './tally.ts'
+import type { RolloutTools } from './toolkit.ts'
+
+/**
+ * How each answer to tool calls came to be, found again when the agent appends it; an agent may also append tool messages
+ * of its own making. One for all: a map costs more than what a rollout puts into it.
+ */
+const toolAnswers = new WeakMap<Message, ToolAnswers>()
+
+export function toolAnswersIn(message: Message): ToolAnswers | undefined {
+  return toolAnswers.get(message)
+}
+
+/** The agent whose calls they are. */
+export interface CallsHost {
+  readonly id: string
+  readonly engine: Engine
+  readonly situation: Situation
+  readonly session: Session
+  readonly budget: BudgetMeter
+  readonly tally: Tally
+  readonly context: LiveContext
+  readonly trace: object | undefined
+  readonly signal: AbortSignal
+  readonly turns: number
+  readonly isRepeatingJournal: boolean
+  record(name: string, data: object): void
+}
+
+/** The tool calls of one agent: made, or answered from what is recorded of them. */
+export class AgentCalls implements AgentTools {
+  readonly definitions: AgentTools['definitions']
+  readonly #host: CallsHost
+  readonly #toolBox: RolloutTools['box']
+  /** In the last reply. */
+  #inReply: readonly WrittenCall[] = []
+
+  constructor(host: CallsHost, toolBox: RolloutTools['box']) {
+    this.#host = host
+    this.#toolBox = toolBox
+    this.definitions = toolBox.definitions
+  }
+
+  noteReply(calls: readonly WrittenCall[]): void {
+    this.#inReply = calls
+  }
+
+  readonly call: AgentTools['call'] = async (calls) => {
+    const { engine, situation, session, context, trace, signal, tally } = this.#host
+    const startedAt = performance.now()
+    const made = await this.#toolBox.call(calls, {
+      context,
+      signal,
+      ...(trace && { trace }),
+      ...((session.isRecalling || this.#isClosed) && {
+        recall: (_call: WrittenCall, index: number) => this.#recall(calls, index),
+      }),
+    })
+    const { outputs } = situation
+    const results = outputs ? await shortenResults(made, outputs) : made
+    tally.addToolCalls(results, performance.now() - startedAt)
+    return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
+      toolAnswers.set(message, answers)
+      return message
+    })
+  }
+
+  /** Where a child begins that a call asks for, or the agent itself. */
+  placeOf(call: WrittenCall | undefined): string {
+    return childPlace(this.#host.turns, call && this.#inReply.findIndex(({ id }) => id === call.id))
+  }
+
+  /** Whether nothing but the recording may be heard. */
+  get #isClosed(): boolean {
+    return this.#host.situation.job.cassette?.end !== undefined
+  }
+
+  /** What is recorded of a call; undefined if it is to be made. What its children had used is used. */
+  #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
+    const { engine, session } = this.#host
+    const call = calls[index]
+    if (!call) return undefined
+    try {
+      const recorded = (offset: number): MessageNode | undefined => session.recall(offset)
+      const recalled = requireSameTool(call, engine.callStyle.recall(recorded, index))
+      if (!recalled && this.#isClosed) {
+        const message = `tool ${call.function.name} is called, and the recording has no answer of it`
+        throw new MillraceError('replay_diverged', message)
+      }
+      if (recalled) this.#keepChildren(call)
+      return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
+    } catch (error) {
+      // The recording ends during these calls, none of which was answered.
+      for (const each of calls) if (this.#toolBox.resumeRule(each) !== 'rerun') this.#keepChildren(each)
+      throw error
+    }
+  }
+
+  #keepChildren(call: WrittenCall): void {
+    const { id, situation, tally, budget, isRepeatingJournal } = this.#host
+    for (const [child, figures] of keptUnder(situation.job, id, this.placeOf(call))) {
+      const kept = (situation.keptChildren ??= new Set())
+      if (kept.has(child)) continue
+      kept.add(child)
+      tally.addKeptChild(figures)
+      budget.takeOver(figures)
+      if (!isRepeatingJournal) this.#host.record(keptChildEvent, { child, ...figures })
+    }
+  }
+}
