@@ -12,9 +12,9 @@ export default defineConfig({
   },
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
-    testTimeout: 30_000,
-    // Tests wait more than they compute, so two files at a time, on two cores, too.
-    maxWorkers: 2,
+    testTimeout: 60_000,
+    // Tests wait more than they compute, so three files at a time, on two cores, too.
+    maxWorkers: 3,
     // V8 now and then crashes when it frees WebAssembly code that threads share: see bin/millrace.js.
     execArgv: ['--no-wasm-code-gc'],
     // A second, the default, is nothing on a machine that is busy with other tests.

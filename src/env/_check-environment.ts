@@ -73,8 +73,11 @@ function problemsOf(fields: Fields): string[] {
   const formats: readonly unknown[] = toolFormatNames
   require(toolFormat === undefined ||
     formats.includes(toolFormat), 'toolFormat', `one of ${toolFormatNames.join(', ')}`)
-  require(toolOutput === undefined ||
-    isToolOutput(toolOutput), 'toolOutput', `an object with \`maxChars\`, at least ${minOutputChars}`)
+  if (toolOutput !== undefined && !isToolOutput(toolOutput)) {
+    problems.push(
+      `\`toolOutput\` must have \`maxChars\`, a whole number of at least ${minOutputChars}, and may have \`spill\``,
+    )
+  }
   const repair = repairRulesSchema.optional().safeParse(fields['repair'])
   if (!repair.success) problems.push(`\`repair\` does not fit: ${describeIssues(repair.error.issues)}`)
   for (const field of Object.keys(fields)) {

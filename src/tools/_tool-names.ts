@@ -47,11 +47,7 @@ export class ToolNames<Tool extends NamedTool> {
   /** The tool that a call names, taken at its word. */
   find({ server, tool }: WrittenName): Tool | undefined {
     if (server === undefined) return this.#byName.get(tool)
-    const there = this.#byServer.get(server)
-    if (there) return there.get(tool)
-    // The environment's own tools stand on no server; a model that has to name one names something.
-    const own = this.#byName.get(tool)
-    return own?.server === undefined ? own : undefined
+    return this.#byServer.get(server)?.get(tool)
   }
 
   /** Every tool that has this name, natively or on its server. */

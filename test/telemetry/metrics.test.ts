@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { LoopLag } from '../../src/kit/index.ts'
 import { metricFamilies, startTelemetry, type MetricsDelta, type MetricsSources } from '../../src/telemetry/index.ts'
-import { toolCalls } from '../../src/tools/index.ts'
+import { toolCalls, toolServerEvents } from '../../src/tools/index.ts'
 import { answer, household } from './_household.ts'
 import { parseMetrics, sumOf } from './_parse-metrics.ts'
 
@@ -198,6 +198,7 @@ test('every metric can be there', async () => {
     },
   })
   for (const record of records) hub.rolloutSettled(record)
+  toolServerEvents.publish({ name: 'mcp.open', server: 'search', ok: true, ms: 12 })
   const gateway = telemetry.gatewayMetrics()
   gateway.sessionStarted()
   gateway.requestEnded({

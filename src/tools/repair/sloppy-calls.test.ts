@@ -30,7 +30,7 @@ describeCalls('names of tools', standard, [
     untouched({ query: 'x' }),
     { tools: twoSearches },
   ],
-  ['a tool of the environment, with some server named', ['tools', 'now', '{}'], untouched({})],
+  ['a tool of the environment, with some server named', ['tools', 'now', '{}'], repaired('now', {}, 'server_route')],
   [
     'a tool of the environment, with a server named that exists',
     ['docs', 'now', '{}'],

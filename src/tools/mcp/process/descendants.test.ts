@@ -28,7 +28,7 @@ test('descendants are found in whatever group they are', async () => {
   expect(found.every(isAlive)).toBe(true)
   expect(isGroupAlive(shell.pid)).toBe(true)
   // The last has left the group: it leads one.
-  expect(isGroupAlive(found.at(-1)?.pid ?? 0)).toBe(true)
+  await expect.poll(() => isGroupAlive(found.at(-1)?.pid ?? 0)).toBe(true)
 })
 
 test('a process is told from a later one of the same number', () => {

@@ -112,9 +112,14 @@ export class KeptConnection extends Resource {
     if (connection === this.#connection) this.#clock?.used()
   }
 
-  /** The next connection then counts against the budget. */
+  /**
+   * The next connection then counts against the budget. Of many calls that are lost together the first says why; the code that
+   * the server ended with says more than any of them.
+   */
   noteLoss(connection: Connection, cause: Error): void {
-    if (connection === this.#connection) this.#trouble = this.#errors.text(cause)
+    if (connection !== this.#connection) return
+    const ownEnd = connection.ending.exitCode ? connection.failure : undefined
+    if (this.#trouble === undefined || ownEnd) this.#trouble = this.#errors.text(ownEnd ?? cause)
   }
 
   protected override async onClose(): Promise<void> {

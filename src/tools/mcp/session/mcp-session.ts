@@ -168,6 +168,7 @@ export class McpSession extends Resource {
       // Only the connection it was made on, which may not be the present one any more. When it is gone, it is also known how
       // a process ended. If it will not go, the next connection says so.
       await connection.abandon().catch(() => {})
+      this.#kept.noteLoss(connection, failure.cause)
     }
     this.throwIfClosed()
     if (!this.#mayRepeat(attempts, failure)) {
