@@ -97,6 +97,7 @@ export type {
   Message,
   MessageNode,
   Outcome,
+  MissingServer,
   RewardComponent,
   RolloutRecord,
   RolloutTiming,

@@ -103,6 +103,7 @@ const api = {
       'Message',
       'MessageDifference',
       'MessageNode',
+      'MissingServer',
       'ModelConfigInput',
       'ModelFacts',
       'ModelRequest',

@@ -17,6 +17,9 @@ import { formatScore } from './format/score.ts'
 import type { Style } from './format/style.ts'
 import { padText } from './format/text-width.ts'
 
+/** Tool servers that were missing; `--json` has them all. */
+const shownServers = 5
+
 export interface Transcript {
   readonly rollout: string
   /** What it came to; undefined while it runs, and after it was cut off. */
@@ -148,6 +151,9 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   )
   if (record.error)
     yield row('error', style.bad(`${printableLine(record.error.message)} [${record.error.code}]`), style)
+  for (const { server, cause } of (record.missingServers ?? []).slice(0, shownServers)) {
+    yield row('missing', style.warn(`tool server ${printableLine(server)}: ${printableLine(cause)}`), style)
+  }
   yield row('reward', rewardText(record), style)
   const metrics = Object.entries(record.metrics)
   if (metrics.length > 0) {

@@ -174,8 +174,8 @@ class RunningEvaluation implements Evaluation {
       signal: this.#admission.signal,
     })
     this.#tasks = tasks
-    // Read before anything starts, so that a missing file is found before there is a run.
-    await using firstTasks = await peeked(tasks)
+    // Read before anything starts, so that a missing file, or a task that is not the forked one any more, is found before there is a run.
+    await using firstTasks = await peeked(fork ? forkedTask(tasks, fork) : tasks)
     const scheduler = new Scheduler({
       labels: { environment: config.environment.name, model: config.model },
       executor,
@@ -206,7 +206,7 @@ class RunningEvaluation implements Evaluation {
     const taskDigest = createHash('sha256')
     try {
       const plans = planRollouts({
-        tasks: fork ? forkedTask(firstTasks, fork) : firstTasks,
+        tasks: firstTasks,
         config,
         journal: store.journal,
         onTask: ({ index, digest }) => void taskDigest.update(`${index} ${digest}\n`),

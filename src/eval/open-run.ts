@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { MillraceError } from '../errors/index.ts'
 import { holdsGroups } from '../rollout/index.ts'
-import { outcomeNames, outcomes, type Json } from '../schema/index.ts'
+import { outcomeNames, outcomes, isJsonObject, type Json } from '../schema/index.ts'
 import {
   defaultRunsRoot,
   findRuns,
@@ -40,6 +40,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   else if (options.resume === 'required') throw nothingToResume(root, name)
   const clean = redacted(resolved.config, resolved.config)
   for (const path of clean.paths) notices.push(`${path} looks like a secret and is not stored with the run`)
+  notices.push(...unwrittenCalls(resolved.config))
   const drawSeed = resolved.config.seed ?? randomInt(2 ** 31)
   const create: NewRun = {
     name,
@@ -119,10 +120,14 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
     )
   }
   if (existing.configDigest === resolved.digest) return
+  requireSameOrigin(name, existing, resolved)
   // What is stored lacks its secrets, so what is given is compared and shown without them too.
   const now = redacted(experimentOf(resolved.config), resolved.config).value
-  const before = redacted(experimentOf({ ...resolved.config, ...existing.config }), resolved.config).value
-  const changed = Object.keys(now).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]))
+  // Older files may lack what every configuration has now; what is left out on purpose must not be filled in.
+  const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = resolved.config
+  const before = redacted(experimentOf({ ...always, ...existing.config }), resolved.config).value
+  const keys = Object.keys({ ...before, ...now })
+  const changed = keys.filter((key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]))
   const differences = changed.map((key) => describeDifference(key, before[key], now[key]))
   if (existing.config['isServed'] === true && !('isServed' in resolved.config))
     differences.push('it belongs to a server (millrace serve)')
@@ -131,6 +136,26 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
     'run_mismatch',
     `run ${name} was started with other settings: ${differences.join('; ')}. Repeat those (all are in its run.json), or choose another name with --run.`,
     { data: { run: name, changed: changed.join(',') } },
+  )
+}
+
+/** A run that goes on from something else is no other setting of this one, and repeating its settings would not help. */
+function requireSameOrigin(name: string, existing: RunFile, { config }: ResolvedRun): void {
+  const { forkedFrom } = config
+  if (!forkedFrom) return
+  const { run, rollout, attempt } = forkedFrom
+  const origin = existing.config['forkedFrom']
+  const isSame =
+    origin !== undefined &&
+    isJsonObject(origin) &&
+    origin['run'] === run &&
+    origin['rollout'] === rollout &&
+    origin['attempt'] === attempt
+  if (isSame) return
+  throw new MillraceError(
+    'run_mismatch',
+    `run ${name} is not a fork of rollout ${rollout} of run ${run}: choose another name with --run`,
+    { data: { run: name, changed: 'forkedFrom' } },
   )
 }
 
@@ -144,6 +169,14 @@ function nothingToResume(root: string, name: string | undefined): MillraceError 
     'run_not_found',
     `there is no ${what.replace(/^an? /, '')} in ${root} to continue; \`millrace list\` shows what there is`,
   )
+}
+
+/** Such a run would work through all its tasks without a single tool call. */
+function unwrittenCalls({ models, model, toolFormat }: RunConfig): string[] {
+  const isSimulated = models.some(({ name, simulator }) => name === model && simulator !== undefined)
+  return toolFormat && isSimulated
+    ? [`the simulator writes no tool calls in text (${toolFormat}): it will call none`]
+    : []
 }
 
 /** As plain JSON, without secrets. */

@@ -10,6 +10,7 @@ import {
 } from '../schema/index.ts'
 import { ClusteredMean } from './clustered-mean.ts'
 import { DurationHistogram } from './duration-histogram.ts'
+import { MissingServers } from './_missing-servers.ts'
 import { NamedMeans } from './_named-means.ts'
 import { passAtK, passHatK, powersOfTwoUpTo } from './pass-at-k.ts'
 import type { ScoreEstimate } from './progress.ts'
@@ -31,6 +32,7 @@ export type EndedRollout = Pick<
   | 'timing'
   | 'toolCalls'
   | 'toolErrors'
+  | 'missingServers'
 >
 
 /** The part of a summary that follows from the rollouts alone. */
@@ -48,6 +50,7 @@ export type RolloutSummary = Pick<
   | 'reasons'
   | 'voided'
   | 'tools'
+  | 'missingServers'
   | 'usage'
   | 'judgeUsage'
   | 'cost'
@@ -92,6 +95,7 @@ export class SummaryAccumulator {
   readonly #pass: readonly PassSums[]
   readonly #outcomes = Object.fromEntries(outcomeNames.map((name) => [name, 0])) as Record<Outcome, number>
   readonly #reasons: Partial<Record<Outcome, string>> = {}
+  readonly #missing = new MissingServers()
   readonly #rewards = new NamedMeans()
   readonly #metrics = new NamedMeans()
   readonly #usage = emptyUsage()
@@ -140,6 +144,7 @@ export class SummaryAccumulator {
     if (record.voided) this.#voided += 1
     this.#toolCalls += record.toolCalls
     this.#toolErrors += record.toolErrors
+    if (record.missingServers) this.#missing.add(record.missingServers)
     addUsage(this.#usage, record.usage)
     addUsage(this.#judgeUsage, record.judgeUsage)
     if (record.cost === null) this.#costUnknown += 1
@@ -187,6 +192,7 @@ export class SummaryAccumulator {
       reasons: { ...this.#reasons },
       voided: this.#voided,
       tools: { calls: this.#toolCalls, failed: this.#toolErrors },
+      missingServers: this.#missing.list(),
       usage: { ...this.#usage },
       judgeUsage: { ...this.#judgeUsage },
       cost: this.cost,

@@ -33,6 +33,8 @@ export interface Summary {
   readonly voided: number
   /** Calls of tools, and those the model was shown an error for. */
   readonly tools: { readonly calls: number; readonly failed: number }
+  /** Tool servers that rollouts had to do without: how many of them, and why the first one did. */
+  readonly missingServers: readonly { readonly server: string; readonly rollouts: number; readonly cause: string }[]
   readonly usage: Usage
   readonly judgeUsage: Usage
   /** US dollars; null where no price is known. */

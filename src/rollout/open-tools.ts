@@ -1,6 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope } from '../kit/index.ts'
-import type { RolloutRecord } from '../schema/index.ts'
+import type { MissingServer, RolloutRecord } from '../schema/index.ts'
 import { spent } from './budget-meter.ts'
 import type { Engine } from './engine.ts'
 import { failedEnd } from './failed-end.ts'
@@ -20,6 +20,14 @@ export async function openTools(job: RolloutJob, engine: Engine, signal: AbortSi
   return await engine.toolkit.lease(job, scope.signal)
 }
 
+/** A cause is often what a process had said last; the journal has it whole (`mcp.missing`). */
+const maxCauseChars = 500
+
+/** The servers that a rollout has to do without, for its record. */
+export function missingServers({ failures }: RolloutTools): MissingServer[] {
+  return failures.map(({ server, error }) => ({ server, cause: error.rawMessage.slice(0, maxCauseChars) }))
+}
+
 /** The record of a rollout whose tools could not be had. */
 export function recordWithoutTools(
   job: RolloutJob,
@@ -28,7 +36,7 @@ export function recordWithoutTools(
 ): RolloutRecord {
   const trace = traceOf(job)
   const { outcome, error } = failedEnd(thrown, 'setup_failed', signal)
-  const record = recordWithoutRun({
+  const ended = recordWithoutRun({
     id: job.id,
     environment: environment.name,
     model: settings.model,
@@ -39,6 +47,8 @@ export function recordWithoutTools(
     error: error ?? MillraceError.from(thrown, 'tool_infra'),
     startedAt,
   })
+  // All it did was to wait for them.
+  const record = { ...ended, timing: { ...ended.timing, waitMs: ended.timing.wallMs } }
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace })
   return record
 }

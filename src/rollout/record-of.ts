@@ -1,4 +1,4 @@
-import { outcomes, type Json, type RewardComponent, type RolloutRecord } from '../schema/index.ts'
+import { outcomes, type Json, type MissingServer, type RewardComponent, type RolloutRecord } from '../schema/index.ts'
 import type { AgentEnd, AgentRun } from './agent-run.ts'
 import type { Engine } from './engine.ts'
 import type { RolloutJob } from './job.ts'
@@ -13,7 +13,10 @@ export function recordOf(parts: {
   score?: { reward: number; rewards: Record<string, RewardComponent> } | undefined
   metrics?: Record<string, number>
   notes?: Record<string, Json>
+  missing?: readonly MissingServer[]
   rewardMs?: number
+  /** What it waited before its agent could begin. */
+  toolsWaitMs?: number
 }): RolloutRecord {
   const { engine, job, run, end, startedAt, score } = parts
   const { tally, budget } = run
@@ -35,6 +38,7 @@ export function recordOf(parts: {
     toolCalls: tally.toolCalls,
     toolErrors: tally.toolErrors,
     ...(tally.toolRepairs > 0 && { toolRepairs: tally.toolRepairs }),
+    ...(parts.missing && parts.missing.length > 0 && { missingServers: parts.missing }),
     children: tally.children,
     usage: tally.usage,
     judgeUsage: tally.judgeUsage,
@@ -43,7 +47,7 @@ export function recordOf(parts: {
       startedAt,
       wallMs: Date.now() - startedAt,
       workingMs: Math.round(budget.workingMs),
-      waitMs: Math.round(budget.waitedMs),
+      waitMs: Math.round(budget.waitedMs + (parts.toolsWaitMs ?? 0)),
       modelMs: Math.round(tally.modelMs),
       toolMs: Math.round(tally.toolMs),
       rewardMs: Math.round(parts.rewardMs ?? 0),

@@ -10,7 +10,7 @@ import { failedEnd, recoded } from './failed-end.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
 import { situationOf, type Situation } from './situation.ts'
-import { openTools, recordWithoutTools } from './open-tools.ts'
+import { missingServers, openTools, recordWithoutTools } from './open-tools.ts'
 import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
 import { openedWith } from './opened-with.ts'
@@ -58,6 +58,7 @@ async function runWithTools(
   const why = whyNotResumable(job, tools.box, engine.callStyle)
   if (why) return { kind: 'diverged', why }
   const { settings } = engine
+  const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
   const situation = situationOf(job, tools, outputsOf(job, engine))
   const run = new AgentRun({
     engine,
@@ -66,7 +67,7 @@ async function runWithTools(
     signal,
     startChild: runChild,
     model: engine.model(settings.model),
-    limits: tools.release ? limitsSince(startedAt, settings.limits) : settings.limits,
+    limits: limitsAfter(toolsWaitMs, settings.limits),
     sampling: samplingOf(job, settings),
     trace: traceOf(job),
   })
@@ -82,7 +83,21 @@ async function runWithTools(
     // The first cause of a failure stays; a teardown that fails after success is one.
     const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
-    const record = recordOf({ engine, job, run, end, startedAt, score, rewardMs, metrics, notes: situation.notes })
+    const { notes } = situation
+    const missing = missingServers(tools)
+    const record = recordOf({
+      engine,
+      job,
+      run,
+      end,
+      startedAt,
+      score,
+      rewardMs,
+      metrics,
+      notes,
+      missing,
+      toolsWaitMs,
+    })
     if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
@@ -95,9 +110,8 @@ async function runWithTools(
 }
 
 /** What waiting for tools took, the clock on the wall has spent. */
-function limitsSince(startedAt: number, limits: Limits): Limits {
-  const spentMs = Date.now() - startedAt
-  return { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - spentMs) }
+function limitsAfter(spentMs: number, limits: Limits): Limits {
+  return spentMs === 0 ? limits : { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - spentMs) }
 }
 
 function outputsOf({ id, cassette }: RolloutJob, { environment, settings }: Engine): ToolOutputs | undefined {

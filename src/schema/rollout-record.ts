@@ -29,6 +29,8 @@ export interface RolloutRecord {
   toolErrors: number
   /** Repairs that tool calls needed, made or only noted; left out if there were none. */
   toolRepairs?: number
+  /** Tool servers that it had to do without, and why; left out if all were there. */
+  missingServers?: readonly MissingServer[]
   children: number
   usage: Usage
   judgeUsage: Usage
@@ -36,6 +38,11 @@ export interface RolloutRecord {
   cost: number | null
   timing: RolloutTiming
   info?: Record<string, Json>
+}
+
+export interface MissingServer {
+  readonly server: string
+  readonly cause: string
 }
 
 export interface RewardComponent {

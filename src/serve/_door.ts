@@ -58,8 +58,8 @@ export abstract class Door extends Resource {
     return `http://${this.#host.includes(':') ? `[${this.#host}]` : this.#host}:${port}`
   }
 
-  /** Closes if that fails. */
-  protected async listen(port: number): Promise<void> {
+  /** Closes if that fails. `flag` is how the port was given. */
+  protected async listen(port: number, flag = '--port'): Promise<void> {
     try {
       await this.app.listen({ host: this.#host, port, backlog })
     } catch (error) {
@@ -67,7 +67,7 @@ export abstract class Door extends Resource {
       const { rawMessage } = MillraceError.from(error, 'config_invalid')
       throw new MillraceError(
         'config_invalid',
-        `cannot listen on ${this.#host}:${port}: ${rawMessage}. Choose another --port, or 0 for any`,
+        `cannot listen on ${this.#host}:${port}: ${rawMessage}. Choose another ${flag}, or 0 for any`,
         { cause: error },
       )
     }

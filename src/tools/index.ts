@@ -18,7 +18,10 @@ export { toolFormatNames } from './formats/tool-format.ts'
 export type { DescribedTool, ToolFormat, ToolFormatName } from './formats/tool-format.ts'
 export { toolFormatOf } from './formats/tool-formats.ts'
 export {
+  buildCatalogue,
   declaredServers,
+  enabledServers,
+  listTools,
   loadServerConfigs,
   McpSession,
   mcpTools,

@@ -112,6 +112,17 @@ describe('millrace tools serve', () => {
     expect((await readFile(join(cwd, 'ended.txt'), 'utf8')).split('\n').toSorted()).toEqual(['', 'first a', 'first b'])
   })
 
+  it('names its own flag where the port is taken', async () => {
+    await using place = await notebookFolder()
+    const cwd = place.root
+    await using running = startMillrace({ cwd }, 'tools', 'serve', './notebook.ts', '--http', '0')
+    await running.shows('stdout', '1 tool on')
+    const [, port = ''] = /http:\/\/[^:]+:(\d+)/.exec(running.stdout()) ?? []
+    const second = await millrace({ cwd }, 'tools', 'serve', './notebook.ts', '--http', port)
+    expect(second.code).toBe(2)
+    expect(second.stderr).toContain('Choose another --http, or 0 for any')
+  })
+
   it('is a server like any other to millrace itself', async () => {
     await using place = await notebookFolder()
     const cwd = place.root

@@ -61,16 +61,16 @@ describe('millrace tools list', () => {
     const cwd = place.root
     await writeServers(cwd, { chatty: { ...chatty, deny: ['slep'] } })
     const listed = await millrace({ cwd }, 'tools', 'list', 'servers.json')
-    expect(listed.code).toBe(1)
+    expect(listed.code).toBe(2)
     expect(listed.stdout).toContain('"deny" names "slep", which the server does not list; did you mean "sleep"?')
   })
 
-  it('fails where a required server does, as JSON too', async () => {
+  it('tells a server that fails from a configuration that is wrong, as JSON too', async () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeServers(cwd, { chatty, broken: { command: 'node', env: { KEY: '${NO_SUCH_VARIABLE}' } } })
     const listed = await millrace({ cwd }, 'tools', 'list', 'servers.json', '--json')
-    expect(listed.code).toBe(1)
+    expect(listed.code).toBe(2)
     expect(objects(listed.stdout)).toMatchObject([
       {
         servers: [
@@ -83,6 +83,10 @@ describe('millrace tools list', () => {
         ],
       },
     ])
+    await writeServers(cwd, { chatty, broken: script('process.exit(3)') })
+    const failing = await millrace({ cwd }, 'tools', 'list', 'servers.json')
+    expect(failing.code).toBe(1)
+    expect(failing.stdout).toContain('millrace tools doctor servers.json --server broken shows more')
     const one = await millrace({ cwd }, 'tools', 'list', 'servers.json', '--server', 'chatty')
     expect(one).toMatchObject({ code: 0 })
     expect(one.stdout).not.toContain('broken')
@@ -102,6 +106,7 @@ describe('millrace tools list', () => {
     await using place = await temporaryRuns()
     const cwd = place.root
     await writeFile(join(cwd, 'bad.json'), '{ "mcpServers": {\n  "it": { "command": "node", }\n} }')
+    await writeFile(join(cwd, 'code.json'), JSON.stringify({ inputs: [], servers: { chatty } }))
     await writeServers(cwd, { chatty })
     const cases = [
       [['list', 'bad.json'], 2, /bad\.json is not JSON: .*line 2/],
@@ -111,6 +116,12 @@ describe('millrace tools list', () => {
       [['lst', 'servers.json'], 2, /millrace tools has no "lst"; did you mean list\?/],
       [['list', 'servers.json', 'echo'], 2, /do not know what to do with "echo"/],
       [['call', 'servers.json'], 2, /millrace tools call needs a tool/],
+      [
+        ['list', 'code.json'],
+        2,
+        /code\.json has its servers under "servers", as VS Code has them: rename it to "mcpServers"/,
+      ],
+      [['serve', 'servers.json'], 2, /millrace tools serve takes an environment/],
     ] as const
     for (const [words, code, message] of cases) {
       const ended = await millrace({ cwd }, 'tools', ...words)
@@ -174,7 +185,7 @@ describe('millrace tools doctor', () => {
     const { code, text } = await examined({ ...everything, sharing: 'shared' })
     expect(code).toBe(0)
     expect(text).toMatch(
-      /✓ config .*index\.js\n +✓ command .*node\n +✓ start .*\n +✓ initialise .*protocol 20.*\n +✓ list .*13 tools/,
+      /✓ config .*index\.js\n +✓ command .*node\n +✓ start .*\n +✓ initialise .*protocol 20.*\n +✓ list .*13 tools.*\n +✓ names .*models see echo, .* and 10 more tools/,
     )
     expect(text).toMatch(/sharing: shared: one process for all rollouts, [\d.]+ MB in all/)
     expect(text).toContain('fine: ready in # with 13 tools')
@@ -209,6 +220,16 @@ describe('millrace tools doctor', () => {
       { command: 'node server.js' },
       ['✗ command', '"command": "node", "args": ["server.js"]'],
     ],
+    [
+      'a command with a path and arguments in it',
+      { command: `${process.execPath} ./server.js` },
+      ['✗ command', `"command": "${process.execPath}", "args": ["./server.js"]`],
+    ],
+    [
+      'a path among the arguments in a command',
+      { command: 'npx @example/server' },
+      ['✗ command', '"command": "npx", "args": ["@example/server"]'],
+    ],
     ['a path that is not there', { command: './server' }, ['✗ command', './server is looked for from']],
     [
       'a process that ends at once',
@@ -230,17 +251,69 @@ describe('millrace tools doctor', () => {
       { ...script('process.stdin.resume()'), startTimeoutMs: 500 },
       ['✗ initialise', 'no answer within 500 ms', 'it runs but does not answer'],
     ],
+  ])('finds %s', async (_name, server, expected) => {
+    const { code, text, stderr } = await examined(server, { EMPTY: '' })
+    expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
+    for (const part of expected) expect(text).toContain(part)
+    expect(text).toMatch(/fails at \w+; it is required, so millrace eval ends before anything is run \(exit code 1\)/)
+    expect(text).toContain('with --no-preflight each rollout ends as tool_infra_error')
+    expect(text).not.toContain('[tool_infra]')
+  })
+
+  it.each([
     [
       'a variable of ours that is empty',
       { command: 'node', env: { KEY: '${EMPTY}' } },
       ['✗ config', 'EMPTY is empty or not set: export it'],
     ],
     ['a field that is not known', { comand: 'node' }, ['✗ config', 'has neither a "command" nor a "url"']],
-  ])('finds %s', async (_name, server, expected) => {
-    const { code, text, stderr } = await examined(server, { EMPTY: '' })
-    expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
-    for (const part of expected) expect(text).toContain(part)
-    expect(text).toMatch(/fails at \w+; it is required, so every rollout would end as tool_infra_error/)
+    ['a type that is not known', { ...chatty, type: 'stdo' }, ['✗ config', '"stdio" for a command, or "http"']],
+    ['a tool that is not there', { ...chatty, allow: ['nodd'] }, ['✓ list', '✗ names', 'did you mean "nod"?']],
+  ])('finds %s, with which no evaluation begins', async (_name, server, expected) => {
+    for (const required of [true, false]) {
+      const { code, text, stderr } = await examined({ ...server, required }, { EMPTY: '' })
+      expect({ code, stderr }).toEqual({ code: 2, stderr: '' })
+      for (const part of expected) expect(text).toContain(part)
+      expect(text).toMatch(/fails at \w+; millrace eval refuses to start with such a configuration \(exit code 2\)/)
+    }
+  })
+
+  it('finds two servers with tools of the same name', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    const doctor = () => millrace({ cwd }, 'tools', 'doctor', 'servers.json', '--json')
+    await writeServers(cwd, { one: chatty, other: chatty })
+    const clashing = await doctor()
+    expect(clashing.code).toBe(2)
+    const [found] = objects(clashing.stdout)
+    expect(found).toMatchObject({ healthy: ['one'], servers: [{}, { server: 'other', tools: { count: 2 } }] })
+    expect(found).toHaveProperty('servers.1.steps.5', {
+      step: 'names',
+      ok: false,
+      ms: expect.any(Number) as number,
+      shown: expect.stringContaining('"one" and "other" both have a tool "nod": set "prefix"') as string,
+      code: 'config_invalid',
+    })
+    await writeServers(cwd, { one: chatty, other: { ...chatty, prefix: 'other_' } })
+    const told = await doctor()
+    expect(told.code).toBe(0)
+    expect(told.stdout).toContain('models see other_nod, other_sleep')
+  })
+
+  it('leaves out what is disabled, and says where there is nothing to examine', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { off: { ...chatty, disabled: true } })
+    const disabled = await millrace({ cwd }, 'tools', 'doctor', 'servers.json')
+    expect(disabled).toMatchObject({
+      code: 0,
+      stdout: 'servers.json has no tool servers, so there is nothing to examine\n',
+    })
+    const { code, stdout } = await millrace({ cwd }, 'tools', 'doctor', 'guess-number')
+    expect({ code, stdout }).toEqual({
+      code: 0,
+      stdout: 'guess-number has no tool servers, so there is nothing to examine\n',
+    })
   })
 
   it('keeps to itself what a server is given in confidence', async () => {

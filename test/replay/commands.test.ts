@@ -136,7 +136,7 @@ describe('on the command line', () => {
     await using folder = await withRun()
     const cases: [words: string[], code: number, message: string][] = [
       [['replay', 'sums'], 2, 'which rollout? Name one'],
-      [['replay', 'sums', '3-0', '--all'], 2, 'which rollout? Name one'],
+      [['replay', 'sums', '3-0', '--all'], 2, 'leave out --all, or 3-0'],
       [['replay', 'sum', '3-0'], 1, 'did you mean sums?'],
       [['replay', 'sums', '111-0'], 1, 'did you mean 11-0'],
       [['replay', 'sums', '3-0', '--environment', './gone.ts'], 1, 'gone.ts'],
@@ -154,6 +154,19 @@ describe('on the command line', () => {
       expect({ code: ended.code, stdout: ended.stdout }, words.join(' ')).toEqual({ code, stdout: '' })
       expect(ended.stderr).toContain(message)
     }
+  })
+
+  test('an environment in the place of another is told where its options come from', async () => {
+    await using folder = await temporaryRuns()
+    const options = '  options: z.object({ level: z.number().default(2) }),\n'
+    const source = environment('Be brief.', 'answer.length > 0')
+    const own = await write(folder.root, 'own.ts', source.replace('  task:', `${options}  task:`))
+    const other = await write(folder.root, 'other.ts', source)
+    await evaluate({ environment: own, model: 'sim', run: { root: join(folder.root, 'runs'), name: 'sums' } }).summary()
+    const ended = await command(folder.root, 'replay', 'sums', '3-0', '--environment', other)
+    expect(ended.code).toBe(2)
+    expect(ended.stderr).toContain('sums has no option "level"')
+    expect(ended.stderr).toContain('It was given the options that run sums is stored with (level): add those')
   })
 
   test('a fork is a run of its own, which the same command finds complete', async () => {

@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { defineEnvironment, forkRollout, MillraceError, replayRun, z, type ForkOptions, type Message } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
@@ -193,6 +193,44 @@ describe('a fork', () => {
     const records = await Array.fromAsync(evaluation)
     expect(records).toMatchObject([{ outcome: 'agent_error', error: { code: 'replay_diverged' } }])
     expect(records[0]?.error?.message).toContain('step was run again for turn 1')
+  })
+
+  test('takes no run for itself that is another one', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    const into = (name: string, rollout = '1-0') =>
+      fork({ root: runs.root, rollout, options: { turn: 0, run: { name } } })
+    await expect(into('stored')).rejects.toThrow(
+      'run stored is not a fork of rollout 1-0 of run stored: choose another name with --run',
+    )
+    await into('forked')
+    await expect(into('forked', '0-0')).rejects.toThrow('run forked is not a fork of rollout 0-0 of run stored')
+    // Nor does a run that begins at the beginning go on with a fork.
+    await expect(storeRun(runs.root, { environment, script: first, name: 'forked' })).rejects.toThrow(
+      /started with other settings:.* forkedFrom .*, now not set/,
+    )
+  })
+
+  test('of a task that has changed leaves nothing behind', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment, script: first })
+    using reader = openRun(runs.root)
+    const changed = async (tasks: readonly { readonly number: number }[]) => {
+      const evaluation = await forkRollout(reader, {
+        rollout: '1-0',
+        turn: 0,
+        environment: { ...environment, tasks: () => tasks },
+        preflight: false,
+        backends: { scripted: [new ScriptedBackend(another)] },
+        run: { root: runs.root, name: 'forked' },
+      })
+      return await evaluation.summary()
+    }
+    await expect(changed([{ number: 0 }, { number: 7 }])).rejects.toThrow(
+      /is not what it was when run stored was made; restore it, or leave out the --env or --environment/,
+    )
+    await expect(changed([{ number: 0 }])).rejects.toThrow('is not among the tasks any more; restore it')
+    expect(await readdir(runs.root)).toEqual(['stored'])
   })
 
   test('says which turns there are', async () => {

@@ -126,3 +126,16 @@ test('a broken call is told to the model', async () => {
   expect(answer?.content).toContain('"sub"')
   expect(records[0]).toMatchObject({ outcome: 'completed', toolErrors: 1 })
 })
+
+test('a run says at its start that the simulator writes no calls in text', async () => {
+  await using runs = await temporaryRuns()
+  const noticesWith = async (toolFormat: 'hermes' | 'native') => {
+    const run = { root: runs.root, name: toolFormat }
+    const evaluation = evaluate({ environment: adder, model: 'sim', toolFormat, run })
+    const { notices } = await evaluation.started
+    await evaluation.summary()
+    return notices
+  }
+  expect(await noticesWith('hermes')).toEqual([expect.stringContaining('writes no tool calls in text (hermes)')])
+  expect(await noticesWith('native')).toEqual([])
+})

@@ -67,7 +67,10 @@ export const replayCommand = defineCommand({
     { code: exitCodes.usage, meaning: 'the command line is wrong' },
   ],
   async run({ arguments: [name = '', rollout], flags, prefixed }, io) {
-    if ((rollout === undefined) === (flags.all === undefined)) {
+    if (rollout !== undefined && flags.all) {
+      throw usageError(`--all replays every rollout of the run and takes none: leave out --all, or ${rollout}`)
+    }
+    if (rollout === undefined && !flags.all) {
       throw usageError('which rollout? Name one (millrace replay <run> 12-0), or give --all for every one of the run')
     }
     const found = await locateRun(name, runsRoot(flags.runs, io), io)

@@ -84,6 +84,24 @@ describe('millrace show <run>', () => {
     })
   })
 
+  it('tells of tool servers that were missing, of the run and of a rollout', async () => {
+    await using runs = await temporaryRuns()
+    const missingServers = [{ server: 'other', cause: 'it exited with code 3' }]
+    const without = { ...talk, record: { ...talk.record, missingServers } }
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [without, failed(1)] })
+    expect((await show(runs.root, 'nightly')).stdout).toContain(
+      'tool server other was missing in 1 of 2 rollouts: it exited with code 3\n',
+    )
+    expect(JSON.parse((await show(runs.root, 'nightly', '--json')).stdout)).toMatchObject({
+      missingServers: [{ server: 'other', rollouts: 1, cause: 'it exited with code 3' }],
+    })
+    expect((await show(runs.root, 'nightly', '0-0')).stdout).toContain(
+      'missing   tool server other: it exited with code 3\n',
+    )
+    expect(JSON.parse((await show(runs.root, 'nightly', '0-0', '--json')).stdout)).toMatchObject({ missingServers })
+    expect((await show(runs.root, 'nightly', '1-0')).stdout).not.toContain('missing')
+  })
+
   it('takes the path of a folder too', async () => {
     await using runs = await temporaryRuns()
     await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })

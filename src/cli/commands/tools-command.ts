@@ -7,7 +7,7 @@ import { usageError } from '../flag-value.ts'
 import { Interrupts } from '../interrupts.ts'
 import { ForeignOutput } from '../foreign-output.ts'
 import type { CommandIo } from '../io.ts'
-import { environmentName, readToolSource } from '../tools/tool-source.ts'
+import { environmentName, isServerFile, readToolSource } from '../tools/tool-source.ts'
 
 const toolsFlags = {
   server: {
@@ -83,6 +83,11 @@ const actions: Readonly<Record<string, Action>> = {
     flags: ['task', 'http'],
     extra: 0,
     run: async ({ arguments: [, name = ''], flags: { task, http }, prefixed }, around) => {
+      if (isServerFile(name)) {
+        throw usageError(
+          `millrace tools serve takes an environment, whose own tools it serves; ${name} is a file of servers, which any MCP client can open itself`,
+        )
+      }
       const load = () => loadEnvironment(environmentName(name), prefixed['env'] ?? {}, { cwd: around.io.cwd })
       const { serveEnvironmentTools } = await import('../tools/serve-tools.ts')
       return await serveEnvironmentTools({ load, task, http }, around)
@@ -118,7 +123,10 @@ export const toolsCommand = defineCommand({
   exitCodes: [
     { code: exitCodes.ok, meaning: 'done; serve: its client has gone, or it was interrupted' },
     { code: exitCodes.failed, meaning: 'a server that is required did not open, or the tool failed' },
-    { code: exitCodes.usage, meaning: 'the command line or the configuration is wrong' },
+    {
+      code: exitCodes.usage,
+      meaning: 'the command line or the configuration is wrong, also of a server that is not required',
+    },
     { code: exitCodes.interrupted, meaning: 'interrupted by Ctrl-C' },
   ],
   async run(invocation, io) {

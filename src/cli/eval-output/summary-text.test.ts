@@ -85,6 +85,17 @@ describe('summaryText', () => {
     expect(text).toMatch(/│ env_error +│\n│ {3}no such image +│/)
   })
 
+  it('names tool servers that were missing, a few of them', () => {
+    const missing = (server: string) => ({ server, rollouts: 40, cause: `exited\nwith 3 ${'at line 1 '.repeat(90)}` })
+    const text = summaryText(sampleSummary({ missingServers: ['a', 'b', 'c', 'd', 'e'].map(missing) }), frame)
+    const notices = text.split('\n').filter((line) => line.startsWith('  notice'))
+    expect(notices).toHaveLength(4)
+    expect(notices[0]).toMatch(/^ {2}notice {2}tool server a was missing in 40 of 300 rollouts: exited with 3 at/)
+    expect(notices[0]?.length).toBeLessThan(300)
+    expect(notices[3]).toBe('  notice  2 more tool servers were missing: see --json')
+    expect(summaryText(sampleSummary(), frame)).not.toContain('notice')
+  })
+
   it('cuts no figure in a narrow terminal', () => {
     const text = summaryText(sampleSummary(), { ...frame, columns: 44 })
     for (const part of [/wall +1\.2s +2\.3s/, /wait +130ms +400ms/, /completed +296 +99%/, /0\.812 +0\.911 +0\.967/]) {

@@ -19,6 +19,8 @@ const mostCells = 7
 const shownComponents = 12
 /** A reason is often a page of somebody's stack or HTML; the transcript has it all. */
 const reasonLines = 2
+const shownServers = 3
+const shownCauseChars = 200
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
 export type ShownSummary = Omit<Summary, 'end' | 'tries'> & {
@@ -221,10 +223,24 @@ function nextLines(summary: ShownSummary, run: string, style: Style): readonly s
   if (failed) commands.unshift(`millrace show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
+    ...missingLines(summary).map((line) => `  ${style.warn('notice')}  ${line}`),
     ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
   ]
+}
+
+/** Nothing else shows that rollouts had fewer tools than the environment names. */
+function missingLines({ missingServers, rollouts }: ShownSummary): readonly string[] {
+  const lines = missingServers.slice(0, shownServers).map(({ server, rollouts: without, cause }) => {
+    const share = `${formatCount(without)} of ${formatQuantity(rollouts, 'rollout')}`
+    const why = fitText(printableLine(cause), shownCauseChars)
+    return `tool server ${printableLine(server)} was missing in ${share}: ${why}`
+  })
+  const more = missingServers.length - shownServers
+  if (more > 0)
+    lines.push(`${formatQuantity(more, 'more tool server')} ${more === 1 ? 'was' : 'were'} missing: see --json`)
+  return lines
 }
 
 function tint(name: keyof typeof outcomes, columns: number, style: Style): string {

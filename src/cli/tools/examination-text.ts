@@ -3,7 +3,7 @@ import { formatDuration } from '../format/duration.ts'
 import { printable, printableLine } from '../format/printable.ts'
 import type { Style } from '../format/style.ts'
 import { wrapText } from '../format/text-width.ts'
-import { isHealthy, type Examination, type Step } from './examination.ts'
+import { failedStep, isHealthy, isMisconfigured, type Examination, type Step } from './examination.ts'
 
 interface Frame {
   readonly width: number
@@ -22,7 +22,9 @@ export function examinationText(examination: Examination, frame: Frame): readonl
     style.bold(server),
     ...steps.map((step) => stepLine(step, style)),
     ...(exitCode === undefined ? [] : [`${indent}exit code ${exitCode}`]),
-    ...(stderr === undefined || isHealthy(examination) ? [] : stderrLines(stderr, style)),
+    ...(stderr === undefined || isHealthy(examination) || isMisconfigured(examination)
+      ? []
+      : stderrLines(stderr, style)),
     ...(sharing === undefined ? [] : note('sharing', sharing, frame)),
     ...hints.flatMap((hint) => note('hint', hint, frame)),
     `${indent}${verdict(examination, style)}`,
@@ -57,14 +59,20 @@ function note(name: string, text: string, { width, style }: Frame): string[] {
 }
 
 function verdict(examination: Examination, style: Style): string {
-  const { steps, tools, isRequired } = examination
-  if (isHealthy(examination)) {
+  const { steps, tools } = examination
+  const failed = failedStep(examination)
+  if (!failed) {
     const startMs = steps.reduce((sum, { ms }) => sum + ms, 0)
     return style.good(`fine: ready in ${formatDuration(startMs)} with ${formatQuantity(tools?.count ?? 0, 'tool')}`)
   }
-  const failed = steps.find(({ ok }) => !ok)?.step ?? ''
-  const consequence = isRequired
-    ? 'it is required, so every rollout would end as tool_infra_error'
-    : 'it is not required: rollouts do without it'
-  return style.bad(`fails at ${failed}; ${consequence}`)
+  return style.bad(`fails at ${failed.step}; ${consequence(examination)}`)
+}
+
+function consequence(examination: Examination): string {
+  if (isMisconfigured(examination)) return 'millrace eval refuses to start with such a configuration (exit code 2)'
+  if (!examination.isRequired) return 'it is not required: rollouts do without it'
+  return (
+    'it is required, so millrace eval ends before anything is run (exit code 1); with --no-preflight each rollout ends ' +
+    'as tool_infra_error'
+  )
 }

@@ -1,7 +1,8 @@
-import { MillraceError } from '../../errors/index.ts'
+import { MillraceError, type ErrorCode } from '../../errors/index.ts'
+import type { ServerTool } from '../../tools/index.ts'
 import type { Transport } from './tool-source.ts'
 
-export type StepName = 'config' | 'command' | 'start' | 'initialise' | 'list'
+export type StepName = 'config' | 'command' | 'start' | 'initialise' | 'list' | 'names'
 
 /** One thing that was tried, and how it went. */
 export interface Step {
@@ -9,6 +10,8 @@ export interface Step {
   readonly ok: boolean
   readonly ms: number
   readonly shown: string
+  /** Of what went wrong. */
+  readonly code?: ErrorCode
 }
 
 export interface ToolCounts {
@@ -34,9 +37,27 @@ export interface Examination {
   readonly hints: readonly string[]
 }
 
+export function countTools(tools: readonly ServerTool[]): ToolCounts {
+  return {
+    count: tools.length,
+    readOnly: tools.filter(({ isReadOnly }) => isReadOnly).length,
+    idempotent: tools.filter(({ isIdempotent }) => isIdempotent).length,
+  }
+}
+
+/** Where it ended, if it did not go all the way. */
+export function failedStep({ steps }: Examination): Step | undefined {
+  return steps.find(({ ok }) => !ok)
+}
+
 /** Whether it went all the way. */
-export function isHealthy({ steps }: Examination): boolean {
-  return steps.every(({ ok }) => ok)
+export function isHealthy(examination: Examination): boolean {
+  return failedStep(examination) === undefined
+}
+
+/** Whether what is wrong is how it is configured: no evaluation begins with that, whether or not the server is required. */
+export function isMisconfigured(examination: Examination): boolean {
+  return failedStep(examination)?.code === 'config_invalid'
 }
 
 /** The steps of one examination, in their order, with the time of each. */
@@ -51,8 +72,8 @@ export class Steps {
       this.taken.push({ step, ok: true, ms: performance.now() - startedAt, shown: shown(result) })
       return result
     } catch (error) {
-      const { rawMessage } = MillraceError.from(error, 'tool_infra')
-      this.taken.push({ step, ok: false, ms: performance.now() - startedAt, shown: rawMessage })
+      const { rawMessage, code } = MillraceError.from(error, 'tool_infra')
+      this.taken.push({ step, ok: false, ms: performance.now() - startedAt, shown: rawMessage, code })
       throw error
     }
   }

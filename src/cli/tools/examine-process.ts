@@ -1,6 +1,6 @@
 import { basename } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
-import { ServerProcess, type StdioServerConfig } from '../../tools/index.ts'
+import { ServerProcess, type ServerTool, type StdioServerConfig } from '../../tools/index.ts'
 import { printableLine } from '../format/printable.ts'
 import type { Examination, Steps } from './examination.ts'
 import { findCommand } from './find-command.ts'
@@ -8,7 +8,9 @@ import { groupMemoryBytes } from './group-memory.ts'
 import { shakeHands } from './handshake.ts'
 import { ProcessTransport } from './process-transport.ts'
 
-type Findings = Pick<Examination, 'exitCode' | 'stderr' | 'tools' | 'memoryBytes' | 'hints'>
+interface Findings extends Pick<Examination, 'exitCode' | 'stderr' | 'memoryBytes' | 'hints'> {
+  readonly listed?: readonly ServerTool[]
+}
 
 export interface ProcessToExamine {
   readonly server: string
@@ -32,7 +34,7 @@ export async function examineProcess(examined: ProcessToExamine): Promise<Findin
       (place) => place,
     )
   } catch {
-    return { hints: [...hints, commandHint(examined)] }
+    return { hints: [...hints, await commandHint(examined)] }
   }
   let started: ServerProcess
   try {
@@ -48,10 +50,10 @@ export async function examineProcess(examined: ProcessToExamine): Promise<Findin
   const transport = new ProcessTransport(process)
   try {
     const explain = (error: unknown): unknown => process.failure ?? error
-    const tools = await shakeHands(steps, transport, { signal, explain })
+    const listed = await shakeHands(steps, transport, { server, signal, explain })
     const memoryBytes = await groupMemoryBytes(process.pid)
     hints.push(...strayHints(transport))
-    return { tools, hints, ...(memoryBytes !== undefined && { memoryBytes }), ...stderrOf(process) }
+    return { listed, hints, ...(memoryBytes !== undefined && { memoryBytes }), ...stderrOf(process) }
   } catch {
     hints.push(...strayHints(transport), ...exitHints(process))
     const { code } = process.exit ?? { code: null }
@@ -59,8 +61,13 @@ export async function examineProcess(examined: ProcessToExamine): Promise<Findin
   }
 }
 
-async function locate({ config, cwd }: ProcessToExamine): Promise<string> {
-  const place = await findCommand(config.command, { path: pathOf(config), cwd: config.cwd ?? cwd })
+function placeOf(command: string, { config, cwd }: ProcessToExamine): Promise<string | undefined> {
+  return findCommand(command, { path: pathOf(config), cwd: config.cwd ?? cwd })
+}
+
+async function locate(examined: ProcessToExamine): Promise<string> {
+  const { config } = examined
+  const place = await placeOf(config.command, examined)
   if (place !== undefined) return place
   throw new MillraceError('tool_infra', `there is no "${config.command}" that can be run`)
 }
@@ -69,14 +76,16 @@ function pathOf({ env }: StdioServerConfig): string {
   return env?.['PATH'] ?? process.env['PATH'] ?? ''
 }
 
-function commandHint({ config, cwd }: ProcessToExamine): string {
+async function commandHint(examined: ProcessToExamine): Promise<string> {
+  const { config, cwd } = examined
   const { command } = config
+  const [first = '', ...rest] = command.trim().split(/\s+/)
+  // A path may have a space in it; then what stands before the space is no program.
+  if (rest.length > 0 && (!first.includes('/') || (await placeOf(first, examined)) !== undefined)) {
+    return `"command" is one program: write "command": "${first}", "args": ${JSON.stringify(rest)}`
+  }
   if (command.includes('/')) {
     return `${command} is looked for from ${config.cwd ?? cwd}: correct the path, or make the file executable with chmod +x`
-  }
-  if (command.includes(' ')) {
-    const [first = '', ...rest] = command.split(' ')
-    return `"command" is one program: write "command": "${first}", "args": ${JSON.stringify(rest)}`
   }
   return `install ${command}, or give its whole path; PATH is ${pathOf(config)}`
 }

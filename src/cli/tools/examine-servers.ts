@@ -1,13 +1,15 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
-import { Redaction, type ServerConfig } from '../../tools/index.ts'
+import { buildCatalogue, Redaction, type ServerConfig, type ServerTool } from '../../tools/index.ts'
 import { exitCodes, type ExitCode } from '../exit-codes.ts'
+import { formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../io.ts'
-import { isHealthy, Steps, type Examination } from './examination.ts'
+import { countTools, isHealthy, isMisconfigured, Steps, type Examination, type ToolCounts } from './examination.ts'
 import { examinationText } from './examination-text.ts'
 import { examineProcess } from './examine-process.ts'
 import { examineUrl } from './examine-url.ts'
+import { OfferedNames } from './offered-names.ts'
 import { sharingAdvice } from './sharing-advice.ts'
 import { isRequired, onlyServer, serverConfig, transportOf, type ToolSource } from './tool-source.ts'
 
@@ -15,6 +17,9 @@ interface Surroundings {
   readonly io: CommandIo
   readonly signal: AbortSignal
 }
+
+/** More names say nothing new. */
+const maxNamesShown = 3
 
 /** What `ServerOptions.startTimeoutMs` is if not given. */
 const defaultStartMs = 30_000
@@ -31,8 +36,9 @@ export async function examineServers(
   const { stdout } = around.io
   const examinations: Examination[] = []
   const chosen = onlyServer(source, server)
+  const names = new OfferedNames(source.environment?.environment.tools)
   for (const name of Object.keys(chosen.servers)) {
-    const examination = await examine(source, name, around)
+    const examination = await examine(source, name, { ...around, names })
     around.signal.throwIfAborted()
     examinations.push(examination)
     const width = stdout.isTTY ? stdout.columns : Number.POSITIVE_INFINITY
@@ -41,11 +47,18 @@ export async function examineServers(
   if (asJson) {
     const healthy = examinations.filter(isHealthy).map((each) => each.server)
     void stdout.line(JSON.stringify({ healthy, servers: examinations }))
-  } else if (examinations.length === 0) void stdout.line(`${source.label} has no servers`)
+  } else if (examinations.length === 0) {
+    void stdout.line(`${source.environment?.name ?? source.label} has no tool servers, so there is nothing to examine`)
+  }
+  if (examinations.some(isMisconfigured)) return exitCodes.usage
   return examinations.some((each) => each.isRequired && !isHealthy(each)) ? exitCodes.failed : exitCodes.ok
 }
 
-async function examine(source: ToolSource, name: string, { io, signal }: Surroundings): Promise<Examination> {
+async function examine(
+  source: ToolSource,
+  name: string,
+  { io, signal, names }: Surroundings & { readonly names: OfferedNames },
+): Promise<Examination> {
   const entry = source.servers[name]
   const facts = { server: name, isRequired: isRequired(entry), transport: transportOf(entry) }
   const steps = new Steps()
@@ -65,18 +78,44 @@ async function examine(source: ToolSource, name: string, { io, signal }: Surroun
     timeoutMs,
     () => new MillraceError('tool_infra', `no answer within ${timeoutMs} ms`),
   )
-  const findings =
+  const { listed, ...findings } =
     'command' in config
       ? await examineProcess({ server: name, config, steps, cwd: io.cwd, signal: scope.signal })
-      : await examineUrl({ config, steps, signal: scope.signal })
-  const { tools } = findings
+      : await examineUrl({ server: name, config, steps, signal: scope.signal })
+  const tools = listed && (await nameTools({ server: name, config, steps, names, listed }))
   const examination = {
     ...facts,
     steps: steps.taken,
     ...findings,
-    ...(tools && { sharing: sharingAdvice(name, config, { ...findings, tools }) }),
+    ...(tools && { tools, sharing: sharingAdvice(name, config, { ...findings, tools }) }),
   }
   return withoutSecrets(examination, new Redaction(config))
+}
+
+interface ToolsToName {
+  readonly server: string
+  readonly config: ServerConfig
+  readonly steps: Steps
+  readonly names: OfferedNames
+  readonly listed: readonly ServerTool[]
+}
+
+/** What rollouts would be offered, held against the configuration as theirs would be. */
+async function nameTools({ server, config, steps, names, listed }: ToolsToName): Promise<ToolCounts> {
+  const catalogue = buildCatalogue(server, listed, config)
+  try {
+    await steps.take('names', () => names.add(catalogue, config), namesText)
+  } catch {
+    // The step has kept it.
+  }
+  return countTools(catalogue.tools)
+}
+
+function namesText(names: readonly string[]): string {
+  const more = names.length - maxNamesShown
+  const shown = names.slice(0, maxNamesShown).join(', ')
+  if (names.length === 0) return 'models see no tool of it'
+  return `models see ${shown}${more > 0 ? ` and ${formatQuantity(more, 'more tool')}` : ''}`
 }
 
 /** As it is written: what is filled in may be secret. */
@@ -92,7 +131,7 @@ function withoutSecrets(examination: Examination, redaction: Redaction): Examina
   const { steps, hints, stderr } = examination
   return {
     ...examination,
-    steps: steps.map(({ step, ok, ms, shown }) => ({ step, ok, ms, shown: redaction.text(shown) })),
+    steps: steps.map((step) => Object.assign({}, step, { shown: redaction.text(step.shown) })),
     hints: hints.map((hint) => redaction.text(hint)),
     ...(stderr !== undefined && { stderr: redaction.text(stderr) }),
   }

@@ -1,32 +1,38 @@
 import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../errors/index.ts'
-import type { HttpServerConfig } from '../../tools/index.ts'
+import type { HttpServerConfig, ServerTool } from '../../tools/index.ts'
 import type { Examination, Steps } from './examination.ts'
 import { shakeHands } from './handshake.ts'
 
-type Findings = Pick<Examination, 'tools' | 'hints'>
+interface Findings extends Pick<Examination, 'hints'> {
+  readonly listed?: readonly ServerTool[]
+}
 
 /** What came back over HTTP, the last time. */
 interface Seen {
   status?: number
   contentType?: string
+  /** Of the last request that nothing came back for, as in `ENOTFOUND`. */
+  networkError?: string
 }
 
 export interface UrlToExamine {
+  readonly server: string
   readonly config: HttpServerConfig
   readonly steps: Steps
   readonly signal: AbortSignal
 }
 
 /** A server at a URL: is anybody there, is it the right path and transport, are we let in. */
-export async function examineUrl({ config, steps, signal }: UrlToExamine): Promise<Findings> {
+export async function examineUrl({ server, config, steps, signal }: UrlToExamine): Promise<Findings> {
   const seen: Seen = {}
   try {
-    const tools = await shakeHands(steps, transportTo(config, seen), {
+    const listed = await shakeHands(steps, transportTo(config, seen), {
+      server,
       signal,
       explain: (error) => explained(error, seen),
     })
-    return { tools, hints: [] }
+    return { listed, hints: [] }
   } catch (error) {
     return { hints: await hintsFor(config, seen, error, signal) }
   }
@@ -34,7 +40,10 @@ export async function examineUrl({ config, steps, signal }: UrlToExamine): Promi
 
 function transportTo({ type, url, headers = {} }: HttpServerConfig, seen: Seen): Transport {
   const watchedFetch = async (target: string | URL, init?: RequestInit): Promise<Response> => {
-    const response = await fetch(target, init)
+    const response = await fetch(target, init).catch((error: unknown) => {
+      seen.networkError = networkErrorOf(error)
+      throw error
+    })
     seen.status = response.status
     seen.contentType = response.headers.get('content-type') ?? ''
     return response
@@ -45,7 +54,14 @@ function transportTo({ type, url, headers = {} }: HttpServerConfig, seen: Seen):
     : new StreamableHTTPClientTransport(new URL(url), options)
 }
 
+/** `fetch` says only that it failed; its cause knows why. */
+function networkErrorOf(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+}
+
 function explained(error: unknown, { status }: Seen): unknown {
+  if (error instanceof MillraceError) return error
   const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : ''
   if (status === undefined) {
     return new MillraceError(
@@ -58,10 +74,13 @@ function explained(error: unknown, { status }: Seen): unknown {
 
 async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, signal: AbortSignal): Promise<string[]> {
   const { url, type, headers = {} } = config
-  const { status, contentType = '' } = seen
+  const { status, contentType = '', networkError } = seen
   if (signal.aborted) return ['it takes too long: is it overloaded, or is "startTimeoutMs" too short?']
-  if (status === undefined)
-    return [`nobody answers at ${new URL(url).origin}: is the server running, and is that its port?`]
+  const { origin, hostname, pathname } = new URL(url)
+  if (networkError === 'ENOTFOUND' || networkError === 'EAI_AGAIN') {
+    return [`no address is known for ${hostname}: is the host name right, and can this machine look it up?`]
+  }
+  if (status === undefined) return [`nobody answers at ${origin}: is the server running, and is that its port?`]
   if (status === 401 || status === 403) {
     const has = Object.keys(headers).some((name) => name.toLowerCase() === 'authorization')
     return [
@@ -72,9 +91,9 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   }
   if (type === 'sse') return ['if the server speaks Streamable HTTP, as most now do, its "type" is "http"']
   if (await speaksOldTransport(config)) return ['it speaks the older transport: set "type": "sse"']
-  if (status === 404 || status === 405) return [`there is no MCP at ${new URL(url).pathname}: its path is often /mcp`]
+  if (status === 404 || status === 405) return [`there is no MCP at ${pathname}: its path is often /mcp`]
   if (contentType.includes('text/html')) return [`${url} is a web page: the MCP endpoint has another path, often /mcp`]
-  return [`what it answered is not MCP: ${error instanceof Error ? error.message : String(error)}`]
+  return [`what it answered is not MCP: ${MillraceError.from(error, 'tool_infra').rawMessage}`]
 }
 
 const askMs = 3_000

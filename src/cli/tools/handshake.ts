@@ -1,33 +1,43 @@
 import { Client, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { AbortScope, raced } from '../../kit/index.ts'
+import { listTools, type ServerTool } from '../../tools/index.ts'
 import { formatQuantity } from '../format/count.ts'
 import { packageVersion } from '../package-version.ts'
-import type { Steps, ToolCounts } from './examination.ts'
+import { countTools, type Steps } from './examination.ts'
 
-const maxPages = 100
 const goodbyeMs = 1_000
+
+interface Hands {
+  readonly server: string
+  readonly signal: AbortSignal
+  /** Makes of an error of the client's one that says more. */
+  readonly explain: (error: unknown) => unknown
+}
 
 /** Initialises and lists, as two steps. */
 export async function shakeHands(
   steps: Steps,
   transport: Transport,
-  { signal, explain }: { readonly signal: AbortSignal; readonly explain: (error: unknown) => unknown },
-): Promise<ToolCounts> {
+  { server, signal, explain }: Hands,
+): Promise<readonly ServerTool[]> {
   const client = new Client({ name: 'millrace', version: packageVersion() })
   const options = { signal }
   const explained = (error: unknown): never => {
-    throw explain(error)
+    // The client would put the reason into words of its own.
+    throw explain(signal.aborted ? signal.reason : error)
   }
   try {
     await steps.take(
       'initialise',
-      () => client.connect(transport, options).catch(explained),
+      // The older transport waits for its first event whatever the signal says.
+      () => raced(client.connect(transport, options), signal).catch(explained),
       () => identity(client),
     )
     return await steps.take(
       'list',
-      () => countTools(client, options).catch(explained),
-      ({ count, readOnly, idempotent }) => {
+      () => listTools(server, client, options).catch(explained),
+      (tools) => {
+        const { count, readOnly, idempotent } = countTools(tools)
         if (count === 0) return 'it offers no tools'
         return `${formatQuantity(count, 'tool')}, of which ${readOnly} say they only read and ${idempotent} that they may be repeated`
       },
@@ -49,21 +59,4 @@ function identity(client: Client): string {
   const { name = 'a server without a name', version = '' } = client.getServerVersion() ?? {}
   const protocol = client.getNegotiatedProtocolVersion()
   return `${name} ${version}`.trim() + (protocol === undefined ? '' : `, protocol ${protocol}`)
-}
-
-async function countTools(client: Client, options: { readonly signal: AbortSignal }): Promise<ToolCounts> {
-  const counts = { count: 0, readOnly: 0, idempotent: 0 }
-  // One that offers only resources or prompts need not know the question.
-  if (!client.getServerCapabilities()?.tools) return counts
-  let cursor: string | undefined
-  for (let page = 0; page < maxPages; page += 1) {
-    const params = cursor === undefined ? {} : { cursor }
-    const { tools, nextCursor } = await client.request({ method: 'tools/list', params }, options)
-    counts.count += tools.length
-    counts.readOnly += tools.filter(({ annotations }) => annotations?.readOnlyHint === true).length
-    counts.idempotent += tools.filter(({ annotations }) => annotations?.idempotentHint === true).length
-    if (nextCursor === undefined) return counts
-    cursor = nextCursor
-  }
-  throw new Error(`its list has more than ${maxPages} pages`)
 }

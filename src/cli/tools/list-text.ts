@@ -7,6 +7,8 @@ import { fitText, wrapText } from '../format/text-width.ts'
 import type { ListedServer, ListedTool } from './list-tools.ts'
 
 interface Frame {
+  /** As it was given on the command line. */
+  readonly config: string
   readonly width: number
   readonly style: Style
 }
@@ -39,11 +41,12 @@ export function listText(servers: readonly ListedServer[], frame: Frame): readon
   return [...table, ...failures, ...tools]
 }
 
-function failure(server: string, error: string, { width, style }: Frame): string[] {
+function failure(server: string, error: string, { config, width, style }: Frame): string[] {
   const lines = printable(error)
     .split('\n')
     .flatMap((line) => wrapText(line, Math.max(40, width - indent.length)))
-  return ['', style.bold(server), ...lines.map((line) => indent + style.bad(line))]
+  const more = style.dim(`millrace tools doctor ${config} --server ${server} shows more`)
+  return ['', style.bold(server), ...lines.map((line) => indent + style.bad(line)), indent + more]
 }
 
 function toolLines({ server, tools }: ListedServer, frame: Frame): string[] {

@@ -32,8 +32,10 @@ export async function listTools(
   if (asJson) void stdout.line(JSON.stringify({ servers: listed }))
   else {
     const width = stdout.isTTY ? stdout.columns : Number.POSITIVE_INFINITY
-    for (const line of listText(listed, { width, style: stdout.style })) void stdout.line(line)
+    for (const line of listText(listed, { config: source.given, width, style: stdout.style })) void stdout.line(line)
   }
+  // No evaluation begins with a wrong configuration, not even of a server that is not required.
+  if (servers.all.some(({ error }) => error?.code === 'config_invalid')) return exitCodes.usage
   return servers.all.some(({ isRequired, error }) => isRequired && error) ? exitCodes.failed : exitCodes.ok
 }
 

@@ -4,13 +4,15 @@ import { loadEnvironment, type LoadedEnvironment, type RawOptions } from '../../
 import { MillraceError } from '../../errors/index.ts'
 import { nearestName } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
-import { declaredServers, readServerConfigs, type ServerConfig } from '../../tools/index.ts'
+import { declaredServers, enabledServers, readServerConfigs, type ServerConfig } from '../../tools/index.ts'
 import type { CommandIo } from '../io.ts'
 
 export type Transport = 'stdio' | 'http' | 'sse'
 
 /** Where tools come from: a file with `mcpServers`, or an environment with servers and tools of its own. */
 export interface ToolSource {
+  /** As it was given on the command line. */
+  readonly given: string
   /** How messages call it. */
   readonly label: string
   /** By name, as they were written: nothing is filled in or checked yet, so that one that is wrong can be told from the others. */
@@ -26,10 +28,14 @@ export async function readToolSource(
   options: RawOptions,
   io: Pick<CommandIo, 'cwd'>,
 ): Promise<ToolSource> {
-  if (!given.startsWith(environmentScheme) && given.endsWith('.json')) return readConfiguration(given, options, io)
+  if (isServerFile(given)) return readConfiguration(given, options, io)
   const environment = await loadEnvironment(environmentName(given), options, { cwd: io.cwd })
   const { servers, where } = declaredServers(environment.environment, environment.options)
-  return { label: where, servers: { ...servers }, environment }
+  return { given, label: where, servers: enabledServers(servers), environment }
+}
+
+export function isServerFile(given: string): boolean {
+  return !given.startsWith(environmentScheme) && given.endsWith('.json')
 }
 
 /** The name or path of an environment, also where it was written as `environment:<name>`. */
@@ -87,7 +93,20 @@ async function readConfiguration(
       `${path}: expected { "mcpServers": { "<name>": { "command": … } or { "url": … } } }`,
     )
   }
-  return { label: path, servers }
+  if (servers === content) refuseOtherName(servers, path)
+  return { given: path, label: path, servers: enabledServers(servers) }
+}
+
+/** Some programs have their servers under another name, and names are misspelt: either would be taken for a server. */
+function refuseOtherName(content: Readonly<Record<string, unknown>>, path: string): void {
+  const name = Object.keys(content).find((key) => key === 'servers' || nearestName(key, ['mcpServers']) !== undefined)
+  const entry = name === undefined ? undefined : content[name]
+  if (!isJsonObject(entry) || 'command' in entry || 'url' in entry) return
+  const whose = name === 'servers' ? ', as VS Code has them' : ''
+  throw new MillraceError(
+    'config_invalid',
+    `${path} has its servers under "${name}"${whose}: rename it to "mcpServers"`,
+  )
 }
 
 async function readText(file: string, shown: string): Promise<string> {

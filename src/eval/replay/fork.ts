@@ -5,6 +5,7 @@ import type { TaskItem } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { hash32 } from '../../kit/index.ts'
 import type { Cassette, Opening, PlannedRollout } from '../../rollout/index.ts'
+import { restoreTask } from './stored-tasks.ts'
 
 /** The rollout that others go on from, and how many of its turns they repeat. */
 export interface ForkOrigin {
@@ -62,12 +63,15 @@ export async function* forkedTask(
     else {
       throw new MillraceError(
         'run_mismatch',
-        `task ${item.index} (${item.id}) is not what it was when run ${from.run} was made; restore it`,
+        `task ${item.index} (${item.id}) is not what it was when run ${from.run} was made; ${restoreTask}`,
       )
     }
     return
   }
-  throw new MillraceError('run_mismatch', `task ${task.index} of run ${from.run} is not among the tasks any more`)
+  throw new MillraceError(
+    'run_mismatch',
+    `task ${task.index} of run ${from.run} is not among the tasks any more; ${restoreTask}`,
+  )
 }
 
 /** Puts the recording into each plan. Every sample is asked for with a seed of its own, where seeds are sent. */

@@ -87,12 +87,29 @@ export async function loadStoredEnvironment(
   const { specifier } = config.environment
   const all = { ...config.environment.options, ...options }
   refuseRedacted(all, config.name)
-  if (given !== undefined && typeof given !== 'string') return environmentOf(given, all)
-  const source = given ?? specifier
-  if (source !== null) return await loadEnvironment(source, all)
+  if (given !== undefined) {
+    try {
+      return typeof given === 'string' ? await loadEnvironment(given, all) : environmentOf(given, all)
+    } catch (error) {
+      throw withStoredOptions(error, config)
+    }
+  }
+  if (specifier !== null) return await loadEnvironment(specifier, all)
   throw new MillraceError(
     'env_invalid',
     `run ${config.name} was made with an environment that was given as an object, not as a module: say which one it was`,
+  )
+}
+
+/** An environment in the place of another is given options that nobody typed, and may not know them. */
+function withStoredOptions(error: unknown, { name, environment }: StoredRunConfig): unknown {
+  const stored = Object.keys(environment.options)
+  if (!(error instanceof MillraceError) || error.code !== 'config_invalid' || stored.length === 0) return error
+  return new MillraceError(
+    'config_invalid',
+    `${error.rawMessage}. It was given the options that run ${name} is stored with (${stored.join(', ')}): ` +
+      'add those to its `options`, or name an environment that takes them',
+    { cause: error },
   )
 }
 

@@ -2,6 +2,9 @@ import { readTasks, type LoadedEnvironment, type ValidTask } from '../../env/ind
 import { MillraceError } from '../../errors/index.ts'
 import type { RunReader } from '../../store/index.ts'
 
+/** What to do about a task that is not what it was: tasks may depend on options, too. */
+export const restoreTask = 'restore it, or leave out the --env or --environment that made it another'
+
 /** A task of an environment and what a run knows of it. One that is not the same has a reason. */
 export type KnownTask =
   | { readonly index: number; readonly item: ValidTask; readonly problem?: undefined }
@@ -49,7 +52,7 @@ export async function knownTask(
   for await (const task of knownTasks(reader, loaded, signal)) {
     if (task.index !== index) continue
     if (task.problem === undefined) return task.item
-    throw new MillraceError('run_mismatch', `${task.problem}; restore it`)
+    throw new MillraceError('run_mismatch', `${task.problem}; ${restoreTask}`)
   }
   throw new MillraceError('run_mismatch', `the run knows no task ${index}; it may be damaged`)
 }

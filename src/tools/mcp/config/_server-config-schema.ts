@@ -5,6 +5,7 @@ const text = z.string().min(1)
 const variables = z.record(z.string(), z.string())
 const milliseconds = z.int().positive().max(maxTimerMs)
 const names = z.array(text)
+const knownTypes = 'expected "stdio" for a command, or "http", "streamable-http" or "sse" for a URL'
 
 const reconnect = z.strictObject({ max: z.int().nonnegative(), windowMs: milliseconds })
 
@@ -18,6 +19,7 @@ const pool = z
 
 /** The fields of `ServerOptions`. */
 const options = {
+  disabled: z.boolean().exactOptional(),
   sharing: z.enum(['shared', 'session', 'pooled']).exactOptional(),
   required: z.boolean().exactOptional(),
   allow: names.exactOptional(),
@@ -36,7 +38,7 @@ const options = {
 }
 
 export const stdioServerSchema = z.strictObject({
-  type: z.literal('stdio').exactOptional(),
+  type: z.literal('stdio', { error: knownTypes }).exactOptional(),
   command: text,
   args: z.array(z.string()).exactOptional(),
   env: variables.exactOptional(),
@@ -45,7 +47,7 @@ export const stdioServerSchema = z.strictObject({
 })
 
 export const httpServerSchema = z.strictObject({
-  type: z.enum(['http', 'streamable-http', 'sse']).exactOptional(),
+  type: z.enum(['http', 'streamable-http', 'sse'], { error: knownTypes }).exactOptional(),
   url: z
     .url({ protocol: /^https?$/, error: 'expected an http or https URL' })
     .refine(hasNoCredentials, 'a user name or password in a URL ends up in logs: send it in "headers"'),

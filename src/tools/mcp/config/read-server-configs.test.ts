@@ -27,6 +27,7 @@ test('what other programs keep beside mcpServers is left alone', () => {
 
 test('every option of ours is read', () => {
   const options: Required<ServerOptions> = {
+    disabled: false,
     sharing: 'pooled',
     required: false,
     allow: ['a'],
@@ -45,6 +46,10 @@ test('every option of ours is read', () => {
   }
   const server = { ...search, cwd: '/tmp', type: 'stdio', ...options }
   expect(read({ search: server })).toEqual({ search: server })
+})
+
+test('a server that is disabled is left out, whatever else it lacks', () => {
+  expect(read({ search, off: { disabled: true, env: { KEY: '${NOPE}' } } })).toEqual({ search })
 })
 
 test('the schemas have the fields that the types have, and no others', () => {
@@ -114,7 +119,8 @@ describe('mistakes are named with their place and what to do', () => {
     ['a file URL', { web: { url: 'file:///etc/passwd' } }, 'web.url: expected an http or https URL'],
     ['a password in a URL', { web: { url: 'https://me:pass@a.test' } }, 'web.url: a user name or password in a URL'],
     ['a key in a URL', { web: { url: 'https://key@a.test' } }, 'send it in "headers"'],
-    ['a wrong type', { web: { ...web, type: 'stdio' } }, 'web.type: '],
+    ['a wrong type', { web: { ...web, type: 'stdio' } }, 'web.type: expected "stdio" for a command, or "http"'],
+    ['a misspelt type', { search: { ...search, type: 'stdo' } }, '"streamable-http" or "sse" for a URL'],
     [
       'a command with sessions',
       { search: { ...search, sharing: 'session' } },

@@ -4,6 +4,7 @@ import { MillraceError } from '../../../errors/index.ts'
 import { interpolate, nearestName } from '../../../kit/index.ts'
 import { isJsonObject } from '../../../schema/index.ts'
 import { rememberSecrets, secretsOf } from './config-secrets.ts'
+import { enabledServers } from './enabled-servers.ts'
 import { httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
 import type { ServerConfig, Sharing } from './server-config.ts'
 import { sharingOf } from './sharing-of.ts'
@@ -44,7 +45,7 @@ export function readServerConfigs(input: unknown, where: string, env: Environmen
   if (!isJsonObject(servers)) throw invalid(where, 'mcpServers: expected an object with a server under each name')
   if (!isWrapped) checkForMisspeltWrapper(servers, where)
   return Object.fromEntries(
-    Object.entries(servers).map(([name, given]) => {
+    Object.entries(enabledServers(servers)).map(([name, given]) => {
       const at = path === '' ? name : `${path}.${name}`
       const { value, filledIn } = interpolate({ [at]: given }, env, where)
       const filled = isJsonObject(value) ? value[at] : undefined

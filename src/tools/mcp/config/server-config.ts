@@ -28,6 +28,8 @@ export interface HttpServerConfig {
 }
 
 export interface ServerOptions {
+  /** Left out, as if it were not there; false if not given. */
+  readonly disabled?: boolean
   /** `pooled` for a command and `session` for a URL, if not given: no rollout sees what another did. */
   readonly sharing?: Sharing
   /** Whether a rollout can do without it. One that cannot ends as `tool_infra_error`; true if not given. */

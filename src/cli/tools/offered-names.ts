@@ -1,0 +1,37 @@
+import { MillraceError } from '../../errors/index.ts'
+import { mcpTools, refuseUnlisted, type ServerConfig, type ToolCatalogue } from '../../tools/index.ts'
+
+/** The names under which models would see the tools of several servers, beside an environment's own. */
+export class OfferedNames {
+  readonly #own: Readonly<Record<string, unknown>>
+  #catalogues: readonly ToolCatalogue[] = []
+  #configs: Readonly<Record<string, ServerConfig>> = {}
+
+  constructor(ownTools: Readonly<Record<string, unknown>> = {}) {
+    this.#own = ownTools
+  }
+
+  /**
+   * Adds a server, and returns the names of its tools. Throws `config_invalid` where a rollout would not begin: `allow` or
+   * `deny` names what the server does not list, or a name is taken by the environment or by a server that was added before.
+   */
+  add(catalogue: ToolCatalogue, config: ServerConfig): readonly string[] {
+    refuseUnlisted(catalogue)
+    const { server } = catalogue
+    const catalogues = [...this.#catalogues, catalogue]
+    const configs = { ...this.#configs, [server]: config }
+    const names = Object.entries(mcpTools(catalogues, configs)).flatMap(([name, { origin }]) =>
+      origin?.server === server ? [name] : [],
+    )
+    const taken = names.find((name) => Object.hasOwn(this.#own, name))
+    if (taken !== undefined) {
+      throw new MillraceError(
+        'config_invalid',
+        `the environment and its server "${server}" both have a tool "${taken}": set "prefix" for the server`,
+      )
+    }
+    this.#catalogues = catalogues
+    this.#configs = configs
+    return names
+  }
+}
