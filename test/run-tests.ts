@@ -4,9 +4,17 @@
  * failed is never repeated, and a second crash of the same file is a failure.
  */
 import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
 
 const crash = /Worker exited unexpectedly with signal (SIG\w+) .*while running test file (\S+)/g
+
+// Tests start hundreds of processes and threads of ours: each then need not compile the same modules again.
+const compiled = mkdtempSync(join(tmpdir(), 'millrace-compiled-'))
+const env = { ...process.env, NODE_COMPILE_CACHE: compiled }
+process.once('exit', () => rmSync(compiled, { recursive: true, force: true }))
 
 const first = await vitest()
 const output = stripVTControlCharacters(first.output)
@@ -24,7 +32,7 @@ process.exit(second.code)
 
 function vitest(...names: readonly string[]): Promise<{ code: number; output: string }> {
   return new Promise((resolve, reject) => {
-    const child = spawn('vitest', ['run', ...names], { stdio: ['ignore', 'pipe', 'pipe'] })
+    const child = spawn('vitest', ['run', ...names], { stdio: ['ignore', 'pipe', 'pipe'], env })
     let printed = ''
     for (const [stream, target] of [
       [child.stdout, process.stdout],
