@@ -139,3 +139,37 @@ test('a run says at its start that the simulator writes no calls in text', async
   expect(await noticesWith('hermes')).toEqual([expect.stringContaining('writes no tool calls in text (hermes)')])
   expect(await noticesWith('native')).toEqual([])
 })
+
+test('what was sampled stays as it was, to the token, whatever is repaired', async () => {
+  const sampled = {
+    role: 'assistant' as const,
+    content: '<tool_call>\n{"name": "add", "arguments": {"a": "1", "b": "2",}}\n</tool_call>',
+  }
+  const tokens = { ids: Int32Array.from([9, 8, 7, 7]), logprobs: Float32Array.from([-0.5, -0.25, -1, -2]) }
+  const usage = { calls: 1, input: 10, cachedInput: 0, output: 4, reasoning: 0 }
+  const backend = new ScriptedBackend(({ messages }) =>
+    isAnswered(messages) ? '3' : { message: sampled, finishReason: 'stop', usage, tokens },
+  )
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: adder,
+    toolFormat: 'hermes',
+    captureTokens: true,
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [backend] },
+    preflight: false,
+    run: { root: runs.root },
+  })
+  const [record] = await Array.fromAsync(evaluation)
+  expect(record).toMatchObject({ toolCalls: 1, toolErrors: 0, toolRepairs: 3 })
+  using reader = RunReader.open((await evaluation.summary()).folder)
+  const nodes = reader.nodes('0-0', 1)
+  const reply = nodes.find((node) => node.sampled)
+  expect(reply?.message).toEqual(sampled)
+  expect(reply?.tokens).toMatchObject(tokens)
+  expect(nodes.find(({ tools }) => tools)?.tools?.[0]?.repairs?.map(({ rule }) => rule)).toEqual([
+    'json',
+    'coerce',
+    'coerce',
+  ])
+})
