@@ -1,12 +1,12 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { request } from 'undici'
+import { freePort } from '../src/kit/_testing/free-port.ts'
 
 /** Four times what a shell allows by default, and enough for 1,024 clients with a connection to the backend each. */
 const maxDescriptors = 4_096
@@ -137,14 +137,4 @@ export class PortkeySubject implements AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void> {
     return this.#subject[Symbol.asyncDispose]()
   }
-}
-
-/** It cannot be told to take any. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }

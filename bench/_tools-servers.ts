@@ -1,9 +1,9 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as pause } from 'node:timers/promises'
 import type { ContentPart } from '../src/schema/index.ts'
+import { freePort } from '../src/kit/_testing/free-port.ts'
 
 /** An entry of `mcpServers` that is a command. */
 export interface CommandEntry {
@@ -69,15 +69,6 @@ export class HttpServer implements AsyncDisposable {
     this.#process.kill('SIGKILL')
     await once(this.#process, 'exit')
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
 
 async function isListening(url: string): Promise<boolean> {

@@ -12,6 +12,7 @@ import {
   noServers,
   readOutputTool,
   readOutputToolName,
+  refuseTaken,
   serverConfigsOf,
   ToolBox,
   ToolServers,
@@ -186,14 +187,7 @@ export class Toolkit extends Resource {
     const known = this.#boxes.get(catalogues)
     if (known) return known
     const ofServers = this.#serverTools(catalogues)
-    const twice = Object.keys(ofServers).find((name) => Object.hasOwn(this.#tools, name))
-    if (twice !== undefined) {
-      const { server } = ofServers[twice]?.origin ?? {}
-      throw new MillraceError(
-        'config_invalid',
-        `the environment and its server "${server}" both have a tool "${twice}": give mcpServers.${server} a \`prefix\``,
-      )
-    }
+    refuseTaken(ofServers, this.#tools)
     const box = new ToolBox<ToolContext>({ ...this.#tools, ...ofServers }, this.#boxOptions)
     this.#boxes.set(catalogues, box)
     this.#recordCatalogues(catalogues)

@@ -28,6 +28,7 @@ export {
   noServers,
   readServerConfigs,
   Redaction,
+  refuseTaken,
   refuseUnlisted,
   serverConfigsOf,
   ServerProcess,

@@ -1,8 +1,8 @@
 /** Servers from npm, started as users start them. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
+import { freePort } from '../../src/kit/_testing/free-port.ts'
 
 /** A file of an installed package. */
 export const packageFile = (path: string): string =>
@@ -42,13 +42,4 @@ export async function everythingOver(transport: 'sse' | 'streamableHttp') {
       await exited
     },
   }
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const { port } = probe.address() as AddressInfo
-  probe.close()
-  await once(probe, 'close')
-  return port
 }

@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer, type AddressInfo } from 'node:net'
 import { createRequire } from 'node:module'
 import { expect, test } from 'vitest'
 import { MillraceError } from '../../src/errors/index.ts'
@@ -8,6 +7,7 @@ import { Semaphore } from '../../src/kit/index.ts'
 import { calling } from '../../src/tools/mcp/_testing/session-with.ts'
 import { McpSession } from '../../src/tools/mcp/session/mcp-session.ts'
 import type { ServerConfig } from '../../src/tools/mcp/config/server-config.ts'
+import { freePort } from '../../src/kit/_testing/free-port.ts'
 
 const everything = createRequire(import.meta.url).resolve('@modelcontextprotocol/server-everything/dist/index.js')
 
@@ -44,15 +44,6 @@ async function everythingOver(transport: 'sse' | 'streamableHttp') {
     },
     [Symbol.asyncDispose]: kill,
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
 
 async function exercise(session: McpSession): Promise<void> {

@@ -1,6 +1,7 @@
 import { resolve } from 'node:path'
 import { rescoreRun, type Rescoring } from '../../eval/index.ts'
 import { defineCommand } from '../command.ts'
+import { evalFlags } from '../eval-flags.ts'
 import { exitCodes } from '../exit-codes.ts'
 import type { CommandIo } from '../io.ts'
 import { rescoreText } from '../rescore-text.ts'
@@ -35,15 +36,7 @@ export const rescoreCommand = defineCommand({
       help: 'Whether a question that was not asked when the run was made is asked now, or fails its reward.',
       default: 'recorded',
     },
-    concurrency: {
-      kind: 'integer',
-      short: 'c',
-      value: '<count>',
-      min: 1,
-      group: 'What to run',
-      help: 'Rollouts at once.',
-      default: '64',
-    },
+    concurrency: evalFlags.concurrency,
     out: {
       kind: 'text',
       value: '<file>',

@@ -1,5 +1,4 @@
-import { MillraceError } from '../../errors/index.ts'
-import { mcpTools, refuseUnlisted, type ServerConfig, type ToolCatalogue } from '../../tools/index.ts'
+import { mcpTools, refuseTaken, refuseUnlisted, type ServerConfig, type ToolCatalogue } from '../../tools/index.ts'
 
 /** The names under which models would see the tools of several servers, beside an environment's own. */
 export class OfferedNames {
@@ -20,18 +19,10 @@ export class OfferedNames {
     const { server } = catalogue
     const catalogues = [...this.#catalogues, catalogue]
     const configs = { ...this.#configs, [server]: config }
-    const names = Object.entries(mcpTools(catalogues, configs)).flatMap(([name, { origin }]) =>
-      origin?.server === server ? [name] : [],
-    )
-    const taken = names.find((name) => Object.hasOwn(this.#own, name))
-    if (taken !== undefined) {
-      throw new MillraceError(
-        'config_invalid',
-        `the environment and its server "${server}" both have a tool "${taken}": set "prefix" for the server`,
-      )
-    }
+    const tools = mcpTools(catalogues, configs)
+    refuseTaken(tools, this.#own)
     this.#catalogues = catalogues
     this.#configs = configs
-    return names
+    return Object.entries(tools).flatMap(([name, { origin }]) => (origin?.server === server ? [name] : []))
   }
 }

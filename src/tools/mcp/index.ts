@@ -1,7 +1,7 @@
 export { buildCatalogue } from './catalogue/build-catalogue.ts'
 export { listTools } from './catalogue/list-tools.ts'
 export { McpSession } from './session/mcp-session.ts'
-export { mcpTools } from './mcp-tools.ts'
+export { mcpTools, refuseTaken } from './mcp-tools.ts'
 export { refuseUnlisted } from './sharing/name-check.ts'
 export { noServers } from './sharing/no-servers.ts'
 export { enabledServers } from './config/enabled-servers.ts'

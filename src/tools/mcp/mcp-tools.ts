@@ -71,3 +71,14 @@ function withRestart(output: ServerAnswer['content'], server: string): ServerAns
   const note = `Note: the tool server "${server}" was restarted and has forgotten everything from before this call.`
   return typeof output === 'string' ? `${note}\n\n${output}` : [{ type: 'text', text: note }, ...output]
 }
+
+/** Throws `config_invalid` where a tool of a server has the name of one of the environment's own. */
+export function refuseTaken(tools: ReturnType<typeof mcpTools>, own: Readonly<Record<string, unknown>>): void {
+  const taken = Object.entries(tools).find(([name]) => Object.hasOwn(own, name))
+  if (!taken) return
+  const [name, { origin }] = taken
+  throw new MillraceError(
+    'config_invalid',
+    `the environment and its server "${origin?.server}" both have a tool "${name}": set "prefix" for the server`,
+  )
+}
