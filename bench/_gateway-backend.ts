@@ -1,20 +1,21 @@
 /**
  * The backend process: chat completions that are ready before they are asked for. A reply is always the same 64 tokens; whoever
- * asks for token fields gets them as vLLM writes them, with as many prompt ids as a prompt of that size has. A stream is 200
- * events, each in a write of its own: in every tick of a millisecond each of the next eight streams in turn gets one.
+ * asks for token fields gets them as vLLM writes them. A prompt's ids are those of the prompt and the reply of the turn before it,
+ * and more for the question, as a chat template makes them. A stream is 200 events, each in a write of its own: in every tick of a
+ * millisecond each of the next eight streams in turn gets one.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { microsecondsNow, replyText, stampDigits, stampMark, streamEvents } from './_gateway-conversation.ts'
 
 const tokenCount = 64
-const bytesPerToken = 4
-/** Prompt ids are made once for each size, in steps of so many bytes. */
-const stepBytes = 1024
+/** Of half a kilobyte of text, with what the template puts around it. */
+const questionTokens = 128
 const tickMs = 1
 const streamsPerTick = 8
 
 const ids = Array.from({ length: tokenCount }, (_, index) => (index * 7919) % 151_936)
+const assistantMark = '"role":"assistant"'
 const wholePlain = Buffer.from(wholeReply(''))
 const wholeWithTokens: Buffer[] = []
 const eventsPlain = eventTemplates(false)
@@ -58,7 +59,7 @@ function reply(request: IncomingMessage, response: ServerResponse, body: Buffer)
   if (request.url !== '/v1/chat/completions') return answer(response, 404, '{}')
   if (!body.includes('"messages"')) return answer(response, 400, '{"error":{"message":"messages are missing"}}')
   const wantsTokens = body.includes('"return_token_ids":true')
-  if (!body.includes('"stream":true')) return answer(response, 200, wantsTokens ? withTokens(body.length) : wholePlain)
+  if (!body.includes('"stream":true')) return answer(response, 200, wantsTokens ? withTokens(body) : wholePlain)
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' })
   response.flushHeaders()
   streams.push({ response, events: wantsTokens ? eventsWithTokens : eventsPlain, sent: 0 })
@@ -91,15 +92,21 @@ function advance(stream: PacedStream): void {
   if (stream.sent === events.length) response.end()
 }
 
-function withTokens(promptBytes: number): Buffer {
-  const step = Math.ceil(promptBytes / stepBytes)
-  wholeWithTokens[step] ??= Buffer.from(wholeReply(promptIdsText(step * stepBytes)))
-  return wholeWithTokens[step]
+function withTokens(body: Buffer): Buffer {
+  const turn = turnOf(body)
+  wholeWithTokens[turn] ??= Buffer.from(wholeReply(`"prompt_token_ids":[${promptIds(turn).join(',')}],`))
+  return wholeWithTokens[turn]
 }
 
-function promptIdsText(promptBytes: number): string {
-  const promptIds = Array.from({ length: promptBytes / bytesPerToken }, (_, index) => (index * 31_337) % 151_936)
-  return `"prompt_token_ids":[${promptIds.join(',')}],`
+function turnOf(body: Buffer): number {
+  let turn = 1
+  for (let at = body.indexOf(assistantMark); at !== -1; at = body.indexOf(assistantMark, at + 1)) turn += 1
+  return turn
+}
+
+function promptIds(turn: number): number[] {
+  const question = Array.from({ length: questionTokens }, (_, index) => (turn * 104_729 + index * 31_337) % 151_936)
+  return turn === 1 ? question : [...promptIds(turn - 1), ...ids, ...question]
 }
 
 function logprobText(index: number): string {
@@ -107,13 +114,13 @@ function logprobText(index: number): string {
 }
 
 /** Without the text of prompt ids, it has no token fields. */
-function wholeReply(promptIds: string): string {
-  const logprobs = promptIds === '' ? 'null' : `{"content":[${ids.map((_, index) => logprobText(index)).join(',')}]}`
+function wholeReply(promptField: string): string {
+  const logprobs = promptField === '' ? 'null' : `{"content":[${ids.map((_, index) => logprobText(index)).join(',')}]}`
   return [
     '{"id":"chatcmpl-bench","object":"chat.completion","created":1763200000,"model":"bench",',
-    promptIds,
+    promptField,
     `"choices":[{"index":0,"message":{"role":"assistant","content":${JSON.stringify(replyText)},"tool_calls":[]},`,
-    `"logprobs":${logprobs},"finish_reason":"stop","stop_reason":null${promptIds === '' ? '' : `,"token_ids":[${ids.join(',')}]`}}],`,
+    `"logprobs":${logprobs},"finish_reason":"stop","stop_reason":null${promptField === '' ? '' : `,"token_ids":[${ids.join(',')}]`}}],`,
     `"usage":{"prompt_tokens":128,"total_tokens":${128 + tokenCount},"completion_tokens":${tokenCount}}}`,
   ].join('')
 }

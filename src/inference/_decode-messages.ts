@@ -9,13 +9,19 @@ export interface DecodeJob {
 
 export type ToDecodeThread = DecodeJob | 'close'
 
-/** Back from it; the arrays are given away as well. */
-export type DecodeAnswer = DecodedReply | UndecodedReply
+/** What came of a reply. */
+export interface DecodedReply {
+  readonly scanned: ScannedReply
+  /** What the ids of the prompt were read from, if they are most of the reply. */
+  readonly promptText?: Uint8Array<ArrayBuffer>
+}
 
-interface DecodedReply {
+/** Back from the thread; the arrays are given away as well. */
+export type DecodeAnswer = DecodedAnswer | UndecodedReply
+
+interface DecodedAnswer extends DecodedReply {
   readonly kind: 'decoded'
   readonly job: number
-  readonly scanned: ScannedReply
   readonly workMs: number
 }
 

@@ -3,7 +3,7 @@ import { setPriority } from 'node:os'
 import { parentPort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './_decode-messages.ts'
-import { scanReply } from './_token-scanner.ts'
+import { scanReply, type PromptReader } from './_token-scanner.ts'
 
 if (!parentPort) throw new MillraceError('internal', 'this file is the entry of a decode thread')
 const port = parentPort
@@ -27,14 +27,30 @@ port.on('message', (question: ToDecodeThread) => {
 function decode({ job, pieces }: DecodeJob): void {
   const startedAt = performance.now()
   const bytes = joined(pieces)
-  const scanned = scanReply(bytes)
+  const prompts = new PromptNote()
+  const scanned = scanReply(bytes, prompts)
+  // The next turn repeats it. Where it is little beside the rest, knowing it would spare nobody the hop to this thread.
+  const promptText = prompts.text.length * 2 >= bytes.length ? new Uint8Array(prompts.text) : undefined
   bytes.buffer.transfer(0)
   const { promptIds, ids, logprobs, routedExperts } = scanned.tokens
-  const arrays = [promptIds, ids, logprobs, routedExperts?.experts].filter((array) => array !== undefined)
+  const arrays = [promptIds, ids, logprobs, routedExperts?.experts, promptText].filter((array) => array !== undefined)
   send(
-    { kind: 'decoded', job, scanned, workMs: performance.now() - startedAt },
+    { kind: 'decoded', job, scanned, ...(promptText && { promptText }), workMs: performance.now() - startedAt },
     arrays.map((array) => array.buffer),
   )
+}
+
+/** Knows no prompts, and keeps where the one that is read stands. */
+class PromptNote implements PromptReader {
+  text: Uint8Array = new Uint8Array()
+
+  find(): undefined {
+    return undefined
+  }
+
+  add(text: Uint8Array): void {
+    this.text = text
+  }
 }
 
 /** Frees the memory of each piece at once: the collector would come for it far too late, and then look at everything. */

@@ -4,9 +4,11 @@ import { offAbort, onAbort } from '../kit/index.ts'
 import type { BackendReply, ReplySink } from './backend.ts'
 import type { Shard } from './_connections.ts'
 import { lostReply, malformedReply, truncatedReply } from './broken-reply.ts'
+import type { DecodedReply } from './_decode-messages.ts'
 import { decodePool, offLoopBytes } from './decode-pool.ts'
 import type { AnswerReader, StreamAssembler } from './dialect.ts'
 import { loopShare } from './_loop-share.ts'
+import type { PromptMemory } from './prompt-memory.ts'
 import { ReplyBytes } from './_reply-bytes.ts'
 import { ReplyClock, type ClockLimit, type ReplyClockLimits, type ReplyClockOwner } from './_reply-clock.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
@@ -14,7 +16,7 @@ import { retryAfterMs, type ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
 import { SseDecoder } from './sse-decoder.ts'
-import { scanReply, worthScanningBytes, type ScannedReply, type TokenArrays } from './_token-scanner.ts'
+import { worthScanningBytes, type ScannedReply, type TokenArrays } from './_token-scanner.ts'
 import { transportError } from './transport-error.ts'
 import { isObject, parseIfJson } from './_wire.ts'
 
@@ -31,11 +33,13 @@ type Controller = Dispatcher.DispatchController
 export interface Wire extends ReplyClockLimits {
   readonly source: Source
   readonly dialect: AnswerReader
+  readonly prompts: PromptMemory
 }
 
 /** What belongs to one exchange alone. */
 export interface ExchangeCall {
   readonly signal: AbortSignal
+  readonly sessionId: string
   /** Whether token ids were asked for: only then are they looked for. */
   readonly wantsTokens: boolean
   /** Takes a streamed reply while it arrives. */
@@ -56,6 +60,7 @@ export interface ExchangeCall {
 export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
   readonly #wire: Wire
   readonly #signal: AbortSignal
+  readonly #sessionId: string
   readonly #wantsTokens: boolean
   readonly #keepsRaw: boolean
   readonly #sink: ReplySink | undefined
@@ -83,6 +88,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     const { signal, shard } = call
     this.#wire = wire
     this.#signal = signal
+    this.#sessionId = call.sessionId
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
     this.#keepsRaw = call.keepsRaw
     this.#sink = call.sink
@@ -212,14 +218,21 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#release()
     this.#state = 'decoding'
     const body = this.#wantsTokens && this.#status < 300 ? this.#body : undefined
-    const isForThread = body && body.length >= offLoopBytes && decodePool.accepts(body.length)
-    if (isForThread) void this.#awaitThread(decodePool.decode(body.give()))
+    if (body && this.#isForThread(body)) void this.#awaitThread(decodePool.decode(body.give()))
     else loopShare.run(() => this.#resolveWith(() => this.#read()))
   }
 
-  async #awaitThread(decoding: Promise<ScannedReply>): Promise<void> {
+  #isForThread(body: ReplyBytes): boolean {
+    if (body.length < offLoopBytes) return false
+    const known = this.#wire.prompts.knownBytes(this.#sessionId, body)
+    return body.length - known >= offLoopBytes && decodePool.accepts(body.length)
+  }
+
+  async #awaitThread(decoding: Promise<DecodedReply>): Promise<void> {
     try {
-      const scanned = await decoding
+      const { scanned, promptText } = await decoding
+      const { promptIds } = scanned.tokens
+      if (promptText && promptIds) this.#wire.prompts.learn(this.#sessionId, promptText, promptIds)
       loopShare.run(() => this.#resolveWith(() => this.#parseScanned(scanned)))
     } catch (error) {
       this.#fail(lostReply(this.#wire.source, error))
@@ -246,7 +259,9 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     }
     const bytes = this.#body?.view() ?? Buffer.alloc(0)
     if (this.#status < 300) {
-      if (this.#wantsTokens && bytes.length >= worthScanningBytes) return this.#parseScanned(scanReply(bytes))
+      if (this.#wantsTokens && bytes.length >= worthScanningBytes) {
+        return this.#parseScanned(this.#wire.prompts.scan(this.#sessionId, bytes))
+      }
       return this.#parse(bytes.toString('utf8'))
     }
     throw reportedError(source, {

@@ -37,6 +37,11 @@ export class GrowingArray<Values extends NumberArray> {
     this.#length = length
   }
 
+  /** All of it, until the next one is read. */
+  view(): Values {
+    return this.#values.subarray(0, this.#length) as Values
+  }
+
   /** All of it, in memory of its own, fit to be handed to another thread. */
   whole(): Values {
     if (this.#length === this.#values.length && this.#values !== this.#scratch) return this.#values

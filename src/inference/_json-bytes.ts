@@ -190,10 +190,11 @@ function isDigit(byte: number | undefined): boolean {
 }
 
 function literalEnd(bytes: Uint8Array, at: number): number {
-  const word = literals.find((each) => each[0] === bytes[at])
-  if (!word || !isKey(bytes, at, word)) throw notWalkable
+  const first = bytes[at]
+  const word = first === words.null[0] ? words.null : first === words.true[0] ? words.true : words.false
+  if (!isKey(bytes, at, word)) throw notWalkable
   return at + word.length
 }
 
 const plainEscapes: ReadonlySet<number> = new Set(Buffer.from('"\\/bfnrt'))
-const literals: readonly Uint8Array[] = ['true', 'false', 'null'].map((word) => Buffer.from(word))
+const words = { true: Buffer.from('true'), false: Buffer.from('false'), null: Buffer.from('null') }

@@ -22,7 +22,11 @@ export class ReplyBytes {
   }
 
   view(): Buffer {
-    return this.#chunks.length === 1 ? (this.#chunks[0] as Buffer) : Buffer.concat(this.#chunks)
+    const [only] = this.#chunks
+    if (only && this.#chunks.length === 1) return only
+    const joined = Buffer.concat(this.#chunks)
+    this.#chunks.splice(0, this.#chunks.length, joined)
+    return joined
   }
 
   /** All of it, in memory that can be given away; afterwards there is nothing here. */

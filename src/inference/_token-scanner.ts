@@ -1,6 +1,6 @@
 import type { RoutedExperts } from '../schema/index.ts'
 import { Decimal } from './_decimal.ts'
-import { scannedIds, scannedLogprobs } from './_growing-array.ts'
+import { scannedIds, scannedLogprobs, type GrowingArray } from './_growing-array.ts'
 import {
   closeBrace,
   closeBracket,
@@ -17,14 +17,15 @@ import {
   spaceEnd,
   valueEnd,
 } from './_json-bytes.ts'
+import type { KnownPrompt } from './_known-prompt.ts'
 import { readExperts, scanExperts } from './_routed-experts.ts'
 
 /** The long lists of a reply, or of one event of a stream. */
 export interface TokenArrays {
-  promptIds?: Int32Array<ArrayBuffer>
-  ids?: Int32Array<ArrayBuffer>
-  logprobs?: Float32Array<ArrayBuffer>
-  routedExperts?: RoutedExperts
+  promptIds?: Int32Array<ArrayBuffer> | undefined
+  ids?: Int32Array<ArrayBuffer> | undefined
+  logprobs?: Float32Array<ArrayBuffer> | undefined
+  routedExperts?: RoutedExperts | undefined
 }
 
 export interface ScannedReply {
@@ -33,16 +34,24 @@ export interface ScannedReply {
   readonly rest: string
 }
 
+/** Knows what some prompts read as. */
+export interface PromptReader {
+  /** The prompt that the ids which begin at `at` go on from. */
+  find(bytes: Uint8Array, at: number): { readonly prompt: KnownPrompt; readonly end: number } | undefined
+  /** To be known from now on. `text` is everything between the brackets, and stays the caller's. */
+  add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void
+}
+
 /** Below it `JSON.parse` is as fast, collecting its garbage included: measured, it takes 10 µs for 2 KB and 58 for 11 KB, and this 12 and 39. */
 export const worthScanningBytes = 4 * 1024
 
 /**
  * Takes the long lists out of a Chat Completions reply, straight from its bytes into typed arrays, and leaves a document
  * that is small. It takes only what is written the usual way and in its place. Anything else stays in the document, for
- * whoever reads that to take or to refuse; and bytes that are no JSON stay as they are.
+ * whoever reads that to take or to refuse; and bytes that are no JSON stay as they are. `prompts` spare it what is known.
  */
-export function scanReply(bytes: Uint8Array): ScannedReply {
-  const scan = new TokenScan(bytes)
+export function scanReply(bytes: Uint8Array, prompts?: PromptReader): ScannedReply {
+  const scan = new TokenScan(bytes, prompts)
   try {
     scan.reply()
   } catch (error) {
@@ -71,9 +80,11 @@ class TokenScan {
   /** Starts and ends, in turn, of what was taken out. */
   readonly cuts: number[] = []
   readonly #bytes: Uint8Array
+  readonly #prompts: PromptReader | undefined
 
-  constructor(bytes: Uint8Array) {
+  constructor(bytes: Uint8Array, prompts: PromptReader | undefined) {
     this.#bytes = bytes
+    this.#prompts = prompts
   }
 
   reply(): void {
@@ -86,13 +97,13 @@ class TokenScan {
   readonly #replyMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     if (isKey(bytes, keyAt, keys.choices)) {
-      delete this.tokens.ids
-      delete this.tokens.logprobs
-      delete this.tokens.routedExperts
+      this.tokens.ids = undefined
+      this.tokens.logprobs = undefined
+      this.tokens.routedExperts = undefined
       if (bytes[at] === openBracket) return elementsEnd(bytes, at, this.#choice)
     } else if (isKey(bytes, keyAt, keys.promptIds)) {
-      delete this.tokens.promptIds
-      if (bytes[at] === openBracket) return this.#ids('promptIds', at)
+      this.tokens.promptIds = undefined
+      if (bytes[at] === openBracket) return this.#promptIds(at)
     }
     return valueEnd(bytes, at)
   }
@@ -107,10 +118,10 @@ class TokenScan {
   readonly #choiceMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
     if (isKey(bytes, keyAt, keys.ids)) {
-      delete this.tokens.ids
-      if (bytes[at] === openBracket) return this.#ids('ids', at)
+      this.tokens.ids = undefined
+      if (bytes[at] === openBracket) return this.#ids(at)
     } else if (isKey(bytes, keyAt, keys.logprobs)) {
-      delete this.tokens.logprobs
+      this.tokens.logprobs = undefined
       if (bytes[at] === openBrace) return membersEnd(bytes, at, this.#logprobsMember)
     } else if (isKey(bytes, keyAt, keys.experts)) {
       return this.#experts(at)
@@ -122,7 +133,7 @@ class TokenScan {
 
   readonly #logprobsMember = (keyAt: number, at: number): number => {
     if (isKey(this.#bytes, keyAt, keys.content)) {
-      delete this.tokens.logprobs
+      this.tokens.logprobs = undefined
       if (this.#bytes[at] === openBracket) return this.#logprobs(at)
     }
     return valueEnd(this.#bytes, at)
@@ -131,32 +142,32 @@ class TokenScan {
   readonly #extensionMember = (keyAt: number, at: number): number =>
     isKey(this.#bytes, keyAt, keys.experts) ? this.#experts(at) : valueEnd(this.#bytes, at)
 
-  #ids(name: 'promptIds' | 'ids', start: number): number {
+  #promptIds(start: number): number {
+    const bytes = this.#bytes
+    const first = nonSpace(bytes, start + 1)
+    const known = this.#prompts?.find(bytes, first)
+    const list = scannedIds()
+    const end = known ? restEnd(bytes, known.end, list) : idsEnd(bytes, first, list)
+    if (end === -1) return valueEnd(bytes, start)
+    if (known) {
+      this.tokens.promptIds = known.prompt.extend(bytes.subarray(known.end, end), list.view())
+    } else {
+      const ids = list.whole()
+      this.tokens.promptIds = ids
+      this.#prompts?.add(bytes.subarray(first, end), ids)
+    }
+    this.cuts.push(start, end + 1)
+    return end + 1
+  }
+
+  #ids(start: number): number {
     const bytes = this.#bytes
     const list = scannedIds()
-    let at = nonSpace(bytes, start + 1)
-    let isOpen = bytes[at] !== closeBracket
-    while (isOpen) {
-      const first = at
-      let id = 0
-      let digit = (bytes[at] ?? 0) - 0x30
-      while (digit >= 0 && digit <= 9) {
-        id = id * 10 + digit
-        at += 1
-        digit = (bytes[at] ?? 0) - 0x30
-      }
-      // Nothing but plain digits; without zeros in front, which JSON does not allow.
-      if (at === first || at - first > 10 || id > 0x7fff_ffff) return valueEnd(bytes, start)
-      if (bytes[first] === 0x30 && at - first > 1) throw notWalkable
-      list.push(id)
-      at = nonSpace(bytes, at)
-      isOpen = bytes[at] === comma
-      if (isOpen) at = nonSpace(bytes, at + 1)
-      else if (bytes[at] !== closeBracket) return valueEnd(bytes, start)
-    }
-    this.tokens[name] = list.whole()
-    this.cuts.push(start, at + 1)
-    return at + 1
+    const end = idsEnd(bytes, nonSpace(bytes, start + 1), list)
+    if (end === -1) return valueEnd(bytes, start)
+    this.tokens.ids = list.whole()
+    this.cuts.push(start, end + 1)
+    return end + 1
   }
 
   #logprobs(start: number): number {
@@ -195,7 +206,7 @@ class TokenScan {
   }
 
   #experts(start: number): number {
-    delete this.tokens.routedExperts
+    this.tokens.routedExperts = undefined
     const bytes = this.#bytes
     const end = valueEnd(bytes, start)
     const experts =
@@ -207,6 +218,41 @@ class TokenScan {
       this.cuts.push(start, end)
     }
     return end
+  }
+}
+
+/** Reads ids up to the bracket that closes their list, and returns where that is; -1 if there is anything but ids. */
+function idsEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
+  return bytes[start] === closeBracket ? start : numbersEnd(bytes, start, list)
+}
+
+/** The same from behind a number on. */
+function restEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
+  const at = nonSpace(bytes, start)
+  if (bytes[at] === comma) return numbersEnd(bytes, nonSpace(bytes, at + 1), list)
+  return bytes[at] === closeBracket ? at : -1
+}
+
+/** The same where at least one must be. */
+function numbersEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
+  let at = start
+  for (;;) {
+    const first = at
+    let id = 0
+    let digit = (bytes[at] ?? 0) - 0x30
+    while (digit >= 0 && digit <= 9) {
+      id = id * 10 + digit
+      at += 1
+      digit = (bytes[at] ?? 0) - 0x30
+    }
+    // Nothing but plain digits; without zeros in front, which JSON does not allow.
+    if (at === first || at - first > 10 || id > 0x7fff_ffff) return -1
+    if (bytes[first] === 0x30 && at - first > 1) throw notWalkable
+    list.push(id)
+    at = nonSpace(bytes, at)
+    if (bytes[at] === closeBracket) return at
+    if (bytes[at] !== comma) return -1
+    at = nonSpace(bytes, at + 1)
   }
 }
 

@@ -119,4 +119,6 @@ export interface RawReply {
 export interface Backend extends AsyncDisposable {
   readonly name: string
   send(request: BackendRequest): Promise<BackendReply>
+  /** Nothing more comes of this session: what was kept for it may go. */
+  endSession?(sessionId: string): void
 }

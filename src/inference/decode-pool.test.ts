@@ -46,7 +46,7 @@ describe('the pool', () => {
     // Two pieces lie in the same memory, and one ends within a number.
     const bytes = bytesOf(2_000)
     const pieces = [bytes.subarray(0, 1_001), bytes.subarray(1_001, 30_000), new Uint8Array(bytes.subarray(30_000))]
-    const scanned = await pool.decode(pieces)
+    const { scanned } = await pool.decode(pieces)
     expect(pieces.map(({ byteLength }) => byteLength)).toEqual([0, 0, 0])
     expect(scanned.tokens).toEqual({
       ids: Int32Array.from({ length: 2_000 }, (_, index) => index),
@@ -100,7 +100,7 @@ describe('the pool', () => {
     expect(await failureOf(() => doomed)).toMatchObject({ message: 'it exited with code 7' })
     // It was with the same thread, which may or may not have come to it.
     await Promise.allSettled([beside])
-    expect(await after).toMatchObject({ rest: 'null' })
+    expect(await after).toMatchObject({ scanned: { rest: 'null' } })
     expect(pool.status().lost).toBeGreaterThanOrEqual(1)
     expect(pool.status().threads).toBe(1)
   })
@@ -115,7 +115,7 @@ describe('the pool', () => {
     const odd = pool.decode([new Uint8Array(1)])
     const beside = pool.decode([new Uint8Array(2)])
     expect(await failureOf(() => odd)).toMatchObject({ code: 'internal', rawMessage: 'too odd' })
-    expect(await beside).toMatchObject({ rest: 'null' })
+    expect(await beside).toMatchObject({ scanned: { rest: 'null' } })
     expect(pool.status()).toMatchObject({ threads: 1, decoded: 1, lost: 1, running: 0, queued: 0 })
   })
 

@@ -1,9 +1,8 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../errors/index.ts'
 import { RecentWaits, RingQueue, workerUrl } from '../kit/index.ts'
-import type { DecodeAnswer } from './_decode-messages.ts'
+import type { DecodeAnswer, DecodedReply } from './_decode-messages.ts'
 import { DecodeWorker, type DecodeWorkerOwner } from './_decode-worker.ts'
-import type { ScannedReply } from './_token-scanner.ts'
 
 export interface DecodePoolStatus {
   readonly threads: number
@@ -54,7 +53,7 @@ type Pieces = readonly Uint8Array<ArrayBuffer>[]
 
 interface Pending {
   readonly queuedAt: number
-  readonly resolve: (scanned: ScannedReply) => void
+  readonly resolve: (decoded: DecodedReply) => void
   readonly reject: (error: Error) => void
 }
 
@@ -112,7 +111,7 @@ export class DecodePool implements DecodeWorkerOwner {
   }
 
   /** Takes away a reply that was accepted, and resolves with what is in it. Rejects if it cannot be decoded or its thread dies. */
-  decode(pieces: Pieces): Promise<ScannedReply> {
+  decode(pieces: Pieces): Promise<DecodedReply> {
     const bytes = pieces.reduce((sum, { length }) => sum + length, 0)
     return new Promise((resolve, reject) => {
       this.#queue.push({ pieces, bytes, pending: { queuedAt: performance.now(), resolve, reject } })
@@ -146,12 +145,12 @@ export class DecodePool implements DecodeWorkerOwner {
       pending.reject(MillraceError.fromWire(answer.error))
       return
     }
-    const { scanned, workMs } = answer
+    const { workMs } = answer
     this.#waits.add(Math.max(0, performance.now() - pending.queuedAt - workMs))
     this.#decoded += 1
     this.#busyMs += workMs
     this.#dispatch()
-    pending.resolve(scanned)
+    pending.resolve(answer)
   }
 
   onDeath(worker: DecodeWorker, why: Error): void {

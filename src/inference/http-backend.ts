@@ -13,6 +13,7 @@ import { GenerateReader } from './_generate-reply.ts'
 import { MessagesDialect } from './messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from './model-config.ts'
 import { isObject } from './_wire.ts'
+import { PromptMemory } from './prompt-memory.ts'
 import type { Environment } from './proxy.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
 import { ResponsesDialect } from './responses-dialect.ts'
@@ -86,13 +87,13 @@ export class HttpBackend extends Resource implements Backend {
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options)
     this.maxConnections = connections
-    const limits = { requestTimeoutMs, idleTimeoutMs }
+    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory() }
     const path = this.#base + this.#dialect.path
-    this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...limits } }
+    this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...shared } }
     const native = `${this.#base.replace(/\/v1$/, '')}/generate`
     const nativeSource = { ...source, url: url.origin + native }
     const reader = new GenerateReader(nativeSource)
-    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...limits } }
+    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared } }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
   }
@@ -110,9 +111,13 @@ export class HttpBackend extends Resource implements Backend {
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
-      const exchange = new Exchange(wire, { signal, wantsTokens, sink, keepsRaw, shard, resolve, reject })
+      const exchange = new Exchange(wire, { signal, sessionId, wantsTokens, sink, keepsRaw, shard, resolve, reject })
       shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
     })
+  }
+
+  endSession(sessionId: string): void {
+    this.#main.wire.prompts.forget(sessionId)
   }
 
   #headersFor({ bodyHeaders }: BackendRequest): string[] {

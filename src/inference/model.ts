@@ -128,6 +128,7 @@ export class Model extends Resource implements ModelClient {
 
   endSession(sessionId: string): void {
     this.#lanes.forget(sessionId)
+    for (const backend of this.backends) backend.endSession?.(sessionId)
   }
 
   status(): ModelStatus {

@@ -138,7 +138,7 @@ describe('a scan', () => {
       const found = parsed(rest)
       const put = 'value' in found ? { value: restored(found.value, tokens, expected.value) } : {}
       expect(put, `seed ${seed}: ${bytes.toString('utf8')}`).toEqual(expected)
-      taken += Object.keys(tokens).length
+      taken += Object.values(tokens).filter((list) => list !== undefined).length
     }
     // It must not pass because nothing was taken.
     expect(taken).toBeGreaterThan(5_000)

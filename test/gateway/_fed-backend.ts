@@ -5,6 +5,7 @@ import { Exchange } from '../../src/inference/_exchange.ts'
 import { ChatDialect } from '../../src/inference/chat-dialect.ts'
 import type { Dialect } from '../../src/inference/dialect.ts'
 import { MessagesDialect } from '../../src/inference/messages-dialect.ts'
+import { PromptMemory } from '../../src/inference/prompt-memory.ts'
 import { ResponsesDialect } from '../../src/inference/responses-dialect.ts'
 import type { ApiName } from '../../src/schema/index.ts'
 
@@ -42,7 +43,7 @@ export class FedBackend implements Backend {
       sendReasoning: true,
       isOpenAi: false,
     })
-    this.#wire = { source, dialect: this.#dialect, idleTimeoutMs, requestTimeoutMs }
+    this.#wire = { source, dialect: this.#dialect, idleTimeoutMs, requestTimeoutMs, prompts: new PromptMemory() }
   }
 
   /** Exchanges that have not given everything back. */
@@ -51,12 +52,12 @@ export class FedBackend implements Backend {
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
-    const { signal, sink, captureTokens: wantsTokens, body: given } = request
+    const { signal, sessionId, sink, captureTokens: wantsTokens, body: given } = request
     return new Promise((resolve, reject) => {
       const body = given ?? this.#dialect.render(request)
       const feed = this.#feedFor(request, body)
       const keepsRaw = given !== undefined
-      const call = { signal, wantsTokens, sink, keepsRaw, shard: this.#shard, resolve, reject }
+      const call = { signal, sessionId, wantsTokens, sink, keepsRaw, shard: this.#shard, resolve, reject }
       new FedSocket(new Exchange(this.#wire, call), feed).start()
     })
   }

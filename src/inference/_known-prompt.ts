@@ -1,0 +1,65 @@
+/** More room than is needed, whenever there is none left: what is there is then copied a few times in all, not every turn. */
+const growth = 2
+
+/**
+ * A prompt that a server wrote out: its ids as text, and the same as numbers. The next turn's prompt begins with it, so the
+ * text is only compared, at the speed of memory, and what follows it is all that is read. Both only ever grow at their end:
+ * what was handed out before stays as it is, and the prompts of a long conversation share one memory.
+ */
+export class KnownPrompt {
+  #text: Buffer
+  #textLength: number
+  #ids: Int32Array<ArrayBuffer>
+  #length: number
+
+  /** `text` is the digits and commas between the brackets. */
+  constructor(text: Uint8Array, ids: Int32Array<ArrayBuffer>) {
+    this.#text = Buffer.from(text)
+    this.#textLength = text.length
+    this.#ids = ids
+    this.#length = ids.length
+  }
+
+  get bytes(): number {
+    return this.#text.length + this.#ids.byteLength
+  }
+
+  get textLength(): number {
+    return this.#textLength
+  }
+
+  /** Where the text ends in `bytes`, if it begins at `at`: a comma or a space or the closing bracket is there. Otherwise -1. */
+  endIn(bytes: Uint8Array, at: number): number {
+    const end = at + this.#textLength
+    // A digit there would make the last number another one.
+    if (end >= bytes.length || isDigit(bytes[end])) return -1
+    return this.#text.compare(bytes, at, end, 0, this.#textLength) === 0 ? end : -1
+  }
+
+  /** The prompt that goes on with `more`, written as `text`, comma first. */
+  extend(text: Uint8Array, more: Int32Array): Int32Array<ArrayBuffer> {
+    const textLength = this.#textLength + text.length
+    if (textLength > this.#text.length) this.#text = grown(this.#text, textLength)
+    this.#text.set(text, this.#textLength)
+    this.#textLength = textLength
+    const length = this.#length + more.length
+    if (length > this.#ids.length) {
+      const ids = new Int32Array(length * growth)
+      ids.set(this.#ids.subarray(0, this.#length))
+      this.#ids = ids
+    }
+    this.#ids.set(more, this.#length)
+    this.#length = length
+    return this.#ids.subarray(0, length)
+  }
+}
+
+function grown(text: Buffer, length: number): Buffer {
+  const larger = Buffer.allocUnsafeSlow(length * growth)
+  larger.set(text)
+  return larger
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39
+}

@@ -1,0 +1,101 @@
+import { KnownPrompt } from './_known-prompt.ts'
+import type { ReplyBytes } from './_reply-bytes.ts'
+import { scanReply, type PromptReader, type ScannedReply } from './_token-scanner.ts'
+
+/** An agent, and those it has working for it in the same session. Of more, the oldest prompt is read anew. */
+const maxConversations = 4
+/** A prompt beyond this, some half a million tokens, is read anew each time. */
+const maxPromptBytes = 4 * 1024 * 1024
+/** Of all sessions together. Beyond it, those are forgotten that were not asked for longest: theirs are read anew. */
+const defaultMaxBytes = 64 * 1024 * 1024
+
+const promptKey = Buffer.from('"prompt_token_ids":[')
+
+/** The prompts of one session, one for each conversation in it. The newest last. */
+class SessionPrompts implements PromptReader {
+  readonly #prompts: KnownPrompt[] = []
+
+  get bytes(): number {
+    return this.#prompts.reduce((sum, { bytes }) => sum + bytes, 0)
+  }
+
+  /** The longest that the text there begins with. */
+  find(bytes: Uint8Array, at: number): { readonly prompt: KnownPrompt; readonly end: number } | undefined {
+    let best: KnownPrompt | undefined
+    let bestEnd = -1
+    for (const prompt of this.#prompts) {
+      if (at + prompt.textLength <= bestEnd) continue
+      const end = prompt.endIn(bytes, at)
+      if (end > bestEnd) [best, bestEnd] = [prompt, end]
+    }
+    return best && { prompt: best, end: bestEnd }
+  }
+
+  add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void {
+    if (ids.length === 0 || text.length > maxPromptBytes) return
+    if (this.#prompts.length === maxConversations) this.#prompts.shift()
+    this.#prompts.push(new KnownPrompt(text, ids))
+  }
+}
+
+/**
+ * What the prompts of sessions were, for servers that write a prompt's token ids out in every reply: a conversation of fifty
+ * turns would be read fifty times, when all but the last turn of it is known. It knows only which text means which ids, so
+ * nothing that is in it can be wrong; and what is not in it is read.
+ */
+export class PromptMemory {
+  readonly #maxBytes: number
+  /** Those that were used since the older ones were set aside. Not moved with each use: see `Roster` for what that costs. */
+  #recent = new Map<string, SessionPrompts>()
+  #older = new Map<string, SessionPrompts>()
+  #recentBytes = 0
+
+  constructor(maxBytes = defaultMaxBytes) {
+    this.#maxBytes = maxBytes
+  }
+
+  /** Takes the long lists out of a reply, as `scanReply` does. */
+  scan(session: string, bytes: Uint8Array): ScannedReply {
+    return this.#using(session, (prompts) => scanReply(bytes, prompts))
+  }
+
+  /** How much of a reply need not be read, because it is the prompt of a conversation that is known. */
+  knownBytes(session: string, body: ReplyBytes): number {
+    const prompts = this.#recent.get(session) ?? this.#older.get(session)
+    if (!prompts) return 0
+    const bytes = body.view()
+    const at = bytes.indexOf(promptKey)
+    if (at === -1) return 0
+    const start = at + promptKey.length
+    const known = prompts.find(bytes, start)
+    return known ? known.end - start : 0
+  }
+
+  /** What somebody else has read. */
+  learn(session: string, text: Uint8Array, ids: Int32Array<ArrayBuffer>): void {
+    this.#using(session, (prompts) => prompts.add(text, ids))
+  }
+
+  /** It said its last. */
+  forget(session: string): void {
+    this.#recentBytes -= this.#recent.get(session)?.bytes ?? 0
+    this.#recent.delete(session)
+    this.#older.delete(session)
+  }
+
+  #using<Result>(session: string, use: (prompts: SessionPrompts) => Result): Result {
+    const recent = this.#recent.get(session)
+    const prompts = recent ?? this.#older.get(session) ?? new SessionPrompts()
+    const before = recent?.bytes ?? 0
+    const result = use(prompts)
+    this.#recentBytes += prompts.bytes - before
+    // Most servers write no prompts, and their sessions take no place here.
+    if (!recent && prompts.bytes > 0) this.#recent.set(session, prompts)
+    if (this.#recentBytes > this.#maxBytes / 2) {
+      this.#older = this.#recent
+      this.#recent = new Map()
+      this.#recentBytes = 0
+    }
+    return result
+  }
+}
