@@ -80,7 +80,7 @@ async function markFile() {
 }
 
 function heavyJob(task: unknown, parts: Partial<HeavyJob> = {}): HeavyJob & Disposable {
-  const clock = new StopClock(600_000, () => {})
+  const clock = new StopClock({ limitMs: 600_000, onSpent: () => {} })
   const rollout = { id: 'one', attempt: 1, sample: 0, seed: 1 }
   return {
     component: 'judged',

@@ -40,7 +40,7 @@ export function scoreRollout(
   const { perRollout } = rewardComponents(environment)
   const scores: Score[] = []
   let pending: Promise<void>[] | undefined
-  for (const [index, component] of perRollout.entries()) {
+  for (const component of perRollout) {
     let score: Score | Promise<Score>
     try {
       score = start(component, context, place)
@@ -52,9 +52,11 @@ export function scoreRollout(
     // Whatever is an object can only be a promise, though perhaps one of a library's own making.
     if (typeof score === 'object') {
       pending ??= []
-      pending.push(settle({ component, score, index, scores, signal: context.signal }))
+      pending.push(settle({ component, score, index: scores.length, scores, signal: context.signal }))
+      // Its place, until it has one.
+      scores.push(0)
     } else {
-      scores[index] = score
+      scores.push(score)
     }
   }
   if (!pending) return sum(perRollout, scores)
@@ -105,8 +107,10 @@ function sum(components: readonly RolloutComponent[], scores: readonly Score[]):
   const rewards: Record<string, RewardComponent> = {}
   const metrics: Record<string, number> = {}
   let reward = 0
-  for (const [index, { name, weight }] of components.entries()) {
+  let index = 0
+  for (const { name, weight } of components) {
     const score = checked(name, scores[index])
+    index += 1
     reward += weight * score
     if (weight === 0) metrics[name] = score
     else rewards[name] = { score, weight }

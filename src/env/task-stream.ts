@@ -62,10 +62,16 @@ export class TaskStream implements AsyncIterable<TaskItem> {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<TaskItem, void, void> {
     const rows = this.#source.rows()[Symbol.asyncIterator]()
+    const signal = this.#signal
     let isOpen = true
     try {
       while (this.#count < this.#limit) {
-        const next = await this.#next(rows)
+        let next: IteratorResult<TaskRow>
+        try {
+          next = await (signal ? raced(rows.next(), signal) : rows.next())
+        } catch (error) {
+          throw this.#reasonOf(error, rows)
+        }
         if (next.done) {
           isOpen = false
           break
@@ -83,18 +89,12 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     }
   }
 
-  async #next(rows: AsyncIterator<TaskRow>): Promise<IteratorResult<TaskRow>> {
-    const signal = this.#signal
-    try {
-      return await (signal ? raced(rows.next(), signal) : rows.next())
-    } catch (error) {
-      if (signal?.aborted) {
-        // A source that is stuck would never answer this either, so nobody waits for it.
-        Promise.resolve(rows.return?.()).catch(() => {})
-        throw signal.reason
-      }
-      throw this.#failure(error)
-    }
+  /** Why there is no next row. */
+  #reasonOf(error: unknown, rows: AsyncIterator<TaskRow>): unknown {
+    if (!this.#signal?.aborted) return this.#failure(error)
+    // A source that is stuck would never answer this either, so nobody waits for it.
+    Promise.resolve(rows.return?.()).catch(() => {})
+    return this.#signal.reason
   }
 
   #failure(error: unknown): MillraceError {

@@ -1,9 +1,8 @@
-import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, AsyncQueue, hash32, LoopLag, peeked } from '../kit/index.ts'
+import { AbortScope, AbortSource, AsyncQueue, hash32, LoopLag, peeked } from '../kit/index.ts'
 import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
@@ -19,6 +18,7 @@ import { RunSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
+import { TaskDigest } from './_task-digest.ts'
 
 /** Runs an environment's tasks against a model and hands out every rollout as it ends. */
 export function evaluate(options: EvaluateOptions): Evaluation {
@@ -37,7 +37,7 @@ class RunningEvaluation implements Evaluation {
   readonly #lag = new LoopLag()
   readonly #stopping = new AbortController()
   /** Aborts when nothing new is to start: a source of tasks that is stuck must not hold up the end. */
-  readonly #admission = new AbortController()
+  readonly #admission = new AbortSource()
   readonly #spending = new RunSpending()
   #state: Progress['state'] = 'running'
   #end: Summary['end'] = 'complete'
@@ -203,13 +203,13 @@ class RunningEvaluation implements Evaluation {
     }
     onStarted({ ...info, notices: [...info.notices, ...telemetry.notices] })
     const sittingStartedAt = performance.now()
-    const taskDigest = createHash('sha256')
+    const taskDigest = new TaskDigest()
     try {
       const plans = planRollouts({
         tasks: firstTasks,
         config,
         journal: store.journal,
-        onTask: ({ index, digest }) => void taskDigest.update(`${index} ${digest}\n`),
+        onTask: (task) => taskDigest.add(task),
         earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
         isHoldingGroups: holdsGroups(group),
       })
@@ -224,7 +224,7 @@ class RunningEvaluation implements Evaluation {
       if (!store.failure.aborted) {
         await store.finish(this.#end === 'complete' ? 'complete' : 'unfinished', {
           end: this.#end,
-          provenance: { taskDigest: taskDigest.digest('hex'), results: resultsOf(accumulator) },
+          provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
         })
       }
     }

@@ -73,14 +73,7 @@ interface PassSums {
 
 type DurationName = keyof Summary['durations']
 
-const durationFields: Readonly<Record<DurationName, keyof RolloutTiming>> = {
-  wall: 'wallMs',
-  model: 'modelMs',
-  tools: 'toolMs',
-  reward: 'rewardMs',
-  wait: 'waitMs',
-}
-const durationNames = Object.keys(durationFields) as readonly DurationName[]
+const durationNames: readonly DurationName[] = ['wall', 'model', 'tools', 'reward', 'wait']
 
 /**
  * Turns rollouts, as they end, into the figures of a summary, in memory that does not grow with the run. A task is held
@@ -149,7 +142,7 @@ export class SummaryAccumulator {
     addUsage(this.#judgeUsage, record.judgeUsage)
     if (record.cost === null) this.#costUnknown += 1
     else this.#cost += record.cost
-    for (const name of durationNames) this.#durations[name].add(record.timing[durationFields[name]])
+    this.#addDurations(record.timing)
     for (const name in record.metrics) this.#metrics.add(name, record.metrics[name] ?? 0, 0)
     if (record.reward !== null) {
       this.#scored += 1
@@ -206,12 +199,21 @@ export class SummaryAccumulator {
     }
   }
 
+  #addDurations({ wallMs, modelMs, toolMs, rewardMs, waitMs }: RolloutTiming): void {
+    const { wall, model, tools, reward, wait } = this.#durations
+    wall.add(wallMs)
+    model.add(modelMs)
+    tools.add(toolMs)
+    reward.add(rewardMs)
+    wait.add(waitMs)
+  }
+
   #addToTask(index: number, reward: number | null): void {
-    let task = this.#open.get(index)
-    if (!task) {
-      task = { ended: 0, scored: 0, passed: 0, sum: 0 }
-      this.#open.set(index, task)
-    }
+    // With one attempt a task is never open: it ends with it.
+    const isShared = this.#attemptsPerTask > 1
+    const open = isShared ? this.#open.get(index) : undefined
+    const task = open ?? { ended: 0, scored: 0, passed: 0, sum: 0 }
+    if (isShared && !open) this.#open.set(index, task)
     task.ended += 1
     if (reward !== null) {
       task.scored += 1
@@ -219,7 +221,7 @@ export class SummaryAccumulator {
       if (reward >= this.#passThreshold) task.passed += 1
     }
     if (task.ended < this.#attemptsPerTask) return
-    this.#open.delete(index)
+    if (isShared) this.#open.delete(index)
     this.#foldedTasks += 1
     this.#mean.add(task.sum, task.scored)
     // An attempt without a score would make the task look easier or harder than it is, so the whole task is left out.

@@ -7,14 +7,15 @@ import { maxTimerMs } from './max-timer-ms.ts'
  * `AbortSignal.any([parent, AbortSignal.timeout(ms)])` keeps its timer and its listeners until the timer fires.
  */
 export class AbortScope implements Disposable, AbortListener {
-  readonly #source = new AbortSource()
   readonly #parent: AbortSignal | undefined
+  /** Made for whoever asks for the signal first: a controller costs more than the rest of the scope, and many never do. */
+  #source: AbortSource | undefined
   #timer: NodeJS.Timeout | undefined
 
   constructor(parent: AbortSignal | undefined, timeoutMs?: number, timeoutReason?: () => unknown) {
     this.#parent = parent
     if (parent?.aborted) {
-      this.#source.abort(parent.reason)
+      this.abort(parent.reason)
       return
     }
     if (parent) onAbort(parent, this)
@@ -31,12 +32,12 @@ export class AbortScope implements Disposable, AbortListener {
   }
 
   get signal(): AbortSignal {
-    return this.#source.signal
+    return this.#made().signal
   }
 
   abort(reason: unknown): void {
     this[Symbol.dispose]()
-    this.#source.abort(reason)
+    this.#made().abort(reason)
   }
 
   /** The parent aborted. */
@@ -47,5 +48,9 @@ export class AbortScope implements Disposable, AbortListener {
   [Symbol.dispose](): void {
     clearTimeout(this.#timer)
     if (this.#parent) offAbort(this.#parent, this)
+  }
+
+  #made(): AbortSource {
+    return (this.#source ??= new AbortSource())
   }
 }

@@ -70,4 +70,29 @@ describe('AsyncQueue', () => {
     expect(isTold).toBe(true)
     expect(queue.push(3)).toBeUndefined()
   })
+
+  test('a reader that leaves before its first step, or beside one, ends the queue', async () => {
+    let gone = 0
+    const unread = new AsyncQueue<number>(10, () => void (gone += 1))
+    expect(await unread[Symbol.asyncIterator]().return()).toEqual({ done: true, value: undefined })
+    const queue = new AsyncQueue<number>(10, () => void (gone += 1))
+    const reader = queue[Symbol.asyncIterator]()
+    const step = reader.next()
+    await reader.return()
+    expect(await step).toEqual({ done: true, value: undefined })
+    expect(gone).toBe(2)
+    expect(queue.push(1)).toBeUndefined()
+  })
+
+  test('steps that are not awaited are served in order, and an error ends them all', async () => {
+    const queue = new AsyncQueue<number>(10)
+    const reader = queue[Symbol.asyncIterator]()
+    const steps = [reader.next(), reader.next(), reader.next()]
+    void queue.push(1)
+    queue.fail(new Error('source broke'))
+    expect(await steps[0]).toEqual({ done: false, value: 1 })
+    await expect(steps[1]).rejects.toThrow('source broke')
+    expect(await steps[2]).toEqual({ done: true, value: undefined })
+    expect(await reader.next()).toEqual({ done: true, value: undefined })
+  })
 })

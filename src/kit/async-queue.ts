@@ -1,6 +1,14 @@
 import { MillraceError } from '../errors/index.ts'
 import { RingQueue } from './ring-queue.ts'
 
+type Step<T> = IteratorResult<T, void>
+
+type QueueEnd = { readonly kind: 'ended' } | { readonly kind: 'failed'; readonly error: unknown }
+
+interface QueueReader<T> extends AsyncIterableIterator<T, void, void> {
+  return(): Promise<Step<T>>
+}
+
 /**
  * A bounded queue between producers and one reader. `push` resolves when there is room, so a slow reader slows its
  * producers. Leaving the `for await` early, by `break` or by an error, runs `onReaderGone`.
@@ -10,9 +18,10 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
   readonly #capacity: number
   readonly #onReaderGone: (() => Promise<void> | void) | undefined
   #roomWaiters: (() => void)[] = []
-  #wakeReader: (() => void) | undefined
-  #reader: 'awaited' | 'nobody' | 'reading' = 'awaited'
-  #state: { kind: 'open' } | { kind: 'ended' } | { kind: 'failed'; error: unknown } = { kind: 'open' }
+  /** Steps of the reader that wait for an item: one, unless it does not await them. */
+  readonly #steps = new RingQueue<(result: Step<T> | Promise<Step<T>>) => void>()
+  #reader: 'awaited' | 'nobody' | 'reading' | 'gone' = 'awaited'
+  #state: { readonly kind: 'open' } | QueueEnd = { kind: 'open' }
 
   constructor(capacity: number, onReaderGone?: () => Promise<void> | void) {
     this.#capacity = capacity
@@ -22,8 +31,12 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
   /** Takes the item at once; the promise is back-pressure: await it before producing more. */
   push(item: T): Promise<void> | undefined {
     if (this.#state.kind !== 'open' || this.#reader === 'nobody') return undefined
+    const step = this.#steps.shift()
+    if (step) {
+      step({ done: false, value: item })
+      return undefined
+    }
     this.#items.push(item)
-    this.#wake()
     if (this.#items.size <= this.#capacity) return undefined
     return new Promise((resolve) => this.#roomWaiters.push(resolve))
   }
@@ -44,46 +57,52 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     this.#releaseRoom()
   }
 
-  [Symbol.asyncIterator](): AsyncGenerator<T, void, void> {
-    if (this.#reader === 'reading') {
+  /** By hand: a generator takes twice as long for an item. */
+  [Symbol.asyncIterator](): QueueReader<T> {
+    if (this.#reader === 'reading' || this.#reader === 'gone') {
       throw new MillraceError('usage', 'these results are being read already; they can be read once')
     }
     this.#reader = 'reading'
-    return this.#read()
+    const reader: QueueReader<T> = {
+      next: () => this.#next(),
+      return: () => this.#leave(),
+      [Symbol.asyncIterator]: () => reader,
+    }
+    return reader
   }
 
-  async *#read(): AsyncGenerator<T, void, void> {
-    try {
-      for (;;) {
-        const item = this.#items.shift()
-        if (item !== undefined) {
-          if (this.#items.size <= this.#capacity) this.#releaseRoom()
-          yield item
-          continue
-        }
-        if (this.#state.kind === 'failed') throw this.#state.error
-        if (this.#state.kind === 'ended') return
-        await new Promise<void>((resolve) => {
-          this.#wakeReader = resolve
-        })
-      }
-    } finally {
+  #next(): Promise<Step<T>> {
+    if (this.#reader === 'gone') return this.#leave()
+    const item = this.#items.shift()
+    if (item !== undefined) {
+      if (this.#items.size <= this.#capacity) this.#releaseRoom()
+      return Promise.resolve({ done: false, value: item })
+    }
+    if (this.#state.kind !== 'open') return this.#reachEnd(this.#state)
+    return new Promise((resolve) => this.#steps.push(resolve))
+  }
+
+  async #reachEnd(state: QueueEnd): Promise<Step<T>> {
+    const end = await this.#leave()
+    if (state.kind === 'failed') throw state.error
+    return end
+  }
+
+  /** By the end of it, or before. The owner is told once. */
+  async #leave(): Promise<Step<T>> {
+    if (this.#reader !== 'gone') {
+      this.#reader = 'gone'
       this.#finish({ kind: 'ended' })
       await this.#onReaderGone?.()
     }
+    return { done: true, value: undefined }
   }
 
-  #finish(state: { kind: 'ended' } | { kind: 'failed'; error: unknown }): void {
+  #finish(state: QueueEnd): void {
     if (this.#state.kind !== 'open') return
     this.#state = state
     this.#releaseRoom()
-    this.#wake()
-  }
-
-  #wake(): void {
-    const wake = this.#wakeReader
-    this.#wakeReader = undefined
-    wake?.()
+    for (let step = this.#steps.shift(); step; step = this.#steps.shift()) step(this.#next())
   }
 
   #releaseRoom(): void {

@@ -16,12 +16,13 @@ export class Roster<T> implements Iterable<T> {
     this.#members.push(member)
   }
 
-  /** Whoever is not there stays away. */
-  delete(member: T): void {
+  /** False for one who is not there. */
+  delete(member: T): boolean {
     const at = this.#members.lastIndexOf(member)
-    if (at === -1) return
+    if (at === -1) return false
     const last = this.#members.pop() as T
     if (at < this.#members.length) this.#members[at] = last
+    return true
   }
 
   /** Over those who are there now: they may leave meanwhile. */

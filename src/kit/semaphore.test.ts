@@ -1,6 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
+import { AbortSource, onAbort } from './abort-source.ts'
 import { Semaphore } from './semaphore.ts'
 
 describe('Semaphore', () => {
@@ -15,6 +16,19 @@ describe('Semaphore', () => {
     await Promise.all(asks)
     expect(granted).toEqual([0, 1, 2, 3, 4])
     expect(semaphore.held).toBe(2)
+  })
+
+  test('a permit that is given back by somebody who hears the same abort is not lost', async () => {
+    const semaphore = new Semaphore(1)
+    const source = new AbortSource()
+    semaphore.tryAcquire()
+    onAbort(source.signal, { handleEvent: () => semaphore.release() })
+    const waiting = semaphore.acquire(source.signal)
+    source.abort(new Error('stop'))
+    await waiting
+    expect([semaphore.held, semaphore.waiting]).toEqual([1, 0])
+    semaphore.release()
+    expect(semaphore.tryAcquire()).toBe(true)
   })
 
   test('does not let a newcomer overtake those who wait', () => {

@@ -1,5 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
+import { offAbort, onAbort, type AbortListener } from './abort-source.ts'
 import { SemaphoreLedger } from './semaphore-ledger.ts'
+import { WaitingLine, type InLine } from './_waiting-line.ts'
 
 /**
  * Where a semaphore keeps its numbers: in memory that several threads share, each of which makes a semaphore over the same
@@ -16,7 +18,7 @@ export interface SemaphoreCells {
   readonly onRelease?: () => void
 }
 
-interface Waiter {
+interface Waiter extends InLine<Waiter>, AbortListener {
   readonly grant: () => void
 }
 
@@ -34,8 +36,7 @@ export class Semaphore {
   readonly #place: number
   readonly #shared: SemaphoreCells
   readonly #maxWaiting: number
-  // A Set iterates in insertion order, so the first is the one that has waited longest.
-  readonly #waiters = new Set<Waiter>()
+  readonly #waiters = new WaitingLine<Waiter>()
 
   /** Given a limit, it is this thread's own. Given cells, their limit stays what it is. */
   constructor(limitOrCells: number | SemaphoreCells, maxWaiting = Number.POSITIVE_INFINITY) {
@@ -95,18 +96,25 @@ export class Semaphore {
       return Promise.reject(new MillraceError('overloaded', `more than ${this.#maxWaiting} are waiting already`))
     }
     return new Promise((resolve, reject) => {
+      let isWaiting = true
       const waiter: Waiter = {
+        ahead: undefined,
+        behind: undefined,
         grant: () => {
-          signal?.removeEventListener('abort', onAbort)
+          isWaiting = false
+          if (signal) offAbort(signal, waiter)
           resolve()
         },
+        handleEvent: () => {
+          // Somebody who heard the same abort before it gave a permit back.
+          if (!isWaiting) return
+          if (signal) offAbort(signal, waiter)
+          this.#leave(waiter)
+          reject(signal?.reason)
+        },
       }
-      const onAbort = (): void => {
-        this.#leave(waiter)
-        reject(signal?.reason)
-      }
-      signal?.addEventListener('abort', onAbort, { once: true })
-      this.#waiters.add(waiter)
+      if (signal) onAbort(signal, waiter)
+      this.#waiters.join(waiter)
       this.#ledger.countWaiting(1)
       // A permit that was released before this one was seen to wait went to nobody.
       this.#passOn()
@@ -158,7 +166,7 @@ export class Semaphore {
 
   /** Hands a claimed permit to whoever has waited longest here. False if nobody waits. */
   #grant(): boolean {
-    const [waiter] = this.#waiters
+    const waiter = this.#waiters.first
     if (!waiter) return false
     this.#leave(waiter)
     waiter.grant()
@@ -166,7 +174,7 @@ export class Semaphore {
   }
 
   #leave(waiter: Waiter): void {
-    this.#waiters.delete(waiter)
+    this.#waiters.leave(waiter)
     this.#ledger.countWaiting(-1)
   }
 }

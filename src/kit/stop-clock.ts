@@ -1,24 +1,41 @@
 import { maxTimerMs } from './max-timer-ms.ts'
 
+/** What ran out: the time that counts, or the time on the wall. */
+export type SpentTime = 'time' | 'wall'
+
+export interface StopClockOptions {
+  readonly limitMs: number
+  /** A limit for all the time that passes, also while the clock stands still. */
+  readonly wallMs?: number
+  /** Called when either is spent, if the clock is watched. */
+  readonly onSpent: (what: SpentTime) => void
+}
+
 /**
  * A deadline whose clock can stand still: while anybody waits for something that is not their doing, no time passes.
  * Waits may overlap; the clock goes on when the last of them ends.
+ *
+ * Waits only ever put the deadline off, so they leave the timer alone: one that fires too early is set again.
  */
 export class StopClock {
   readonly #limitMs: number
-  readonly #onSpent: () => void
+  readonly #onSpent: (what: SpentTime) => void
   readonly #startedAt = performance.now()
+  readonly #wallEndsAt: number
   #stoppedAt: number | undefined
   #carriedMs = 0
   #waiting = 0
   #waitStartedAt = 0
   #waitedMs = 0
   #timer: NodeJS.Timeout | undefined
+  /** When the timer is due; never if nobody watches, or if nothing can run out as things are. */
+  #dueAt = Infinity
+  #isWatched = false
 
-  constructor(limitMs: number, onSpent: () => void) {
+  constructor({ limitMs, wallMs = Infinity, onSpent }: StopClockOptions) {
     this.#limitMs = limitMs
+    this.#wallEndsAt = this.#startedAt + wallMs
     this.#onSpent = onSpent
-    this.#arm()
   }
 
   get elapsedMs(): number {
@@ -29,6 +46,10 @@ export class StopClock {
     return this.#limitMs - this.elapsedMs
   }
 
+  get wallMsLeft(): number {
+    return this.#wallEndsAt - this.#now
+  }
+
   get waitedMs(): number {
     return this.#waitedMs + (this.#waiting > 0 ? this.#now - this.#waitStartedAt : 0)
   }
@@ -37,30 +58,33 @@ export class StopClock {
     return this.#stoppedAt !== undefined
   }
 
+  /** From now on `onSpent` is called. What runs synchronously could not be interrupted and needs no timer. */
+  watch(): void {
+    this.#isWatched = true
+    this.#setTimer()
+  }
+
   startWait(): void {
     this.#waiting += 1
-    if (this.#waiting > 1) return
-    this.#waitStartedAt = performance.now()
-    clearTimeout(this.#timer)
+    if (this.#waiting === 1) this.#waitStartedAt = performance.now()
   }
 
   endWait(): void {
     this.#waiting -= 1
     if (this.#waiting > 0) return
     this.#waitedMs += this.#now - this.#waitStartedAt
-    this.#arm()
+    this.#setTimer()
   }
 
   /** Time that has passed turns out to have been a wait. */
   giveBack(ms: number): void {
     this.#waitedMs += ms
-    this.#rearm()
   }
 
   /** Time that counts though it passed before this clock was started. */
   carry(ms: number): void {
     this.#carriedMs += ms
-    this.#rearm()
+    this.#setTimer()
   }
 
   /** For good: its timer is gone and its figures stay as they are. */
@@ -73,15 +97,24 @@ export class StopClock {
     return this.#stoppedAt ?? performance.now()
   }
 
-  #rearm(): void {
-    if (this.#waiting > 0) return
+  /** Sees to it that there is a timer that is not due too late. */
+  #setTimer(): void {
+    // A wait may end after the clock was stopped.
+    if (!this.#isWatched || this.#stoppedAt !== undefined) return
+    const leftMs = this.#waiting > 0 ? this.wallMsLeft : Math.min(this.leftMs, this.wallMsLeft)
+    const dueAt = performance.now() + leftMs
+    if (dueAt >= this.#dueAt) return
     clearTimeout(this.#timer)
-    this.#arm()
+    this.#dueAt = dueAt
+    this.#timer = setTimeout(this.#onTimer, Math.min(Math.max(Math.ceil(leftMs), 0), maxTimerMs))
   }
 
-  #arm(): void {
-    // A wait may end after the clock was stopped.
-    if (this.#stoppedAt !== undefined) return
-    this.#timer = setTimeout(this.#onSpent, Math.min(Math.max(this.leftMs, 0), maxTimerMs))
+  readonly #onTimer = (): void => {
+    this.#dueAt = Infinity
+    const { leftMs, wallMsLeft } = this
+    // On a loop that was held up both may be: then it is the one that was due first.
+    if (this.#waiting === 0 && leftMs <= 0 && leftMs <= wallMsLeft) this.#onSpent('time')
+    else if (wallMsLeft <= 0) this.#onSpent('wall')
+    else this.#setTimer()
   }
 }

@@ -2,7 +2,7 @@ import type { AgentTools } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Session, ToolAnswers } from '../inference/index.ts'
 import type { Message, MessageNode } from '../schema/index.ts'
-import { shortenResults, type ToolResult, type WrittenCall } from '../tools/index.ts'
+import { shortenResults, type ToolCallOptions, type ToolResult, type WrittenCall } from '../tools/index.ts'
 import type { BudgetMeter } from './budget-meter.ts'
 import { childPlace } from './child-id.ts'
 import type { Engine } from './engine.ts'
@@ -57,20 +57,25 @@ export class AgentCalls implements AgentTools {
     this.#inReply = calls
   }
 
-  readonly call: AgentTools['call'] = async (calls) => {
-    const { engine, situation, session, context, trace, signal, tally } = this.#host
+  readonly call: AgentTools['call'] = (calls) => {
+    const { outputs } = this.#host.situation
     const startedAt = performance.now()
-    const made = await this.#toolBox.call(calls, {
-      context,
-      signal,
-      ...(trace && { trace }),
-      ...((session.isRecalling || this.#isClosed) && {
-        recall: (_call: WrittenCall, index: number) => this.#recall(calls, index),
-      }),
-    })
-    const { outputs } = situation
-    const results = outputs ? await shortenResults(made, outputs) : made
-    tally.addToolCalls(results, performance.now() - startedAt)
+    const made = this.#toolBox.call(calls, this.#optionsFor(calls))
+    const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
+    return shown.then((results) => this.#answersTo(calls, results, performance.now() - startedAt))
+  }
+
+  #optionsFor(calls: readonly WrittenCall[]): ToolCallOptions<LiveContext> {
+    const { session, context, trace, signal } = this.#host
+    const isRecalling = session.isRecalling || this.#isClosed
+    if (!trace && !isRecalling) return { context, signal }
+    const recall = (_call: WrittenCall, index: number): ToolResult | undefined => this.#recall(calls, index)
+    return { context, signal, ...(trace && { trace }), ...(isRecalling && { recall }) }
+  }
+
+  #answersTo(calls: readonly WrittenCall[], results: readonly ToolResult[], ms: number): readonly Message[] {
+    const { engine, tally } = this.#host
+    tally.addToolCalls(results, ms)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
       return message

@@ -9,7 +9,7 @@ import type {
   TurnOptions,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Session, type CallHooks, type ModelClient } from '../inference/index.ts'
+import { Session, type CallHooks, type ModelClient, type SessionReply } from '../inference/index.ts'
 import { AbortScope, raced, type StopClock } from '../kit/index.ts'
 import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
@@ -116,7 +116,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const parentBudget = parent?.budget.isStopped ? undefined : parent?.budget
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
-    this.context = new LiveContext(this, { situation, options: engine.options, signal: this.signal })
+    this.context = new LiveContext(this, { situation, options: engine.options, scope: this.#scope })
     this.#sampling = options.sampling
     this.tools = new AgentCalls(this, this.#toolBox)
     const { contextPolicy } = engine.environment
@@ -168,22 +168,34 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     for (const message of messages) this.session.append(message, toolAnswersIn(message))
   }
 
-  readonly turn = async (options: TurnOptions = {}): Promise<Turn> => {
-    this.budget.startTurn()
-    const { callStyle } = this.engine
-    const messages = this.#contextCopy && (await this.#contextCopy.next(this.#contextView(), this.turns))
-    const { message, call, replayed } = await this.session.turn(
-      {
-        tools: callStyle.declared(options.tools ?? this.tools.definitions),
-        ...(messages && { messages }),
-        sampling: this.#samplingFor(options),
-        captureTokens: this.engine.settings.captureTokens,
-        ...(options.toolChoice && { toolChoice: options.toolChoice }),
-        ...(this.trace && { trace: this.trace }),
-      },
-      this,
-    )
-    const calls = callStyle.callsIn(message, this.turns)
+  /** Chained, not awaited: an async frame would be held for as long as the model takes, as in `Session.turn`. */
+  readonly turn = (options: TurnOptions = {}): Promise<Turn> => {
+    try {
+      this.budget.startTurn()
+    } catch (error) {
+      return Promise.reject(error)
+    }
+    if (!this.#contextCopy) return this.#ask(options)
+    return this.#contextCopy.next(this.#contextView(), this.turns).then((messages) => this.#ask(options, messages))
+  }
+
+  #ask(options: TurnOptions, messages?: readonly Message[]): Promise<Turn> {
+    const request = {
+      tools: this.engine.callStyle.declared(options.tools ?? this.tools.definitions),
+      sampling: this.#samplingFor(options),
+      captureTokens: this.engine.settings.captureTokens,
+    }
+    const { toolChoice } = options
+    const { trace } = this
+    const asked =
+      messages || toolChoice || trace
+        ? { ...request, ...(messages && { messages }), ...(toolChoice && { toolChoice }), ...(trace && { trace }) }
+        : request
+    return this.session.turn(asked, this).then((reply) => this.#take(reply))
+  }
+
+  #take({ message, call, replayed }: SessionReply): Turn {
+    const calls = this.engine.callStyle.callsIn(message, this.turns)
     this.tools.noteReply(calls)
     this.turns += 1
     this.tally.addCall(call)

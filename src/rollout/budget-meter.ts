@@ -1,6 +1,6 @@
 import type { Budget } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { maxTimerMs, StopClock } from '../kit/index.ts'
+import { StopClock } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
 import type { KeptChild } from './kept-children.ts'
 
@@ -13,11 +13,7 @@ export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
 export class BudgetMeter implements Budget {
   readonly #limits: Limits
   readonly #parent: BudgetMeter | undefined
-  readonly #work: StopClock
-  /** The clock on the wall never stands still. */
-  readonly #wallEndsAt: number
-  readonly #wallTimer: NodeJS.Timeout
-  #stoppedAt: number | undefined
+  readonly #clock: StopClock
   #turns = 0
   #tokens = 0
   #costUsd = 0
@@ -31,11 +27,10 @@ export class BudgetMeter implements Budget {
     const { limits, parent, onSpent } = options
     this.#limits = limits
     this.#parent = parent
-    this.#work = new StopClock(limits.timeoutMs, () => onSpent('time'))
     // The tail belongs to reward and teardown; a child has none of its own.
     const wallMs = Math.max(0, parent ? parent.wallMsLeft : limits.wallTimeoutMs - limits.tailMs)
-    this.#wallEndsAt = performance.now() + wallMs
-    this.#wallTimer = setTimeout(onSpent, Math.min(wallMs, maxTimerMs), 'wall')
+    this.#clock = new StopClock({ limitMs: limits.timeoutMs, wallMs, onSpent })
+    this.#clock.watch()
   }
 
   get turnsLeft(): number {
@@ -53,30 +48,28 @@ export class BudgetMeter implements Budget {
   }
 
   get workingMsLeft(): number {
-    return Math.max(0, Math.min(this.#work.leftMs, this.#parent?.workingMsLeft ?? Infinity))
+    return Math.max(0, Math.min(this.#clock.leftMs, this.#parent?.workingMsLeft ?? Infinity))
   }
 
   get wallMsLeft(): number {
-    return Math.max(0, this.#wallEndsAt - (this.#stoppedAt ?? performance.now()))
+    return Math.max(0, this.#clock.wallMsLeft)
   }
 
   get workingMs(): number {
-    return this.#work.elapsedMs
+    return this.#clock.elapsedMs
   }
 
   get waitedMs(): number {
-    return this.#work.waitedMs
+    return this.#clock.waitedMs
   }
 
-  /** The agent has ended: its clocks stand still for good, its timers are gone. */
+  /** The agent has ended: its clock stands still for good, its timer is gone. */
   get isStopped(): boolean {
-    return this.#stoppedAt !== undefined
+    return this.#clock.isStopped
   }
 
   stop(): void {
-    this.#work.stop()
-    clearTimeout(this.#wallTimer)
-    this.#stoppedAt ??= performance.now()
+    this.#clock.stop()
   }
 
   /** Called before each turn. */
@@ -95,7 +88,7 @@ export class BudgetMeter implements Budget {
 
   /** Time that an earlier sitting had worked on what is now only read back. Wall time starts anew; this does not. */
   carryWorkingTime(ms: number): void {
-    this.#work.carry(ms)
+    this.#clock.carry(ms)
     this.#parent?.carryWorkingTime(ms)
   }
 
@@ -107,18 +100,18 @@ export class BudgetMeter implements Budget {
   }
 
   startWait(): void {
-    this.#work.startWait()
+    this.#clock.startWait()
     this.#parent?.startWait()
   }
 
   endWait(): void {
-    this.#work.endWait()
+    this.#clock.endWait()
     this.#parent?.endWait()
   }
 
   /** A try at a backend failed: the time it took was not the policy's. */
   giveBack(ms: number): void {
-    this.#work.giveBack(ms)
+    this.#clock.giveBack(ms)
     this.#parent?.giveBack(ms)
   }
 

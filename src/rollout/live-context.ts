@@ -8,7 +8,8 @@ import type {
   UpdateContext,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
+import type { AbortScope } from '../kit/index.ts'
+import { outcomes, type AssistantMessage, type Json, type Message, type Outcome } from '../schema/index.ts'
 import type { ServerCalls, ToolOutputs, WrittenCall } from '../tools/index.ts'
 import type { Situation } from './situation.ts'
 
@@ -28,6 +29,8 @@ function plainJson(name: string, value: Json): Json {
 const noReply: AssistantMessage = Object.freeze({ role: 'assistant', content: null })
 
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
+
+type SignalScope = Pick<AbortScope, 'signal'>
 
 /** What a context needs of the agent run it belongs to. */
 export interface ContextHost {
@@ -55,11 +58,12 @@ export class LiveContext implements Context {
   reply = noReply
   outcome: Outcome = 'completed'
   truncated = false
-  signal: AbortSignal
   readonly #host: ContextHost
   readonly #situation: Situation
+  /** The agent's, then that of the time kept for the reward. It makes its signal when somebody asks for it. */
+  #scope: SignalScope
 
-  constructor(host: ContextHost, parts: { situation: Situation; options: unknown; signal: AbortSignal }) {
+  constructor(host: ContextHost, parts: { situation: Situation; options: unknown; scope: SignalScope }) {
     this.#host = host
     this.#situation = parts.situation
     this.rollout = parts.situation.identity
@@ -67,7 +71,18 @@ export class LiveContext implements Context {
     this.options = parts.options
     this.servers = parts.situation.tools.servers
     this.outputs = parts.situation.outputs
-    this.signal = parts.signal
+    this.#scope = parts.scope
+  }
+
+  /** The agent has ended so: from now on it is the reward's. */
+  turnToReward(outcome: Outcome, scope: SignalScope): void {
+    this.outcome = outcome
+    this.truncated = outcomes[outcome].truncated
+    this.#scope = scope
+  }
+
+  get signal(): AbortSignal {
+    return this.#scope.signal
   }
 
   get state(): unknown {

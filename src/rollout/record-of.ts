@@ -20,7 +20,8 @@ export function recordOf(parts: {
 }): RolloutRecord {
   const { engine, job, run, end, startedAt, score } = parts
   const { tally, budget } = run
-  return {
+  const { truncated } = outcomes[end.outcome]
+  const record: RolloutRecord = {
     id: run.id,
     environment: engine.environment.name,
     model: run.model,
@@ -28,8 +29,7 @@ export function recordOf(parts: {
     sample: job.sample,
     attempt: job.attempt,
     outcome: end.outcome,
-    truncated: outcomes[end.outcome].truncated,
-    ...(end.error && !outcomes[end.outcome].truncated && { error: end.error.toWire() }),
+    truncated,
     reward: score?.reward ?? null,
     rewards: score?.rewards ?? {},
     metrics: parts.metrics ?? {},
@@ -37,8 +37,6 @@ export function recordOf(parts: {
     turns: run.turns,
     toolCalls: tally.toolCalls,
     toolErrors: tally.toolErrors,
-    ...(tally.toolRepairs > 0 && { toolRepairs: tally.toolRepairs }),
-    ...(parts.missing && parts.missing.length > 0 && { missingServers: parts.missing }),
     children: tally.children,
     usage: tally.usage,
     judgeUsage: tally.judgeUsage,
@@ -52,7 +50,12 @@ export function recordOf(parts: {
       toolMs: Math.round(tally.toolMs),
       rewardMs: Math.round(parts.rewardMs ?? 0),
     },
-    ...(parts.notes && Object.keys(parts.notes).length > 0 && { info: parts.notes }),
     messages: run.messages,
   }
+  // What most have nothing to say about is added afterwards: a literal with conditions in it is made field by field.
+  if (end.error && !truncated) record.error = end.error.toWire()
+  if (tally.toolRepairs > 0) record.toolRepairs = tally.toolRepairs
+  if (parts.missing && parts.missing.length > 0) record.missingServers = parts.missing
+  if (parts.notes && Object.keys(parts.notes).length > 0) record.info = parts.notes
+  return record
 }

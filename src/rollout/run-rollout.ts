@@ -22,7 +22,7 @@ import { whyNotResumable } from './why-not-resumable.ts'
  * One attempt at one task, from setup to teardown. Always comes to a result; teardown runs once setup was started,
  * whatever happened in between. The time for reward and teardown is kept back from the agent's.
  */
-export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
+export function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
   const startedAt = Date.now()
   if (!job.journalled) {
     engine.journal.append({
@@ -36,7 +36,15 @@ export async function runRollout(job: RolloutJob, engine: Engine, signal: AbortS
     })
   }
   const atOnce = engine.toolkit.atOnce(job)
-  if (atOnce) return await runWithTools(job, engine, { tools: atOnce, startedAt, signal })
+  if (atOnce) return runWithTools(job, engine, { tools: atOnce, startedAt, signal })
+  return runWithServers(job, engine, { startedAt, signal })
+}
+
+async function runWithServers(
+  job: RolloutJob,
+  engine: Engine,
+  { startedAt, signal }: { startedAt: number; signal: AbortSignal },
+): Promise<AttemptResult> {
   let tools: RolloutTools
   try {
     tools = await openTools(job, engine, signal)
@@ -73,13 +81,16 @@ async function runWithTools(
   })
   let isTornDown = false
   try {
-    const opening = await openTask(run, situation, engine)
+    // What most environments do not have, and what answers at once, is not awaited.
+    const opening = engine.environment.setup ? await setUp(run, situation, engine) : openTask(run, situation, engine)
     const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
     const tailStartedAt = performance.now()
-    const scored = await scoreWork(run, worked, engine, signal)
+    const scoring = scoreWork(run, worked, engine, signal)
+    const scored = scoring instanceof Promise ? await scoring : scoring
     const rewardMs = performance.now() - tailStartedAt
     isTornDown = true
-    const stuck = await tearDown(situation, engine, { untilMs: tailStartedAt + settings.limits.tailMs, signal })
+    const untilMs = tailStartedAt + settings.limits.tailMs
+    const stuck = engine.environment.teardown && (await tearDown(situation, engine, { untilMs, signal }))
     // The first cause of a failure stays; a teardown that fails after success is one.
     const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
@@ -130,68 +141,95 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
   return { ...settings.sampling, ...(settings.sendSeed && { seed }), ...sampling }
 }
 
+type Opening = { readonly prompt: readonly Message[] } | AgentEnd
+
 /** Setup and prompt; how the attempt ended if one of them failed. */
-async function openTask(
-  run: AgentRun,
-  situation: Situation,
-  engine: Engine,
-): Promise<{ prompt: readonly Message[] } | AgentEnd> {
+async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
   const { environment, options } = engine
   const { task, identity, tools } = situation
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
+  // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
+  run.budget.startWait()
   try {
-    if (environment.setup) {
-      // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
-      run.budget.startWait()
-      try {
-        const setup = Promise.try(() => environment.setup?.(context))
-        situation.state = await raced(setup, run.signal).catch((error: unknown) => {
-          // One that comes to something after it was given up is torn down again.
-          if (run.signal.aborted) setup.then((state) => tearDown({ ...situation, state }, engine)).catch(() => {})
-          throw error
-        })
-      } finally {
-        run.budget.endWait()
-      }
-    }
-    const prompt = promptMessages(environment.prompt({ ...context, state: situation.state }))
-    return { prompt: openedWith(prompt, situation.job.opening) }
+    const setup = Promise.try(() => environment.setup?.(context))
+    situation.state = await raced(setup, run.signal).catch((error: unknown) => {
+      // One that comes to something after it was given up is torn down again.
+      if (run.signal.aborted) setup.then((state) => tearDown({ ...situation, state }, engine)).catch(() => {})
+      throw error
+    })
   } catch (error) {
-    run.abandon()
-    return failedEnd(error, 'setup_failed', run.signal)
+    return unopened(run, error)
+  } finally {
+    run.budget.endWait()
+  }
+  return openTask(run, situation, engine)
+}
+
+function openTask(run: AgentRun, situation: Situation, { environment, options }: Engine): Opening {
+  const { task, identity, tools, state, job } = situation
+  const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
+  try {
+    return { prompt: openedWith(promptMessages(environment.prompt(context)), job.opening) }
+  } catch (error) {
+    return unopened(run, error)
   }
 }
 
+function unopened(run: AgentRun, error: unknown): AgentEnd {
+  run.abandon()
+  return failedEnd(error, 'setup_failed', run.signal)
+}
+
+interface ScoredWork {
+  readonly end: AgentEnd
+  readonly score?: ScoreResult
+}
+
 /** The reward, if the end allows one. Its time is the tail's, which the agent could not spend. */
-async function scoreWork(
+function scoreWork(
   run: AgentRun,
   end: AgentEnd,
   engine: Engine,
   signal: AbortSignal,
-): Promise<{ end: AgentEnd; score?: ScoreResult }> {
+): ScoredWork | Promise<ScoredWork> {
   if (!outcomes[end.outcome].scored) return { end }
   const { tailMs } = engine.settings.limits
-  using tail = new AbortScope(signal)
-  const clock = new StopClock(tailMs, () => {
-    tail.abort(new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`))
+  const tail = new AbortScope(signal)
+  const clock = new StopClock({
+    limitMs: tailMs,
+    onSpent: () => {
+      tail.abort(new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`))
+    },
   })
-  const { context } = run
-  run.rewardClock = clock
-  context.outcome = end.outcome
-  context.truncated = outcomes[end.outcome].truncated
-  context.signal = tail.signal
-  try {
-    const result = scoreRollout(engine.environment, context, scoringPlace(run, clock, tail.signal))
-    return { end, score: result instanceof Promise ? await raced(result, tail.signal) : result }
-  } catch (error) {
-    return { end: failedEnd(error, 'reward_failed', signal) }
-  } finally {
+  const close = (): void => {
+    tail[Symbol.dispose]()
     clock.stop()
     run.rewardClock = undefined
   }
+  const failed = (error: unknown): ScoredWork => {
+    close()
+    return { end: failedEnd(error, 'reward_failed', signal) }
+  }
+  const { context } = run
+  run.rewardClock = clock
+  context.turnToReward(end.outcome, tail)
+  try {
+    const result = scoreRollout(engine.environment, context, scoringPlace(run, clock, tail))
+    if (result instanceof Promise) {
+      clock.watch()
+      return raced(result, tail.signal).then((score) => {
+        close()
+        return { end, score }
+      }, failed)
+    }
+    close()
+    return { end, score: result }
+  } catch (error) {
+    return failed(error)
+  }
 }
 
-function scoringPlace({ engine, situation, context }: AgentRun, clock: StopClock, signal: AbortSignal): ScoringPlace {
+function scoringPlace({ engine, situation, context }: AgentRun, clock: StopClock, tail: AbortScope): ScoringPlace {
   const onBlocked = engine.blockedRewards.note
   const { rewardPool } = engine
   if (!rewardPool) return { onBlocked }
@@ -200,7 +238,7 @@ function scoringPlace({ engine, situation, context }: AgentRun, clock: StopClock
     scoreElsewhere: (component, timeoutMs) => {
       const { task, rollout, messages, answer, outcome, truncated } = context
       const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
-      return rewardPool.score({ component, input, timeoutMs, clock, signal })
+      return rewardPool.score({ component, input, timeoutMs, clock, signal: tail.signal })
     },
   }
 }

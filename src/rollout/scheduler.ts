@@ -66,9 +66,11 @@ export class Scheduler {
   readonly #groups: GroupKeeper | undefined
   readonly #settling = new Semaphore(maxUnsettled)
   readonly #running = new Map<string, AbortSource>()
-  readonly #work = new Set<Promise<void>>()
-  readonly #admission = new AbortController()
+  readonly #admission = new AbortSource()
   readonly #stopping = new AbortController()
+  /** Rollouts that have not ended, and results that have not been taken. */
+  #work = 0
+  #onIdle: (() => void) | undefined
   #failure: unknown
 
   constructor(options: SchedulerOptions) {
@@ -92,7 +94,7 @@ export class Scheduler {
       for await (const plan of plans) {
         if (signal.aborted) break
         if (!this.#places.tryAcquire()) await this.#places.acquire(signal)
-        this.#start(plan)
+        void this.#carryOut(plan)
         if (journal.pressure >= 1) await journal.durable()
         if (performance.now() - burstStartedAt > startBurstMs) {
           await nextTurn()
@@ -104,7 +106,7 @@ export class Scheduler {
       // A source that is told to stop may put that in its own words.
       if (!signal.aborted) this.#failure ??= error
     }
-    while (this.#work.size > 0) await Promise.all(this.#work)
+    while (this.#work > 0) await this.#idle()
     if (this.#failure) throw this.#failure
     const hasRunAll = hasStartedAll && !this.#stopping.signal.aborted
     if (hasRunAll && this.#groups && this.#groups.open > 0) {
@@ -123,116 +125,133 @@ export class Scheduler {
     if (this.#stopping.signal.aborted) return
     this.#stopping.abort(reason)
     this.drain()
-    for (const controller of this.#running.values()) controller.abort(reason)
+    for (const source of this.#running.values()) source.abort(reason)
   }
 
   /** Ends one rollout that runs, as `cancelled`; false if none of that id does. */
   cancel(id: string, reason: MillraceError): boolean {
-    const controller = this.#running.get(id)
-    controller?.abort(reason)
-    return controller !== undefined
+    const source = this.#running.get(id)
+    source?.abort(reason)
+    return source !== undefined
   }
 
-  #start(plan: PlannedRollout): void {
-    this.#track(this.#carryOut(plan), this.#places)
-  }
-
-  /** Keeps the run from ending before `task` has, and gives its permit back then. */
-  #track(task: Promise<void>, permits: Semaphore): void {
-    const onEnd = (): void => {
-      this.#work.delete(work)
-      permits.release()
-    }
-    const work = task.then(onEnd, (error: unknown) => {
-      this.#failure ??= error
-      this.stop(MillraceError.from(error, 'internal'))
-      onEnd()
-    })
-    this.#work.add(work)
-  }
-
+  /** Holds a place while it runs. Never rejects: what goes wrong here is the run's failure. */
   async #carryOut(plan: PlannedRollout): Promise<void> {
-    switch (plan.kind) {
-      case 'settled':
-        this.#options.journal.append(startWithoutRun(plan.record))
-        return await this.#settle([{ record: plan.record, leaf: null }])
-      case 'held':
-        return await this.#endMember(plan.held, plan.task)
-      case 'attempt': {
+    this.#work += 1
+    try {
+      if (plan.kind === 'attempt') {
         const ended = await this.#runToEnd(plan)
-        if (!ended) return undefined
-        if (this.#groups) return await this.#endMember(ended, plan.task)
-        return await this.#settle([ended])
+        const ending = ended && this.#settleOrHold(ended, plan.task)
+        if (ending) await ending
+      } else if (plan.kind === 'held') {
+        await this.#settleOrHold(plan.held, plan.task)
+      } else {
+        this.#options.journal.append(startWithoutRun(plan.record))
+        await this.#settle([{ record: plan.record, leaf: null }])
       }
+    } catch (error) {
+      this.#fail(error)
+    } finally {
+      this.#giveBack(this.#places)
     }
+  }
+
+  #fail(error: unknown): void {
+    this.#failure ??= error
+    this.stop(MillraceError.from(error, 'internal'))
+  }
+
+  /** Gives back what it held, and lets the run end if it was the last. */
+  #giveBack(permits: Semaphore): void {
+    this.#work -= 1
+    permits.release()
+    if (this.#work === 0) this.#onIdle?.()
+  }
+
+  #idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onIdle = resolve
+    })
   }
 
   /** Attempts until one counts; undefined if the run was stopped first. */
   async #runToEnd(plan: PlannedAttempt): Promise<HeldRollout | undefined> {
+    const { executor, retries } = this.#options
     // One for all attempts, so that a cancel is heard whenever it comes.
-    const controller = new AbortSource()
-    this.#running.set(plan.id, controller)
+    const source = new AbortSource()
+    const { signal } = source
+    this.#running.set(plan.id, source)
     try {
-      return await this.#attempt(plan, controller.signal)
+      let { attempt, journalled } = plan
+      let retriesLeft = retries
+      for (;;) {
+        if (this.#stopping.signal.aborted) return undefined
+        const job = this.#jobOf(plan, attempt, journalled)
+        let result: AttemptResult | undefined
+        try {
+          result = await executor.run(job, signal)
+        } catch (error) {
+          // Where it ran is gone; if that is because it was told to end, that is all there is to say.
+          if (!signal.aborted) throw error
+        }
+        if (this.#stopping.signal.aborted) return undefined
+        const ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
+        if (ended) return ended
+        if (result?.kind === 'ended') retriesLeft -= 1
+        attempt += 1
+        journalled = undefined
+      }
     } finally {
       this.#running.delete(plan.id)
     }
   }
 
-  async #attempt(plan: PlannedAttempt, signal: AbortSignal): Promise<HeldRollout | undefined> {
-    const { executor, retries, seedOf } = this.#options
-    let { attempt, journalled } = plan
-    let retriesLeft = retries
-    for (;;) {
-      if (this.#stopping.signal.aborted) return undefined
-      const job: RolloutJob = {
-        id: plan.id,
-        attempt,
-        sample: plan.sample,
-        task: plan.task,
-        seed: seedOf(plan.id, attempt),
-        ...(plan.sampling && { sampling: plan.sampling }),
-        ...(journalled && { journalled, ...(plan.children && { children: plan.children }) }),
-        ...(plan.cassette && { cassette: plan.cassette }),
-        ...(plan.opening && { opening: plan.opening }),
-      }
-      const result = await executor.run(job, signal).catch((error: unknown) => {
-        // Where it ran is gone; if that is because it was told to end, that is all there is to say.
-        if (signal.aborted) return undefined
-        throw error
-      })
-      if (this.#stopping.signal.aborted) return undefined
-      if (signal.aborted && result?.kind !== 'ended') {
-        return this.#endWithoutRun(job, 'cancelled', MillraceError.from(signal.reason, 'cancelled'))
-      }
-      if (!result) return undefined
-      if (result.kind === 'diverged') {
-        this.#note(plan.id, attempt, 'attempt-abandoned', { why: result.why })
-        // It was not its own journal that it did not repeat: another attempt would not either.
-        if (!journalled)
-          return this.#endWithoutRun(job, 'agent_error', new MillraceError('replay_diverged', result.why))
-      } else if (result.kind === 'lost') {
-        const { why, verdict } = result
-        this.#note(plan.id, attempt, 'worker-lost', { why })
-        this.#options.onAttemptLost?.(result)
-        if (verdict !== 'again') {
-          return this.#endWithoutRun(
-            job,
-            verdict,
-            new MillraceError('worker_lost', why, { data: { rollout: plan.id } }),
-          )
-        }
-      } else {
-        const { record } = result
-        const isFinal = outcomes[record.outcome].rule !== 'retry' || retriesLeft === 0 || signal.aborted
-        this.#options.onAttemptEnd(record, isFinal)
-        if (isFinal) return result
-        retriesLeft -= 1
-        this.#endAttempt(result, false)
-      }
-      attempt += 1
-      journalled = undefined
+  #jobOf(plan: PlannedAttempt, attempt: number, journalled: PlannedAttempt['journalled']): RolloutJob {
+    const { id, sample, task, sampling, children, cassette, opening } = plan
+    return {
+      id,
+      attempt,
+      sample,
+      task,
+      seed: this.#options.seedOf(id, attempt),
+      ...(sampling && { sampling }),
+      ...(journalled && { journalled, ...(children && { children }) }),
+      ...(cassette && { cassette }),
+      ...(opening && { opening }),
     }
+  }
+
+  /** What an attempt came to, if that is how its rollout ends; undefined if there is to be another. */
+  #verdictOn(
+    job: RolloutJob,
+    result: AttemptResult | undefined,
+    { isLast, signal }: { isLast: boolean; signal: AbortSignal },
+  ): HeldRollout | undefined {
+    const { id, attempt } = job
+    if (result?.kind === 'ended') {
+      const { record } = result
+      const isFinal = outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted
+      this.#options.onAttemptEnd(record, isFinal)
+      if (isFinal) return result
+      this.#endAttempt(result, false)
+      return undefined
+    }
+    if (!result || signal.aborted) {
+      return this.#endWithoutRun(job, 'cancelled', MillraceError.from(signal.reason, 'cancelled'))
+    }
+    const { why } = result
+    if (result.kind === 'diverged') {
+      this.#note(id, attempt, 'attempt-abandoned', { why })
+      // If it was not its own journal that it did not repeat, another attempt would not either.
+      return job.journalled
+        ? undefined
+        : this.#endWithoutRun(job, 'agent_error', new MillraceError('replay_diverged', why))
+    }
+    this.#note(id, attempt, 'worker-lost', { why })
+    this.#options.onAttemptLost?.(result)
+    if (result.verdict === 'again') return undefined
+    const error = new MillraceError('worker_lost', why, { data: { rollout: id } })
+    return this.#endWithoutRun(job, result.verdict, error)
   }
 
   /** The end of a rollout that left no record itself. */
@@ -253,8 +272,12 @@ export class Scheduler {
     return { record, leaf: null }
   }
 
-  async #endMember(member: HeldRollout, task: RolloutJob['task']): Promise<void> {
-    const verdict = this.#groups?.add(member)
+  #settleOrHold(ended: HeldRollout, task: RolloutJob['task']): Promise<void> | undefined {
+    return this.#groups ? this.#endMember(ended, task, this.#groups) : this.#settle([ended])
+  }
+
+  async #endMember(member: HeldRollout, task: RolloutJob['task'], groups: GroupKeeper): Promise<void> {
+    const verdict = groups.add(member)
     if (verdict?.kind === 'replace') {
       // One after another: they share the place of the member that ended last.
       for (const each of verdict.failed) await this.#replace(each, task)
@@ -274,7 +297,7 @@ export class Scheduler {
     this.#endAttempt(failed, false)
     const { id, sample, attempt } = failed.record
     const ended = await this.#runToEnd({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
-    if (ended) await this.#endMember(ended, task)
+    if (ended) await this.#settleOrHold(ended, task)
   }
 
   async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {
@@ -297,37 +320,31 @@ export class Scheduler {
    * All at once, in one transaction: a group is settled whole or not at all.
    * The place is free as soon as the result is on its way; its commit is shared with the next rollouts' turns.
    */
-  async #settle(ended: readonly HeldRollout[]): Promise<void> {
-    const { journal } = this.#options
-    if (!this.#settling.tryAcquire()) await this.#settling.acquire()
-    const entries = ended.map(({ record, leaf }): RolloutEnd => {
-      const { messages, ...head } = record
-      return {
-        kind: 'rollout-end',
-        rollout: record.id,
-        attempt: record.attempt,
-        task: record.task.index,
-        sample: record.sample,
-        at: Date.now(),
-        outcome: record.outcome,
-        reward: record.reward,
-        record: JSON.stringify(head),
-        leaf,
-        messages: messages.map(messageJson),
-      }
-    })
-    journal.appendAll(entries)
-    this.#track(this.#report(ended), this.#settling)
+  #settle(ended: readonly HeldRollout[]): Promise<void> | undefined {
+    if (!this.#settling.tryAcquire()) return this.#settling.acquire().then(() => void this.#report(ended))
+    void this.#report(ended)
+    return undefined
   }
 
+  /** Holds a permit to settle until the results are durable and taken. Never rejects. */
   async #report(ended: readonly HeldRollout[]): Promise<void> {
-    const { journal, onSettled } = this.#options
-    await journal.durableSoon()
-    for (const { record } of ended) await onSettled(record)
+    this.#work += 1
+    try {
+      const { journal, onSettled } = this.#options
+      journal.appendAll(ended.map(entryOf))
+      await journal.durableSoon()
+      for (const { record } of ended) {
+        const taken = onSettled(record)
+        if (taken) await taken
+      }
+    } catch (error) {
+      this.#fail(error)
+    } finally {
+      this.#giveBack(this.#settling)
+    }
   }
 
   #endAttempt({ record, leaf }: HeldRollout, isHeld: boolean): void {
-    const { messages: _messages, ...head } = record
     this.#options.journal.append({
       kind: 'attempt-end',
       rollout: record.id,
@@ -335,7 +352,7 @@ export class Scheduler {
       at: Date.now(),
       outcome: record.outcome,
       isHeld,
-      record: JSON.stringify(head),
+      record: headJson(record),
       leaf,
     })
   }
@@ -343,4 +360,25 @@ export class Scheduler {
   #note(rollout: string, attempt: number, name: string, data: Record<string, string>): void {
     this.#options.journal.append({ kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) })
   }
+}
+
+function entryOf({ record, leaf }: HeldRollout): RolloutEnd {
+  return {
+    kind: 'rollout-end',
+    rollout: record.id,
+    attempt: record.attempt,
+    task: record.task.index,
+    sample: record.sample,
+    at: Date.now(),
+    outcome: record.outcome,
+    reward: record.reward,
+    record: headJson(record),
+    leaf,
+    messages: record.messages.map(messageJson),
+  }
+}
+
+/** All but the messages, which the journal keeps once. What is undefined is left out of JSON. */
+function headJson(record: RolloutRecord): string {
+  return JSON.stringify({ ...record, messages: undefined })
 }

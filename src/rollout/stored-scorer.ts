@@ -73,9 +73,8 @@ export class StoredScorer extends Resource {
           tail.signal,
         )
       }
-      const context = new LiveContext(this.#hostOf(stored), { situation, options, signal: tail.signal })
-      context.outcome = outcomeOf(record)
-      context.truncated = outcomes[context.outcome].truncated
+      const context = new LiveContext(this.#hostOf(stored), { situation, options, scope: tail })
+      context.turnToReward(outcomeOf(record), tail)
       const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
       const result = scored instanceof Promise ? await raced(scored, tail.signal) : scored
       return scoredRecord(record, context.outcome, situation, result)
@@ -120,7 +119,7 @@ export class StoredScorer extends Resource {
       scoreElsewhere: async (component, timeoutMs) => {
         const { task, rollout, messages, answer, outcome, truncated, signal } = context
         const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
-        const clock = new StopClock(this.#options.limits.tailMs, () => {})
+        const clock = new StopClock({ limitMs: this.#options.limits.tailMs, onSpent: () => {} })
         try {
           return await rewardPool.score({ component, input, timeoutMs, clock, signal })
         } finally {

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { type AbortListener, maxTimerMs, offAbort, onAbort } from '../kit/index.ts'
+import { type AbortListener, maxTimerMs, offAbort, onAbort, Roster } from '../kit/index.ts'
 import type { ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { CallPlan, CallPlanner } from './_call-planner.ts'
@@ -38,6 +38,7 @@ const tooMany = {
 } as const
 
 interface RunningCall {
+  readonly index: number
   readonly scope: CallScope<object>
   readonly timer: NodeJS.Timeout
   readonly startedAt: number
@@ -53,8 +54,8 @@ export class ToolTurn<Context extends object> implements AbortListener {
   readonly #planner: CallPlanner<Context>
   readonly #calls: readonly WrittenCall[]
   readonly #options: ToolCallOptions<Context>
-  readonly #results: ToolResult[] = []
-  readonly #running = new Map<number, RunningCall>()
+  readonly #results: ToolResult[]
+  readonly #running = new Roster<RunningCall>()
   #next = 0
   /** Of the next call, while it waits. */
   #plan: CallPlan<Context> | undefined
@@ -65,6 +66,8 @@ export class ToolTurn<Context extends object> implements AbortListener {
     this.#planner = planner
     this.#calls = calls
     this.#options = options
+    // As long as it will be: results come in any order, and what grows with holes in it grows slowly.
+    this.#results = Array.from<ToolResult>({ length: calls.length })
   }
 
   run(): Promise<ToolResult[]> {
@@ -128,21 +131,22 @@ export class ToolTurn<Context extends object> implements AbortListener {
     const timeoutMs = Math.min(tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs, maxTimerMs)
     const onTimeout = (): void => {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
-      this.#running.delete(index)
+      this.#running.delete(running)
       scope.abort(new MillraceError('tool_timeout', after))
       const { repairs = [] } = plan
       this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs })
       this.#goOn()
     }
-    this.#running.set(index, { scope, timer: setTimeout(onTimeout, timeoutMs), startedAt })
+    const running = { index, scope, timer: setTimeout(onTimeout, timeoutMs), startedAt }
+    this.#running.add(running)
     attempt.then(
       (settled) => {
-        if (!this.#takeOut(index)) return
+        if (!this.#takeOut(running)) return
         this.#settle(index, startedAt, settled)
         this.#goOn()
       },
       (error: unknown) => {
-        if (!this.#takeOut(index)) return
+        if (!this.#takeOut(running)) return
         this.#publish(index, 'ended_attempt', startedAt)
         this.#fail(error)
       },
@@ -151,24 +155,19 @@ export class ToolTurn<Context extends object> implements AbortListener {
   }
 
   /** Takes a call out of those that run; false if it timed out or the turn was stopped in the meantime. */
-  #takeOut(index: number): boolean {
-    clearTimeout(this.#running.get(index)?.timer)
-    return this.#running.delete(index)
+  #takeOut(running: RunningCall): boolean {
+    clearTimeout(running.timer)
+    return this.#running.delete(running)
   }
 
   #settle(index: number, startedAt: number, { status, content, repairs, detail }: Attempt): void {
     const call = this.#calls[index]
     if (!call) return
     const ms = Math.round((performance.now() - startedAt) * 1_000) / 1_000
+    const record = { name: call.function.name, status, ms }
     this.#results[index] = {
       message: { role: 'tool', tool_call_id: call.id, content },
-      record: {
-        name: call.function.name,
-        status,
-        ms,
-        ...(repairs && repairs.length > 0 && { repairs }),
-        ...(detail && { detail }),
-      },
+      record: repairs?.length || detail ? withMore(record, repairs, detail) : record,
     }
     this.#publish(index, status, startedAt)
   }
@@ -206,12 +205,16 @@ export class ToolTurn<Context extends object> implements AbortListener {
 
   #stop(reason: unknown): void {
     offAbort(this.#options.signal, this)
-    const running = [...this.#running]
-    this.#running.clear()
-    for (const [index, { scope, timer, startedAt }] of running) {
+    for (const running of this.#running) {
+      const { index, scope, timer, startedAt } = running
+      this.#running.delete(running)
       clearTimeout(timer)
       this.#publish(index, 'stopped', startedAt)
       scope.abort(reason)
     }
   }
+}
+
+function withMore(record: ToolRecord, repairs: ToolRecord['repairs'], detail: ToolRecord['detail']): ToolRecord {
+  return { ...record, ...(repairs?.length && { repairs }), ...(detail && { detail }) }
 }
