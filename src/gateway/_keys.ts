@@ -17,7 +17,7 @@ export function newSessionKey(): string {
 
 /** As it is stored. The digest of 32 random bytes needs no salt: nobody has a table of them. */
 export function keyDigest(key: string): string {
-  return digestOf(key).toString('base64url')
+  return hash('sha256', key, 'base64url')
 }
 
 /**
@@ -27,6 +27,8 @@ export function keyDigest(key: string): string {
 export class KeyRing {
   readonly #admins: readonly { readonly digest: Buffer; readonly caller: Caller }[]
   readonly #sessionCaller: (digest: string) => Caller | undefined
+  /** An admin has chosen a key that looks like a session's. */
+  readonly #hasLookalike: boolean
 
   constructor(admins: readonly AdminKey[], sessionCaller: (digest: string) => Caller | undefined) {
     if (admins.length === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one admin key')
@@ -35,15 +37,21 @@ export class KeyRing {
     }
     this.#admins = admins.map(({ tenant, key }) => ({ digest: digestOf(key), caller: { kind: 'admin', tenant } }))
     this.#sessionCaller = sessionCaller
+    this.#hasLookalike = admins.some(({ key }) => key.startsWith(sessionPrefix))
   }
 
   callerFor(token: string | undefined): Caller | undefined {
     if (token === undefined || token === '' || token.length > maxKeyChars) return undefined
+    const isSession = token.startsWith(sessionPrefix)
+    const admin = isSession && !this.#hasLookalike ? undefined : this.#admin(token)
+    return admin ?? (isSession ? this.#sessionCaller(keyDigest(token)) : undefined)
+  }
+
+  #admin(token: string): Caller | undefined {
     const digest = digestOf(token)
     let caller: Caller | undefined
     for (const admin of this.#admins) if (timingSafeEqual(admin.digest, digest)) caller = admin.caller
-    if (caller || !token.startsWith(sessionPrefix)) return caller
-    return this.#sessionCaller(digest.toString('base64url'))
+    return caller
   }
 }
 

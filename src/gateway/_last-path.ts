@@ -1,5 +1,6 @@
 import type { Message } from '../schema/index.ts'
-import { meaningOf } from './_meaning.ts'
+import { meaningOf, type Meaning } from './_meaning.ts'
+import type { SaidMessage } from './_said-message.ts'
 
 /**
  * How much text the last paths of all sessions may hold together. At the limit others are asked to give some back; if
@@ -29,10 +30,13 @@ export class TextAllowance {
   }
 }
 
-/** What the last request of a session said, message by message, and the node of each: the next one mostly begins with it. */
+/**
+ * What the last request of a session said and what it was answered, message by message, and the node of each: the next one
+ * mostly begins with it.
+ */
 export class LastPath<Node> {
   readonly #allowance: TextAllowance
-  readonly #meanings: string[] = []
+  readonly #meanings: Meaning[] = []
   readonly #nodes: Node[] = []
   #chars = 0
 
@@ -49,7 +53,9 @@ export class LastPath<Node> {
   commonWith(messages: readonly Message[]): number {
     const length = Math.min(messages.length, this.#meanings.length)
     let common = 0
-    while (common < length && this.#meanings[common] === meaningOf(messages[common] as Message)) common += 1
+    while (common < length && isSame(this.#meanings[common] as Meaning, meaningOf(messages[common] as Message))) {
+      common += 1
+    }
     return common
   }
 
@@ -59,27 +65,47 @@ export class LastPath<Node> {
   }
 
   /** Goes on after so many messages with others; those that were there before are gone. */
-  replaceAfter(count: number, messages: readonly Message[], nodes: readonly Node[]): void {
+  replaceAfter(count: number, messages: readonly SaidMessage[], nodes: readonly Node[]): void {
     this.#cut(count)
     for (let index = 0; index < messages.length; index += 1) {
-      const meaning = meaningOf(messages[index] as Message)
-      if (!this.#allowance.take(meaning.length)) return
-      this.#chars += meaning.length
-      this.#meanings.push(meaning)
-      this.#nodes.push(nodes[index] as Node)
+      if (!this.#push(messages[index] as SaidMessage, nodes[index] as Node)) return
     }
+  }
+
+  /** Goes on with what was said after its end. Elsewhere nothing does: of a path that was not kept whole, for one. */
+  extend(end: Node, message: SaidMessage, node: Node): void {
+    if (this.#nodes.at(-1) === end) this.#push(message, node)
   }
 
   clear(): void {
     this.#cut(0)
   }
 
+  /** Whether there was room for it. */
+  #push({ meaning }: SaidMessage, node: Node): boolean {
+    const chars = charsOf(meaning)
+    if (!this.#allowance.take(chars)) return false
+    this.#chars += chars
+    this.#meanings.push(meaning)
+    this.#nodes.push(node)
+    return true
+  }
+
   #cut(count: number): void {
     let chars = 0
-    for (let index = count; index < this.#meanings.length; index += 1) chars += (this.#meanings[index] as string).length
+    for (let index = count; index < this.#meanings.length; index += 1)
+      chars += charsOf(this.#meanings[index] as Meaning)
     this.#allowance.giveBack(chars)
     this.#chars -= chars
     this.#meanings.length = count
     this.#nodes.length = count
   }
+}
+
+function isSame(one: Meaning, other: Meaning): boolean {
+  return one.head === other.head && one.text === other.text
+}
+
+function charsOf({ head, text }: Meaning): number {
+  return head.length + text.length
 }

@@ -8,12 +8,18 @@ import {
   type ToolCall,
 } from '../schema/index.ts'
 
+/** What a message says, in two pieces, so that a long text is compared where it is and not copied behind its head first. */
+export interface Meaning {
+  readonly head: string
+  readonly text: string
+}
+
 /**
  * What a message says, as text: two messages with one text are the same to a conversation, however they were written.
  * Text is joined, absent is as good as null or empty, and reasoning does not count, because clients drop it. Everything of
- * free length is last or has its length before it, so that no two meanings share a text.
+ * free length is last or has its length before it, so that no two meanings share a text, nor one text two pairs of pieces.
  */
-export function meaningOf(message: Message): string {
+export function meaningOf(message: Message): Meaning {
   return message.role === 'assistant' ? assistantMeaning(message, exactly) : givenMeaning(message)
 }
 
@@ -21,36 +27,43 @@ export function meaningOf(message: Message): string {
  * The same for messages whose tool calls may have been written anew: APIs that carry arguments as objects lose the spaces
  * and, in some languages, the order of keys. Undefined where it makes no difference.
  */
-export function looseMeaningOf(message: Message): string | undefined {
+export function looseMeaningOf(message: Message): Meaning | undefined {
   if (message.role !== 'assistant' || !message.tool_calls?.length) return undefined
   return assistantMeaning(message, canonicalArguments)
 }
 
-function givenMeaning(message: Exclude<Message, AssistantMessage>): string {
-  const content = contentMeaning(message.content)
-  if (message.role === 'tool') {
-    const failed = message.is_error === true ? ' failed' : ''
-    return `tool${failed} ${sized(message.tool_call_id)}${content}`
+function givenMeaning(message: Exclude<Message, AssistantMessage>): Meaning {
+  const speaker = speakerOf(message)
+  const { content } = message
+  if (typeof content === 'string') return { head: `${speaker}text `, text: content }
+  if (content.every((part) => part.type === 'text')) {
+    return { head: `${speaker}text `, text: content.map((part) => part.text).join('') }
   }
-  if (message.role === 'user' && message.name !== undefined) return `user named ${sized(message.name)}${content}`
-  return `${message.role} ${content}`
+  return { head: `${speaker}parts `, text: partsMeaning(content) }
 }
 
-function assistantMeaning(message: AssistantMessage, written: (text: string) => string): string {
+function speakerOf(message: Exclude<Message, AssistantMessage>): string {
+  if (message.role === 'tool') return `tool${message.is_error === true ? ' failed' : ''} ${sized(message.tool_call_id)}`
+  if (message.role === 'user' && message.name !== undefined) return `user named ${sized(message.name)}`
+  return `${message.role} `
+}
+
+function assistantMeaning(message: AssistantMessage, written: (text: string) => string): Meaning {
   // A refusal is a text like any other to a client of Messages, who can send it back only as one.
-  let text = `assistant ${sized((message.content ?? '') + (message.refusal ?? ''))}`
-  for (const call of message.tool_calls ?? []) text += callMeaning(call, written)
-  return text
+  const said = (message.content ?? '') + (message.refusal ?? '')
+  const head = `assistant ${said.length} `
+  if (!message.tool_calls?.length) return { head, text: said }
+  let text = said
+  for (const call of message.tool_calls) text += callMeaning(call, written)
+  return { head, text }
 }
 
 function callMeaning({ id, function: called }: ToolCall, written: (text: string) => string): string {
   return `call ${sized(id)}${sized(called.name)}${sized(written(called.arguments))}`
 }
 
-function contentMeaning(content: string | readonly ContentPart[]): string {
-  if (typeof content === 'string') return `text ${content}`
-  if (content.every((part) => part.type === 'text')) return `text ${content.map((part) => part.text).join('')}`
-  let meaning = 'parts '
+function partsMeaning(content: readonly ContentPart[]): string {
+  let meaning = ''
   let text = ''
   for (const part of content) {
     if (part.type === 'text') {

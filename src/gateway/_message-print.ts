@@ -1,6 +1,5 @@
 import { hash } from 'node:crypto'
 import type { AssistantMessage } from '../schema/index.ts'
-import { meaningOf } from './_meaning.ts'
 
 /** Short digests of a reply: of what it says as it is spelled, and of that with its reasoning. The same if it has none. */
 export interface MessagePrint {
@@ -8,11 +7,10 @@ export interface MessagePrint {
   readonly whole: string
 }
 
-export function printOf(message: AssistantMessage): MessagePrint {
-  const meaning = meaningOf(message)
-  const spelled = digest(meaning)
-  const { reasoning_content: reasoning } = message
-  return { spelled, whole: reasoning ? digest(`${meaning}${reasoning}`) : spelled }
+/** `digest` is that of what it says. */
+export function printOf({ reasoning_content: reasoning }: AssistantMessage, digest: string): MessagePrint {
+  const spelled = shortened(digest)
+  return { spelled, whole: reasoning ? shortened(hash('sha256', digest + reasoning, 'base64url')) : spelled }
 }
 
 /** How far what a client repeats is from what was said: 0 word for word, 1 without its reasoning, 2 in another spelling. */
@@ -22,6 +20,6 @@ export function strangenessOf(said: MessagePrint | undefined, repeated: MessageP
 }
 
 /** 72 bits: enough to tell a few messages apart, and short, because every reply of a session has them. */
-function digest(text: string): string {
-  return hash('sha256', text, 'base64url').slice(0, 12)
+function shortened(digest: string): string {
+  return digest.slice(0, 12)
 }

@@ -1,9 +1,9 @@
-import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues } from '../schema/index.ts'
 import type { RunStore, SessionEndReason, SessionStart, StoredSession } from '../store/index.ts'
 import { keyDigest, newSessionKey } from './_keys.ts'
 import { OpenSession } from './_open-session.ts'
+import { orderedId } from './_ordered-id.ts'
 import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from './_refusals.ts'
 import type { SessionBook } from './_session-book.ts'
 import type { Caller } from './caller.ts'
@@ -61,7 +61,7 @@ export class Sessions {
     if (caller.kind !== 'admin') throw adminsOnly('starting a session')
     const parsed = sessionOptionsSchema.safeParse(input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
-    const { groupSize, groupId = newId('grp'), ...data } = parsed.data
+    const { groupSize, groupId = orderedId('grp'), ...data } = parsed.data
     if (this.#book.size + this.#starting + groupSize > this.#bounds.maxOpenSessions) {
       throw tooMuch(`more than ${this.#bounds.maxOpenSessions} sessions would be open; end those that are not used`)
     }
@@ -182,15 +182,11 @@ export class Sessions {
 
 function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
   const key = newSessionKey()
-  const names = { id: newId('ses'), group, tenant, keyDigest: keyDigest(key) }
+  const names = { id: orderedId('ses'), group, tenant, keyDigest: keyDigest(key) }
   return { session: new OpenSession({ ...names, startedAt: Date.now(), data }), key }
 }
 
 function startEntry(session: OpenSession): SessionStart {
   const { id, group, tenant, keyDigest: digest, startedAt: at, data } = session
   return { kind: 'session-start', session: id, group, tenant, keyDigest: digest, at, data: JSON.stringify(data) }
-}
-
-function newId(kind: 'grp' | 'ses'): string {
-  return `${kind}_${randomBytes(15).toString('base64url')}`
 }

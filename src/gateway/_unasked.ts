@@ -2,7 +2,7 @@ import type { DialectRequest } from '../dialects/index.ts'
 
 /** What was asked of a backend for the record, and not by the client. */
 export interface Unasked {
-  /** A reply, or an event of one, as its client asked for it. Undefined for an event that is nothing else. */
+  /** A reply, or an event of one, to be written for a client that asked for no more. Undefined for an event that is nothing else. */
   without(document: object): object | undefined
 }
 
@@ -56,7 +56,7 @@ class ChatUnasked implements Unasked {
     if (this.#usage && usage && Array.isArray(choices) && choices.length === 0) return undefined
     const seen = without(document, this.#fields)
     if (Array.isArray(choices)) seen['choices'] = choices.map((choice: unknown) => this.#choice(choice))
-    if (this.#usage) delete seen['usage']
+    if (this.#usage && usage !== undefined) seen['usage'] = undefined
     return seen
   }
 
@@ -64,13 +64,14 @@ class ChatUnasked implements Unasked {
     if (typeof choice !== 'object' || choice === null) return choice
     const seen = without(choice, this.#fields)
     // The API has the field in every choice.
-    if (this.#logprobs && 'logprobs' in seen) seen['logprobs'] = null
+    if (this.#logprobs && seen['logprobs'] !== undefined) seen['logprobs'] = null
     return seen
   }
 }
 
+/** A copy to be written as JSON, which leaves out what is undefined. Deleting would make V8 look up every other member, too. */
 export function without(holder: object, fields: readonly string[]): Record<string, unknown> {
   const seen: Record<string, unknown> = { ...holder }
-  for (const field of fields) if (field in seen) delete seen[field]
+  for (const field of fields) if (seen[field] !== undefined) seen[field] = undefined
   return seen
 }

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../kit/index.ts'
 import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../schema/index.ts'
 import { TextAllowance } from './_last-path.ts'
-import { looseMeaningOf, meaningOf } from './_meaning.ts'
+import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
 import { SessionTree, type TreeNode } from './session-tree.ts'
 
 const call: CallRecord = {
@@ -86,7 +86,7 @@ describe('what a message means', () => {
     ],
   ]
   test.each(same)('%s makes no difference', (_, one, other) => {
-    expect(meaningOf(one)).toBe(meaningOf(other))
+    expect(meaningOf(one)).toEqual(meaningOf(other))
   })
 
   const written: [string, string, string][] = [
@@ -96,8 +96,8 @@ describe('what a message means', () => {
     ['a number', '{"a":1.0}', '{"a":1}'],
   ]
   test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
-    expect(meaningOf(calling(one))).not.toBe(meaningOf(calling(other)))
-    expect(looseMeaningOf(calling(one))).toBe(looseMeaningOf(calling(other)))
+    expect(meaningOf(calling(one))).not.toEqual(meaningOf(calling(other)))
+    expect(looseMeaningOf(calling(one))).toEqual(looseMeaningOf(calling(other)))
   })
 
   const different: [string, Message, Message][] = [
@@ -107,17 +107,17 @@ describe('what a message means', () => {
     ['calls', calling('{"a":1}'), calling('{"a":2}')],
     ['ids of calls', calling('{}', 'c1'), calling('{}', 'c2')],
     ['broken arguments', calling('{"a":'), calling('{"a"')],
-    ['tool calls and text', calling('{}'), assistant(meaningOf(calling('{}')))],
+    ['tool calls and text', calling('{}'), assistant(whole(meaningOf(calling('{}'))))],
     ['tools', { role: 'tool', tool_call_id: 'a', content: 'b' }, { role: 'tool', tool_call_id: 'b', content: 'b' }],
     ['failed tools', toolResult(true), toolResult(false)],
     ['images', image('x'), image('y')],
     ['detail', image('x', 'high'), image('x')],
-    ['images and text', image('x'), user(meaningOf(image('x')))],
+    ['images and text', image('x'), user(whole(meaningOf(image('x'))))],
     ['refusals', { ...assistant('a'), refusal: 'no' }, assistant('a')],
   ]
   test.each(different)('%s make a difference', (_, one, other) => {
-    expect(meaningOf(one)).not.toBe(meaningOf(other))
-    expect(looseMeaningOf(one) ?? meaningOf(one)).not.toBe(looseMeaningOf(other) ?? meaningOf(other))
+    expect(whole(meaningOf(one))).not.toBe(whole(meaningOf(other)))
+    expect(whole(looseMeaningOf(one) ?? meaningOf(one))).not.toBe(whole(looseMeaningOf(other) ?? meaningOf(other)))
   })
 })
 
@@ -210,7 +210,7 @@ describe('a session', () => {
     const next = recorded.say(user('a'), assistant('A'), user('b'))
     const meant = recorded.reply(next, thinking('B', 'meant'))
     const latest = recorded.reply(leaf, assistant('A'))
-    const branch = recorded.tree.append([user('b')], { known: 0, end: latest, common: 0, nodes: [] })
+    const branch = recorded.tree.append([user('b')], { known: 0, end: latest, common: 0, nodes: [], said: [] })
     recorded.reply(branch, thinking('B', 'another'))
     const end = recorded.say(user('a'), assistant('A'), user('b'), thinking('B', 'meant'), user('c'))
     expect(recorded.nodes[end?.seq ?? -1]?.parent).toBe(meant.seq)
@@ -226,6 +226,17 @@ describe('a session', () => {
     }
     const late = recorded.say(user('a'), thinking('A', 'thought 0'), user('after 0'))
     expect(recorded.nodes[late?.seq ?? -1]?.parent).toBe(replies[11]?.seq)
+  })
+
+  test('a reply that comes when the session has gone on elsewhere is found where it belongs', () => {
+    const recorded = new Recorded()
+    const first = recorded.say(user('a'))
+    recorded.say(user('b'))
+    const reply = recorded.reply(first, assistant('A'))
+    const elsewhere = recorded.say(user('b'), assistant('A'), user('c'))
+    expect(recorded.nodes[elsewhere?.seq ?? -1]?.parent).not.toBe(reply.seq)
+    const next = recorded.say(user('a'), assistant('A'), user('c'))
+    expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(reply.seq)
   })
 
   test('what was lost is recorded, and part of no conversation', () => {
@@ -362,6 +373,10 @@ function canonical(message: Message): string {
     }
   })
   return JSON.stringify([message.role, [text].flat().join(''), args])
+}
+
+function whole({ head, text }: Meaning): string {
+  return head + text
 }
 
 function image(url: string, detail?: 'auto' | 'high'): Message {

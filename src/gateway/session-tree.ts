@@ -1,16 +1,15 @@
-import { hash } from 'node:crypto'
-import { chainHash, messageJson, type Recorder } from '../inference/index.ts'
+import { chainHash, type Recorder } from '../inference/index.ts'
 import type { AssistantMessage, Message, MessageNode } from '../schema/index.ts'
 import { LastPath, type TextAllowance } from './_last-path.ts'
-import { looseMeaningOf, meaningOf } from './_meaning.ts'
-import { printOf, strangenessOf, type MessagePrint } from './_message-print.ts'
+import { strangenessOf, type MessagePrint } from './_message-print.ts'
+import { SaidMessage } from './_said-message.ts'
 
 /** A node as the tree remembers it: where it stands, not what it says. */
 export interface TreeNode {
   readonly seq: number
   readonly hash: string
   /** Of a reply. */
-  readonly print?: MessagePrint
+  readonly print: MessagePrint | undefined
 }
 
 /** How a sample came to be: complete, or lost. */
@@ -22,16 +21,18 @@ export interface Match {
   readonly known: number
   /** The node of the last of them. */
   readonly end: TreeNode
-  /** How many of them the last request had, too, and the nodes of the others. */
+  /** How many of them are on the last path, too, and the nodes of the others. */
   readonly common: number
   readonly nodes: readonly TreeNode[]
+  /** The messages after those on the last path, as far as they were looked for. */
+  readonly said: readonly SaidMessage[]
 }
 
 /** Before the first message. */
-const root: TreeNode = { seq: -1, hash: '' }
+const root: TreeNode = { seq: -1, hash: '', print: undefined }
 
-/** Measured over 200,000, digests and tables included. */
-const bytesPerNode = 360
+/** Measured over 200,000 with tool calls, digests and tables included. */
+const bytesPerNode = 460
 
 /**
  * Nodes that say the same after the same history, and that can be told apart only by how they say it and by what follows.
@@ -45,7 +46,7 @@ const maxTwins = 8
  * another system prompt leaves it at the root, so that forks and sub-agents need no rules of their own.
  *
  * A node is found by its parent and a digest of what it says, so that the tree holds no messages; only what the last
- * request said, within an allowance, because comparing that is several times as fast.
+ * request said and was answered, within an allowance, because comparing that is several times as fast.
  */
 export class SessionTree {
   readonly #recorder: Recorder
@@ -80,8 +81,9 @@ export class SessionTree {
   restore(node: MessageNode): void {
     this.#size = node.seq + 1
     if (node.discarded) return
-    const restored = nodeOf(node, node.message)
-    this.#enter(node.parent ?? root.seq, node.message, { node: restored, sampled: node.sampled })
+    const said = new SaidMessage(node.message)
+    const restored = { seq: node.seq, hash: node.hash, print: said.print() }
+    this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
     if (node.call?.replyId !== undefined) this.#replies.set(node.call.replyId, restored)
   }
 
@@ -89,38 +91,44 @@ export class SessionTree {
     if (this.#hasTwins) return this.#matchTwins(messages)
     const common = this.#lastPath.commonWith(messages)
     const nodes: TreeNode[] = []
+    const said: SaidMessage[] = []
     let known = common
     let end = this.#lastPath.nodeAfter(common) ?? root
     for (; known < messages.length; known += 1) {
-      const [next] = this.#childrenOf(end.seq, messages[known] as Message)
+      const message = new SaidMessage(messages[known] as Message)
+      said.push(message)
+      const [next] = this.#childrenOf(end.seq, message)
       if (!next) break
       nodes.push(next)
       end = next
     }
-    return { known, end, common, nodes }
+    return { known, end, common, nodes, said }
   }
 
   /** The node that the conversation ends with, once what is new of it is recorded. Undefined if it is empty. */
-  append(messages: readonly Message[], { known, end, common, nodes }: Match): TreeNode | undefined {
+  append(messages: readonly Message[], { known, end, common, nodes, said }: Match): TreeNode | undefined {
     const path = [...nodes]
+    const words = [...said]
     let last = end
     for (let index = known; index < messages.length; index += 1) {
-      const message = messages[index] as Message
+      const message = (words[index - common] ??= new SaidMessage(messages[index] as Message))
       const node = this.#record(last, message, { sampled: false })
       this.#enter(last.seq, message, { node, sampled: false })
       path.push(node)
       last = node
     }
-    if (!this.#hasTwins) this.#lastPath.replaceAfter(common, messages.slice(common), path)
+    if (!this.#hasTwins) this.#lastPath.replaceAfter(common, words, path)
     return last === root ? undefined : last
   }
 
   /** A sample after `parent`. A lost one is recorded, and is part of no conversation. */
   addSample(parent: TreeNode | undefined, message: AssistantMessage, origin: SampleOrigin): TreeNode {
     const before = parent ?? root
-    const node = this.#record(before, message, { sampled: true, ...origin })
+    const said = new SaidMessage(message)
+    const node = this.#record(before, said, { sampled: true, ...origin })
     if (origin.discarded) return node
-    this.#enter(before.seq, message, { node, sampled: true })
+    this.#enter(before.seq, said, { node, sampled: true })
+    if (!this.#hasTwins) this.#lastPath.extend(before, said, node)
     if (origin.call?.replyId !== undefined) this.#replies.set(origin.call.replyId, node)
     return node
   }
@@ -141,17 +149,20 @@ export class SessionTree {
    */
   #matchTwins(messages: readonly Message[]): Match {
     let ends: readonly Candidate[] = [{ node: root, strangeness: 0 }]
+    const said: SaidMessage[] = []
     let known = 0
     for (; known < messages.length; known += 1) {
-      const next = this.#candidatesAfter(ends, messages[known] as Message)
+      const message = new SaidMessage(messages[known] as Message)
+      said.push(message)
+      const next = this.#candidatesAfter(ends, message)
       if (next.length === 0) break
       ends = next
     }
-    return { known, end: ends[0]?.node ?? root, common: 0, nodes: none }
+    return { known, end: ends[0]?.node ?? root, common: 0, nodes: none, said }
   }
 
-  #candidatesAfter(ends: readonly Candidate[], message: Message): Candidate[] {
-    const print = message.role === 'assistant' ? printOf(message) : undefined
+  #candidatesAfter(ends: readonly Candidate[], message: SaidMessage): Candidate[] {
+    const print = message.print()
     const next: Candidate[] = []
     for (const end of ends) {
       for (const node of this.#childrenOf(end.node.seq, message)) {
@@ -163,11 +174,11 @@ export class SessionTree {
   }
 
   /** The nodes after it that say what the message does; those to prefer come first. */
-  #childrenOf(parent: number, message: Message): readonly TreeNode[] {
-    const key = keyOf(parent, meaningOf(message))
+  #childrenOf(parent: number, message: SaidMessage): readonly TreeNode[] {
+    const key = keyOf(parent, message.digest)
     const found = this.#children.get(key)
     if (found) return found
-    const loose = looseMeaningOf(message)
+    const loose = message.looseDigest()
     const same = loose === undefined ? undefined : this.#children.get(keyOf(parent, loose))
     if (!same) return none
     // A client that writes calls in its own way does so each time. At the limit it costs time, no more.
@@ -178,24 +189,26 @@ export class SessionTree {
     return same
   }
 
-  #record(parent: TreeNode, message: Message, origin: Pick<MessageNode, 'sampled'> & SampleOrigin): TreeNode {
-    const json = messageJson(message)
-    const place = { seq: this.#size, hash: chainHash(parent.hash, json) }
+  #record(parent: TreeNode, said: SaidMessage, origin: Pick<MessageNode, 'sampled'> & SampleOrigin): TreeNode {
+    const { message } = said
+    // Not `messageJson`, which remembers it: mostly nobody asks for it again, and remembering takes as long as writing.
+    const json = JSON.stringify(message)
+    const seq = this.#size
+    const hash = chainHash(parent.hash, json)
     const before = parent === root ? null : parent.seq
     this.#size += 1
-    this.#recorder.node({ ...place, parent: before, message, at: Date.now(), ...origin }, json)
-    return nodeOf(place, message)
+    this.#recorder.node({ seq, hash, parent: before, message, at: Date.now(), ...origin }, json)
+    return { seq, hash, print: said.print() }
   }
 
-  #enter(parent: number, message: Message, { node, sampled }: { node: TreeNode; sampled: boolean }): void {
-    const meaning = meaningOf(message)
-    const loose = looseMeaningOf(message)
-    const key = keyOf(parent, loose ?? meaning)
+  #enter(parent: number, said: SaidMessage, { node, sampled }: { node: TreeNode; sampled: boolean }): void {
+    const loose = said.looseDigest()
+    const key = keyOf(parent, loose ?? said.digest)
     const twins = this.#children.get(key)
     if (!twins) {
       const only = [node]
       this.#children.set(key, only)
-      if (loose !== undefined) this.#children.set(keyOf(parent, meaning), only)
+      if (loose !== undefined) this.#children.set(keyOf(parent, said.digest), only)
       return
     }
     this.#hasTwins = true
@@ -216,10 +229,6 @@ interface Candidate {
   readonly strangeness: number
 }
 
-function nodeOf({ seq, hash: chain }: Pick<MessageNode, 'seq' | 'hash'>, message: Message): TreeNode {
-  return { seq, hash: chain, ...(message.role === 'assistant' && { print: printOf(message) }) }
-}
-
 function oldestOf(twins: readonly TreeNode[]): number {
   let oldest = 0
   for (let index = 1; index < twins.length; index += 1) {
@@ -228,6 +237,6 @@ function oldestOf(twins: readonly TreeNode[]): number {
   return oldest
 }
 
-function keyOf(parent: number, meaning: string): string {
-  return hash('sha256', `${parent} ${meaning}`, 'base64url')
+function keyOf(parent: number, digest: string): string {
+  return `${parent} ${digest}`
 }
