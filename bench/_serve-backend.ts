@@ -1,6 +1,6 @@
 /**
- * The backend process: the simulator with a reply time of a second, and beside it a server with one canned reply of 150,000
- * tokens with log-probabilities and routed experts. Prints both URLs and where to ask for the CPU it used.
+ * The backend process: the simulator, which is told its reply time, and beside it a server with one canned reply of 150,000
+ * tokens with log-probabilities and routed experts. Prints where they are.
  */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -10,13 +10,15 @@ export interface ServeBackend {
   readonly url: string
   readonly hugeUrl: string
   readonly cpuUrl: string
+  /** Where the simulator takes other settings. */
+  readonly settingsUrl: string
 }
 
 const hugeTokens = 150_000
 /** Layers times experts per token: about 60 MB of JSON for all tokens. */
 const expertsPerToken = [36, 8] as const
 
-const simulator = await SimulatorServer.start({ ttftMs: 1_000, spread: 0.2 })
+const simulator = await SimulatorServer.start({ spread: 0.2 })
 const body = hugeReply()
 const server = createServer((request, response) => {
   if (request.url === '/cpu') {
@@ -29,7 +31,13 @@ const server = createServer((request, response) => {
 })
 server.listen(0, '127.0.0.1', () => {
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  console.log(JSON.stringify({ url: simulator.url, hugeUrl: `${origin}/v1`, cpuUrl: `${origin}/cpu` }))
+  const urls: ServeBackend = {
+    url: simulator.url,
+    hugeUrl: `${origin}/v1`,
+    cpuUrl: `${origin}/cpu`,
+    settingsUrl: new URL('/sim/settings', simulator.url).href,
+  }
+  console.log(JSON.stringify(urls))
 })
 process.once('SIGTERM', () => process.exit(0))
 

@@ -1,10 +1,16 @@
-/** The load: so many clients that each send one request after another, over connections of their own. Prints its figures. */
+/**
+ * The load: so many clients that each send one request after another, over connections of their own. Prints a line when the
+ * first replies have come and it begins to measure, and its figures when it has measured enough; all clients are busy until then.
+ */
 import { Pool } from 'undici'
 
 export interface ServeClientInput {
   readonly origin: string
   readonly path: string
   readonly concurrency: number
+  /** Replies before the first that counts: at least as many as it takes until they come evenly. */
+  readonly warmUp: number
+  /** Replies that count. */
   readonly requests: number
   /** The bodies to send, in turn. */
   readonly bodies: readonly string[]
@@ -25,15 +31,17 @@ const pools = Array.from({ length: Math.ceil(input.concurrency / poolSize) }, ()
   return new Pool(input.origin, { connections: Math.min(poolSize, input.concurrency), pipelining: 1 })
 })
 const latencies: number[] = []
+let begun = { at: performance.now(), cpu: process.cpuUsage() }
 let failed = 0
-let next = 0
-const startedAt = performance.now()
+let sent = 0
+let replies = 0
+const lastReply = input.warmUp + input.requests
 await Promise.all(
   Array.from({ length: input.concurrency }, async (_, client) => {
     const pool = pools[client % pools.length] as Pool
-    while (next < input.requests) {
-      const body = input.bodies[next % input.bodies.length] ?? ''
-      next += 1
+    while (replies < lastReply) {
+      const body = input.bodies[sent % input.bodies.length] ?? ''
+      sent += 1
       const sentAt = performance.now()
       const reply = await pool.request({
         path: input.path,
@@ -42,15 +50,27 @@ await Promise.all(
         body,
       })
       const text = await reply.body.text()
-      latencies.push(performance.now() - sentAt)
       if (reply.statusCode !== 200 || !/"outcome":"completed"|"finish_reason":"stop"/.test(text)) failed += 1
+      onReply(performance.now() - sentAt)
     }
   }),
 )
-const wallMs = performance.now() - startedAt
-const { user, system } = process.cpuUsage()
-const cpuMs = (user + system) / 1000
-latencies.sort((one, other) => one - other)
-const at = (quantile: number): number => latencies[Math.floor((latencies.length - 1) * quantile)] ?? Number.NaN
-console.log(JSON.stringify({ wallMs, cpuMs, failed, p50Ms: at(0.5), p99Ms: at(0.99) } satisfies ClientFigures))
 await Promise.all(pools.map((pool) => pool.close()))
+
+function onReply(latencyMs: number): void {
+  replies += 1
+  if (replies > input.warmUp) latencies.push(latencyMs)
+  if (replies === input.warmUp) {
+    begun = { at: performance.now(), cpu: process.cpuUsage() }
+    console.log('{}')
+  } else if (replies === lastReply) console.log(JSON.stringify(figures()))
+}
+
+function figures(): ClientFigures {
+  const wallMs = performance.now() - begun.at
+  const { user, system } = process.cpuUsage(begun.cpu)
+  const cpuMs = (user + system) / 1000
+  latencies.sort((one, other) => one - other)
+  const at = (quantile: number): number => latencies[Math.floor((latencies.length - 1) * quantile)] ?? Number.NaN
+  return { wallMs, cpuMs, failed, p50Ms: at(0.5), p99Ms: at(0.99) }
+}

@@ -3,6 +3,10 @@
  * connections as run at once; and one reply of 150,000 tokens with routed experts. Client, backend and server are three
  * processes.
  *
+ * What is measured is a server that has been up for a while: it has run thousands of rollouts, so that V8 has compiled what it
+ * will, and as many clients as the case says are busy from before the first reply that counts until after the last. Opening
+ * their connections, the first second without a reply and the last, in which fewer and fewer wait, are left out.
+ *
  * The ideal is what the same client needs for as many requests straight to the backend, or what the CPU time of all three
  * processes takes on this machine's cores if none is ever idle, whichever is longer. `no core` is how long the server's front was
  * ready to run and had to wait for others: where that is much, it says more about the machine than about the server.
@@ -18,7 +22,7 @@ import type { ServeFigures, ServeSubjectInput } from './_serve-subject.ts'
 
 interface Case {
   readonly concurrency: number
-  /** Requests of each client, on average. */
+  /** Requests of each client that count, on average. */
   readonly waves: number
   readonly rounds: number
 }
@@ -33,6 +37,13 @@ const quickCases: readonly Case[] = [
   { concurrency: 256, waves: 8, rounds: 1 },
   { concurrency: 1_024, waves: 3, rounds: 1 },
 ]
+
+/** How long the backend takes for a reply: as measured, and while the server warms up. */
+const replyMs = 1_000
+const warmUpReplyMs = 50
+/** After 7,000 rollouts V8 was still compiling: its threads took 18% of the CPU. */
+const warmUpRollouts = 16_384
+const warmUpClients = 256
 
 const rolloutBodies = Array.from({ length: 997 }, (_, index) =>
   JSON.stringify({ task: { left: index, right: index * 7 } }),
@@ -112,25 +123,50 @@ export const benchmark: Benchmark = async ({ isQuick, say }) => {
 }
 
 async function runRound(backend: ServeBackend, concurrency: number, requests: number): Promise<Round> {
+  // Until the clients are as far apart as the backend's replies.
+  const busy = { concurrency, requests, warmUp: 2 * concurrency }
   const chat = { origin: new URL(backend.url).origin, path: '/v1/chat/completions', bodies: chatBodies }
-  const floor = await load({ ...chat, concurrency, requests })
+  await answerAfter(backend, replyMs)
+  const { client: floor } = await load({ ...chat, ...busy }, lookAway)
   const input: ServeSubjectInput = { backend: backend.url, concurrency }
   await using subject = new BenchChild('_serve-subject.ts', input)
   const { url, control } = await subject.answer<{ url: string; control: string }>()
-  const rollouts = { origin: url, path: '/v1/rollouts', bodies: rolloutBodies, concurrency }
-  await load({ ...rollouts, requests: Math.max(2 * concurrency, 2_048) })
-  const backendCpuBefore = await get<number>(backend.cpuUrl)
-  await get(`${control}/start`)
-  const client = await load({ ...rollouts, requests })
-  const server = await get<ServeFigures>(`${control}/stop`)
-  const backendCpuMs = (await get<number>(backend.cpuUrl)) - backendCpuBefore
+  const rollouts = { origin: url, path: '/v1/rollouts', bodies: rolloutBodies }
+  await answerAfter(backend, warmUpReplyMs)
+  await load({ ...rollouts, concurrency: warmUpClients, requests: warmUpRollouts, warmUp: 1 }, lookAway)
+  await answerAfter(backend, replyMs)
+  const measured = await load({ ...rollouts, ...busy }, async (event) => {
+    const [server, backendCpuMs] = await Promise.all([
+      get<ServeFigures>(`${control}/${event}`),
+      get<number>(backend.cpuUrl),
+    ])
+    return { server, backendCpuMs }
+  })
+  const { client, atStart, atStop } = measured
+  const { server } = atStop
+  const backendCpuMs = atStop.backendCpuMs - atStart.backendCpuMs
   const cpuBoundMs = (client.cpuMs + server.cpuMs + backendCpuMs) / availableParallelism()
   return { floor, client, server, idealMs: Math.max(floor.wallMs, cpuBoundMs) }
 }
 
-async function load(input: ServeClientInput): Promise<ClientFigures> {
-  await using client = new BenchChild('_serve-client.ts', input)
-  return await client.answer<ClientFigures>()
+/** Loads a server, and looks at it when the measurement begins and when it ends. */
+async function load<Look>(
+  input: ServeClientInput,
+  look: (event: 'start' | 'stop') => Promise<Look>,
+): Promise<{ readonly client: ClientFigures; readonly atStart: Look; readonly atStop: Look }> {
+  await using child = new BenchChild('_serve-client.ts', input)
+  await child.answer()
+  const atStart = await look('start')
+  const client = await child.answer<ClientFigures>()
+  return { client, atStart, atStop: await look('stop') }
+}
+
+async function lookAway(): Promise<void> {}
+
+async function answerAfter({ settingsUrl }: ServeBackend, ttftMs: number): Promise<void> {
+  const headers = { 'content-type': 'application/json' }
+  const { body } = await request(settingsUrl, { method: 'POST', headers, body: JSON.stringify({ ttftMs }) })
+  await body.dump()
 }
 
 /** Rollouts run in a worker, as on any server with replies of this size. */

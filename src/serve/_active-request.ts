@@ -38,12 +38,11 @@ export class ActiveRequest {
 
   /** Another reader of the same results: those that have ended first, then the others as they end. */
   read(role: 'owner' | 'onlooker'): ResultReader {
-    const ended = [...rolloutIds(this.request)].filter((id) => !this.#options.isUnsettled(id))
     if (role === 'owner') {
       this.#owners += 1
       clearTimeout(this.#grace)
     }
-    const reader = new ResultReader(rolloutCount(this.request), ended, (left, why) => {
+    const reader = new ResultReader(rolloutCount(this.request), this.#ended(), (left, why) => {
       // An owner whom we failed still wants it, and reads it later.
       const isOneLess = this.#readers.delete(left) && role === 'owner' && why === 'gone'
       if (isOneLess) this.#onOwnerGone()
@@ -65,6 +64,12 @@ export class ActiveRequest {
     clearTimeout(this.#grace)
     for (const reader of this.#readers) reader.fail(error)
     this.#readers.clear()
+  }
+
+  #ended(): string[] {
+    // As it is for every new request.
+    if (this.#unsettled === rolloutCount(this.request)) return []
+    return [...rolloutIds(this.request)].filter((id) => !this.#options.isUnsettled(id))
   }
 
   #onOwnerGone(): void {

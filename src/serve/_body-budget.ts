@@ -32,7 +32,7 @@ export class BodyBudget {
       this.#bytes += bytes
       this.#held.set(raw, bytes)
       // However it ends.
-      reply.raw.once('close', () => this.release(request))
+      reply.raw.on('close', () => this.release(request))
       return next()
     })
   }

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { validate } from '../tools/index.ts'
+import { validate, type Validated } from '../tools/index.ts'
 import { JsonText } from './rollout-request.ts'
 
 /** A task that fits the environment's schema. */
@@ -43,7 +43,8 @@ export async function checkTasks(options: {
   let bytes = 0
   let sliceStartedAt = performance.now()
   for (const [row, task] of tasks.entries()) {
-    const result = await checkTask(environment, task, maxTaskBytes)
+    const checking = checkTask(environment, task, maxTaskBytes)
+    const result = checking instanceof Promise ? await checking : checking
     if (typeof result === 'string') {
       problems.push({ row, problem: result })
       if (problems.length === maxProblems) break
@@ -65,12 +66,12 @@ export async function checkTasks(options: {
   return { tasks: checked, digest: digestOf(digests.join('\n')), bytes }
 }
 
-/** The task, or what is wrong with it. */
-export async function checkTask(
+/** The task, or what is wrong with it. A promise only where the environment's schema is asynchronous. */
+export function checkTask(
   environment: Environment,
   task: unknown,
   maxBytes: number,
-): Promise<CheckedTask | string> {
+): CheckedTask | string | Promise<CheckedTask | string> {
   let text: string | undefined
   let bytes = 0
   let raw: unknown
@@ -84,7 +85,17 @@ export async function checkTask(
   }
   if (text === undefined) return 'not JSON'
   const validating = validate(environment.task, raw)
-  const validated = validating instanceof Promise ? await validating : validating
+  const json = { text, bytes }
+  return validating instanceof Promise
+    ? validating.then((validated) => checkedTask(environment, json, validated))
+    : checkedTask(environment, json, validating)
+}
+
+function checkedTask(
+  environment: Environment,
+  { text, bytes }: Pick<CheckedTask, 'text' | 'bytes'>,
+  validated: Validated<unknown>,
+): CheckedTask | string {
   if (validated.problem !== undefined) return validated.problem
   const { value } = validated
   try {

@@ -8,6 +8,8 @@ const maxListCharacters = 512 * 1024
 /** Most of what looks at a value calls itself for every level: writing it, validating it, sending it to a worker. */
 const maxLevels = 256
 
+const decoder = new TextDecoder()
+
 /** Parses a request body and gives its tasks back as text: strings change threads at the price of a copy, objects do not. */
 export function decodeBody(bytes: Uint8Array): DecodedBody {
   const decoded = takeApart(parseJson(bytes))
@@ -48,7 +50,7 @@ function takeApart(parsed: unknown): DecodedBody {
 export function parseJson(bytes: Uint8Array): unknown {
   let parsed: unknown
   try {
-    parsed = JSON.parse(new TextDecoder().decode(bytes))
+    parsed = JSON.parse(decoder.decode(bytes))
   } catch (error) {
     const { rawMessage } = MillraceError.from(error, 'usage')
     throw new MillraceError('usage', `the body is not JSON: ${rawMessage}`, { cause: error })

@@ -17,7 +17,7 @@ export class ReplyStream implements Disposable {
     this.#onGone = onGone
     // It may have gone while its request was being accepted.
     if (response.destroyed) this.#onClose()
-    else response.once('close', this.#onClose)
+    else response.on('close', this.#onClose)
   }
 
   get isGone(): boolean {

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues, samplingSchema } from '../schema/index.ts'
@@ -28,27 +29,41 @@ export interface PostedRequest {
 }
 
 /** The value of a small body, or a large one taken apart on another thread; undefined if there is none. */
-export async function readBody(parts: AsyncIterable<Uint8Array>, length: number, codec: CodecPool): Promise<unknown> {
+export async function readBody(request: IncomingMessage, length: number, codec: CodecPool): Promise<unknown> {
   if (length === 0) return undefined
   // Gathered here, because a slow client must not keep a thread waiting.
-  const body = await gather(parts, length)
+  const body = await gather(request, length)
   return length > maxInlineBytes ? new LargeBody(await codec.decode(body)) : parseJson(body)
 }
 
-/** In one piece of memory, which can change threads as a whole: what a socket is read into is shared. */
-async function gather(parts: AsyncIterable<Uint8Array>, length: number): Promise<Uint8Array<ArrayBuffer>> {
-  const body = new Uint8Array(length)
-  let at = 0
-  try {
-    for await (const part of parts) {
+/**
+ * In one piece of memory, which can change threads as a whole: what a socket is read into is shared. By events, because what
+ * iterates over a stream stays with it, and the request waits for its rollout.
+ */
+function gather(request: IncomingMessage, length: number): Promise<Uint8Array<ArrayBuffer>> {
+  return new Promise((resolve, reject) => {
+    const body = new Uint8Array(length)
+    let at = 0
+    const onData = (part: Uint8Array): void => {
       body.set(part, at)
       at += part.length
     }
-  } catch (error) {
-    // Nobody hears it, but it is no fault of ours.
-    throw new MillraceError('usage', `the client left after ${at} of ${length} bytes of its body`, { cause: error })
-  }
-  return body
+    const onEnd = (): void => {
+      stopListening()
+      resolve(body)
+    }
+    const onClose = (): void => {
+      stopListening()
+      // Nobody hears it, but it is no fault of ours.
+      reject(new MillraceError('usage', `the client left after ${at} of ${length} bytes of its body`))
+    }
+    const stopListening = (): void => {
+      request.off('data', onData).off('end', onEnd).off('close', onClose)
+    }
+    request.on('data', onData).on('end', onEnd).on('close', onClose)
+    // It has left already, and will not do so again.
+    if (request.destroyed) onClose()
+  })
 }
 
 class LargeBody {

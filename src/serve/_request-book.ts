@@ -84,6 +84,8 @@ export class RequestBook {
     return Array.from(rolloutIds(request), (id) => this.unsettled.get(id) ?? []).flat()
   }
 
+  readonly #isUnsettled = (rollout: string): boolean => this.unsettled.has(rollout)
+
   #activate(
     request: KnownRequest,
     due: readonly DueRollout[],
@@ -93,7 +95,7 @@ export class RequestBook {
       ...how,
       request,
       unsettled: due.length,
-      isUnsettled: (rollout) => this.unsettled.has(rollout),
+      isUnsettled: this.#isUnsettled,
       onAbandoned: this.#onAbandoned,
     })
     this.#active.set(request.id, active)

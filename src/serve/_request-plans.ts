@@ -15,13 +15,16 @@ export function requestPlans(
   tasks: readonly CheckedTask[],
   sampling: Sampling | undefined,
 ): DueRollout[] {
-  return tasks.flatMap(({ name, value, bytes }, offset) => {
-    const index = firstTask + offset
+  const due: DueRollout[] = []
+  let index = firstTask
+  for (const { name, value, bytes } of tasks) {
     const task = { index, id: name ?? String(index), data: value }
-    return Array.from({ length: attempts }, (_, sample) => {
+    for (let sample = 0; sample < attempts; sample += 1) {
       const id = rolloutId(index, sample)
       const plan: PlannedAttempt = { kind: 'attempt', id, sample, task, attempt: 1, ...(sampling && { sampling }) }
-      return { plan, bytes }
-    })
-  })
+      due.push({ plan, bytes })
+    }
+    index += 1
+  }
+  return due
 }

@@ -27,12 +27,12 @@ export async function sendResult(
   reply: FastifyReply,
   { request, results }: Submission,
   sending: Sending,
-): Promise<FastifyReply> {
+): Promise<void> {
   const stream = new ReplyStream(reply.raw, () => void results.return())
   try {
     const next = await results.next()
-    if (next.done) return reply.hijack()
-    return await sendRollout(reply, next.value, { ...sending, headers: requestHeaders(request) })
+    if (next.done) reply.hijack()
+    else await sendRollout(reply, next.value, { ...sending, headers: requestHeaders(request) })
   } finally {
     stream[Symbol.dispose]()
     results.release()
@@ -44,9 +44,16 @@ export async function sendRollout(
   reply: FastifyReply,
   settled: SettledRollout,
   { form, codec, headers }: Sending,
-): Promise<FastifyReply> {
+): Promise<void> {
   const text = replyText(settled, form, codec)
-  if (typeof text === 'string') return await reply.headers({ ...headers, 'content-type': jsonType }).send(text)
+  if (typeof text === 'string') {
+    // Past fastify, which looks at a reply in more ways than one that is text needs.
+    const length = Buffer.byteLength(text)
+    reply.raw.writeHead(200, { ...headers, 'content-type': jsonType, 'content-length': length })
+    reply.hijack()
+    reply.raw.end(text)
+    return
+  }
   try {
     // Before the reply begins: what fails at once still gets its status.
     const first = await text.next()
@@ -59,7 +66,6 @@ export async function sendRollout(
     } catch {
       stream.breakOff()
     }
-    return reply
   } finally {
     await text.return()
   }
@@ -70,7 +76,7 @@ export async function sendResults(
   reply: FastifyReply,
   { request, results }: Submission,
   sending: Sending,
-): Promise<FastifyReply> {
+): Promise<void> {
   reply.hijack()
   using stream = new ReplyStream(reply.raw, () => void results.return())
   stream.begin({ ...requestHeaders(request), 'content-type': linesType })
@@ -91,7 +97,6 @@ export async function sendResults(
     // If the client has gone, they were left already.
     results.release()
   }
-  return reply
 }
 
 async function writeLine(

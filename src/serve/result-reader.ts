@@ -18,7 +18,8 @@ const maxRecordsAtHand = 16
  * be left at any time, also while it waits for the next result.
  */
 export class ResultReader implements AsyncIterableIterator<SettledRollout, void, void> {
-  readonly #settled = new RingQueue<SettledRollout>()
+  /** Those that came before they were asked for; most requests have one result, for which somebody waits. */
+  #settled: RingQueue<SettledRollout> | undefined
   readonly #onLeft: (reader: ResultReader, why: Leaving) => void
   #due: number
   #waiting: PromiseWithResolvers<IteratorResult<SettledRollout, void>> | undefined
@@ -28,7 +29,7 @@ export class ResultReader implements AsyncIterableIterator<SettledRollout, void,
   constructor(due: number, ended: Iterable<string>, onLeft: (reader: ResultReader, why: Leaving) => void) {
     this.#due = due
     this.#onLeft = onLeft
-    for (const id of ended) this.#settled.push({ id })
+    for (const id of ended) this.#keep({ id })
   }
 
   push(settled: SettledRollout): void {
@@ -40,7 +41,8 @@ export class ResultReader implements AsyncIterableIterator<SettledRollout, void,
       resolve({ done: false, value: settled })
       return
     }
-    this.#settled.push(this.#settled.size < maxRecordsAtHand ? settled : { id: settled.id })
+    const isAtHand = (this.#settled?.size ?? 0) < maxRecordsAtHand
+    this.#keep(isAtHand ? settled : { id: settled.id })
   }
 
   /** No more will come. What has come is still handed out. */
@@ -51,23 +53,23 @@ export class ResultReader implements AsyncIterableIterator<SettledRollout, void,
     this.#waiting = undefined
   }
 
-  async next(): Promise<IteratorResult<SettledRollout, void>> {
-    if (this.#state.kind === 'left') return { done: true, value: undefined }
-    if (this.#due === 0) return await this.return()
-    const settled = this.#settled.shift()
+  next(): Promise<IteratorResult<SettledRollout, void>> {
+    if (this.#state.kind === 'left') return Promise.resolve({ done: true, value: undefined })
+    if (this.#due === 0) return this.return()
+    const settled = this.#settled?.shift()
     if (settled) {
       this.#due -= 1
-      return { done: false, value: settled }
+      return Promise.resolve({ done: false, value: settled })
     }
-    if (this.#state.kind === 'failed') throw this.#state.error
+    if (this.#state.kind === 'failed') return Promise.reject(this.#state.error)
     this.#waiting = Promise.withResolvers()
-    return await this.#waiting.promise
+    return this.#waiting.promise
   }
 
   /** Leaves, because nobody wants the rest. Whether that cancels what still runs is for the request to say. */
-  async return(): Promise<IteratorResult<SettledRollout, void>> {
+  return(): Promise<IteratorResult<SettledRollout, void>> {
     this.#leave('gone')
-    return { done: true, value: undefined }
+    return Promise.resolve({ done: true, value: undefined })
   }
 
   /** Leaves, though the rest is still wanted: it can be read again. Does nothing once it was left. */
@@ -77,6 +79,11 @@ export class ResultReader implements AsyncIterableIterator<SettledRollout, void,
 
   [Symbol.asyncIterator](): this {
     return this
+  }
+
+  #keep(settled: SettledRollout): void {
+    this.#settled ??= new RingQueue()
+    this.#settled.push(settled)
   }
 
   #leave(why: Leaving): void {

@@ -46,7 +46,8 @@ export function checkRequest(
       `this environment settles the ${rules.groupSize} attempts at a task together; ask for that many, or start the server with --attempts ${attempts}`,
     )
   }
-  const checked = samplingSchema.safeParse(sampling ?? {})
+  if (sampling === undefined) return
+  const checked = samplingSchema.safeParse(sampling)
   if (!checked.success) throw usage(`sampling does not fit: ${describeIssues(checked.error.issues)}`)
 }
 

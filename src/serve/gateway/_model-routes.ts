@@ -36,8 +36,9 @@ export interface ModelRouteParts {
 export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void {
   for (const [path, dialect] of modelPaths) {
     app.register((scope, _options, done) => {
-      // The body is read by the exchange, which knows how to refuse it.
-      scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
+      // The body is read by the exchange, which knows how to refuse it. Most say that it is JSON: a type that is named is
+      // looked up, while one that falls under `*` is parsed with each request.
+      scope.addContentTypeParser(['application/json', '*'], (_request, _payload, parsed) => parsed(null))
       scope.setErrorHandler((error, request, reply) => {
         begin(parts, dialect, request, reply).refuse(MillraceError.from(error, 'usage'))
       })
