@@ -223,9 +223,10 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   }
 
   #isForThread(body: ReplyBytes): boolean {
-    if (body.length < offLoopBytes) return false
-    const known = this.#wire.prompts.knownBytes(this.#sessionId, body)
-    return body.length - known >= offLoopBytes && decodePool.accepts(body.length)
+    const excess = body.length - offLoopBytes
+    // What is known of it need not be read.
+    const isShort = excess < 0 || this.#wire.prompts.knownBytes(this.#sessionId, body, excess) > excess
+    return !isShort && decodePool.accepts(body.length)
   }
 
   async #awaitThread(decoding: Promise<DecodedReply>): Promise<void> {
@@ -257,7 +258,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
       const reply = this.#assembler.reply()
       return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
     }
-    const bytes = this.#body?.view() ?? Buffer.alloc(0)
+    const bytes = this.#body?.joined() ?? Buffer.alloc(0)
     if (this.#status < 300) {
       if (this.#wantsTokens && bytes.length >= worthScanningBytes) {
         return this.#parseScanned(this.#wire.prompts.scan(this.#sessionId, bytes))

@@ -31,9 +31,16 @@ export class KnownPrompt {
   /** Where the text ends in `bytes`, if it begins at `at`: a comma or a space or the closing bracket is there. Otherwise -1. */
   endIn(bytes: Uint8Array, at: number): number {
     const end = at + this.#textLength
-    // A digit there would make the last number another one.
-    if (end >= bytes.length || isDigit(bytes[end])) return -1
+    // A digit there would make the last number another one. Whoever gave the ids away took them from here, too.
+    if (end >= bytes.length || isDigit(bytes[end]) || this.#ids.buffer.detached) return -1
     return this.#text.compare(bytes, at, end, 0, this.#textLength) === 0 ? end : -1
+  }
+
+  /** Whether the text of another prompt is this one's, or goes on from it. */
+  begins(text: Uint8Array): boolean {
+    const end = this.#textLength
+    if (end > text.length || isDigit(text[end])) return false
+    return this.#text.compare(text, 0, end, 0, end) === 0
   }
 
   /** The prompt that goes on with `more`, written as `text`, comma first. */

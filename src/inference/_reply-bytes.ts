@@ -11,6 +11,8 @@ const wholeReadBytes = 16 * 1024
 export class ReplyBytes {
   readonly #chunks: Buffer[] = []
   #length = 0
+  /** What is there is a copy of all chunks, in memory of its own. */
+  #isJoined = false
 
   get length(): number {
     return this.#length
@@ -21,11 +23,13 @@ export class ReplyBytes {
     this.#length += chunk.length
   }
 
-  view(): Buffer {
+  /** All of it in one piece. */
+  joined(): Buffer {
     const [only] = this.#chunks
     if (only && this.#chunks.length === 1) return only
     const joined = Buffer.concat(this.#chunks)
     this.#chunks.splice(0, this.#chunks.length, joined)
+    this.#isJoined = true
     return joined
   }
 
@@ -38,7 +42,7 @@ export class ReplyBytes {
       small = []
     }
     // The parser is still at the read that the last chunk is from: that is copied.
-    const last = this.#chunks.at(-1)?.buffer
+    const last = this.#isJoined ? undefined : this.#chunks.at(-1)?.buffer
     for (const chunk of this.#chunks) {
       const { buffer, byteOffset, length } = chunk
       const isOwn = length >= wholeReadBytes && buffer !== last && !isMarkedAsUntransferable(buffer)

@@ -51,6 +51,14 @@ describe('a session whose prompts grow', () => {
     expect(prompts[3]?.buffer).toBe(prompts[2]?.buffer)
   })
 
+  test('ids that were given away are read anew', () => {
+    const memory = new PromptMemory()
+    const first = memory.scan('s', replyWith(upTo(50))).tokens.promptIds
+    first?.buffer.transfer()
+    const again = memory.scan('s', replyWith(upTo(60))).tokens.promptIds
+    expect(Array.from(again ?? [])).toEqual(upTo(60))
+  })
+
   test('a list that breaks off after what is known is no list', () => {
     const memory = new PromptMemory()
     memory.scan('s', replyWith([1, 2]))
@@ -78,6 +86,33 @@ describe('how much of a reply is known', () => {
     expect(memory.knownBytes('s', bodyOf(replyWith(upTo(60))))).toBeGreaterThan(0)
     memory.forget('s')
     expect(memory.knownBytes('s', bodyOf(replyWith(upTo(60))))).toBe(0)
+  })
+
+  test('is not looked for where it could not be enough', () => {
+    const memory = new PromptMemory()
+    memory.scan('s', replyWith(upTo(50)))
+    const length = upTo(50).join(',').length
+    const body = bodyOf(replyWith(upTo(60)))
+    expect(memory.knownBytes('s', body, length)).toBe(0)
+    expect(memory.knownBytes('s', body, length - 1)).toBe(length)
+  })
+
+  test('stays while its conversation goes on, however many others begin beside it', () => {
+    const memory = new PromptMemory()
+    for (let turn = 1; turn <= 10; turn += 1) {
+      memory.scan('s', replyWith(upTo(50 + turn)))
+      memory.scan('s', replyWith(upTo(50, 1_000 * turn)))
+    }
+    expect(memory.knownBytes('s', bodyOf(replyWith(upTo(70))))).toBeGreaterThan(0)
+  })
+
+  test('of a conversation that another thread reads turn by turn is kept once', () => {
+    const memory = new PromptMemory()
+    const learn = (ids: readonly number[]): void => memory.learn('s', Buffer.from(ids.join(',')), Int32Array.from(ids))
+    learn(upTo(50, 9_000))
+    for (let turn = 1; turn <= 10; turn += 1) learn(upTo(50 + turn))
+    expect(memory.knownBytes('s', bodyOf(replyWith(upTo(60, 9_000))))).toBeGreaterThan(0)
+    expect(memory.knownBytes('s', bodyOf(replyWith(upTo(70))))).toBe(upTo(60).join(',').length)
   })
 
   test('is nothing for sessions that were not heard of for long', () => {

@@ -2,21 +2,26 @@ import { KnownPrompt } from './_known-prompt.ts'
 import type { ReplyBytes } from './_reply-bytes.ts'
 import { scanReply, type PromptReader, type ScannedReply } from './_token-scanner.ts'
 
-/** An agent, and those it has working for it in the same session. Of more, the oldest prompt is read anew. */
+/** An agent, and those it has working for it in the same session. Of more, the one not heard of for longest is read anew. */
 const maxConversations = 4
-/** A prompt beyond this, some half a million tokens, is read anew each time. */
+/** A prompt that has grown beyond this, some half a million tokens, is read anew each time. */
 const maxPromptBytes = 4 * 1024 * 1024
 /** Of all sessions together. Beyond it, those are forgotten that were not asked for longest: theirs are read anew. */
 const defaultMaxBytes = 64 * 1024 * 1024
 
+/** As vLLM writes it. A reply with spaces there is as well read by a thread. */
 const promptKey = Buffer.from('"prompt_token_ids":[')
 
-/** The prompts of one session, one for each conversation in it. The newest last. */
+/** The prompts of one session, one for each conversation in it. The one that was used last is the last. */
 class SessionPrompts implements PromptReader {
   readonly #prompts: KnownPrompt[] = []
 
   get bytes(): number {
     return this.#prompts.reduce((sum, { bytes }) => sum + bytes, 0)
+  }
+
+  get longest(): number {
+    return this.#prompts.reduce((longest, { textLength }) => Math.max(longest, textLength), 0)
   }
 
   /** The longest that the text there begins with. */
@@ -28,13 +33,23 @@ class SessionPrompts implements PromptReader {
       const end = prompt.endIn(bytes, at)
       if (end > bestEnd) [best, bestEnd] = [prompt, end]
     }
-    return best && { prompt: best, end: bestEnd }
+    if (!best) return undefined
+    this.#remove(best)
+    if (best.textLength > maxPromptBytes) return undefined
+    this.#prompts.push(best)
+    return { prompt: best, end: bestEnd }
   }
 
   add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void {
     if (ids.length === 0 || text.length > maxPromptBytes) return
+    // What it goes on from was read elsewhere.
+    for (const prompt of this.#prompts.filter((each) => each.begins(text))) this.#remove(prompt)
     if (this.#prompts.length === maxConversations) this.#prompts.shift()
     this.#prompts.push(new KnownPrompt(text, ids))
+  }
+
+  #remove(prompt: KnownPrompt): void {
+    this.#prompts.splice(this.#prompts.indexOf(prompt), 1)
   }
 }
 
@@ -59,11 +74,14 @@ export class PromptMemory {
     return this.#using(session, (prompts) => scanReply(bytes, prompts))
   }
 
-  /** How much of a reply need not be read, because it is the prompt of a conversation that is known. */
-  knownBytes(session: string, body: ReplyBytes): number {
+  /**
+   * How much of a reply need not be read, because it is the prompt of a conversation that is known. Not looked for where it could not
+   * be more than `worth`, because a long reply would have to be put in one piece for it.
+   */
+  knownBytes(session: string, body: ReplyBytes, worth = 0): number {
     const prompts = this.#recent.get(session) ?? this.#older.get(session)
-    if (!prompts) return 0
-    const bytes = body.view()
+    if (!prompts || prompts.longest <= worth) return 0
+    const bytes = body.joined()
     const at = bytes.indexOf(promptKey)
     if (at === -1) return 0
     const start = at + promptKey.length
@@ -87,15 +105,17 @@ export class PromptMemory {
     const recent = this.#recent.get(session)
     const prompts = recent ?? this.#older.get(session) ?? new SessionPrompts()
     const before = recent?.bytes ?? 0
-    const result = use(prompts)
-    this.#recentBytes += prompts.bytes - before
-    // Most servers write no prompts, and their sessions take no place here.
-    if (!recent && prompts.bytes > 0) this.#recent.set(session, prompts)
-    if (this.#recentBytes > this.#maxBytes / 2) {
-      this.#older = this.#recent
-      this.#recent = new Map()
-      this.#recentBytes = 0
+    try {
+      return use(prompts)
+    } finally {
+      this.#recentBytes += prompts.bytes - before
+      // Most servers write no prompts, and their sessions take no place here.
+      if (!recent && prompts.bytes > 0) this.#recent.set(session, prompts)
+      if (this.#recentBytes > this.#maxBytes / 2) {
+        this.#older = this.#recent
+        this.#recent = new Map()
+        this.#recentBytes = 0
+      }
     }
-    return result
   }
 }

@@ -10,12 +10,12 @@ const collected = (chunks: readonly Buffer[]): ReplyBytes => {
 }
 
 test('is the chunks, joined', () => {
-  expect(collected([]).view()).toHaveLength(0)
+  expect(collected([]).joined()).toHaveLength(0)
   const one = read(10, 1)
-  expect(collected([one]).view()).toBe(one)
+  expect(collected([one]).joined()).toBe(one)
   const two = collected([read(10, 1), read(5, 2)])
   expect(two.length).toBe(15)
-  expect(two.view()).toEqual(Buffer.concat([read(10, 1), read(5, 2)]))
+  expect(two.joined()).toEqual(Buffer.concat([read(10, 1), read(5, 2)]))
 })
 
 test('gives away whole reads as they are, and copies the rest', () => {
@@ -44,4 +44,12 @@ test('is empty once it was given away', () => {
   const bytes = collected([read(70_000, 1), read(70_000, 2)])
   bytes.give()
   expect(bytes.give()).toEqual([])
+})
+
+test('what was joined before is given away without another copy', () => {
+  const bytes = collected([read(70_000, 1), read(70_000, 2)])
+  const joined = bytes.joined()
+  const given = bytes.give()
+  expect(given.map(({ length }) => length)).toEqual([140_000])
+  expect(given[0]?.buffer).toBe(joined.buffer)
 })

@@ -87,6 +87,7 @@ export type ToolStatus = 'ok' | 'bad_arguments' | 'unknown_tool' | 'failed' | 't
 
 /** Sampled tokens exactly as the engine returned them. */
 export interface TokenRecord {
+  /** The prompts of one conversation may lie in the same memory, so it is not to be given away. */
   readonly promptIds?: Int32Array
   readonly ids: Int32Array
   readonly logprobs: Float32Array
