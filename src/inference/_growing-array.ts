@@ -18,6 +18,11 @@ export class GrowingArray<Values extends NumberArray> {
     return this.#length
   }
 
+  /** Room that is not used yet included. */
+  get byteLength(): number {
+    return this.#values.byteLength
+  }
+
   push(value: number): void {
     if (this.#length === this.#values.length) this.#grow(this.#length + 1)
     this.#values[this.#length] = value
@@ -37,7 +42,7 @@ export class GrowingArray<Values extends NumberArray> {
     this.#length = length
   }
 
-  /** All of it, until the next one is read. */
+  /** All of it, where it is. In memory that others use, too, only until they do. */
   view(): Values {
     return this.#values.subarray(0, this.#length) as Values
   }

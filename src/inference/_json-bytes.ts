@@ -185,7 +185,7 @@ function digitsEnd(bytes: Uint8Array, start: number): number {
   return at
 }
 
-function isDigit(byte: number | undefined): boolean {
+export function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= zero && byte <= nine
 }
 

@@ -1,3 +1,6 @@
+import { growingIds } from './_growing-array.ts'
+import { isDigit } from './_json-bytes.ts'
+
 /** More room than is needed, whenever there is none left: what is there is then copied a few times in all, not every turn. */
 const growth = 2
 
@@ -9,15 +12,13 @@ const growth = 2
 export class KnownPrompt {
   #text: Buffer
   #textLength: number
-  #ids: Int32Array<ArrayBuffer>
-  #length: number
+  readonly #ids = growingIds()
 
   /** `text` is the digits and commas between the brackets. */
   constructor(text: Uint8Array, ids: Int32Array<ArrayBuffer>) {
     this.#text = Buffer.from(text)
     this.#textLength = text.length
-    this.#ids = ids
-    this.#length = ids.length
+    this.#ids.append(ids)
   }
 
   get bytes(): number {
@@ -32,7 +33,7 @@ export class KnownPrompt {
   endIn(bytes: Uint8Array, at: number): number {
     const end = at + this.#textLength
     // A digit there would make the last number another one. Whoever gave the ids away took them from here, too.
-    if (end >= bytes.length || isDigit(bytes[end]) || this.#ids.buffer.detached) return -1
+    if (end >= bytes.length || isDigit(bytes[end]) || this.#ids.byteLength === 0) return -1
     return this.#text.compare(bytes, at, end, 0, this.#textLength) === 0 ? end : -1
   }
 
@@ -44,20 +45,13 @@ export class KnownPrompt {
   }
 
   /** The prompt that goes on with `more`, written as `text`, comma first. */
-  extend(text: Uint8Array, more: Int32Array): Int32Array<ArrayBuffer> {
+  extend(text: Uint8Array, more: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
     const textLength = this.#textLength + text.length
     if (textLength > this.#text.length) this.#text = grown(this.#text, textLength)
     this.#text.set(text, this.#textLength)
     this.#textLength = textLength
-    const length = this.#length + more.length
-    if (length > this.#ids.length) {
-      const ids = new Int32Array(length * growth)
-      ids.set(this.#ids.subarray(0, this.#length))
-      this.#ids = ids
-    }
-    this.#ids.set(more, this.#length)
-    this.#length = length
-    return this.#ids.subarray(0, length)
+    this.#ids.append(more)
+    return this.#ids.view()
   }
 }
 
@@ -65,8 +59,4 @@ function grown(text: Buffer, length: number): Buffer {
   const larger = Buffer.allocUnsafeSlow(length * growth)
   larger.set(text)
   return larger
-}
-
-function isDigit(byte: number | undefined): boolean {
-  return byte !== undefined && byte >= 0x30 && byte <= 0x39
 }

@@ -1,5 +1,8 @@
 /** Compared as bytes, which is many times faster than number by number. */
 export function sameNumbers(first: Int32Array, second: Int32Array): boolean {
+  if (first.length !== second.length) return false
+  // The prompts of one conversation lie in the same memory.
+  if (first.buffer === second.buffer && first.byteOffset === second.byteOffset) return true
   return Buffer.compare(bytesOf(first), bytesOf(second)) === 0
 }
 
