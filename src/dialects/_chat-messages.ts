@@ -7,10 +7,21 @@ import { rejected } from './_rejected.ts'
 import { anyText, optionalText, requiredText, typedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** The messages of a chat completion request. They have our own shape nearly; what a client adds to it is left out. */
-export function readChatMessages(value: Json | undefined, untranslatable: Untranslatable): Message[] {
-  if (!isList(value) || value.length === 0) throw rejected('messages', 'must be a list of at least one message')
-  return value.map((message, index) => readMessage(message, `messages[${index}]`, untranslatable))
+/**
+ * The messages of a chat completion request, after those that were read before. They have our own shape nearly; what a
+ * client adds to it is left out.
+ */
+export function readChatMessages(
+  value: Json | undefined,
+  untranslatable: Untranslatable,
+  before: readonly Message[] = [],
+): Message[] {
+  if (!isList(value) || before.length + value.length === 0) {
+    throw rejected('messages', 'must be a list of at least one message')
+  }
+  const messages = [...before]
+  for (const message of value) messages.push(readMessage(message, `messages[${messages.length}]`, untranslatable))
+  return messages
 }
 
 function readMessage(value: Json, at: string, untranslatable: Untranslatable): Message {

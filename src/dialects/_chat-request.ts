@@ -15,7 +15,7 @@ import {
   unknownFields,
   readTemperature,
 } from './_request-fields.ts'
-import type { DialectRequest } from './server-dialect.ts'
+import type { DialectRequest, SaidBefore } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
 
 /** What means something in this API alone, unless it is empty. */
@@ -47,14 +47,14 @@ const knownFields: ReadonlySet<string> = new Set([
 ])
 
 /** Reads the body of a chat completion request. */
-export function readChatRequest(body: JsonObject): DialectRequest {
+export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
   const untranslatable = new Untranslatable()
   const choices = optionalInteger(body, 'n') ?? 1
   if (choices !== 1) throw rejected('n', 'must be 1: send several requests, one for each reply')
   const options = optionalObject(body, 'stream_options')
   const request: RequestDraft = {
     model: requiredText(body, 'model'),
-    messages: readChatMessages(body['messages'], untranslatable),
+    messages: readChatMessages(body['messages'], untranslatable, before?.messages),
     tools: readChatTools(body, untranslatable),
     sampling: readSampling(body),
     stream: optionalFlag(body, 'stream') ?? false,

@@ -17,7 +17,7 @@ import { openAiFormat } from './_response-format.ts'
 import { ItemReader } from './_responses-items.ts'
 import { readToolChoice, readTools } from './_responses-tools.ts'
 import { Untranslatable } from './_untranslatable.ts'
-import type { DialectRequest, ReplyMemory } from './server-dialect.ts'
+import type { DialectRequest, ReplyMemory, SaidBefore } from './server-dialect.ts'
 
 /** What the server would have to do or to know beyond one reply. */
 const serverSideFields = ['conversation', 'prompt', 'max_tool_calls', 'top_logprobs'] as const
@@ -49,12 +49,12 @@ const knownFields: ReadonlySet<string> = new Set([
   ...chatFields,
 ])
 
-/** Reads the body of a Responses request. `memory` has the replies whose items a client only refers to. */
-export function readResponsesRequest(body: JsonObject, memory?: ReplyMemory): DialectRequest {
+/** Reads the body of a Responses request. */
+export function readResponsesRequest(body: JsonObject, before?: SaidBefore): DialectRequest {
   const untranslatable = new Untranslatable()
   const request: RequestDraft = {
     model: requiredText(body, 'model'),
-    messages: readMessages(body, untranslatable, memory),
+    messages: readMessages(body, untranslatable, before?.replies),
     tools: readTools(body, untranslatable),
     sampling: readSampling(body, untranslatable),
     stream: optionalFlag(body, 'stream') ?? false,

@@ -10,6 +10,7 @@ export type {
   ItemOrigin,
   ReplyHead,
   ReplyMemory,
+  SaidBefore,
   ReplyStreamWriter,
   ServerDialect,
   WireEvent,

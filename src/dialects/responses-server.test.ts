@@ -494,7 +494,7 @@ describe('items that are only referred to', () => {
   const refer = (...ids: string[]) => ids.map((id) => ({ type: 'item_reference', id }))
   const foreign = new Map([['fc_theirs', { replyId: `resp_${ownId}`, kind: 'fc', number: 1 } as const]])
   const memory = { reply: (id: string) => replies.get(id), origin: (id: string) => foreign.get(id) }
-  const readKept = (input: JsonObject[]) => responsesServer.read({ model: 'm', input }, memory)
+  const readKept = (input: JsonObject[]) => responsesServer.read({ model: 'm', input }, { replies: memory })
 
   test('are read as if they had been sent', () => {
     const input = refer(`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, `fc_${ownId}_1`)

@@ -1,6 +1,6 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ModelRequest, ReplyDelta } from '../inference/index.ts'
-import type { AssistantMessage, ClientApi, ItemKind, JsonObject } from '../schema/index.ts'
+import type { AssistantMessage, ClientApi, ItemKind, JsonObject, Message } from '../schema/index.ts'
 
 /**
  * The server's side of an API: how a client's request is read, and how a reply is written to it. The client's side, for
@@ -8,12 +8,8 @@ import type { AssistantMessage, ClientApi, ItemKind, JsonObject } from '../schem
  */
 export interface ServerDialect {
   readonly api: ClientApi
-  /**
-   * Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) for one that is not valid.
-   * Clients of Responses may refer to what was replied to them instead of sending it back: what `memory` has is read as
-   * if it had been sent, the rest is `untranslatable`.
-   */
-  read(body: JsonObject, memory?: ReplyMemory): DialectRequest
+  /** Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) for one that is not valid. */
+  read(body: JsonObject, before?: SaidBefore): DialectRequest
   /** A whole reply as a document. */
   whole(head: ReplyHead, reply: BackendReply): Record<string, unknown>
   /** A writer for one streamed reply. */
@@ -22,6 +18,17 @@ export interface ServerDialect {
   error(error: MillraceError): DialectError
   /** The same in the middle of a stream. */
   streamError(error: MillraceError): WireEvent
+}
+
+/** What a session knows already. */
+export interface SaidBefore {
+  /**
+   * Clients of Responses may refer to what was replied to them instead of sending it back: what is known is read as if it
+   * had been sent, the rest is `untranslatable`.
+   */
+  readonly replies?: ReplyMemory | undefined
+  /** Chat: messages that were read before, and that come before those of the body. */
+  readonly messages?: readonly Message[] | undefined
 }
 
 /** What was replied earlier in a session. */
@@ -58,7 +65,7 @@ export interface DialectRequest extends Pick<
   readonly previousReplyId?: string
   /** Names of what only this API can say (`audio`, `tools[2].type web_search`): refused if the model speaks another one. */
   readonly untranslatable: readonly string[]
-  /** The body itself, for what a reply repeats of its request. */
+  /** The body itself, for what a reply repeats of its request; without messages that were read before. */
   readonly body: JsonObject
 }
 

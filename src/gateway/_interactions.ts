@@ -124,14 +124,14 @@ export class Interactions {
   /** A bare proxy: nothing is recorded. */
   async #outside(visit: Visit): Promise<void> {
     const { call, client } = visit
-    const { request, model, text } = visit.read(this.#models)
+    const { request, model } = visit.read(this.#models)
     const { previousReplyId, messages } = request
     // Only a backend that speaks the same API can know it.
     if (previousReplyId !== undefined && model.api !== call.api) throw replyUnknown(previousReplyId)
     this.#proxied += 1
     // Each has a name of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
-    const parts = { request, model, text, messages, sessionId }
+    const parts = { request, model, messages, sessionId }
     const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
     await this.#ask(visit, new LiveInteraction({ question, client, patience: this.#patience }))
     model.client.endSession(sessionId)
@@ -145,7 +145,8 @@ export class Interactions {
     try {
       const { call, client } = visit
       const recalled = call.api === 'responses' ? new RecalledReplies(reader.sessions, session.id) : undefined
-      const { request, model, text } = visit.read(this.#models, recalled)
+      const aids = { replies: recalled, lastBody: memory.lastBody }
+      const { request, model, continued } = visit.read(this.#models, aids)
       const { previousReplyId } = request
       const messages =
         previousReplyId === undefined
@@ -164,10 +165,11 @@ export class Interactions {
       if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
       const leaf = memory.tree.append(messages, match)
+      if (call.api === 'chat') memory.lastBody.keep(call.body, request, continued)
       const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
       const place = new SessionPlace({ session, memory, journal, leaf, key })
       const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
-      const parts = { request, model, text, messages, sessionId: session.id }
+      const parts = { request, model, messages, sessionId: session.id }
       const question = new Question(visit, { ...parts, isWhole, isRecorded: true })
       await this.#ask(visit, new LiveInteraction({ question, client, place, patience: this.#patience }))
     } finally {

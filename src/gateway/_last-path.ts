@@ -36,6 +36,7 @@ export class TextAllowance {
  */
 export class LastPath<Node> {
   readonly #allowance: TextAllowance
+  readonly #messages: Message[] = []
   readonly #meanings: Meaning[] = []
   readonly #nodes: Node[] = []
   #chars = 0
@@ -53,10 +54,18 @@ export class LastPath<Node> {
   commonWith(messages: readonly Message[]): number {
     const length = Math.min(messages.length, this.#meanings.length)
     let common = 0
-    while (common < length && isSame(this.#meanings[common] as Meaning, meaningOf(messages[common] as Message))) {
-      common += 1
-    }
+    while (common < length && this.#isAt(common, messages[common] as Message)) common += 1
     return common
+  }
+
+  /** One that says the same takes the other's place: if it is not read anew, it is the very same next time. */
+  #isAt(index: number, message: Message): boolean {
+    if (this.#messages[index] === message) return true
+    const meaning = meaningOf(message)
+    if (!isSame(this.#meanings[index] as Meaning, meaning)) return false
+    this.#messages[index] = message
+    this.#meanings[index] = meaning
+    return true
   }
 
   /** The node of the last of so many messages. */
@@ -82,10 +91,11 @@ export class LastPath<Node> {
   }
 
   /** Whether there was room for it. */
-  #push({ meaning }: SaidMessage, node: Node): boolean {
+  #push({ message, meaning }: SaidMessage, node: Node): boolean {
     const chars = charsOf(meaning)
     if (!this.#allowance.take(chars)) return false
     this.#chars += chars
+    this.#messages.push(message)
     this.#meanings.push(meaning)
     this.#nodes.push(node)
     return true
@@ -97,6 +107,7 @@ export class LastPath<Node> {
       chars += charsOf(this.#meanings[index] as Meaning)
     this.#allowance.giveBack(chars)
     this.#chars -= chars
+    this.#messages.length = count
     this.#meanings.length = count
     this.#nodes.length = count
   }

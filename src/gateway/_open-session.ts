@@ -1,6 +1,8 @@
 import { Roster } from '../kit/index.ts'
 import type { StoredSession } from '../store/index.ts'
 import type { Expiring } from './_expiry-queue.ts'
+import { LastBody } from './_last-body.ts'
+import type { TextAllowance } from './_last-path.ts'
 import type { LiveInteraction } from './_live-interaction.ts'
 import { RecentRequests } from './_recent-requests.ts'
 import type { Caller } from './caller.ts'
@@ -14,9 +16,22 @@ export class SessionMemory {
   readonly tree: SessionTree
   readonly tally = new SessionTally()
   readonly recent = new RecentRequests<LiveInteraction>()
+  readonly lastBody: LastBody
 
-  constructor(tree: SessionTree) {
+  constructor(tree: SessionTree, allowance: TextAllowance) {
     this.tree = tree
+    this.lastBody = new LastBody(allowance)
+  }
+
+  /** Text that is kept to be fast. */
+  get textChars(): number {
+    return this.tree.textChars + this.lastBody.chars
+  }
+
+  /** It is not used for now: what was kept to be fast is given back. */
+  forgetText(): void {
+    this.tree.forgetText()
+    this.lastBody.clear()
   }
 }
 

@@ -5,10 +5,12 @@ import { isJsonObject, type Json, type JsonObject, type Message } from '../schem
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody } from './_upstream-body.ts'
-import type { ReadRequest, Visit } from './_visit.ts'
+import type { Visit } from './_visit.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
-export interface QuestionParts extends ReadRequest {
+export interface QuestionParts {
+  readonly request: DialectRequest
+  readonly model: GatewayModel
   /** The whole conversation. */
   readonly messages: readonly Message[]
   readonly sessionId: string
@@ -32,7 +34,7 @@ export class Question {
   /** Whether the reply should be recorded with its tokens. */
   readonly capturesTokens: boolean
   /** The client's body, if the model speaks the client's API: replies are then passed on as they come, too. */
-  readonly body: string | undefined
+  readonly body: Buffer | undefined
   readonly unasked: Unasked | undefined
   readonly #isGenerate: boolean
   readonly #visit: Visit
@@ -50,7 +52,7 @@ export class Question {
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
-    this.body = this.#isPassed ? upstreamBody(parts.text, request.body, this.#additions()) : undefined
+    this.body = this.#isPassed ? upstreamBody(visit.call, request.body, this.#additions()) : undefined
     if (this.body !== undefined && this.#isForRecord) {
       this.unasked = this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
     }

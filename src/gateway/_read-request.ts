@@ -1,11 +1,11 @@
-import { parseBody, type DialectRequest, type ReplyMemory, type ServerDialect } from '../dialects/index.ts'
+import { parseBody, type DialectRequest, type SaidBefore, type ServerDialect } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { isJsonObject, type ApiName, type Json } from '../schema/index.ts'
 import { unsaidIn } from './_unsaid.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
 /** A client's body, read as its API says. Throws `model_rejected` for one that is not valid. */
-export function readRequest(dialect: ServerDialect, text: string, memory?: ReplyMemory): DialectRequest {
+export function readRequest(dialect: ServerDialect, text: string, before?: SaidBefore): DialectRequest {
   let body: Json
   try {
     body = parseBody(dialect.api, text)
@@ -16,7 +16,7 @@ export function readRequest(dialect: ServerDialect, text: string, memory?: Reply
   if (!isJsonObject(body)) {
     throw new MillraceError('model_rejected', 'the body must be a JSON object', { data: { status: 400 } })
   }
-  return dialect.read(body, memory)
+  return dialect.read(body, before)
 }
 
 /** What the model's API cannot say is refused by name, never left out silently. */

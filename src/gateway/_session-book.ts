@@ -184,7 +184,7 @@ export class SessionBook implements Disposable {
 
   #newMemory(session: OpenSession): SessionMemory {
     const recorder = new AttemptRecorder(this.#store.journal, session.id, sessionAttempt)
-    return new SessionMemory(new SessionTree(recorder, this.#allowance))
+    return new SessionMemory(new SessionTree(recorder, this.#allowance), this.#allowance)
   }
 
   /** Nobody uses it for now. Those in use stay, however many they are: there are no more of them than requests. */
@@ -214,11 +214,11 @@ export class SessionBook implements Disposable {
   /** A memory that nobody uses does not change: what was added is what is taken away again. */
   #count({ memory }: OpenSession, sign: 1 | -1): void {
     this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
-    this.#idleChars += sign * (memory?.tree.textChars ?? 0)
+    this.#idleChars += sign * (memory?.textChars ?? 0)
   }
 }
 
 function forget(session: OpenSession): void {
-  session.memory?.tree.forgetText()
+  session.memory?.forgetText()
   session.memory = undefined
 }

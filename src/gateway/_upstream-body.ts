@@ -1,26 +1,35 @@
-import type { JsonObject } from '../schema/index.ts'
+import { parseBody } from '../dialects/index.ts'
+import { isJsonObject, type JsonObject } from '../schema/index.ts'
+import type { InteractionCall } from './_visit.ts'
 
 /**
- * A client's body as the backend gets it: the same text, with `fields` in it. What the client did not write is put in at
+ * A client's body as the backend gets it: the same bytes, with `fields` in it. What the client did not write is put in at
  * the head, so that a long conversation is not written anew; only what contradicts the client's own words makes that
- * necessary. The body is an object and not empty.
+ * necessary. The body is an object and not empty; `members` are its own, but for known messages.
  */
-export function upstreamBody(text: string, body: JsonObject, fields: JsonObject): string {
+export function upstreamBody(
+  { api, body }: Pick<InteractionCall, 'api' | 'body'>,
+  members: JsonObject,
+  fields: JsonObject,
+): Buffer {
   let head = ''
-  let rest = text
+  let rest = body
   for (const [name, value] of Object.entries(fields)) {
-    if (body[name] === value) continue
-    if (!Object.hasOwn(body, name)) {
+    if (members[name] === value) continue
+    if (!Object.hasOwn(members, name)) {
       head += `${JSON.stringify(name)}:${JSON.stringify(value)},`
       continue
     }
-    const replaced = typeof value === 'string' ? replacedText(rest, name, value) : undefined
-    if (replaced === undefined) return JSON.stringify({ ...body, ...fields })
-    rest = replaced
+    const replaced = typeof value === 'string' ? replacedText(rest.toString(), name, value) : undefined
+    if (replaced === undefined) {
+      const whole = parseBody(api, body.toString())
+      return Buffer.from(JSON.stringify({ ...(isJsonObject(whole) && whole), ...fields }))
+    }
+    rest = Buffer.from(replaced)
   }
   if (head === '') return rest
   const start = rest.indexOf('{') + 1
-  return rest.slice(0, start) + head + rest.slice(start)
+  return Buffer.concat([rest.subarray(0, start), Buffer.from(head), rest.subarray(start)])
 }
 
 /**

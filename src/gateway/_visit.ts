@@ -8,6 +8,7 @@ import {
   type ServerDialect,
 } from '../dialects/index.ts'
 import type { ClientApi } from '../schema/index.ts'
+import type { ContinuedBody, LastBody } from './_last-body.ts'
 import { readRequest, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './client-reply.ts'
@@ -33,8 +34,14 @@ export interface InteractionCall {
 export interface ReadRequest {
   readonly request: DialectRequest
   readonly model: GatewayModel
-  /** The body as it came. */
-  readonly text: string
+  /** What is known of its body, if it goes on from the last one. */
+  readonly continued: ContinuedBody | undefined
+}
+
+/** What the session of a request knows that helps to read it. */
+interface ReadingAids {
+  readonly replies?: ReplyMemory | undefined
+  readonly lastBody?: LastBody
 }
 
 const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
@@ -66,14 +73,15 @@ export class Visit {
   }
 
   /** Throws what the client is to be told if it makes no sense, or asks for a model or a feature that is not there. */
-  read(models: GatewayModels, memory?: ReplyMemory): ReadRequest {
-    const text = this.call.body.toString()
-    const request = readRequest(this.dialect, text, memory)
+  read(models: GatewayModels, { replies, lastBody }: ReadingAids = {}): ReadRequest {
+    const { api, body } = this.call
+    const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
+    const before = { replies, messages: continued?.known }
+    const request = readRequest(this.dialect, continued?.text ?? body.toString(), before)
     this.request = request
-    const { api } = this.call
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (api !== 'generate') refuseUntranslatable(request, model, api)
-    return { request, model, text }
+    return { request, model, continued }
   }
 }

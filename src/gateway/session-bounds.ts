@@ -26,7 +26,7 @@ export const defaultSessionBounds: SessionBounds = {
   maxOpenSessions: 100_000,
   maxRemembered: 4096,
   maxRememberedBytes: 256 * 1024 * 1024,
-  maxRememberedChars: 64 * 1024 * 1024,
+  maxRememberedChars: 128 * 1024 * 1024,
   maxMessages: 100_000,
   maxRunning: 16_384,
   maxWaitMs: 60_000,

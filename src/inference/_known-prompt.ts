@@ -1,5 +1,5 @@
 import { growingIds } from './_growing-array.ts'
-import { isDigit } from './_json-bytes.ts'
+import { isDigit } from '../kit/index.ts'
 
 /** More room than is needed, whenever there is none left: what is there is then copied a few times in all, not every turn. */
 const growth = 2

@@ -1,6 +1,6 @@
 import type { RoutedExperts } from '../schema/index.ts'
 import { isObject } from './_wire.ts'
-import { closeBracket, comma, openBracket } from './_json-bytes.ts'
+import { closeBracket, comma, openBracket } from '../kit/index.ts'
 
 type Experts = RoutedExperts['experts']
 

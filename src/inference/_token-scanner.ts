@@ -16,7 +16,7 @@ import {
   openBracket,
   spaceEnd,
   valueEnd,
-} from './_json-bytes.ts'
+} from '../kit/index.ts'
 import type { KnownPrompt } from './_known-prompt.ts'
 import { readExperts, scanExperts } from './_routed-experts.ts'
 

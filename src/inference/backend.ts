@@ -34,7 +34,7 @@ export interface ModelRequest {
   /** Ask for the reply in pieces, or whole; as the model's config says if not given. */
   readonly stream?: boolean
   /** The body as a client wrote it, in the very API this model is asked in: sent instead of one made from the rest. */
-  readonly body?: string
+  readonly body?: Buffer
   /** The body is in SGLang's own API instead, which its servers have beside the others. */
   readonly bodyApi?: 'generate'
   /** What its client said about the body in headers (the version of the API, betas), by their names in lower case. */

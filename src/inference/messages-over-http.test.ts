@@ -58,8 +58,8 @@ describe('a request', () => {
     await using open = openBackend(server.url, { api })
     await using fixed = openBackend(server.url, { api, headers: { 'Anthropic-Version': '2099-01-01' } })
     const bodyHeaders = { 'anthropic-version': '2026-10-21', 'anthropic-beta': 'one,two' }
-    await open.send(ask({ body: '{}', bodyHeaders }))
-    await fixed.send(ask({ body: '{}', bodyHeaders }))
+    await open.send(ask({ body: Buffer.from('{}'), bodyHeaders }))
+    await fixed.send(ask({ body: Buffer.from('{}'), bodyHeaders }))
     expect(server.requests.map(({ headers }) => headers)).toMatchObject([
       bodyHeaders,
       { 'anthropic-version': '2099-01-01', 'anthropic-beta': 'one,two' },

@@ -410,7 +410,7 @@ describe('a reply that breaks off', () => {
 })
 
 describe('a body of its own', () => {
-  const body = '{"model":"m",  "messages":[], "made_up":1}'
+  const body = Buffer.from('{"model":"m",  "messages":[], "made_up":1}')
 
   test('is sent as it is, and the reply comes back as it was written', async () => {
     const text = JSON.stringify(chatReply('hé'), null, 1)
@@ -419,7 +419,7 @@ describe('a body of its own', () => {
     )
     await using backend = openBackend(server.url)
     const reply = await backend.send(ask({ body }))
-    expect(server.requests[0]?.body).toBe(body)
+    expect(server.requests[0]?.body).toBe(body.toString())
     expect(reply.raw).toEqual({ text, document: JSON.parse(text) })
     expect(reply.message.content).toBe('hé')
     expect(await backend.send(ask())).not.toHaveProperty('raw')

@@ -12,6 +12,23 @@ export { EventChannel } from './event-channel.ts'
 export { hasInexactNumber, parseExactly } from './exact-json.ts'
 export { interpolate } from './interpolate.ts'
 export type { Interpolated } from './interpolate.ts'
+export {
+  closeBrace,
+  closeBracket,
+  comma,
+  elementsEnd,
+  isDigit,
+  isKey,
+  keyBytes,
+  keyEnd,
+  membersEnd,
+  nonSpace,
+  notWalkable,
+  openBrace,
+  openBracket,
+  spaceEnd,
+  valueEnd,
+} from './json-bytes.ts'
 export { LineSplitter } from './line-splitter.ts'
 export { LoopLag } from './loop-lag.ts'
 export type { LoopLagWindow } from './loop-lag.ts'
@@ -30,7 +47,7 @@ export { Semaphore } from './semaphore.ts'
 export type { SemaphoreCells } from './semaphore.ts'
 export { SemaphoreLedger } from './semaphore-ledger.ts'
 export { sleep } from './sleep.ts'
-export { keepHeapSteady, letGarbageDieYoung } from './steady-heap.ts'
+export { keepHeapSteady, letGarbageDieYoung, weighBuffersWithHeap } from './steady-heap.ts'
 export { StopClock } from './stop-clock.ts'
 export { workerUrl } from './worker-url.ts'
 export { within } from './within.ts'

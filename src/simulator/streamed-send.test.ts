@@ -185,7 +185,7 @@ describe('a body of the client’s own', () => {
   test('is answered with the document that a server would send', async () => {
     await using simulator = new Simulator()
     const messages = [{ role: 'user', content: 'What is 1 + 2?' }] as const
-    const reply = await simulator.send(ask({ messages, body: JSON.stringify(own), captureTokens: true }))
+    const reply = await simulator.send(ask({ messages, body: Buffer.from(JSON.stringify(own)), captureTokens: true }))
     const { text, document } = reply.raw ?? { text: '', document: {} }
     expect(JSON.parse(text)).toEqual(document)
     expect(document).toMatchObject({

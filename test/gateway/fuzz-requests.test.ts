@@ -99,7 +99,7 @@ async function answeringGateway(asked: ReadonlyMap<string, Buffer>): Promise<Ope
     const answer = ({ stream = false, body: passed, traceparent = '' }: BackendRequest, body: string): Feed => {
       // Thrown here it is a fault of the gateway's own, and seen as one.
       if (readObject(body)['model'] !== 'upstream') throw new Error('the model is called by another name')
-      if (passed !== undefined) expect(ownFields(passed)).toEqual(ownFields(String(asked.get(traceparent))))
+      if (passed !== undefined) expect(ownFields(passed.toString())).toEqual(ownFields(String(asked.get(traceparent))))
       return validFeed(api, stream, new Chance(body.length))
     }
     return [api, [new FedBackend(api, answer)]] as const

@@ -1,0 +1,177 @@
+import { describe, expect, test } from 'vitest'
+import { chatServer, type DialectRequest } from '../dialects/index.ts'
+import { seededRandom } from '../kit/index.ts'
+import { LastBody, type ContinuedBody } from './_last-body.ts'
+import { TextAllowance } from './_last-path.ts'
+import { readRequest } from './_read-request.ts'
+
+const plenty = 1_000_000
+
+/** Reads bodies as the gateway does for one session. */
+class Reader {
+  readonly last: LastBody
+  /** How many messages of the last body were known. */
+  known = 0
+
+  constructor(allowance = new TextAllowance(plenty, () => false)) {
+    this.last = new LastBody(allowance)
+  }
+
+  read(text: string): DialectRequest {
+    const body = Buffer.from(text)
+    const continued = this.last.continuedBy(body)
+    this.known = continued?.known.length ?? 0
+    const request = readAfter(text, continued)
+    this.last.keep(body, request, continued)
+    return request
+  }
+}
+
+function readAfter(text: string, continued?: ContinuedBody): DialectRequest {
+  return readRequest(chatServer, continued?.text ?? text, { messages: continued?.known })
+}
+
+const user = (content: string) => JSON.stringify({ role: 'user', content })
+const bodyOf = (messages: readonly string[], { head = '"model":"m",', tail = '' } = {}) =>
+  `{${head}"messages":[${messages.join(',')}]${tail}}`
+
+describe('a body that goes on from the last one', () => {
+  test('is read from there on', () => {
+    const reader = new Reader()
+    const messages = [user('one "two" [three] {four}')]
+    for (let turn = 0; turn < 20; turn += 1) {
+      const { messages: read } = reader.read(bodyOf(messages))
+      expect(read).toEqual(messages.map((message) => JSON.parse(message)))
+      expect(reader.known).toBe(turn === 0 ? 0 : messages.length - 2)
+      messages.push(JSON.stringify({ role: 'assistant', content: `reply ${turn} é` }), user('go on'))
+    }
+    expect(reader.read(bodyOf(messages.slice(0, -2))).messages).toHaveLength(messages.length - 2)
+    expect(reader.known).toBe(messages.length - 2)
+  })
+
+  test('may differ in what follows its messages', () => {
+    const reader = new Reader()
+    reader.read(bodyOf([user('a')], { tail: ',"temperature":0.5,"stop":["]","}"]' }))
+    const { messages, sampling } = reader.read(bodyOf([user('a'), user('b')], { tail: ' , "temperature" : 1 ' }))
+    expect(reader.known).toBe(1)
+    expect(messages).toHaveLength(2)
+    expect(sampling).toEqual({ temperature: 1 })
+  })
+
+  test('is refused by the same names', () => {
+    const reader = new Reader()
+    reader.read(bodyOf([user('a'), user('b')]))
+    const text = bodyOf([user('a'), user('b'), '{"role":"nobody"}'])
+    expect(() => reader.read(text)).toThrow(/messages\[2\]\.role/)
+    expect(reader.known).toBe(2)
+  })
+
+  test.each<[string, string]>([
+    ['an earlier message is another', bodyOf([user('A'), user('b'), user('c')])],
+    ['what comes before the messages is another', bodyOf([user('a'), user('b')], { head: '"model":"n",' })],
+    ['there are fewer messages', bodyOf([user('a')])],
+    ['another list follows', bodyOf([user('a'), user('b'), user('c')], { tail: `,"messages":[${user('x')}]` })],
+    ['one follows in another spelling', bodyOf([user('a'), user('b')], { tail: String.raw`,"mess\u0061ges":[]` })],
+  ])('%s: it is read whole', (_, text) => {
+    const reader = new Reader()
+    reader.read(bodyOf([user('a'), user('b')]))
+    expect(outcomeOf(() => reader.read(text))).toEqual(outcomeOf(() => readAfter(text)))
+    expect(reader.known).toBe(0)
+  })
+
+  test('what is no JSON is refused as ever', () => {
+    const reader = new Reader()
+    reader.read(bodyOf([user('a')]))
+    for (const broken of [bodyOf([user('a'), '{']), `${bodyOf([user('a')])}x`, bodyOf([user('a')], { tail: ',1' })]) {
+      expect(outcomeOf(() => reader.read(broken))).toEqual(outcomeOf(() => readAfter(broken)))
+    }
+  })
+
+  test('messages with something that only this API can say are named each time', () => {
+    const reader = new Reader()
+    const named = JSON.stringify({ role: 'system', name: 'x', content: 'a' })
+    for (const messages of [[named], [named, user('b')]]) {
+      expect(reader.read(bodyOf(messages)).untranslatable).toEqual(['messages[0].name'])
+    }
+    expect(reader.last.chars).toBe(0)
+  })
+})
+
+test('whatever a client sends, it reads as it does alone', () => {
+  let continued = 0
+  for (let seed = 0; seed < 300; seed += 1) {
+    const random = seededRandom(seed)
+    const reader = new Reader()
+    let text = writtenBy(random, 1 + Math.floor(random() * 4))
+    for (let turn = 0; turn < 12; turn += 1) {
+      expect(outcomeOf(() => reader.read(text))).toEqual(outcomeOf(() => readAfter(text)))
+      if (reader.known > 0) continued += 1
+      text = changedBy(random, text)
+    }
+  }
+  expect(continued).toBeGreaterThan(500)
+})
+
+describe('the allowance', () => {
+  test('is given back', () => {
+    const allowance = new TextAllowance(1_000, () => false)
+    const reader = new Reader(allowance)
+    for (let size = 10; size < 200; size += 10) reader.read(bodyOf([user('x'.repeat(size))]))
+    expect(reader.last.chars).toBeGreaterThan(0)
+    reader.last.clear()
+    expect(reader.last.chars).toBe(0)
+    expect(allowance.take(1_000)).toBe(true)
+  })
+
+  test('keeps out what is too long, and what was there before goes', () => {
+    const allowance = new TextAllowance(400, () => false)
+    const reader = new Reader(allowance)
+    reader.read(bodyOf([user('short')]))
+    const long = bodyOf([user('short'), user('x'.repeat(400))])
+    reader.read(long)
+    expect(reader.known).toBe(1)
+    reader.read(long)
+    expect(reader.known).toBe(0)
+    expect(allowance.take(400)).toBe(true)
+  })
+})
+
+function outcomeOf(read: () => DialectRequest): unknown {
+  try {
+    // Of the body itself, what was read before is left out.
+    const { body: _body, ...rest } = read()
+    return rest
+  } catch (error) {
+    return String(error)
+  }
+}
+
+const texts = ['', 'a', 'é𝄞', '"]}', '\\', '\n', 'messages', '{"messages":[', '漢字'.repeat(20)]
+
+function messageBy(random: () => number): string {
+  const content = texts[Math.floor(random() * texts.length)]
+  const space = random() < 0.2 ? 2 : 0
+  return JSON.stringify({ role: random() < 0.5 ? 'user' : 'assistant', content }, null, space)
+}
+
+function writtenBy(random: () => number, count: number): string {
+  const gap = () => (random() < 0.2 ? ' \n' : '')
+  const messages = Array.from({ length: count }, () => gap() + messageBy(random) + gap())
+  const head = random() < 0.5 ? `"model":"m",${gap()}` : `${gap()}"model":"m","metadata":{"messages":[1]},`
+  return `${gap()}{${head}"messages"${gap()}:${gap()}[${messages.join(',')}]${gap()},"seed":1}${gap()}`
+}
+
+/** Mostly goes on; now and then anything else. */
+function changedBy(random: () => number, text: string): string {
+  const chance = random()
+  const end = text.lastIndexOf(']')
+  if (chance < 0.7) return `${text.slice(0, end)},${messageBy(random)}${text.slice(end)}`
+  if (chance < 0.8)
+    return text.replace(
+      '"seed":1',
+      `"seed":1,"${random() < 0.5 ? 'messages' : String.raw`\u006dessages`}":[${messageBy(random)}]`,
+    )
+  if (chance < 0.9) return writtenBy(random, 2)
+  const at = Math.floor(random() * text.length)
+  return text.slice(0, at) + text.slice(at + 1 + Math.floor(random() * 3))
+}
