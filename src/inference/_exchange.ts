@@ -219,7 +219,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#state = 'decoding'
     const body = this.#wantsTokens && this.#status < 300 ? this.#body : undefined
     if (body && this.#isForThread(body)) void this.#awaitThread(decodePool.decode(body.give()))
-    else loopShare.run(() => this.#resolveWith(() => this.#read()))
+    else loopShare.run(() => this.#resolveWith())
   }
 
   #isForThread(body: ReplyBytes): boolean {
@@ -234,17 +234,18 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
       const { scanned, promptText } = await decoding
       const { promptIds } = scanned.tokens
       if (promptText && promptIds) this.#wire.prompts.learn(this.#sessionId, promptText, promptIds)
-      loopShare.run(() => this.#resolveWith(() => this.#parseScanned(scanned)))
+      loopShare.run(() => this.#resolveWith(scanned))
     } catch (error) {
       this.#fail(lostReply(this.#wire.source, error))
     }
   }
 
-  #resolveWith(read: () => BackendReply): void {
+  /** With what a thread has read of it, or with what is read now. */
+  #resolveWith(scanned?: ScannedReply): void {
     // Given up meanwhile.
     if (this.#state === 'settled') return
     try {
-      const reply = read()
+      const reply = scanned ? this.#parseScanned(scanned) : this.#read()
       this.#settle()
       this.#resolve(reply)
     } catch (error) {

@@ -9,7 +9,7 @@ import { modelCalls, type ModelCall } from './model-calls.ts'
 import type { ModelConfig, Price } from './model-config.ts'
 import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
 import { ownLimits, statusOf, type ModelLimits } from './model-limits.ts'
-import type { CallFacts, ModelReply } from './model-reply.ts'
+import type { CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
 import { OverloadGate, type GatePlace } from './overload-gate.ts'
 import { PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
@@ -94,11 +94,21 @@ export class Model extends Resource implements ModelClient {
     return reply
   }
 
-  async #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
+  /** Chained, not awaited, where it goes at once and is answered at the first try: as in `Session.turn`. */
+  #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     const call = new PendingCall(request, hooks)
     this.#calls.add(1)
+    if (this.#isStopped(call) || !this.#admitNow(call)) return this.#persist(call)
+    return this.#send(call).then(
+      (reply) => this.#complete(call, reply),
+      (error: unknown) => this.#onFailedTry(call, error).then((end) => end ?? this.#persist(call)),
+    )
+  }
+
+  /** The rest of a call that has to wait, or whose first try failed. */
+  async #persist(call: PendingCall): Promise<ModelReply> {
     for (;;) {
-      if (hooks.signal.aborted || this.isClosed) return this.#broken(call, this.closedSignal.reason)
+      if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)
       if (!this.#admitNow(call)) {
         try {
           await this.#waiting(call, this.#admit(call))
@@ -106,24 +116,20 @@ export class Model extends Resource implements ModelClient {
           return this.#broken(call, error)
         }
       }
-      const lane = this.#start(call)
       let reply: BackendReply
       try {
-        reply = await lane.backend.send(call.nextTry())
+        reply = await this.#send(call)
       } catch (error) {
-        if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt)
-        const delayMs = this.#onFailure(call, lane, error)
-        if (delayMs === undefined) return this.#broken(call, error)
-        if (delayMs === 0) continue
-        try {
-          await this.#waiting(call, sleep(delayMs, hooks.signal))
-        } catch (reason) {
-          return this.#broken(call, reason)
-        }
+        const end = await this.#onFailedTry(call, error)
+        if (end) return end
         continue
       }
-      return this.#complete(call, lane, reply)
+      return this.#complete(call, reply)
     }
+  }
+
+  #isStopped({ hooks }: PendingCall): boolean {
+    return hooks.signal.aborted || this.isClosed
   }
 
   endSession(sessionId: string): void {
@@ -192,17 +198,37 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  #start(call: PendingCall): Lane {
-    const lane = call.lane as Lane
+  #send(call: PendingCall): Promise<BackendReply> {
+    const lane = laneOf(call)
     lane.inFlight.add(1)
     call.tries += 1
     this.#tries.add(1)
     call.sentAt = performance.now()
-    return lane
+    try {
+      return lane.backend.send(call.nextTry())
+    } catch (error) {
+      return Promise.reject(error)
+    }
+  }
+
+  /** Waits until it may be tried again; or how the call ends, if it may not. */
+  async #onFailedTry(call: PendingCall, error: unknown): Promise<ModelReply | undefined> {
+    const { hooks } = call
+    if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt)
+    const delayMs = this.#onFailure(call, error)
+    if (delayMs === undefined) return this.#broken(call, error)
+    if (delayMs === 0) return undefined
+    try {
+      await this.#waiting(call, sleep(delayMs, hooks.signal))
+      return undefined
+    } catch (reason) {
+      return this.#broken(call, reason)
+    }
   }
 
   /** Gives everything back. How long to wait before the next try; undefined if there is none. */
-  #onFailure(call: PendingCall, lane: Lane, thrown: unknown): number | undefined {
+  #onFailure(call: PendingCall, thrown: unknown): number | undefined {
+    const lane = laneOf(call)
     this.#limit.release()
     lane.inFlight.add(-1)
     this.#settle(call, 0)
@@ -229,13 +255,33 @@ export class Model extends Resource implements ModelClient {
     return retryDelayMs(rule, { failures: call.counted, retryAfterMs, random: this.#random })
   }
 
-  #complete(call: PendingCall, lane: Lane, reply: BackendReply): ModelReply {
+  #complete(call: PendingCall, reply: BackendReply): ModelReply {
+    const { message, finishReason, usage, tokens, firstTokenMs, raw } = reply
+    const lane = laneOf(call)
     this.#limit.release()
     this.#limit.onSuccess()
     lane.inFlight.add(-1)
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
-    this.#settle(call, reply.usage.input + reply.usage.output)
-    return { status: 'complete', ...this.#facts(call), cost: costOf(reply.usage, this.#price), ...reply }
+    this.#settle(call, usage.input + usage.output)
+    const { model, backend, tries, ms, waitMs } = this.#facts(call)
+    const cost = costOf(usage, this.#price)
+    const complete: { -readonly [Key in keyof CompleteReply]: CompleteReply[Key] } = {
+      status: 'complete',
+      model,
+      backend,
+      tries,
+      ms,
+      waitMs,
+      cost,
+      message,
+      finishReason,
+      usage,
+    }
+    // Added afterwards: a literal with conditions in it is made field by field.
+    if (tokens) complete.tokens = tokens
+    if (firstTokenMs !== undefined) complete.firstTokenMs = firstTokenMs
+    if (raw) complete.raw = raw
+    return complete
   }
 
   #broken(call: PendingCall, thrown: unknown): ModelReply {
@@ -318,4 +364,9 @@ export class Model extends Resource implements ModelClient {
   #report(kind: LimitChange['kind'], change: Pick<LimitChange, 'from' | 'to' | 'why'>): void {
     this.#options.onLimitChange?.({ model: this.name, at: Date.now(), kind, ...change })
   }
+}
+
+/** Where a call was admitted. */
+function laneOf({ lane }: PendingCall): Lane {
+  return lane as Lane
 }

@@ -26,8 +26,11 @@ type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'> & { readonly mes
 /** How a message came to be that answers tool calls. */
 export type ToolAnswers = Pick<MessageNode, 'tool' | 'tools'>
 
-/** How a message came to be that nobody sampled and no tool returned. */
-const given = { sampled: false } as const
+/** How a message came to be: nothing is known of one that was given. A call sampled it. */
+type Origin = Pick<MessageNode, 'call' | 'tool' | 'tools'> & { readonly tokens?: MessageNode['tokens'] | undefined }
+
+/** Where a message comes from that nobody sampled and no tool returned. */
+const nobody: Origin = {}
 
 export interface SessionReply {
   readonly message: AssistantMessage
@@ -68,7 +71,7 @@ export class Session {
   }
 
   append(message: Message, answers?: ToolAnswers): void {
-    this.#add(message, answers ? { sampled: false, ...answers } : given)
+    this.#add(message, answers ?? nobody)
     if (answers) this.#tape?.noteAnswer(message)
   }
 
@@ -103,7 +106,7 @@ export class Session {
   #take(reply: ModelReply): SessionReply {
     if (reply.status !== 'complete') throw reply.error
     const call = callRecord(reply)
-    this.#add(reply.message, { sampled: true, call, ...(reply.tokens && { tokens: reply.tokens }) })
+    this.#add(reply.message, { call, tokens: reply.tokens })
     return { message: reply.message, call, replayed: false }
   }
 
@@ -115,20 +118,25 @@ export class Session {
     if (!recorded) return undefined
     const { message, call, tokens } = recorded
     if (message.role !== 'assistant' || !call) throw diverged(this.id, recorded.seq)
-    this.#add(message, { sampled: true, call, ...(tokens && { tokens }) })
+    this.#add(message, { call, tokens })
     return { message, call, replayed: true }
   }
 
-  #add(message: Message, origin: Pick<MessageNode, 'sampled' | 'call' | 'tool' | 'tools' | 'tokens'>): void {
+  #add(message: Message, { call, tool, tools, tokens }: Origin): void {
     const json = messageJson(message)
-    const node: MessageNode = {
+    const node: { -readonly [Key in keyof MessageNode]: MessageNode[Key] } = {
       seq: this.#seq,
       parent: this.leaf,
       hash: chainHash(this.#leafHash, json),
       message,
+      sampled: call !== undefined,
       at: Date.now(),
-      ...origin,
     }
+    // Added afterwards: a literal with conditions in it is made field by field.
+    if (call) node.call = call
+    if (tool) node.tool = tool
+    if (tools) node.tools = tools
+    if (tokens) node.tokens = tokens
     const recorded = this.#journalled[node.seq]
     if (!recorded) this.#recorder.node(node, json)
     else if (recorded.hash !== node.hash) throw diverged(this.id, node.seq)

@@ -106,10 +106,11 @@ export class StopClock {
     if (dueAt >= this.#dueAt) return
     clearTimeout(this.#timer)
     this.#dueAt = dueAt
-    this.#timer = setTimeout(this.#onTimer, Math.min(Math.max(Math.ceil(leftMs), 0), maxTimerMs))
+    this.#timer = setTimeout(onTimer, Math.min(Math.max(Math.ceil(leftMs), 0), maxTimerMs), this)
   }
 
-  readonly #onTimer = (): void => {
+  /** Its timer fired. */
+  onTimer(): void {
     this.#dueAt = Infinity
     const { leftMs, wallMsLeft } = this
     // On a loop that was held up both may be: then it is the one that was due first.
@@ -117,4 +118,9 @@ export class StopClock {
     else if (wallMsLeft <= 0) this.#onSpent('wall')
     else this.#setTimer()
   }
+}
+
+// With the clock as its argument it is the same for all: a closure for each clock would cost more.
+function onTimer(clock: StopClock): void {
+  clock.onTimer()
 }

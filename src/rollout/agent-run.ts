@@ -60,6 +60,8 @@ export interface AgentEnd {
   readonly error?: MillraceError
 }
 
+const completed: AgentEnd = { outcome: 'completed' }
+
 /**
  * One agent at work: its session with the model, its budget, its tools. A rollout has one; each child has one of its own,
  * below its parent's in the budget tree.
@@ -137,23 +139,33 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     return last ? textOf(last) : null
   }
 
-  /** Never rejects, except when the journal cannot be followed: then nothing of this attempt counts. */
-  async run(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
+  /**
+   * Never rejects, except when the journal cannot be followed: then nothing of this attempt counts. Chained, not awaited: an
+   * async frame would be held for as long as the agent takes.
+   */
+  run(agent: Agent, prompt: readonly Message[]): Promise<AgentEnd> {
+    return this.#work(agent, prompt).then(
+      () => {
+        this.abandon()
+        return completed
+      },
+      (thrown: unknown) => {
+        this.abandon()
+        // An abort's reason explains more than whatever the agent's code made of it.
+        const error = MillraceError.from(this.signal.aborted ? this.signal.reason : thrown, 'agent_failed')
+        if (error.code === 'replay_diverged') throw error
+        return { outcome: outcomeOfError(error), error }
+      },
+    )
+  }
+
+  #work(agent: Agent, prompt: readonly Message[]): Promise<void> {
     try {
       this.append(...this.engine.callStyle.opening(prompt, this.#toolBox))
       this.#openingLength = this.session.messages.length
-      await raced(
-        Promise.try(() => agent(this)),
-        this.signal,
-      )
-      return { outcome: 'completed' }
-    } catch (thrown) {
-      // An abort's reason explains more than whatever the agent's code made of it.
-      const error = MillraceError.from(this.signal.aborted ? this.signal.reason : thrown, 'agent_failed')
-      if (error.code === 'replay_diverged') throw error
-      return { outcome: outcomeOfError(error), error }
-    } finally {
-      this.abandon()
+      return raced(Promise.try(agent, this), this.signal)
+    } catch (error) {
+      return Promise.reject(error)
     }
   }
 

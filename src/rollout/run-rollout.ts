@@ -1,7 +1,6 @@
 import { join } from 'node:path'
-import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, raced, StopClock } from '../kit/index.ts'
+import { AbortScope, raced } from '../kit/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
@@ -15,6 +14,7 @@ import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
 import { openedWith } from './opened-with.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
+import { scoreWork } from './score-work.ts'
 import type { RolloutTools } from './toolkit.ts'
 import { whyNotResumable } from './why-not-resumable.ts'
 
@@ -85,7 +85,7 @@ async function runWithTools(
     const opening = engine.environment.setup ? await setUp(run, situation, engine) : openTask(run, situation, engine)
     const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
     const tailStartedAt = performance.now()
-    const scoring = scoreWork(run, worked, engine, signal)
+    const scoring = scoreWork(run, worked, signal)
     const scored = scoring instanceof Promise ? await scoring : scoring
     const rewardMs = performance.now() - tailStartedAt
     isTornDown = true
@@ -178,69 +178,6 @@ function openTask(run: AgentRun, situation: Situation, { environment, options }:
 function unopened(run: AgentRun, error: unknown): AgentEnd {
   run.abandon()
   return failedEnd(error, 'setup_failed', run.signal)
-}
-
-interface ScoredWork {
-  readonly end: AgentEnd
-  readonly score?: ScoreResult
-}
-
-/** The reward, if the end allows one. Its time is the tail's, which the agent could not spend. */
-function scoreWork(
-  run: AgentRun,
-  end: AgentEnd,
-  engine: Engine,
-  signal: AbortSignal,
-): ScoredWork | Promise<ScoredWork> {
-  if (!outcomes[end.outcome].scored) return { end }
-  const { tailMs } = engine.settings.limits
-  const tail = new AbortScope(signal)
-  const clock = new StopClock({
-    limitMs: tailMs,
-    onSpent: () => {
-      tail.abort(new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`))
-    },
-  })
-  const close = (): void => {
-    tail[Symbol.dispose]()
-    clock.stop()
-    run.rewardClock = undefined
-  }
-  const failed = (error: unknown): ScoredWork => {
-    close()
-    return { end: failedEnd(error, 'reward_failed', signal) }
-  }
-  const { context } = run
-  run.rewardClock = clock
-  context.turnToReward(end.outcome, tail)
-  try {
-    const result = scoreRollout(engine.environment, context, scoringPlace(run, clock, tail))
-    if (result instanceof Promise) {
-      clock.watch()
-      return raced(result, tail.signal).then((score) => {
-        close()
-        return { end, score }
-      }, failed)
-    }
-    close()
-    return { end, score: result }
-  } catch (error) {
-    return failed(error)
-  }
-}
-
-function scoringPlace({ engine, situation, context }: AgentRun, clock: StopClock, tail: AbortScope): ScoringPlace {
-  const onBlocked = engine.blockedRewards.note
-  const { rewardPool } = engine
-  if (!rewardPool) return { onBlocked }
-  return {
-    onBlocked,
-    scoreElsewhere: (component, timeoutMs) => {
-      const { task, rollout, messages, answer, outcome, truncated } = context
-      const input = { task, rollout, messages, answer, outcome, truncated, info: situation.notes }
-      return rewardPool.score({ component, input, timeoutMs, clock, signal: tail.signal })
-    },
-  }
 }
 
 /** Tidying up gets a moment even when the time is up or the rollout was cancelled. */

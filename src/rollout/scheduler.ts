@@ -94,7 +94,7 @@ export class Scheduler {
       for await (const plan of plans) {
         if (signal.aborted) break
         if (!this.#places.tryAcquire()) await this.#places.acquire(signal)
-        void this.#carryOut(plan)
+        this.#carryOut(plan)
         if (journal.pressure >= 1) await journal.durable()
         if (performance.now() - burstStartedAt > startBurstMs) {
           await nextTurn()
@@ -135,24 +135,27 @@ export class Scheduler {
     return source !== undefined
   }
 
-  /** Holds a place while it runs. Never rejects: what goes wrong here is the run's failure. */
-  async #carryOut(plan: PlannedRollout): Promise<void> {
+  /** It holds a place while it runs. What goes wrong here is the run's failure. */
+  #carryOut(plan: PlannedRollout): void {
     this.#work += 1
-    try {
-      if (plan.kind === 'attempt') {
-        const ended = await this.#runToEnd(plan)
-        const ending = ended && this.#settleOrHold(ended, plan.task)
-        if (ending) await ending
-      } else if (plan.kind === 'held') {
-        await this.#settleOrHold(plan.held, plan.task)
-      } else {
-        this.#options.journal.append(startWithoutRun(plan.record))
-        await this.#settle([{ record: plan.record, leaf: null }])
-      }
-    } catch (error) {
-      this.#fail(error)
-    } finally {
-      this.#giveBack(this.#places)
+    const carriedOut = plan.kind === 'attempt' ? this.#runToEnd(plan) : this.#settleWithoutRun(plan)
+    // Chained, not awaited: another async frame would be held for as long as the rollout takes.
+    carriedOut.then(this.#onPlaceFree, this.#onFailure)
+  }
+
+  readonly #onPlaceFree = (): void => this.#giveBack(this.#places)
+
+  readonly #onFailure = (error: unknown): void => {
+    this.#fail(error)
+    this.#giveBack(this.#places)
+  }
+
+  async #settleWithoutRun(plan: Exclude<PlannedRollout, PlannedAttempt>): Promise<void> {
+    if (plan.kind === 'held') {
+      await this.#settleOrHold(plan.held, plan.task)
+    } else {
+      this.#options.journal.append(startWithoutRun(plan.record))
+      await this.#settle([{ record: plan.record, leaf: null }])
     }
   }
 
@@ -174,18 +177,19 @@ export class Scheduler {
     })
   }
 
-  /** Attempts until one counts; undefined if the run was stopped first. */
-  async #runToEnd(plan: PlannedAttempt): Promise<HeldRollout | undefined> {
+  /** Attempts until one counts, which is then settled or held; none does if the run was stopped first. */
+  async #runToEnd(plan: PlannedAttempt): Promise<void> {
     const { executor, retries } = this.#options
     // One for all attempts, so that a cancel is heard whenever it comes.
     const source = new AbortSource()
     const { signal } = source
+    let ended: HeldRollout | undefined
     this.#running.set(plan.id, source)
     try {
       let { attempt, journalled } = plan
       let retriesLeft = retries
-      for (;;) {
-        if (this.#stopping.signal.aborted) return undefined
+      while (!ended) {
+        if (this.#stopping.signal.aborted) return
         const job = this.#jobOf(plan, attempt, journalled)
         let result: AttemptResult | undefined
         try {
@@ -194,9 +198,8 @@ export class Scheduler {
           // Where it ran is gone; if that is because it was told to end, that is all there is to say.
           if (!signal.aborted) throw error
         }
-        if (this.#stopping.signal.aborted) return undefined
-        const ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
-        if (ended) return ended
+        if (this.#stopping.signal.aborted) return
+        ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
         if (result?.kind === 'ended') retriesLeft -= 1
         attempt += 1
         journalled = undefined
@@ -204,6 +207,8 @@ export class Scheduler {
     } finally {
       this.#running.delete(plan.id)
     }
+    const ending = this.#settleOrHold(ended, plan.task)
+    if (ending) await ending
   }
 
   #jobOf(plan: PlannedAttempt, attempt: number, journalled: PlannedAttempt['journalled']): RolloutJob {
@@ -296,8 +301,7 @@ export class Scheduler {
   async #replace(failed: HeldRollout, task: RolloutJob['task']): Promise<void> {
     this.#endAttempt(failed, false)
     const { id, sample, attempt } = failed.record
-    const ended = await this.#runToEnd({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
-    if (ended) await this.#settleOrHold(ended, task)
+    await this.#runToEnd({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
   }
 
   async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {
