@@ -154,7 +154,7 @@ export class Interactions {
           : await this.#conversationAfter(previousReplyId, { session, memory, request })
       // Only now: the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id)
-      const match = memory.tree.match(messages)
+      const match = memory.tree.match(messages, continued && { count: continued.known.length, node: continued.node })
       const isRetry = call.retryCount > 0 && match.known === messages.length
       const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
       if (repeated) {
@@ -165,7 +165,7 @@ export class Interactions {
       if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
       const leaf = memory.tree.append(messages, match)
-      if (call.api === 'chat') memory.lastBody.keep(call.body, request, continued)
+      if (call.api === 'chat') memory.lastBody.keep(call.body, { request, node: leaf, continued })
       const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
       const place = new SessionPlace({ session, memory, journal, leaf, key })
       const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true

@@ -1,34 +1,7 @@
 import type { Message } from '../schema/index.ts'
 import { meaningOf, type Meaning } from './_meaning.ts'
 import type { SaidMessage } from './_said-message.ts'
-
-/**
- * How much text the last paths of all sessions may hold together. At the limit others are asked to give some back; if
- * nobody does, a path is not kept, which costs time only.
- */
-export class TextAllowance {
-  readonly #total: number
-  readonly #reclaim: () => boolean
-  #left: number
-
-  /** `reclaim` makes somebody give back some, and says whether it did. */
-  constructor(chars: number, reclaim: () => boolean) {
-    this.#total = chars
-    this.#left = chars
-    this.#reclaim = reclaim
-  }
-
-  take(chars: number): boolean {
-    if (chars > this.#total) return false
-    while (chars > this.#left) if (!this.#reclaim()) return false
-    this.#left -= chars
-    return true
-  }
-
-  giveBack(chars: number): void {
-    this.#left += chars
-  }
-}
+import type { TextAllowance } from './_text-allowance.ts'
 
 /**
  * What the last request of a session said and what it was answered, message by message, and the node of each: the next one
@@ -36,7 +9,6 @@ export class TextAllowance {
  */
 export class LastPath<Node> {
   readonly #allowance: TextAllowance
-  readonly #messages: Message[] = []
   readonly #meanings: Meaning[] = []
   readonly #nodes: Node[] = []
   #chars = 0
@@ -50,22 +22,14 @@ export class LastPath<Node> {
     return this.#chars
   }
 
-  /** How many messages of the conversation are those of the path. */
-  commonWith(messages: readonly Message[]): number {
+  /** How many messages of the conversation are those of the path. The first `known` are, if the last of them is this node. */
+  commonWith(messages: readonly Message[], known = 0, node?: Node): number {
     const length = Math.min(messages.length, this.#meanings.length)
-    let common = 0
-    while (common < length && this.#isAt(common, messages[common] as Message)) common += 1
+    let common = known > 0 && this.nodeAfter(known) === node ? known : 0
+    while (common < length && isSame(this.#meanings[common] as Meaning, meaningOf(messages[common] as Message))) {
+      common += 1
+    }
     return common
-  }
-
-  /** One that says the same takes the other's place: if it is not read anew, it is the very same next time. */
-  #isAt(index: number, message: Message): boolean {
-    if (this.#messages[index] === message) return true
-    const meaning = meaningOf(message)
-    if (!isSame(this.#meanings[index] as Meaning, meaning)) return false
-    this.#messages[index] = message
-    this.#meanings[index] = meaning
-    return true
   }
 
   /** The node of the last of so many messages. */
@@ -91,11 +55,10 @@ export class LastPath<Node> {
   }
 
   /** Whether there was room for it. */
-  #push({ message, meaning }: SaidMessage, node: Node): boolean {
+  #push({ meaning }: SaidMessage, node: Node): boolean {
     const chars = charsOf(meaning)
     if (!this.#allowance.take(chars)) return false
     this.#chars += chars
-    this.#messages.push(message)
     this.#meanings.push(meaning)
     this.#nodes.push(node)
     return true
@@ -107,7 +70,6 @@ export class LastPath<Node> {
       chars += charsOf(this.#meanings[index] as Meaning)
     this.#allowance.giveBack(chars)
     this.#chars -= chars
-    this.#messages.length = count
     this.#meanings.length = count
     this.#nodes.length = count
   }

@@ -2,21 +2,21 @@ import { Roster } from '../kit/index.ts'
 import type { StoredSession } from '../store/index.ts'
 import type { Expiring } from './_expiry-queue.ts'
 import { LastBody } from './_last-body.ts'
-import type { TextAllowance } from './_last-path.ts'
+import type { TextAllowance } from './_text-allowance.ts'
 import type { LiveInteraction } from './_live-interaction.ts'
 import { RecentRequests } from './_recent-requests.ts'
 import type { Caller } from './caller.ts'
 import { sessionDataSchema, type SessionData } from './session-options.ts'
 import type { SessionView } from './session-view.ts'
 import { SessionTally } from './session-tally.ts'
-import type { SessionTree } from './session-tree.ts'
+import type { SessionTree, TreeNode } from './session-tree.ts'
 
 /** What is kept of a session only while it is used: all of it can be read from the store again. */
 export class SessionMemory {
   readonly tree: SessionTree
   readonly tally = new SessionTally()
   readonly recent = new RecentRequests<LiveInteraction>()
-  readonly lastBody: LastBody
+  readonly lastBody: LastBody<TreeNode | undefined>
 
   constructor(tree: SessionTree, allowance: TextAllowance) {
     this.tree = tree

@@ -4,7 +4,7 @@ import type { ModelRequest, ReplySink } from '../inference/index.ts'
 import { isJsonObject, type Json, type JsonObject, type Message } from '../schema/index.ts'
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
-import { upstreamBody } from './_upstream-body.ts'
+import { upstreamBody, type ClientBody } from './_upstream-body.ts'
 import type { Visit } from './_visit.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
@@ -52,7 +52,7 @@ export class Question {
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
-    this.body = this.#isPassed ? upstreamBody(visit.call, request.body, this.#additions()) : undefined
+    this.body = this.#isPassed ? upstreamBody(this.#clientBody(), this.#additions()) : undefined
     if (this.body !== undefined && this.#isForRecord) {
       this.unasked = this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
     }
@@ -126,6 +126,11 @@ export class Question {
   get #isPassed(): boolean {
     const { dialect, model, request } = this
     return this.#isGenerate || (model.api === dialect.api && (this.#parts.isWhole || request.untranslatable.length > 0))
+  }
+
+  #clientBody(): ClientBody {
+    const { body: members } = this.request
+    return { bytes: this.#visit.call.body, members, whole: () => this.#visit.wholeBody(this.request) }
   }
 
   #additions(): JsonObject {

@@ -1,31 +1,32 @@
-import { parseBody } from '../dialects/index.ts'
-import { isJsonObject, type JsonObject } from '../schema/index.ts'
-import type { InteractionCall } from './_visit.ts'
+import { isUtf8 } from 'node:buffer'
+import type { JsonObject } from '../schema/index.ts'
+
+export interface ClientBody {
+  readonly bytes: Buffer
+  /** Its members, but perhaps for messages that were read before. */
+  readonly members: JsonObject
+  /** All of them. */
+  whole(): JsonObject
+}
 
 /**
  * A client's body as the backend gets it: the same bytes, with `fields` in it. What the client did not write is put in at
  * the head, so that a long conversation is not written anew; only what contradicts the client's own words makes that
- * necessary. The body is an object and not empty; `members` are its own, but for known messages.
+ * necessary. The body is an object and not empty.
  */
-export function upstreamBody(
-  { api, body }: Pick<InteractionCall, 'api' | 'body'>,
-  members: JsonObject,
-  fields: JsonObject,
-): Buffer {
+export function upstreamBody({ bytes, members, whole }: ClientBody, fields: JsonObject): Buffer {
   let head = ''
-  let rest = body
+  // What is no UTF-8 is sent as it was read.
+  let rest = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString())
   for (const [name, value] of Object.entries(fields)) {
     if (members[name] === value) continue
     if (!Object.hasOwn(members, name)) {
       head += `${JSON.stringify(name)}:${JSON.stringify(value)},`
       continue
     }
-    const replaced = typeof value === 'string' ? replacedText(rest.toString(), name, value) : undefined
-    if (replaced === undefined) {
-      const whole = parseBody(api, body.toString())
-      return Buffer.from(JSON.stringify({ ...(isJsonObject(whole) && whole), ...fields }))
-    }
-    rest = Buffer.from(replaced)
+    const replaced = typeof value === 'string' ? withText(rest, name, value) : undefined
+    if (!replaced) return Buffer.from(JSON.stringify({ ...whole(), ...fields }))
+    rest = replaced
   }
   if (head === '') return rest
   const start = rest.indexOf('{') + 1
@@ -37,18 +38,30 @@ export function upstreamBody(
  * key; if it is there once, it is the one of the body itself, unless that was spelled in another way. Undefined if it is
  * not so plain.
  */
-function replacedText(text: string, name: string, value: string): string | undefined {
+function withText(bytes: Buffer, name: string, value: string): Buffer | undefined {
   const key = JSON.stringify(name)
-  const at = text.indexOf(key)
-  if (at === -1 || text.includes(key, at + key.length) || escapedLetter.test(text)) return undefined
-  plainMember.lastIndex = at + key.length
-  const [written] = plainMember.exec(text) ?? []
+  const at = bytes.indexOf(key)
+  const after = at + key.length
+  if (at === -1 || bytes.includes(key, after) || hasEscapedLetter(bytes)) return undefined
+  const [written] = plainMember.exec(bytes.toString('latin1', after, after + longestMember)) ?? []
   if (written === undefined) return undefined
-  return `${text.slice(0, at + key.length)}:${JSON.stringify(value)}${text.slice(plainMember.lastIndex)}`
+  const replaced = Buffer.from(`:${JSON.stringify(value)}`)
+  return Buffer.concat([bytes.subarray(0, after), replaced, bytes.subarray(after + written.length)])
 }
 
 /** Nobody needs to escape one, but JSON allows it, in keys too. */
-const escapedLetter = /\\u00[4-7]/
+function hasEscapedLetter(bytes: Buffer): boolean {
+  for (let at = bytes.indexOf(escape); at !== -1; at = bytes.indexOf(escape, at + 1)) {
+    const row = bytes[at + escape.length] ?? 0
+    if (row >= 0x34 && row <= 0x37) return true
+  }
+  return false
+}
+
+const escape = '\\u00'
 
 /** A colon and a text without escapes. */
-const plainMember = /\s*:\s*"[^"\\]*"/y
+const plainMember = /^\s*:\s*"[^"\\]*"/
+
+/** Longer than any name of a model. */
+const longestMember = 1024

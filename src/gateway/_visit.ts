@@ -2,17 +2,19 @@ import {
   chatServer,
   generateServer,
   messagesServer,
+  parseBody,
   responsesServer,
   type DialectRequest,
   type ReplyMemory,
   type ServerDialect,
 } from '../dialects/index.ts'
-import type { ClientApi } from '../schema/index.ts'
+import { isJsonObject, type ClientApi, type JsonObject } from '../schema/index.ts'
 import type { ContinuedBody, LastBody } from './_last-body.ts'
 import { readRequest, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import type { GatewayModel, GatewayModels } from './gateway-models.ts'
+import type { TreeNode } from './session-tree.ts'
 
 /** One request for a model, as a door hands it over. */
 export interface InteractionCall {
@@ -35,13 +37,13 @@ export interface ReadRequest {
   readonly request: DialectRequest
   readonly model: GatewayModel
   /** What is known of its body, if it goes on from the last one. */
-  readonly continued: ContinuedBody | undefined
+  readonly continued: ContinuedBody<TreeNode | undefined> | undefined
 }
 
 /** What the session of a request knows that helps to read it. */
 interface ReadingAids {
   readonly replies?: ReplyMemory | undefined
-  readonly lastBody?: LastBody
+  readonly lastBody?: LastBody<TreeNode | undefined>
 }
 
 const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
@@ -59,6 +61,7 @@ export class Visit {
   readonly startedAt = performance.now()
   request: DialectRequest | undefined
   model: GatewayModel | undefined
+  #isContinued = false
 
   constructor(call: InteractionCall, client: ClientReply) {
     this.call = call
@@ -79,9 +82,17 @@ export class Visit {
     const before = { replies, messages: continued?.known }
     const request = readRequest(this.dialect, continued?.text ?? body.toString(), before)
     this.request = request
+    this.#isContinued = continued !== undefined
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (api !== 'generate') refuseUntranslatable(request, model, api)
     return { request, model, continued }
+  }
+
+  /** All that was read as the body of the request, known messages included. */
+  wholeBody({ body }: DialectRequest): JsonObject {
+    if (!this.#isContinued) return body
+    const whole = parseBody(this.call.api, this.call.body.toString())
+    return isJsonObject(whole) ? whole : body
   }
 }

@@ -2,14 +2,14 @@ import { describe, expect, test } from 'vitest'
 import { chatServer, type DialectRequest } from '../dialects/index.ts'
 import { seededRandom } from '../kit/index.ts'
 import { LastBody, type ContinuedBody } from './_last-body.ts'
-import { TextAllowance } from './_last-path.ts'
 import { readRequest } from './_read-request.ts'
+import { TextAllowance } from './_text-allowance.ts'
 
 const plenty = 1_000_000
 
 /** Reads bodies as the gateway does for one session. */
 class Reader {
-  readonly last: LastBody
+  readonly last: LastBody<number>
   /** How many messages of the last body were known. */
   known = 0
 
@@ -22,18 +22,21 @@ class Reader {
     const continued = this.last.continuedBy(body)
     this.known = continued?.known.length ?? 0
     const request = readAfter(text, continued)
-    this.last.keep(body, request, continued)
+    this.last.keep(body, { request, node: request.messages.length, continued })
+    if (continued) expect(continued.node).toBe(continued.known.length)
     return request
   }
 }
 
-function readAfter(text: string, continued?: ContinuedBody): DialectRequest {
+function readAfter(text: string, continued?: ContinuedBody<number>): DialectRequest {
   return readRequest(chatServer, continued?.text ?? text, { messages: continued?.known })
 }
 
 const user = (content: string) => JSON.stringify({ role: 'user', content })
+/** Shorter ones are not worth it. */
+const long = `"user":"${'x'.repeat(4096)}",`
 const bodyOf = (messages: readonly string[], { head = '"model":"m",', tail = '' } = {}) =>
-  `{${head}"messages":[${messages.join(',')}]${tail}}`
+  `{${long}${head}"messages":[${messages.join(',')}]${tail}}`
 
 describe('a body that goes on from the last one', () => {
   test('is read from there on', () => {
@@ -55,7 +58,7 @@ describe('a body that goes on from the last one', () => {
     const { messages, sampling } = reader.read(bodyOf([user('a'), user('b')], { tail: ' , "temperature" : 1 ' }))
     expect(reader.known).toBe(1)
     expect(messages).toHaveLength(2)
-    expect(sampling).toEqual({ temperature: 1 })
+    expect(sampling.temperature).toBe(1)
   })
 
   test('is refused by the same names', () => {
@@ -114,25 +117,52 @@ test('whatever a client sends, it reads as it does alone', () => {
 
 describe('the allowance', () => {
   test('is given back', () => {
-    const allowance = new TextAllowance(1_000, () => false)
+    const allowance = new TextAllowance(100_000, () => false)
     const reader = new Reader(allowance)
-    for (let size = 10; size < 200; size += 10) reader.read(bodyOf([user('x'.repeat(size))]))
+    const messages: string[] = []
+    for (let turn = 0; turn < 20; turn += 1) {
+      messages.push(user('x'.repeat(500)))
+      reader.read(bodyOf(messages))
+    }
+    expect(reader.known).toBe(19)
     expect(reader.last.chars).toBeGreaterThan(0)
     reader.last.clear()
     expect(reader.last.chars).toBe(0)
-    expect(allowance.take(1_000)).toBe(true)
+    expect(allowance.takeFree(100_000)).toBe(true)
   })
 
   test('keeps out what is too long, and what was there before goes', () => {
-    const allowance = new TextAllowance(400, () => false)
+    // Others would have to give something back.
+    const allowance = new TextAllowance(20_000, () => true)
     const reader = new Reader(allowance)
     reader.read(bodyOf([user('short')]))
-    const long = bodyOf([user('short'), user('x'.repeat(400))])
-    reader.read(long)
+    const longer = bodyOf([user('short'), user('x'.repeat(9_000))])
+    reader.read(longer)
     expect(reader.known).toBe(1)
-    reader.read(long)
+    reader.read(longer)
     expect(reader.known).toBe(0)
-    expect(allowance.take(400)).toBe(true)
+    expect(allowance.takeFree(20_000)).toBe(true)
+  })
+
+  test('is not held for one long body by many short ones', () => {
+    const allowance = new TextAllowance(plenty, () => false)
+    const reader = new Reader(allowance)
+    reader.read(bodyOf([user('x'.repeat(200_000))]))
+    const held = reader.last.chars
+    reader.read(bodyOf([user('short')]))
+    expect(reader.last.chars).toBeLessThan(held / 8)
+    reader.read(bodyOf([user('short'), user('more')]))
+    expect(reader.known).toBe(1)
+  })
+
+  test('is not used for short ones, nor for a client that keeps beginning anew', () => {
+    const reader = new Reader()
+    reader.read('{"model":"m","messages":[{"role":"user","content":"a"}]}')
+    expect(reader.last.chars).toBe(0)
+    for (let turn = 0; turn < 4; turn += 1) {
+      expect(reader.read(bodyOf([user(`turn ${turn}`)])).messages).toHaveLength(1)
+    }
+    expect(reader.last.chars).toBe(0)
   })
 })
 
@@ -151,13 +181,31 @@ const texts = ['', 'a', 'é𝄞', '"]}', '\\', '\n', 'messages', '{"messages":['
 function messageBy(random: () => number): string {
   const content = texts[Math.floor(random() * texts.length)]
   const space = random() < 0.2 ? 2 : 0
-  return JSON.stringify({ role: random() < 0.5 ? 'user' : 'assistant', content }, null, space)
+  const kind = random()
+  if (kind < 0.2) {
+    const call = {
+      id: 'c',
+      type: 'function',
+      function: { name: 'f', arguments: JSON.stringify({ messages: [content] }) },
+    }
+    return JSON.stringify({ role: 'assistant', content: null, tool_calls: [call] }, null, space)
+  }
+  if (kind < 0.4) {
+    const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } }
+    return JSON.stringify({ role: 'user', content: [{ type: 'text', text: content }, image] }, null, space)
+  }
+  const text = JSON.stringify({ role: kind < 0.7 ? 'user' : 'assistant', content }, null, space)
+  // As some clients write everything that is not ASCII.
+  return random() < 0.5
+    ? text
+    : text.replaceAll(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
 function writtenBy(random: () => number, count: number): string {
   const gap = () => (random() < 0.2 ? ' \n' : '')
   const messages = Array.from({ length: count }, () => gap() + messageBy(random) + gap())
-  const head = random() < 0.5 ? `"model":"m",${gap()}` : `${gap()}"model":"m","metadata":{"messages":[1]},`
+  const head =
+    random() < 0.5 ? `${long}"model":"m",${gap()}` : `${gap()}"model":"m",${long}"metadata":{"messages":[1]},`
   return `${gap()}{${head}"messages"${gap()}:${gap()}[${messages.join(',')}]${gap()},"seed":1}${gap()}`
 }
 

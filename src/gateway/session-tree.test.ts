@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { seededRandom } from '../kit/index.ts'
 import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../schema/index.ts'
-import { TextAllowance } from './_last-path.ts'
+import { TextAllowance } from './_text-allowance.ts'
 import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
 import { SessionTree, type TreeNode } from './session-tree.ts'
 

@@ -1,8 +1,9 @@
 import { chainHash, type Recorder } from '../inference/index.ts'
 import type { AssistantMessage, Message, MessageNode } from '../schema/index.ts'
-import { LastPath, type TextAllowance } from './_last-path.ts'
+import { LastPath } from './_last-path.ts'
 import { strangenessOf, type MessagePrint } from './_message-print.ts'
 import { SaidMessage } from './_said-message.ts'
+import type { TextAllowance } from './_text-allowance.ts'
 
 /** A node as the tree remembers it: where it stands, not what it says. */
 export interface TreeNode {
@@ -87,9 +88,10 @@ export class SessionTree {
     if (node.call?.replyId !== undefined) this.#replies.set(node.call.replyId, restored)
   }
 
-  match(messages: readonly Message[]): Match {
+  /** `before` is what the conversation is known to begin with: so many messages, and the node of the last. */
+  match(messages: readonly Message[], before?: { readonly count: number; readonly node: TreeNode | undefined }): Match {
     if (this.#hasTwins) return this.#matchTwins(messages)
-    const common = this.#lastPath.commonWith(messages)
+    const common = this.#lastPath.commonWith(messages, before?.count, before?.node)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
     let known = common

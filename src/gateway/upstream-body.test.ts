@@ -19,7 +19,8 @@ const bodies: [string, string][] = [
 ]
 
 function sentFor(text: string, fields: JsonObject): string {
-  return upstreamBody({ api: 'chat', body: Buffer.from(text) }, JSON.parse(text) as JsonObject, fields).toString()
+  const members = JSON.parse(text) as JsonObject
+  return upstreamBody({ bytes: Buffer.from(text), members, whole: () => members }, fields).toString()
 }
 
 test.each(bodies)('%s: the backend gets the same body with our fields', (_, text) => {
@@ -30,6 +31,26 @@ test.each(bodies)('%s: the backend gets the same body with our fields', (_, text
   // Some servers take the first of two fields of one name, others the last.
   expect(JSON.stringify(JSON.parse(sent)).length).toBeLessThanOrEqual(sent.length)
   expect(sent.split('"logprobs":').length).toBe(2)
+})
+
+test('messages that were read before are sent all the same', () => {
+  const text =
+    '{"model":"m","logprobs":false,"messages":[{"role":"user","content":"one"},{"role":"user","content":"two"}]}'
+  const whole = JSON.parse(text) as JsonObject
+  const members = { ...whole, messages: [] }
+  const bytes = Buffer.from(text)
+  for (const fields of [{ logprobs: true }, { model: 'n' }, { model: 'm', seed: 1 }]) {
+    const sent = upstreamBody({ bytes, members, whole: () => whole }, fields).toString()
+    expect(JSON.parse(sent)).toEqual({ ...whole, ...fields })
+  }
+})
+
+test('what is no UTF-8 is sent as it was read', () => {
+  const bytes = Buffer.concat([Buffer.from('{"model":"m","user":"'), Buffer.from([0xff, 0xc3]), Buffer.from('"}')])
+  const members = JSON.parse(bytes.toString()) as JsonObject
+  const sent = upstreamBody({ bytes, members, whole: () => members }, { seed: 1 })
+  expect(JSON.parse(sent.toString())).toEqual({ ...members, seed: 1 })
+  expect(sent.includes(0xff)).toBe(false)
 })
 
 test('a long conversation is not written anew', () => {

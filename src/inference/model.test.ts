@@ -4,7 +4,7 @@ import type { ErrorCode } from '../errors/index.ts'
 import { seededRandom } from '../kit/index.ts'
 import { FakeBackend, failure, goodReply, type Answer } from './_testing/fake-backend.ts'
 import { FakeClock } from './_testing/fake-clock.ts'
-import type { ModelRequest } from './backend.ts'
+import type { BackendReply, ModelRequest } from './backend.ts'
 import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
 import type { CallHooks, LimitChange } from './model-contract.ts'
 import type { ModelReply } from './model-reply.ts'
@@ -135,6 +135,27 @@ describe('a call', () => {
     expect(backend.requests).toHaveLength(1)
     await clock.pass(2_020)
     expect(await pending).toMatchObject({ status: 'complete', tries: 2 })
+  })
+})
+
+describe("somebody's own backend", () => {
+  const sends: [string, () => Promise<BackendReply>][] = [
+    [
+      'throws at once',
+      () => {
+        throw failure('model_rejected')
+      },
+    ],
+    ['answers without a promise', () => goodReply as unknown as Promise<BackendReply>],
+    ['answers nothing', () => Promise.resolve(undefined as unknown as BackendReply)],
+  ]
+
+  test.each(sends)('%s: its permit is given back', async (_, send) => {
+    const backend = script()
+    backend.send = send
+    const { model } = open([backend], { maxConcurrency: 1 })
+    for (let call = 0; call < 3; call += 1) await model.call(ask, new Hooks()).catch(() => {})
+    expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, calls: 3 })
   })
 })
 

@@ -98,7 +98,8 @@ export class Model extends Resource implements ModelClient {
   #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     const call = new PendingCall(request, hooks)
     this.#calls.add(1)
-    if (this.#isStopped(call) || !this.#admitNow(call)) return this.#persist(call)
+    if (this.#isStopped(call)) return this.#persist(call)
+    if (!this.#admitNow(call)) return this.#persist(call, 'waits')
     return this.#send(call).then(
       (reply) => this.#complete(call, reply),
       (error: unknown) => this.#onFailedTry(call, error).then((end) => end ?? this.#persist(call)),
@@ -106,10 +107,10 @@ export class Model extends Resource implements ModelClient {
   }
 
   /** The rest of a call that has to wait, or whose first try failed. */
-  async #persist(call: PendingCall): Promise<ModelReply> {
-    for (;;) {
+  async #persist(call: PendingCall, state?: 'waits'): Promise<ModelReply> {
+    for (let mustWait = state === 'waits'; ; mustWait = false) {
       if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)
-      if (!this.#admitNow(call)) {
+      if (mustWait || !this.#admitNow(call)) {
         try {
           await this.#waiting(call, this.#admit(call))
         } catch (error) {
@@ -205,7 +206,8 @@ export class Model extends Resource implements ModelClient {
     this.#tries.add(1)
     call.sentAt = performance.now()
     try {
-      return lane.backend.send(call.nextTry())
+      // Somebody's own backend may have no need to wait.
+      return Promise.resolve(lane.backend.send(call.nextTry()))
     } catch (error) {
       return Promise.reject(error)
     }
@@ -256,12 +258,12 @@ export class Model extends Resource implements ModelClient {
   }
 
   #complete(call: PendingCall, reply: BackendReply): ModelReply {
-    const { message, finishReason, usage, tokens, firstTokenMs, raw } = reply
     const lane = laneOf(call)
     this.#limit.release()
     this.#limit.onSuccess()
     lane.inFlight.add(-1)
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
+    const { message, finishReason, usage, tokens, firstTokenMs, raw } = reply
     this.#settle(call, usage.input + usage.output)
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     const cost = costOf(usage, this.#price)

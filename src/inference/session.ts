@@ -26,7 +26,7 @@ type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'> & { readonly mes
 /** How a message came to be that answers tool calls. */
 export type ToolAnswers = Pick<MessageNode, 'tool' | 'tools'>
 
-/** How a message came to be: nothing is known of one that was given. A call sampled it. */
+/** How a message came to be: `call` is there if it was sampled, `tool` or `tools` if it answers calls. */
 type Origin = Pick<MessageNode, 'call' | 'tool' | 'tools'> & { readonly tokens?: MessageNode['tokens'] | undefined }
 
 /** Where a message comes from that nobody sampled and no tool returned. */

@@ -19,7 +19,7 @@ export const closeBracket = 0x5d
 export const openBrace = 0x7b
 export const closeBrace = 0x7d
 
-/** Deeper than any reply. */
+/** Deeper than anything that is worth walking over. */
 const maxDepth = 1024
 
 /** Thrown where the walk cannot go on. What is wrong there, if anything, is for `JSON.parse` to say. */
@@ -30,7 +30,7 @@ const dueBrackets = new Uint8Array(maxDepth + 1)
 
 /** The next place, from here on, that is not white space. */
 export function nonSpace(bytes: Uint8Array, at: number): number {
-  // Nearly every server writes JSON without spaces. Looking before calling halves the time of a walk.
+  // Nearly everybody writes JSON without spaces. Looking before calling halves the time of a walk.
   return (bytes[at] as number) > space ? at : spaceEnd(bytes, at)
 }
 

@@ -106,11 +106,15 @@ export class StopClock {
     if (dueAt >= this.#dueAt) return
     clearTimeout(this.#timer)
     this.#dueAt = dueAt
-    this.#timer = setTimeout(onTimer, Math.min(Math.max(Math.ceil(leftMs), 0), maxTimerMs), this)
+    this.#timer = setTimeout(StopClock.#fire, Math.min(Math.max(Math.ceil(leftMs), 0), maxTimerMs), this)
   }
 
-  /** Its timer fired. */
-  onTimer(): void {
+  /** With the clock as its argument it is the same for all: a closure for each clock would cost more. */
+  static #fire(this: void, clock: StopClock): void {
+    clock.#onTimer()
+  }
+
+  #onTimer(): void {
     this.#dueAt = Infinity
     const { leftMs, wallMsLeft } = this
     // On a loop that was held up both may be: then it is the one that was due first.
@@ -118,9 +122,4 @@ export class StopClock {
     else if (wallMsLeft <= 0) this.#onSpent('wall')
     else this.#setTimer()
   }
-}
-
-// With the clock as its argument it is the same for all: a closure for each clock would cost more.
-function onTimer(clock: StopClock): void {
-  clock.onTimer()
 }

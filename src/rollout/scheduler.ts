@@ -138,7 +138,7 @@ export class Scheduler {
   /** It holds a place while it runs. What goes wrong here is the run's failure. */
   #carryOut(plan: PlannedRollout): void {
     this.#work += 1
-    const carriedOut = plan.kind === 'attempt' ? this.#runToEnd(plan) : this.#settleWithoutRun(plan)
+    const carriedOut = plan.kind === 'attempt' ? this.#runAndSettle(plan) : this.#settleWithoutRun(plan)
     // Chained, not awaited: another async frame would be held for as long as the rollout takes.
     carriedOut.then(this.#onPlaceFree, this.#onFailure)
   }
@@ -178,7 +178,7 @@ export class Scheduler {
   }
 
   /** Attempts until one counts, which is then settled or held; none does if the run was stopped first. */
-  async #runToEnd(plan: PlannedAttempt): Promise<void> {
+  async #runAndSettle(plan: PlannedAttempt): Promise<void> {
     const { executor, retries } = this.#options
     // One for all attempts, so that a cancel is heard whenever it comes.
     const source = new AbortSource()
@@ -301,7 +301,7 @@ export class Scheduler {
   async #replace(failed: HeldRollout, task: RolloutJob['task']): Promise<void> {
     this.#endAttempt(failed, false)
     const { id, sample, attempt } = failed.record
-    await this.#runToEnd({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
+    await this.#runAndSettle({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
   }
 
   async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {

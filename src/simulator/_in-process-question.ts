@@ -7,7 +7,8 @@ import type { ImitationName } from './simulator-options.ts'
 
 /** What a request of this process would be over HTTP: a chat completion, in the client's own words if it came with some. */
 export function chatQuestion(request: BackendRequest, imitate: ImitationName): Question {
-  const asked = request.body === undefined ? plainRequest(request) : chatServer.read(JSON.parse(request.body.toString()))
+  const asked =
+    request.body === undefined ? plainRequest(request) : chatServer.read(JSON.parse(request.body.toString()))
   return new ApiQuestion(chatServer, tokenFields[imitate], asked)
 }
 
