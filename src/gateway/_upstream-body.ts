@@ -6,7 +6,7 @@ export interface ClientBody {
   /** Its members, but perhaps for messages that were read before. */
   readonly members: JsonObject
   /** All of them. */
-  whole(): JsonObject
+  readonly whole: () => JsonObject
 }
 
 /**
