@@ -165,7 +165,7 @@ export class Interactions {
       if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
       const leaf = memory.tree.append(messages, match)
-      if (call.api === 'chat') memory.lastBody.keep(call.body, { request, node: leaf, continued })
+      if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
       const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
       const place = new SessionPlace({ session, memory, journal, leaf, key })
       const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true

@@ -18,6 +18,12 @@ export interface ContinuedBody<Node> {
 }
 
 /** What was said in a body. */
+interface Said<Node> {
+  readonly messages: readonly Message[]
+  /** Of the last of them. */
+  readonly node: Node
+}
+
 export interface ReadBody<Node> {
   readonly request: DialectRequest
   /** Of its last message. */
@@ -30,7 +36,7 @@ export interface ReadBody<Node> {
 const worthKeepingBytes = 4 * 1024
 
 /** More room than is needed, whenever there is none left: a long conversation is then copied a few times in all, not every turn. */
-const growth = 2
+const growth = 1.5
 
 /** A client that begins anew so often in a row, because it rewrites what it said or holds two conversations, will do so again. */
 const maxMisses = 3
@@ -46,7 +52,7 @@ export class LastBody<Node> {
   /** It stays for the whole conversation and grows with it: memory outside of the heap that comes and goes makes V8 collect. */
   #memory = nothing
   #length = 0
-  #said: { readonly messages: readonly Message[]; readonly node: Node } | undefined
+  #said: Said<Node> | undefined
   /** Where the messages stand. Worked out when somebody asks: many conversations are not gone on with. */
   #place: MessagesPlace | undefined
   #misses = 0
@@ -56,14 +62,9 @@ export class LastBody<Node> {
     this.#allowance = allowance
   }
 
-  /** What it has taken of the allowance: a byte is about a character. */
-  get chars(): number {
-    return this.#taken
-  }
-
   /** Undefined for a body that begins in another way, or that `findMessages` cannot tell. */
   continuedBy(body: Buffer): ContinuedBody<Node> | undefined {
-    if (!this.#said) return undefined
+    if (!this.#said || isShort(body)) return undefined
     const continued = this.#continuation(body, this.#said)
     this.#misses = continued ? 0 : this.#misses + 1
     return continued
@@ -71,16 +72,16 @@ export class LastBody<Node> {
 
   /** It is the last one from now on, if that is worth it and there is room. */
   keep(body: Buffer, { request, node, continued }: ReadBody<Node>): void {
+    // A short one between long ones leaves those as they are.
+    if (isShort(body)) return
     const { messages, untranslatable } = request
-    const isWorthIt = body.length >= worthKeepingBytes && this.#misses < maxMisses
     // What is wrong with a message is said again each time.
     const isPlain = !untranslatable.some((name) => name.startsWith('messages['))
-    if (!isWorthIt || !isPlain || !this.#makeRoom(body.length)) {
+    if (!isPlain || this.#misses === maxMisses || !this.#makeRoom(body.length)) {
       this.clear()
       return
     }
-    // Another request of the session may have been kept meanwhile.
-    const from = continued && continued.known === this.#said?.messages ? continued.knownBytes : 0
+    const from = continued?.knownBytes ?? 0
     body.copy(this.#memory, from, from)
     this.#length = body.length
     this.#said = { messages, node }
@@ -96,12 +97,7 @@ export class LastBody<Node> {
     this.#place = undefined
   }
 
-  #continuation(
-    body: Buffer,
-    { messages, node }: { readonly messages: readonly Message[]; readonly node: Node },
-  ): ContinuedBody<Node> | undefined {
-    // Before anything is looked for: it may well be another conversation.
-    if (!this.#isBeginningOf(body, this.#place?.end ?? worthKeepingBytes >> 1)) return undefined
+  #continuation(body: Buffer, { messages, node }: Said<Node>): ContinuedBody<Node> | undefined {
     const known = (this.#place ??= findMessages(this.#memory.subarray(0, this.#length)))
     if (!known || !this.#isBeginningOf(body, known.end)) return undefined
     const place = findMessages(body, known)
@@ -115,11 +111,11 @@ export class LastBody<Node> {
   /** For the bytes, and for about as much text in the messages. One long body does not keep its room for many short ones. */
   #makeRoom(bytes: number): boolean {
     const { length } = this.#memory
-    if (bytes <= length && bytes * 4 * growth > length) return true
-    const size = bytes * growth
+    if (bytes <= length && bytes * 8 > length) return true
+    const size = Math.ceil(bytes * growth)
     this.#allowance.giveBack(this.#taken)
     this.#taken = 0
-    if (!this.#allowance.takeFree(2 * size)) return false
+    if (!this.#allowance.take(2 * size)) return false
     this.#taken = 2 * size
     const memory = Buffer.allocUnsafeSlow(size)
     this.#memory.copy(memory, 0, 0, Math.min(this.#length, size))
@@ -130,4 +126,8 @@ export class LastBody<Node> {
   #isBeginningOf(body: Buffer, length: number): boolean {
     return body.length >= length && body.compare(this.#memory, 0, length, 0, length) === 0
   }
+}
+
+function isShort(body: Buffer): boolean {
+  return body.length < worthKeepingBytes
 }

@@ -3,6 +3,12 @@ import { meaningOf, type Meaning } from './_meaning.ts'
 import type { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 
+/** What a conversation is known to begin with: so many messages, and the node of the last of them. */
+export interface KnownBeginning<Node> {
+  readonly count: number
+  readonly node: Node
+}
+
 /**
  * What the last request of a session said and what it was answered, message by message, and the node of each: the next one
  * mostly begins with it.
@@ -22,10 +28,10 @@ export class LastPath<Node> {
     return this.#chars
   }
 
-  /** How many messages of the conversation are those of the path. The first `known` are, if the last of them is this node. */
-  commonWith(messages: readonly Message[], known = 0, node?: Node): number {
+  /** How many messages of the conversation are those of the path. */
+  commonWith(messages: readonly Message[], before?: KnownBeginning<Node>): number {
     const length = Math.min(messages.length, this.#meanings.length)
-    let common = known > 0 && this.nodeAfter(known) === node ? known : 0
+    let common = before && this.nodeAfter(before.count) === before.node ? before.count : 0
     while (common < length && isSame(this.#meanings[common] as Meaning, meaningOf(messages[common] as Message))) {
       common += 1
     }

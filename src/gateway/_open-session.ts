@@ -16,16 +16,11 @@ export class SessionMemory {
   readonly tree: SessionTree
   readonly tally = new SessionTally()
   readonly recent = new RecentRequests<LiveInteraction>()
-  readonly lastBody: LastBody<TreeNode | undefined>
+  readonly lastBody: LastBody<TreeNode>
 
-  constructor(tree: SessionTree, allowance: TextAllowance) {
+  constructor(tree: SessionTree, bodies: TextAllowance) {
     this.tree = tree
-    this.lastBody = new LastBody(allowance)
-  }
-
-  /** Text that is kept to be fast. */
-  get textChars(): number {
-    return this.tree.textChars + this.lastBody.chars
+    this.lastBody = new LastBody(bodies)
   }
 
   /** It is not used for now: what was kept to be fast is given back. */

@@ -24,6 +24,8 @@ export class SessionBook implements Disposable {
   readonly #bounds: SessionBounds
   readonly #capturesTokens: (model: string) => boolean
   readonly #allowance: TextAllowance
+  /** For last bodies. Nobody gives back for another's: that would cost more than reading a body. */
+  readonly #bodies: TextAllowance
   readonly #sessions = new Map<string, OpenSession>()
   readonly #byKey = new Map<string, OpenSession>()
   readonly #expiry: ExpiryQueue<OpenSession>
@@ -37,6 +39,7 @@ export class SessionBook implements Disposable {
     this.#store = store
     this.#bounds = bounds
     this.#allowance = new TextAllowance(bounds.maxRememberedChars, () => this.#idleChars > 0 && this.#forgetOldest())
+    this.#bodies = new TextAllowance(bounds.maxRememberedBodies, () => false)
     this.#capturesTokens = capturesTokens
     this.#expiry = new ExpiryQueue((session) => {
       if (session.running.size === 0) onExpired(session)
@@ -184,7 +187,7 @@ export class SessionBook implements Disposable {
 
   #newMemory(session: OpenSession): SessionMemory {
     const recorder = new AttemptRecorder(this.#store.journal, session.id, sessionAttempt)
-    return new SessionMemory(new SessionTree(recorder, this.#allowance), this.#allowance)
+    return new SessionMemory(new SessionTree(recorder, this.#allowance), this.#bodies)
   }
 
   /** Nobody uses it for now. Those in use stay, however many they are: there are no more of them than requests. */
@@ -214,7 +217,7 @@ export class SessionBook implements Disposable {
   /** A memory that nobody uses does not change: what was added is what is taken away again. */
   #count({ memory }: OpenSession, sign: 1 | -1): void {
     this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
-    this.#idleChars += sign * (memory?.textChars ?? 0)
+    this.#idleChars += sign * (memory?.tree.textChars ?? 0)
   }
 }
 

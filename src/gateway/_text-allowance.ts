@@ -1,6 +1,6 @@
 /**
- * How much text all sessions may keep together to be fast: last paths and last bodies. At the limit others are asked to give
- * some back; if nobody does, it is not kept, which costs time only.
+ * How much all sessions may keep together to be fast. At the limit others are asked to give some back; if nobody does, it is
+ * not kept, which costs time only.
  */
 export class TextAllowance {
   readonly #total: number
@@ -17,13 +17,6 @@ export class TextAllowance {
   take(chars: number): boolean {
     if (chars > this.#total) return false
     while (chars > this.#left) if (!this.#reclaim()) return false
-    this.#left -= chars
-    return true
-  }
-
-  /** Only what nobody has: what is asked for is worth less than what others would have to give back for it. */
-  takeFree(chars: number): boolean {
-    if (chars > this.#left) return false
     this.#left -= chars
     return true
   }

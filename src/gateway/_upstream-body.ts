@@ -51,14 +51,10 @@ function withText(bytes: Buffer, name: string, value: string): Buffer | undefine
 
 /** Nobody needs to escape one, but JSON allows it, in keys too. */
 function hasEscapedLetter(bytes: Buffer): boolean {
-  for (let at = bytes.indexOf(escape); at !== -1; at = bytes.indexOf(escape, at + 1)) {
-    const row = bytes[at + escape.length] ?? 0
-    if (row >= 0x34 && row <= 0x37) return true
-  }
-  return false
+  return escapedLetters.some((letters) => bytes.includes(letters))
 }
 
-const escape = '\\u00'
+const escapedLetters = ['\\u004', '\\u005', '\\u006', '\\u007']
 
 /** A colon and a text without escapes. */
 const plainMember = /^\s*:\s*"[^"\\]*"/

@@ -8,7 +8,7 @@ import {
   type ReplyMemory,
   type ServerDialect,
 } from '../dialects/index.ts'
-import { isJsonObject, type ClientApi, type JsonObject } from '../schema/index.ts'
+import type { ClientApi, JsonObject } from '../schema/index.ts'
 import type { ContinuedBody, LastBody } from './_last-body.ts'
 import { readRequest, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from './caller.ts'
@@ -37,13 +37,13 @@ export interface ReadRequest {
   readonly request: DialectRequest
   readonly model: GatewayModel
   /** What is known of its body, if it goes on from the last one. */
-  readonly continued: ContinuedBody<TreeNode | undefined> | undefined
+  readonly continued: ContinuedBody<TreeNode> | undefined
 }
 
 /** What the session of a request knows that helps to read it. */
 interface ReadingAids {
   readonly replies?: ReplyMemory | undefined
-  readonly lastBody?: LastBody<TreeNode | undefined>
+  readonly lastBody?: LastBody<TreeNode>
 }
 
 const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
@@ -89,10 +89,10 @@ export class Visit {
     return { request, model, continued }
   }
 
-  /** All that was read as the body of the request, known messages included. */
+  /** All of a body that was read, known messages included. */
   wholeBody({ body }: DialectRequest): JsonObject {
     if (!this.#isContinued) return body
     const whole = parseBody(this.call.api, this.call.body.toString())
-    return isJsonObject(whole) ? whole : body
+    return whole as JsonObject
   }
 }

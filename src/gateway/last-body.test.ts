@@ -13,8 +13,25 @@ class Reader {
   /** How many messages of the last body were known. */
   known = 0
 
+  readonly #allowance: TextAllowance
+  #reads = 0
+  /** The number of the last body that was not too short. */
+  #lastLong = 0
+
   constructor(allowance = new TextAllowance(plenty, () => false)) {
+    this.#allowance = allowance
     this.last = new LastBody(allowance)
+  }
+
+  /** What it has taken of the allowance. */
+  get held(): number {
+    let free = 0
+    for (let step = 2 ** 20; step >= 1; step /= 2) {
+      if (!this.#allowance.take(free + step)) continue
+      this.#allowance.giveBack(free + step)
+      free += step
+    }
+    return plenty - free
   }
 
   read(text: string): DialectRequest {
@@ -22,8 +39,10 @@ class Reader {
     const continued = this.last.continuedBy(body)
     this.known = continued?.known.length ?? 0
     const request = readAfter(text, continued)
-    this.last.keep(body, { request, node: request.messages.length, continued })
-    if (continued) expect(continued.node).toBe(continued.known.length)
+    if (continued) expect(continued.node).toBe(this.#lastLong)
+    this.#reads += 1
+    if (body.length >= 4096) this.#lastLong = this.#reads
+    this.last.keep(body, { request, node: this.#reads, continued })
     return request
   }
 }
@@ -50,6 +69,28 @@ describe('a body that goes on from the last one', () => {
     }
     expect(reader.read(bodyOf(messages.slice(0, -2))).messages).toHaveLength(messages.length - 2)
     expect(reader.known).toBe(messages.length - 2)
+  })
+
+  test('may have its messages first, and much after them', () => {
+    const reader = new Reader()
+    const messages: string[] = []
+    for (let turn = 0; turn < 6; turn += 1) {
+      messages.push(user(`turn ${turn}`))
+      const tail = `"messages":[${messages.join(',')}],"model":"m","user":"${'x'.repeat(8_000)}"`
+      expect(reader.read(`{${tail}}`).messages).toHaveLength(messages.length)
+      expect(reader.known).toBe(turn)
+    }
+  })
+
+  test('may come after a short one of somebody else', () => {
+    const reader = new Reader()
+    for (let turn = 1; turn < 6; turn += 1) {
+      const messages = Array.from({ length: turn }, (_, index) => user(`turn ${index}`))
+      expect(reader.read(bodyOf(messages)).messages).toHaveLength(turn)
+      expect(reader.known).toBe(turn - 1)
+      expect(reader.read(`{"model":"m","messages":[${user('aside')}]}`).messages).toHaveLength(1)
+      expect(reader.known).toBe(0)
+    }
   })
 
   test('may differ in what follows its messages', () => {
@@ -96,7 +137,7 @@ describe('a body that goes on from the last one', () => {
     for (const messages of [[named], [named, user('b')]]) {
       expect(reader.read(bodyOf(messages)).untranslatable).toEqual(['messages[0].name'])
     }
-    expect(reader.last.chars).toBe(0)
+    expect(reader.held).toBe(0)
   })
 })
 
@@ -117,23 +158,20 @@ test('whatever a client sends, it reads as it does alone', () => {
 
 describe('the allowance', () => {
   test('is given back', () => {
-    const allowance = new TextAllowance(100_000, () => false)
-    const reader = new Reader(allowance)
+    const reader = new Reader()
     const messages: string[] = []
     for (let turn = 0; turn < 20; turn += 1) {
       messages.push(user('x'.repeat(500)))
       reader.read(bodyOf(messages))
     }
     expect(reader.known).toBe(19)
-    expect(reader.last.chars).toBeGreaterThan(0)
+    expect(reader.held).toBeGreaterThan(0)
     reader.last.clear()
-    expect(reader.last.chars).toBe(0)
-    expect(allowance.takeFree(100_000)).toBe(true)
+    expect(reader.held).toBe(0)
   })
 
   test('keeps out what is too long, and what was there before goes', () => {
-    // Others would have to give something back.
-    const allowance = new TextAllowance(20_000, () => true)
+    const allowance = new TextAllowance(20_000, () => false)
     const reader = new Reader(allowance)
     reader.read(bodyOf([user('short')]))
     const longer = bodyOf([user('short'), user('x'.repeat(9_000))])
@@ -141,16 +179,15 @@ describe('the allowance', () => {
     expect(reader.known).toBe(1)
     reader.read(longer)
     expect(reader.known).toBe(0)
-    expect(allowance.takeFree(20_000)).toBe(true)
+    expect(allowance.take(20_000)).toBe(true)
   })
 
   test('is not held for one long body by many short ones', () => {
-    const allowance = new TextAllowance(plenty, () => false)
-    const reader = new Reader(allowance)
+    const reader = new Reader()
     reader.read(bodyOf([user('x'.repeat(200_000))]))
-    const held = reader.last.chars
+    const { held } = reader
     reader.read(bodyOf([user('short')]))
-    expect(reader.last.chars).toBeLessThan(held / 8)
+    expect(reader.held).toBeLessThan(held / 8)
     reader.read(bodyOf([user('short'), user('more')]))
     expect(reader.known).toBe(1)
   })
@@ -158,11 +195,11 @@ describe('the allowance', () => {
   test('is not used for short ones, nor for a client that keeps beginning anew', () => {
     const reader = new Reader()
     reader.read('{"model":"m","messages":[{"role":"user","content":"a"}]}')
-    expect(reader.last.chars).toBe(0)
+    expect(reader.held).toBe(0)
     for (let turn = 0; turn < 4; turn += 1) {
       expect(reader.read(bodyOf([user(`turn ${turn}`)])).messages).toHaveLength(1)
     }
-    expect(reader.last.chars).toBe(0)
+    expect(reader.held).toBe(0)
   })
 })
 

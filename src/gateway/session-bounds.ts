@@ -11,6 +11,8 @@ export interface SessionBounds {
    * there is none, requests take their time.
    */
   readonly maxRememberedChars: number
+  /** Bytes of last bodies, so that the next ones need not be read whole, and as many of what they say. Beyond it they are. */
+  readonly maxRememberedBodies: number
   /** Messages in one session. Beyond it the session takes no request: `budget_exhausted`. */
   readonly maxMessages: number
   /** Requests under way, waiting ones included. Beyond it one is refused: `overloaded`. */
@@ -26,7 +28,8 @@ export const defaultSessionBounds: SessionBounds = {
   maxOpenSessions: 100_000,
   maxRemembered: 4096,
   maxRememberedBytes: 256 * 1024 * 1024,
-  maxRememberedChars: 128 * 1024 * 1024,
+  maxRememberedChars: 64 * 1024 * 1024,
+  maxRememberedBodies: 128 * 1024 * 1024,
   maxMessages: 100_000,
   maxRunning: 16_384,
   maxWaitMs: 60_000,

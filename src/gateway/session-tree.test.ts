@@ -390,3 +390,37 @@ function parts(message: Message): readonly ContentPart[] {
 function toolResult(failed: boolean): Message {
   return { role: 'tool', tool_call_id: 'c1', content: 'r', ...(failed && { is_error: true }) }
 }
+
+describe('a conversation whose beginning is known', () => {
+  const one = [system, user('a'), assistant('b')]
+  const other = [{ ...system, content: 'be long' }, user('c'), assistant('d')]
+
+  const situations: [string, number, (recorded: Recorded) => unknown][] = [
+    ['on the last path', 1_000_000, () => {}],
+    ['when another one was last', 1_000_000, (recorded) => recorded.say(...other)],
+    ['when it was cut', 1_000_000, (recorded) => recorded.say(system, user('z'))],
+    ['when nothing is kept of it', 1_000_000, (recorded) => recorded.tree.forgetText()],
+    ['when there was no room for it', 10, () => {}],
+    [
+      'when something has a twin',
+      1_000_000,
+      (recorded) => {
+        const parent = recorded.say(...other)
+        recorded.reply(parent, assistant('t'))
+        recorded.reply(parent, assistant('t'))
+      },
+    ],
+  ]
+  test.each(situations)('goes on from it %s', (_, chars, happen) => {
+    const recorded = new Recorded(chars)
+    const node = recorded.say(...one) as TreeNode
+    happen(recorded)
+    const messages = [...one, user('next')]
+    const match = recorded.tree.match(messages, { count: one.length, node })
+    expect(match.known).toBe(one.length)
+    expect(match.end).toEqual(node)
+    const leaf = recorded.tree.append(messages, match)
+    expect(recorded.nodes.at(-1)).toMatchObject({ seq: leaf?.seq, parent: node.seq, message: user('next') })
+    expect(recorded.tree.match(messages)).toMatchObject({ known: messages.length, end: leaf })
+  })
+})

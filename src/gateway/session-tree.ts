@@ -1,6 +1,6 @@
 import { chainHash, type Recorder } from '../inference/index.ts'
 import type { AssistantMessage, Message, MessageNode } from '../schema/index.ts'
-import { LastPath } from './_last-path.ts'
+import { LastPath, type KnownBeginning } from './_last-path.ts'
 import { strangenessOf, type MessagePrint } from './_message-print.ts'
 import { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
@@ -88,10 +88,9 @@ export class SessionTree {
     if (node.call?.replyId !== undefined) this.#replies.set(node.call.replyId, restored)
   }
 
-  /** `before` is what the conversation is known to begin with: so many messages, and the node of the last. */
-  match(messages: readonly Message[], before?: { readonly count: number; readonly node: TreeNode | undefined }): Match {
+  match(messages: readonly Message[], before?: KnownBeginning<TreeNode>): Match {
     if (this.#hasTwins) return this.#matchTwins(messages)
-    const common = this.#lastPath.commonWith(messages, before?.count, before?.node)
+    const common = this.#lastPath.commonWith(messages, before)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
     let known = common

@@ -99,14 +99,18 @@ export class Model extends Resource implements ModelClient {
     const call = new PendingCall(request, hooks)
     this.#calls.add(1)
     if (this.#isStopped(call)) return this.#persist(call)
-    if (!this.#admitNow(call)) return this.#persist(call, 'waits')
+    try {
+      if (!this.#admitNow(call)) return this.#persist(call, 'waits')
+    } catch (error) {
+      return Promise.reject(error)
+    }
     return this.#send(call).then(
       (reply) => this.#complete(call, reply),
       (error: unknown) => this.#onFailedTry(call, error).then((end) => end ?? this.#persist(call)),
     )
   }
 
-  /** The rest of a call that has to wait, or whose first try failed. */
+  /** The rest of a call that has to wait, whose first try failed, or that was stopped before it began. */
   async #persist(call: PendingCall, state?: 'waits'): Promise<ModelReply> {
     for (let mustWait = state === 'waits'; ; mustWait = false) {
       if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)

@@ -2,7 +2,8 @@
  * A session does not read again what it has read. Whatever a client does, it must be recorded and sent on as if it did: the same
  * requests, once written alike each time and once never twice in the same spelling, leave the same record.
  */
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import { LastBody } from '../../src/gateway/_last-body.ts'
 import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { seededRandom } from '../../src/kit/index.ts'
@@ -71,8 +72,11 @@ function essence({ seq, parent, hash, message, sampled }: MessageNode) {
 
 test.each([1, 2, 3, 4, 5, 6])('what is said is recorded however it is read (%i)', async (seed) => {
   const steps = stepsOf(seed)
+  const continuing = vi.spyOn(LastBody.prototype, 'continuedBy')
   const alike = await recordOf(steps, (body) => JSON.stringify(body))
-  // An indentation that no other body before it has.
+  expect(continuing.mock.results.filter(({ value }) => value !== undefined).length).toBeGreaterThan(2)
+  continuing.mockRestore()
+  // An indentation that no body of another turn has.
   const anew = await recordOf(steps, (body, turn) => ' '.repeat(turn) + JSON.stringify(body, null, 1 + (turn % 2)))
   expect(alike.sent).toEqual(anew.sent)
   expect(alike.replies).toEqual(anew.replies)
