@@ -1,3 +1,4 @@
+import type { Draft } from '../kit/index.ts'
 import type { AssistantMessage, ToolCall } from '../schema/index.ts'
 
 /**
@@ -15,7 +16,7 @@ export class AssistantDraft {
   }
 
   message(): AssistantMessage {
-    const message: { -readonly [Key in keyof AssistantMessage]: AssistantMessage[Key] } = {
+    const message: Draft<AssistantMessage> = {
       role: 'assistant',
       content: this.#content(),
     }

@@ -1,4 +1,5 @@
+import type { Draft } from '../kit/index.ts'
 import type { DialectRequest } from './server-dialect.ts'
 
 /** A request while it is read: what a client left out is not there at all. */
-export type RequestDraft = { -readonly [Key in keyof DialectRequest]: DialectRequest[Key] }
+export type RequestDraft = Draft<DialectRequest>

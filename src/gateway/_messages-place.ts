@@ -1,4 +1,5 @@
 import {
+  backslash,
   closeBrace,
   closeBracket,
   comma,
@@ -20,7 +21,6 @@ export interface MessagesPlace {
 }
 
 const messagesKey = keyBytes('messages')
-const backslash = 0x5c
 
 /**
  * Finds the messages in a body. Of one that has all of `known` at the same place and in the same bytes, everything before

@@ -1,3 +1,4 @@
+import type { Draft } from '../kit/index.ts'
 import type { AssistantMessage, ToolCall, Usage } from '../schema/index.ts'
 import type { BackendReply, PartialReply, ReplyDelta } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
@@ -128,7 +129,7 @@ export class ReplyDraft {
 
   #message(calls: readonly DraftCall[]): AssistantMessage {
     // Filled in one order whatever arrived first, so that equal messages have equal JSON.
-    const message: { -readonly [Key in keyof AssistantMessage]: AssistantMessage[Key] } = {
+    const message: Draft<AssistantMessage> = {
       role: 'assistant',
       content: this.content,
     }

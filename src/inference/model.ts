@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, Resource, sleep } from '../kit/index.ts'
+import { closeAll, Resource, sleep, type Draft } from '../kit/index.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { Counter } from './_counter.ts'
@@ -271,7 +271,7 @@ export class Model extends Resource implements ModelClient {
     this.#settle(call, usage.input + usage.output)
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     const cost = costOf(usage, this.#price)
-    const complete: { -readonly [Key in keyof CompleteReply]: CompleteReply[Key] } = {
+    const complete: Draft<CompleteReply> = {
       status: 'complete',
       model,
       backend,

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
+import type { Draft } from '../kit/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
 import { messageJson } from './message-json.ts'
@@ -124,7 +125,7 @@ export class Session {
 
   #add(message: Message, { call, tool, tools, tokens }: Origin): void {
     const json = messageJson(message)
-    const node: { -readonly [Key in keyof MessageNode]: MessageNode[Key] } = {
+    const node: Draft<MessageNode> = {
       seq: this.#seq,
       parent: this.leaf,
       hash: chainHash(this.#leafHash, json),

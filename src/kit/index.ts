@@ -8,11 +8,13 @@ export { nameBlockedMainThread, nameBlockedThread } from './blocked-thread.ts'
 export { closeAll } from './close-all.ts'
 export { closeTogether } from './close-together.ts'
 export { Doorbell } from './doorbell.ts'
+export type { Draft } from './draft.ts'
 export { EventChannel } from './event-channel.ts'
 export { hasInexactNumber, parseExactly } from './exact-json.ts'
 export { interpolate } from './interpolate.ts'
 export type { Interpolated } from './interpolate.ts'
 export {
+  backslash,
   closeBrace,
   closeBracket,
   comma,
@@ -26,6 +28,7 @@ export {
   notWalkable,
   openBrace,
   openBracket,
+  quote,
   spaceEnd,
   valueEnd,
 } from './json-bytes.ts'

@@ -5,7 +5,7 @@
  */
 
 const space = 0x20
-const quote = 0x22
+export const quote = 0x22
 const plus = 0x2b
 export const comma = 0x2c
 const minus = 0x2d
@@ -14,7 +14,7 @@ const zero = 0x30
 const nine = 0x39
 const colon = 0x3a
 export const openBracket = 0x5b
-const backslash = 0x5c
+export const backslash = 0x5c
 export const closeBracket = 0x5d
 export const openBrace = 0x7b
 export const closeBrace = 0x7d

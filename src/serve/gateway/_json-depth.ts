@@ -1,9 +1,4 @@
-const quote = 0x22
-const backslash = 0x5c
-const openBracket = 0x5b
-const closeBracket = 0x5d
-const openBrace = 0x7b
-const closeBrace = 0x7d
+import { backslash, closeBrace, closeBracket, openBrace, openBracket, quote } from '../../kit/index.ts'
 
 /** Within a string, so many bytes are looked at one by one before the rest is searched at once: most strings are short. */
 const shortString = 32
