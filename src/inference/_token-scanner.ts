@@ -1,14 +1,11 @@
 import type { RoutedExperts } from '../schema/index.ts'
-import { Decimal } from './_decimal.ts'
-import { scannedIds, scannedLogprobs, type GrowingArray } from './_growing-array.ts'
+import { scannedIds, type GrowingArray } from './_growing-array.ts'
 import {
-  closeBrace,
   closeBracket,
   comma,
   elementsEnd,
   isKey,
   keyBytes,
-  keyEnd,
   membersEnd,
   nonSpace,
   notWalkable,
@@ -18,6 +15,7 @@ import {
   valueEnd,
 } from '../kit/index.ts'
 import type { KnownPrompt } from './_known-prompt.ts'
+import { LogprobEntries } from './_logprob-entries.ts'
 import { readExperts, scanExperts } from './_routed-experts.ts'
 
 /** The long lists of a reply, or of one event of a stream. */
@@ -67,7 +65,6 @@ const keys = {
   ids: keyBytes('token_ids'),
   logprobs: keyBytes('logprobs'),
   content: keyBytes('content'),
-  logprob: keyBytes('logprob'),
   experts: keyBytes('routed_experts'),
   /** Where SGLang keeps what OpenAI's API has no place for, under its newer and its older name. */
   extension: keyBytes('sgl_ext'),
@@ -171,35 +168,11 @@ class TokenScan {
   }
 
   #logprobs(start: number): number {
-    const bytes = this.#bytes
-    const list = scannedLogprobs()
-    const decimal = new Decimal()
-    let areNumbers = true
-    const end = elementsEnd(bytes, start, (entry) => {
-      if (bytes[entry] !== openBrace) {
-        areNumbers = false
-        return valueEnd(bytes, entry)
-      }
-      let isNumber = false
-      // The members, without a call for each: there are thousands of entries.
-      let at = nonSpace(bytes, entry + 1)
-      let isOpen = bytes[at] !== closeBrace
-      while (isOpen) {
-        const isLogprob = isKey(bytes, at, keys.logprob)
-        at = nonSpace(bytes, keyEnd(bytes, at))
-        const numberEnd = isLogprob ? decimal.read(bytes, at) : -1
-        if (isLogprob) isNumber = numberEnd !== -1
-        at = nonSpace(bytes, numberEnd === -1 ? valueEnd(bytes, at) : numberEnd)
-        isOpen = bytes[at] === comma
-        if (isOpen) at = nonSpace(bytes, at + 1)
-        else if (bytes[at] !== closeBrace) throw notWalkable
-      }
-      if (isNumber) list.push(decimal.value)
-      else areNumbers = false
-      return at + 1
-    })
-    if (areNumbers) {
-      this.tokens.logprobs = list.whole()
+    const entries = new LogprobEntries(this.#bytes)
+    const end = entries.read(start)
+    const logprobs = entries.values
+    if (logprobs) {
+      this.tokens.logprobs = logprobs
       this.cuts.push(start, end)
     }
     return end

@@ -78,6 +78,7 @@ function written(random: Random, value: unknown): string {
   const json = JSON.stringify(value, null, pick(random, [undefined, undefined, 1, '\t'])) ?? 'null'
   if (random() < 0.1) return json.replace(/"token_ids":/, '"token_ids":[9],"token_ids":')
   if (random() < 0.1) return json.replace('"token_ids"', '"token\\u005fids"')
+  if (random() < 0.1) return json.replace(/"logprob":/, '"logprob":-1.5,"logprob":')
   return json
 }
 
