@@ -1,4 +1,4 @@
-import { letGarbageDieYoung, weighBuffersWithHeap } from '../kit/index.ts'
+import { weighBuffersWithHeap } from '../kit/index.ts'
 import {
   defaultTenant,
   findModels,
@@ -24,7 +24,6 @@ type Flags = FlagValues<GatewayFlags>
 
 /** What `millrace gateway` does: from its flags to its exit code. */
 export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
-  letGarbageDieYoung()
   weighBuffersWithHeap()
   const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
   const config = file?.config
