@@ -63,6 +63,49 @@ test('a server that is down for a while costs time, not calls', async () => {
   expect(server.requests.length).toBeLessThanOrEqual(360)
 })
 
+describe('tokens that were reserved for a call', () => {
+  /** How often the second of two calls waits for the rate limit; each reserves over half of what may be used at once. */
+  const waitsAfter = async (first: Handler, { stream = false } = {}): Promise<number> => {
+    await using server = await ScriptedServer.start(first)
+    const config = modelConfigSchema.parse({ name: 'm', maxTries: 1, tokensPerMinute: 6000 })
+    await using model = new Model(config, [openBackend(server.url)])
+    const messages: ModelRequest['messages'] = [{ role: 'user', content: 'x'.repeat(2000) }]
+    const large: ModelRequest = { ...ask, messages, stream, sampling: { maxTokens: 400 } }
+    await model.call(large, { signal: new AbortController().signal })
+    let waits = 0
+    const controller = new AbortController()
+    const onWaitStart = (): void => {
+      waits += 1
+      controller.abort(new Error('enough'))
+    }
+    await model.call(large, { signal: controller.signal, onWaitStart })
+    return waits
+  }
+
+  test.each<[string, Handler]>([
+    ['was refused', (response) => sendJson(response, { error: { message: 'busy' } }, 503)],
+    ['failed', (response) => sendJson(response, { error: { message: 'oops' } }, 500)],
+    ['lost its connection', (response) => response.destroy()],
+    ['used few', (response) => sendJson(response, chatReply('ok'))],
+  ])('are given back if it %s', async (_name, handler) => {
+    expect(await waitsAfter(handler)).toBe(0)
+  })
+
+  test.each<[string, boolean, Handler]>([
+    ['whole', false, (response) => sendJson(response, chatReply('ok', { usage: undefined }))],
+    [
+      'streamed',
+      true,
+      (response) => {
+        response.writeHead(200, { 'content-type': 'text/event-stream' })
+        response.end(`${chatChunk({ content: 'ok' }, 'stop')}data: [DONE]\n\n`)
+      },
+    ],
+  ])('are used if it was answered without usage: %s', async (_name, stream, handler) => {
+    expect(await waitsAfter(handler, { stream })).toBe(1)
+  })
+})
+
 describe('a reply that is passed on while it arrives', () => {
   const good: Handler = (response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })

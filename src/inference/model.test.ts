@@ -148,13 +148,18 @@ describe("somebody's own backend", () => {
     ],
     ['answers without a promise', () => goodReply as unknown as Promise<BackendReply>],
     ['answers nothing', () => Promise.resolve(undefined as unknown as BackendReply)],
+    ['answers without usage', () => Promise.resolve({ ...goodReply, usage: undefined } as unknown as BackendReply)],
   ]
 
-  test.each(sends)('%s: its permit is given back', async (_, send) => {
+  test.each(sends)('%s: its permit and its tokens are given back', async (_, send) => {
     const backend = script()
     backend.send = send
-    const { model } = open([backend], { maxConcurrency: 1 })
-    for (let call = 0; call < 3; call += 1) await model.call(ask, new Hooks()).catch(() => {})
+    const { model } = open([backend], { maxConcurrency: 1, tokensPerMinute: 6000 })
+    const hooks = new Hooks()
+    // Each reserves more than half of what may be used at once.
+    const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
+    for (let call = 0; call < 3; call += 1) await model.call(large, hooks).catch(() => {})
+    expect(hooks.waits).toBe(0)
     expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, calls: 3 })
   })
 })
@@ -219,6 +224,47 @@ describe('permits', () => {
     await clock.pass(400)
     expect(await Promise.all([first, second])).toMatchObject([{ status: 'complete' }, { status: 'complete' }])
   })
+
+  test.each<ErrorCode>([
+    'model_connect',
+    'model_timeout',
+    'model_rate_limited',
+    'model_server_error',
+    'model_rejected',
+  ])('tokens are given back after %s', async (code) => {
+    using clock = new FakeClock()
+    const { model } = open([script(failure(code))], { tokensPerMinute: 6000, maxTries: 1 })
+    const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
+    const failed = model.call(large, new Hooks())
+    await clock.pass(10)
+    expect(await failed).toMatchObject({ status: 'failed' })
+    const hooks = new Hooks()
+    const next = model.call(large, hooks)
+    await clock.pass(10)
+    expect(await next).toMatchObject({ status: 'complete' })
+    expect(hooks.waits).toBe(0)
+  })
+
+  test('a reply whose backend does not say what it used is paid by its text', async () => {
+    using clock = new FakeClock()
+    const usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
+    const backend = script({ ...goodReply, usage })
+    const { model } = open([backend], { tokensPerMinute: 6000 })
+    const prompt: ModelRequest = {
+      ...ask,
+      messages: [{ role: 'user', content: 'x'.repeat(2000) }],
+      sampling: { maxTokens: 400 },
+    }
+    const first = model.call(prompt, new Hooks())
+    await clock.pass(10)
+    expect(await first).toMatchObject({ status: 'complete', usage })
+    // About 500 tokens of the thousand are gone, and the next reserves about 900; had 400 more been kept, it took 8 s.
+    const second = model.call(prompt, new Hooks())
+    await clock.pass(4000)
+    expect(backend.requests).toHaveLength(1)
+    await clock.pass(1000)
+    expect(await second).toMatchObject({ status: 'complete' })
+  })
 })
 
 describe('an abort', () => {
@@ -271,6 +317,20 @@ describe('an abort', () => {
     const third = asking(900)
     await clock.pass(20)
     expect(await Promise.all([first, third])).toMatchObject([{ status: 'complete' }, { status: 'complete' }])
+  })
+
+  test('of a call on the way gives its tokens back', async () => {
+    using clock = new FakeClock()
+    const { model } = open([script()], { tokensPerMinute: 6000 })
+    const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
+    const hooks = new Hooks()
+    const first = model.call(large, hooks)
+    await clock.pass(5)
+    hooks.abort()
+    expect(await first).toMatchObject({ status: 'aborted', tries: 1 })
+    const second = model.call(large, new Hooks())
+    await clock.pass(10)
+    expect(await second).toMatchObject({ status: 'complete', waitMs: 0 })
   })
 
   test('of a probe that waits for a permit makes the next one the probe', async () => {

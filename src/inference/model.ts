@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { closeAll, Resource, sleep, type Draft } from '../kit/index.ts'
+import type { AssistantMessage } from '../schema/index.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { Counter } from './_counter.ts'
@@ -267,8 +268,15 @@ export class Model extends Resource implements ModelClient {
     this.#limit.onSuccess()
     lane.inFlight.add(-1)
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
+    let used = 0
+    try {
+      // Not every server says what it used.
+      used = reply.usage.input + reply.usage.output || this.#estimate(call.request, reply.message)
+    } finally {
+      // Somebody's own backend may answer nothing: that fails the call, but keeps no tokens.
+      this.#settle(call, used)
+    }
     const { message, finishReason, usage, tokens, firstTokenMs, raw } = reply
-    this.#settle(call, usage.input + usage.output)
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     const cost = costOf(usage, this.#price)
     const complete: Draft<CompleteReply> = {
@@ -330,11 +338,13 @@ export class Model extends Resource implements ModelClient {
     call.reserved = undefined
   }
 
-  #estimate({ messages, sampling }: ModelRequest): number {
+  /** By the text of a prompt and its reply; of a reply that is still to come, by how long it may get. */
+  #estimate({ messages, sampling }: ModelRequest, reply?: AssistantMessage): number {
     if (this.#config.tokensPerMinute === undefined) return 0
-    let chars = 0
+    let chars = reply ? messageJson(reply).length : 0
     for (const message of messages) chars += messageJson(message).length
-    return Math.ceil(chars / charsPerToken) + (sampling.maxTokens ?? assumedReplyTokens)
+    const toCome = reply ? 0 : (sampling.maxTokens ?? assumedReplyTokens)
+    return Math.ceil(chars / charsPerToken) + toCome
   }
 
   #laneTo(backend: Backend, index: number): Lane {
