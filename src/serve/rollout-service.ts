@@ -2,23 +2,16 @@ import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { giveUpRun, openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
 import { hash32, LoopLag, Resource } from '../kit/index.ts'
-import {
-  holdsGroups,
-  recordWithoutRun,
-  Scheduler,
-  type Executor,
-  type PlannedAttempt,
-  type PlannedRollout,
-  type SchedulerOptions,
-} from '../rollout/index.ts'
+import { holdsGroups, type Executor, type PlannedRollout } from '../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../schema/index.ts'
 import type { RunStore } from '../store/index.ts'
 import { startTelemetry, type MetricsDelta, type MetricsHub, type Telemetry } from '../telemetry/index.ts'
 import { WorkerPool } from '../worker/index.ts'
 import { checkTasks, type CheckedTasks } from './_check-tasks.ts'
+import { DueRollouts } from './_due-rollouts.ts'
 import { listRollouts, type ListFilter, type RolloutPage, type RolloutState } from './_list-rollouts.ts'
 import { openServedRun } from './_open-served-run.ts'
-import { planId, PlanQueue } from './_plan-queue.ts'
+import { planId } from './_plan-queue.ts'
 import { readinessOf, type Readiness } from './_readiness.ts'
 import { recoverRequests } from './_recover-requests.ts'
 import { RequestBook } from './_request-book.ts'
@@ -26,7 +19,6 @@ import { journalRequest } from './_request-event.ts'
 import { requestPlans } from './_request-plans.ts'
 import { ServedExecutor } from './_served-executor.ts'
 import { serveMetrics } from './_serve-metrics.ts'
-import type { UnsettledRollout } from './_unsettled-rollouts.ts'
 import { CodecPool } from './codec-pool.ts'
 import { rolloutIds, type KnownRequest } from './known-request.ts'
 import type { ResultReader } from './result-reader.ts'
@@ -40,9 +32,6 @@ export interface Submission {
   readonly request: KnownRequest
   readonly results: ResultReader
 }
-
-/** Cancelled rollouts that never ran are settled this many at a time. */
-const settledAtOnce = 64
 
 /**
  * Rollouts on request, over one environment and one model: what `millrace serve` offers, without its HTTP. A request is
@@ -61,11 +50,7 @@ export class RolloutService extends Resource {
   readonly #executor: Executor
   /** Where rollouts run, unless that is this thread. */
   readonly #pool: WorkerPool | undefined
-  readonly #scheduler: Scheduler
-  /** Settles what never ran, which must not wait for a place among those that run. */
-  readonly #clerk: Scheduler
-  readonly #waiting = new PlanQueue()
-  readonly #cancelled = new PlanQueue()
+  readonly #due: DueRollouts
   readonly #book: RequestBook
   readonly #lag = new LoopLag()
   readonly #failure = new AbortController()
@@ -116,7 +101,7 @@ export class RolloutService extends Resource {
       labels,
       onStart: (rollout) => this.#onStart(rollout),
     })
-    const scheduling: SchedulerOptions = {
+    this.#due = new DueRollouts({
       labels,
       executor: this.#executor,
       journal,
@@ -127,10 +112,7 @@ export class RolloutService extends Resource {
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: () => {},
       onAttemptLost: (lost) => this.metrics.rolloutLost(lost),
-    }
-    this.#scheduler = new Scheduler(scheduling)
-    const alone = { size: 1, policy: 'keep', isScored: false } as const
-    this.#clerk = new Scheduler({ ...scheduling, concurrency: settledAtOnce, group: alone })
+    })
   }
 
   /** Opens the run, the workers and the codec threads, and takes up what an earlier sitting left unfinished. */
@@ -229,7 +211,7 @@ export class RolloutService extends Resource {
   cancel(rollout: string, reason = 'it was cancelled'): boolean {
     const unsettled = this.#book.unsettled.get(rollout)
     if (!unsettled) return false
-    if (!unsettled.cancelled) this.#cancel(unsettled, new MillraceError('cancelled', reason))
+    if (!unsettled.cancelled) this.#due.cancel(unsettled, new MillraceError('cancelled', reason))
     return true
   }
 
@@ -276,8 +258,7 @@ export class RolloutService extends Resource {
   /** Accepts and starts nothing new; resolves when what ran has ended. What waited runs when the service is opened again. */
   async drain(): Promise<void> {
     if (this.#state === 'open') this.#state = 'draining'
-    this.#waiting.end()
-    this.#scheduler.drain()
+    this.#due.drain()
     await this.#work
   }
 
@@ -286,8 +267,7 @@ export class RolloutService extends Resource {
     const end = this.#state === 'draining' ? 'drained' : 'stopped'
     if (this.#state !== 'failed') this.#state = 'closed'
     const reason = new MillraceError('closed', 'the server is closing; ask again with the same request id')
-    this.#waiting.end()
-    this.#scheduler.stop(reason)
+    this.#due.stop(reason)
     await this.#work
     await using parts = new AsyncDisposableStack()
     parts.use(this.#store)
@@ -302,11 +282,9 @@ export class RolloutService extends Resource {
 
   #start(): void {
     const { failure } = this.#store
-    const onStoreFailure = (): void => this.#scheduler.stop(MillraceError.from(failure.reason, 'store_failed'))
+    const onStoreFailure = (): void => this.#due.stop(MillraceError.from(failure.reason, 'store_failed'))
     failure.addEventListener('abort', onStoreFailure, { once: true })
-    const settling = this.#clerk.run(this.#cancelled)
-    const running = this.#scheduler.run(this.#waiting).finally(() => this.#cancelled.end())
-    this.#work = Promise.all([running, settling]).then(
+    this.#work = this.#due.run().then(
       () => (failure.aborted ? this.#fail(failure.reason) : this.#book.end(unfinished())),
       (error: unknown) => this.#fail(error),
     )
@@ -353,42 +331,7 @@ export class RolloutService extends Resource {
 
   #enqueue(plan: PlannedRollout): void {
     const unsettled = this.#book.unsettled.get(planId(plan))
-    if (!unsettled) return
-    unsettled.state = 'queued'
-    this.#waiting.push(plan)
-    if (unsettled.cancelled) this.#cancel(unsettled, unsettled.cancelled)
-  }
-
-  #cancel(unsettled: UnsettledRollout, reason: MillraceError): void {
-    const { id } = unsettled
-    unsettled.cancelled = reason
-    if (unsettled.state === 'running') {
-      this.#scheduler.cancel(id, reason)
-      return
-    }
-    // Its group is settled as a whole, so it stays in line: it ends when its turn comes, without being run.
-    if (this.#groupSize !== undefined || unsettled.state !== 'queued') return
-    const plan = this.#waiting.remove(id)
-    // The scheduler has it in hand.
-    if (!plan) return
-    unsettled.state = 'ending'
-    // One that cannot run has its result already.
-    const isRunnable = plan.kind === 'attempt'
-    this.#cancelled.push(isRunnable ? { kind: 'settled', record: this.#cancelledRecord(plan, reason) } : plan)
-  }
-
-  #cancelledRecord({ id, sample, attempt, task }: PlannedAttempt, error: MillraceError): RolloutRecord {
-    const { environment, model } = this.#resolved.config
-    return recordWithoutRun({
-      id,
-      environment: environment.name,
-      model,
-      sample,
-      attempt,
-      task: { index: task.index, id: task.id },
-      outcome: 'cancelled',
-      error,
-    })
+    if (unsettled) this.#due.add(unsettled, plan)
   }
 
   #onStart(rollout: string): MillraceError | undefined {
