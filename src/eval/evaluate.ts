@@ -189,6 +189,7 @@ class RunningEvaluation implements Evaluation {
         this.#spending.add(record, counts)
         this.#checkCost(config.maxCostUsd)
       },
+      onAdmissionEnd: () => this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started')),
     })
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)

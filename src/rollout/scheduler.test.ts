@@ -52,6 +52,7 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
     seedOf: () => 1,
     onSettled: (record) => void settled.push(record),
     onAttemptEnd: () => {},
+    onAdmissionEnd: () => {},
   })
   const task = { index: 0, id: '0', data: {} }
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
@@ -61,4 +62,27 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
   expect(attempts).toEqual([1, 2])
   expect(settled).toMatchObject([{ id: '0-0', attempt: 2, outcome: 'model_error' }])
   expect(scheduler.active).toBe(0)
+})
+
+test('a source that waits for more hears that nothing is started any more', async () => {
+  using folder = temporaryFolder()
+  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+  const admission = Promise.withResolvers<void>()
+  const scheduler = new Scheduler({
+    labels,
+    executor: placeThat(() => Promise.reject(new MillraceError('worker_lost', 'all of them'))),
+    journal: store.journal,
+    concurrency: 1,
+    retries: 0,
+    group: { size: 1, policy: 'keep', isScored: false },
+    seedOf: () => 1,
+    onSettled: () => {},
+    onAttemptEnd: () => {},
+    onAdmissionEnd: admission.resolve,
+  })
+  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+    yield { kind: 'attempt', id: '0-0', sample: 0, task: { index: 0, id: '0', data: {} }, attempt: 1 }
+    await admission.promise
+  }
+  await expect(scheduler.run(plans())).rejects.toMatchObject({ code: 'worker_lost' })
 })

@@ -46,6 +46,8 @@ export interface SchedulerOptions {
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
   /** Hears of every attempt as it ends, before its result is durable: what was spent is spent. */
   readonly onAttemptEnd: (record: RolloutRecord, counts: boolean) => void
+  /** Nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
+  readonly onAdmissionEnd: () => void
   /** Hears of every attempt that went down with its worker. */
   readonly onAttemptLost?: (lost: Extract<AttemptResult, { kind: 'lost' }>) => void
 }
@@ -117,7 +119,9 @@ export class Scheduler {
 
   /** Starts nothing new. */
   drain(): void {
+    if (this.#admission.signal.aborted) return
     this.#admission.abort(new MillraceError('closed', 'the run is draining'))
+    this.#options.onAdmissionEnd()
   }
 
   /** Cancels what runs; those rollouts stay unfinished, to be resumed. */

@@ -1,4 +1,4 @@
-import type { MillraceError } from '../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import {
   holdsGroups,
   recordWithoutRun,
@@ -24,18 +24,25 @@ export class DueRollouts {
   readonly #waiting = new PlanQueue()
   readonly #cancelled = new PlanQueue()
 
-  constructor(options: SchedulerOptions) {
+  constructor(options: Omit<SchedulerOptions, 'onAdmissionEnd'>) {
     this.#labels = options.labels
     this.#isGrouped = holdsGroups(options.group)
-    this.#scheduler = new Scheduler(options)
-    const alone = { size: 1, policy: 'keep', isScored: false } as const
-    this.#clerk = new Scheduler({ ...options, concurrency: settledAtOnce, group: alone })
+    this.#scheduler = new Scheduler({ ...options, onAdmissionEnd: () => this.#waiting.end() })
+    this.#clerk = new Scheduler({
+      ...options,
+      concurrency: settledAtOnce,
+      group: { size: 1, policy: 'keep', isScored: false },
+      onAdmissionEnd: () => this.#cancelled.end(),
+    })
   }
 
-  /** Resolves when it was drained or stopped, and everything that ran has its result. */
+  /** Resolves when it was drained or stopped, and everything that ran has its result. Rejects if anything failed. */
   async run(): Promise<void> {
-    const settling = this.#clerk.run(this.#cancelled)
     const running = this.#scheduler.run(this.#waiting).finally(() => this.#cancelled.end())
+    const settling = this.#clerk.run(this.#cancelled).catch((error: unknown) => {
+      this.stop(MillraceError.from(error, 'internal'))
+      throw error
+    })
     await Promise.all([running, settling])
   }
 
@@ -58,7 +65,6 @@ export class DueRollouts {
     const plan = this.#waiting.remove(id)
     // The scheduler has it in hand.
     if (!plan) return
-    unsettled.state = 'ending'
     // One that cannot run has its result already.
     const isRunnable = plan.kind === 'attempt'
     this.#cancelled.push(isRunnable ? { kind: 'settled', record: this.#cancelledRecord(plan, reason) } : plan)
@@ -66,13 +72,11 @@ export class DueRollouts {
 
   /** Starts nothing new. */
   drain(): void {
-    this.#waiting.end()
     this.#scheduler.drain()
   }
 
   /** The same, and ends what runs. */
   stop(reason: MillraceError): void {
-    this.#waiting.end()
     this.#scheduler.stop(reason)
   }
 

@@ -8,8 +8,8 @@ export interface UnsettledRollout {
   readonly request: ActiveRequest
   /** Of its task, as JSON. */
   readonly bytes: number
-  /** `accepting`: its request is on the way to the disk. `ending`: cancelled before it ran, on the way to its result. */
-  state: 'accepting' | 'queued' | 'running' | 'ending'
+  /** `accepting`: its request is on the way to the disk. */
+  state: 'accepting' | 'queued' | 'running'
   cancelled?: MillraceError
 }
 

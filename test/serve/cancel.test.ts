@@ -177,15 +177,18 @@ test('a cancelled member does not keep its group from being settled', async () =
     prompt: ({ task }) => task.word,
     reward: { best: { group: ({ members }) => members.map(() => 1) } },
   })
-  await using server = await TestServer.start(answers.script, { environment, attempts: 2, concurrency: 1 })
+  await using server = await TestServer.start(answers.script, { environment, attempts: 3, concurrency: 1 })
   const lines = server.lines({ task: { word: 'apple' } })
   await expect.poll(() => answers.asked.size).toBe(1)
+  // The second is the next to run, the third waits behind it.
   await server.delete('/v1/rollouts/0-1')
+  await server.delete('/v1/rollouts/0-2')
   answers.release('apple')
   const outcomes = (await lines).map(({ id, outcome, reward }) => ({ id, outcome, reward }))
   expect(outcomes).toEqual([
     { id: '0-0', outcome: 'completed', reward: 1 },
     { id: '0-1', outcome: 'cancelled', reward: null },
+    { id: '0-2', outcome: 'cancelled', reward: null },
   ])
-  expect((await server.post({ task: { word: 'pear' }, attempts: 3 })).body).toMatchObject({ error: { code: 'usage' } })
+  expect((await server.post({ task: { word: 'pear' }, attempts: 2 })).body).toMatchObject({ error: { code: 'usage' } })
 })

@@ -78,6 +78,7 @@ export async function pooledRun(given: PooledRunOptions): Promise<readonly Rollo
     seedOf: (id, attempt) => hash32(id, attempt),
     onSettled: (record) => void records.push(record),
     onAttemptEnd: () => {},
+    onAdmissionEnd: () => {},
   })
   const places: PooledRun['places'] = () => {
     const lines = existsSync(log) ? readFileSync(log, 'utf8').trimEnd().split('\n') : []
