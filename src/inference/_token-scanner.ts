@@ -11,11 +11,12 @@ import {
   notWalkable,
   openBrace,
   openBracket,
+  requirePlainKey,
   spaceEnd,
   valueEnd,
 } from '../kit/index.ts'
 import type { KnownPrompt } from './_known-prompt.ts'
-import { LogprobEntries } from './_logprob-entries.ts'
+import { readLogprobs } from './_read-logprobs.ts'
 import { readExperts, scanExperts } from './_routed-experts.ts'
 
 /** The long lists of a reply, or of one event of a stream. */
@@ -93,6 +94,7 @@ class TokenScan {
 
   readonly #replyMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
     if (isKey(bytes, keyAt, keys.choices)) {
       this.tokens.ids = undefined
       this.tokens.logprobs = undefined
@@ -114,6 +116,7 @@ class TokenScan {
 
   readonly #choiceMember = (keyAt: number, at: number): number => {
     const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
     if (isKey(bytes, keyAt, keys.ids)) {
       this.tokens.ids = undefined
       if (bytes[at] === openBracket) return this.#ids(at)
@@ -129,15 +132,20 @@ class TokenScan {
   }
 
   readonly #logprobsMember = (keyAt: number, at: number): number => {
-    if (isKey(this.#bytes, keyAt, keys.content)) {
+    const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
+    if (isKey(bytes, keyAt, keys.content)) {
       this.tokens.logprobs = undefined
-      if (this.#bytes[at] === openBracket) return this.#logprobs(at)
+      if (bytes[at] === openBracket) return this.#logprobs(at)
     }
-    return valueEnd(this.#bytes, at)
+    return valueEnd(bytes, at)
   }
 
-  readonly #extensionMember = (keyAt: number, at: number): number =>
-    isKey(this.#bytes, keyAt, keys.experts) ? this.#experts(at) : valueEnd(this.#bytes, at)
+  readonly #extensionMember = (keyAt: number, at: number): number => {
+    const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
+    return isKey(bytes, keyAt, keys.experts) ? this.#experts(at) : valueEnd(bytes, at)
+  }
 
   #promptIds(start: number): number {
     const bytes = this.#bytes
@@ -168,11 +176,9 @@ class TokenScan {
   }
 
   #logprobs(start: number): number {
-    const entries = new LogprobEntries(this.#bytes)
-    const end = entries.read(start)
-    const logprobs = entries.values
-    if (logprobs) {
-      this.tokens.logprobs = logprobs
+    const { end, values } = readLogprobs(this.#bytes, start)
+    if (values) {
+      this.tokens.logprobs = values
       this.cuts.push(start, end)
     }
     return end

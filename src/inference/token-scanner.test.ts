@@ -78,7 +78,9 @@ function written(random: Random, value: unknown): string {
   const json = JSON.stringify(value, null, pick(random, [undefined, undefined, 1, '\t'])) ?? 'null'
   if (random() < 0.1) return json.replace(/"token_ids":/, '"token_ids":[9],"token_ids":')
   if (random() < 0.1) return json.replace('"token_ids"', '"token\\u005fids"')
-  if (random() < 0.1) return json.replace(/"logprob":/, '"logprob":-1.5,"logprob":')
+  if (random() < 0.1) return json.replaceAll('"logprob":', '"logprob":-1.5,"logprob":')
+  const twice = pick(random, ['token_ids', 'logprob', 'content', 'choices', 'prompt_token_ids'])
+  if (random() < 0.1) return json.replace(`"${twice}":`, `"${twice}":[9],"${twice.replace('o', '\\u006f')}":`)
   return json
 }
 
@@ -166,8 +168,22 @@ describe('a scan', () => {
     ['a text that looks like a list', '{"choices":[{"message":{"content":"\\",\\"token_ids\\":[1,2]"}}]}'],
     ['the same key further down', '{"choices":[{"message":{"token_ids":[1,2]}}],"usage":{"prompt_token_ids":[1]}}'],
     ['a choice that is not the first', '{"choices":[{},{"token_ids":[1,2]}]}'],
+    ['a key that comes again with an escape', '{"choices":[{"token_ids":[1],"token\\u005fids":[2]}]}'],
+    ['the same in an entry', '{"choices":[{"logprobs":{"content":[{"logprob":-1,"log\\u0070rob":-2}]}}]}'],
     ['lists below the top', '[{"choices":[{"token_ids":[1,2]}]}]'],
   ])('is not fooled by %s', (_name, json) => {
+    expect(scanReply(Buffer.from(json))).toEqual({ tokens: {}, rest: json })
+  })
+
+  test.each([
+    '[}]',
+    '[{]',
+    '[{"logprob":1}}]',
+    '[{"logprob":1},]',
+    '[{"logprob":1},}]',
+    '[{"logprob":1},{"logprob":2]',
+  ])('does not take %s for log-probabilities', (content) => {
+    const json = `{"choices":[{"logprobs":{"content":${content}}}]}`
     expect(scanReply(Buffer.from(json))).toEqual({ tokens: {}, rest: json })
   })
 

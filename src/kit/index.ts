@@ -29,6 +29,7 @@ export {
   openBrace,
   openBracket,
   quote,
+  requirePlainKey,
   spaceEnd,
   valueEnd,
 } from './json-bytes.ts'

@@ -121,6 +121,11 @@ export function isKey(bytes: Uint8Array, at: number, key: Uint8Array): boolean {
   return true
 }
 
+/** A key with an escape in it may be any: one that `isKey` was asked for, and then it would count instead of that. */
+export function requirePlainKey(bytes: Uint8Array, keyAt: number, valueAt: number): void {
+  for (let at = keyAt; at < valueAt; at += 1) if (bytes[at] === backslash) throw notWalkable
+}
+
 /** As `isKey` takes it. */
 export function keyBytes(name: string): Uint8Array {
   return Buffer.from(JSON.stringify(name))
