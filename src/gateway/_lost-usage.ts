@@ -1,8 +1,5 @@
-import { messageJson, type PartialReply } from '../inference/index.ts'
+import { estimatedTokens, tokensOfText, type PartialReply } from '../inference/index.ts'
 import type { Message, Usage } from '../schema/index.ts'
-
-/** A usual figure for English text; nobody tells what a reply used that did not end. */
-const charsPerToken = 4
 
 /** Whether nothing at all came of it. */
 export function isEmpty({ message, tokens }: PartialReply): boolean {
@@ -11,8 +8,8 @@ export function isEmpty({ message, tokens }: PartialReply): boolean {
 
 /** What a reply that did not end has used up: its tokens are counted where they came, and estimated where they did not. */
 export function lostUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
-  const input = tokens?.promptIds?.length ?? estimated(prompt.reduce((sum, each) => sum + messageJson(each).length, 0))
-  const output = tokens?.ids.length || estimated(charsOf(message))
+  const input = tokens?.promptIds?.length ?? estimatedTokens(prompt)
+  const output = tokens?.ids.length || tokensOfText(charsOf(message))
   return { calls: 1, input, cachedInput: 0, output, reasoning: 0 }
 }
 
@@ -24,8 +21,4 @@ function charsOf({
 }: PartialReply['message']): number {
   const said = (content?.length ?? 0) + (reasoning?.length ?? 0) + (refusal?.length ?? 0)
   return calls.reduce((sum, { function: called }) => sum + called.name.length + called.arguments.length, said)
-}
-
-function estimated(chars: number): number {
-  return Math.ceil(chars / charsPerToken)
 }

@@ -245,25 +245,50 @@ describe('permits', () => {
     expect(hooks.waits).toBe(0)
   })
 
-  test('a reply whose backend does not say what it used is paid by its text', async () => {
-    using clock = new FakeClock()
+  describe('a reply whose backend does not say what it used is paid by', () => {
     const usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
-    const backend = script({ ...goodReply, usage })
-    const { model } = open([backend], { tokensPerMinute: 6000 })
     const prompt: ModelRequest = {
       ...ask,
-      messages: [{ role: 'user', content: 'x'.repeat(2000) }],
-      sampling: { maxTokens: 400 },
+      messages: [{ role: 'user', content: 'x'.repeat(800) }],
+      sampling: { maxTokens: 100 },
     }
-    const first = model.call(prompt, new Hooks())
-    await clock.pass(10)
-    expect(await first).toMatchObject({ status: 'complete', usage })
-    // About 500 tokens of the thousand are gone, and the next reserves about 900; had 400 more been kept, it took 8 s.
-    const second = model.call(prompt, new Hooks())
-    await clock.pass(4000)
-    expect(backend.requests).toHaveLength(1)
+    /** Of the thousand tokens that may be used at once: what is left after one call, rounded down to the hundred of a second's. */
+    const leftAfter = async (reply: Partial<BackendReply>): Promise<number> => {
+      using clock = new FakeClock()
+      const backend = script({ ...goodReply, usage, ...reply })
+      const { model } = open([backend], { tokensPerMinute: 6000 })
+      const first = model.call(prompt, new Hooks())
+      await clock.pass(10)
+      expect(await first).toMatchObject({ status: 'complete', usage })
+      const second = model.call({ ...ask, sampling: { maxTokens: 980 } }, new Hooks())
+      let seconds = 0
+      for (; backend.requests.length < 2; seconds += 1) await clock.pass(1000)
+      await second
+      return 1000 - seconds * 100
+    }
+
+    test('its text and that of its prompt', async () => {
+      expect(await leftAfter({ message: { role: 'assistant', content: 'ok' } })).toBe(700)
+      expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(2000) } })).toBe(200)
+    })
+
+    test('its tokens, where they came along', async () => {
+      const tokens = { promptIds: new Int32Array(100), ids: new Int32Array(300), logprobs: new Float32Array(300) }
+      expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(2000) }, tokens })).toBe(600)
+    })
+  })
+
+  test('a try that failed holds no tokens until the next', async () => {
+    using clock = new FakeClock()
+    const { model } = open([script(failure('model_rate_limited', 20_000))], { tokensPerMinute: 6000 })
+    const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
+    const first = model.call(large, new Hooks())
     await clock.pass(1000)
-    expect(await second).toMatchObject({ status: 'complete' })
+    const second = model.call(large, new Hooks())
+    await clock.pass(10)
+    expect(await second).toMatchObject({ status: 'complete', waitMs: 0 })
+    await clock.pass(60_000)
+    expect(await first).toMatchObject({ status: 'complete', tries: 2 })
   })
 })
 

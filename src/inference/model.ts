@@ -1,11 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
 import { closeAll, Resource, sleep, type Draft } from '../kit/index.ts'
-import type { AssistantMessage } from '../schema/index.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
+import { estimatedTokens } from './estimated-tokens.ts'
 import { Counter } from './_counter.ts'
 import { Lane, Lanes } from './_lanes.ts'
-import { messageJson } from './message-json.ts'
 import { modelCalls, type ModelCall } from './model-calls.ts'
 import type { ModelConfig, Price } from './model-config.ts'
 import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
@@ -29,7 +28,6 @@ export interface ModelOptions {
 const overloadThreshold = 5
 /** What a reply is reckoned at against the tokens-per-minute limit when nothing bounds it. */
 const assumedReplyTokens = 256
-const charsPerToken = 4
 
 /**
  * A named policy over its backends: permits, rate limits, retries, parking, routing and accounting. When a permit is free
@@ -270,8 +268,7 @@ export class Model extends Resource implements ModelClient {
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
     let used = 0
     try {
-      // Not every server says what it used.
-      used = reply.usage.input + reply.usage.output || this.#estimate(call.request, reply.message)
+      used = this.#usedBy(reply, call.request)
     } finally {
       // Somebody's own backend may answer nothing: that fails the call, but keeps no tokens.
       this.#settle(call, used)
@@ -338,13 +335,16 @@ export class Model extends Resource implements ModelClient {
     call.reserved = undefined
   }
 
-  /** By the text of a prompt and its reply; of a reply that is still to come, by how long it may get. */
-  #estimate({ messages, sampling }: ModelRequest, reply?: AssistantMessage): number {
+  #estimate({ messages, sampling }: ModelRequest): number {
     if (this.#config.tokensPerMinute === undefined) return 0
-    let chars = reply ? messageJson(reply).length : 0
-    for (const message of messages) chars += messageJson(message).length
-    const toCome = reply ? 0 : (sampling.maxTokens ?? assumedReplyTokens)
-    return Math.ceil(chars / charsPerToken) + toCome
+    return estimatedTokens(messages) + (sampling.maxTokens ?? assumedReplyTokens)
+  }
+
+  /** Not every server says it: then it is what came, or what the text of it comes to. */
+  #usedBy({ usage, tokens, message }: BackendReply, { messages }: ModelRequest): number {
+    const reported = usage.input + usage.output
+    if (reported > 0 || this.#config.tokensPerMinute === undefined) return reported
+    return (tokens?.promptIds?.length ?? estimatedTokens(messages)) + (tokens?.ids.length ?? estimatedTokens([message]))
   }
 
   #laneTo(backend: Backend, index: number): Lane {

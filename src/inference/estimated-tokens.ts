@@ -1,0 +1,24 @@
+import type { Message } from '../schema/index.ts'
+import { messageJson } from './message-json.ts'
+
+/** A usual figure for English text. */
+const charsPerToken = 4
+/** What models make of an image of ordinary size. How long its address is says nothing of that, though all of it may be in there. */
+const tokensPerImage = 1_000
+
+/** What messages come to in tokens, where nobody has counted them. */
+export function estimatedTokens(messages: readonly Message[]): number {
+  let chars = 0
+  for (const message of messages) {
+    chars += messageJson(message).length
+    if (typeof message.content === 'string' || !message.content) continue
+    for (const part of message.content) {
+      if (part.type === 'image_url') chars += tokensPerImage * charsPerToken - part.image_url.url.length
+    }
+  }
+  return tokensOfText(chars)
+}
+
+export function tokensOfText(chars: number): number {
+  return Math.ceil(chars / charsPerToken)
+}
