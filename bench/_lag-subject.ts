@@ -65,10 +65,10 @@ async function work(given: LagWork): Promise<WorkFigures> {
   const { evaluate } = await import('../src/index.ts')
   const { registerResolver } = await import('../src/env/index.ts')
   const { decodePool } = await import('../src/inference/index.ts')
-  const { keepHeapSteady } = await import('../src/kit/index.ts')
+  const { settleHeapForRollouts } = await import('../src/kit/index.ts')
   registerResolver()
   // As the command line does.
-  keepHeapSteady()
+  settleHeapForRollouts()
   const run = evaluate({
     environment: join(import.meta.dirname, '_lag-environment.ts'),
     options: { turns: given.turns },

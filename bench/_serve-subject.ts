@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { registerResolver } from '../src/env/index.ts'
-import { keepHeapSteady } from '../src/kit/index.ts'
+import { settleHeapForRollouts } from '../src/kit/index.ts'
 import { HttpDoor, RolloutService, type ServiceStatus } from '../src/serve/index.ts'
 import { TurnWatch } from './_serve-turn-watch.ts'
 
@@ -40,7 +40,7 @@ export interface ServeFigures {
 const input = JSON.parse(process.argv[2] ?? '{}') as ServeSubjectInput
 registerResolver()
 // As the command line does.
-keepHeapSteady()
+settleHeapForRollouts()
 const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
 const service = await RolloutService.open({
   environment: join(import.meta.dirname, '_serve-environment.ts'),

@@ -70,10 +70,10 @@ async function runFloor(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
 async function runMillrace(): Promise<Omit<SubjectFigures, 'peakMemoryMb'>> {
   const { evaluate } = await import('../src/index.ts')
   const { registerResolver } = await import('../src/env/index.ts')
-  const { keepHeapSteady } = await import('../src/kit/index.ts')
+  const { settleHeapForRollouts } = await import('../src/kit/index.ts')
   registerResolver()
   // As the command line does.
-  keepHeapSteady()
+  settleHeapForRollouts()
   const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
   let unfinished = 0
   const work = async (count: number): Promise<void> => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { registerResolver } from '../src/env/index.ts'
 import { evaluate } from '../src/index.ts'
-import { keepHeapSteady } from '../src/kit/index.ts'
+import { settleHeapForRollouts } from '../src/kit/index.ts'
 
 export interface MemoryInput {
   readonly rollouts: number
@@ -21,7 +21,7 @@ const { rollouts } = JSON.parse(process.argv[2] ?? '{}') as MemoryInput
 console.log(JSON.stringify(process.pid))
 registerResolver()
 // As the command line does.
-keepHeapSteady()
+settleHeapForRollouts()
 const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
 const startedAt = performance.now()
 let unfinished = 0

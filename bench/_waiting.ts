@@ -10,7 +10,7 @@ import { request } from 'undici'
 import { registerResolver } from '../src/env/index.ts'
 import { evaluate } from '../src/index.ts'
 import { descriptorBudget } from '../src/inference/descriptor-budget.ts'
-import { keepHeapSteady } from '../src/kit/index.ts'
+import { settleHeapForRollouts } from '../src/kit/index.ts'
 
 export interface WaitingInput {
   readonly url: string
@@ -30,7 +30,7 @@ export interface WaitingFigures {
 const { url, rollouts } = JSON.parse(process.argv[2] ?? '{}') as WaitingInput
 registerResolver()
 // As the command line does.
-keepHeapSteady()
+settleHeapForRollouts()
 const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
 const stop = new AbortController()
 process.once('SIGTERM', () => stop.abort())

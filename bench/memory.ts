@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { registerResolver } from '../src/env/index.ts'
 import { evaluate } from '../src/index.ts'
-import { keepHeapSteady } from '../src/kit/index.ts'
+import { settleHeapForRollouts } from '../src/kit/index.ts'
 import { atMost, table, type Benchmark, type BenchmarkResult } from './_benchmark.ts'
 import { BenchChild } from './_child.ts'
 import type { WaitingFigures, WaitingInput } from './_waiting.ts'
@@ -59,7 +59,7 @@ async function measureWaiting({ say }: Parameters<Benchmark>[0]): Promise<Benchm
 async function measureLongRun({ isQuick, say }: Parameters<Benchmark>[0]): Promise<BenchmarkResult> {
   registerResolver()
   // As the command line does.
-  keepHeapSteady()
+  settleHeapForRollouts()
   const rollouts = isQuick ? 20_000 : 100_000
   const root = await mkdtemp(join(tmpdir(), 'millrace-bench-'))
   /** The most seen in each tenth of the run, in MB: in all, and held by JavaScript. */

@@ -1,5 +1,5 @@
 import type { EvaluateOptions, Evaluation } from '../eval/index.ts'
-import { keepHeapSteady } from '../kit/index.ts'
+import { settleHeapForRollouts } from '../kit/index.ts'
 import type { Invocation } from './command.ts'
 import type { evalFlags } from './eval-flags.ts'
 import type { EvalOutput } from './eval-output/eval-output.ts'
@@ -20,7 +20,7 @@ export async function carryOutEval(
   io: CommandIo,
   evaluate: Evaluate,
 ): Promise<ExitCode> {
-  keepHeapSteady()
+  settleHeapForRollouts()
   const evaluation = evaluate(await evaluateOptions(invocation, io))
   using output = openOutput(invocation.flags, io, evaluation)
   using _exit = exitNotice(

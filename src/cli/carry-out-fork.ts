@@ -1,5 +1,5 @@
 import { forkRollout, type ForkOptions, type RunOptions } from '../eval/index.ts'
-import { keepHeapSteady } from '../kit/index.ts'
+import { settleHeapForRollouts } from '../kit/index.ts'
 import { openOutput } from './carry-out-eval.ts'
 import type { FlagValues, Invocation } from './command.ts'
 import type { ExitCode } from './exit-codes.ts'
@@ -16,7 +16,7 @@ type ForkInvocation = Invocation<typeof forkFlags>
 
 /** What `millrace fork` does: from its flags to its exit code. */
 export async function carryOutFork(invocation: ForkInvocation, io: CommandIo): Promise<ExitCode> {
-  keepHeapSteady()
+  settleHeapForRollouts()
   const [name = ''] = invocation.arguments
   const root = runsRoot(invocation.flags.runs, io)
   const options = await forkOptions(invocation, root, io)

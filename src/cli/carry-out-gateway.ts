@@ -1,4 +1,4 @@
-import { weighBuffersWithHeap } from '../kit/index.ts'
+import { settleHeapForGateway } from '../kit/index.ts'
 import {
   defaultTenant,
   findModels,
@@ -24,7 +24,7 @@ type Flags = FlagValues<GatewayFlags>
 
 /** What `millrace gateway` does: from its flags to its exit code. */
 export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
-  weighBuffersWithHeap()
+  settleHeapForGateway()
   const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
   const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'

@@ -1,4 +1,4 @@
-import { keepHeapSteady } from '../kit/index.ts'
+import { settleHeapForRollouts } from '../kit/index.ts'
 import { HttpDoor, requireKeyBeyondLoopback, RolloutService } from '../serve/index.ts'
 import { Logger } from '../telemetry/index.ts'
 import type { Invocation } from './command.ts'
@@ -12,7 +12,7 @@ import { ServerLifetime, type Served } from './server-lifetime.ts'
 
 /** What `millrace serve` does: from its flags to its exit code. */
 export async function carryOutServe(invocation: Invocation<ServeFlags>, io: CommandIo): Promise<ExitCode> {
-  keepHeapSteady()
+  settleHeapForRollouts()
   const { flags } = invocation
   const options = await evaluateOptions(invocation, io)
   const { host = '127.0.0.1' } = flags

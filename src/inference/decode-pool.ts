@@ -30,8 +30,8 @@ export interface DecodePoolOptions {
 }
 
 /**
- * Replies from this size on, about 350 tokens, are decoded on another thread. Measured: below it the hop there and back
- * costs more CPU than it takes off the loop; see docs/performance.md.
+ * Replies from this size on, about 380 tokens, are decoded on another thread. Measured: below it the hop there and back takes
+ * more of the loop than reading them there does; see docs/performance.md.
  */
 export const offLoopBytes = 32 * 1024
 

@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events'
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { openLimits, type LimitsHandle, type WorkerLimits } from '../inference/index.ts'
-import { keepHeapSteady } from '../kit/index.ts'
+import { settleHeapForRollouts } from '../kit/index.ts'
 import type { JournalPort } from '../store/index.ts'
 import type { FromProcess, ToProcess } from './_process-frames.ts'
 import { offerProbe } from './blocked-function-probe.ts'
@@ -57,7 +57,7 @@ export async function processLink(): Promise<SupervisorLink> {
   // Without its supervisor a worker is of no use, and nobody would end it.
   process.once('disconnect', () => process.exit())
   // This process is ours alone.
-  keepHeapSteady()
+  settleHeapForRollouts()
   offerProbe()
   const [first] = (await once(process, 'message')) as [ToProcess]
   if (first.kind !== 'start') throw new MillraceError('internal', `a worker process was told ${first.kind} first`)

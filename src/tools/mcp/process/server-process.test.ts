@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { misbehaving, ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
 import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
 import { identify } from './_descendants.ts'
@@ -23,13 +23,14 @@ test('what goes in comes out, until it is closed', async () => {
 })
 
 test('it has its own variables and none of our secrets', async () => {
-  process.env['SECRET'] = 'ours'
+  vi.stubEnv('SECRET', 'ours')
   await using server = await start({ command: 'env', env: { TOKEN: 'its own' } })
   const chunks = await server.stdout.toArray()
   const environment = Buffer.concat(chunks).toString()
   expect(environment).toContain('TOKEN=its own')
   expect(environment).toContain('PATH=')
   expect(environment).not.toContain('SECRET')
+  vi.unstubAllEnvs()
 })
 
 test('a process that ends by itself says how, with the end of its stderr', async () => {
