@@ -35,6 +35,7 @@ const cases: {
     output: 2,
     isWhole: false,
   },
+  { name: 'too few ids', tokens: { promptIds: ids(3), ids: ids(2), logprobs: logprobs(2) }, output: 3, isWhole: false },
   { name: 'no ids', tokens: { promptIds: ids(3), ids: ids(0), logprobs: logprobs(0) }, output: 2, isWhole: false },
 ]
 

@@ -20,13 +20,13 @@ export interface BareNode extends MessageNode {
 }
 
 /**
- * Of a complete reply: no prompt, no ids though something was sampled, or not a log-probability for each id. Arrays that
- * are empty are stored all the same. Ids and log-probabilities are as long as each other, 4 bytes each; large ones are
- * references, all of one length, and are taken at their word. `completeTokens` says the same of a node in memory.
+ * Of a complete reply: no prompt, fewer ids than were sampled, or not a log-probability for each id. Arrays that are empty are
+ * stored all the same. Ids and log-probabilities are as long as each other, 4 bytes each; large ones are references, all of one
+ * length, and are taken at their word. `completeTokens` says the same of a node in memory.
  */
 export const lacksTokensSql = `(sampled = 1 AND json_type(meta, '$.call') IS NOT NULL AND (
   prompt_ids IS NULL OR ids IS NULL OR logprobs IS NULL OR length(ids) <> length(logprobs)
-  OR (length(ids) = 0 AND meta ->> '$.call.usage.output' > 0)))`
+  OR (typeof(ids) = 'blob' AND length(ids) < 4 * (meta ->> '$.call.usage.output'))))`
 
 const nodeColumns = 'position, seq, parent, hash, sampled, at, meta, message'
 const bareColumns = `${nodeColumns}, ${lacksTokensSql} AS lacks_tokens`

@@ -7,11 +7,14 @@ export interface CapturedTokens {
   readonly logprobs: Float32Array | null
 }
 
-/** No ids for a reply that had tokens, or log-probabilities for only some of them, are no record. */
+/**
+ * Fewer ids than the reply had tokens, or log-probabilities for only some of them, are no record: a server whose parser of tool calls
+ * holds tokens back may leave them out of a stream, and what is left looks whole.
+ */
 export function capturedTokens({ tokens }: Pick<MessageNode, 'tokens'>, { output }: Usage): CapturedTokens {
   if (!tokens) return { promptIds: null, ids: null, logprobs: null }
   const { promptIds = null, ids, logprobs } = tokens
-  if (ids.length === 0 && output > 0) return { promptIds, ids: null, logprobs: null }
+  if (ids.length < output) return { promptIds, ids: null, logprobs: null }
   return { promptIds, ids, logprobs: logprobs.length === ids.length ? logprobs : null }
 }
 

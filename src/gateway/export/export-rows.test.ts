@@ -241,6 +241,7 @@ test.each(['interactions', 'merged'] as const)(
   async (kind) => {
     const { reply } = singleReply()
     const { tokens: _tokens, ...bare } = reply
+    const output = bare.call?.usage.output ?? 0
     const bareNodes = Array.from({ length: 200 }, (_, seq) => ({
       ...bare,
       seq,
@@ -255,7 +256,7 @@ test.each(['interactions', 'merged'] as const)(
         // Each begins with the one before it and its reply.
         const promptIds = new Int32Array(1 + node.seq * 500)
         allBytes += promptIds.byteLength
-        yield { ...node, tokens: { promptIds, ids: new Int32Array(1), logprobs: new Float32Array(1) } }
+        yield { ...node, tokens: { promptIds, ids: new Int32Array(output), logprobs: new Float32Array(output) } }
         if (node.seq % 40 === 39) most = Math.max(most, heldBytes() - before)
       }
     }
