@@ -1,9 +1,11 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { DialectRequest } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Roster } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
 import type { RunStore } from '../store/index.ts'
 import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
+import type { KnownBeginning } from './_last-path.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './_live-interaction.ts'
 import { OpenSession, type SessionMemory } from './_open-session.ts'
 import type { Patience } from './_patience.ts'
@@ -30,6 +32,7 @@ import type { ClientReply } from './client-reply.ts'
 import { gatewayEvents, type InteractionOutcome } from './gateway-events.ts'
 import type { GatewayModels } from './gateway-models.ts'
 import type { SessionBounds } from './session-bounds.ts'
+import type { TreeNode } from './session-tree.ts'
 
 /** Of a conversation without messages. */
 const noLeaf = -1
@@ -148,13 +151,16 @@ export class Interactions {
       const aids = { replies: recalled, lastBody: memory.lastBody }
       const { request, model, continued } = visit.read(this.#models, aids)
       const { previousReplyId } = request
-      const messages =
+      const earlier =
         previousReplyId === undefined
-          ? request.messages
+          ? undefined
           : await this.#conversationAfter(previousReplyId, { session, memory, request })
+      const messages = earlier?.messages ?? request.messages
       // Only now: the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id)
-      const match = memory.tree.match(messages, continued && { count: continued.known.length, node: continued.node })
+      const match = earlier?.known
+        ? memory.tree.matchAfter(earlier.known, messages)
+        : memory.tree.match(messages, continued && { count: continued.known.length, node: continued.node })
       const isRetry = call.retryCount > 0 && match.known === messages.length
       const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
       if (repeated) {
@@ -188,13 +194,17 @@ export class Interactions {
   async #conversationAfter(
     replyId: string,
     { session, memory, request }: { session: OpenSession; memory: SessionMemory; request: DialectRequest },
-  ): Promise<readonly Message[]> {
+  ): Promise<{ readonly messages: readonly Message[]; readonly known: KnownBeginning<TreeNode> | undefined }> {
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
     const { journal, reader } = this.#store
     // The name is known from the first event of a stream on, the reply may not be on disk yet.
     await journal.durable()
-    return wholeConversation(await conversationTo(reader.sessions, session.id, leaf.seq), request)
+    const earlier = await conversationTo(reader.sessions, session.id, leaf.seq)
+    const messages = wholeConversation(earlier, request)
+    // With other instructions it is another conversation from its first message on.
+    const isAfter = isDeepStrictEqual(messages.slice(0, earlier.messages.length), earlier.messages)
+    return { messages, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
   }
 
   /** The answer to an earlier request with the same body, if there is one or will be. */

@@ -15,7 +15,7 @@ import {
 import type { ItemIds } from '../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
-import { isEmpty, lostUsage } from './_lost-usage.ts'
+import { isEmpty, untoldUsage } from './_untold-usage.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { type Patience, Wait } from './_patience.ts'
 import type { Question } from './_question.ts'
@@ -209,7 +209,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
       ...(itemIds && { itemIds }),
       ...(hasInstructions && { hasInstructions }),
     }
-    const recorded = this.#withPrompt(reply)
+    const recorded = this.#withUsage(this.#withPrompt(reply))
     const lacking = capturesTokens ? 'missing' : 'unasked'
     this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
     const pending = this.#place?.durable()
@@ -229,7 +229,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const partial = this.#withPrompt(this.#partial ?? nothingYet)
     if (!wasSampling && isEmpty(partial)) return
     const { dialect, model, request } = this.#question
-    const usage = lostUsage(partial, request.messages)
+    const usage = untoldUsage(partial, request.messages)
     const replyId = this.#stream?.replyId
     const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
     this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.price) })
@@ -240,6 +240,14 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const { promptIds } = this.#question.request
     if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
     return { ...reply, tokens: { ...reply.tokens, promptIds } }
+  }
+
+  /** Not every server says what it used, and limits hold all the same. */
+  #withUsage(reply: CompleteReply): CompleteReply {
+    if (reply.usage.input + reply.usage.output > 0) return reply
+    const { model, request } = this.#question
+    const usage = untoldUsage(reply, request.messages)
+    return { ...reply, usage, cost: costOf(usage, model.price) }
   }
 
   #replyIdOf({ raw }: BackendReply): string {

@@ -6,8 +6,8 @@ export function isEmpty({ message, tokens }: PartialReply): boolean {
   return charsOf(message) === 0 && !message.tool_calls?.length && !tokens?.ids.length
 }
 
-/** What a reply that did not end has used up: its tokens are counted where they came, and estimated where they did not. */
-export function lostUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
+/** What a reply has used up that nobody tells it of: its tokens are counted where they came, and estimated where they did not. */
+export function untoldUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
   const input = tokens?.promptIds?.length ?? estimatedTokens(prompt)
   const output = tokens?.ids.length || tokensOfText(charsOf(message))
   return { calls: 1, input, cachedInput: 0, output, reasoning: 0 }

@@ -228,6 +228,35 @@ describe('a session', () => {
     expect(recorded.nodes[late?.seq ?? -1]?.parent).toBe(replies[11]?.seq)
   })
 
+  test('one that was gone on from is kept before those that were not', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    const first = recorded.reply(leaf, assistant('A'))
+    const second = recorded.reply(recorded.say(user('a'), assistant('A'), user('b')), assistant('B'))
+    for (let others = 0; others < 12; others += 1) recorded.reply(leaf, assistant('A'))
+    for (const comes of ['now', 'later']) {
+      if (comes === 'later') recorded.restore()
+      const next = recorded.say(user('a'), assistant('A'), user('b'), assistant('B'), user(comes))
+      expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(second.seq)
+    }
+    expect(recorded.nodes.filter(({ parent }) => parent === first.seq)).toHaveLength(1)
+  })
+
+  test('a named reply is the one, whichever was last', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    const named = recorded.reply(leaf, assistant('A'))
+    recorded.reply(leaf, assistant('A'))
+    const messages = [user('a'), assistant('A'), user('b'), user('c')]
+    for (const isKnown of [false, true]) {
+      const match = recorded.tree.matchAfter({ count: 2, node: named }, messages)
+      expect(match.known).toBe(isKnown ? 4 : 2)
+      const end = recorded.tree.append(messages, match)
+      const before = recorded.nodes[end?.seq ?? -1]?.parent ?? -1
+      expect(recorded.nodes[before]).toMatchObject({ parent: named.seq, message: user('b') })
+    }
+  })
+
   test('a reply that comes when the session has gone on elsewhere is found where it belongs', () => {
     const recorded = new Recorded()
     const first = recorded.say(user('a'))

@@ -22,10 +22,10 @@ export interface Match {
   readonly known: number
   /** The node of the last of them. */
   readonly end: TreeNode
-  /** How many of them are on the last path, too, and the nodes of the others. */
+  /** How many of them are on the last path, too, or were not looked for; and the nodes of the others. */
   readonly common: number
   readonly nodes: readonly TreeNode[]
-  /** The messages after those on the last path, as far as they were looked for. */
+  /** The messages after those, as far as they were looked for. */
   readonly said: readonly SaidMessage[]
 }
 
@@ -37,7 +37,7 @@ const bytesPerNode = 460
 
 /**
  * Nodes that say the same after the same history, and that can be told apart only by how they say it and by what follows.
- * More than this are recorded too, but a conversation goes on from one of the last.
+ * More than this are recorded too, but a conversation goes on from one of those that others went on from, or of the last.
  */
 const maxTwins = 8
 
@@ -56,6 +56,8 @@ export class SessionTree {
   readonly #replies = new Map<string, TreeNode>()
   #size = 0
   #hasTwins = false
+  /** Of nodes that something was said after. */
+  readonly #continued = new Set<number>()
   /** Other spellings of known messages. */
   #spellings = 0
 
@@ -84,6 +86,7 @@ export class SessionTree {
     if (node.discarded) return
     const said = new SaidMessage(node.message)
     const restored = { seq: node.seq, hash: node.hash, print: said.print() }
+    this.#continued.add(node.parent ?? root.seq)
     this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
     if (node.call?.replyId !== undefined) this.#replies.set(node.call.replyId, restored)
   }
@@ -114,6 +117,7 @@ export class SessionTree {
     for (let index = known; index < messages.length; index += 1) {
       const message = (words[index - common] ??= new SaidMessage(messages[index] as Message))
       const node = this.#record(last, message, { sampled: false })
+      this.#continued.add(last.seq)
       this.#enter(last.seq, message, { node, sampled: false })
       path.push(node)
       last = node
@@ -144,14 +148,19 @@ export class SessionTree {
     this.#lastPath.clear()
   }
 
+  /** The same if the client has named the reply that it goes on from, so that it is no twin of that. */
+  matchAfter({ count, node }: KnownBeginning<TreeNode>, messages: readonly Message[]): Match {
+    return this.#hasTwins ? this.#matchTwins(messages, { count, node }) : this.match(messages)
+  }
+
   /**
    * The same where nodes have twins: follows all that say the same, and takes of those that lead furthest the one that the
    * client repeats most exactly; of those that it repeats alike, the one to prefer.
    */
-  #matchTwins(messages: readonly Message[]): Match {
-    let ends: readonly Candidate[] = [{ node: root, strangeness: 0 }]
+  #matchTwins(messages: readonly Message[], before: KnownBeginning<TreeNode> = { count: 0, node: root }): Match {
+    let ends: readonly Candidate[] = [{ node: before.node, strangeness: 0 }]
     const said: SaidMessage[] = []
-    let known = 0
+    let known = before.count
     for (; known < messages.length; known += 1) {
       const message = new SaidMessage(messages[known] as Message)
       said.push(message)
@@ -159,7 +168,7 @@ export class SessionTree {
       if (next.length === 0) break
       ends = next
     }
-    return { known, end: ends[0]?.node ?? root, common: 0, nodes: none, said }
+    return { known, end: ends[0]?.node ?? root, common: before.count, nodes: none, said }
   }
 
   #candidatesAfter(ends: readonly Candidate[], message: SaidMessage): Candidate[] {
@@ -217,7 +226,19 @@ export class SessionTree {
     // What was sampled last is what a client most likely goes on from.
     if (sampled) twins.unshift(node)
     else twins.push(node)
-    if (twins.length > maxTwins) twins.splice(oldestOf(twins), 1)
+    if (twins.length > maxTwins) twins.splice(this.#leastLikely(twins), 1)
+  }
+
+  /** The oldest of those that nobody has gone on from so far; if there is none, the oldest. */
+  #leastLikely(twins: readonly TreeNode[]): number {
+    let chosen = 0
+    for (let index = 1; index < twins.length; index += 1) {
+      const one = twins[chosen] as TreeNode
+      const other = twins[index] as TreeNode
+      const isOneContinued = this.#continued.has(one.seq)
+      if (isOneContinued === this.#continued.has(other.seq) ? other.seq < one.seq : isOneContinued) chosen = index
+    }
+    return chosen
   }
 }
 
@@ -228,14 +249,6 @@ interface Candidate {
   readonly node: TreeNode
   /** How much the client's words differ from those on the way to it. */
   readonly strangeness: number
-}
-
-function oldestOf(twins: readonly TreeNode[]): number {
-  let oldest = 0
-  for (let index = 1; index < twins.length; index += 1) {
-    if ((twins[index] as TreeNode).seq < (twins[oldest] as TreeNode).seq) oldest = index
-  }
-  return oldest
 }
 
 function keyOf(parent: number, digest: string): string {

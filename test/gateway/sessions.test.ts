@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
 import { gatewayEvents, type Caller, type GatewayEvent } from '../../src/gateway/index.ts'
-import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
+import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import type { Message, MessageNode } from '../../src/schema/index.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { calls, ScriptedBackend } from '../../src/testing/index.ts'
@@ -103,6 +103,18 @@ test('limits are refused by name, in the words of the API, and what is left is t
   expect(refused.headers['x-should-retry']).toBe('false')
   expect(refused.document).toMatchObject({ type: 'error', error: { type: 'rate_limit_error' } })
   expect(refused.text).toContain('maxRequests of 2')
+})
+
+test('a server that does not say what it used is held to the limits all the same', async () => {
+  await using server = await ScriptedServer.start((response) =>
+    sendJson(response, chatReply('x'.repeat(400), { usage: undefined })),
+  )
+  const models = [{ name: 'm', backends: [{ url: server.url }], price: { input: 0, output: 1_000_000 } }]
+  await using open = await OpenGateway.open({ models })
+  const { id, caller } = await open.session({ limits: { maxTokens: 90 } })
+  expect((await open.ask(caller, body)).status).toBe(200)
+  expect((await open.gateway.session(caller, id)).used).toMatchObject({ tokens: 100, cost: 100 })
+  expect((await open.ask(caller, body)).text).toContain('maxTokens of 90')
 })
 
 test('as many requests at once as a session may have, and no more', async () => {
@@ -237,6 +249,18 @@ function conversation(nodes: readonly MessageNode[]): string[] {
   }
   return said
 }
+
+test('of two replies that say the same, a request goes on from the one that it names', async () => {
+  await using open = await scripted(() => 'the same')
+  const { id, caller } = await open.session()
+  const ask = (request: object): ReturnType<typeof open.ask> =>
+    open.ask(caller, { model: 'm', instructions: 'be brief', ...request }, { api: 'responses' })
+  const replies = [await ask({ input: 'one' }), await ask({ input: 'one' })]
+  for (const reply of replies) await ask({ input: 'two', previous_response_id: reply.document['id'] })
+  const nodes = await open.nodes(id)
+  const named = replies.map(({ document }) => nodes.find(({ call }) => call?.replyId === document['id'])?.seq)
+  expect(nodes.filter(({ message }) => message.content === 'two').map(({ parent }) => parent)).toEqual(named)
+})
 
 test('a reply can be gone on from by its name; one that is not known is a 404', async () => {
   await using open = await scripted(({ messages }) => `${messages.length} messages`)
