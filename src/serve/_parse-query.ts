@@ -4,12 +4,21 @@ import { MillraceError } from '../errors/index.ts'
 import { describeIssues } from '../schema/index.ts'
 
 export function parseQuery<Schema extends z.ZodType>(schema: Schema, request: FastifyRequest): z.output<Schema> {
+  requireValues(request.query as Readonly<Record<string, unknown>>)
   const checked = schema.safeParse(request.query)
   if (checked.success) return checked.data
   const { issues } = checked.error
   const isMisspelt = schema instanceof z.ZodObject && issues.some(({ code }) => code === 'unrecognized_keys')
   const known = isMisspelt ? `; known are ${Object.keys(schema.shape).join(', ')}` : ''
   throw new MillraceError('usage', `the query does not fit: ${describeIssues(issues)}${known}`)
+}
+
+/** An unset variable in somebody's shell leaves a name without a value, which as a number would be 0. */
+function requireValues(query: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(query)) {
+    if (typeof value !== 'string' || value.trim() !== '') continue
+    throw new MillraceError('usage', `the query has ${name} without a value; leave it out, or give it one`)
+  }
 }
 
 /** Whether the client would rather have a line per result. */

@@ -197,6 +197,11 @@ test('an export comes as it was asked for', async () => {
   const binary = await gateway.ask(`/v1/export?session=${id}&format=binary&rows=merged&discount=0.5`)
   expect(binary.headers['content-type']).toContain('application/octet-stream')
   expect(binary.text.length).toBeGreaterThan(100)
+  const empty = await gateway.ask('/v1/export?discount=')
+  expect(empty).toMatchObject({
+    status: 400,
+    body: { error: { message: expect.stringContaining('discount') as string } },
+  })
   const missing = await gateway.ask('/v1/export?session=ses_nobody')
   expect(missing.status).toBe(404)
 })
