@@ -32,9 +32,15 @@ function messageFields({ id, model }: ReplyHead, rest: Record<string, unknown>):
 }
 
 /** Why a reply ended. A refusal is a text like any other in this API, told apart by the reason. */
-export function endFields({ message, finishReason }: BackendReply): Record<string, unknown> {
-  const reason = message.refusal === undefined ? stopReasons[finishReason] : 'refusal'
-  return { stop_reason: reason, stop_sequence: null, stop_details: null, container: null }
+export function endFields({ message, finishReason, stopSequence }: BackendReply): Record<string, unknown> {
+  const isSequence = stopSequence !== undefined && finishReason === 'stop'
+  const reason = isSequence ? 'stop_sequence' : stopReasons[finishReason]
+  return {
+    stop_reason: message.refusal === undefined ? reason : 'refusal',
+    stop_sequence: isSequence ? stopSequence : null,
+    stop_details: null,
+    container: null,
+  }
 }
 
 /** What the end of a stream says of it. Input that came from a cache is counted apart in this API. */

@@ -19,6 +19,9 @@ export interface ChatChoiceWire {
   message?: unknown
   delta?: unknown
   finish_reason?: unknown
+  /** The stop sequence that ended it, in vLLM's word and in SGLang's; or the id of a token that did. */
+  stop_reason?: unknown
+  matched_stop?: unknown
   token_ids?: unknown
   /** What newer versions of SGLang call them. */
   response_token_ids?: unknown
@@ -68,7 +71,7 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
     throw reportedError(source, { reported: readReportedError(body) })
   const choice: unknown = Array.isArray(wire.choices) ? wire.choices[0] : undefined
   if (!isObject(choice)) throw malformedReply(source, 'it has no choices')
-  const { message, finish_reason: finish } = choice as ChatChoiceWire
+  const { message } = choice as ChatChoiceWire
   if (!isObject(message)) throw malformedReply(source, 'its choice has no message')
   readMessage(draft, message)
   if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
@@ -76,8 +79,16 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
   if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
   draft.readVersion(body)
   draft.markVersion(0)
-  if (typeof finish === 'string') draft.finish = finish
+  readEnd(draft, choice)
   return draft.reply()
+}
+
+/** Why it ended; an event of a stream before the last does not say. */
+export function readEnd(draft: ReplyDraft, choice: ChatChoiceWire): void {
+  if (typeof choice.finish_reason !== 'string') return
+  draft.finish = choice.finish_reason
+  const stopped = choice.stop_reason ?? choice.matched_stop
+  if (typeof stopped === 'string') draft.stopSequence = stopped
 }
 
 function readMessage(draft: ReplyDraft, message: ChatMessageWire): void {

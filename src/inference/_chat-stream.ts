@@ -2,6 +2,7 @@ import type { BackendReply, PartialReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
 import {
   readContent,
+  readEnd,
   readReasoning,
   readTokens,
   readToolCall,
@@ -86,7 +87,7 @@ export class ChatStream implements StreamAssembler {
     const draft = this.#draft
     if (isObject(choice.delta)) this.#delta(choice.delta, event)
     readTokens(draft, choice, taken)
-    if (typeof choice.finish_reason === 'string') draft.finish = choice.finish_reason
+    readEnd(draft, choice)
   }
 
   #delta(delta: ChatMessageWire, event: EventDraft | undefined): void {

@@ -32,6 +32,7 @@ export class ReplyDraft {
   refusal = ''
   /** What the server said; empty until it did. */
   finish = ''
+  stopSequence: string | undefined
   usage: Usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
   #tokens: TokenDraft | undefined
   #version: string | undefined
@@ -115,9 +116,11 @@ export class ReplyDraft {
     for (const [index, { name }] of this.#calls.entries()) {
       if (name === '') throw malformedReply(this.source, `tool call ${index} has no name`)
     }
-    const reply: BackendReply = { message: this.#message(this.#calls), finishReason, usage: this.usage }
+    const reply: Draft<BackendReply> = { message: this.#message(this.#calls), finishReason, usage: this.usage }
     const tokens = this.#tokens?.record(this.#version)
-    return tokens ? { ...reply, tokens } : reply
+    if (tokens) reply.tokens = tokens
+    if (this.stopSequence !== undefined) reply.stopSequence = this.stopSequence
+    return reply
   }
 
   /** As much of it as there is: without calls whose name has not come, and without tokens that are not whole. */

@@ -98,6 +98,8 @@ export type PartialReply = Pick<BackendReply, 'message' | 'tokens'>
 export interface BackendReply {
   readonly message: AssistantMessage
   readonly finishReason: FinishReason
+  /** Which of the request's stop sequences ended it, where the server says so. */
+  readonly stopSequence?: string
   readonly usage: Usage
   readonly tokens?: TokenRecord
   readonly firstTokenMs?: number

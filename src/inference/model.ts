@@ -273,7 +273,7 @@ export class Model extends Resource implements ModelClient {
       // Somebody's own backend may answer nothing: that fails the call, but keeps no tokens.
       this.#settle(call, used)
     }
-    const { message, finishReason, usage, tokens, firstTokenMs, raw } = reply
+    const { message, finishReason, stopSequence, usage, tokens, firstTokenMs, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     const cost = costOf(usage, this.#price)
     const complete: Draft<CompleteReply> = {
@@ -289,6 +289,7 @@ export class Model extends Resource implements ModelClient {
       usage,
     }
     // Added afterwards: a literal with conditions in it is made field by field.
+    if (stopSequence !== undefined) complete.stopSequence = stopSequence
     if (tokens) complete.tokens = tokens
     if (firstTokenMs !== undefined) complete.firstTokenMs = firstTokenMs
     if (raw) complete.raw = raw

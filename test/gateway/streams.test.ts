@@ -274,3 +274,27 @@ test('an end that is announced without a reason is none', async () => {
   expect(client.text).not.toContain('[DONE]')
   expect((await open.nodes(id))[1]?.discarded?.why).toBe('truncated')
 })
+
+test.each([
+  ['vLLM', { stop_reason: 'STOP' }, 'stop_sequence'],
+  ['SGLang', { matched_stop: 'STOP' }, 'stop_sequence'],
+  ['a token that ends', { stop_reason: 151_645 }, 'end_turn'],
+])('a Messages client is told which stop sequence ended the reply: %s', async (_name, end, reason) => {
+  await using setup = await over((response, { body: asked }) => {
+    const choice = { index: 0, finish_reason: 'stop', ...end }
+    if (!asked.includes('"stream":true')) {
+      const message = { role: 'assistant', content: 'before' }
+      return sendJson(response, chatReply('', { choices: [{ ...choice, message }] }))
+    }
+    beginEvents(response)
+    response.end(`data: ${JSON.stringify({ choices: [{ ...choice, delta: { content: 'before' } }] })}\n\n${doneEvent}`)
+  })
+  const request = { model: 'm', max_tokens: 9, messages: body.messages, stop_sequences: ['STOP'] }
+  const ended = { stop_reason: reason, stop_sequence: reason === 'stop_sequence' ? 'STOP' : null }
+  const ask = (more: object): ReturnType<OpenGateway['ask']> =>
+    setup.open.ask(admin, { ...request, ...more }, { api: 'messages' })
+  expect((await ask({})).document).toMatchObject(ended)
+  expect((await ask({ stream: true })).events).toContainEqual(
+    expect.objectContaining({ type: 'message_delta', delta: expect.objectContaining(ended) as object }),
+  )
+})
