@@ -130,7 +130,7 @@ export class Question {
 
   #clientBody(): ClientBody {
     const { body: members } = this.request
-    return { bytes: this.#visit.call.body, members, whole: () => this.#visit.wholeBody(this.request) }
+    return { bytes: this.#visit.call.body, members }
   }
 
   #additions(): JsonObject {

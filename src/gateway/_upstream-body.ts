@@ -1,20 +1,19 @@
 import { isUtf8 } from 'node:buffer'
+import { membersEnd, nonSpace, quote, valueEnd } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 
 export interface ClientBody {
   readonly bytes: Buffer
   /** Its members, but perhaps for messages that were read before. */
   readonly members: JsonObject
-  /** All of them. */
-  readonly whole: () => JsonObject
 }
 
 /**
  * A client's body as the backend gets it: the same bytes, with `fields` in it. What the client did not write is put in at
- * the head, so that a long conversation is not written anew; only what contradicts the client's own words makes that
- * necessary. The body is an object and not empty.
+ * the head; only what contradicts the client's own words makes it necessary to walk over them. The body is an object.
  */
-export function upstreamBody({ bytes, members, whole }: ClientBody, fields: JsonObject): Buffer {
+export function upstreamBody({ bytes, members }: ClientBody, fields: JsonObject): Buffer {
+  if (Object.keys(members).length === 0) return Buffer.from(JSON.stringify(fields))
   let head = ''
   // What is no UTF-8 is sent as it was read.
   let rest = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString())
@@ -25,13 +24,30 @@ export function upstreamBody({ bytes, members, whole }: ClientBody, fields: Json
       continue
     }
     const replaced = typeof value === 'string' ? withText(rest, name, value) : undefined
-    if (!replaced) return Buffer.from(JSON.stringify({ ...whole(), ...fields }))
+    if (!replaced) return withFields(rest, fields)
     rest = replaced
   }
   if (head === '') return rest
   const start = rest.indexOf('{') + 1
   return Buffer.concat([rest.subarray(0, start), Buffer.from(head), rest.subarray(start)])
 }
+
+/** With these in place of those of the same name; of `undefined`, none. What else there is stays as it was written, down to a number's last zero. */
+function withFields(bytes: Buffer, fields: JsonObject): Buffer {
+  const members: Buffer[] = []
+  membersEnd(bytes, nonSpace(bytes, 0), (keyAt, valueAt) => {
+    const end = valueEnd(bytes, valueAt)
+    const name = String(JSON.parse(bytes.toString('utf8', keyAt, bytes.lastIndexOf(quote, valueAt - 1) + 1)))
+    if (!Object.hasOwn(fields, name)) members.push(bytes.subarray(keyAt, end), separator)
+    return end
+  })
+  // Without the braces around it; undefined is left out.
+  const own = Buffer.from(JSON.stringify(fields).slice(1, -1))
+  if (own.length === 0) members.pop()
+  return Buffer.concat([Buffer.from('{'), ...members, own, Buffer.from('}')])
+}
+
+const separator = Buffer.from(',')
 
 /**
  * With another text as the value of a key. Inside of a string a quote has a backslash before it, so a key in quotes is a

@@ -2,13 +2,12 @@ import {
   chatServer,
   generateServer,
   messagesServer,
-  parseBody,
   responsesServer,
   type DialectRequest,
   type ReplyMemory,
   type ServerDialect,
 } from '../dialects/index.ts'
-import type { ClientApi, JsonObject } from '../schema/index.ts'
+import type { ClientApi } from '../schema/index.ts'
 import type { ContinuedBody, LastBody } from './_last-body.ts'
 import { readRequest, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from './caller.ts'
@@ -61,7 +60,6 @@ export class Visit {
   readonly startedAt = performance.now()
   request: DialectRequest | undefined
   model: GatewayModel | undefined
-  #isContinued = false
 
   constructor(call: InteractionCall, client: ClientReply) {
     this.call = call
@@ -82,17 +80,9 @@ export class Visit {
     const before = { replies, messages: continued?.known }
     const request = readRequest(this.dialect, continued?.text ?? body.toString(), before)
     this.request = request
-    this.#isContinued = continued !== undefined
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (api !== 'generate') refuseUntranslatable(request, model, api)
     return { request, model, continued }
-  }
-
-  /** All of a body that was read, known messages included. */
-  wholeBody({ body }: DialectRequest): JsonObject {
-    if (!this.#isContinued) return body
-    const whole = parseBody(this.call.api, this.call.body.toString())
-    return whole as JsonObject
   }
 }

@@ -15,12 +15,15 @@ const bodies: [string, string][] = [
   ['a value with escapes', String.raw`{"model":"a\/b","messages":[]}`],
   ['a text that is the name', '{"user":"model","model":"m"}'],
   ['a contradiction', '{"model":"m","logprobs":false,"stream_options":{"include_obfuscation":false}}'],
+  ['the same twice', '{"model":"x","logprobs":false,"model":"m"}'],
+  ['nothing but contradictions', '{"model":"m","logprobs":false,"stream_options":null}'],
+  ['nothing', '{}'],
   ['nothing to add', '{"model":"m","logprobs":true,"stream_options":{"include_usage":true}}'],
 ]
 
 function sentFor(text: string, fields: JsonObject): string {
   const members = JSON.parse(text) as JsonObject
-  return upstreamBody({ bytes: Buffer.from(text), members, whole: () => members }, fields).toString()
+  return upstreamBody({ bytes: Buffer.from(text), members }, fields).toString()
 }
 
 test.each(bodies)('%s: the backend gets the same body with our fields', (_, text) => {
@@ -33,6 +36,14 @@ test.each(bodies)('%s: the backend gets the same body with our fields', (_, text
   expect(sent.split('"logprobs":').length).toBe(2)
 })
 
+test('what contradicts us is left out, and all else stays as it was written', () => {
+  const tools = '[ {"parameters":{"default":1.0,"model":9223372036854775807}} ]'
+  expect(
+    sentFor(`{"model":"m", "logprobs":false, "tools":${tools},"seed":1e400}`, { model: 'n', logprobs: true }),
+  ).toBe(`{"tools":${tools},"seed":1e400,"model":"n","logprobs":true}`)
+  expect(sentFor('{"model":"m","text":"1.0"}', { model: undefined })).toBe('{"text":"1.0"}')
+})
+
 test('messages that were read before are sent all the same', () => {
   const text =
     '{"model":"m","logprobs":false,"messages":[{"role":"user","content":"one"},{"role":"user","content":"two"}]}'
@@ -40,7 +51,7 @@ test('messages that were read before are sent all the same', () => {
   const members = { ...whole, messages: [] }
   const bytes = Buffer.from(text)
   for (const fields of [{ logprobs: true }, { model: 'n' }, { model: 'm', seed: 1 }]) {
-    const sent = upstreamBody({ bytes, members, whole: () => whole }, fields).toString()
+    const sent = upstreamBody({ bytes, members }, fields).toString()
     expect(JSON.parse(sent)).toEqual({ ...whole, ...fields })
   }
 })
@@ -48,7 +59,7 @@ test('messages that were read before are sent all the same', () => {
 test('what is no UTF-8 is sent as it was read', () => {
   const bytes = Buffer.concat([Buffer.from('{"model":"m","user":"'), Buffer.from([0xff, 0xc3]), Buffer.from('"}')])
   const members = JSON.parse(bytes.toString()) as JsonObject
-  const sent = upstreamBody({ bytes, members, whole: () => members }, { seed: 1 })
+  const sent = upstreamBody({ bytes, members }, { seed: 1 })
   expect(JSON.parse(sent.toString())).toEqual({ ...members, seed: 1 })
   expect(sent.includes(0xff)).toBe(false)
 })
