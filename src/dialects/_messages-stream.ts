@@ -1,21 +1,28 @@
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
+import { isJson } from '../kit/index.ts'
 import { begunMessage, endFields, messagesUsage, signature, toolUse } from './_messages-reply.ts'
 import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
 
 type Fields = Record<string, unknown>
 type BlockKind = Exclude<ReplyDelta['kind'], 'arguments'>
 
+interface OpenCall {
+  readonly block: number
+  /** Its arguments so far. */
+  written: string
+}
+
 const emptyThinking: Fields = { type: 'thinking', thinking: '', signature: '' }
 const emptyText: Fields = { type: 'text', text: '', citations: null }
 
-/** The events of one streamed reply: one block after another, each opened by the first delta that belongs to it. */
+/** The events of one streamed reply: one block after another, each opened by the first delta that belongs to it. Only calls may overlap. */
 export class MessagesReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
   /** Of the block that is open, or was last. */
   #index = -1
   #open: BlockKind | undefined
-  /** Where the block of each call stands. At most as many as the reply may have calls. */
-  readonly #callBlocks = new Map<number, number>()
+  /** Calls whose blocks are open, by their index in the backend's reply. */
+  readonly #openCalls = new Map<number, OpenCall>()
 
   constructor(head: ReplyHead) {
     this.#head = head
@@ -29,14 +36,15 @@ export class MessagesReplyStream implements ReplyStreamWriter {
     if (delta.kind === 'tool-call') {
       const { index, id, name } = delta
       const events = this.#openBlock('tool-call', toolUse(id, name, {}))
-      this.#callBlocks.set(index, this.#index)
+      this.#openCalls.set(index, { block: this.#index, written: '' })
       return events
     }
     if (delta.text === '') return []
     if (delta.kind === 'arguments') {
-      // Also after the block was closed, should a backend write two calls at once: clients go by the index.
-      const block = this.#callBlocks.get(delta.index)
-      return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text }, block)]
+      const call = this.#openCalls.get(delta.index)
+      if (!call) return []
+      call.written += delta.text
+      return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text }, call.block)]
     }
     return delta.kind === 'reasoning' ? this.#thinking(delta.text) : this.#text(delta.kind, delta.text)
   }
@@ -44,6 +52,7 @@ export class MessagesReplyStream implements ReplyStreamWriter {
   end(reply: BackendReply): WireEvent[] {
     return [
       ...this.#closeBlock(),
+      ...this.#closeCalls(() => true),
       event('message_delta', { delta: endFields(reply), usage: messagesUsage(reply.usage) }),
       event('message_stop', {}),
     ]
@@ -70,10 +79,23 @@ export class MessagesReplyStream implements ReplyStreamWriter {
   }
 
   #closeBlock(): WireEvent[] {
-    if (this.#open === undefined) return []
-    const events = this.#open === 'reasoning' ? [this.#deltaEvent({ type: 'signature_delta', signature })] : []
+    const open = this.#open
     this.#open = undefined
+    if (open === undefined) return []
+    if (open === 'tool-call') return this.#closeCalls(({ written }) => isJson(written))
+    const events = open === 'reasoning' ? [this.#deltaEvent({ type: 'signature_delta', signature })] : []
     events.push(event('content_block_stop', { index: this.#index }))
+    return events
+  }
+
+  /** A backend may write two calls at once, and clients take a block that has ended for whole: it ends when its arguments have. */
+  #closeCalls(hasEnded: (call: OpenCall) => boolean): WireEvent[] {
+    const events: WireEvent[] = []
+    for (const [index, call] of this.#openCalls) {
+      if (!hasEnded(call)) continue
+      this.#openCalls.delete(index)
+      events.push(event('content_block_stop', { index: call.block }))
+    }
     return events
   }
 

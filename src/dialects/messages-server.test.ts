@@ -272,24 +272,29 @@ const reply: BackendReply = {
   usage: { calls: 1, input: 9, cachedInput: 4, output: 3, reasoning: 1 },
 }
 
-test('a stream opens and closes its blocks one after the other', () => {
+/** The events of a stream of these, shortened. */
+function toldOf(deltas: readonly ReplyDelta[]): string[] {
   const writer = messagesServer.stream(headOf(messagesServer, read({ stream: true })))
-  const deltas: ReplyDelta[] = [
-    { kind: 'reasoning', text: 'h' },
-    { kind: 'reasoning', text: 'm' },
-    { kind: 'content', text: '' },
-    { kind: 'content', text: 'Hi.' },
-    { kind: 'tool-call', index: 0, id: 'a', name: 'f' },
-    { kind: 'arguments', index: 0, text: '{"x":1}' },
-  ]
   const events = [...writer.start(), ...deltas.flatMap((delta) => writer.delta(delta)), ...writer.end(reply)]
-  const told = events.map(({ name, data }) => {
+  return events.map(({ name, data }) => {
     if (data === '[DONE]') return data
     const { type, index = '', delta } = data
     expect(type).toBe(name)
     const kind = typeof delta === 'object' && delta !== null && 'type' in delta ? String(delta.type) : ''
     return `${String(name)} ${String(index)} ${kind}`.trimEnd()
   })
+}
+
+test('a stream opens and closes its blocks one after the other', () => {
+  const told = toldOf([
+    { kind: 'reasoning', text: 'h' },
+    { kind: 'reasoning', text: 'm' },
+    { kind: 'content', text: '' },
+    { kind: 'content', text: 'Hi.' },
+    { kind: 'tool-call', index: 0, id: 'a', name: 'f' },
+    { kind: 'arguments', index: 0, text: '{"x":1}' },
+    { kind: 'tool-call', index: 1, id: 'b', name: 'f' },
+  ])
   expect(told).toEqual([
     'message_start',
     'content_block_start 0',
@@ -303,8 +308,33 @@ test('a stream opens and closes its blocks one after the other', () => {
     'content_block_start 2',
     'content_block_delta 2 input_json_delta',
     'content_block_stop 2',
+    'content_block_start 3',
+    'content_block_stop 3',
     'message_delta',
     'message_stop',
+  ])
+})
+
+test('a call that is written beside another ends when its arguments have', () => {
+  const told = toldOf([
+    { kind: 'tool-call', index: 0, id: 'a', name: 'f' },
+    { kind: 'arguments', index: 0, text: '{"x"' },
+    { kind: 'tool-call', index: 1, id: 'b', name: 'g' },
+    { kind: 'arguments', index: 1, text: '{}' },
+    { kind: 'arguments', index: 0, text: ':1}' },
+    { kind: 'content', text: 'Hi.' },
+  ])
+  expect(told.slice(1, -2)).toEqual([
+    'content_block_start 0',
+    'content_block_delta 0 input_json_delta',
+    'content_block_start 1',
+    'content_block_delta 1 input_json_delta',
+    'content_block_delta 0 input_json_delta',
+    'content_block_stop 0',
+    'content_block_stop 1',
+    'content_block_start 2',
+    'content_block_delta 2 text_delta',
+    'content_block_stop 2',
   ])
 })
 

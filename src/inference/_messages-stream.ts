@@ -1,4 +1,4 @@
-import { hasInexactNumber, parseExactly } from '../kit/index.ts'
+import { hasInexactNumber, isJson, parseExactly } from '../kit/index.ts'
 import type { BackendReply, PartialReply } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { parseEvent } from './_chat-stream.ts'
@@ -213,14 +213,5 @@ export class MessagesStream implements StreamAssembler {
   #indexOf({ type, index }: EventWire): number {
     if (typeof index === 'number') return index
     throw malformedReply(this.#draft.source, `${String(type)} without an index is in its stream`)
-  }
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text)
-    return true
-  } catch {
-    return false
   }
 }

@@ -13,6 +13,7 @@ export { EventChannel } from './event-channel.ts'
 export { hasInexactNumber, parseExactly } from './exact-json.ts'
 export { interpolate } from './interpolate.ts'
 export type { Interpolated } from './interpolate.ts'
+export { isJson } from './is-json.ts'
 export {
   backslash,
   closeBrace,
