@@ -29,4 +29,6 @@ if (Number.parseInt(process.versions.node, 10) < 24) {
   const entry = existsSync(source) ? source : new URL('../dist/cli/main.js', import.meta.url)
   const { main } = await import(entry.href)
   process.exitCode = await main(process.argv.slice(2))
+  // A timer or a socket that an environment has left open keeps no command from ending.
+  setTimeout(() => process.exit(), 1_000).unref()
 }

@@ -26,6 +26,10 @@ describe('bin/millrace.js', () => {
     expect(run(['evla'])).toMatchObject({ status: 2, stdout: '' })
   })
 
+  it('ends though something was left open', () => {
+    expect(run(['--version'], [preloaded('setInterval(() => {}, 1000)')])).toMatchObject({ status: 0, stderr: '' })
+  })
+
   it('loads the database without a word about experiments, and lets other warnings through', () => {
     const folder = fileURLToPath(new URL('.', import.meta.url))
     expect(run(['list', '--runs', folder])).toMatchObject({ status: 0, stderr: '' })
