@@ -9,6 +9,26 @@ const prompt = () => 'go'
 const hasToolResult = (messages: readonly Message[]): boolean => messages.at(-1)?.role === 'tool'
 const toolResults = (messages: readonly Message[]): Message[] => messages.filter(({ role }) => role === 'tool')
 
+test('an agent that tries again whatever happens ends when its time is up, and holds up nobody', async () => {
+  const environment = defineEnvironment({
+    name: 'stubborn',
+    task,
+    tasks: () => [{ question: 'one' }, { question: 'two' }],
+    prompt,
+    agent: async ({ turn, signal }) => {
+      // So that the test ends, too.
+      while (!signal.aborted) await turn().catch(() => {})
+    },
+    limits: { maxTurns: 2, timeoutMs: 300 },
+    reward: () => 1,
+  })
+  const { records } = await runScripted({ environment, script: () => 'done' })
+  expect(records.map(({ outcome, turns }) => ({ outcome, turns }))).toEqual([
+    { outcome: 'agent_timeout', turns: 2 },
+    { outcome: 'agent_timeout', turns: 2 },
+  ])
+})
+
 describe('the tool loop', () => {
   test('runs all calls of a turn at once, in the order of the calls', async () => {
     let running = 0

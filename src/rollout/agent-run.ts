@@ -183,9 +183,10 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   /** Chained, not awaited: an async frame would be held for as long as the model takes, as in `Session.turn`. */
   readonly turn = (options: TurnOptions = {}): Promise<Turn> => {
     try {
+      this.signal.throwIfAborted()
       this.budget.startTurn()
     } catch (error) {
-      return Promise.reject(error)
+      return rejectedLater(error)
     }
     if (!this.#contextCopy) return this.#ask(options)
     return this.#contextCopy.next(this.#contextView(), this.turns).then((messages) => this.#ask(options, messages))
@@ -295,4 +296,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
 /** Whoever may call tools whose outputs are kept must be able to read them. */
 function withReader(names: readonly string[], { outputs }: Situation): readonly string[] {
   return !outputs || names.length === 0 || names.includes(readOutputToolName) ? names : [...names, readOutputToolName]
+}
+
+/** In another turn of the loop: an agent that tries again whatever happens must not keep it from everybody else. */
+function rejectedLater(error: unknown): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    setImmediate(reject, error)
+  })
 }
