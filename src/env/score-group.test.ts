@@ -42,6 +42,21 @@ function record(sample: number, more: Partial<RolloutRecord> = {}): RolloutRecor
 const { signal } = new AbortController()
 
 describe('scoreGroup', () => {
+  test('members cannot be put in another order', async () => {
+    const reward = {
+      best: {
+        group: ({ members }: { members: readonly unknown[] }) => (members as unknown[]).fill(members[1]).map(() => 1),
+      },
+    }
+    const scored = scoreGroup(environmentWith(reward), {
+      task: {},
+      options: {},
+      members: [record(0), record(1)],
+      signal,
+    })
+    await expect(scored).rejects.toMatchObject({ code: 'reward_failed' })
+  })
+
   test('gives each member its scores', async () => {
     const environment = environmentWith({
       right: () => 1,

@@ -30,7 +30,8 @@ export async function scoreGroup(
   { task, options, members, signal }: GroupToScore,
 ): Promise<Record<string, Record<string, RewardComponent>>> {
   const { perGroup } = rewardComponents(environment)
-  const group = { task, options, members: members.map(memberOf), signal }
+  // Frozen: scores go by the order of the members, and one that sorts them in place would give them to others.
+  const group = { task, options, members: Object.freeze(members.map(memberOf)), signal }
   const columns = await raced(Promise.all(perGroup.map((component) => scoreComponent(component, group))), signal)
   const scores: Record<string, Record<string, RewardComponent>> = {}
   for (const [row, { id }] of members.entries()) {

@@ -127,7 +127,8 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     if (validated.problem !== undefined) return invalid(index, digest, at, validated.problem)
     const task = validated.value
     try {
-      return { index, id: this.#environment.taskId?.(task) ?? String(index), digest, task }
+      // Ids in a file are often numbers, and nobody checks the types of an environment.
+      return { index, id: String(this.#environment.taskId?.(task) ?? index), digest, task }
     } catch (error) {
       return invalid(index, digest, at, `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`)
     }

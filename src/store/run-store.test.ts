@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { Worker } from 'node:worker_threads'
@@ -50,6 +50,19 @@ test('what is durable can be read at once, in the order it was appended', async 
     const seqs = store.reader.nodes(`0-${writer}`, 1).map((node) => node.seq)
     expect(seqs).toEqual(Array.from({ length: 25 }, (_, seq) => seq))
   }
+})
+
+test('results without their journal are left alone', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  await using first = await RunStore.open({ folder, create: newRun() })
+  await first.close()
+  writeFileSync(join(folder, runFiles.lines), '{}\n')
+  rmSync(join(folder, runFiles.database))
+  await expect(RunStore.open({ folder })).rejects.toMatchObject({ code: 'store_failed' })
+  writeFileSync(join(folder, runFiles.database), '')
+  await expect(RunStore.open({ folder, create: newRun() })).rejects.toThrow('journal.sqlite is gone')
+  expect(readFileSync(join(folder, runFiles.lines), 'utf8')).toBe('{}\n')
 })
 
 test('nothing is acknowledged before it is committed', async () => {

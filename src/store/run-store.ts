@@ -1,3 +1,5 @@
+import { statSync } from 'node:fs'
+import { join } from 'node:path'
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
@@ -6,7 +8,7 @@ import { StoreWriter } from './_store-writer.ts'
 import type { StoreStatus } from './store-status.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { JournalClient } from './journal-client.ts'
-import { createRunFolder } from './run-folder.ts'
+import { createRunFolder, runFiles } from './run-folder.ts'
 import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
 import { RunReader } from './run-reader.ts'
 
@@ -61,6 +63,7 @@ export class RunStore extends Resource {
     const existing = readRunFile(folder)
     const run = existing ?? newRunFile(requireNewRun(create, folder))
     if (existing && create) requireSameConfig(existing, create, folder)
+    requireJournal(folder)
     run.state = 'running'
     run.sittings.push({ startedAt: new Date().toISOString() })
     writeRunFile(folder, run)
@@ -168,4 +171,17 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
     `the run in ${folder} has another configuration; repeat the command it was started with, or choose another name with --run`,
     { data: { folder, existing: existing.configDigest, given: create.configDigest } },
   )
+}
+
+/** Results without the journal that they come from: a new one would begin by making their file anew. */
+function requireJournal(folder: string): void {
+  if (sizeOf(join(folder, runFiles.lines)) === 0 || sizeOf(join(folder, runFiles.database)) > 0) return
+  throw new MillraceError(
+    'store_failed',
+    `the run in ${folder} has results in ${runFiles.lines}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name>`,
+  )
+}
+
+function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
