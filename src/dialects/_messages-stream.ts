@@ -6,8 +6,9 @@ import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.t
 type Fields = Record<string, unknown>
 type BlockKind = Exclude<ReplyDelta['kind'], 'arguments'>
 
+/** The call whose block is open. */
 interface OpenCall {
-  readonly block: number
+  readonly index: number
   /** Its arguments so far. */
   written: string
 }
@@ -15,14 +16,15 @@ interface OpenCall {
 const emptyThinking: Fields = { type: 'thinking', thinking: '', signature: '' }
 const emptyText: Fields = { type: 'text', text: '', citations: null }
 
-/** The events of one streamed reply: one block after another, each opened by the first delta that belongs to it. Only calls may overlap. */
+/** The events of one streamed reply: one block after another, each opened by the first delta that belongs to it. */
 export class MessagesReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
   /** Of the block that is open, or was last. */
   #index = -1
   #open: BlockKind | undefined
-  /** Calls whose blocks are open, by their index in the backend's reply. */
-  readonly #openCalls = new Map<number, OpenCall>()
+  #call: OpenCall | undefined
+  /** What came while a call was not whole: a backend may write two at once, and clients take a block that has ended for whole. */
+  #held: ReplyDelta[] = []
 
   constructor(head: ReplyHead) {
     this.#head = head
@@ -33,29 +35,53 @@ export class MessagesReplyStream implements ReplyStreamWriter {
   }
 
   delta(delta: ReplyDelta): WireEvent[] {
+    if (this.#isInTheWay(delta)) {
+      this.#held.push(delta)
+      return []
+    }
+    const events = this.#write(delta)
+    return this.#held.length > 0 && isWhole(this.#call) ? [...events, ...this.#release()] : events
+  }
+
+  end(reply: BackendReply): WireEvent[] {
+    const events: WireEvent[] = []
+    // Nothing more comes: what is open now is as whole as it gets.
+    while (this.#held.length > 0) events.push(...this.#release())
+    return [
+      ...events,
+      ...this.#closeBlock(),
+      event('message_delta', { delta: endFields(reply), usage: messagesUsage(reply.usage) }),
+      event('message_stop', {}),
+    ]
+  }
+
+  #isInTheWay(delta: ReplyDelta): boolean {
+    if (!this.#call) return false
+    const isOfIt = delta.kind === 'arguments' && delta.index === this.#call.index
+    return !isOfIt && (this.#held.length > 0 || !isWhole(this.#call))
+  }
+
+  #release(): WireEvent[] {
+    const held = this.#held
+    this.#held = []
+    this.#call = undefined
+    return held.flatMap((delta) => this.delta(delta))
+  }
+
+  #write(delta: ReplyDelta): WireEvent[] {
     if (delta.kind === 'tool-call') {
       const { index, id, name } = delta
       const events = this.#openBlock('tool-call', toolUse(id, name, {}))
-      this.#openCalls.set(index, { block: this.#index, written: '' })
+      this.#call = { index, written: '' }
       return events
     }
     if (delta.text === '') return []
     if (delta.kind === 'arguments') {
-      const call = this.#openCalls.get(delta.index)
-      if (!call) return []
-      call.written += delta.text
-      return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text }, call.block)]
+      if (this.#call?.index !== delta.index) return []
+      this.#call.written += delta.text
+      return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text })]
     }
     return delta.kind === 'reasoning' ? this.#thinking(delta.text) : this.#text(delta.kind, delta.text)
-  }
-
-  end(reply: BackendReply): WireEvent[] {
-    return [
-      ...this.#closeBlock(),
-      ...this.#closeCalls(() => true),
-      event('message_delta', { delta: endFields(reply), usage: messagesUsage(reply.usage) }),
-      event('message_stop', {}),
-    ]
   }
 
   #thinking(text: string): WireEvent[] {
@@ -79,29 +105,21 @@ export class MessagesReplyStream implements ReplyStreamWriter {
   }
 
   #closeBlock(): WireEvent[] {
-    const open = this.#open
+    if (this.#open === undefined) return []
+    const events = this.#open === 'reasoning' ? [this.#deltaEvent({ type: 'signature_delta', signature })] : []
     this.#open = undefined
-    if (open === undefined) return []
-    if (open === 'tool-call') return this.#closeCalls(({ written }) => isJson(written))
-    const events = open === 'reasoning' ? [this.#deltaEvent({ type: 'signature_delta', signature })] : []
+    this.#call = undefined
     events.push(event('content_block_stop', { index: this.#index }))
     return events
   }
 
-  /** A backend may write two calls at once, and clients take a block that has ended for whole: it ends when its arguments have. */
-  #closeCalls(hasEnded: (call: OpenCall) => boolean): WireEvent[] {
-    const events: WireEvent[] = []
-    for (const [index, call] of this.#openCalls) {
-      if (!hasEnded(call)) continue
-      this.#openCalls.delete(index)
-      events.push(event('content_block_stop', { index: call.block }))
-    }
-    return events
+  #deltaEvent(delta: Fields): WireEvent {
+    return event('content_block_delta', { index: this.#index, delta })
   }
+}
 
-  #deltaEvent(delta: Fields, index = this.#index): WireEvent {
-    return event('content_block_delta', { index, delta })
-  }
+function isWhole(call: OpenCall | undefined): boolean {
+  return call === undefined || isJson(call.written)
 }
 
 function event(type: string, fields: Fields): WireEvent {

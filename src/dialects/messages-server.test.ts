@@ -315,22 +315,22 @@ test('a stream opens and closes its blocks one after the other', () => {
   ])
 })
 
-test('a call that is written beside another ends when its arguments have', () => {
+test('a call that is written beside another waits until that is whole, or all has come', () => {
   const told = toldOf([
     { kind: 'tool-call', index: 0, id: 'a', name: 'f' },
     { kind: 'arguments', index: 0, text: '{"x"' },
     { kind: 'tool-call', index: 1, id: 'b', name: 'g' },
-    { kind: 'arguments', index: 1, text: '{}' },
+    { kind: 'arguments', index: 1, text: '{"y"' },
     { kind: 'arguments', index: 0, text: ':1}' },
     { kind: 'content', text: 'Hi.' },
   ])
   expect(told.slice(1, -2)).toEqual([
     'content_block_start 0',
     'content_block_delta 0 input_json_delta',
-    'content_block_start 1',
-    'content_block_delta 1 input_json_delta',
     'content_block_delta 0 input_json_delta',
     'content_block_stop 0',
+    'content_block_start 1',
+    'content_block_delta 1 input_json_delta',
     'content_block_stop 1',
     'content_block_start 2',
     'content_block_delta 2 text_delta',
