@@ -34,6 +34,8 @@ export interface Wire extends ReplyClockLimits {
   readonly source: Source
   readonly dialect: AnswerReader
   readonly prompts: PromptMemory
+  /** One for all outlets of a backend: when the first bytes of a reply last came from it. */
+  readonly heard: { at: number }
 }
 
 /** What belongs to one exchange alone. */
@@ -139,6 +141,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
 
   onResponseData(_controller: Controller, chunk: Buffer): void {
     if (this.#isOffWire) return
+    if (this.#bytes === 0 && this.#status < 300) this.#wire.heard.at = performance.now()
     this.#bytes += chunk.length
     if (this.#bytes > maxReplyBytes && !(this.#decoder && this.#wire.dialect.repeatsItself)) {
       this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))

@@ -10,11 +10,25 @@ export class Lane {
   readonly gate: OverloadGate
   /** Requests on their way to it, from all workers. */
   readonly inFlight: Counter
+  /** When its last answer was complete, and the longest that one took to begin. */
+  #answeredAt = 0
+  #longestSilenceMs = 0
 
   constructor(backend: Backend, gate: OverloadGate, inFlight: Counter) {
     this.backend = backend
     this.gate = gate
     this.inFlight = inFlight
+  }
+
+  noteAnswer(answeredAt: number, silenceMs: number): void {
+    this.#answeredAt = answeredAt
+    if (silenceMs > this.#longestSilenceMs) this.#longestSilenceMs = silenceMs
+  }
+
+  /** Whether the backend has said nothing to anybody since then, and for longer than it ever took to begin an answer. */
+  isSilentSince(sentAt: number): boolean {
+    const heardAt = Math.max(this.#answeredAt, this.backend.heardAt ?? 0)
+    return heardAt < sentAt && performance.now() - sentAt > this.#longestSilenceMs
   }
 }
 

@@ -1,11 +1,11 @@
 import type { BackendRequest, ModelRequest } from './backend.ts'
 import type { Lane } from './_lanes.ts'
-import type { CallHooks } from './model-contract.ts'
+import type { CallHooks, SentCall } from './model-contract.ts'
 import type { GateTicket } from './overload-gate.ts'
 import { WatchedSink } from './_watched-sink.ts'
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
-export class PendingCall {
+export class PendingCall implements SentCall {
   readonly request: ModelRequest
   readonly hooks: CallHooks
   readonly sink: WatchedSink | undefined
@@ -38,6 +38,15 @@ export class PendingCall {
   /** Part of the reply was passed on: another try could not take that back. */
   get hasBegun(): boolean {
     return this.sink?.hasTaken ?? false
+  }
+
+  get backend(): string {
+    return this.lane?.backend.name ?? ''
+  }
+
+  /** Without a ticket it is not on its way: its last try failed. */
+  get isUnheard(): boolean {
+    return this.ticket !== undefined && this.lane?.isSilentSince(this.sentAt) === true
   }
 
   hasFailedAt(lane: Lane): boolean {

@@ -120,6 +120,8 @@ export interface RawReply {
  */
 export interface Backend extends AsyncDisposable {
   readonly name: string
+  /** When the first bytes of a reply last came, by `performance.now()`. Without it only whole replies tell that it lives. */
+  readonly heardAt?: number
   send(request: BackendRequest): Promise<BackendReply>
   /** Nothing more comes of this session: what was kept for it may go. */
   endSession?(sessionId: string): void

@@ -61,6 +61,7 @@ export class HttpBackend extends Resource implements Backend {
   /** Those of the backend's config, which nobody may change. */
   readonly #fixedHeaders: ReadonlySet<string>
   readonly #decoding: AsyncDisposable
+  readonly #heard = { at: 0 }
 
   /** `env` is where the key and the proxy variables are looked up. */
   constructor(model: ModelConfig, backend: BackendConfig, env: Environment, options: HttpBackendOptions = {}) {
@@ -87,7 +88,7 @@ export class HttpBackend extends Resource implements Backend {
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options)
     this.maxConnections = connections
-    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory() }
+    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
     const path = this.#base + this.#dialect.path
     this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...shared } }
     const native = `${this.#base.replace(/\/v1$/, '')}/generate`
@@ -96,6 +97,10 @@ export class HttpBackend extends Resource implements Backend {
     this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared } }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
+  }
+
+  get heardAt(): number {
+    return this.#heard.at
   }
 
   send(request: BackendRequest): Promise<BackendReply> {

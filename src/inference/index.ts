@@ -13,7 +13,7 @@ export type {
 } from './backend.ts'
 export { modelConfigSchema, priceSchema } from './model-config.ts'
 export type { BackendConfig, ModelConfig, ModelConfigInput, Price } from './model-config.ts'
-export type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
+export type { CallHooks, LimitChange, ModelClient, ModelStatus, SentCall } from './model-contract.ts'
 export type { BrokenReply, CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
 export { estimatedTokens, tokensOfText } from './estimated-tokens.ts'
 export { messageJson } from './message-json.ts'

@@ -6,8 +6,23 @@ export interface CallHooks {
   readonly signal: AbortSignal
   onWaitStart?(): void
   onWaitEnd?(): void
+  /** A try is on its way from now on. */
+  onSend?(call: SentCall): void
   /** A try failed after this long: time that turns out to have been a wait as well. */
   onFailedTry?(ms: number): void
+}
+
+/** A call that was sent, for whoever has to say later what it was waiting for. */
+export interface SentCall {
+  /** The backend it was last sent to. */
+  readonly backend: string
+  /** When that was, by `performance.now()`. */
+  readonly sentAt: number
+  /**
+   * Whether it waits for a backend that hangs, as far as can be told: it has said nothing since, neither to this call nor to
+   * another one from here, and for longer than it ever took to begin an answer.
+   */
+  readonly isUnheard: boolean
 }
 
 /** Something that changed about how much may be asked of a model: recorded with the run. */

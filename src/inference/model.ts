@@ -208,6 +208,7 @@ export class Model extends Resource implements ModelClient {
     call.tries += 1
     this.#tries.add(1)
     call.sentAt = performance.now()
+    call.hooks.onSend?.(call)
     try {
       // Somebody's own backend may have no need to wait.
       return Promise.resolve(lane.backend.send(call.nextTry()))
@@ -275,6 +276,7 @@ export class Model extends Resource implements ModelClient {
     }
     const { message, finishReason, stopSequence, usage, tokens, firstTokenMs, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
+    lane.noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.#price)
     const complete: Draft<CompleteReply> = {
       status: 'complete',
@@ -312,7 +314,7 @@ export class Model extends Resource implements ModelClient {
     const sentAt = call.tries === 0 ? now : call.sentAt
     return {
       model: this.name,
-      backend: call.lane?.backend.name ?? '',
+      backend: call.backend,
       tries: call.tries,
       ms: now - sentAt,
       waitMs: sentAt - call.startedAt,

@@ -9,15 +9,15 @@ import type {
   TurnOptions,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Session, type CallHooks, type ModelClient, type SessionReply } from '../inference/index.ts'
-import { AbortScope, raced, type StopClock } from '../kit/index.ts'
+import { Session, type CallHooks, type ModelClient, type SentCall, type SessionReply } from '../inference/index.ts'
+import { AbortScope, raced, type SpentTime, type StopClock } from '../kit/index.ts'
 import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'
 import { readOutputToolName, type WrittenCall } from '../tools/index.ts'
 import { AgentCalls, toolAnswersIn, type CallsHost } from './agent-calls.ts'
 import { askJudge } from './ask-judge.ts'
-import { BudgetMeter, spent, type SpentLimit } from './budget-meter.ts'
+import { BudgetMeter } from './budget-meter.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
@@ -25,6 +25,7 @@ import { outcomeOfError } from './outcome-of-error.ts'
 import { tapeOf } from './replay-cassette.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
+import { timeUp } from './time-up.ts'
 import type { RolloutTools } from './toolkit.ts'
 
 /** What most environments have to say after a turn. */
@@ -80,6 +81,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   readonly tools: AgentCalls
   readonly trace: object | undefined
   turns = 0
+  readonly #parent: AgentRun | undefined
   readonly #startChild: StartChild
   readonly #model: ModelClient
   readonly #scope: AbortScope
@@ -91,6 +93,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   #policyMemory: Map<string, unknown> | undefined
   #promptTokens: number | undefined
   #openingLength = 0
+  /** By this agent or a child of it. */
+  #lastSent: SentCall | undefined
 
   constructor(options: AgentRunOptions) {
     const { engine, situation, id, parent } = options
@@ -103,6 +107,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.engine = engine
     this.situation = situation
     this.trace = options.trace
+    this.#parent = parent
     this.#startChild = options.startChild
     this.#scope = new AbortScope(options.signal)
     this.#journalled = situation.job.journalled?.[id] ?? []
@@ -238,6 +243,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.budget.giveBack(ms)
   }
 
+  onSend(call: SentCall): void {
+    this.#lastSent = call
+    this.#parent?.onSend(call)
+  }
+
   startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult> {
     return this.#startChild(request, this, { place: this.tools.placeOf(call), signal })
   }
@@ -286,10 +296,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     return merged
   }
 
-  readonly #onSpent = (limit: SpentLimit): void => {
-    this.#scope.abort(
-      spent(limit, limit === 'time' ? 'its working time is used up' : 'its time on the clock is used up'),
-    )
+  readonly #onSpent = (what: SpentTime): void => {
+    this.#scope.abort(timeUp(what, this.#lastSent))
   }
 }
 

@@ -1,10 +1,11 @@
 import type { Budget } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { StopClock } from '../kit/index.ts'
+import { StopClock, type SpentTime } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
 import type { KeptChild } from './kept-children.ts'
 
-export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'wall'
+/** `silence`: the working time, in a call to a backend that hangs. */
+export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'silence' | 'wall'
 
 /**
  * One rollout's budget, and a node of the budget tree: what a child spends its parents spend too, and nobody has more
@@ -21,7 +22,7 @@ export class BudgetMeter implements Budget {
   constructor(options: {
     limits: Limits
     /** Called when time runs out; everything else is noticed at the next turn. */
-    onSpent: (limit: SpentLimit) => void
+    onSpent: (limit: SpentTime) => void
     parent?: BudgetMeter | undefined
   }) {
     const { limits, parent, onSpent } = options

@@ -7,6 +7,7 @@ const outcomeOfLimit: Record<SpentLimit, Outcome> = {
   tokens: 'max_tokens',
   cost: 'max_cost',
   time: 'agent_timeout',
+  silence: 'infra_timeout',
   wall: 'infra_timeout',
 }
 

@@ -43,7 +43,8 @@ export class FedBackend implements Backend {
       sendReasoning: true,
       isOpenAi: false,
     })
-    this.#wire = { source, dialect: this.#dialect, idleTimeoutMs, requestTimeoutMs, prompts: new PromptMemory() }
+    const limits = { idleTimeoutMs, requestTimeoutMs }
+    this.#wire = { source, dialect: this.#dialect, ...limits, prompts: new PromptMemory(), heard: { at: 0 } }
   }
 
   /** Exchanges that have not given everything back. */

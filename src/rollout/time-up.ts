@@ -1,0 +1,18 @@
+import type { MillraceError } from '../errors/index.ts'
+import type { SentCall } from '../inference/index.ts'
+import type { SpentTime } from '../kit/index.ts'
+import { spent } from './budget-meter.ts'
+
+/**
+ * Why a rollout has to end now. Working time that runs out while a backend hangs was not the policy's to spend: a reward
+ * for it would teach the model something about our servers.
+ */
+export function timeUp(what: SpentTime, lastSent: SentCall | undefined): MillraceError {
+  if (what === 'wall') return spent('wall', 'its time on the clock is used up')
+  if (!lastSent?.isUnheard) return spent('time', 'its working time is used up')
+  const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
+  const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
+  const next =
+    'if the model needs that long, raise --timeout; with "stream": true its first token shows that it is at work'
+  return spent('silence', `${found}. See whether the server hangs; ${next}.`)
+}

@@ -1,0 +1,113 @@
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { defineEnvironment, evaluate, z, type RolloutRecord } from 'millrace'
+import { calls, runScripted, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+const tasks = (count: number) =>
+  defineEnvironment({
+    name: 'silence',
+    task: z.object({ index: z.number() }),
+    tasks: () => Array.from({ length: count }, (_, index) => ({ index })),
+    prompt: ({ task }) => `task ${task.index}`,
+    reward: ({ truncated }) => (truncated ? 0.5 : 1),
+  })
+
+const never = new Promise<never>(() => {})
+
+async function serve(answer: (body: string, response: ServerResponse) => void) {
+  const server = createServer((request: IncomingMessage, response) => {
+    void text(request).then((body) => answer(body, response))
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}/v1`,
+    host: `127.0.0.1:${port}`,
+    async [Symbol.asyncDispose](): Promise<void> {
+      server.closeAllConnections()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+}
+
+async function run(url: string, { count = 1, stream = false, retries = 0 } = {}): Promise<RolloutRecord[]> {
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: tasks(count),
+    model: { name: 'm', stream, backends: [{ url }] },
+    preflight: false,
+    retries,
+    limits: { timeoutMs: 400 },
+    run: { root: runs.root },
+  })
+  const records = await Array.fromAsync(evaluation)
+  return records.toSorted((one, other) => one.task.index - other.task.index)
+}
+
+const whole = JSON.stringify({
+  choices: [{ message: { role: 'assistant', content: 'done' }, finish_reason: 'stop' }],
+  usage: { prompt_tokens: 1, completion_tokens: 1 },
+})
+
+test('time that runs out at a backend that hangs is not the policy’s: no score, and another attempt', async () => {
+  await using server = await serve(() => {})
+  const [record] = await run(server.url, { retries: 1 })
+  expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null, truncated: false, attempt: 2 })
+  expect(record?.error?.message).toContain(`while ${server.host} had answered nothing for`)
+  expect(record?.error?.data).toEqual({ limit: 'silence' })
+})
+
+test('a model that has begun to speak and goes on for too long is scored as truncated', async () => {
+  await using server = await serve((_body, response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.write(`data: ${JSON.stringify({ choices: [{ delta: { role: 'assistant', content: 'Let me' } }] })}\n\n`)
+  })
+  const [record] = await run(server.url, { stream: true })
+  expect(record).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 0.5 })
+})
+
+test('so is one that takes too long at a server that answers others meanwhile', async () => {
+  const slow = Promise.withResolvers<void>()
+  await using server = await serve((body, response) => {
+    if (body.includes('task 0')) slow.resolve()
+    else void slow.promise.then(() => response.setHeader('content-type', 'application/json').end(whole))
+  })
+  const [first, second] = await run(server.url, { count: 2 })
+  expect(first).toMatchObject({ outcome: 'agent_timeout', reward: 0.5 })
+  expect(second).toMatchObject({ outcome: 'completed', reward: 1 })
+})
+
+test('a call that has waited no longer than others did before is the policy’s own time', async () => {
+  const { records } = await runScripted({
+    environment: { ...tasks(1), tools: { again: { parameters: z.object({}), run: () => 'again' } } },
+    limits: { timeoutMs: 500 },
+    script: async () => {
+      await new Promise((resolve) => void setTimeout(resolve, 200))
+      return calls({ again: {} })
+    },
+  })
+  expect(records[0]).toMatchObject({ outcome: 'agent_timeout', reward: 0.5 })
+})
+
+test('the same goes for a child that the agent waits for', async () => {
+  const { records } = await runScripted({
+    environment: {
+      ...tasks(1),
+      tools: {
+        delegate: {
+          parameters: z.object({}),
+          run: async (_arguments, { child }) => (await child({ prompt: 'hang' })).answer,
+        },
+      },
+    },
+    retries: 0,
+    limits: { timeoutMs: 300 },
+    script: ({ messages }) => (messages[0]?.content === 'hang' ? never : calls({ delegate: {} })),
+  })
+  expect(records[0]).toMatchObject({ outcome: 'infra_timeout', reward: null })
+})
