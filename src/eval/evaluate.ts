@@ -14,6 +14,7 @@ import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
+import type { RunExtent } from './run-extent.ts'
 import { RunSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
@@ -148,7 +149,7 @@ class RunningEvaluation implements Evaluation {
   }
 
   async #runIn(
-    { store, info, seed }: OpenedRun,
+    { store, info, seed, extent, wasComplete }: OpenedRun,
     resolved: ResolvedRun,
     onStarted: (info: RunInfo) => void,
   ): Promise<Summary> {
@@ -205,6 +206,7 @@ class RunningEvaluation implements Evaluation {
     onStarted({ ...info, notices: [...info.notices, ...telemetry.notices] })
     const sittingStartedAt = performance.now()
     const taskDigest = new TaskDigest()
+    let isWhole = false
     try {
       const plans = planRollouts({
         tasks: firstTasks,
@@ -218,12 +220,13 @@ class RunningEvaluation implements Evaluation {
       store.failure.throwIfAborted()
       // Drained or stopped too late to matter.
       if (hasRunAll) this.#end = 'complete'
+      isWhole = hasRunAll && (wasComplete || hasReachedEnd(tasks, config.limit, extent))
     } catch (error) {
       this.#end = 'failed'
       throw error
     } finally {
       if (!store.failure.aborted) {
-        await store.finish(this.#end === 'complete' ? 'complete' : 'unfinished', {
+        await store.finish(isWhole ? 'complete' : 'unfinished', {
           end: this.#end,
           provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
         })
@@ -279,6 +282,11 @@ class RunningEvaluation implements Evaluation {
     const tasks = this.#tasks?.total()
     return tasks && { count: tasks.count * config.attempts, exact: tasks.exact }
   }
+}
+
+/** Whether all tasks of a run have been read: as many as it is of, or all there are. */
+function hasReachedEnd(tasks: TaskStream, limit: number | null, extent: RunExtent): boolean {
+  return limit === null || limit === extent || (tasks.total()?.count ?? limit) < limit
 }
 
 /** What a listing shows of a run, kept with it so that a listing need not read every result. */

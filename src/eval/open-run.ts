@@ -20,12 +20,16 @@ import {
 import { describeDifference } from './_describe-difference.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { experimentOf, type ResolvedRun, type RunConfig } from './resolve-run.ts'
+import { narrowNotice, widestExtent, type RunExtent } from './run-extent.ts'
 
 export interface OpenedRun {
   readonly store: RunStore
   readonly info: RunInfo
   /** What every draw of the run starts from; kept with it, so that a later sitting draws alike. */
   readonly seed: number
+  readonly extent: RunExtent
+  /** Nothing of it was open before this sitting: doing less than all of it leaves it complete. */
+  readonly wasComplete: boolean
 }
 
 /** Finds the run to continue, or starts one, and takes its lock. */
@@ -54,6 +58,10 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     throw error
   })
   try {
+    const { limit } = resolved.config
+    const extent = widestExtent(existing, limit)
+    store.amend({ config: { limit: extent } })
+    let wasComplete = existing?.state === 'complete' && existing.config['limit'] === extent
     if (options.retryFailed) {
       const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
       const count = await store.retryFailed({
@@ -62,6 +70,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
         reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
         wholeGroups: holdsGroups(resolved.config.group),
       })
+      if (count > 0) wasComplete = false
       notices.push(
         count === 0
           ? `run ${name} has no rollout without a score: there is nothing to run again`
@@ -70,13 +79,14 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     }
     const resumed = store.reader.counts().ended
     if (store.isResumed) {
-      const isComplete = existing?.state === 'complete' && !options.retryFailed
-      notices.push(`${isComplete ? 'complete already:' : 'continuing'} run ${name}: ${quantity(resumed)} had ended`)
+      notices.push(`${wasComplete ? 'complete already:' : 'continuing'} run ${name}: ${quantity(resumed)} had ended`)
+      const narrow = wasComplete ? undefined : narrowNotice(name, extent, limit)
+      if (narrow !== undefined) notices.push(narrow)
     } else if (options.name === undefined) {
       notices.push(...(await othersAtWork(root, name, resolved)))
     }
     const seed = Number(store.run.config['drawSeed'])
-    return { store, info: { name, folder, resumed, notices }, seed }
+    return { store, info: { name, folder, resumed, notices }, seed, extent, wasComplete }
   } catch (error) {
     await store.close()
     throw error

@@ -21,7 +21,9 @@ export async function* planRollouts(options: {
 }): AsyncGenerator<PlannedRollout, void, void> {
   const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
   let skipped = 0
+  let next = 0
   for await (const item of tasks) {
+    next = item.index + 1
     onTask(item)
     const known = earlier?.taskDigest(item.index)
     if (known === undefined || (known !== item.digest && standsNothing(item.index, config.attempts, earlier))) {
@@ -47,6 +49,13 @@ export async function* planRollouts(options: {
         yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isHoldingGroups })
       }
     }
+  }
+  if (next !== config.limit && earlier?.taskDigest(next) !== undefined) {
+    throw new MillraceError(
+      'run_mismatch',
+      `the source of tasks ends after ${next}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${next}, or start a new run with --new.`,
+      { data: { task: next } },
+    )
   }
 }
 

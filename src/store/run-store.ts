@@ -1,5 +1,6 @@
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
@@ -99,6 +100,16 @@ export class RunStore extends Resource {
   /** A port for a `JournalClient` on another thread, which then talks to the writer directly. Transfer it there. */
   connect(): MessagePort {
     return this.#writer.connect()
+  }
+
+  /** What this sitting adds to the description of the run: in `run.json` at once, because it may be killed. */
+  amend({ config, provenance }: Partial<Pick<NewRun, 'config' | 'provenance'>>): void {
+    const run = structuredClone(this.#run)
+    run.config = { ...run.config, ...config }
+    run.provenance = { ...run.provenance, ...provenance }
+    if (isDeepStrictEqual(run, this.#run)) return
+    writeRunFile(this.folder, run)
+    this.#run = run
   }
 
   /** Takes back the results with these outcomes; their rollouts are unfinished again. Resolves to how many. */

@@ -1,0 +1,110 @@
+import { defineEnvironment, evaluate, findRuns, RunReader, z, type EvaluateOptions, type RunInfo } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+interface Sitting {
+  readonly root: string
+  readonly rows?: number
+  readonly limit?: number
+  readonly run?: EvaluateOptions['run']
+  /** Stopped, as by Ctrl-C twice, once this many have ended. */
+  readonly stopAfter?: number
+}
+
+/** The tasks that ran, and what was said about the run. */
+async function sit({
+  root,
+  rows = 6,
+  limit,
+  run,
+  stopAfter = Infinity,
+}: Sitting): Promise<{ ran: number[] } & RunInfo> {
+  let asked = 0
+  // What comes after those that end is in the middle of its first turn when the run is stopped.
+  const backend = new ScriptedBackend(({ signal }) => {
+    asked += 1
+    if (asked <= stopAfter) return 'done'
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+  })
+  const evaluation = evaluate({
+    environment: defineEnvironment({
+      name: 'rows',
+      task: z.object({ row: z.number() }),
+      tasks: () => Array.from({ length: rows }, (_, row) => ({ row })),
+      prompt: ({ task }) => `row ${task.row}`,
+      reward: () => 1,
+    }),
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [backend] },
+    concurrency: 1,
+    preflight: false,
+    ...(limit !== undefined && { limit }),
+    run: { root, ...run },
+  })
+  const ran: number[] = []
+  for await (const { task } of evaluation) {
+    ran.push(task.index)
+    if (ran.length === stopAfter) break
+  }
+  return { ran, ...(await evaluation.started) }
+}
+
+async function states(root: string): Promise<string[]> {
+  const { runs } = await findRuns(root)
+  return runs.map(({ run }) => run.state)
+}
+
+test('a sitting with a smaller limit does its part and leaves the run open: the first command finishes it', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const first = await sit({ root, stopAfter: 2 })
+  const some = await sit({ root, limit: 4 })
+  expect(some.name).toBe(first.name)
+  expect(some.notices.join('\n')).toContain('is of all tasks: this sitting does the first 4 and leaves it open')
+  expect(await states(root)).toEqual(['unfinished'])
+  const again = await sit({ root, limit: 4 })
+  expect(again).toMatchObject({ name: first.name, ran: [] })
+  const rest = await sit({ root })
+  expect(rest.name).toBe(first.name)
+  expect([...first.ran, ...some.ran, ...rest.ran]).toEqual([0, 1, 2, 3, 4, 5])
+  expect(await states(root)).toEqual(['complete'])
+  // Looking at less of a complete run opens nothing.
+  await sit({ root, limit: 3, run: { name: first.name } })
+  expect(await states(root)).toEqual(['complete'])
+})
+
+test('a run is of as many tasks as its widest sitting asked for, though that one was cut off', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const { name } = await sit({ root, limit: 2 })
+  expect(await states(root)).toEqual(['complete'])
+  const wider = await sit({ root, limit: 5, run: { name }, stopAfter: 1 })
+  expect(wider.notices.join('\n')).toContain('continuing run')
+  await sit({ root, limit: 2, run: { name } })
+  expect(await states(root)).toEqual(['unfinished'])
+  const rest = await sit({ root, limit: 5 })
+  expect(rest.name).toBe(name)
+  expect(await states(root)).toEqual(['complete'])
+})
+
+test('a limit beyond the last task is all of them', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  await sit({ root, stopAfter: 2 })
+  await sit({ root, limit: 100 })
+  expect(await states(root)).toEqual(['complete'])
+})
+
+test('tasks that are gone fail the sitting once the others have ended, and nothing is lost', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const { name, folder } = await sit({ root, stopAfter: 4 })
+  const shorter = sit({ root, rows: 3 })
+  await expect(shorter).rejects.toThrow('the source of tasks ends after 3, and this run has begun with more of them')
+  await expect(shorter).rejects.toMatchObject({ code: 'run_mismatch', data: { task: 3 } })
+  expect(await states(root)).toEqual(['unfinished'])
+  expect(await sit({ root, rows: 3, limit: 3 })).toMatchObject({ name, ran: [] })
+  expect(await sit({ root })).toMatchObject({ name, resumed: 4 })
+  using reader = RunReader.open(folder)
+  expect(reader.counts()).toMatchObject({ ended: 6, attempts: 6 })
+})
