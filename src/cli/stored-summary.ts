@@ -1,4 +1,4 @@
-import { RunSpending, SummaryAccumulator } from '../eval/index.ts'
+import { SummaryAccumulator, unacceptedSpending } from '../eval/index.ts'
 import type { FoundRun, RunReader } from '../store/index.ts'
 import type { ShownSummary } from './eval-output/summary-text.ts'
 import type { Output } from './output.ts'
@@ -21,12 +21,10 @@ export function storedSummary(
     // Kept per sitting at most: only the latest end within each is of use.
     noteEnd(found, endedAt, at)
   }
-  const spending = new RunSpending()
-  for (const record of reader.discarded()) spending.add(record, false)
   const wallMs = workedMs(found, endedAt, now)
   return {
     ...accumulator.snapshot(),
-    discarded: spending.discarded,
+    ...unacceptedSpending(reader),
     run: found.name,
     folder: found.folder,
     environment: config.environment,

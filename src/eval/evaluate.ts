@@ -15,7 +15,7 @@ import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
 import type { RunExtent } from './run-extent.ts'
-import { RunSpending } from './run-spending.ts'
+import { RunSpending, unacceptedSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
@@ -186,8 +186,8 @@ class RunningEvaluation implements Evaluation {
       group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
       onSettled: (record) => this.#onSettled(record),
-      onAttemptEnd: (record, counts) => {
-        this.#spending.add(record, counts)
+      onAttemptEnd: (record) => {
+        this.#spending.add(record)
         this.#checkCost(config.maxCostUsd)
       },
       onAdmissionEnd: () => this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started')),
@@ -236,7 +236,7 @@ class RunningEvaluation implements Evaluation {
     const models = executor.models()
     return {
       ...accumulator.snapshot(),
-      discarded: this.#spending.discarded,
+      ...unacceptedSpending(store.reader),
       run: info.name,
       folder: info.folder,
       environment: config.environment.name,
@@ -304,9 +304,9 @@ async function readEarlier(
   let count = 0
   for (const { record } of store.reader.ended()) {
     accumulator.add(record)
-    spending.add(record, true)
+    spending.add(record)
     count += 1
     if (count % 256 === 0) await nextTurn()
   }
-  for (const record of store.reader.discarded()) spending.add(record, false)
+  spending.addUnaccepted(store.reader)
 }

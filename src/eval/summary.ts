@@ -1,7 +1,7 @@
 import type { Outcome, Usage } from '../schema/index.ts'
 import type { ForkOrigin } from './replay/fork.ts'
 import type { ScoreEstimate } from './progress.ts'
-import type { DiscardedSpending } from './run-spending.ts'
+import type { Spending } from './run-spending.ts'
 
 /** The results of a run. Every figure says over how many it was taken. */
 export interface Summary {
@@ -44,8 +44,10 @@ export interface Summary {
   readonly durations: Readonly<
     Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
   >
-  /** Attempts that were retried, replaced or taken back: paid for, and in no other figure. */
-  readonly discarded: DiscardedSpending
+  /** Attempts that were retried, replaced, given up or taken back: paid for, and in no other figure. */
+  readonly discarded: Spending
+  /** Attempts that have not come to their end, as far as they are: they go on when the run is continued. */
+  readonly unfinished: Spending
   readonly wallMs: number
   readonly perSecond: number
   readonly tries: { readonly calls: number; readonly tries: number }

@@ -45,7 +45,7 @@ export interface SchedulerOptions {
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
   /** Hears of every attempt as it ends, before its result is durable: what was spent is spent. */
-  readonly onAttemptEnd: (record: RolloutRecord, counts: boolean) => void
+  readonly onAttemptEnd: (record: RolloutRecord) => void
   /** Nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
   readonly onAdmissionEnd: () => void
   /** Hears of every attempt that went down with its worker. */
@@ -240,7 +240,7 @@ export class Scheduler {
     if (result?.kind === 'ended') {
       const { record } = result
       const isFinal = outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted
-      this.#options.onAttemptEnd(record, isFinal)
+      this.#options.onAttemptEnd(record)
       if (isFinal) return result
       this.#endAttempt(result, false)
       return undefined

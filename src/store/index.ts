@@ -34,6 +34,7 @@ export type {
   StoredEvent,
   StoredRollout,
   StoredTask,
+  UnacceptedAttempt,
   UnfinishedRollout,
 } from './run-reader.ts'
 export type { RewardEntry, SessionEnd, SessionEndReason, SessionEntry, SessionStart } from './session-entry.ts'

@@ -6,6 +6,7 @@ import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openForReading } from './_open-database.ts'
 import { RolloutEvents } from './_rollout-events.ts'
+import { SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
 import { StoredNodes } from './_stored-nodes.ts'
 import { runFiles } from './run-folder.ts'
 import { SessionReader } from './session-reader.ts'
@@ -55,6 +56,16 @@ export interface UnfinishedRollout {
   /** What a held attempt came to, and the node its conversation ends with. */
   readonly heldRecord?: BareRecord
   readonly heldLeaf?: number | null
+}
+
+/** An attempt without an accepted result. */
+export interface UnacceptedAttempt {
+  readonly rollout: string
+  readonly attempt: number
+  /** It may still be accepted: it runs, it was cut off, or it waits for its group. */
+  readonly isOpen: boolean
+  /** What it came to, if it came to anything. */
+  readonly record?: BareRecord
 }
 
 export interface StoredTask {
@@ -109,6 +120,7 @@ export class RunReader implements Disposable {
   readonly #accepted: StatementSync
   readonly #task: StatementSync
   #rolloutEvents: RolloutEvents | undefined
+  #spendings: SampledSpendings | undefined
 
   private constructor(folder: string, database: DatabaseSync) {
     this.folder = folder
@@ -224,19 +236,30 @@ export class RunReader implements Disposable {
     }
   }
 
-  /** What the attempts came to that ended and do not count, children aside: their tokens and money were spent all the same. */
-  *discarded(): Generator<BareRecord, void, void> {
+  /** Attempts that are nobody's accepted result, children aside: their tokens and money were spent all the same. */
+  *unaccepted(): Generator<UnacceptedAttempt, void, void> {
     const page = this.#database.prepare(
-      `SELECT rollout, attempt, record FROM attempt
-       WHERE (rollout, attempt) > (?, ?) AND parent IS NULL AND discarded = 1 AND record IS NOT NULL
+      `SELECT rollout, attempt, record,
+              discarded = 0 AND NOT EXISTS (SELECT 1 FROM attempt AS other WHERE other.rollout = attempt.rollout
+                AND (other.attempt > attempt.attempt OR other.result IS NOT NULL)) AS isOpen
+       FROM attempt WHERE (rollout, attempt) > (?, ?) AND parent IS NULL AND result IS NULL
        ORDER BY rollout, attempt LIMIT ?`,
     )
     let last: { rollout: string; attempt: number } | undefined = { rollout: '', attempt: 0 }
     while (last) {
-      const rows = page.all(last.rollout, last.attempt, pageRows) as DiscardedRow[]
-      for (const { record } of rows) yield this.#parse(record) as BareRecord
+      const rows = page.all(last.rollout, last.attempt, pageRows) as UnacceptedRow[]
+      for (const { rollout, attempt, isOpen, record } of rows) {
+        const known = record === null ? undefined : (this.#parse(record) as BareRecord)
+        yield { rollout, attempt, isOpen: isOpen === 1, ...(known && { record: known }) }
+      }
       last = rows.length < pageRows ? undefined : rows.at(-1)
     }
+  }
+
+  /** What the model calls of an attempt took, its children's included, whether it ended or not. */
+  sampled(rollout: string, attempt: number): SampledSpending {
+    this.#spendings ??= new SampledSpendings(this.#database)
+    return this.#spendings.of(rollout, attempt)
   }
 
   task(index: number): StoredTask | undefined {
@@ -320,10 +343,11 @@ type UnfinishedRow = {
   hasRecord: number
 }
 
-type DiscardedRow = {
+type UnacceptedRow = {
   rollout: string
   attempt: number
-  record: string
+  isOpen: number
+  record: string | null
 }
 
 type AttemptRow = {

@@ -79,7 +79,10 @@ test('a run that the first version wrote goes on as if it were of the present on
   expect(reader.rollout('1-0')?.messages).toHaveLength(2)
   expect(reader.hasEnded('2-0')).toBe(true)
   expect([...reader.unfinished()]).toMatchObject([{ rollout: '4-0', state: 'held', heldRecord: { id: '4-0' } }])
-  expect([...reader.discarded()]).toEqual([{ id: '3-0', attempt: 1 }])
+  expect([...reader.unaccepted()]).toMatchObject([
+    { rollout: '3-0', attempt: 1, isOpen: false, record: { id: '3-0', attempt: 1 } },
+    { rollout: '4-0', isOpen: true, record: { id: '4-0' } },
+  ])
   expect(reader.children('3-0')).toMatchObject([{ rollout: '3-0.child', attempt: 2 }])
   expect(reader.integrity()).toEqual([])
 })

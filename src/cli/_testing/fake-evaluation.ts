@@ -63,6 +63,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     tools: { calls: 300, failed: 4 },
     missingServers: [],
     discarded: { attempts: 0, usage: emptyUsage(), costUsd: 0 },
+    unfinished: { attempts: 0, usage: emptyUsage(), costUsd: 0 },
     end: 'complete',
     tasks: 75,
     rollouts: 300,

@@ -1,4 +1,4 @@
-import type { Summary } from '../../eval/index.ts'
+import type { Spending, Summary } from '../../eval/index.ts'
 import { outcomeNames, outcomes, type Usage } from '../../schema/index.ts'
 import { formatCompactCount, formatCount, formatQuantity, formatShare } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
@@ -187,12 +187,14 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
     lines.push(...wrapped('tools', `${formatQuantity(toolCalls, 'call')}${errors}`))
   }
   lines.push(...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary)))
-  const { attempts, usage, costUsd } = summary.discarded
-  if (attempts > 0) {
-    const spent = `${tokens(usage)} · ${formatMoney(costUsd)}`
-    lines.push(...wrapped('retried', `${formatQuantity(attempts, 'attempt')} that did not count: ${spent}`))
-  }
+  const { discarded, unfinished } = summary
+  if (discarded.attempts > 0) lines.push(...wrapped('retried', spent(discarded, 'that did not count')))
+  if (unfinished.usage.calls > 0) lines.push(...wrapped('open', spent(unfinished, 'not ended yet')))
   return lines
+}
+
+function spent({ attempts, usage, costUsd }: Spending, which: string): string {
+  return `${formatQuantity(attempts, 'attempt')} ${which}: ${tokens(usage)} · ${formatMoney(costUsd)}`
 }
 
 function calls({ usage, judgeUsage, tries }: ShownSummary): string {
@@ -202,11 +204,12 @@ function calls({ usage, judgeUsage, tries }: ShownSummary): string {
   return tries && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }
 
-function cost({ cost: usd, costUnknown, model }: ShownSummary): string {
+function cost({ cost: usd, costUnknown, model, discarded, unfinished }: ShownSummary): string {
   if (usd === null) return `unknown: no price is known for ${printableLine(model)}`
-  return costUnknown === 0
-    ? formatMoney(usd)
-    : `${formatMoney(usd)} + ${formatQuantity(costUnknown, 'rollout')} of unknown price`
+  const beside = discarded.costUsd + unfinished.costUsd
+  const unknown = costUnknown === 0 ? '' : ` + ${formatQuantity(costUnknown, 'rollout')} of unknown price`
+  const inAll = beside === 0 ? '' : ` · ${formatMoney(usd + beside)} in all`
+  return formatMoney(usd) + unknown + inAll
 }
 
 function tokens(usage: Usage): string {

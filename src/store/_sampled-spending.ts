@@ -1,0 +1,43 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { Usage } from '../schema/index.ts'
+
+/** Tokens and US dollars, the latter as far as prices are known. */
+export interface SampledSpending {
+  readonly usage: Usage
+  readonly costUsd: number
+}
+
+/** Sums what the model calls of one attempt took, those of its children included, without reading what was said. */
+export class SampledSpendings {
+  readonly #sum: StatementSync
+
+  constructor(database: DatabaseSync) {
+    this.#sum = database.prepare(`
+      WITH RECURSIVE family (rollout) AS (
+        SELECT ?1 UNION ALL
+        SELECT attempt.rollout FROM attempt JOIN family ON attempt.parent = family.rollout WHERE attempt.attempt = ?2
+      )
+      SELECT total(meta ->> '$.call.usage.calls') AS calls,
+             total(meta ->> '$.call.usage.input') AS input,
+             total(meta ->> '$.call.usage.cachedInput') AS cachedInput,
+             total(meta ->> '$.call.usage.output') AS output,
+             total(meta ->> '$.call.usage.reasoning') AS reasoning,
+             total(meta ->> '$.call.cost') AS costUsd
+      FROM family JOIN node ON node.rollout = family.rollout AND node.attempt = ?2`)
+  }
+
+  of(rollout: string, attempt: number): SampledSpending {
+    const { costUsd, ...usage } = this.#sum.get(rollout, attempt) as SpendingRow
+    return { usage, costUsd }
+  }
+}
+
+// An alias, not an interface: only those can be asserted from the index signature that node:sqlite returns.
+type SpendingRow = {
+  calls: number
+  input: number
+  cachedInput: number
+  output: number
+  reasoning: number
+  costUsd: number
+}

@@ -1,0 +1,117 @@
+import { defineEnvironment, evaluate, RunReader, z, type EvaluateOptions, type Summary } from 'millrace'
+import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+/** Every call takes one token and costs a dollar. */
+const reply = (message: ReturnType<typeof calls> | string): ReturnType<Script> => ({
+  message: typeof message === 'string' ? { role: 'assistant', content: message } : message,
+  finishReason: typeof message === 'string' ? 'stop' : 'tool_calls',
+  usage: { calls: 1, input: 0, cachedInput: 0, output: 1, reasoning: 0 },
+})
+
+/** Asks a child through its tool, then answers. Where the tool says nothing of resuming, what is cut off starts over. */
+const delegating = (resume?: 'reuse') =>
+  defineEnvironment({
+    name: 'delegating',
+    task: z.object({ row: z.number() }),
+    tasks: () => [{ row: 0 }],
+    prompt: () => 'go',
+    tools: {
+      delegate: {
+        parameters: z.object({}),
+        ...(resume && { resume }),
+        run: async (_arguments, { child }) => (await child({ prompt: 'help', tools: [] })).answer,
+      },
+    },
+    reward: async ({ judge, answer }) =>
+      (await judge({ messages: [{ role: 'user', content: answer }] })).content === 'ok',
+  })
+
+const script: Script = ({ messages }) => {
+  if (messages[0]?.content === 'done') return reply('ok')
+  if (messages[0]?.content === 'help' || messages.length > 1) return reply('done')
+  return reply(calls({ delegate: {} }))
+}
+
+async function sit(
+  root: string,
+  options: Partial<EvaluateOptions> & Pick<EvaluateOptions, 'environment'>,
+  /** Never answers this call; the run is stopped there. */
+  hangAt = Infinity,
+): Promise<Summary & { asked: number }> {
+  let asked = 0
+  const backend = new ScriptedBackend((request) => {
+    if (asked === hangAt) {
+      evaluation.stop()
+      return new Promise((_, reject) => request.signal.addEventListener('abort', () => reject(request.signal.reason)))
+    }
+    asked += 1
+    return script(request)
+  })
+  const evaluation = evaluate({
+    model: {
+      name: 'scripted',
+      backends: [{ url: 'http://scripted.invalid' }],
+      price: { input: 0, output: 1_000_000 },
+    },
+    backends: { scripted: [backend] },
+    preflight: false,
+    ...options,
+    run: { root, name: 'spent', ...options.run },
+  })
+  return { ...(await evaluation.summary()), asked }
+}
+
+const dollars = ({ cost, discarded, unfinished }: Summary): number =>
+  (cost ?? 0) + discarded.costUsd + unfinished.costUsd
+
+test('what an attempt had spent that was cut off and started over is still in the summary, children and judges too', async () => {
+  await using runs = await temporaryRuns()
+  const environment = delegating()
+  const first = await sit(runs.root, { environment }, 2)
+  expect(first).toMatchObject({ end: 'stopped', rollouts: 0, cost: 0, asked: 2 })
+  expect(first.unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 2 }, costUsd: 2 })
+  const second = await sit(runs.root, { environment }, 3)
+  expect(second).toMatchObject({ end: 'stopped', asked: 3, discarded: { attempts: 1, costUsd: 2 } })
+  expect(second.unfinished).toMatchObject({ attempts: 1, costUsd: 3 })
+  const third = await sit(runs.root, { environment })
+  expect(third).toMatchObject({ end: 'complete', asked: 4, cost: 4, discarded: { attempts: 2, costUsd: 5 } })
+  expect(third.discarded.usage).toMatchObject({ calls: 5, output: 5 })
+  expect(third.unfinished).toMatchObject({ attempts: 0, costUsd: 0 })
+  expect(dollars(third)).toBe(first.asked + second.asked + third.asked)
+})
+
+test('an attempt that goes on where it was is paid for once', async () => {
+  await using runs = await temporaryRuns()
+  const environment = delegating('reuse')
+  const first = await sit(runs.root, { environment }, 2)
+  const second = await sit(runs.root, { environment })
+  expect(second).toMatchObject({ end: 'complete', asked: 2, cost: 4, discarded: { attempts: 0 } })
+  expect(dollars(second)).toBe(first.asked + second.asked)
+})
+
+test.each([undefined, 'reuse'] as const)('--max-cost holds across sittings, however they ended: %s', async (resume) => {
+  await using runs = await temporaryRuns()
+  const environment = delegating(resume)
+  await sit(runs.root, { environment }, 2)
+  const broke = await sit(runs.root, { environment, maxCostUsd: 2 })
+  expect(broke).toMatchObject({ end: 'max_cost', asked: 0 })
+  const enough = await sit(runs.root, { environment, maxCostUsd: 100 })
+  expect(enough).toMatchObject({ end: 'complete' })
+})
+
+test('--retry-failed keeps what the attempt had cost that only lacked its score and cannot be read back', async () => {
+  await using runs = await temporaryRuns()
+  const { folder } = await sit(runs.root, {
+    environment: {
+      ...delegating(),
+      reward: () => {
+        throw new Error('no score')
+      },
+    },
+  })
+  const again = await sit(runs.root, { environment: delegating(), run: { retryFailed: true } })
+  expect(again).toMatchObject({ end: 'complete', cost: 4, discarded: { attempts: 1, costUsd: 3 } })
+  using reader = RunReader.open(folder)
+  expect(reader.sampled('0-0', 1)).toMatchObject({ usage: { calls: 3 }, costUsd: 3 })
+})
