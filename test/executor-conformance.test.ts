@@ -39,6 +39,7 @@ const places = [
 
 /** The same environments, asking for processes. */
 const isolated: Readonly<Record<string, string>> = {
+  [fixture('changing')]: fixture('worker-changing'),
   [fixture('counting')]: fixture('worker-counting'),
   [fixture('failing')]: fixture('worker-failing'),
   arithmetic: fixture('worker-arithmetic'),
@@ -84,6 +85,22 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     })
     expect(summary.scored).toBe(20)
     expect(summary.components['distinct']?.rollouts).toBe(20)
+  })
+
+  test('what a rollout changes in its task or its options no other one sees', async () => {
+    await using runs = await temporaryRuns()
+    const { records } = await run({
+      environment: module(fixture('changing')),
+      model: 'sim',
+      attempts: 8,
+      ...where,
+      run: { root: runs.root },
+    })
+    const found = new Set(records.map(({ rewards, metrics }) => JSON.stringify({ rewards, metrics })))
+    const score = (of: number, weight = 1) => ({ score: of, weight })
+    expect([...found].map((each) => JSON.parse(each))).toEqual([
+      { rewards: { items: score(6), bag: score(3), group: score(9, 0) }, metrics: { year: 2026 } },
+    ])
   })
 
   test('a failing environment is data', async () => {

@@ -32,6 +32,29 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     expect(summary.score?.mean).toBe(1)
   })
 
+  test.each(['rollout', 'group'])('a reward of a %s that turns the conversation round', async (kind) => {
+    // As JavaScript would do it, which has no `readonly`.
+    const turnRound = (messages: readonly unknown[]): number => Array.prototype.reverse.call(messages).length
+    const environment = defineEnvironment({
+      name: 'backwards',
+      task,
+      tasks,
+      prompt,
+      reward: {
+        backwards:
+          kind === 'rollout'
+            ? ({ messages }) => turnRound(messages)
+            : { group: ({ members }) => members.map(({ messages }) => turnRound(messages)) },
+      },
+    })
+    const { records } = await runScripted({ environment, script: () => 'fine' })
+    expect(records).toHaveLength(2)
+    for (const { outcome, messages } of records) {
+      expect(outcome).toBe('reward_error')
+      expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant'])
+    }
+  })
+
   test('a group reward that never answers ends with its time', async () => {
     const environment = defineEnvironment({
       name: 'stuck-group',

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { raced } from '../kit/index.ts'
+import { ownCopy, raced } from '../kit/index.ts'
 import { sourceOfInput } from './_source-of-input.ts'
 import type { Environment } from './define-environment.ts'
 import { TaskStream } from './task-stream.ts'
@@ -10,7 +10,7 @@ export async function readTasks(
   options: unknown,
   { limit, signal }: { readonly limit?: number | undefined; readonly signal?: AbortSignal | undefined } = {},
 ): Promise<TaskStream> {
-  const asked = Promise.try(() => environment.tasks(options))
+  const asked = Promise.try(() => environment.tasks(ownCopy(options)))
   try {
     const source = sourceOfInput(await (signal ? raced(asked, signal) : asked))
     return new TaskStream({ environment, source, limit, signal })

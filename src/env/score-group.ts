@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { raced } from '../kit/index.ts'
+import { ownCopy, raced } from '../kit/index.ts'
 import type { RewardComponent, RolloutRecord } from '../schema/index.ts'
 import { rewardComponents, type GroupComponent } from './_reward-components.ts'
 import { rewardFailure } from './_reward-failure.ts'
@@ -31,7 +31,12 @@ export async function scoreGroup(
 ): Promise<Record<string, Record<string, RewardComponent>>> {
   const { perGroup } = rewardComponents(environment)
   // Frozen: scores go by the order of the members, and one that sorts them in place would give them to others.
-  const group = { task, options, members: Object.freeze(members.map(memberOf)), signal }
+  const group = {
+    task: ownCopy(task),
+    options: ownCopy(options),
+    members: Object.freeze(members.map(memberOf)),
+    signal,
+  }
   const columns = await raced(Promise.all(perGroup.map((component) => scoreComponent(component, group))), signal)
   const scores: Record<string, Record<string, RewardComponent>> = {}
   for (const [row, { id }] of members.entries()) {
@@ -68,6 +73,7 @@ async function scoreComponent(
 function memberOf(record: RolloutRecord): GroupMember {
   const scores: Record<string, number> = { ...record.metrics }
   for (const [name, { score }] of Object.entries(record.rewards)) scores[name] = score
-  const { id, sample, outcome, truncated, messages } = record
+  const { id, sample, outcome, truncated } = record
+  const messages = Object.freeze(record.messages)
   return { id, sample, outcome, truncated, messages, answer: record.answer ?? '', scores, info: record.info ?? {} }
 }

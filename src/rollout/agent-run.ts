@@ -123,7 +123,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const parentBudget = parent?.budget.isStopped ? undefined : parent?.budget
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
-    this.context = new LiveContext(this, { situation, options: engine.options, scope: this.#scope })
+    this.context = new LiveContext(this, { situation, scope: this.#scope })
     this.#sampling = options.sampling
     this.tools = new AgentCalls(this, this.#toolBox)
     const { contextPolicy } = engine.environment

@@ -63,12 +63,12 @@ export class LiveContext implements Context {
   /** The agent's, then that of the time kept for the reward. It makes its signal when somebody asks for it. */
   #scope: SignalScope
 
-  constructor(host: ContextHost, parts: { situation: Situation; options: unknown; scope: SignalScope }) {
+  constructor(host: ContextHost, parts: { situation: Situation; scope: SignalScope }) {
     this.#host = host
     this.#situation = parts.situation
     this.rollout = parts.situation.identity
     this.task = parts.situation.task
-    this.options = parts.options
+    this.options = parts.situation.options
     this.servers = parts.situation.tools.servers
     this.outputs = parts.situation.outputs
     this.#scope = parts.scope
@@ -79,6 +79,8 @@ export class LiveContext implements Context {
     this.outcome = outcome
     this.truncated = outcomes[outcome].truncated
     this.#scope = scope
+    // All components read the same conversation, and it is the record's, too.
+    Object.freeze(this.#host.messages)
   }
 
   get signal(): AbortSignal {

@@ -2,6 +2,7 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { loadEnvironment, scoreHeavy, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { ownCopy } from '../kit/index.ts'
 import type { EnvironmentModule, FromRewardThread, ToRewardThread } from './reward-pool-messages.ts'
 
 const port = parentPort
@@ -19,7 +20,7 @@ try {
 
 async function answer(loaded: LoadedEnvironment, { component, input }: ToRewardThread): Promise<void> {
   try {
-    const score = await scoreHeavy(loaded.environment, component, { ...input, options: loaded.options })
+    const score = await scoreHeavy(loaded.environment, component, { ...input, options: ownCopy(loaded.options) })
     // Fails for a score that cannot be sent, which is none.
     send({ kind: 'scored', score })
   } catch (error) {

@@ -67,7 +67,7 @@ async function runWithTools(
   if (why) return { kind: 'diverged', why }
   const { settings } = engine
   const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
-  const situation = situationOf(job, tools, outputsOf(job, engine))
+  const situation = situationOf(job, { tools, outputs: outputsOf(job, engine), options: engine.options })
   const run = new AgentRun({
     engine,
     situation,
@@ -145,8 +145,8 @@ type Opening = { readonly prompt: readonly Message[] } | AgentEnd
 
 /** Setup and prompt; how the attempt ended if one of them failed. */
 async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
-  const { environment, options } = engine
-  const { task, identity, tools } = situation
+  const { environment } = engine
+  const { task, options, identity, tools } = situation
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
@@ -165,8 +165,8 @@ async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promi
   return openTask(run, situation, engine)
 }
 
-function openTask(run: AgentRun, situation: Situation, { environment, options }: Engine): Opening {
-  const { task, identity, tools, state, job } = situation
+function openTask(run: AgentRun, situation: Situation, { environment }: Engine): Opening {
+  const { task, options, identity, tools, state, job } = situation
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
   try {
     return { prompt: openedWith(promptMessages(environment.prompt(context)), job.opening) }
@@ -192,7 +192,7 @@ async function tearDown(
   engine: Engine,
   tail?: { readonly untilMs: number; readonly signal: AbortSignal },
 ): Promise<AgentEnd | undefined> {
-  const { environment, options } = engine
+  const { environment } = engine
   if (!environment.teardown) return undefined
   const untilMs = tail && !tail.signal.aborted ? tail.untilMs : 0
   const timeoutMs = Math.max(minTearDownMs, untilMs - performance.now())
@@ -203,7 +203,7 @@ async function tearDown(
     hurry = setTimeout(() => scope.abort(why), minTearDownMs)
   }
   tail?.signal.addEventListener('abort', onCancel, { once: true })
-  const { task, identity, tools, state } = situation
+  const { task, options, identity, tools, state } = situation
   const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal, state }
   try {
     await raced(

@@ -1,4 +1,5 @@
 import type { RolloutIdentity } from '../env/index.ts'
+import { ownCopy } from '../kit/index.ts'
 import type { Json } from '../schema/index.ts'
 import type { ToolOutputs } from '../tools/index.ts'
 import type { RolloutJob } from './job.ts'
@@ -9,7 +10,9 @@ import type { RolloutTools } from './toolkit.ts'
 export interface Situation {
   readonly job: RolloutJob
   readonly identity: RolloutIdentity
+  /** Its own, as on a worker of its own: what it changes in them no other rollout sees. */
   readonly task: unknown
+  readonly options: unknown
   readonly tools: RolloutTools
   /** Outputs of tools that were too long to show; none where they are not kept. */
   readonly outputs: ToolOutputs | undefined
@@ -24,12 +27,16 @@ export interface Situation {
   readonly verdicts?: VerdictReader
 }
 
-export function situationOf(job: RolloutJob, tools: RolloutTools, outputs: ToolOutputs | undefined): Situation {
+export function situationOf(
+  job: RolloutJob,
+  { tools, outputs, options }: Pick<Situation, 'tools' | 'outputs' | 'options'>,
+): Situation {
   const { cassette } = job
   return {
     job,
     identity: { id: job.id, attempt: job.attempt, sample: job.sample, seed: job.seed },
-    task: job.task.data,
+    task: ownCopy(job.task.data),
+    options: ownCopy(options),
     tools,
     outputs,
     state: undefined,

@@ -1,6 +1,6 @@
 import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, raced, Resource, StopClock } from '../kit/index.ts'
+import { AbortScope, ownCopy, raced, Resource, StopClock } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
@@ -53,12 +53,12 @@ export class StoredScorer extends Resource {
 
   /** The record with its new rewards, those of its group aside; or as a `reward_error`. */
   async score(stored: StoredRollout): Promise<RolloutRecord> {
-    const { environment, options, limits, runsSetup, signal } = this.#options
+    const { environment, limits, runsSetup, signal } = this.#options
     const { tailMs } = limits
     using tail = new AbortScope(signal, tailMs, () => late(tailMs))
     let state: unknown
     const servers = this.#options.serversFor(stored)
-    const situation = situationOf(stored, servers, () => {
+    const situation = this.#situationOf(stored, servers, () => {
       this.#hasReadState = true
       return state
     })
@@ -66,14 +66,14 @@ export class StoredScorer extends Resource {
     const hasSetup = runsSetup && environment.setup !== undefined
     try {
       if (hasSetup) {
-        const { task, identity: rollout } = situation
+        const { task, options, identity: rollout } = situation
         const context = { task, options, rollout, servers, signal: tail.signal }
         state = await raced(
           Promise.try(() => environment.setup?.(context)),
           tail.signal,
         )
       }
-      const context = new LiveContext(this.#hostOf(stored), { situation, options, scope: tail })
+      const context = new LiveContext(this.#hostOf(stored), { situation, scope: tail })
       context.turnToReward(outcomeOf(record), tail)
       const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
       const result = scored instanceof Promise ? await raced(scored, tail.signal) : scored
@@ -111,6 +111,24 @@ export class StoredScorer extends Resource {
     }
   }
 
+  #situationOf(stored: StoredRollout, servers: ServerCalls, readState: () => unknown): Situation {
+    const { record, task, seed } = stored
+    const { id, attempt, sample } = record
+    return {
+      job: { id, attempt, sample, task, seed },
+      identity: { id, attempt, sample, seed },
+      task: ownCopy(task.data),
+      options: ownCopy(this.#options.options),
+      tools: { box: noTools, servers, failures: [] },
+      outputs: undefined,
+      get state() {
+        return readState()
+      },
+      metrics: {},
+      notes: { ...record.info },
+    }
+  }
+
   #placeFor(context: LiveContext, situation: Situation): Parameters<typeof scoreRollout>[2] {
     const rewardPool = this.#rewardPool
     if (!rewardPool) return undefined
@@ -130,8 +148,8 @@ export class StoredScorer extends Resource {
   }
 
   /** What goes wrong with it changes no score. */
-  async #tearDown({ task, identity, tools }: Situation, state: unknown): Promise<void> {
-    const { environment, options } = this.#options
+  async #tearDown({ task, options, identity, tools }: Situation, state: unknown): Promise<void> {
+    const { environment } = this.#options
     if (!environment.teardown) return
     using scope = new AbortScope(undefined, maxTearDownMs)
     const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal, state }
@@ -149,22 +167,6 @@ function late(tailMs: number): MillraceError {
 function noChildren(): MillraceError {
   const message = 'it starts a child, which needs a model: run the environment again instead of scoring it again'
   return new MillraceError('reward_failed', message)
-}
-
-function situationOf({ record, task, seed }: StoredRollout, servers: ServerCalls, readState: () => unknown): Situation {
-  const { id, attempt, sample } = record
-  return {
-    job: { id, attempt, sample, task, seed },
-    identity: { id, attempt, sample, seed },
-    task: task.data,
-    tools: { box: noTools, servers, failures: [] },
-    outputs: undefined,
-    get state() {
-      return readState()
-    },
-    metrics: {},
-    notes: { ...record.info },
-  }
 }
 
 /** How an agent had ended whose reward failed is not recorded. */

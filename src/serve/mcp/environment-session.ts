@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, closeAll, hash32, raced, Resource, Roster, Semaphore } from '../../kit/index.ts'
+import { AbortScope, closeAll, hash32, ownCopy, raced, Resource, Roster, Semaphore } from '../../kit/index.ts'
 import type { ToolDefinition } from '../../schema/index.ts'
 import { noServers, type ServerLease, type ToolResult } from '../../tools/index.ts'
 import { CallOrder } from './_call-order.ts'
@@ -37,8 +37,8 @@ export class EnvironmentSession extends Resource {
     this.#lease = lease
     const { task, options } = served
     this.#context = new SessionContext({
-      task: task.data,
-      options,
+      task: ownCopy(task.data),
+      options: ownCopy(options),
       rollout: { id, attempt: 1, sample: 0, seed: hash32(task.id) },
       servers: lease ?? noServers,
       signal: this.closedSignal,
