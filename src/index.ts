@@ -107,9 +107,11 @@ export type {
   TokenRecord,
   ToolCall,
   ToolDefinition,
+  ToolFault,
   ToolMessage,
   ToolRecord,
   ToolStatus,
+  ToolThrow,
   Usage,
   UserMessage,
 } from './schema/index.ts'

@@ -103,20 +103,30 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     ])
   })
 
-  test('a failing environment is data', async () => {
+  test('a failing environment is data, which names the function and its place', async () => {
     await using runs = await temporaryRuns()
-    const { records } = await run({
+    const { records, summary } = await run({
       environment: module(fixture('failing')),
       model: 'sim',
       ...where,
       run: { root: runs.root },
     })
-    expect(records.map(({ outcome, error }) => [outcome, error?.code])).toEqual([
-      ['env_error', 'setup_failed'],
-      ['agent_error', 'agent_failed'],
-      ['reward_error', 'reward_failed'],
-      ['completed', undefined],
+    const shown = records.map(({ outcome, error }) => [outcome, error?.code, error?.message.replace(/\d+/, 'n')])
+    const at = 'at test/fixtures/failing.ts:n'
+    expect(shown).toEqual([
+      ['env_error', 'setup_failed', `setup threw Error ${at}: no room`],
+      ['env_error', 'setup_failed', `prompt threw RangeError ${at}: no words`],
+      ['agent_error', 'agent_failed', `agent threw Error ${at}: lost my way`],
+      ['agent_error', 'agent_failed', `update threw Error ${at}: no news`],
+      ['completed', undefined, undefined],
+      ['reward_error', 'reward_failed', `reward "fair" threw Error ${at}: no opinion`],
+      ['env_error', 'teardown_failed', `teardown threw Error ${at}: no broom`],
+      ['completed', undefined, undefined],
     ])
+    const kind = expect.stringMatching(/^TypeError at test\/fixtures\/failing\.ts:\d+$/)
+    const fault = { tool: 'calculator', kind, message: 'no buttons', calls: 3 }
+    expect(records.flatMap(({ toolFaults = [] }) => toolFaults)).toEqual([fault])
+    expect(summary.toolFaults).toEqual([fault])
   })
 
   test('stopping reaches the backend, and resuming goes on', async () => {

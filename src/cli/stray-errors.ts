@@ -1,5 +1,5 @@
-import { placeOfError } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { placeOfError } from '../kit/index.ts'
 import { strayErrors, type StrayError } from '../worker/index.ts'
 import type { CommandIo } from './io.ts'
 

@@ -89,9 +89,10 @@ function howItCame({ call, discarded, tool, tools }: MessageNode): string {
   return parts.length > 0 ? `  ${parts.join(' · ')}` : ''
 }
 
-function toolParts({ status, ms, repairs, detail }: ToolRecord): string[] {
+function toolParts({ status, ms, threw, repairs, detail }: ToolRecord): string[] {
   return [
     ...(status === 'ok' ? [] : [status]),
+    ...(threw ? [`threw ${printableLine(threw.kind)}`] : []),
     formatDuration(ms),
     ...(repairs ?? []).map(repairText),
     ...(detail?.['sessionRestarted'] ? ['its server was restarted'] : []),

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
-import { placeOfError } from './place-of-error.ts'
+import { placeOfError } from '../kit/index.ts'
 
 /**
  * Why an environment's module could not be loaded, for the person who wrote it: their own error, where in their files it

@@ -1,13 +1,17 @@
 import { MillraceError } from '../errors/index.ts'
 import { endsAttempt } from '../tools/index.ts'
+import { thrownBy } from './thrown-by.ts'
 
 /** What a component's exception means: the stop that caused it, the end of the attempt, or a failed reward with its name. */
 export function rewardFailure(name: string, thrown: unknown, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason
   if (endsAttempt(thrown)) return thrown
-  const { rawMessage, data } = MillraceError.from(thrown, 'reward_failed')
-  return new MillraceError('reward_failed', `reward "${name}": ${rawMessage}`, {
-    data: { ...data, component: name },
-    cause: thrown,
-  })
+  return namedFailure(name, thrown)
+}
+
+/** One that names the component already, because it comes from the thread where it failed, stays as it is. */
+export function namedFailure(name: string, thrown: unknown): MillraceError {
+  if (thrown instanceof MillraceError && thrown.data['component'] === name) return thrown
+  const { rawMessage, data } = thrownBy(`reward "${name}"`, thrown, 'reward_failed')
+  return new MillraceError('reward_failed', rawMessage, { data: { ...data, component: name }, cause: thrown })
 }

@@ -55,7 +55,7 @@ test('where it runs, it is found by its name and gets what was sent', async () =
   const given = { task: { n: 4 }, options: { factor: 3 }, rollout, messages: [], answer: '', info: {} }
   const plain = { ...given, outcome: 'completed' as const, truncated: false }
   expect(await scoreHeavy(environment, 'double', plain)).toBe(12)
-  expect(() => scoreHeavy(environment, 'light', plain)).toThrow(/no heavy reward "light"/)
+  await expect(scoreHeavy(environment, 'light', plain)).rejects.toThrow(/no heavy reward "light"/)
 })
 
 test('it is never run on the loop by mistake, and a limit that no timer can keep is refused', () => {

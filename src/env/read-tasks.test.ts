@@ -89,7 +89,7 @@ describe('readTasks', () => {
         throw new Error('no name')
       },
     })
-    expect(problemOf((await all(unnamed))[0])).toBe('tasks[0]: taskId threw: no name')
+    expect(problemOf((await all(unnamed))[0])).toBe('tasks[0]: taskId threw Error: no name')
   })
 
   test('waits for a schema that is asynchronous', async () => {
@@ -169,7 +169,7 @@ describe('readTasks', () => {
     }
     await expect(reading()).rejects.toMatchObject({
       code: 'tasks_failed',
-      rawMessage: 'reading the tasks of sums (generator) failed after 2: connection lost',
+      rawMessage: 'reading on after 2 tasks of sums (generator) threw Error: connection lost',
       data: { after: 2 },
     })
     expect(seen).toEqual([0, 1])
@@ -208,7 +208,7 @@ describe('readTasks', () => {
     })
     await expect(readTasks(environment, {})).rejects.toMatchObject({
       code: 'tasks_failed',
-      rawMessage: '`tasks` of sums threw: no network',
+      rawMessage: '`tasks` of sums threw Error: no network',
     })
   })
 })

@@ -3,6 +3,7 @@ import { ownCopy, raced } from '../kit/index.ts'
 import { sourceOfInput } from './_source-of-input.ts'
 import type { Environment } from './define-environment.ts'
 import { TaskStream } from './task-stream.ts'
+import { thrownBy } from './thrown-by.ts'
 
 /** Asks an environment for its tasks. Reading starts with the first step of the iteration, not before. */
 export async function readTasks(
@@ -17,7 +18,6 @@ export async function readTasks(
   } catch (error) {
     if (signal?.aborted) throw signal.reason
     if (error instanceof MillraceError && error.code === 'env_invalid') throw error
-    const { rawMessage } = MillraceError.from(error, 'tasks_failed')
-    throw new MillraceError('tasks_failed', `\`tasks\` of ${environment.name} threw: ${rawMessage}`, { cause: error })
+    throw thrownBy(`\`tasks\` of ${environment.name}`, error, 'tasks_failed')
   }
 }

@@ -116,7 +116,7 @@ describe('scoreGroup', () => {
       () => {
         throw new Error('boom')
       },
-      'reward "odd": boom',
+      'reward "odd" threw Error: boom',
     ],
   ])('refuses %s', async (_what, group, message) => {
     const scoring = scoreGroup(environmentWith({ odd: { group } }), {

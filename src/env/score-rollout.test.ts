@@ -106,7 +106,7 @@ describe('scoreRollout', () => {
     }
     const waiting = () => new Promise<number>(() => {})
     expect(() => scoreRollout(environmentWith({ ok: waiting, bad: fail }), contextWith())).toThrow(
-      '[reward_failed] reward "bad": no key "x"',
+      '[reward_failed] reward "bad" threw Error: no key "x"',
     )
     const later = environmentWith({ ok: waiting, bad: async () => fail() })
     await expect(scoreRollout(later, contextWith())).rejects.toMatchObject({
@@ -120,8 +120,12 @@ describe('scoreRollout', () => {
     const worse = () => {
       throw new Error('worse')
     }
-    await expect(scoreRollout(environmentWith({ bad, also: bad }), contextWith())).rejects.toThrow('reward "bad": bad')
-    expect(() => scoreRollout(environmentWith({ bad, worse }), contextWith())).toThrow('reward "worse": worse')
+    await expect(scoreRollout(environmentWith({ bad, also: bad }), contextWith())).rejects.toThrow(
+      'reward "bad" threw Error: bad',
+    )
+    expect(() => scoreRollout(environmentWith({ bad, worse }), contextWith())).toThrow(
+      'reward "worse" threw Error: worse',
+    )
   })
 
   test('what ends the attempt is not a failed reward', async () => {

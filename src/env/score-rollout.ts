@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import { raced, roundedSum } from '../kit/index.ts'
 import type { RewardComponent } from '../schema/index.ts'
 import { rewardComponents, type RolloutComponent } from './_reward-components.ts'
-import { rewardFailure } from './_reward-failure.ts'
+import { namedFailure, rewardFailure } from './_reward-failure.ts'
 import type { RewardContext } from './context.ts'
 import type { Environment } from './define-environment.ts'
 import type { HeavyRewardContext } from './heavy.ts'
@@ -92,14 +92,21 @@ export function hasHeavyReward(environment: Environment): boolean {
   return rewardComponents(environment).perRollout.some(({ heavy }) => heavy !== undefined)
 }
 
-/** Where heavy components run: by its name, because only its name crosses threads. */
-export function scoreHeavy(
+/**
+ * Where heavy components run: by its name, because only its name crosses threads. Throws `reward_failed` with that name and
+ * the place, which does not cross them either.
+ */
+export async function scoreHeavy(
   environment: Environment,
   component: string,
   context: HeavyRewardContext<unknown, unknown>,
-): Score | Promise<Score> {
+): Promise<Score> {
   const { heavy } = rewardComponents(environment).perRollout.find(({ name }) => name === component) ?? {}
-  if (heavy) return heavy.score(context)
+  try {
+    if (heavy) return await heavy.score(context)
+  } catch (error) {
+    throw namedFailure(component, error)
+  }
   throw new MillraceError('reward_failed', `${environment.name} has no heavy reward "${component}" on its own thread`)
 }
 

@@ -4,6 +4,7 @@ import { raced } from '../kit/index.ts'
 import { validate } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
+import { thrownBy } from './thrown-by.ts'
 
 /** One task, checked; or a row that is none, with the reason. Both take a place in the count. */
 export type TaskItem = ValidTask | InvalidTask
@@ -99,12 +100,9 @@ export class TaskStream implements AsyncIterable<TaskItem> {
 
   #failure(error: unknown): MillraceError {
     if (error instanceof MillraceError && error.code === 'file_not_found') return error
-    const { rawMessage } = MillraceError.from(error, 'tasks_failed')
-    return new MillraceError(
-      'tasks_failed',
-      `reading the tasks of ${this.#environment.name} (${this.label}) failed after ${this.#count}: ${rawMessage}`,
-      { data: { after: this.#count }, cause: error },
-    )
+    const what = `reading on after ${this.#count} tasks of ${this.#environment.name} (${this.label})`
+    const { rawMessage, data } = thrownBy(what, error, 'tasks_failed')
+    return new MillraceError('tasks_failed', rawMessage, { data: { ...data, after: this.#count }, cause: error })
   }
 
   #itemOf(row: TaskRow): TaskItem | Promise<TaskItem> {
@@ -130,7 +128,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
       // Ids in a file are often numbers, and nobody checks the types of an environment.
       return { index, id: String(this.#environment.taskId?.(task) ?? index), digest, task }
     } catch (error) {
-      return invalid(index, digest, at, `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`)
+      return invalid(index, digest, at, thrownBy('taskId', error, 'task_invalid').rawMessage)
     }
   }
 }

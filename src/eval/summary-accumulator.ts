@@ -1,3 +1,4 @@
+import { ToolFaults } from '../rollout/index.ts'
 import {
   addUsage,
   emptyUsage,
@@ -32,6 +33,7 @@ export type EndedRollout = Pick<
   | 'timing'
   | 'toolCalls'
   | 'toolErrors'
+  | 'toolFaults'
   | 'missingServers'
 >
 
@@ -50,6 +52,7 @@ export type RolloutSummary = Pick<
   | 'reasons'
   | 'voided'
   | 'tools'
+  | 'toolFaults'
   | 'missingServers'
   | 'usage'
   | 'judgeUsage'
@@ -89,6 +92,7 @@ export class SummaryAccumulator {
   readonly #outcomes = Object.fromEntries(outcomeNames.map((name) => [name, 0])) as Record<Outcome, number>
   readonly #reasons: Partial<Record<Outcome, string>> = {}
   readonly #missing = new MissingServers()
+  readonly #toolFaults = new ToolFaults()
   readonly #rewards = new NamedMeans()
   readonly #metrics = new NamedMeans()
   readonly #usage = emptyUsage()
@@ -137,6 +141,7 @@ export class SummaryAccumulator {
     if (record.voided) this.#voided += 1
     this.#toolCalls += record.toolCalls
     this.#toolErrors += record.toolErrors
+    for (const fault of record.toolFaults ?? []) this.#toolFaults.add(fault)
     if (record.missingServers) this.#missing.add(record.missingServers)
     addUsage(this.#usage, record.usage)
     addUsage(this.#judgeUsage, record.judgeUsage)
@@ -185,6 +190,7 @@ export class SummaryAccumulator {
       reasons: { ...this.#reasons },
       voided: this.#voided,
       tools: { calls: this.#toolCalls, failed: this.#toolErrors },
+      toolFaults: this.#toolFaults.list(),
       missingServers: this.#missing.list(),
       usage: { ...this.#usage },
       judgeUsage: { ...this.#judgeUsage },

@@ -1,4 +1,4 @@
-import type { Outcome, Usage } from '../schema/index.ts'
+import type { Outcome, ToolFault, Usage } from '../schema/index.ts'
 import type { ForkOrigin } from './replay/fork.ts'
 import type { ScoreEstimate } from './progress.ts'
 import type { Spending } from './run-spending.ts'
@@ -33,6 +33,8 @@ export interface Summary {
   readonly voided: number
   /** Calls of tools, and those the model was shown an error for. */
   readonly tools: { readonly calls: number; readonly failed: number }
+  /** What tools threw, by tool and kind, with the message of the first: perhaps a model's mistake, perhaps a fault of the tool. */
+  readonly toolFaults: readonly ToolFault[]
   /** Tool servers that rollouts had to do without: how many of them, and why the first one did. */
   readonly missingServers: readonly { readonly server: string; readonly rollouts: number; readonly cause: string }[]
   readonly usage: Usage

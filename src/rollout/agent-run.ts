@@ -1,12 +1,13 @@
-import type {
-  Agent,
-  AgentContext,
-  ChildRequest,
-  ChildResult,
-  ContextView,
-  JudgeRequest,
-  Turn,
-  TurnOptions,
+import {
+  thrownBy,
+  type Agent,
+  type AgentContext,
+  type ChildRequest,
+  type ChildResult,
+  type ContextView,
+  type JudgeRequest,
+  type Turn,
+  type TurnOptions,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Session, type CallHooks, type ModelClient, type SentCall, type SessionReply } from '../inference/index.ts'
@@ -157,7 +158,9 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
       (thrown: unknown) => {
         this.abandon()
         // An abort's reason explains more than whatever the agent's code made of it.
-        const error = MillraceError.from(this.signal.aborted ? this.signal.reason : thrown, 'agent_failed')
+        const error = this.signal.aborted
+          ? MillraceError.from(this.signal.reason, 'agent_failed')
+          : named('agent', thrown)
         if (error.code === 'replay_diverged') throw error
         return { outcome: outcomeOfError(error), error }
       },
@@ -227,7 +230,9 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const { environment } = this.engine
     if (!environment.update) return nothing
     this.context.reply = reply
-    return Promise.try(() => environment.update?.(this.context))
+    return Promise.try(() => environment.update?.(this.context)).catch((thrown: unknown) => {
+      throw this.signal.aborted ? thrown : named('update', thrown)
+    })
   }
 
   /** A call waits for capacity: that is not the agent's time. */
@@ -304,6 +309,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
 /** Whoever may call tools whose outputs are kept must be able to read them. */
 function withReader(names: readonly string[], { outputs }: Situation): readonly string[] {
   return !outputs || names.length === 0 || names.includes(readOutputToolName) ? names : [...names, readOutputToolName]
+}
+
+/** What the author's own code threw, with its place. Errors of ours say what they are, and what that means for the rollout. */
+function named(hook: 'agent' | 'update', thrown: unknown): MillraceError {
+  return thrown instanceof MillraceError ? thrown : thrownBy(hook, thrown, 'agent_failed')
 }
 
 /** In another turn of the loop: an agent that tries again whatever happens must not keep it from everybody else. */

@@ -1,10 +1,18 @@
+import { thrownBy } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import type { AgentEnd } from './agent-run.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 
-/** A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. */
-export function failedEnd(thrown: unknown, code: ErrorCode, signal: AbortSignal): AgentEnd {
+/**
+ * A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. `hook` is the environment's
+ * function that threw, if one did and the error does not say so.
+ */
+export function failedEnd(
+  thrown: unknown,
+  code: ErrorCode,
+  { signal, hook }: { signal: AbortSignal; hook?: string },
+): AgentEnd {
   if (signal.aborted) {
     const error = MillraceError.from(signal.reason, 'cancelled')
     return { outcome: outcomeOfError(error), error }
@@ -17,10 +25,13 @@ export function failedEnd(thrown: unknown, code: ErrorCode, signal: AbortSignal)
   if (thrown instanceof MillraceError && thrown.code === 'budget_exhausted') {
     return { outcome: outcomeOfError(thrown), error: thrown }
   }
-  return { outcome: code === 'reward_failed' ? 'reward_error' : 'env_error', error: recoded(thrown, code) }
+  return {
+    outcome: code === 'reward_failed' ? 'reward_error' : 'env_error',
+    error: hook === undefined ? recoded(thrown, code) : thrownBy(hook, thrown, code),
+  }
 }
 
-export function recoded(thrown: unknown, code: ErrorCode): MillraceError {
+function recoded(thrown: unknown, code: ErrorCode): MillraceError {
   return thrown instanceof MillraceError && thrown.code !== code
     ? new MillraceError(code, thrown.rawMessage, { data: thrown.data, cause: thrown })
     : MillraceError.from(thrown, code)

@@ -35,7 +35,7 @@ export function recordWithoutTools(
   { thrown, startedAt, signal }: { thrown: unknown; startedAt: number; signal: AbortSignal },
 ): RolloutRecord {
   const trace = traceOf(job)
-  const { outcome, error } = failedEnd(thrown, 'setup_failed', signal)
+  const { outcome, error } = failedEnd(thrown, 'setup_failed', { signal })
   const ended = recordWithoutRun({
     id: job.id,
     environment: environment.name,

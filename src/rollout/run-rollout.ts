@@ -1,11 +1,12 @@
 import { join } from 'node:path'
+import { thrownBy } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, raced } from '../kit/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
 import type { Engine } from './engine.ts'
-import { failedEnd, recoded } from './failed-end.ts'
+import { failedEnd } from './failed-end.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
 import { situationOf, type Situation } from './situation.ts'
@@ -158,7 +159,7 @@ async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promi
       throw error
     })
   } catch (error) {
-    return unopened(run, error)
+    return unopened(run, error, 'setup')
   } finally {
     run.budget.endWait()
   }
@@ -171,13 +172,13 @@ function openTask(run: AgentRun, situation: Situation, { environment }: Engine):
   try {
     return { prompt: openedWith(promptMessages(environment.prompt(context)), job.opening) }
   } catch (error) {
-    return unopened(run, error)
+    return unopened(run, error, 'prompt')
   }
 }
 
-function unopened(run: AgentRun, error: unknown): AgentEnd {
+function unopened(run: AgentRun, error: unknown, hook: 'setup' | 'prompt'): AgentEnd {
   run.abandon()
-  return failedEnd(error, 'setup_failed', run.signal)
+  return failedEnd(error, 'setup_failed', { signal: run.signal, hook })
 }
 
 /** Tidying up gets a moment even when the time is up or the rollout was cancelled. */
@@ -212,7 +213,7 @@ async function tearDown(
     )
     return undefined
   } catch (error) {
-    return { outcome: 'env_error', error: recoded(error, 'teardown_failed') }
+    return { outcome: 'env_error', error: thrownBy('teardown', error, 'teardown_failed') }
   } finally {
     clearTimeout(hurry)
     tail?.signal.removeEventListener('abort', onCancel)
@@ -220,5 +221,5 @@ async function tearDown(
 }
 
 function tornTooLong(than: string): MillraceError {
-  return new MillraceError('teardown_failed', `teardown took longer than ${than}`)
+  return new MillraceError('teardown_failed', `it took longer than ${than}`)
 }

@@ -67,7 +67,7 @@ class RewardTime {
 
   endWith(error: unknown): ScoredWork {
     this.end()
-    return { end: failedEnd(error, 'reward_failed', this.#signal) }
+    return { end: failedEnd(error, 'reward_failed', { signal: this.#signal }) }
   }
 }
 

@@ -2,6 +2,7 @@ import { roundedSum } from '../kit/index.ts'
 import { addUsage, emptyUsage, type CallRecord, type Usage } from '../schema/index.ts'
 import type { ToolResult } from '../tools/index.ts'
 import type { KeptChild } from './kept-children.ts'
+import { ToolFaults } from './tool-faults.ts'
 
 /** What a rollout has used, its children and judges included. What a child uses, its parent has used too. */
 export class Tally {
@@ -11,6 +12,8 @@ export class Tally {
   toolCalls = 0
   toolErrors = 0
   toolRepairs = 0
+  /** What tools threw; made with the first. */
+  toolFaults: ToolFaults | undefined
   children = 0
   modelMs = 0
   toolMs = 0
@@ -44,6 +47,7 @@ export class Tally {
     for (const { record } of results) {
       if (record.status !== 'ok') this.toolErrors += 1
       this.toolRepairs += record.repairs?.length ?? 0
+      if (record.threw) (this.toolFaults ??= new ToolFaults()).add({ tool: record.name, ...record.threw, calls: 1 })
     }
     this.toolMs += ms
     this.#parent?.addToolCalls(results, ms)

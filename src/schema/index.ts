@@ -28,12 +28,13 @@ export type {
   TokenRecord,
   ToolRecord,
   ToolStatus,
+  ToolThrow,
   VersionSpan,
   TextToolRecord,
 } from './node.ts'
 export { outcomeNames, outcomes } from './outcome.ts'
 export type { Outcome } from './outcome.ts'
-export type { MissingServer, RewardComponent, RolloutRecord, RolloutTiming } from './rollout-record.ts'
+export type { MissingServer, RewardComponent, RolloutRecord, RolloutTiming, ToolFault } from './rollout-record.ts'
 export { samplingSchema } from './sampling.ts'
 export type { Sampling } from './sampling.ts'
 export { describeIssues } from './standard-schema.ts'

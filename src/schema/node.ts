@@ -71,10 +71,20 @@ export interface ToolRecord {
   readonly name: string
   readonly status: ToolStatus
   readonly ms: number
+  /** What the tool's own code threw, if it did: the model sees no more than the message. */
+  readonly threw?: ToolThrow
   /** What was done to the call before it was made; the message it came from stays as it was sampled. */
   readonly repairs?: readonly ToolRepair[]
   /** What the tool said about the call beyond its output: for a tool server, which connection, how many tries. */
   readonly detail?: Readonly<Record<string, Json>>
+}
+
+/** An exception of a tool. */
+export interface ToolThrow {
+  /** Its class and its place in the author's files, as `TypeError at environment.ts:41`: one fault has one kind. */
+  readonly kind: string
+  /** Its first line, cut where it is long. */
+  readonly message: string
 }
 
 /** How one of the results in a user message was obtained. */

@@ -1,6 +1,7 @@
 import type { WireError } from '../errors/index.ts'
 import type { Json } from './json.ts'
 import type { Message } from './message.ts'
+import type { ToolThrow } from './node.ts'
 import type { Outcome } from './outcome.ts'
 import type { Usage } from './usage.ts'
 
@@ -27,6 +28,8 @@ export interface RolloutRecord {
   turns: number
   toolCalls: number
   toolErrors: number
+  /** What its tools threw, by tool and kind; left out if they threw nothing. */
+  toolFaults?: readonly ToolFault[]
   /** Repairs that tool calls needed, made or only noted; left out if there were none. */
   toolRepairs?: number
   /** Tool servers that it had to do without, and why; left out if all were there. */
@@ -38,6 +41,12 @@ export interface RolloutRecord {
   cost: number | null
   timing: RolloutTiming
   info?: Record<string, Json>
+}
+
+/** One kind of exception in one tool. */
+export interface ToolFault extends ToolThrow {
+  readonly tool: string
+  readonly calls: number
 }
 
 export interface MissingServer {

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { describeThrown } from '../kit/index.ts'
 import type { ContentPart, OutputOf, StandardSchema, ToolDefinition, ToolRecord } from '../schema/index.ts'
 import { describeParameters } from './_describe-parameters.ts'
 import { readArguments } from './_read-arguments.ts'
@@ -11,7 +12,7 @@ import type { Tool, ToolOutput } from './tool.ts'
 import { validate, type Validated } from './validate.ts'
 
 /** What one call came to, before it is put into a message. */
-export interface Attempt extends Pick<ToolRecord, 'status' | 'repairs' | 'detail'> {
+export interface Attempt extends Pick<ToolRecord, 'status' | 'threw' | 'repairs' | 'detail'> {
   readonly content: string | readonly ContentPart[]
 }
 
@@ -114,7 +115,20 @@ function parametersOf(name: string, schema: StandardSchema): Record<string, unkn
 
 function failed(thrown: unknown): Attempt {
   if (endsAttempt(thrown)) throw thrown
-  return { status: 'failed', content: `Error: ${MillraceError.from(thrown, 'tool_failed').rawMessage}` }
+  const { kind, place, message } = describeThrown(thrown)
+  const failure = { status: 'failed', content: `Error: ${message}` } as const
+  // An error of ours is not a fault of the tool's code.
+  if (kind === undefined) return failure
+  const threw = { kind: place === undefined ? kind : `${kind} at ${place}`, message: firstLine(message) }
+  return { ...failure, threw }
+}
+
+/** Of a message that may be a page, and is in the result as a whole. */
+const maxMessageChars = 300
+
+function firstLine(message: string): string {
+  const end = message.indexOf('\n')
+  return message.slice(0, Math.min(maxMessageChars, end < 0 ? message.length : end))
 }
 
 type Returned = ReturnType<Tool<object>['run']>

@@ -160,14 +160,15 @@ export class ToolTurn<Context extends object> implements AbortListener {
     return this.#running.delete(running)
   }
 
-  #settle(index: number, startedAt: number, { status, content, repairs, detail }: Attempt): void {
+  #settle(index: number, startedAt: number, attempt: Attempt): void {
+    const { status, content } = attempt
     const call = this.#calls[index]
     if (!call) return
     const ms = Math.round((performance.now() - startedAt) * 1_000) / 1_000
     const record = { name: call.function.name, status, ms }
     this.#results[index] = {
       message: { role: 'tool', tool_call_id: call.id, content },
-      record: repairs?.length || detail ? withMore(record, repairs, detail) : record,
+      record: isPlain(attempt) ? record : withMore(record, attempt),
     }
     this.#publish(index, status, startedAt)
   }
@@ -215,6 +216,10 @@ export class ToolTurn<Context extends object> implements AbortListener {
   }
 }
 
-function withMore(record: ToolRecord, repairs: ToolRecord['repairs'], detail: ToolRecord['detail']): ToolRecord {
-  return { ...record, ...(repairs?.length && { repairs }), ...(detail && { detail }) }
+function isPlain({ threw, repairs, detail }: Attempt): boolean {
+  return !threw && !repairs?.length && !detail
+}
+
+function withMore(record: ToolRecord, { threw, repairs, detail }: Attempt): ToolRecord {
+  return { ...record, ...(threw && { threw }), ...(repairs?.length && { repairs }), ...(detail && { detail }) }
 }

@@ -61,6 +61,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     model: 'sim',
     attemptsPerTask: 4,
     tools: { calls: 300, failed: 4 },
+    toolFaults: [],
     missingServers: [],
     discarded: { attempts: 0, usage: emptyUsage(), costUsd: 0 },
     unfinished: { attempts: 0, usage: emptyUsage(), costUsd: 0 },

@@ -85,6 +85,22 @@ describe('summaryText', () => {
     expect(text).toMatch(/│ env_error +│\n│ {3}no such image +│/)
   })
 
+  it('names what tools threw, the first of each kind', () => {
+    const fault = (tool: string) => ({
+      tool,
+      kind: 'TypeError at shop.ts:41',
+      message: 'no\u001b[31m list',
+      calls: 1_200,
+    })
+    const toolFaults = ['buy', 'sell', 'find', 'pay', 'ship'].map(fault)
+    const text = summaryText(sampleSummary({ tools: { calls: 9_000, failed: 6_000 }, toolFaults }), frame)
+    expect(text).toMatch(
+      /│ tools +9,000 calls · 6,000 failed +│\n│ +buy threw TypeError at shop\.ts:41 1,200 times: no/,
+    )
+    expect(text).toMatch(/│ +find threw .*│\n│ +and 2 more kinds: see --json +│/)
+    expect(text).not.toContain('\u001b[31m')
+  })
+
   it('names tool servers that were missing, a few of them', () => {
     const missing = (server: string) => ({ server, rollouts: 40, cause: `exited\nwith 3 ${'at line 1 '.repeat(90)}` })
     const text = summaryText(sampleSummary({ missingServers: ['a', 'b', 'c', 'd', 'e'].map(missing) }), frame)

@@ -20,6 +20,7 @@ const shownComponents = 12
 /** A reason is often a page of somebody's stack or HTML; the transcript has it all. */
 const reasonLines = 2
 const shownServers = 3
+const shownFaults = 3
 const shownCauseChars = 200
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
@@ -143,15 +144,20 @@ function reasonSections(summary: ShownSummary, { room, style }: Frame): readonly
   const lines = outcomeNames.flatMap((name) => {
     const reason = summary.reasons[name]
     if (reason === undefined) return []
-    const wrapped = wrapText(printableLine(reason), room - 2)
-    const last = wrapped[reasonLines - 1]
-    const shown = wrapped.length > reasonLines ? [...wrapped.slice(0, reasonLines - 1), `${last} …`] : wrapped
     return [
       `${tint(name, name.length, style)}${style.dim(summary.outcomes[name] > 1 ? ', the first of them' : '')}`,
-      ...shown.map((line) => `  ${fitText(line, room - 2)}`),
+      ...shortened(reason, room - 2).map((line) => `  ${line}`),
     ]
   })
   return lines.length === 0 ? [] : [{ title: 'why', lines }]
+}
+
+/** As many lines of a text as there are for a reason. */
+function shortened(text: string, columns: number): readonly string[] {
+  const wrapped = wrapText(printableLine(text), columns)
+  const last = wrapped[reasonLines - 1]
+  const shown = wrapped.length > reasonLines ? [...wrapped.slice(0, reasonLines - 1), `${last} …`] : wrapped
+  return shown.map((line) => fitText(line, columns))
 }
 
 function timeLines(summary: ShownSummary, frame: Frame): readonly string[] {
@@ -184,7 +190,7 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const { calls: toolCalls, failed } = summary.tools
   if (toolCalls > 0) {
     const errors = failed > 0 ? ` · ${formatCount(failed)} failed` : ''
-    lines.push(...wrapped('tools', `${formatQuantity(toolCalls, 'call')}${errors}`))
+    lines.push(...wrapped('tools', `${formatQuantity(toolCalls, 'call')}${errors}`), ...faultLines(summary, frame))
   }
   lines.push(...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary)))
   const { discarded, unfinished } = summary
@@ -195,6 +201,18 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
 
 function spent({ attempts, usage, costUsd }: Spending, which: string): string {
   return `${formatQuantity(attempts, 'attempt')} ${which}: ${tokens(usage)} · ${formatMoney(costUsd)}`
+}
+
+/** What tools threw: a bug of a tool is otherwise seen in transcripts alone. */
+function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string[] {
+  const room = frame.room - labelColumns
+  const lines = toolFaults.slice(0, shownFaults).flatMap(({ tool, kind, message, calls: times }) => {
+    const text = `${tool} threw ${kind}${times > 1 ? ` ${formatCount(times)} times` : ''}: ${message}`
+    return shortened(text, room)
+  })
+  const more = toolFaults.length - shownFaults
+  if (more > 0) lines.push(`and ${formatQuantity(more, 'more kind')}: see --json`)
+  return rows('', lines, frame)
 }
 
 function calls({ usage, judgeUsage, tries }: ShownSummary): string {

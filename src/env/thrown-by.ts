@@ -1,0 +1,17 @@
+import { MillraceError, type ErrorCode } from '../errors/index.ts'
+import { describeThrown } from '../kit/index.ts'
+
+/**
+ * What a function of an environment threw, for whoever wrote it: `reward "exact" threw TypeError at environment.ts:41: …`. The
+ * place comes before the message, which may be long and is cut where there is little room.
+ */
+export function thrownBy(what: string, thrown: unknown, code: ErrorCode): MillraceError {
+  const { kind, place, message } = describeThrown(thrown)
+  const threw = kind === undefined ? '' : ` threw ${kind}`
+  const at = place === undefined ? '' : ` at ${place}`
+  const data = thrown instanceof MillraceError ? thrown.data : {}
+  return new MillraceError(code, `${what}${threw}${at}: ${message}`, {
+    data: place === undefined ? data : { ...data, place },
+    cause: thrown,
+  })
+}
