@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
+import { followImports } from './_imported-files.ts'
 import { loadFailure } from './_load-failure.ts'
 import { locateEnvironment } from './_locate-environment.ts'
 import { environmentOf, type LoadedEnvironment, type RawOptions } from './environment-of.ts'
@@ -16,6 +17,7 @@ export async function loadEnvironment(
 ): Promise<LoadedEnvironment> {
   registerResolver()
   const url = await locateEnvironment(specifier, cwd)
+  followImports(url.href)
   let module: Readonly<Record<string, unknown>>
   try {
     module = await import(url.href)

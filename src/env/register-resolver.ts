@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import { registerHooks, stripTypeScriptTypes, type LoadHookSync, type ResolveHookSync } from 'node:module'
 import { fileURLToPath } from 'node:url'
 import { workerUrl } from '../kit/index.ts'
+import { noteImport } from './_imported-files.ts'
 
 /** The examples that come with the package: beside `src` and beside `dist`. */
 export const examplesUrl = new URL('../../examples/', import.meta.url)
@@ -34,7 +35,11 @@ export function resolveFrom(specifier: string, baseUrl: string): string {
 const resolve: ResolveHookSync = (specifier, context, nextResolve) => {
   const url = ownModules.get(specifier)
   if (url !== undefined) return { url, shortCircuit: true }
-  if (!specifier.startsWith(fromPrefix)) return nextResolve(specifier, context)
+  if (!specifier.startsWith(fromPrefix)) {
+    const resolved = nextResolve(specifier, context)
+    noteImport(context.parentURL, resolved.url)
+    return resolved
+  }
   const end = specifier.indexOf(':', fromPrefix.length)
   const parentURL = decodeURIComponent(specifier.slice(fromPrefix.length, end))
   return nextResolve(specifier.slice(end + 1), { ...context, parentURL })

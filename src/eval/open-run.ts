@@ -1,5 +1,6 @@
 import { randomInt } from 'node:crypto'
 import { rmSync } from 'node:fs'
+import { environmentCode } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { holdsGroups } from '../rollout/index.ts'
 import { outcomeNames, outcomes, isJsonObject, type Json } from '../schema/index.ts'
@@ -17,6 +18,7 @@ import {
   type Redacted,
   type RunFile,
 } from '../store/index.ts'
+import { codeChangeNotice } from './code-change.ts'
 import { describeDifference } from './_describe-difference.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { experimentOf, type ResolvedRun, type RunConfig } from './resolve-run.ts'
@@ -45,12 +47,14 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const clean = redacted(resolved.config, resolved.config)
   for (const path of clean.paths) notices.push(`${path} looks like a secret and is not stored with the run`)
   notices.push(...unwrittenCalls(resolved.config))
+  const { specifier } = resolved.loaded
+  const code = specifier === undefined ? undefined : await environmentCode(specifier)
   const drawSeed = resolved.config.seed ?? randomInt(2 ** 31)
   const create: NewRun = {
     name,
     configDigest: resolved.digest,
     config: { ...clean.value, drawSeed },
-    provenance: { ...(await provenance()) },
+    provenance: { ...(await provenance()), ...(code && { code }) },
   }
   const store = await RunStore.open({ folder, create, ...(signal && { signal }) }).catch((error: unknown) => {
     // A name that was taken for this run and is not used.
@@ -82,6 +86,8 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
       notices.push(`${wasComplete ? 'complete already:' : 'continuing'} run ${name}: ${quantity(resumed)} had ended`)
       const narrow = wasComplete ? undefined : narrowNotice(name, extent, limit)
       if (narrow !== undefined) notices.push(narrow)
+      const changed = wasComplete || !code ? undefined : codeChangeNotice(name, existing?.provenance['code'], code)
+      if (changed !== undefined) notices.push(changed)
     } else if (options.name === undefined) {
       notices.push(...(await othersAtWork(root, name, resolved)))
     }

@@ -1,0 +1,36 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { millrace, objects } from './_millrace.ts'
+
+const environment = `
+  import { defineEnvironment, z } from 'millrace'
+  import { rewardOf } from './reward.ts'
+  export default defineEnvironment({
+    name: 'sums',
+    task: z.object({ sum: z.string() }),
+    tasks: () => ['1 + 1', '2 + 2', '3 + 3', '4 + 4'].map((sum) => ({ sum })),
+    prompt: ({ task }) => \`What is \${task.sum}?\`,
+    reward: () => rewardOf(),
+  })`
+
+test('code that has changed between two sittings of a run is a warning, also with --json', async () => {
+  await using place = await temporaryRuns()
+  const cwd = place.root
+  await writeFile(join(cwd, 'environment.ts'), environment)
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
+  const sit = async (limit: number): Promise<string> => {
+    const words = ['eval', './environment.ts', '-m', 'sim', '--run', 'mixed', '--json', '--limit', String(limit)]
+    const { code, stdout, stderr } = await millrace({ cwd }, ...words)
+    expect(code, stderr).toBe(0)
+    const start = objects(stdout).find(({ type }) => type === 'start')
+    return JSON.stringify(start?.['notices'])
+  }
+  expect(await sit(1)).toBe('[]')
+  expect(await sit(2)).not.toContain('warning')
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
+  expect(await sit(3)).toContain(
+    'warning: reward.ts changed since run mixed began: its rollouts will be of different code; --new starts a run of this code alone',
+  )
+})
