@@ -3,6 +3,7 @@ import type { Evaluation, Progress, RunInfo, Summary } from '../eval/index.ts'
 import { tellOfBlockedLoops } from './blocked-loops.ts'
 import type { EvalOutput } from './eval-output/eval-output.ts'
 import { parkedCount } from './eval-output/progress-lines.ts'
+import { startupText } from './eval-output/startup-text.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
 import { formatCount, formatQuantity } from './format/count.ts'
 import { Interrupts } from './interrupts.ts'
@@ -32,7 +33,7 @@ export async function runEvaluation(options: {
   using interrupts = new Interrupts(io.events, {
     drain: () => {
       // Before the first rollout there is nothing to wait for.
-      if (!info) return stop('Stopping.')
+      if (!info) return stop(`Stopping; it was still ${startupText(evaluation.progress())}.`)
       evaluation.drain()
       return output.note(drainNotice(evaluation.progress()))
     },

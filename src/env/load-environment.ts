@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
+import { importModule } from './_import-module.ts'
 import { followImports } from './_imported-files.ts'
 import { loadFailure } from './_load-failure.ts'
 import { locateEnvironment } from './_locate-environment.ts'
@@ -13,15 +14,16 @@ import { registerResolver } from './register-resolver.ts'
 export async function loadEnvironment(
   specifier: string,
   rawOptions: RawOptions = {},
-  { cwd = process.cwd() }: { readonly cwd?: string } = {},
+  { cwd = process.cwd(), signal }: { readonly cwd?: string; readonly signal?: AbortSignal | undefined } = {},
 ): Promise<LoadedEnvironment> {
   registerResolver()
   const url = await locateEnvironment(specifier, cwd)
   followImports(url.href)
   let module: Readonly<Record<string, unknown>>
   try {
-    module = await import(url.href)
+    module = await importModule(url, signal)
   } catch (error) {
+    signal?.throwIfAborted()
     throw loadFailure(url, error)
   }
   const environment = module['default'] ?? module['environment']

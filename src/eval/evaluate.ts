@@ -133,7 +133,7 @@ class RunningEvaluation implements Evaluation {
     const onAbort = (): void => this.stop()
     signal?.addEventListener('abort', onAbort, { once: true })
     try {
-      const resolved = await resolveRun(this.#options, process.env)
+      const resolved = await resolveRun(this.#options, process.env, this.#stopping.signal)
       this.#resolved = resolved
       const opened = await openRun(resolved, this.#options.run ?? {}, signal)
       let hasStarted = false

@@ -58,10 +58,11 @@ export interface ResolvedRun {
 export async function resolveRun(
   options: EvaluateOptions,
   env: Readonly<Record<string, string | undefined>>,
+  signal?: AbortSignal,
 ): Promise<ResolvedRun> {
   const loaded =
     typeof options.environment === 'string'
-      ? await loadEnvironment(options.environment, options.options ?? {})
+      ? await loadEnvironment(options.environment, options.options ?? {}, { signal })
       : environmentOf(options.environment, options.options ?? {})
   const concurrency = positive('concurrency', options.concurrency ?? 64)
   const withConcurrency = { maxConcurrency: concurrency }

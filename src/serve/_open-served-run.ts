@@ -6,7 +6,7 @@ import type { ServiceOptions } from './service-options.ts'
 
 /** The run a server works on: the newest of the same options that nobody works on, or a new one. Never an evaluation's. */
 export async function openServedRun(options: ServiceOptions): Promise<{ resolved: ResolvedRun; opened: OpenedRun }> {
-  const evaluated = await resolveRun(options, process.env)
+  const evaluated = await resolveRun(options, process.env, options.signal)
   // A server's tasks come from its clients, so that the same options make another run than they make for `evaluate`.
   const resolved: ResolvedRun = {
     ...evaluated,

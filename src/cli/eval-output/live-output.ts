@@ -31,7 +31,8 @@ export class LiveOutput implements EvalOutput {
     this.#view = new LiveView(io.stdout, io.events)
     const shared = io.stderr.isTTY ? [io.stdout, io.stderr] : [io.stdout]
     this.#foreign = new ForeignOutput(shared, (line) => this.#printForeign(line))
-    this.#timer = setInterval(() => this.#draw(), redrawMs)
+    // It keeps nothing alive: that nothing else does must be noticed.
+    this.#timer = setInterval(() => this.#draw(), redrawMs).unref()
   }
 
   start(info: RunInfo): void {

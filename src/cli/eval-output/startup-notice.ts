@@ -5,7 +5,10 @@ import { startupText } from './startup-text.ts'
 const firstMs = 2000
 const intervalMs = 10_000
 
-/** Says what a run that takes its time to start is busy with, where there is no live view to show it. */
+/**
+ * Says what a run that takes its time to start is busy with, where there is no live view to show it. It keeps nothing
+ * alive: that nothing else does must be noticed.
+ */
 export class StartupNotice implements Disposable {
   readonly #evaluation: Evaluation
   readonly #show: (text: string) => void
@@ -14,7 +17,7 @@ export class StartupNotice implements Disposable {
   constructor(evaluation: Evaluation, show: (text: string) => void) {
     this.#evaluation = evaluation
     this.#show = show
-    this.#timer = setTimeout(this.#tick, firstMs)
+    this.#timer = setTimeout(this.#tick, firstMs).unref()
   }
 
   [Symbol.dispose](): void {
@@ -24,6 +27,6 @@ export class StartupNotice implements Disposable {
   readonly #tick = (): void => {
     const progress = this.#evaluation.progress()
     this.#show(`${startupText(progress)}… (${formatDuration(progress.elapsedMs)})`)
-    this.#timer = setTimeout(this.#tick, intervalMs)
+    this.#timer = setTimeout(this.#tick, intervalMs).unref()
   }
 }
