@@ -1,6 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
-import { nearestName } from '../kit/index.ts'
-import { describeIssues } from '../schema/index.ts'
+import { nearestName, unknownField } from '../kit/index.ts'
+import { describeIssues, limitsSchema, samplingSchema } from '../schema/index.ts'
 import { repairRulesSchema, ToolBox, toolFormatNames, type Tool } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
 
@@ -31,6 +31,20 @@ const fieldNames: Readonly<Record<keyof Environment, true>> = {
   sampling: true,
 }
 const knownFields = Object.keys(fieldNames)
+
+const toolFieldNames: Readonly<Record<keyof Tool, true>> = {
+  description: true,
+  parameters: true,
+  exclusive: true,
+  resume: true,
+  timeoutMs: true,
+  origin: true,
+  run: true,
+}
+const knownToolFields = Object.keys(toolFieldNames)
+
+/** What is plain data. */
+const plainFields = { limits: limitsSchema.partial(), sampling: samplingSchema, repair: repairRulesSchema }
 
 /**
  * Throws `env_invalid` with everything that is wrong with what should be an environment. Modules are loaded at run time, and
@@ -78,13 +92,20 @@ function problemsOf(fields: Fields): string[] {
       `\`toolOutput\` must have \`maxChars\`, a whole number of at least ${minOutputChars}, and may have \`spill\``,
     )
   }
-  const repair = repairRulesSchema.optional().safeParse(fields['repair'])
-  if (!repair.success) problems.push(`\`repair\` does not fit: ${describeIssues(repair.error.issues)}`)
-  for (const field of Object.keys(fields)) {
-    const near = knownFields.includes(field) ? undefined : nearestName(field, knownFields)
-    if (near) problems.push(`\`${field}\` is not known; did you mean \`${near}\`?`)
+  for (const [field, schema] of Object.entries(plainFields)) {
+    const checked = schema.optional().safeParse(fields[field])
+    if (!checked.success) problems.push(`\`${field}\` does not fit: ${describeIssues(checked.error.issues)}`)
   }
+  problems.push(...misspelt(fields, knownFields))
   return problems
+}
+
+/** Fields of the author's own are let be, unless they look like one of ours. */
+function misspelt(fields: Fields, known: readonly string[], path = ''): string[] {
+  return Object.keys(fields).flatMap((field) => {
+    const near = known.includes(field) ? undefined : nearestName(field, known)
+    return near === undefined ? [] : [`\`${path}${field}\` is not known; did you mean \`${near}\`?`]
+  })
 }
 
 function rewardProblems(reward: unknown): string[] {
@@ -99,6 +120,8 @@ function rewardProblems(reward: unknown): string[] {
     if (isFunction(parts['score']) === isFunction(parts['group'])) {
       problems.push(`\`reward.${name}\` must be a function, or an object with either \`score\` or \`group\``)
     }
+    const unknown = unknownField(parts, ['weight', 'score', 'group'], `reward.${name}.`)
+    if (unknown !== undefined) problems.push(unknown)
     const { weight } = parts
     if (weight !== undefined && !Number.isFinite(weight)) problems.push(`\`reward.${name}.weight\` must be a number`)
   }
@@ -114,6 +137,7 @@ function toolProblems(tools: unknown): string[] {
     if (!isSchema(parts['parameters']))
       broken.push(`\`tools.${name}.parameters\` must be a schema, such as z.object({ … })`)
     if (!isFunction(parts['run'])) broken.push(`\`tools.${name}.run\` must be a function`)
+    broken.push(...misspelt(parts, knownToolFields, `tools.${name}.`))
   }
   if (broken.length > 0) return broken
   try {
@@ -129,7 +153,8 @@ function toolProblems(tools: unknown): string[] {
 const minOutputChars = 1_000
 
 function isToolOutput(value: unknown): boolean {
-  if (!isFields(value) || !['undefined', 'boolean'].includes(typeof value['spill'])) return false
+  if (!isFields(value) || unknownField(value, ['maxChars', 'spill']) !== undefined) return false
+  if (!['undefined', 'boolean'].includes(typeof value['spill'])) return false
   return Number.isInteger(value['maxChars']) && Number(value['maxChars']) >= minOutputChars
 }
 

@@ -90,6 +90,18 @@ describe('what is not an environment', () => {
     [{ ...plain, tools: { add: {} } }, '`tools.add.parameters` must be a schema'],
     [{ ...plain, tools: { add: { parameters: z.string(), run: () => '' } } }, 'tool "add" must be an object'],
     [{ ...plain, setUp: () => 1 }, '`setUp` is not known; did you mean `setup`?'],
+    [{ ...plain, limits: { maxTurn: 3 } }, '`limits` does not fit: `maxTurn` is not known; did you mean `maxTurns`?'],
+    [{ ...plain, sampling: { temprature: 0 } }, '`temprature` is not known; did you mean `temperature`?'],
+    [{ ...plain, sampling: { topP: 3 } }, '`sampling` does not fit: topP: '],
+    [
+      { ...plain, reward: { good: { score: () => 1, wieght: 2 } } },
+      '`reward.good.wieght` is not known; did you mean `weight`?',
+    ],
+    [
+      { ...plain, tools: { add: { parameters: z.object({}), run: () => '', timeoutMS: 5 } } },
+      '`tools.add.timeoutMS` is not known; did you mean `timeoutMs`?',
+    ],
+    [{ ...plain, toolOutput: { maxChars: 2_000, spil: true } }, '`toolOutput` must have `maxChars`'],
   ])('is refused: %#', (value, problem) => {
     expect(() => environmentOf(value, {})).toThrow(/^\[env_invalid\] what was given is not an environment: /)
     expect(() => environmentOf(value, {})).toThrow(problem)

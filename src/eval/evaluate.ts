@@ -19,6 +19,7 @@ import { RunSpending, unacceptedSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
+import { requireKnownOptions } from './_known-options.ts'
 import { TaskDigest } from './_task-digest.ts'
 
 /** Runs an environment's tasks against a model and hands out every rollout as it ends. */
@@ -133,6 +134,7 @@ class RunningEvaluation implements Evaluation {
     const onAbort = (): void => this.stop()
     signal?.addEventListener('abort', onAbort, { once: true })
     try {
+      requireKnownOptions(this.#options)
       const resolved = await resolveRun(this.#options, process.env, this.#stopping.signal)
       this.#resolved = resolved
       const opened = await openRun(resolved, this.#options.run ?? {}, signal)

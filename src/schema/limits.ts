@@ -1,11 +1,12 @@
 import { z } from 'zod'
+import { closedObject } from './closed-object.ts'
 
 /**
  * One rollout's budget. `timeoutMs` is working time: the clock stands still while the rollout waits for a permit, a rate
  * limit or a parked backend. `wallTimeoutMs` never stands still and ends the rollout as `infra_timeout`.
  * `tailMs` is kept back for reward and teardown; the agent cannot spend it.
  */
-export const limitsSchema = z.object({
+export const limitsSchema = closedObject({
   maxTurns: z.number().int().positive(),
   maxTokens: z.number().int().positive().exactOptional(),
   maxCostUsd: z.number().positive().exactOptional(),

@@ -1,10 +1,11 @@
 import { z } from 'zod'
+import { closedObject } from './closed-object.ts'
 import type { JsonObject } from './json.ts'
 
 const extraSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
 /** How to sample a turn. `extra` goes into the request body as it is, for what only one backend knows. */
-export const samplingSchema = z.object({
+export const samplingSchema = closedObject({
   temperature: z.number().min(0).exactOptional(),
   topP: z.number().min(0).max(1).exactOptional(),
   maxTokens: z.number().int().positive().exactOptional(),

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { unknownField } from '../kit/index.ts'
 import type { WorkerHeap } from './worker-channel.ts'
 
 /** The rules by which workers are kept. */
@@ -29,6 +30,8 @@ const defaultSupervision: Supervision = {
 
 /** With the defaults filled in, and checked. */
 export function resolveSupervision(given: Partial<Supervision> = {}): Supervision {
+  const unknown = unknownField(given, Object.keys(defaultSupervision), 'supervision.')
+  if (unknown !== undefined) throw new MillraceError('config_invalid', unknown)
   const supervision = { ...defaultSupervision, ...given }
   const { heap, ...numbers } = supervision
   for (const [name, value] of Object.entries({ ...numbers, ...heap })) {
