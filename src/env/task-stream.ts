@@ -61,6 +61,19 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     return this.#limit === Number.POSITIVE_INFINITY ? undefined : { count: this.#limit, exact: false }
   }
 
+  /**
+   * Throws `tasks_failed` if it was read to its end and there was nothing. Somebody meant to run something: an empty table
+   * would hide a wrong file, or a filter that lets nothing through.
+   */
+  requireSome(): void {
+    if (!this.#hasEnded || this.#count > 0) return
+    const { name } = this.#environment
+    throw new MillraceError(
+      'tasks_failed',
+      `${name} has no tasks: its source (${this.label}) gave none. Check what \`tasks\` returns, and the file it reads.`,
+    )
+  }
+
   async *[Symbol.asyncIterator](): AsyncGenerator<TaskItem, void, void> {
     const rows = this.#source.rows()[Symbol.asyncIterator]()
     const signal = this.#signal

@@ -179,6 +179,7 @@ class RunningEvaluation implements Evaluation {
     this.#tasks = tasks
     // Read before anything starts, so that a missing file, or a task that is not the forked one any more, is found before there is a run.
     await using firstTasks = await peeked(fork ? forkedTask(tasks, fork) : tasks)
+    tasks.requireSome()
     const scheduler = new Scheduler({
       labels: { environment: config.environment.name, model: config.model },
       executor,

@@ -106,6 +106,10 @@ describe.concurrent('an environment that cannot be used', () => {
     expect(missing.code).toBe(1)
     expect(missing.stderr).toMatch(/^error: there is no file .*\/rows\.jsonl; .* \[file_not_found\]$/m)
     expect(missing.stderr).not.toMatch(stackFrame)
+    await writeFile(join(cwd, 'rows.jsonl'), '\n')
+    const empty = await eval_(cwd, fixture('rows.ts'), '--env.file=./rows.jsonl')
+    expectRefusal(empty, 1, /rows has no tasks: its source \(rows\.jsonl\) gave none\. Check what `tasks` returns/)
+    expect(await readdir(join(cwd, 'runs'))).toEqual([])
   })
 })
 
