@@ -1,6 +1,14 @@
-import type { ContentPart, Json, JsonObject, Message, ToolMessage, UserMessage } from '../schema/index.ts'
+import type {
+  AssistantMessage,
+  ContentPart,
+  Json,
+  JsonObject,
+  Message,
+  SystemMessage,
+  ToolMessage,
+  UserMessage,
+} from '../schema/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
-import { refuseCustom } from './_chat-tools.ts'
 import { contentOf, imagePart } from './_content.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
@@ -30,13 +38,11 @@ function readMessage(value: Json, at: string, untranslatable: Untranslatable): M
   switch (role) {
     case 'system':
     case 'developer':
-      refuseName(value, at, untranslatable)
-      return { role, content: readContent(value['content'], at, untranslatable) }
+      return named({ role, content: readContent(value['content'], at, untranslatable) }, value, at, untranslatable)
     case 'user':
       return readUser(value, at, untranslatable)
     case 'assistant':
-      refuseName(value, at, untranslatable)
-      return readAssistant(value, at, untranslatable)
+      return named(readAssistant(value, at, untranslatable), value, at, untranslatable)
     case 'tool':
       return readTool(value, at, untranslatable)
     case 'function':
@@ -63,32 +69,38 @@ function readTool(value: JsonObject, at: string, untranslatable: Untranslatable)
   return { role: 'tool', tool_call_id: id, content }
 }
 
-function readAssistant(value: JsonObject, at: string, untranslatable: Untranslatable): Message {
+function readAssistant(value: JsonObject, at: string, untranslatable: Untranslatable): AssistantMessage {
   const draft = new AssistantDraft()
   readSpoken(draft, value['content'], at, untranslatable)
   // The field has two names among servers; a client sends back what it got.
   draft.reasoning =
     optionalText(value, 'reasoning_content', `${at}.`) || optionalText(value, 'reasoning', `${at}.`) || ''
   draft.refusal += optionalText(value, 'refusal', `${at}.`) ?? ''
-  if (!isAbsent(value['audio'])) untranslatable.add(`${at}.audio`)
   if (!isAbsent(value['function_call'])) {
     throw rejected(`${at}.function_call`, 'was replaced by tool_calls: send the call as one of these')
   }
-  const calls = value['tool_calls']
-  if (isAbsent(calls)) return draft.message()
+  const { tool_calls: calls, audio } = value
+  if (!isAbsent(calls)) readToolCalls(draft, calls, at, untranslatable)
+  if (!isAbsent(audio)) {
+    untranslatable.add(`${at}.audio`)
+    draft.addOther('chat', { audio })
+  }
+  return draft.message()
+}
+
+function readToolCalls(draft: AssistantDraft, calls: Json, at: string, untranslatable: Untranslatable): void {
   if (!isList(calls)) throw rejected(`${at}.tool_calls`, 'must be a list, or left out')
   for (let index = 0; index < calls.length; index += 1) {
     readToolCall(draft, calls[index], `${at}.tool_calls[${index}]`, untranslatable)
   }
-  return draft.message()
 }
 
 function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string, untranslatable: Untranslatable): void {
   if (!isJsonObject(call)) throw rejected(at, 'must be an object')
   const type = optionalText(call, 'type', `${at}.`) ?? 'function'
-  refuseCustom(type, at)
   if (type !== 'function') {
     untranslatable.add(`${at}.type ${type}`)
+    draft.addOther('chat', call)
     return
   }
   const called = call['function']
@@ -118,7 +130,10 @@ function readSpoken(
     const part = typedObject(content[index], place)
     if (part.type === 'text') draft.text += anyText(part, 'text', `${place}.`)
     else if (part.type === 'refusal') draft.refusal += anyText(part, 'refusal', `${place}.`)
-    else untranslatable.add(`${place}.type ${part.type}`)
+    else {
+      untranslatable.add(`${place}.type ${part.type}`)
+      draft.addOther('chat', part)
+    }
   }
 }
 
@@ -148,7 +163,15 @@ function readImage(part: JsonObject, at: string): ContentPart | undefined {
   return imagePart(requiredText(image, 'url', place), optionalText(image, 'detail', place))
 }
 
-/** Only a user's name has a place in a conversation as we keep it. */
-function refuseName(value: JsonObject, at: string, untranslatable: Untranslatable): void {
-  if (!isAbsent(value['name'])) untranslatable.add(`${at}.name`)
+/** Only of a user can another API, too, say who it is. */
+function named<Said extends SystemMessage | AssistantMessage>(
+  message: Said,
+  value: JsonObject,
+  at: string,
+  untranslatable: Untranslatable,
+): Said {
+  const name = optionalText(value, 'name', `${at}.`)
+  if (name === undefined) return message
+  untranslatable.add(`${at}.name`)
+  return { ...message, name }
 }

@@ -1,5 +1,5 @@
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
-import type { FinishReason, Usage } from '../schema/index.ts'
+import { isJsonList, isJsonObject, type FinishReason, type JsonObject, type Usage } from '../schema/index.ts'
 import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
 
 /** A whole chat completion. Token ids, if the client asked for them, stand where vLLM puts them. */
@@ -7,7 +7,7 @@ export function wholeChatReply(head: ReplyHead, reply: BackendReply): Record<str
   const { message, finishReason, usage } = reply
   const choice = {
     index: 0,
-    message: {
+    message: ownMessage(reply) ?? {
       role: 'assistant',
       content: message.content,
       refusal: message.refusal ?? null,
@@ -29,6 +29,11 @@ export function wholeChatReply(head: ReplyHead, reply: BackendReply): Record<str
   }
 }
 
+/** What a backend of this API wrote, where it says more than a message of ours. */
+function ownMessage({ original }: BackendReply): JsonObject | undefined {
+  return original?.api === 'chat' ? original.output[0] : undefined
+}
+
 /** The chunks of one streamed reply. This API has no blocks to open and close, so nothing need be remembered. */
 export class ChatReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
@@ -43,6 +48,14 @@ export class ChatReplyStream implements ReplyStreamWriter {
 
   delta(delta: ReplyDelta): WireEvent[] {
     return [this.#chunk(deltaFields(delta), null)]
+  }
+
+  /** Calls have numbers in a stream. */
+  repeat([message = {}]: readonly JsonObject[]): WireEvent[] {
+    const { role: _told, tool_calls: calls, ...said } = message
+    if (!isJsonList(calls)) return [this.#chunk(said, null)]
+    const numbered = calls.filter(isJsonObject).map((call, index) => Object.assign({ index }, call))
+    return [this.#chunk({ ...said, tool_calls: numbered }, null)]
   }
 
   end(reply: BackendReply): WireEvent[] {

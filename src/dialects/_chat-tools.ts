@@ -14,17 +14,10 @@ export function readChatTools(body: JsonObject, untranslatable: Untranslatable):
   for (const [index, value] of (optionalList(body, 'tools') ?? []).entries()) {
     const at = `tools[${index}]`
     const tool = typedObject(value, at)
-    refuseCustom(tool.type, at)
     if (tool.type === 'function') tools.push(readFunction(tool['function'], `${at}.function`))
     else untranslatable.add(`${at}.type ${tool.type}`)
   }
   return tools
-}
-
-/** Calls of such tools are text that is no JSON: a conversation as we keep it has no place for them, recorded or not. */
-export function refuseCustom(type: string, at: string): void {
-  if (type !== 'custom') return
-  throw rejected(`${at}.type`, 'is "custom", which is not supported: make it a function with one string parameter')
 }
 
 function readFunction(value: Json | undefined, at: string): ToolDefinition {

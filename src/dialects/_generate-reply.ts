@@ -35,6 +35,11 @@ export class GenerateReplyStream implements ReplyStreamWriter {
     return []
   }
 
+  /** It has no words of its own for what a model says. */
+  repeat(): WireEvent[] {
+    return []
+  }
+
   delta(): WireEvent[] {
     return []
   }

@@ -1,4 +1,4 @@
-import type { ContentPart } from '../schema/index.ts'
+import type { ContentPart, JsonObject } from '../schema/index.ts'
 import { imagePart } from './_content.ts'
 import { anyText, requiredText, typedObject, type TypedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
@@ -9,9 +9,12 @@ export function readBlock(block: TypedObject, at: string, untranslatable: Untran
   const image = block.type === 'image' ? readImage(block, at) : undefined
   if (image) return image
   untranslatable.add(`${at}.type ${block.type}`)
-  // Clients move the marks for caching from turn to turn: with them, a repeated block would not be the same one.
-  const { cache_control: _left, ...value } = block
-  return { type: 'other', api: 'messages', value }
+  return { type: 'other', api: 'messages', value: withoutCaching(block) }
+}
+
+/** Clients move the marks for caching from turn to turn: with them, a repeated block would not be the same one. */
+export function withoutCaching({ cache_control: _left, ...block }: TypedObject): JsonObject {
+  return block
 }
 
 /** Undefined for a source that only Anthropic's server can open. */

@@ -1,6 +1,6 @@
 import type { ContentPart, Json, JsonObject, Message } from '../schema/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
-import { readBlock } from './_messages-block.ts'
+import { readBlock, withoutCaching } from './_messages-block.ts'
 import { contentOf } from './_content.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
@@ -95,8 +95,10 @@ function readSpoken(draft: AssistantDraft, block: TypedObject, at: string, untra
       draft.addCall(requiredText(block, 'id', `${at}.`), requiredText(block, 'name', `${at}.`), writtenArguments(input))
       return
     }
-    default:
+    default: {
       untranslatable.add(`${at}.type ${block.type}`)
+      draft.addOther('messages', withoutCaching(block))
+    }
   }
 }
 

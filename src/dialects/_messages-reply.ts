@@ -59,7 +59,8 @@ function wholeUsage(usage: Usage): Record<string, unknown> {
   return { ...messagesUsage(usage), cache_creation: null, inference_geo: null, service_tier: null, speed: null }
 }
 
-function blocksOf({ message }: BackendReply): Record<string, unknown>[] {
+function blocksOf({ message, original }: BackendReply): readonly Record<string, unknown>[] {
+  if (original?.api === 'messages') return original.output
   const blocks: Record<string, unknown>[] = []
   if (message.reasoning_content) blocks.push({ type: 'thinking', thinking: message.reasoning_content, signature })
   for (const text of [message.content, message.refusal]) if (text) blocks.push({ type: 'text', text, citations: null })

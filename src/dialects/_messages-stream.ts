@@ -1,5 +1,7 @@
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
 import { isJson } from '../kit/index.ts'
+import type { JsonObject } from '../schema/index.ts'
+import { blockPieces } from './_messages-pieces.ts'
 import { begunMessage, endFields, messagesUsage, signature, toolUse } from './_messages-reply.ts'
 import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
 
@@ -41,6 +43,18 @@ export class MessagesReplyStream implements ReplyStreamWriter {
     }
     const events = this.#write(delta)
     return this.#held.length > 0 && isWhole(this.#call) ? [...events, ...this.#release()] : events
+  }
+
+  repeat(output: readonly JsonObject[]): WireEvent[] {
+    return output.flatMap((block) => {
+      const { begun, deltas } = blockPieces(block)
+      this.#index += 1
+      return [
+        event('content_block_start', { index: this.#index, content_block: begun }),
+        ...deltas.map((delta) => this.#deltaEvent(delta)),
+        event('content_block_stop', { index: this.#index }),
+      ]
+    })
   }
 
   end(reply: BackendReply): WireEvent[] {

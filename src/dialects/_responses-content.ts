@@ -33,7 +33,10 @@ export function readSpoken(
     const part = typedObject(parts[index], place)
     if (isText(part.type)) draft.text += anyText(part, 'text', `${place}.`)
     else if (part.type === 'refusal') draft.refusal += anyText(part, 'refusal', `${place}.`)
-    else untranslatable.add(`${place}.type ${part.type}`)
+    else {
+      untranslatable.add(`${place}.type ${part.type}`)
+      draft.addOther('responses', part)
+    }
   }
 }
 

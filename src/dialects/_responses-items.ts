@@ -9,15 +9,20 @@ import { decodeReasoning } from './_responses-reasoning.ts'
 import type { ItemOrigin, ReplyMemory } from './server-dialect.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
+/** What a model or its server writes beside calls. */
+const modelItems: ReadonlySet<string> = new Set(['mcp_list_tools', 'mcp_approval_request', 'compaction'])
+
 /** What a model wrote in one reply: several items, one message. */
 class Turn extends AssistantDraft {
   /** Which reply it was, where an item's id tells. */
   replyId: string | undefined
   hasSpoken = false
+  /** Calls whose outputs are due. */
+  hasCalled = false
 
   /** Without ids: a model thinks, speaks and calls. After a call its outputs are due, so until then nothing begins. */
   get mayBeOver(): boolean {
-    return this.hasSpoken && this.calls.length === 0
+    return this.hasSpoken && !this.hasCalled && this.calls.length === 0
   }
 }
 
@@ -120,16 +125,18 @@ export class ItemReader {
   }
 
   /**
-   * An item that chat has nothing for. What a server wrote of its own tools is part of a turn and, as in its reply, says
-   * nothing there. The rest is the client's, and is kept as it came, so that two that differ are two messages.
+   * An item that chat has nothing for, kept as it came, so that two that differ are two messages. What a model wrote, or its
+   * server for it, is part of a turn; the rest is the client's.
    */
   #other(item: JsonObject, type: string): void {
-    if (type.endsWith('_call') || type === 'mcp_list_tools' || type === 'mcp_approval_request') {
-      this.#turnOf(itemOrigin(item['id']))
+    const { call_id: callId } = item
+    if (type.endsWith('_call') || modelItems.has(type)) {
+      const turn = this.#turnOf(itemOrigin(item['id']))
+      turn.addOther('responses', item)
+      turn.hasCalled ||= typeof callId === 'string'
       return
     }
     const content = [{ type: 'other', api: 'responses', value: item }] as const
-    const { call_id: callId } = item
     this.#add(typeof callId === 'string' ? { role: 'tool', tool_call_id: callId, content } : { role: 'user', content })
   }
 

@@ -1,8 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
+import type { JsonObject } from '../schema/index.ts'
 import { isCut, responseDocument } from './_responses-document.ts'
 import { itemId } from './_responses-ids.ts'
 import type { ItemStatus, OutputItem } from './_responses-output.ts'
+import { repeatItem } from './_responses-repeat.ts'
 import { wantsEncryptedReasoning } from './_responses-request.ts'
 import {
   EventList,
@@ -66,6 +68,15 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
         else if (delta.text.trim() !== '') throw contradiction(delta.index)
         break
       }
+    }
+    return this.#events.take()
+  }
+
+  repeat(output: readonly JsonObject[]): WireEvent[] {
+    for (const item of output) {
+      repeatItem(this.#events, item, this.#counts.all)
+      this.#output[this.#counts.all] = item
+      this.#counts.all += 1
     }
     return this.#events.take()
   }

@@ -172,6 +172,7 @@ test.for([
   [{ messages: [{ role: 'assistant', content: '', audio: { id: 'a' } }] }, 'messages[0].audio'],
   [{ messages: [{ role: 'assistant', content: [{ type: 'audio' }] }] }, 'messages[0].content[0].type audio'],
   [{ messages: [{ role: 'assistant', tool_calls: [{ type: 'other' }] }] }, 'messages[0].tool_calls[0].type other'],
+  [{ tools: [{ type: 'custom', custom: { name: 'sql' } }] }, 'tools[0].type custom'],
 ] as const)('names what only this API can say: %j', ([fields, name]) => {
   const request = read(fields)
   expect(request.untranslatable).toEqual([name])
@@ -183,6 +184,20 @@ test('keeps what only this API knows as it came', () => {
   expect(readMessage({ role: 'user', content: [audio] })).toEqual({
     role: 'user',
     content: [{ type: 'other', api: 'chat', value: audio }],
+  })
+  const call = { id: 'c1', type: 'custom', custom: { name: 'sql', input: 'select 1' } }
+  expect(readMessage({ role: 'assistant', audio: { id: 'a1' }, tool_calls: [call] })).toEqual({
+    role: 'assistant',
+    content: null,
+    others: [
+      { type: 'other', api: 'chat', value: call },
+      { type: 'other', api: 'chat', value: { audio: { id: 'a1' } } },
+    ],
+  })
+  expect(readMessage({ role: 'system', content: 'Be kind.', name: 'house' })).toEqual({
+    role: 'system',
+    content: 'Be kind.',
+    name: 'house',
   })
 })
 
@@ -227,8 +242,6 @@ test.for([
   [{ tools: {} }, 'tools'],
   [{ tools: [{ type: 'function' }] }, 'tools[0].function'],
   [{ tools: [{ type: 'function', function: { name: '' } }] }, 'tools[0].function.name'],
-  [{ tools: [{ type: 'custom', custom: { name: 'sql' } }] }, 'tools[0].type'],
-  [{ messages: [{ role: 'assistant', tool_calls: [{ type: 'custom' }] }] }, 'messages[0].tool_calls[0].type'],
   [{ tool_choice: 'any' }, 'tool_choice'],
   [{ tool_choice: { type: 'function' } }, 'tool_choice.function'],
   [{ response_format: { type: 'json_schema' } }, 'response_format.json_schema'],

@@ -292,10 +292,10 @@ describe('what only this API can say is named', () => {
   test('and kept as it came, so that two that differ are two messages', () => {
     const file = { type: 'input_file', file_id: 'file_1' }
     const output = { type: 'computer_call_output', call_id: 'c1', output: { type: 'computer_screenshot' } }
-    const summary = { type: 'compaction', id: 'cmp_1', encrypted_content: 'gAAA' }
-    const input = [summary, { role: 'user', content: [{ type: 'input_text', text: 'Read' }, file] }, output]
+    const tools = { type: 'additional_tools', tools: [] }
+    const input = [tools, { role: 'user', content: [{ type: 'input_text', text: 'Read' }, file] }, output]
     expect(read({ input }).messages).toEqual([
-      { role: 'user', content: [{ type: 'other', api: 'responses', value: summary }] },
+      { role: 'user', content: [{ type: 'other', api: 'responses', value: tools }] },
       {
         role: 'user',
         content: [
@@ -307,12 +307,15 @@ describe('what only this API can say is named', () => {
     ])
   })
 
-  test("a server's own tools say nothing in a turn, as in the reply that had them", () => {
-    const input = [
-      { type: 'web_search_call', id: 'ws_1' },
-      { role: 'assistant', content: 'Found.' },
-    ]
-    expect(read({ input }).messages).toEqual([{ role: 'assistant', content: 'Found.' }])
+  test('what a model did with other tools than functions is part of its turn', () => {
+    const search = { type: 'web_search_call', id: 'ws_1' }
+    const patch = { type: 'custom_tool_call', call_id: 'c1', name: 'apply_patch', input: '*** Begin Patch' }
+    const others = [search, patch].map((value) => ({ type: 'other', api: 'responses', value }))
+    const input = [search, { role: 'assistant', content: 'Found.' }, patch]
+    expect(read({ input }).messages).toEqual([{ role: 'assistant', content: 'Found.', others }])
+    // Its output is due, so that what follows cannot be another turn.
+    const thought = { type: 'reasoning', summary: [{ type: 'summary_text', text: 'hm' }] }
+    expect(read({ input: [...input, thought] }).messages).toHaveLength(1)
   })
 
   test('up to a limit', () => {

@@ -24,10 +24,12 @@ export const responsesServer: ServerDialect = {
 }
 
 function wholeResponse(head: ReplyHead, reply: BackendReply): Record<string, unknown> {
-  const output = outputItems(reply.message, {
+  const { original, message, finishReason } = reply
+  if (original?.api === 'responses') return responseDocument(head, original.output, reply)
+  const output = outputItems(message, {
     replyId: head.id,
     isEncrypted: wantsEncryptedReasoning(head.request.body),
-    isCut: isCut(reply.finishReason),
+    isCut: isCut(finishReason),
   })
   return responseDocument(head, output, reply)
 }

@@ -10,6 +10,7 @@ import { goneStatus, LiveInteraction, type InteractionEnd } from './_live-intera
 import { OpenSession, type SessionMemory } from './_open-session.ts'
 import type { Patience } from './_patience.ts'
 import { Question } from './_question.ts'
+import { refuseUntranslatableEarlier } from './_read-request.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from './_recent-requests.ts'
 import {
@@ -156,6 +157,7 @@ export class Interactions {
           ? undefined
           : await this.#conversationAfter(previousReplyId, { session, memory, request })
       const messages = earlier?.messages ?? request.messages
+      if (earlier && call.api !== 'generate') refuseUntranslatableEarlier(messages, model, call.api)
       // Only now: the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id)
       const match = earlier?.known

@@ -1,12 +1,17 @@
 import { argumentsKey } from '../dialects/index.ts'
 import {
   isJsonList,
+  isJsonObject,
   type AssistantMessage,
   type ContentPart,
   type Json,
   type Message,
+  type OtherPart,
   type ToolCall,
 } from '../schema/index.ts'
+
+/** What a server calls an item and says of its making: many clients leave it out. */
+const itemNames: ReadonlySet<string> = new Set(['id', 'status', 'created_by'])
 
 /** What a message says, in two pieces, so that a long text is compared where it is and not copied behind its head first. */
 export interface Meaning {
@@ -44,7 +49,7 @@ function givenMeaning(message: Exclude<Message, AssistantMessage>): Meaning {
 
 function speakerOf(message: Exclude<Message, AssistantMessage>): string {
   if (message.role === 'tool') return `tool${message.is_error === true ? ' failed' : ''} ${sized(message.tool_call_id)}`
-  if (message.role === 'user' && message.name !== undefined) return `user named ${sized(message.name)}`
+  if (message.name !== undefined) return `${message.role} named ${sized(message.name)}`
   return `${message.role} `
 }
 
@@ -52,10 +57,23 @@ function assistantMeaning(message: AssistantMessage, written: (text: string) => 
   // A refusal is a text like any other to a client of Messages, who can send it back only as one.
   const said = (message.content ?? '') + (message.refusal ?? '')
   const head = `assistant ${said.length} `
-  if (!message.tool_calls?.length) return { head, text: said }
+  const { tool_calls: calls = [], others = [] } = message
+  if (calls.length + others.length === 0) return { head, text: said }
   let text = said
-  for (const call of message.tool_calls) text += callMeaning(call, written)
+  for (const call of calls) text += callMeaning(call, written)
+  for (const other of others) text += otherMeaning(other)
   return { head, text }
+}
+
+/** Thinking that nobody can read does not count, either. */
+function otherMeaning({ api, value }: OtherPart): string {
+  if (!isJsonObject(value)) return `other ${api} ${sized(JSON.stringify(value))}`
+  const { type, audio } = value
+  if (type === 'redacted_thinking') return ''
+  // A client repeats it by its name alone.
+  if (isJsonObject(audio)) return `audio ${sized(JSON.stringify(audio['id'] ?? null))}`
+  const said = Object.entries(value).filter(([name]) => api !== 'responses' || !itemNames.has(name))
+  return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(said)), leaveOutNull))}`
 }
 
 function callMeaning({ id, function: called }: ToolCall, written: (text: string) => string): string {
@@ -92,6 +110,11 @@ function exactly(text: string): string {
 /** In one spelling, whatever it was written in. */
 function canonicalArguments(written: string): string {
   return JSON.stringify(sorted(JSON.parse(argumentsKey(written)) as Json))
+}
+
+/** Of a field: in a list it has a place. */
+function leaveOutNull(this: Json, _name: string, value: Json | undefined): Json | undefined {
+  return value === null && !Array.isArray(this) ? undefined : value
 }
 
 /** With the keys of every object in order. */

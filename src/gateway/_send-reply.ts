@@ -12,9 +12,11 @@ export function sendReply(client: ClientReply, dialect: ServerDialect, head: Rep
     return
   }
   const writer = dialect.stream(head)
+  const { original, message } = reply
+  const isOwn = original?.api === dialect.api
   const events = [
     ...writer.start(),
-    ...replyDeltas(reply.message).flatMap((delta) => writer.delta(delta)),
+    ...(isOwn ? writer.repeat(original.output) : replyDeltas(message).flatMap((delta) => writer.delta(delta))),
     ...writer.end(reply),
   ]
   client.beginStream(noHeaders)

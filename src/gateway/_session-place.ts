@@ -52,7 +52,12 @@ export class SessionPlace {
   recordReply(reply: CompleteReply, name: ReplyName, tokens: 'complete' | 'missing' | 'unasked'): void {
     const { tree, tally } = this.#memory
     const origin = {
-      call: { ...callRecord(reply), ...name, requestKey: this.#key },
+      call: {
+        ...callRecord(reply),
+        ...name,
+        ...(reply.original?.api === name.api && { original: reply.original }),
+        requestKey: this.#key,
+      },
       ...(reply.tokens && { tokens: reply.tokens }),
     }
     this.#reply = tree.addSample(this.#leaf, reply.message, origin)

@@ -1,5 +1,5 @@
 import { chainHash, type Recorder } from '../inference/index.ts'
-import type { AssistantMessage, Message, MessageNode } from '../schema/index.ts'
+import type { AssistantMessage, CallRecord, Message, MessageNode } from '../schema/index.ts'
 import { LastPath, type KnownBeginning } from './_last-path.ts'
 import { strangenessOf, type MessagePrint } from './_message-print.ts'
 import { SaidMessage } from './_said-message.ts'
@@ -84,7 +84,7 @@ export class SessionTree {
   restore(node: MessageNode): void {
     this.#size = node.seq + 1
     if (node.discarded) return
-    const said = new SaidMessage(node.message)
+    const said = asTold(new SaidMessage(node.message), node.call)
     const restored = { seq: node.seq, hash: node.hash, print: said.print() }
     this.#continued.add(node.parent ?? root.seq)
     this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
@@ -132,8 +132,9 @@ export class SessionTree {
     const said = new SaidMessage(message)
     const node = this.#record(before, said, { sampled: true, ...origin })
     if (origin.discarded) return node
-    this.#enter(before.seq, said, { node, sampled: true })
-    if (!this.#hasTwins) this.#lastPath.extend(before, said, node)
+    const told = asTold(said, origin.call)
+    this.#enter(before.seq, told, { node, sampled: true })
+    if (!this.#hasTwins) this.#lastPath.extend(before, told, node)
     if (origin.call?.replyId !== undefined) this.#replies.set(origin.call.replyId, node)
     return node
   }
@@ -249,6 +250,14 @@ interface Candidate {
   readonly node: TreeNode
   /** How much the client's words differ from those on the way to it. */
   readonly strangeness: number
+}
+
+/** A client of another API than the model's was not told what only that can say, and cannot repeat it. */
+function asTold(said: SaidMessage, call: CallRecord | undefined): SaidMessage {
+  const { message } = said
+  if (message.role !== 'assistant' || !message.others || !call) return said
+  const { others, ...rest } = message
+  return others.every(({ api }) => api === call.api) ? said : new SaidMessage(rest)
 }
 
 function keyOf(parent: number, digest: string): string {

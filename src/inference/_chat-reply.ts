@@ -1,6 +1,7 @@
 import type { Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
+import { ChatExtras } from './_chat-extras.ts'
 import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
 import type { TokenArrays } from './_token-scanner.ts'
 import { isObject, textOrNothing, tokenCount } from './_wire.ts'
@@ -52,6 +53,7 @@ export interface ChatToolCallWire {
   index?: unknown
   id?: unknown
   function?: unknown
+  custom?: unknown
 }
 
 interface UsageWire {
@@ -95,9 +97,14 @@ function readMessage(draft: ReplyDraft, message: ChatMessageWire): void {
   draft.content = readContent(message.content)
   draft.reasoning = readReasoning(message) ?? ''
   draft.refusal = textOrNothing(message.refusal) ?? ''
-  if (!Array.isArray(message.tool_calls)) return
-  for (let index = 0; index < message.tool_calls.length; index += 1) {
-    const call: unknown = message.tool_calls[index]
+  if (Array.isArray(message.tool_calls)) readToolCalls(draft, message.tool_calls)
+  const extras = new ChatExtras()
+  extras.add(message)
+  extras.keepIn(draft, message)
+}
+
+function readToolCalls(draft: ReplyDraft, calls: readonly unknown[]): void {
+  for (const [index, call] of calls.entries()) {
     if (!isObject(call)) throw malformedReply(draft.source, `tool call ${index} is no object`)
     readToolCall(draft.toolCall(index), call)
   }
@@ -122,6 +129,10 @@ export function readReasoning(message: ChatMessageWire): string | undefined {
 /** Adds what is there, a whole call or the next piece of one, and returns what its arguments grew by. */
 export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
   if (call.id === '' && typeof wire.id === 'string') call.id = wire.id
+  if (isObject(wire.custom)) {
+    readCustom(call, wire.custom)
+    return ''
+  }
   if (!isObject(wire.function)) return ''
   const { name, arguments: given } = wire.function as { name?: unknown; arguments?: unknown }
   // The name comes once, with the first piece; servers that repeat it mean the same one.
@@ -129,6 +140,11 @@ export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
   const piece = typeof given === 'string' ? given : isObject(given) ? JSON.stringify(given) : ''
   call.arguments += piece
   return piece
+}
+
+function readCustom(call: DraftCall, { name, input }: { name?: unknown; input?: unknown }): void {
+  if (call.name === '' && typeof name === 'string') call.name = name
+  call.input = (call.input ?? '') + (typeof input === 'string' ? input : '')
 }
 
 /**

@@ -1,5 +1,6 @@
 import type { BackendReply, PartialReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
+import { ChatExtras } from './_chat-extras.ts'
 import {
   readContent,
   readEnd,
@@ -27,6 +28,7 @@ import type { Source } from './source.ts'
 export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
   readonly #wantsTokens: boolean
+  readonly #extras = new ChatExtras()
   hasOutput = false
 
   constructor(draft: ReplyDraft, wantsTokens: boolean) {
@@ -69,6 +71,7 @@ export class ChatStream implements StreamAssembler {
 
   reply(): BackendReply {
     this.#dropEmptyContent()
+    this.#extras.keepIn(this.#draft)
     return this.#draft.reply()
   }
 
@@ -109,6 +112,7 @@ export class ChatStream implements StreamAssembler {
       draft.refusal += delta.refusal
       event?.say('refusal', delta.refusal)
     }
+    this.#extras.add(delta)
     if (!Array.isArray(delta.tool_calls)) return
     for (const call of delta.tool_calls as readonly unknown[]) {
       if (!isObject(call)) continue
@@ -116,7 +120,8 @@ export class ChatStream implements StreamAssembler {
       const index = this.#place(call)
       const drafted = draft.toolCall(index)
       const piece = readToolCall(drafted, call)
-      if (!event) continue
+      // Only a client that speaks this API itself can have asked for a custom tool.
+      if (!event || drafted.input !== undefined) continue
       if (drafted.isTold) event.sayArguments(index, piece)
       else tellBeginning(event, index, drafted)
     }

@@ -1,7 +1,8 @@
 import { hasInexactNumber, parseExactly } from '../kit/index.ts'
-import type { Usage } from '../schema/index.ts'
+import type { JsonObject, Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply } from './broken-reply.ts'
+import { betweenThoughts, keepBlocks } from './_messages-blocks.ts'
 import type { ReplyDraft } from './_reply-draft.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
 import { isObject, textOrNothing, tokenCount } from './_wire.ts'
@@ -32,9 +33,6 @@ interface UsageWire {
   output_tokens_details?: unknown
 }
 
-/** Between two blocks of reasoning, which are two thoughts. Blocks of text are one text: citations cut it anywhere. */
-export const betweenThoughts = '\n\n'
-
 /** `text` is where the body was parsed from: for numbers that no double can hold. */
 export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: string): BackendReply {
   const { source } = draft
@@ -48,6 +46,7 @@ export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: strin
     if (!isObject(block)) throw malformedReply(source, 'a block of its content is no object')
     readBlock(draft, block)
   }
+  keepBlocks(draft, wire.content as readonly JsonObject[])
   addUsage(draft, wire.usage)
   draft.finish = finishOf(wire.stop_reason)
   return messagesReply(draft)
@@ -72,7 +71,7 @@ function readBlock(draft: ReplyDraft, block: BlockWire): void {
       draft.toolCall(beginCall(draft, block)).arguments = inputText(block.input)
       return
     default:
-      // Redacted thinking, and blocks of tools that the server runs by itself, are no part of a message as we keep it.
+      // Redacted thinking, and blocks of tools that the server runs by itself: see `keepBlocks`.
       return
   }
 }

@@ -53,8 +53,9 @@ function imageBlock(url: string, source: Source): string {
 
 /** Reasoning is not among them: the API takes back only what carries its own signature, which a message does not keep. */
 function assistantBlocks(message: AssistantMessage): string {
-  const { content, refusal = '', tool_calls: calls = [] } = message
-  return joined([textBlock(content || refusal), ...calls.map(toolUse)])
+  const { content, refusal = '', tool_calls: calls = [], others = [] } = message
+  const own = others.flatMap(({ api, value }) => (api === 'messages' ? [JSON.stringify(value)] : []))
+  return joined([...own, textBlock(content || refusal), ...calls.map(toolUse)])
 }
 
 function toolUse({ id, function: { name, arguments: written } }: ToolCall): string {

@@ -1,14 +1,15 @@
 import { hasInexactNumber, isJson, parseExactly } from '../kit/index.ts'
+import { isJsonObject, type JsonObject } from '../schema/index.ts'
 import type { BackendReply, PartialReply } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { parseEvent } from './_chat-stream.ts'
 import type { StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './_event-draft.ts'
 import { finishReasonOf } from './_finish-reason.ts'
+import { betweenThoughts, keepStreamedBlocks, StreamedBlock } from './_messages-blocks.ts'
 import {
   addUsage,
   beginCall,
-  betweenThoughts,
   finishOf,
   inputText,
   messagesReply,
@@ -37,14 +38,6 @@ interface DeltaWire {
   stop_reason?: unknown
 }
 
-/** A block between its start and its stop. */
-interface OpenBlock {
-  /** The tool call it is; undefined for every other kind. */
-  readonly call: number | undefined
-  /** The arguments it began with: empty, or all of them from a server that sends none in pieces. */
-  readonly input: unknown
-}
-
 /** One after the other is the rule; that many at once are a broken stream. */
 const maxOpenBlocks = 1024
 
@@ -55,7 +48,9 @@ const maxOpenBlocks = 1024
  */
 export class MessagesStream implements StreamAssembler {
   readonly #draft: ReplyDraft
-  readonly #open = new Map<number, OpenBlock>()
+  readonly #open = new Map<number, StreamedBlock>()
+  /** All of them, in order; none if they did not come one after the other. */
+  #blocks: StreamedBlock[] | undefined = []
   #isNewThought = false
   hasOutput = false
 
@@ -103,6 +98,7 @@ export class MessagesStream implements StreamAssembler {
   }
 
   reply(): BackendReply {
+    if (this.#blocks) keepStreamedBlocks(this.#draft, this.#blocks)
     return messagesReply(this.#draft)
   }
 
@@ -113,9 +109,11 @@ export class MessagesStream implements StreamAssembler {
   #begin(wire: EventWire, event: EventDraft | undefined): void {
     const index = this.#indexOf(wire)
     const draft = this.#draft
-    if (!isObject(wire.content_block)) throw malformedReply(draft.source, `block ${index} of its stream is no object`)
+    if (!isJsonObject(wire.content_block))
+      throw malformedReply(draft.source, `block ${index} of its stream is no object`)
     if (this.#open.size >= maxOpenBlocks) throw malformedReply(draft.source, 'its stream ends none of its blocks')
-    const block = wire.content_block as BlockWire
+    const block: JsonObject & BlockWire = wire.content_block
+    const before = { content: draft.content, reasoning: draft.reasoning }
     let call: number | undefined
     // A block begins empty; what a server sends along with its start counts all the same.
     if (block.type === 'text') this.#content(textIn(draft, block.text ?? ''), event)
@@ -127,14 +125,17 @@ export class MessagesStream implements StreamAssembler {
       this.hasOutput = true
       event?.beginCall(call, draft.toolCall(call))
     }
-    this.#open.set(index, { call, input: block.input })
+    const begun = new StreamedBlock(block, call, before)
+    if (this.#open.size > 0) this.#blocks = undefined
+    this.#blocks?.push(begun)
+    this.#open.set(index, begun)
   }
 
   #goOn(wire: EventWire, event: EventDraft | undefined): void {
     const index = this.#indexOf(wire)
     const draft = this.#draft
-    if (!isObject(wire.delta)) throw malformedReply(draft.source, `a piece of block ${index} is no object`)
-    const delta = wire.delta as DeltaWire
+    if (!isJsonObject(wire.delta)) throw malformedReply(draft.source, `a piece of block ${index} is no object`)
+    const delta: JsonObject & DeltaWire = wire.delta
     switch (delta.type) {
       case 'text_delta':
         this.#content(textIn(draft, delta.text), event)
@@ -146,8 +147,8 @@ export class MessagesStream implements StreamAssembler {
         this.#arguments(index, textIn(draft, delta.partial_json), event)
         return
       default:
-        // Signatures and citations among them: neither is part of a message as we keep it.
-        return
+        // Signatures and citations among them.
+        this.#open.get(index)?.addRest(delta)
     }
   }
 
@@ -170,8 +171,10 @@ export class MessagesStream implements StreamAssembler {
   #arguments(index: number, text: string, event: EventDraft | undefined): void {
     const block = this.#open.get(index)
     if (!block) throw malformedReply(this.#draft.source, `arguments came for block ${index}, which is not open`)
-    // Of a tool that the server runs by itself.
-    if (block.call === undefined) return
+    if (block.call === undefined) {
+      block.addInput(text)
+      return
+    }
     this.#draft.toolCall(block.call).arguments += text
     event?.sayArguments(block.call, text)
   }
@@ -179,10 +182,12 @@ export class MessagesStream implements StreamAssembler {
   #end(index: number, event: EventDraft | undefined): void {
     const block = this.#open.get(index)
     this.#open.delete(index)
+    block?.end(this.#draft)
     if (block?.call === undefined) return
     const call = this.#draft.toolCall(block.call)
     if (call.arguments !== '') return
-    call.arguments = inputText(block.input)
+    // From a server that sends none in pieces, all of them were in its beginning.
+    call.arguments = inputText(block.start['input'])
     event?.sayArguments(block.call, call.arguments)
   }
 
@@ -202,7 +207,7 @@ export class MessagesStream implements StreamAssembler {
   }
 
   /** A call that neither its block nor its text ends was cut, unless the model itself ran out of tokens in it. */
-  #refuseHalfCall({ call: index }: OpenBlock, finish: string): void {
+  #refuseHalfCall({ call: index }: StreamedBlock, finish: string): void {
     if (index === undefined || finishReasonOf(finish, true) !== 'tool_calls') return
     const call = this.#draft.toolCall(index)
     if (!isJson(call.arguments)) {

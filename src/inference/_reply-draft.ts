@@ -1,5 +1,5 @@
 import type { Draft } from '../kit/index.ts'
-import type { AssistantMessage, ToolCall, Usage } from '../schema/index.ts'
+import type { AssistantMessage, JsonObject, OriginalReply, OtherPart, ToolCall, Usage } from '../schema/index.ts'
 import type { BackendReply, PartialReply, ReplyDelta } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { finishReasonOf } from './_finish-reason.ts'
@@ -15,6 +15,8 @@ export interface DraftCall {
   id: string
   name: string
   arguments: string
+  /** Of a tool of Chat that is no function: the text that it is called with. */
+  input?: string
   /** Whether a sink has been told of it. */
   isTold: boolean
 }
@@ -37,6 +39,9 @@ export class ReplyDraft {
   #tokens: TokenDraft | undefined
   #version: string | undefined
   readonly #calls: DraftCall[] = []
+  #others: OtherPart[] | undefined
+  /** In its API's own words, where the message has no place for all of it. */
+  original: OriginalReply | undefined
 
   constructor(source: Source, headers: ResponseHeaders) {
     this.source = source
@@ -56,6 +61,16 @@ export class ReplyDraft {
 
   get toolCallCount(): number {
     return this.#calls.length
+  }
+
+  get hasCustomCalls(): boolean {
+    return this.#calls.some(({ input }) => input !== undefined)
+  }
+
+  /** What only its API can say. */
+  addOther(part: OtherPart): void {
+    this.#others ??= []
+    this.#others.push(part)
   }
 
   /** The tool call at this place, made if it is new. */
@@ -116,21 +131,22 @@ export class ReplyDraft {
     for (const [index, { name }] of this.#calls.entries()) {
       if (name === '') throw malformedReply(this.source, `tool call ${index} has no name`)
     }
-    const reply: Draft<BackendReply> = { message: this.#message(this.#calls), finishReason, usage: this.usage }
+    const reply: Draft<BackendReply> = { message: this.message(), finishReason, usage: this.usage }
     const tokens = this.#tokens?.record(this.#version)
     if (tokens) reply.tokens = tokens
     if (this.stopSequence !== undefined) reply.stopSequence = this.stopSequence
+    if (this.original) reply.original = this.original
     return reply
   }
 
   /** As much of it as there is: without calls whose name has not come, and without tokens that are not whole. */
   partial(): PartialReply {
-    const message = this.#message(this.#calls.filter(({ name }) => name !== ''))
+    const message = this.message(this.#calls.filter(({ name }) => name !== ''))
     const tokens = this.#tokens?.isSound ? this.#tokens.record(this.#version) : undefined
     return tokens ? { message, tokens } : { message }
   }
 
-  #message(calls: readonly DraftCall[]): AssistantMessage {
+  message(calls: readonly DraftCall[] = this.#calls): AssistantMessage {
     // Filled in one order whatever arrived first, so that equal messages have equal JSON.
     const message: Draft<AssistantMessage> = {
       role: 'assistant',
@@ -138,9 +154,26 @@ export class ReplyDraft {
     }
     if (this.reasoning !== '') message.reasoning_content = this.reasoning
     if (this.refusal !== '') message.refusal = this.refusal
-    if (calls.length > 0) message.tool_calls = calls.map(toolCall)
+    if (calls.length > 0) this.#addCalls(message, calls)
+    if (this.#others) message.others = [...(message.others ?? []), ...this.#others]
     return message
   }
+
+  #addCalls(message: Draft<AssistantMessage>, calls: readonly DraftCall[]): void {
+    const functions: ToolCall[] = []
+    const others: OtherPart[] = []
+    for (const [index, call] of calls.entries()) {
+      if (call.input === undefined) functions.push(toolCall(call, index))
+      else others.push({ type: 'other', api: 'chat', value: customCall(call, call.input, index) })
+    }
+    if (functions.length > 0) message.tool_calls = functions
+    if (others.length > 0) message.others = others
+  }
+}
+
+/** A call of a tool that takes text as it is, in the words of Chat, which alone knows it. */
+function customCall(call: DraftCall, input: string, index: number): JsonObject {
+  return { id: call.id || madeUpId(index), type: 'custom', custom: { name: call.name, input } }
 }
 
 function toolCall(call: DraftCall, index: number): ToolCall {

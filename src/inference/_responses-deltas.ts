@@ -133,6 +133,7 @@ export class ResponsesDeltas {
       event.say('reasoning', whole.reasoning)
       event.say('content', whole.content ?? '')
       event.say('refusal', whole.refusal)
+      for (const part of whole.message().others ?? []) this.#said.addOther(part)
     }
   }
 

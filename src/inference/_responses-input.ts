@@ -19,6 +19,7 @@ function assistantItems(message: AssistantMessage, sendReasoning: boolean): Json
       summary: [{ type: 'summary_text', text: message.reasoning_content }],
     })
   }
+  for (const { api, value } of message.others ?? []) if (api === 'responses') items.push(value)
   const text = textOf(message) || message.refusal
   if (text !== undefined && text !== '') items.push({ role: 'assistant', content: text })
   for (const call of message.tool_calls ?? []) {

@@ -1,7 +1,9 @@
-import type { Usage } from '../schema/index.ts'
+import { isJsonObject, type JsonObject, type Usage } from '../schema/index.ts'
 import type { BackendReply } from './backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
+import { fitsMessage } from './_fits-message.ts'
 import { ReplyDraft } from './_reply-draft.ts'
+import { itemPlace } from './_responses-places.ts'
 import { isObject, tokenCount } from './_wire.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 import type { ResponseHeaders } from './retry-after.ts'
@@ -41,10 +43,13 @@ export function readResponse(body: unknown, source: Source, headers: ResponseHea
     throw reportedError(source, { reported: readReportedError(body) })
   if (!Array.isArray(wire.output)) throw malformedReply(source, 'it has no output')
   const draft = new ReplyDraft(source, headers)
+  const items: JsonObject[] = []
   for (const item of wire.output as readonly unknown[]) {
-    if (!isObject(item)) throw malformedReply(source, 'an output item is no object')
+    if (!isJsonObject(item)) throw malformedReply(source, 'an output item is no object')
     readItem(draft, item)
+    items.push(item)
   }
+  if (!fitsMessage(items, itemPlace)) draft.original = { api: 'responses', output: items }
   if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
   draft.readVersion(body)
   draft.finish = finishOf(wire, source)
@@ -78,8 +83,8 @@ export function readItem(draft: ReplyDraft, item: OutputItemWire): void {
       return
     }
     default:
-      // Items of tools that the server runs by itself are not part of the conversation as we keep it.
-      return
+      // Of other tools than functions, which are known to this API alone.
+      if (isJsonObject(item)) draft.addOther({ type: 'other', api: 'responses', value: item })
   }
 }
 

@@ -3,6 +3,7 @@ import type {
   FinishReason,
   JsonObject,
   Message,
+  OriginalReply,
   Sampling,
   TokenRecord,
   ToolDefinition,
@@ -103,6 +104,8 @@ export interface BackendReply {
   readonly usage: Usage
   readonly tokens?: TokenRecord
   readonly firstTokenMs?: number
+  /** In its API's own words, if the message has no place for all of it. */
+  readonly original?: OriginalReply
   /** The answer itself, for a client that asked in the same API; only if it was asked for with `body`, and not a stream. */
   readonly raw?: RawReply
 }

@@ -1,5 +1,6 @@
 import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from './backend.ts'
+import { chatMessage } from './_chat-extras.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
 import { samplingTail } from './_sampling-tail.ts'
@@ -26,7 +27,8 @@ export class ChatDialect implements Dialect {
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
   /** Four of each at most, in the order of `tailIndex`. */
   readonly #tails = new WeakMap<Sampling, (string | undefined)[]>()
-  readonly #withoutReasoning = new WeakMap<Message, string>()
+  /** Of messages that are not sent as they are kept. */
+  readonly #rewritten = new WeakMap<Message, string>()
 
   constructor(options: DialectOptions) {
     this.#options = options
@@ -60,14 +62,14 @@ export class ChatDialect implements Dialect {
   }
 
   #message(message: Message): string {
-    if (this.#options.sendReasoning || message.role !== 'assistant' || message.reasoning_content === undefined) {
-      return messageJson(message)
-    }
-    let json = this.#withoutReasoning.get(message)
+    if (message.role !== 'assistant') return messageJson(message)
+    const hidesReasoning = !this.#options.sendReasoning && message.reasoning_content !== undefined
+    if (!hidesReasoning && !message.others) return messageJson(message)
+    let json = this.#rewritten.get(message)
     if (json === undefined) {
-      const { reasoning_content: _left, ...sent } = message
-      json = JSON.stringify(sent)
-      this.#withoutReasoning.set(message, json)
+      const { reasoning_content: reasoning, ...sent } = chatMessage(message)
+      json = JSON.stringify(hidesReasoning ? sent : { ...sent, reasoning_content: reasoning })
+      this.#rewritten.set(message, json)
     }
     return json
   }

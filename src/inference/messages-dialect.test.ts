@@ -259,38 +259,82 @@ describe('a whole reply', () => {
   const parse = (body: unknown) => dialect().parse(body, {})
 
   test('in full', () => {
-    const body = messagesReply(
-      [
-        { type: 'thinking', thinking: 'one', signature: 's' },
-        { type: 'redacted_thinking', data: 'x' },
-        { type: 'thinking', thinking: '', signature: 's' },
-        { type: 'thinking', thinking: 'two', signature: 's' },
-        { type: 'text', text: 'hi ' },
-        { type: 'text', text: 'there', citations: [] },
-        { type: 'server_tool_use', id: 's', name: 'web_search', input: { query: 'x' } },
-        { type: 'tool_use', id: 'c1', name: 'look', input: { x: 1 } },
-        { type: 'tool_use', id: 'c2', name: 'look', input: {} },
-      ],
-      {
-        usage: {
-          input_tokens: 7,
-          cache_read_input_tokens: 5,
-          cache_creation_input_tokens: 2,
-          output_tokens: 9,
-          output_tokens_details: { thinking_tokens: 4 },
-        },
+    const redacted = { type: 'redacted_thinking', data: 'x' }
+    const search = { type: 'server_tool_use', id: 's', name: 'web_search', input: { query: 'x' } }
+    const blocks = [
+      { type: 'thinking', thinking: 'one', signature: 's' },
+      redacted,
+      { type: 'thinking', thinking: '', signature: 's' },
+      { type: 'thinking', thinking: 'two', signature: 's' },
+      { type: 'text', text: 'hi ' },
+      { type: 'text', text: 'there', citations: [] },
+      search,
+      { type: 'tool_use', id: 'c1', name: 'look', input: { x: 1 } },
+      { type: 'tool_use', id: 'c2', name: 'look', input: {} },
+    ]
+    const body = messagesReply(blocks, {
+      usage: {
+        input_tokens: 7,
+        cache_read_input_tokens: 5,
+        cache_creation_input_tokens: 2,
+        output_tokens: 9,
+        output_tokens_details: { thinking_tokens: 4 },
       },
-    )
+    })
     expect(parse(body)).toEqual({
       message: {
         role: 'assistant',
         content: 'hi there',
         reasoning_content: 'one\n\ntwo',
         tool_calls: [call('c1', '{"x":1}'), call('c2', '{}')],
+        others: [redacted, search].map((value) => ({ type: 'other', api: 'messages', value })),
       },
       finishReason: 'tool_calls',
       usage: { calls: 1, input: 14, cachedInput: 5, output: 9, reasoning: 4 },
+      original: { api: 'messages', output: blocks },
     })
+  })
+
+  test.each([
+    [
+      [
+        { type: 'thinking', thinking: 'hm', signature: 'c2ln' },
+        { type: 'text', text: 'hi' },
+      ],
+      true,
+    ],
+    [[{ type: 'text', text: 'hi', citations: [{ type: 'char_location', cited_text: 'hi' }] }], true],
+    [
+      [
+        { type: 'text', text: 'a' },
+        { type: 'tool_use', id: 'c', name: 'f', input: {} },
+        { type: 'text', text: 'b' },
+      ],
+      true,
+    ],
+    [
+      [
+        { type: 'tool_use', id: 'c', name: 'f', input: { n: 2 ** 60 } },
+        { type: 'text', text: 'b' },
+      ],
+      false,
+    ],
+    [
+      [
+        { type: 'thinking', thinking: 'hm', signature: '' },
+        { type: 'text', text: 'hi', citations: null },
+      ],
+      false,
+    ],
+    [
+      [
+        { type: 'tool_use', id: 'c', name: 'f', input: {} },
+        { type: 'tool_use', id: 'd', name: 'f', input: {} },
+      ],
+      false,
+    ],
+  ])('%j is kept in its own words only where the message has no place for all of it', (blocks, isKept) => {
+    expect(parse(messagesReply(blocks)).original).toEqual(isKept ? { api: 'messages', output: blocks } : undefined)
   })
 
   test('that only calls tools has no content; one without a block has none either', () => {

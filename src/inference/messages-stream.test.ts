@@ -48,7 +48,8 @@ test('its pieces are the reply', () => {
   const draft = new ReplyDraft(source, {})
   for (const delta of stream.deltas) draft.add(delta)
   draft.finish = 'tool_use'
-  expect(draft.reply().message).toEqual(stream.reply().message)
+  const { others: _own, ...said } = stream.reply().message
+  expect(draft.reply().message).toEqual(said)
   expect(stream.deltas.some((delta) => 'text' in delta && delta.text === '')).toBe(false)
 })
 
@@ -157,12 +158,18 @@ describe('what servers do differently', () => {
       start,
       { type: 'news' },
       { type: 'content_block_start', index: 0, content_block: { type: 'new_block' } },
-      { type: 'content_block_delta', index: 0, delta: { type: 'new_delta' } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'new_delta', said: 'so ' } },
+      { type: 'content_block_delta', index: 0, delta: { type: 'new_delta', said: 'much' } },
       { type: 'content_block_stop', index: 0 },
       reason,
       stop,
     ])
-    expect(stream.reply().message).toEqual({ role: 'assistant', content: null })
+    const value = { type: 'new_block', said: 'so much' }
+    expect(stream.reply().message).toEqual({
+      role: 'assistant',
+      content: null,
+      others: [{ type: 'other', api: 'messages', value }],
+    })
   })
 })
 

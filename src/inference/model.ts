@@ -274,7 +274,7 @@ export class Model extends Resource implements ModelClient {
       // Somebody's own backend may answer nothing: that fails the call, but keeps no tokens.
       this.#settle(call, used)
     }
-    const { message, finishReason, stopSequence, usage, tokens, firstTokenMs, raw } = reply
+    const { message, finishReason, stopSequence, usage, tokens, firstTokenMs, original, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     lane.noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.#price)
@@ -292,6 +292,7 @@ export class Model extends Resource implements ModelClient {
     }
     // Added afterwards: a literal with conditions in it is made field by field.
     if (stopSequence !== undefined) complete.stopSequence = stopSequence
+    if (original) complete.original = original
     if (tokens) complete.tokens = tokens
     if (firstTokenMs !== undefined) complete.firstTokenMs = firstTokenMs
     if (raw) complete.raw = raw

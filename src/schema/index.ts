@@ -24,6 +24,7 @@ export type {
   ItemIds,
   ItemKind,
   MessageNode,
+  OriginalReply,
   RoutedExperts,
   TokenRecord,
   ToolRecord,

@@ -12,6 +12,7 @@ export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessa
 export interface SystemMessage {
   readonly role: 'system' | 'developer'
   readonly content: string | readonly ContentPart[]
+  readonly name?: string
 }
 
 export interface UserMessage {
@@ -26,6 +27,9 @@ export interface AssistantMessage {
   readonly reasoning_content?: string
   readonly refusal?: string
   readonly tool_calls?: readonly ToolCall[]
+  /** What else it said or did in words of one API alone: calls of other tools than functions, audio, redacted thinking. */
+  readonly others?: readonly OtherPart[]
+  readonly name?: string
 }
 
 export interface ToolMessage {
@@ -44,7 +48,7 @@ export type ContentPart =
     }
   | OtherPart
 
-/** What only one API knows (audio, a document, redacted thinking), kept as it came. No other API can be sent it. */
+/** What only one API knows (audio, a document, a search), kept as it came. No other API can be sent it. */
 export interface OtherPart {
   readonly type: 'other'
   readonly api: ClientApi
@@ -70,19 +74,24 @@ export interface ToolDefinition {
   }
 }
 
+const otherPartSchema = z.object({
+  type: z.literal('other'),
+  api: z.enum(['chat', 'responses', 'messages', 'generate']),
+  value: z.json(),
+})
 const contentPartSchema = z.union([
   z.object({ type: z.literal('text'), text: z.string() }),
   z.object({
     type: z.literal('image_url'),
     image_url: z.object({ url: z.string(), detail: z.enum(['auto', 'low', 'high']).exactOptional() }),
   }),
-  z.object({ type: z.literal('other'), api: z.enum(['chat', 'responses', 'messages', 'generate']), value: z.json() }),
+  otherPartSchema,
 ])
 const contentSchema = z.union([z.string(), z.array(contentPartSchema)])
 
 /** Validates messages where they enter: in task files and in what an environment's prompt returns. */
 export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
-  z.object({ role: z.enum(['system', 'developer']), content: contentSchema }),
+  z.object({ role: z.enum(['system', 'developer']), content: contentSchema, name: z.string().exactOptional() }),
   z.object({ role: z.literal('user'), content: contentSchema, name: z.string().exactOptional() }),
   z.object({
     role: z.literal('assistant'),
@@ -98,6 +107,8 @@ export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
         }),
       )
       .exactOptional(),
+    others: z.array(otherPartSchema).exactOptional(),
+    name: z.string().exactOptional(),
   }),
   z.object({
     role: z.literal('tool'),

@@ -1,6 +1,6 @@
-import type { ClientApi } from './api-name.ts'
+import type { ApiName, ClientApi } from './api-name.ts'
 import type { FinishReason } from './finish-reason.ts'
-import type { Json } from './json.ts'
+import type { Json, JsonObject } from './json.ts'
 import type { Message } from './message.ts'
 import type { ToolRepair } from './tool-repair.ts'
 import type { Usage } from './usage.ts'
@@ -48,6 +48,14 @@ export interface CallRecord {
   readonly hasInstructions?: true
   /** What a backend of Responses called the items of the reply: clients may send these names instead of the items. */
   readonly itemIds?: ItemIds
+  /** The reply in its API's own words, where a client that asks again could not be given all of it from the message. */
+  readonly original?: OriginalReply
+}
+
+/** The items of a response, the blocks of a message of Anthropic's, or the one message of a chat completion. */
+export interface OriginalReply {
+  readonly api: ApiName
+  readonly output: readonly JsonObject[]
 }
 
 /** The kinds of items that a reply in Responses consists of, as their ids begin: reasoning, text, calls. */

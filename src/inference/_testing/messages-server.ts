@@ -104,7 +104,7 @@ function piecesOf(block: Block): object[] {
   if (block.type === 'text') return cut(block['text']).map((text) => ({ type: 'text_delta', text }))
   if (block.type === 'thinking') {
     const pieces = cut(block['thinking']).map((thinking) => ({ type: 'thinking_delta', thinking }))
-    return [...pieces, { type: 'signature_delta', signature: 'c2ln' }]
+    return [...pieces, { type: 'signature_delta', signature: block['signature'] }]
   }
   if (!('input' in block)) return []
   const json = JSON.stringify(block['input'])

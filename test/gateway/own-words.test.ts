@@ -1,0 +1,243 @@
+import { MessageStream } from '@anthropic-ai/sdk/lib/MessageStream'
+import { expect, test } from 'vitest'
+import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { messagesEvents, messagesReply } from '../../src/inference/_testing/messages-server.ts'
+import { isJsonObject, type ApiName } from '../../src/schema/index.ts'
+
+/** What a backend writes that a message of ours has no field for, and how a client sends it back. */
+interface Case {
+  readonly api: ApiName
+  readonly name: string
+  readonly document: object
+  /** The same as a stream. */
+  readonly events: readonly object[]
+  /** What of it a client sees, of a whole reply. */
+  readonly said: (document: Record<string, unknown>) => unknown
+  /** A request: what was said at first, and then. */
+  readonly ask: (later: readonly object[]) => object
+  /** What is sent back of the reply, and what comes after it. */
+  readonly back: readonly object[]
+  /** The same with a word changed. */
+  readonly rewritten: readonly object[]
+  readonly recorded: object
+}
+
+const patch = { type: 'custom_tool_call', id: 'ctc_1', status: 'completed', call_id: 'c1', name: 'patch', input: 'a' }
+const search = {
+  type: 'web_search_call',
+  id: 'ws_1',
+  status: 'completed',
+  action: { type: 'search', query: 'mills', sources: null },
+}
+const cited = {
+  type: 'message',
+  id: 'msg_1',
+  status: 'completed',
+  role: 'assistant',
+  content: [
+    {
+      type: 'output_text',
+      text: 'Found.',
+      annotations: [{ type: 'url_citation', url: 'https://a.example', title: 'A', start_index: 0, end_index: 5 }],
+    },
+  ],
+}
+const thought = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'gAAA' }
+const response = {
+  id: 'resp_theirs',
+  object: 'response',
+  status: 'completed',
+  output: [thought, search, cited, patch],
+  usage: { input_tokens: 3, output_tokens: 2 },
+}
+const patched = { type: 'custom_tool_call_output', call_id: 'c1', output: 'done' }
+
+const sql = { id: 'c1', type: 'custom', custom: { name: 'sql', input: 'select 1' } }
+const spoken = { id: 'audio_1', data: 'AAAA', transcript: 'Hi', expires_at: 1 }
+const completion = {
+  id: 'chatcmpl-theirs',
+  object: 'chat.completion',
+  choices: [
+    {
+      index: 0,
+      message: { role: 'assistant', content: null, audio: spoken, tool_calls: [sql] },
+      finish_reason: 'tool_calls',
+    },
+  ],
+  usage: { prompt_tokens: 3, completion_tokens: 2 },
+}
+const chunk = (delta: object, finish_reason: string | null = null): object => ({
+  id: 'chatcmpl-theirs',
+  choices: [{ index: 0, delta, finish_reason }],
+})
+
+const blocks = [
+  { type: 'thinking', thinking: 'hm', signature: 'c2ln' },
+  { type: 'redacted_thinking', data: 'x' },
+  { type: 'server_tool_use', id: 's1', name: 'web_search', input: { query: 'mills' } },
+  { type: 'web_search_tool_result', tool_use_id: 's1', content: [] },
+  { type: 'text', text: 'Found.' },
+]
+
+const cases: readonly Case[] = [
+  {
+    api: 'responses',
+    name: 'items of other tools than functions, annotations and encrypted reasoning',
+    document: response,
+    events: [
+      { type: 'response.created', response: { ...response, output: [], status: 'in_progress' } },
+      ...response.output.map((item, output_index) => ({ type: 'response.output_item.done', output_index, item })),
+      { type: 'response.completed', response },
+    ],
+    said: ({ id, output }) => [id, output],
+    ask: (later) => ({ model: 'm', input: [{ role: 'user', content: 'go' }, ...later] }),
+    // As clients that keep nothing at the server do: without ids and states.
+    back: [
+      { type: 'web_search_call', action: { type: 'search', query: 'mills' } },
+      { role: 'assistant', content: 'Found.' },
+      { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'a' },
+      patched,
+    ],
+    rewritten: [search, cited, { ...patch, input: 'b' }, patched],
+    recorded: {
+      content: 'Found.',
+      others: [search, patch].map((value) => ({ type: 'other', api: 'responses', value })),
+    },
+  },
+  {
+    api: 'chat',
+    name: 'custom tool calls and audio',
+    document: completion,
+    events: [
+      chunk({ role: 'assistant', content: '' }),
+      chunk({ audio: { id: 'audio_1', transcript: 'H' } }),
+      chunk({ audio: { data: 'AA', transcript: 'i' } }),
+      chunk({ tool_calls: [{ index: 0, id: 'c1', type: 'custom', custom: { name: 'sql', input: 'select' } }] }),
+      chunk({ tool_calls: [{ index: 0, custom: { input: ' 1' } }] }),
+      chunk({ audio: { data: 'AA', expires_at: 1 } }),
+      chunk({}, 'tool_calls'),
+    ],
+    said: ({ id, choices }) => [id, (choices as [{ message: object }])[0].message],
+    ask: (later) => ({ model: 'm', messages: [{ role: 'user', content: 'go' }, ...later] }),
+    back: [
+      { role: 'assistant', audio: { id: 'audio_1' }, tool_calls: [sql] },
+      { role: 'tool', tool_call_id: 'c1', content: '1' },
+    ],
+    rewritten: [
+      { role: 'assistant', audio: { id: 'audio_1' }, tool_calls: [{ ...sql, custom: { name: 'sql', input: 'drop' } }] },
+      { role: 'tool', tool_call_id: 'c1', content: '1' },
+    ],
+    recorded: { content: null, others: [{ value: sql }, { value: { audio: spoken } }] },
+  },
+  {
+    api: 'messages',
+    name: 'signed and redacted thinking, and tools that the server runs',
+    document: messagesReply(blocks),
+    events: messagesEvents(blocks),
+    said: ({ id, content }) => [id, content],
+    ask: (later) => ({ model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'go' }, ...later] }),
+    back: [
+      { role: 'assistant', content: blocks.slice(2) },
+      { role: 'user', content: 'more' },
+    ],
+    rewritten: [
+      { role: 'assistant', content: blocks.slice(3) },
+      { role: 'user', content: 'more' },
+    ],
+    recorded: {
+      content: 'Found.',
+      reasoning_content: 'hm',
+      others: blocks.slice(1, 4).map((value) => ({ type: 'other', api: 'messages', value })),
+    },
+  },
+]
+
+async function serve(given: Case): Promise<ScriptedServer> {
+  return ScriptedServer.start((reply, { body }) => {
+    if (!body.includes('"stream":true')) {
+      sendJson(reply, given.document)
+      return
+    }
+    reply.writeHead(200, { 'content-type': 'text/event-stream' })
+    reply.end(given.events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''))
+  })
+}
+
+/** What a client makes of a stream. */
+async function wholeOf(api: ApiName, events: readonly unknown[]): Promise<Record<string, unknown>> {
+  const documents = events.filter((event) => isJsonObject(event))
+  if (api === 'messages') {
+    const lines = documents.map((event) => `${JSON.stringify(event)}\n`).join('')
+    const message = await MessageStream.fromReadableStream(new Blob([lines]).stream()).finalMessage()
+    return JSON.parse(JSON.stringify(message)) as Record<string, unknown>
+  }
+  if (api === 'responses') {
+    const items = documents.flatMap(({ type, item }) => (type === 'response.output_item.done' ? [item] : []))
+    const { response: whole } = documents.at(-1) as { response: Record<string, unknown> }
+    expect(items).toEqual(whole['output'])
+    return whole
+  }
+  const message: Record<string, unknown> = {}
+  for (const { choices } of documents) Object.assign(message, (choices as { delta?: object }[])[0]?.delta)
+  const { tool_calls: calls, refusal: _none, ...said } = message as { tool_calls: object[]; refusal: unknown }
+  const choice = {
+    message: { ...said, tool_calls: calls.map((call) => Object.assign({}, call, { index: undefined })) },
+  }
+  return { id: documents[0]?.['id'], choices: [choice] }
+}
+
+test.each(cases)('$api: $name are recorded, repeated and recognised', async (given) => {
+  const { api, ask, back, rewritten, said, document, recorded } = given
+  await using server = await serve(given)
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api, maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  for (const stream of [false, true]) {
+    const { id, caller } = await open.session()
+    const first = { ...ask([]), stream }
+    await open.ask(caller, first, { api })
+    const [, reply] = await open.nodes(id)
+    expect(reply?.message).toMatchObject(recorded)
+    const asked = server.requests.length
+
+    const again = await open.ask(caller, first, { api, retryCount: 1 })
+    expect(server.requests).toHaveLength(asked)
+    const whole = stream ? await wholeOf(api, again.events) : again.document
+    expect(said(whole)).toEqual(said({ ...document }))
+
+    await open.ask(caller, ask(back), { api })
+    await open.ask(caller, ask(rewritten), { api })
+    const parents = (await open.nodes(id)).map(({ message, parent }) => [message.role, parent])
+    // What is sent back goes on from the reply. What was changed is another message beside it.
+    expect(parents.slice(2, 4)).toEqual([
+      [expect.any(String), reply?.seq],
+      ['assistant', 2],
+    ])
+    expect(parents[4]).toEqual(['assistant', 0])
+  }
+})
+
+test('a model that is asked in another API is not sent what was said only in one', async () => {
+  const [given] = cases
+  if (!given) throw new Error('there is no case')
+  await using server = await serve(given)
+  const backends = [{ url: server.url }]
+  await using open = await OpenGateway.open({
+    models: [
+      { name: 'm', api: 'responses', maxTries: 1, backends },
+      { name: 'chat', api: 'chat', maxTries: 1, backends },
+    ],
+  })
+  const { caller } = await open.session()
+  await open.ask(caller, given.ask([]), { api: 'responses' })
+  const more = { model: 'chat', previous_response_id: 'resp_theirs', input: 'go on' }
+  const refused = await open.ask(caller, more, { api: 'responses' })
+  expect(refused.status).toBe(400)
+  expect(refused.text).toContain('web_search_call said before, custom_tool_call said before')
+  const goesOn = await open.ask(caller, { ...more, model: 'm' }, { api: 'responses' })
+  expect(goesOn.status).toBe(200)
+  expect(JSON.parse(server.requests.at(-1)?.body ?? '')).toMatchObject({
+    input: expect.arrayContaining([search, patch]),
+  })
+})
