@@ -1,5 +1,5 @@
 import type { ItemKind } from '../schema/index.ts'
-import type { ItemOrigin } from './server-dialect.ts'
+import type { ItemOrigin, ReplyHead } from './server-dialect.ts'
 
 const replyPrefix = 'resp_'
 
@@ -10,9 +10,14 @@ const ownItemId = /^(rs|msg|fc)_([0-9a-f]{30})(?:_(\d{1,4}))?$/
  * The id of an item: that of its reply with another prefix, and a number where there may be several. So a client that
  * sends items back, or only their ids, also says which reply they are from.
  */
-export function itemId(kind: ItemKind, replyId: string, number?: number): string {
+function itemId(kind: ItemKind, replyId: string, number?: number): string {
   const own = replyId.startsWith(replyPrefix) ? replyId.slice(replyPrefix.length) : replyId
   return number === undefined ? `${kind}_${own}` : `${kind}_${own}_${number}`
+}
+
+/** The id of an item of a reply: the backend's, if it has told the client one. */
+export function itemName({ id, itemIds }: ReplyHead, kind: ItemKind, number?: number): string {
+  return itemIds?.[kind]?.[number ?? 0] || itemId(kind, id, number)
 }
 
 /** Undefined for an id that somebody else made. */

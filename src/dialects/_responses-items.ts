@@ -6,7 +6,7 @@ import { anyText, requiredText } from './_request-fields.ts'
 import { readContent, readSpoken } from './_responses-content.ts'
 import { itemOrigin } from './_responses-ids.ts'
 import { decodeReasoning } from './_responses-reasoning.ts'
-import type { ItemOrigin, ReplyMemory } from './server-dialect.ts'
+import type { ReplyMemory } from './server-dialect.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
 /** What a model or its server writes beside calls. */
@@ -16,6 +16,8 @@ const modelItems: ReadonlySet<string> = new Set(['mcp_list_tools', 'mcp_approval
 class Turn extends AssistantDraft {
   /** Which reply it was, where an item's id tells. */
   replyId: string | undefined
+  /** The first id of an item that came with one, whoever made it. */
+  itemId: string | undefined
   hasSpoken = false
   /** Calls whose outputs are due. */
   hasCalled = false
@@ -28,6 +30,8 @@ class Turn extends AssistantDraft {
 
 /** Puts the items of an input together into messages. */
 export class ItemReader {
+  /** What replies among the messages are called, or an item of theirs, by their places. */
+  readonly names = new Map<number, string>()
   readonly #messages: Message[]
   readonly #untranslatable: Untranslatable
   readonly #memory: ReplyMemory | undefined
@@ -48,7 +52,7 @@ export class ItemReader {
         this.#message(item, at)
         return
       case 'function_call':
-        this.#turnOf(itemOrigin(item['id'])).addCall(
+        this.#turnOf(item).addCall(
           requiredText(item, 'call_id', `${at}.`),
           requiredText(item, 'name', `${at}.`),
           // Not valid JSON is the model's fault, and goes along as it is.
@@ -74,14 +78,18 @@ export class ItemReader {
   }
 
   end(): void {
-    if (this.#turn) this.#messages.push(this.#turn.message())
+    const turn = this.#turn
+    if (!turn) return
+    const name = turn.replyId ?? turn.itemId
+    if (name !== undefined) this.names.set(this.#messages.length, name)
+    this.#messages.push(turn.message())
     this.#turn = undefined
   }
 
   #message(item: JsonObject, at: string): void {
     const { role, content } = item
     if (role === 'assistant') {
-      const turn = this.#turnOf(itemOrigin(item['id']), 'begins')
+      const turn = this.#turnOf(item, 'begins')
       turn.hasSpoken = true
       readSpoken(turn, content, `${at}.content`, this.#untranslatable)
     } else if (role === 'user' || role === 'system' || role === 'developer') {
@@ -93,7 +101,7 @@ export class ItemReader {
 
   #reasoning(item: JsonObject, at: string): void {
     const { content, summary, encrypted_content: encoded } = item
-    const turn = this.#turnOf(itemOrigin(item['id']), 'begins')
+    const turn = this.#turnOf(item, 'begins')
     const decoded = typeof encoded === 'string' ? decodeReasoning(encoded) : undefined
     if (typeof encoded === 'string' && decoded === undefined) this.#untranslatable.add(`${at}.encrypted_content`)
     // As replies are read: a server that shows the reasoning itself has it in `content`, others summarise it.
@@ -110,7 +118,7 @@ export class ItemReader {
       this.#other(item, 'item_reference')
       return
     }
-    const turn = this.#turnOf(origin, origin.kind === 'fc' ? 'goes-on' : 'begins')
+    const turn = this.#turnOf(item, origin.kind === 'fc' ? 'goes-on' : 'begins', origin)
     // A reply that took turns at thinking and speaking has several items of a kind; the first stands for all of them.
     if (origin.kind === 'fc') {
       const call = reply.tool_calls?.[origin.number]
@@ -131,7 +139,7 @@ export class ItemReader {
   #other(item: JsonObject, type: string): void {
     const { call_id: callId } = item
     if (type.endsWith('_call') || modelItems.has(type)) {
-      const turn = this.#turnOf(itemOrigin(item['id']))
+      const turn = this.#turnOf(item)
       turn.addOther('responses', item)
       turn.hasCalled ||= typeof callId === 'string'
       return
@@ -146,7 +154,7 @@ export class ItemReader {
   }
 
   /** The turn that an item of a model's belongs to: its id tells, or else what usually comes after what. */
-  #turnOf(origin: ItemOrigin | undefined, usually: 'begins' | 'goes-on' = 'goes-on'): Turn {
+  #turnOf({ id }: JsonObject, usually: 'begins' | 'goes-on' = 'goes-on', origin = itemOrigin(id)): Turn {
     const open = this.#turn
     if (open) {
       const areKnown = origin !== undefined && open.replyId !== undefined
@@ -155,6 +163,7 @@ export class ItemReader {
     }
     this.#turn ??= new Turn()
     this.#turn.replyId ??= origin?.replyId
+    if (typeof id === 'string') this.#turn.itemId ??= id
     return this.#turn
   }
 }

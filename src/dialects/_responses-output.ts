@@ -1,6 +1,7 @@
 import type { AssistantMessage, ToolCall } from '../schema/index.ts'
-import { itemId } from './_responses-ids.ts'
+import { itemName } from './_responses-ids.ts'
 import { encodeReasoning } from './_responses-reasoning.ts'
+import type { ReplyHead } from './server-dialect.ts'
 
 export type OutputItem = Readonly<Record<string, unknown>>
 
@@ -36,28 +37,28 @@ export function refusalPart(refusal: string): object {
 }
 
 export interface OutputOptions {
-  readonly replyId: string
+  readonly head: ReplyHead
   readonly isEncrypted: boolean
   /** The reply was cut, and so was its last item. */
   readonly isCut: boolean
 }
 
 /** A whole message as items. */
-export function outputItems(message: AssistantMessage, { replyId, isEncrypted, isCut }: OutputOptions): OutputItem[] {
+export function outputItems(message: AssistantMessage, { head, isEncrypted, isCut }: OutputOptions): OutputItem[] {
   const { content, reasoning_content: reasoning, refusal, tool_calls: calls = [] } = message
   const lastStatus = isCut ? 'incomplete' : 'completed'
   const items: OutputItem[] = []
-  if (reasoning) items.push(reasoningItem(itemId('rs', replyId), reasoning, isEncrypted))
+  if (reasoning) items.push(reasoningItem(itemName(head, 'rs'), reasoning, isEncrypted))
   const parts: object[] = []
   if (content) parts.push(textPart(content))
   if (refusal) parts.push(refusalPart(refusal))
   // A reply that says nothing at all is still a reply, and must come back as one.
   if (parts.length === 0 && calls.length === 0 && !reasoning) parts.push(textPart(''))
   if (parts.length > 0) {
-    items.push(messageItem(itemId('msg', replyId), calls.length === 0 ? lastStatus : 'completed', parts))
+    items.push(messageItem(itemName(head, 'msg'), calls.length === 0 ? lastStatus : 'completed', parts))
   }
   for (const [index, call] of calls.entries()) {
-    items.push(callItem(itemId('fc', replyId, index), index === calls.length - 1 ? lastStatus : 'completed', call))
+    items.push(callItem(itemName(head, 'fc', index), index === calls.length - 1 ? lastStatus : 'completed', call))
   }
   return items
 }

@@ -54,7 +54,7 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
   const untranslatable = new Untranslatable()
   const request: RequestDraft = {
     model: requiredText(body, 'model'),
-    messages: readMessages(body, untranslatable, before?.replies),
+    ...readMessages(body, untranslatable, before?.replies),
     tools: readTools(body, untranslatable),
     sampling: readSampling(body, untranslatable),
     stream: optionalFlag(body, 'stream') ?? false,
@@ -87,7 +87,11 @@ function includes({ include }: JsonObject, name: string): boolean {
   return isList(include) && include.includes(name)
 }
 
-function readMessages(body: JsonObject, untranslatable: Untranslatable, memory: ReplyMemory | undefined): Message[] {
+function readMessages(
+  body: JsonObject,
+  untranslatable: Untranslatable,
+  memory: ReplyMemory | undefined,
+): Pick<DialectRequest, 'messages' | 'replyNames'> {
   const { input } = body
   const instructions = optionalText(body, 'instructions')
   const messages: Message[] = instructions ? [{ role: 'system', content: instructions }] : []
@@ -97,10 +101,11 @@ function readMessages(body: JsonObject, untranslatable: Untranslatable, memory: 
     const reader = new ItemReader(messages, untranslatable, memory)
     for (let index = 0; index < input.length; index += 1) reader.read(input[index], `input[${index}]`)
     reader.end()
+    if (reader.names.size > 0) return { messages, replyNames: reader.names }
   } else if (!isAbsent(input) || !goesOn(body)) {
     throw rejected('input', 'must be a string or a list of at least one item')
   }
-  return messages
+  return { messages }
 }
 
 /** Whether there is something to reply to without any input. */

@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { isCut, responseDocument } from './_responses-document.ts'
-import { itemId } from './_responses-ids.ts'
+import { itemName } from './_responses-ids.ts'
 import type { ItemStatus, OutputItem } from './_responses-output.ts'
 import { repeatItem } from './_responses-repeat.ts'
 import { wantsEncryptedReasoning } from './_responses-request.ts'
@@ -56,7 +56,7 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
         if (delta.text !== '') this.#message().add('refusal', delta.text)
         break
       case 'tool-call': {
-        const place = this.#nextPlace(itemId('fc', this.#head.id, delta.index))
+        const place = this.#nextPlace(itemName(this.#head, 'fc', delta.index))
         this.#calls.set(delta.index, this.#begun(new StreamedCall(this.#events, place, delta)))
         break
       }
@@ -108,7 +108,7 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
   #nextId(kind: 'rs' | 'msg'): string {
     const number = this.#counts[kind]
     this.#counts[kind] += 1
-    return itemId(kind, this.#head.id, number === 0 ? undefined : number)
+    return itemName(this.#head, kind, number === 0 ? undefined : number)
   }
 
   /** Makes room for another item: ends what cannot go on beside it. Servers may write several calls at once. */

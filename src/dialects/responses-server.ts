@@ -27,7 +27,7 @@ function wholeResponse(head: ReplyHead, reply: BackendReply): Record<string, unk
   const { original, message, finishReason } = reply
   if (original?.api === 'responses') return responseDocument(head, original.output, reply)
   const output = outputItems(message, {
-    replyId: head.id,
+    head,
     isEncrypted: wantsEncryptedReasoning(head.request.body),
     isCut: isCut(finishReason),
   })

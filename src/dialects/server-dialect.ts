@@ -1,6 +1,6 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { BackendReply, ModelRequest, ReplyDelta } from '../inference/index.ts'
-import type { AssistantMessage, ClientApi, ItemKind, JsonObject, Message } from '../schema/index.ts'
+import type { AssistantMessage, ClientApi, ItemIds, ItemKind, JsonObject, Message } from '../schema/index.ts'
 
 /**
  * The server's side of an API: how a client's request is read, and how a reply is written to it. The client's side, for
@@ -63,6 +63,8 @@ export interface DialectRequest extends Pick<
   readonly hasInstructions?: true
   /** Responses: the reply that this one goes on from; its conversation comes before `messages`. */
   readonly previousReplyId?: string
+  /** Responses: what the client calls replies among `messages`, or an item of theirs, by their places. */
+  readonly replyNames?: ReadonlyMap<number, string>
   /** Names of what only this API can say (`audio`, `tools[2].type web_search`): refused if the model speaks another one. */
   readonly untranslatable: readonly string[]
   /** The body itself, for what a reply repeats of its request; without messages that were read before. */
@@ -73,6 +75,8 @@ export interface DialectRequest extends Pick<
 export interface ReplyHead {
   /** In the API's own style: see `newReplyId`. */
   readonly id: string
+  /** Responses: what the items of it are called, where a backend has said so. */
+  readonly itemIds?: ItemIds | undefined
   /** What the client called the model. */
   readonly model: string
   /** Seconds since 1970. */

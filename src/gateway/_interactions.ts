@@ -162,7 +162,11 @@ export class Interactions {
       if (session.ending) throw sessionSealed(session.id)
       const match = earlier?.known
         ? memory.tree.matchAfter(earlier.known, messages)
-        : memory.tree.match(messages, continued && { count: continued.known.length, node: continued.node })
+        : memory.tree.match(
+            messages,
+            continued && { count: continued.known.length, node: continued.node },
+            request.replyNames,
+          )
       const isRetry = call.retryCount > 0 && match.known === messages.length
       const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
       if (repeated) {

@@ -275,7 +275,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
     { reply, replyId }: { readonly reply: CompleteReply; readonly replyId: string },
   ): void {
     if (reply.raw && !request.stream) sendWhole(client, this.#rawText(reply.raw))
-    else sendReply(client, this.#question.dialect, this.#head(replyId, request), reply)
+    else {
+      const head = { ...this.#head(replyId, request), itemIds: this.#itemIdsOf(reply) }
+      sendReply(client, this.#question.dialect, head, reply)
+    }
   }
 
   /** For those who joined. They have seen nothing of it so far, so they get it from the beginning. */

@@ -26,8 +26,8 @@ export async function replayReply(options: ReplayOptions): Promise<InteractionEn
     throw new MillraceError('internal', `session ${session} has no reply ${seq} to repeat`)
   }
   const { message, call, tokens, at } = node
-  const { finishReason, usage, original, replyId = '' } = call
-  const head = { id: replyId, model: request.model, createdAt: Math.floor(at / 1000), request }
+  const { finishReason, usage, original, itemIds, replyId = '' } = call
+  const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
   const answer = { kind: 'complete', replyId } as const
   if (client.isGone) return { answer, status: goneStatus }
   const reply = { message, finishReason, usage, ...(original && { original }), ...(tokens && { tokens }) }

@@ -53,7 +53,9 @@ export class SessionTree {
   readonly #recorder: Recorder
   readonly #lastPath: LastPath<TreeNode>
   readonly #children = new Map<string, TreeNode[]>()
+  /** By what clients call them, and by what they call an item of theirs. */
   readonly #replies = new Map<string, TreeNode>()
+  readonly #items = new Map<string, TreeNode>()
   #size = 0
   #hasTwins = false
   /** Of nodes that something was said after. */
@@ -88,11 +90,12 @@ export class SessionTree {
     const restored = { seq: node.seq, hash: node.hash, print: said.print() }
     this.#continued.add(node.parent ?? root.seq)
     this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
-    if (node.call?.replyId !== undefined) this.#replies.set(node.call.replyId, restored)
+    this.#name(restored, node.call)
   }
 
-  match(messages: readonly Message[], before?: KnownBeginning<TreeNode>): Match {
-    if (this.#hasTwins) return this.#matchTwins(messages)
+  /** `names`: what the client calls replies among them, by their places. */
+  match(messages: readonly Message[], before?: KnownBeginning<TreeNode>, names = noNames): Match {
+    if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: root }, names)
     const common = this.#lastPath.commonWith(messages, before)
     const nodes: TreeNode[] = []
     const said: SaidMessage[] = []
@@ -135,8 +138,17 @@ export class SessionTree {
     const told = asTold(said, origin.call)
     this.#enter(before.seq, told, { node, sampled: true })
     if (!this.#hasTwins) this.#lastPath.extend(before, told, node)
-    if (origin.call?.replyId !== undefined) this.#replies.set(origin.call.replyId, node)
+    this.#name(node, origin.call)
     return node
+  }
+
+  /** Clients of Responses may also send what their items are called. */
+  #name(node: TreeNode, call: CallRecord | undefined): void {
+    if (call?.replyId === undefined) return
+    this.#replies.set(call.replyId, node)
+    for (const ids of Object.values(call.itemIds ?? {})) for (const id of ids) this.#items.set(id, node)
+    if (call.api !== 'responses') return
+    for (const { id } of call.original?.output ?? []) if (typeof id === 'string') this.#items.set(id, node)
   }
 
   /** The complete reply that the client knows by this name; the latest, should a backend use one twice. */
@@ -156,9 +168,13 @@ export class SessionTree {
 
   /**
    * The same where nodes have twins: follows all that say the same, and takes of those that lead furthest the one that the
-   * client repeats most exactly; of those that it repeats alike, the one to prefer.
+   * client repeats most exactly; of those that it repeats alike, the one to prefer. One that it calls by its name is the one.
    */
-  #matchTwins(messages: readonly Message[], before: KnownBeginning<TreeNode> = { count: 0, node: root }): Match {
+  #matchTwins(
+    messages: readonly Message[],
+    before: KnownBeginning<TreeNode>,
+    names: ReadonlyMap<number, string> = noNames,
+  ): Match {
     let ends: readonly Candidate[] = [{ node: before.node, strangeness: 0 }]
     const said: SaidMessage[] = []
     let known = before.count
@@ -167,7 +183,10 @@ export class SessionTree {
       said.push(message)
       const next = this.#candidatesAfter(ends, message)
       if (next.length === 0) break
-      ends = next
+      const name = names.get(known) ?? ''
+      const named = this.#replies.get(name) ?? this.#items.get(name)
+      const chosen = next.find(({ node }) => node === named)
+      ends = chosen ? [chosen] : next
     }
     return { known, end: ends[0]?.node ?? root, common: before.count, nodes: none, said }
   }
@@ -244,6 +263,7 @@ export class SessionTree {
 }
 
 const none: readonly TreeNode[] = []
+const noNames: ReadonlyMap<number, string> = new Map()
 
 /** One of the nodes that a conversation may have come to. */
 interface Candidate {

@@ -1,0 +1,66 @@
+import { expect, test } from 'vitest'
+import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { temporaryFolder } from '../store/_fixtures.ts'
+
+const message = (id: string): object => ({
+  id,
+  type: 'message',
+  status: 'completed',
+  role: 'assistant',
+  content: [{ type: 'output_text', text: 'Hello', annotations: [] }],
+})
+
+/** Always the same words, under another name each time, if the API has names. */
+function serve(api: 'chat' | 'responses'): Promise<ScriptedServer> {
+  let count = 0
+  return ScriptedServer.start((response) => {
+    count += 1
+    const output = [message(`msg_theirs_${count}`)]
+    const usage = { input_tokens: 1, output_tokens: 1 }
+    const theirs = { id: `resp_theirs_${count}`, object: 'response', status: 'completed', output, usage }
+    sendJson(response, api === 'chat' ? chatReply('Hello') : theirs)
+  })
+}
+
+interface Reply {
+  readonly id: string
+  readonly output: readonly object[]
+}
+
+test.each(['chat', 'responses'] as const)(
+  'of equal replies the one whose items come back is gone on from (%s)',
+  async (api) => {
+    await using server = await serve(api)
+    using folder = temporaryFolder()
+    const models = [{ name: 'm', api, maxTries: 1, backends: [{ url: server.url }] }]
+    const first = { model: 'm', input: [{ role: 'user', content: 'hi' }] }
+    const goOn = ({ output }: Reply): object => ({
+      ...first,
+      input: [...first.input, ...output, { role: 'user', content: 'on' }],
+    })
+    const { id, caller, replies } = await (async () => {
+      await using open = await OpenGateway.open({ models, folder: folder.path })
+      const session = await open.session()
+      const heard: Reply[] = []
+      for (let sample = 0; sample < 3; sample += 1) {
+        const { document } = await open.ask(session.caller, { ...first, metadata: { sample } }, { api: 'responses' })
+        heard.push(document as unknown as Reply)
+        const again = await open.ask(
+          session.caller,
+          { ...first, metadata: { sample } },
+          { api: 'responses', retryCount: 1 },
+        )
+        expect(again.document['output']).toMatchObject(heard.at(-1)?.output ?? [])
+      }
+      await open.ask(session.caller, goOn(heard[1] as Reply), { api: 'responses' })
+      return { ...session, replies: heard }
+    })()
+    // The next process knows their names, too.
+    await using open = await OpenGateway.open({ models, folder: folder.path })
+    await open.ask(caller, goOn(replies[0] as Reply), { api: 'responses' })
+    const nodes = await open.nodes(id)
+    const said = nodes.filter(({ message: { content } }) => content === 'on')
+    expect(said.map(({ parent }) => nodes[parent ?? -1]?.call?.replyId)).toEqual([replies[1]?.id, replies[0]?.id])
+  },
+)
