@@ -3,6 +3,7 @@ import type { MillraceError } from '../errors/index.ts'
 import type { ModelRequest, ReplySink } from '../inference/index.ts'
 import { isJsonObject, type Json, type JsonObject, type Message } from '../schema/index.ts'
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
+import { samplingIn } from './_sampling-in.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody, type ClientBody } from './_upstream-body.ts'
 import type { Visit } from './_visit.ts'
@@ -87,14 +88,15 @@ export class Question {
     const { body, request } = this
     const { messages, sessionId } = this.#parts
     const { traceparent, bodyHeaders } = this.#visit.call
-    const { tools, sampling, toolChoice, responseFormat, parallelToolCalls } = request
+    const { tools, toolChoice, responseFormat, parallelToolCalls } = request
     const stream = this.#isStream
     // Long lists of tokens are taken out of an answer that is read for them: not for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
       messages,
       tools,
-      sampling,
+      // A body that is passed on says it itself.
+      sampling: body === undefined ? samplingIn(this.model.api, request.sampling) : request.sampling,
       stream,
       sessionId,
       captureTokens: this.capturesTokens && this.#way !== 'plain' && !isForClient,

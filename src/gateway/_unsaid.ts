@@ -1,5 +1,6 @@
 import type { DialectRequest } from '../dialects/index.ts'
 import type { ApiName } from '../schema/index.ts'
+import { wishesUnsaidInMessages } from './_sampling-in.ts'
 
 /**
  * What a request says that two of the APIs know and the third does not, in the client's words. Hints are left out, because a
@@ -15,6 +16,7 @@ export function unsaidIn(api: ApiName, request: DialectRequest): readonly string
   if (api === 'messages' && responseFormat?.kind === 'json_object') {
     names.push(`${'text' in body ? 'text.format' : 'response_format'} json_object`)
   }
+  if (api === 'messages') names.push(...wishesUnsaidInMessages(request))
   const named = messages.findIndex((message) => message.role === 'user' && message.name !== undefined)
   if (named !== -1) names.push(`messages[${named}].name`)
   return names

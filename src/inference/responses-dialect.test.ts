@@ -92,6 +92,13 @@ test('what else a request may say', () => {
   expect(JSON.parse(writer.render({ ...ask, responseFormat: { kind: 'json_object' } }))).toMatchObject({
     text: { format: { type: 'json_object' } },
   })
+  const short = { ...asked, sampling: { extra: { verbosity: 'low', user: 'u' } } }
+  const { text, verbosity, user } = JSON.parse(writer.render(short)) as Record<string, unknown>
+  expect({ text, verbosity, user }).toEqual({
+    text: { format: { type: 'json_schema', ...schema }, verbosity: 'low' },
+    verbosity: undefined,
+    user: 'u',
+  })
   expect(JSON.parse(writer.render({ ...ask, stream: true }))).toMatchObject({ stream: true })
   expect(JSON.parse(writer.render({ ...ask, stream: false }))).not.toHaveProperty('stream')
 })

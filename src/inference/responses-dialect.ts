@@ -46,7 +46,10 @@ export class ResponsesDialect implements Dialect {
       if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
       if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
     }
-    if (responseFormat) body += `,"text":{"format":${responseFormatJson(responseFormat)}}`
+    const verbosity = request.sampling.extra?.['verbosity']
+    if (responseFormat || verbosity !== undefined) {
+      body += `,"text":${JSON.stringify({ format: responseFormat && formatOf(responseFormat), verbosity })}`
+    }
     return `${body}${this.#tail(request)}}`
   }
 
@@ -84,7 +87,9 @@ export class ResponsesDialect implements Dialect {
     const tails = stream ? this.#streamTails : this.#wholeTails
     let tail = tails.get(sampling)
     if (tail === undefined) {
-      const { temperature, topP, maxTokens, reasoningEffort, extra } = sampling
+      const { temperature, topP, maxTokens, reasoningEffort } = sampling
+      // Chat has it at the top; here it is said of the text.
+      const { verbosity: _said, ...extra } = sampling.extra ?? {}
       tail = samplingTail({
         asked: {
           temperature,
@@ -116,8 +121,8 @@ const reservedFields = [
   'prompt',
 ]
 
-function responseFormatJson({ kind, ...schema }: ResponseFormat): string {
-  return JSON.stringify({ type: kind, ...schema })
+function formatOf({ kind, ...schema }: ResponseFormat): object {
+  return { type: kind, ...schema }
 }
 
 function toolChoiceJson(choice: ToolChoice): string {
