@@ -219,7 +219,7 @@ export class Interactions {
     request: DialectRequest,
     { session, memory, leaf }: { session: OpenSession; memory: SessionMemory; leaf: number },
   ): Promise<InteractionEnd> | undefined {
-    const recent = memory.recent.find(requestKey(call.api, leaf, request.body, call.body.length))
+    const recent = memory.recent.retried(requestKey(call.api, leaf, request.body, call.body.length))
     if (recent?.kind === 'running') return recent.running.join(client, request)
     const { sessions } = this.#store.reader
     return recent && replayReply({ sessions, session: session.id, seq: recent.seq, client, dialect, request })

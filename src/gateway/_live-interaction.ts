@@ -311,7 +311,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #settle(answer: LiveAnswer, status: number): void {
     this.#state = 'ended'
     this.#client?.onGone(undefined)
-    this.#place?.leave(this)
+    this.#place?.leave(this, this.#client !== undefined)
     this.#end.resolve({ answer, status })
   }
 

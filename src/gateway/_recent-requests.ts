@@ -4,53 +4,66 @@ import type { ClientApi, JsonObject } from '../schema/index.ts'
 /** The oldest is forgotten beyond this: a retry of it is then a request like any other. */
 const maxRemembered = 16
 
-/** What came of a request so far: the one who still answers it, or the node of the reply. */
+/** What comes of a request: the one who still answers it, or the node of the reply. */
 export type Recent<Running> =
   | { readonly kind: 'running'; readonly running: Running }
   | { readonly kind: 'ended'; readonly seq: number }
 
+interface RecentRequest<Running> {
+  readonly key: string
+  /** Undefined if nothing came of it. */
+  recent: Recent<Running> | undefined
+  /** Whether its client was there to take the reply, as far as anybody can know. */
+  wasHeard: boolean
+}
+
 /**
  * The last requests of one session by their bodies, for clients that send one again because they did not hear the answer.
- * What failed is not remembered: trying that again is what a retry is for.
+ * Several may have the same body, as samples of one prompt do, and only one of them is the one that was sent again.
  */
 export class RecentRequests<Running> {
   /** The newest last. Not a Map: see `Roster` for what one costs when what it holds changes with every request. */
-  readonly #requests: { readonly key: string; recent: Recent<Running> }[] = []
+  readonly #requests: RecentRequest<Running>[] = []
 
-  find(key: string): Recent<Running> | undefined {
-    return this.#entry(key)?.recent
+  /**
+   * What the client of a retry waits for. Undefined if it has to be asked for: what it waited for is lost, or nobody can say
+   * which of several that are under way it is, and then it must not be given the sample of somebody else.
+   */
+  retried(key: string): Recent<Running> | undefined {
+    const same = this.#requests.filter((request) => request.key === key)
+    const lost = same.find(({ recent }) => recent === undefined)
+    if (lost) {
+      // The next retry is of another one.
+      this.#requests.splice(this.#requests.indexOf(lost), 1)
+      return undefined
+    }
+    const running = same.filter(({ recent }) => recent?.kind === 'running')
+    if (running.length > 0) return running.length === 1 ? running[0]?.recent : undefined
+    const ended = same.find(({ wasHeard }) => !wasHeard) ?? same.at(-1)
+    if (ended) ended.wasHeard = true
+    return ended?.recent
   }
 
   begin(key: string, running: Running): void {
-    this.#add(key, { kind: 'running', running })
+    this.#add({ key, recent: { kind: 'running', running }, wasHeard: false })
   }
 
   /** One that ended in an earlier process, or before the session was forgotten for a while. */
   restore(key: string, seq: number): void {
-    this.#add(key, { kind: 'ended', seq })
+    this.#add({ key, recent: { kind: 'ended', seq }, wasHeard: true })
   }
 
-  /** `seq` of the reply, or nothing if there is none. Another one with the same body may have begun since. */
-  end(key: string, running: Running, seq?: number): void {
-    const entry = this.#entry(key)
-    if (entry?.recent.kind !== 'running' || entry.recent.running !== running) return
-    if (seq === undefined) this.#remove(key)
-    else entry.recent = { kind: 'ended', seq }
+  /** With the reply, and whether its client was still there; or with nothing. */
+  end(running: Running, reply?: { readonly seq: number; readonly wasHeard: boolean }): void {
+    const request = this.#requests.find(({ recent }) => recent?.kind === 'running' && recent.running === running)
+    if (!request) return
+    request.recent = reply && { kind: 'ended', seq: reply.seq }
+    request.wasHeard = reply?.wasHeard ?? false
   }
 
-  #add(key: string, recent: Recent<Running>): void {
-    this.#remove(key)
+  #add(request: RecentRequest<Running>): void {
     if (this.#requests.length === maxRemembered) this.#requests.shift()
-    this.#requests.push({ key, recent })
-  }
-
-  #entry(key: string): { recent: Recent<Running> } | undefined {
-    return this.#requests.findLast((request) => request.key === key)
-  }
-
-  #remove(key: string): void {
-    const at = this.#requests.findIndex((request) => request.key === key)
-    if (at !== -1) this.#requests.splice(at, 1)
+    this.#requests.push(request)
   }
 }
 

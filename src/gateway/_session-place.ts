@@ -83,11 +83,12 @@ export class SessionPlace {
   /** A retry finds it no more, unless its reply is recorded already. */
   forget(interaction: LiveInteraction): void {
     if (this.#reply) return
-    this.#memory.recent.end(this.#key, interaction)
+    this.#memory.recent.end(interaction)
   }
 
-  leave(interaction: LiveInteraction): void {
-    this.#memory.recent.end(this.#key, interaction, this.#reply?.seq)
+  /** `wasHeard`: whether the client that asked first was still there. */
+  leave(interaction: LiveInteraction, wasHeard: boolean): void {
+    this.#memory.recent.end(interaction, this.#reply && { seq: this.#reply.seq, wasHeard })
     this.session.running.delete(interaction)
     this.session.touch()
   }

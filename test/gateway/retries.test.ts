@@ -57,6 +57,68 @@ test('one that is left by its first client goes on for the retry', async () => {
   expect((await open.nodes(id)).map(({ call }) => call?.replyId)).toEqual([undefined, 'chatcmpl-1'])
 })
 
+test('a retry is not given the sample of another client that asked the same', async () => {
+  const answer = Promise.withResolvers<void>()
+  let count = 0
+  await using server = await ScriptedServer.start(async (response) => {
+    count += 1
+    const text = `Hello ${count}`
+    await answer.promise
+    sendJson(response, chatReply(text))
+  })
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const first = open.send(caller, body)
+  await server.received(1)
+  const second = open.send(caller, body)
+  await server.received(2)
+  // Its connection is gone: only what it was to get is given up.
+  first.client.leave()
+  await first.done
+  const retried = open.send(caller, body, { retryCount: 1 })
+  await server.received(3)
+  // Two are under way, and nobody can say which of them this one is.
+  const another = open.send(caller, body, { retryCount: 1 })
+  await server.received(4)
+  answer.resolve()
+  await Promise.all([second.done, retried.done, another.done])
+  const heard = [second, retried, another].map(({ client }) => /Hello \d/.exec(client.text)?.[0])
+  expect(heard).toEqual(['Hello 2', 'Hello 3', 'Hello 4'])
+  const nodes = await open.nodes(id)
+  expect(nodes.map(({ discarded }) => discarded?.why)).toEqual([
+    undefined,
+    'client_gone',
+    undefined,
+    undefined,
+    undefined,
+  ])
+})
+
+test('of two replies to the same request, the one that nobody heard is repeated first', async () => {
+  let count = 0
+  await using server = await ScriptedServer.start((response) => {
+    count += 1
+    sendJson(response, chatReply(`Hello ${count}`))
+  })
+  await using open = await over(server)
+  const { caller } = await open.session()
+  const first = open.send(caller, body)
+  const { journal } = open.store
+  const durable = journal.durable.bind(journal)
+  journal.durable = () => {
+    journal.durable = durable
+    const pending = durable()
+    first.client.leave()
+    return pending
+  }
+  await first.done
+  await open.ask(caller, body)
+  for (const text of ['Hello 1', 'Hello 2']) {
+    expect((await open.ask(caller, body, { retryCount: 1 })).text).toContain(text)
+  }
+  expect(server.requests).toHaveLength(2)
+})
+
 test('one that all its clients have left is given up', async () => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
