@@ -1,4 +1,6 @@
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { findRuns } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { fixture, millrace } from './_millrace.ts'
@@ -9,12 +11,28 @@ const words = (folder: string): string[] => {
   return [...common, '--env.count=4', '--env.every=2', `--env.log=${join(folder, 'log')}`]
 }
 
-test('an environment that ends the process is told on, and the run goes on from there', async () => {
+test.each([3, 0])('an environment that ends the process with %i is told on: the command has failed', async (code) => {
   await using runs = await temporaryRuns()
-  const ended = await millrace({ cwd: runs.root }, ...words(runs.root), '--env.mishap=exit')
-  expect(ended.code).toBe(3)
-  expect(ended.stderr).toMatch(/^error: code of the environment.* ended the process \(process\.exit, code 3\)/m)
+  const mishap = code === 0 ? 'quiet-exit' : 'exit'
+  const ended = await millrace({ cwd: runs.root }, ...words(runs.root), `--env.mishap=${mishap}`)
+  expect(ended.code).toBe(1)
+  expect(ended.stderr).toMatch(/^error: code of the environment.* ended the process \(process\.exit, code [03]\)/m)
+  expect(ended.stderr).toContain(`(process.exit, code ${code})`)
   expect(ended.stderr).toContain('--workers')
+  const found = await findRuns(join(runs.root, 'runs'))
+  expect(found.runs.map(({ name, run }) => [name, run.state])).toEqual([['it', 'unfinished']])
+})
+
+test('so are rewards that end the process as they are run again', async () => {
+  await using runs = await temporaryRuns()
+  const cwd = runs.root
+  await millrace({ cwd }, ...words(cwd))
+  const reward = `import mishaps from ${JSON.stringify(fixture('worker-mishaps.ts'))}
+    export default { ...mishaps, reward: () => process.exit(0) }`
+  await writeFile(join(cwd, 'exits.ts'), reward)
+  const ended = await millrace({ cwd }, 'rescore', 'it', './exits.ts')
+  expect(ended.code).toBe(1)
+  expect(ended.stderr).toContain('(process.exit, code 0). The run is as it was.')
 })
 
 test('a run that ends by itself has no such notice', async () => {

@@ -1,6 +1,7 @@
 import { replayRollout, replayRun, type ReplayReport } from '../../eval/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command.ts'
+import { exitNotice } from '../exit-notice.ts'
 import { exitCodes, type ExitCode } from '../exit-codes.ts'
 import { usageError } from '../flag-value.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
@@ -79,6 +80,7 @@ export const replayCommand = defineCommand({
       ...(prefixed['env'] && { options: prefixed['env'] }),
     }
     const asJson = flags.json === true
+    using _exit = exitNotice(io, 'The run is as it was.')
     return await readRun(found, async (reader) => {
       if (rollout === undefined) return await replayAll(reader, { io, asJson, limit: flags.limit ?? 5, options })
       const report = await replayRollout(reader, rollout, options)

@@ -2,6 +2,7 @@ import { resolve } from 'node:path'
 import { rescoreRun, type Rescoring } from '../../eval/index.ts'
 import { defineCommand } from '../command.ts'
 import { evalFlags } from '../eval-flags.ts'
+import { exitNotice } from '../exit-notice.ts'
 import { exitCodes } from '../exit-codes.ts'
 import type { CommandIo } from '../io.ts'
 import { rescoreText } from '../rescore-text.ts'
@@ -63,6 +64,7 @@ export const rescoreCommand = defineCommand({
   ],
   async run({ arguments: [name = '', environment], flags, prefixed }, io) {
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
+    using _exit = exitNotice(io, 'The run is as it was.')
     return await readRun(found, async (reader) => {
       const rescoring = await rescoreRun(reader, {
         ...(environment !== undefined && { environment }),
