@@ -1,4 +1,13 @@
-import { defineEnvironment, evaluate, findRuns, RunReader, z, type EvaluateOptions, type RunInfo } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  findRuns,
+  RunReader,
+  z,
+  type EvaluateOptions,
+  type Progress,
+  type RunInfo,
+} from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
@@ -18,7 +27,7 @@ async function sit({
   limit,
   run,
   stopAfter = Infinity,
-}: Sitting): Promise<{ ran: number[] } & RunInfo> {
+}: Sitting): Promise<{ ran: number[]; progress: Progress } & RunInfo> {
   let asked = 0
   // What comes after those that end is in the middle of its first turn when the run is stopped.
   const backend = new ScriptedBackend(({ signal }) => {
@@ -46,7 +55,7 @@ async function sit({
     ran.push(task.index)
     if (ran.length === stopAfter) break
   }
-  return { ran, ...(await evaluation.started) }
+  return { ran, progress: evaluation.progress(), ...(await evaluation.started) }
 }
 
 async function states(root: string): Promise<string[]> {
@@ -69,7 +78,8 @@ test('a sitting with a smaller limit does its part and leaves the run open: the 
   expect([...first.ran, ...some.ran, ...rest.ran]).toEqual([0, 1, 2, 3, 4, 5])
   expect(await states(root)).toEqual(['complete'])
   // Looking at less of a complete run opens nothing.
-  await sit({ root, limit: 3, run: { name: first.name } })
+  const less = await sit({ root, limit: 3, run: { name: first.name } })
+  expect(less.progress).toMatchObject({ ended: 6, total: { count: 6 } })
   expect(await states(root)).toEqual(['complete'])
 })
 

@@ -283,7 +283,9 @@ class RunningEvaluation implements Evaluation {
     if (!config) return undefined
     if (config.forkedFrom) return { count: config.attempts, exact: true }
     const tasks = this.#tasks?.total()
-    return tasks && { count: tasks.count * config.attempts, exact: tasks.exact }
+    if (!tasks) return undefined
+    // Of a run that is continued with fewer tasks more may have ended than are to do.
+    return { count: Math.max(tasks.count * config.attempts, this.#accumulator?.rollouts ?? 0), exact: tasks.exact }
   }
 }
 
