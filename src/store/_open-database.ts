@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
+import { isUnwritable, openUnwritable } from './_open-unwritable.ts'
 import { migrate, requireVersion } from './_schema.ts'
 import { runFiles } from './run-folder.ts'
 
@@ -36,13 +37,21 @@ export function openForWriting(folder: string): DatabaseSync {
   }
 }
 
-/** A connection that only reads. In WAL mode it neither waits for the writer nor holds it up. */
+/** A connection that only reads. In WAL mode it neither waits for the writer nor holds it up. Writes nothing where nothing can be written. */
 export function openForReading(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
   if (!existsSync(path)) {
     throw new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows those there are`)
   }
-  const database = new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs })
+  try {
+    return versionChecked(new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs }), folder)
+  } catch (error) {
+    if (!isUnwritable(error)) throw error
+    return versionChecked(openUnwritable(path), folder)
+  }
+}
+
+function versionChecked(database: DatabaseSync, folder: string): DatabaseSync {
   try {
     requireVersion(database, folder)
     return database

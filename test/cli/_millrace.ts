@@ -21,6 +21,8 @@ export interface Ended {
 interface Place {
   readonly cwd: string
   readonly env?: Readonly<Record<string, string>>
+  /** Whose process it is; the caller's own if not given. */
+  readonly uid?: number
 }
 
 /** The real command in a process of its own, to its end. */
@@ -38,12 +40,13 @@ export interface Running extends AsyncDisposable {
   shows(stream: 'stdout' | 'stderr', text: string, times?: number): Promise<void>
 }
 
-export function startMillrace({ cwd, env = {} }: Place, ...words: readonly string[]): Running {
+export function startMillrace({ cwd, env = {}, uid }: Place, ...words: readonly string[]): Running {
   const child = spawn(process.execPath, [bin, ...words], {
     cwd,
     // Nothing of the developer's own environment: no keys, no proxies, no colours.
     env: { PATH: process.env['PATH'], HOME: cwd, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
+    ...(uid !== undefined && { uid }),
   })
   const written = { stdout: '', stderr: '' }
   child.stdout.setEncoding('utf8').on('data', (text: string) => (written.stdout += text))
