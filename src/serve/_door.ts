@@ -1,8 +1,9 @@
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
 import { MillraceError } from '../errors/index.ts'
 import { Resource } from '../kit/index.ts'
 import { replyWithError } from './_door-error.ts'
+import { responseOn } from './_response-on.ts'
 
 /** As many as a load generator opens at once: the kernel cuts it to its own limit. */
 const backlog = 4_096
@@ -26,6 +27,8 @@ export type DoorServerOptions = Pick<FastifyServerOptions, 'clientErrorHandler'>
 export abstract class Door extends Resource {
   protected readonly app: FastifyInstance
   readonly #host: string
+  /** Those that are open, as many as the server takes. */
+  readonly #sockets = new Set<Socket>()
 
   protected constructor(host: string, options: DoorServerOptions = {}) {
     super()
@@ -45,6 +48,10 @@ export abstract class Door extends Resource {
       // A server that is closing says so in its own words.
       return503OnClosing: false,
       frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
+    })
+    this.app.server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket)
+      socket.once('close', () => this.#sockets.delete(socket))
     })
     this.app.addHook('onResponse', ({ raw }, _reply, next) => {
       // A connection whose reply ended while the door closes would be kept for the next request.
@@ -76,7 +83,10 @@ export abstract class Door extends Resource {
   /** Lets replies that are being made go out, for a while; those that wait for something end with what they wait for. */
   protected async onClose(): Promise<void> {
     const timer = setTimeout(() => this.app.server.closeAllConnections(), closeGraceMs)
-    await this.app.close()
+    const closing = this.app.close()
+    // Node takes a connection for busy on which nothing was ever asked.
+    for (const socket of this.#sockets) if (!responseOn(socket)) socket.destroySoon()
+    await closing
     clearTimeout(timer)
   }
 }

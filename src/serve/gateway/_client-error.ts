@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import { responseOn } from './_idle.ts'
+import { responseOn } from '../_response-on.ts'
 import { plainError, type PlainError } from './_plain-error.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
 
