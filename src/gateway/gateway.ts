@@ -48,6 +48,7 @@ export interface GatewayStatus {
  * tokens, and nobody is told that a reply is complete before it is there. A door gives it a network; it needs none.
  */
 export class Gateway extends Resource {
+  readonly #journal: RunStore['journal']
   readonly #keys: KeyRing
   readonly #models: GatewayModels
   readonly #book: SessionBook
@@ -60,6 +61,7 @@ export class Gateway extends Resource {
   private constructor({ store, adminKeys, bounds: given, ...models }: GatewayOptions) {
     super()
     const bounds = { ...defaultSessionBounds, ...given }
+    this.#journal = store.journal
     this.#keys = new KeyRing(adminKeys, (digest) => this.#book.callerFor(digest))
     this.#models = new GatewayModels({ ...models, onLimitChange: (change) => recordLimitChange(store.journal, change) })
     this.#book = new SessionBook({
@@ -118,6 +120,11 @@ export class Gateway extends Resource {
   /** What it was worth, also after its end. The last one said counts. Resolves to the node it is for; null for all. */
   reward(caller: Caller, id: string, reward: RewardOptions): Promise<number | null> {
     return this.#sessions.reward(caller, id, reward)
+  }
+
+  /** Resolves when all that has ended so far is on disk, lost samples too, for whose end no client is kept waiting. */
+  async recorded(): Promise<void> {
+    await this.#journal.durable()
   }
 
   models(): OfferedModel[] {

@@ -192,3 +192,23 @@ test.each(pairs)('$api over $upstream: a client that goes away ends the reply at
   }
   expect(await leftSince(before)).toEqual([])
 })
+
+test('an export has all that ended before it was asked for, what broke included', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.write('data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"He"}}]}\n\n', () => {
+      response.destroy()
+    })
+  })
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const session = await gateway.startSession()
+  // Each is written a moment later: that none is missed is no luck.
+  for (let asked = 1; asked <= 20; asked += 1) {
+    const body = { model: 'm', stream: true, messages: [{ role: 'user', content: `hello ${asked}` }] }
+    await gateway.ask('/v1/chat/completions', { body, key: session.key })
+    const { text } = await gateway.ask(`/v1/export?session=${session.id}&rows=interactions&include=discarded`)
+    expect(text.match(/"discarded":"truncated"/g)).toHaveLength(asked)
+  }
+})

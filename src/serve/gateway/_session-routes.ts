@@ -55,6 +55,7 @@ export function sessionRoutes(
   app.get('/v1/export', async (request, reply) => {
     const { tenant } = adminOf(request)
     const query = parseQuery(exportQuerySchema, request)
+    await gateway.recorded()
     const rows = exportSessions(reader, { ...query, tenant })
     // What can be refused is refused before the first chunk, and so with a status of its own.
     const first = await rows.next()
