@@ -2,7 +2,7 @@
 
     millrace export <run> --rows merged --format binary -o train.rows
 
-Groups the rows, turns rewards into advantages, builds padded batches and takes one step of the clipped policy gradient,
+Groups the sessions, turns returns into advantages, builds padded batches and takes one step of the clipped policy gradient,
 as TRL's GRPOTrainer does, with the sampler's log-probabilities as importance weights. The policy is a toy (one logit per
 token, whatever came before), so that it runs anywhere; with PyTorch the same step is taken there, and must come out the same.
 """
@@ -25,55 +25,80 @@ EPSILON = 1e-4
 
 
 def training_rows(path):
-    """The rows to train on, and the row that says that the export is whole."""
-    rows, end = [], None
+    """The rows to train on, those of sessions that came to nothing, and the row that says that the export is whole."""
+    rows, empty, end = [], [], None
     for row in read_rows(path):
         if row["kind"] == "end":
             end = row
-        elif row["kind"] == "merged" and row["reward"] is not None and row["discarded"] is None:
+        elif row["kind"] == "empty" and row["reward"] is not None:
+            empty.append(row)
+        elif row["kind"] == "merged" and row["discarded"] is None and trained_samples(row):
             rows.append(row)
     if end is None:
         raise SystemExit(f"{path} was cut off; export it again")
-    return rows, end
+    return rows, empty, end
+
+
+def trained_samples(row):
+    """Its replies that are trained here and of which something is known. Each has a return of its own."""
+    return [each for each in row["samples"] if each["trains"] and each["count"] > 0 and each["return"] is not None]
 
 
 def mean(values):
     return sum(values) / len(values)
 
 
-def group_advantages(rows):
-    """How much better than its group each row did. A session counts once in its group, however many rows it has."""
+def group_of(row):
+    """A name is a tenant's own: two may use the same."""
+    return row["tenant"], row["group"]
+
+
+def group_advantages(rows, empty):
+    """
+    How much better than its group each reply of each row did. A session counts once in its group, however many replies it
+    has; one without any counts too, or a group in which all others did well would have nobody to be better than.
+    """
     sessions = {}
     for row in rows:
-        sessions.setdefault((row["group"], row["session"]), []).append(row["reward"])
+        returns = [sample["return"] for sample in trained_samples(row)]
+        sessions.setdefault((group_of(row), row["session"]), []).extend(returns)
+    for row in empty:
+        sessions[group_of(row), row["session"]] = [row["reward"]]
     groups = {}
-    for (group, _), rewards in sessions.items():
-        groups.setdefault(group, []).append(mean(rewards))
+    for (group, _), returns in sessions.items():
+        groups.setdefault(group, []).append(mean(returns))
     advantages = []
     for row in rows:
-        rewards = groups[row["group"]]
-        centre = mean(rewards)
-        spread = math.sqrt(mean([(reward - centre) ** 2 for reward in rewards]))
-        # Where all sessions did equally well, or there is only one, there is nothing to compare a row with: without this,
+        returns = groups[group_of(row)]
+        centre = mean(returns)
+        spread = math.sqrt(mean([(each - centre) ** 2 for each in returns]))
+        # Where all sessions did equally well, or there is only one, there is nothing to compare a reply with: without this,
         # a branch that did better than the rest of its session would be divided by EPSILON alone.
-        advantages.append((row["reward"] - centre) / (spread + EPSILON) if spread > EPSILON else 0.0)
+        scale = 1 / (spread + EPSILON) if spread > EPSILON else 0.0
+        advantages.append([(sample["return"] - centre) * scale for sample in trained_samples(row)])
     return advantages
 
 
 def padded_batch(rows, advantages):
     """Lists of one length, as a model takes them. The mask keeps what was padded, said or trained elsewhere out of the loss."""
     length = max(len(row["ids"]) for row in rows)
+    batch = {"ids": [], "mask": [], "sampled": [], "advantages": []}
 
     def pad(values):
         values = list(values)
         return values + [0] * (length - len(values))
 
-    return {
-        "ids": [pad(map(int, row["ids"])) for row in rows],
-        "mask": [pad(map(int, row["mask"])) for row in rows],
-        "sampled": [pad(map(float, row["logprobs"])) for row in rows],
-        "advantages": advantages,
-    }
+    for row, of_samples in zip(rows, advantages):
+        mask, by_token = [0] * length, [0.0] * length
+        for sample, advantage in zip(trained_samples(row), of_samples):
+            place = slice(sample["start"], sample["start"] + sample["count"])
+            mask[place] = map(int, row["mask"][place])
+            by_token[place] = [advantage] * sample["count"]
+        batch["ids"].append(pad(map(int, row["ids"])))
+        batch["mask"].append(mask)
+        batch["sampled"].append(pad(map(float, row["logprobs"])))
+        batch["advantages"].append(by_token)
+    return batch
 
 
 class ToyPolicy:
@@ -92,8 +117,8 @@ class ToyPolicy:
 
 def trained_tokens(batch, policy):
     """(place of the token in the policy, sampler's log-probability, advantage) of everything that the mask lets through."""
-    for ids, mask, sampled, advantage in zip(*(batch[name] for name in ("ids", "mask", "sampled", "advantages"))):
-        for token, trains, logprob in zip(ids, mask, sampled):
+    for row in zip(*(batch[name] for name in ("ids", "mask", "sampled", "advantages"))):
+        for token, trains, logprob, advantage in zip(*row):
             if trains:
                 yield policy.index[token], logprob, advantage
 
@@ -135,7 +160,7 @@ def torch_step(batch, policy):
     places = torch.tensor([[policy.index[token] for token in ids] for ids in batch["ids"]])
     mask = torch.tensor(batch["mask"], dtype=torch.float64)
     sampled = torch.tensor(batch["sampled"], dtype=torch.float64)
-    advantages = torch.tensor(batch["advantages"], dtype=torch.float64).unsqueeze(1)
+    advantages = torch.tensor(batch["advantages"], dtype=torch.float64)
     logits = torch.zeros(len(policy.index), dtype=torch.float64, requires_grad=True)
     old = torch.log_softmax(logits, 0)[places].detach()
     weights = torch.exp(torch.clamp(old - sampled, max=50.0)).clamp(max=MAX_WEIGHT)
@@ -153,10 +178,10 @@ def torch_step(batch, policy):
 
 
 def main(path):
-    rows, end = training_rows(path)
-    if not any(any(row["mask"]) for row in rows):
+    rows, empty, end = training_rows(path)
+    if not rows:
         raise SystemExit(f"{path} has no row with a reward and a sampled token; nothing can be learnt from it")
-    advantages = group_advantages(rows)
+    advantages = group_advantages(rows, empty)
     batch = padded_batch(rows, advantages)
     before, after = plain_step(batch, ToyPolicy(batch))
     if torch is not None:
@@ -167,7 +192,7 @@ def main(path):
         json.dumps(
             {
                 "rows": len(rows),
-                "groups": len({row["group"] for row in rows}),
+                "groups": len({group_of(row) for row in rows}),
                 "emptySessions": end["emptySessions"],
                 "tokens": sum(map(sum, batch["mask"])),
                 "advantages": advantages,

@@ -70,33 +70,64 @@ test.each(pythons)('the GRPO step in Python (%s) learns from what was exported',
     readonly rows: number
     readonly tokens: number
     readonly groups: number
-    readonly advantages: readonly number[]
+    readonly advantages: readonly (readonly number[])[]
     readonly before: number
     readonly after: number
   }
-  const rewarded = files.rows.filter((row) => row.kind === 'merged' && row['reward'] !== null)
-  const expected = advantagesOf(rewarded)
+  const rewarded = files.rows.filter((row) => row.kind === 'merged' && trainedSamples(row).length > 0)
+  const expected = advantagesOf(rewarded).flat()
+  const found = step.advantages.flat()
   expect(step.rows).toBe(rewarded.length)
   expect(step.groups).toBe(new Set(rewarded.map((row) => row['group'])).size)
-  expect(step.tokens).toBe(rewarded.flatMap((row) => row['mask'] as number[]).filter((trains) => trains === 1).length)
-  expect(step.advantages).toHaveLength(expected.length)
-  for (const [index, advantage] of expected.entries()) expect(step.advantages[index]).toBeCloseTo(advantage, 9)
+  expect(step.tokens).toBe(rewarded.flatMap(trainedSamples).reduce((sum, { count }) => sum + count, 0))
+  expect(found).toHaveLength(expected.length)
+  for (const [index, advantage] of expected.entries()) expect(found[index]).toBeCloseTo(advantage, 9)
   expect(step.after).toBeLessThan(step.before)
 })
 
-test('a group of one session has nothing to compare, however its branches did', async () => {
+/** Sessions of one group and what was said of each; null for one in which nothing was ever completed. */
+async function stepOver(
+  sessions: readonly ReturnType<typeof randomSession>[],
+): Promise<readonly (readonly number[])[]> {
   using folder = temporaryFolder()
-  const { session, nodes } = randomSession({ seed: 3, samples: 12, group: 'alone' })
-  const replies = nodes.filter(({ call }) => call)
-  const rewards = replies.map(({ seq }, index) => ({ node: seq, value: index % 2, at: 1 }))
-  applyAll(folder.path, sessionEntries({ session, nodes, rewards }))
+  applyAll(folder.path, sessions.flatMap(sessionEntries))
   using reader = RunReader.open(folder.path)
   const file = join(folder.path, 'train.rows')
   const chunks = await Array.fromAsync(exportSessions(reader, { rows: 'merged', format: 'binary' }))
   await writeFile(file, Buffer.concat(chunks))
-  const step = JSON.parse(await python([], 'grpo_step.py', file)) as { readonly advantages: readonly number[] }
-  expect(step.advantages.length).toBeGreaterThan(1)
-  expect(new Set(step.advantages)).toEqual(new Set([0]))
+  const step = JSON.parse(await python([], 'grpo_step.py', file)) as {
+    readonly advantages: readonly (readonly number[])[]
+  }
+  return step.advantages
+}
+
+test('a session without a reply counts in its group', async () => {
+  const sessions = [1, 1, 1, 0].map((value, seed) => {
+    const made = randomSession({ seed, samples: 4, group: 'one' })
+    const nodes = value === 0 ? [] : made.nodes
+    return { ...made, nodes, rewards: [{ node: null, value, at: 1 }] }
+  })
+  const advantages = (await stepOver(sessions)).flat()
+  expect(advantages.length).toBeGreaterThan(2)
+  for (const advantage of advantages) expect(advantage).toBeCloseTo(0.25 / (Math.sqrt(3 / 16) + 1e-4), 9)
+})
+
+test('a reply is trained by what it came to itself, also where nothing is known of the last one', async () => {
+  const sessions = [1, 0].map((value, seed) => {
+    const made = randomSession({ seed: seed + 20, samples: 8, group: 'one' })
+    const first = made.nodes.find(({ call }) => call)?.seq ?? 0
+    return { ...made, rewards: [{ node: first, value, at: 1 }] }
+  })
+  expect((await stepOver(sessions)).map((row) => row.map((advantage) => Math.sign(advantage)))).toEqual([[1], [-1]])
+})
+
+test('a group of one session has nothing to compare, however its branches did', async () => {
+  const { session, nodes } = randomSession({ seed: 3, samples: 12, group: 'alone' })
+  const replies = nodes.filter(({ call }) => call)
+  const rewards = replies.map(({ seq }, index) => ({ node: seq, value: index % 2, at: 1 }))
+  const advantages = (await stepOver([{ session, nodes, rewards }])).flat()
+  expect(advantages.length).toBeGreaterThan(1)
+  expect(new Set(advantages)).toEqual(new Set([0]))
 })
 
 test.each(['millrace_rows.py', 'grpo_step.py'])('%s says how it is used, and what it cannot read', async (script) => {
@@ -114,14 +145,25 @@ test.each(['millrace_rows.py', 'grpo_step.py'])('%s says how it is used, and wha
   })
 })
 
-function advantagesOf(rows: readonly ReadRow[]): number[] {
+interface Sample {
+  readonly trains: boolean
+  readonly count: number
+  readonly return: number | null
+}
+
+function trainedSamples(row: ReadRow): Sample[] {
+  return (row['samples'] as Sample[]).filter((each) => each.trains && each.count > 0 && each.return !== null)
+}
+
+function advantagesOf(rows: readonly ReadRow[]): number[][] {
   const mean = (values: readonly number[]): number => values.reduce((sum, value) => sum + value, 0) / values.length
+  const returnsOf = (row: ReadRow): number[] => trainedSamples(row).map((each) => Number(each.return))
   return rows.map((row) => {
     const ofGroup = rows.filter((other) => other['group'] === row['group'])
     const perSession = Object.values(Object.groupBy(ofGroup, (other) => String(other['session'])))
-    const rewards = perSession.map((own = []) => mean(own.map((other) => Number(other['reward']))))
-    const spread = Math.sqrt(mean(rewards.map((reward) => (reward - mean(rewards)) ** 2)))
-    return spread > 1e-4 ? (Number(row['reward']) - mean(rewards)) / (spread + 1e-4) : 0
+    const returns = perSession.map((own = []) => mean(own.flatMap(returnsOf)))
+    const spread = Math.sqrt(mean(returns.map((each) => (each - mean(returns)) ** 2)))
+    return returnsOf(row).map((each) => (spread > 1e-4 ? (each - mean(returns)) / (spread + 1e-4) : 0))
   })
 }
 

@@ -37,14 +37,16 @@ export interface InteractionRow extends SessionFacts, CapturedTokens {
   readonly routedExperts: RoutedExperts | null
 }
 
-export function interactionRow(
+export async function* interactionRows(
   facts: SessionFacts,
-  [interaction, node]: readonly [Interaction, MessageNode],
-  worth: Worth,
-): InteractionRow {
-  const { call } = interaction
-  const parts = commonParts(facts, { ...interaction, node }, call)
-  return { ...parts, finishReason: call.finishReason, discarded: null, ...worth }
+  interactions: AsyncIterable<readonly [Interaction, MessageNode]>,
+  worth: ReadonlyMap<Interaction, Worth>,
+): AsyncGenerator<InteractionRow, void, void> {
+  for await (const [interaction, node] of interactions) {
+    const { call } = interaction
+    const parts = commonParts(facts, { ...interaction, node }, call)
+    yield { ...parts, finishReason: call.finishReason, discarded: null, ...(worth.get(interaction) ?? unknownWorth) }
+  }
 }
 
 /** For those who want to see what was lost. It is worth nothing, whatever was said of its session. */

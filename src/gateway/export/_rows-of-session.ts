@@ -1,10 +1,10 @@
 import type { MessageNode } from '../../schema/index.ts'
 import type { StoredReward, StoredSession } from '../../store/index.ts'
 import { readConversation, type WholeNodes, withTokens } from './_rows-conversation.ts'
-import { interactionRow, lostRow } from './_rows-interactions.ts'
+import { interactionRows, lostRow } from './_rows-interactions.ts'
 import { lostMergedRow, mergedRows } from './_rows-merged.ts'
 import type { Row } from './_rows-parts.ts'
-import { unknownWorth, worthOf } from './_rows-returns.ts'
+import { worthOf } from './_rows-returns.ts'
 import { sessionFacts } from './_rows-session.ts'
 
 /** Everything the store has of a session. */
@@ -32,7 +32,7 @@ export interface SessionRows {
   readonly withoutTokens: number
 }
 
-/** The rows of one session; a single row that says so if nothing was completed in it. */
+/** The rows of one session; a single row that says so if there are none. */
 export function rowsOfSession(recorded: RecordedSession, options: RowOptions): SessionRows {
   const withoutTokens = recorded.bareNodes.filter(({ lacksTokens }) => lacksTokens).length
   return { rows: rowsOf(recorded, options), withoutTokens }
@@ -44,14 +44,18 @@ async function* rowsOf(
 ): AsyncGenerator<Row, void, void> {
   const facts = sessionFacts(session)
   const { interactions, lost } = readConversation(session.id, bareNodes)
-  if (interactions.length === 0) yield { kind: 'empty', ...facts, lost: lost.length }
   const worth = worthOf(interactions, rewards, options.discount)
-  if (options.rows === 'merged') {
-    yield* mergedRows(facts, withTokens(interactions, nodes), worth, options)
-  } else {
-    for await (const each of withTokens(interactions, nodes)) {
-      yield interactionRow(facts, each, worth.get(each[0]) ?? unknownWorth)
-    }
+  const complete = withTokens(interactions, nodes)
+  let isEmpty = true
+  for await (const row of options.rows === 'merged'
+    ? mergedRows(facts, complete, worth, options)
+    : interactionRows(facts, complete, worth)) {
+    isEmpty = false
+    yield row
+  }
+  if (isEmpty) {
+    const { value: reward = null } = rewards.find(({ node }) => node === null) ?? {}
+    yield { kind: 'empty', ...facts, reward, lost: lost.length }
   }
   if (!options.includeDiscarded) return
   for await (const sample of withTokens(lost, nodes)) {

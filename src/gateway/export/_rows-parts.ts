@@ -6,9 +6,11 @@ import type { SessionFacts } from './_rows-session.ts'
 /** Everything an export consists of. */
 export type Row = InteractionRow | MergedRow | EmptyRow | EndRow
 
-/** In place of the rows of a session in which no reply was completed: something is wrong with whoever used it. */
+/** In place of the rows of a session without any: no reply was completed in it, or none that can be trained on. */
 export interface EmptyRow extends SessionFacts {
   readonly kind: 'empty'
+  /** What was said of it as a whole. It failed like this beside others of its group, and counts among them. */
+  readonly reward: number | null
   /** How many samples were lost in it. */
   readonly lost: number
 }

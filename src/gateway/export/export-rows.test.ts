@@ -167,14 +167,27 @@ test('a session without a complete reply is reported, not exported', async () =>
     options,
   )
   expect(await Array.fromAsync(empty.rows)).toEqual([
-    { kind: 'empty', session: 's', group: 'g', tenant: 't', task: 'sum', sealed: false, lost: 0 },
+    { kind: 'empty', session: 's', group: 'g', tenant: 't', task: 'sum', sealed: false, reward: 1, lost: 0 },
   ])
   const lostOnly = randomSession({ seed: 1, samples: 12 }).nodes.filter(({ call }) => !call)
   const lost = lostOnly.filter(({ discarded }) => discarded).length
   const session = { ...opened, end: { at: 2, why: 'expired' } } as const
   const merged = rowsOfSession(recorded({ session, nodes: lostOnly, rewards: [] }), { ...options, rows: 'merged' })
   expect(lost).toBeGreaterThan(0)
-  expect(await Array.fromAsync(merged.rows)).toMatchObject([{ kind: 'empty', sealed: true, lost }])
+  expect(await Array.fromAsync(merged.rows)).toMatchObject([{ kind: 'empty', sealed: true, reward: null, lost }])
+})
+
+test('so is one of which no reply can be trained on', async () => {
+  const { nodes } = randomSession({ seed: 2, samples: 12 })
+  const bare = nodes.map(({ tokens: _lacking, ...node }) => node)
+  const rewards = [{ node: null, value: 0, at: 1 }]
+  const found = rowsOfSession(recorded({ session: opened, nodes: bare, rewards }), {
+    ...options,
+    rows: 'merged',
+    skipWithoutTokens: true,
+  })
+  expect(await Array.fromAsync(found.rows)).toMatchObject([{ kind: 'empty', session: 's', reward: 0 }])
+  expect(found.withoutTokens).toBeGreaterThan(0)
 })
 
 test('a reply without tokens has null arrays, is counted, and is refused in merged rows unless skipped', async () => {
