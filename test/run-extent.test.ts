@@ -90,7 +90,10 @@ test('a run is of as many tasks as its widest sitting asked for, though that one
   expect(await states(root)).toEqual(['complete'])
   const wider = await sit({ root, limit: 5, run: { name }, stopAfter: 1 })
   expect(wider.notices.join('\n')).toContain('continuing run')
-  await sit({ root, limit: 2, run: { name } })
+  const narrow = await sit({ root, limit: 2, run: { name } })
+  expect(narrow.notices.join('\n')).toContain(
+    'is of 5 tasks: this sitting does the first 2 and leaves it open; --limit 5',
+  )
   expect(await states(root)).toEqual(['unfinished'])
   const rest = await sit({ root, limit: 5 })
   expect(rest.name).toBe(name)

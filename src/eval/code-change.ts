@@ -14,5 +14,5 @@ export function codeChangeNotice(name: string, before: Json | undefined, now: En
   if (changed.length === 0) return undefined
   const more = changed.length > shownFiles ? ` and ${changed.length - shownFiles} more` : ''
   const files = changed.slice(0, shownFiles).join(', ') + more
-  return `warning: ${files} changed since run ${name} began: its rollouts will be of different code; --new starts a run of this code alone`
+  return `warning: ${files} changed since run ${name} began: what has ended is of other code than what runs now; --new starts a run of this code alone`
 }

@@ -17,6 +17,6 @@ export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent):
   if (limit === null || limit === extent) return undefined
   const begun = extent === null ? 'all tasks' : `${extent.toLocaleString('en-US')} tasks`
   const here = limit === 1 ? 'the first one' : `the first ${limit.toLocaleString('en-US')}`
-  const next = 'leave out --limit, or say what it was, to finish it; --new starts another run instead'
-  return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}`
+  const next = extent === null ? 'leave out --limit to finish it' : `--limit ${extent} finishes it`
+  return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}, --new starts another run`
 }

@@ -31,6 +31,6 @@ test('code that has changed between two sittings of a run is a warning, also wit
   expect(await sit(2)).not.toContain('warning')
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
   expect(await sit(3)).toContain(
-    'warning: reward.ts changed since run mixed began: its rollouts will be of different code; --new starts a run of this code alone',
+    'warning: reward.ts changed since run mixed began: what has ended is of other code than what runs now; --new starts a run of this code alone',
   )
 })
