@@ -1,3 +1,4 @@
+import { workerLostEvent } from '../rollout/index.ts'
 import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
 import type { RunReader, UnacceptedAttempt } from '../store/index.ts'
 import { readVerdicts } from './replay/recording.ts'
@@ -63,16 +64,24 @@ function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> 
     const { rollout, attempt, isOpen } = unaccepted
     yield { rollout, attempt, isOpen, ...spentOn(unaccepted, reader) }
   }
+  // One that went down with its worker for good is a result, whose record knows nothing of what was spent on it.
+  for (const { rollout, attempt } of reader.events(workerLostEvent)) {
+    if (rollout === null || reader.rollout(rollout)?.attempt !== attempt) continue
+    yield { rollout, attempt, isOpen: false, ...journalledSpending(rollout, attempt, reader) }
+  }
 }
 
 function spentOn({ rollout, attempt, record }: UnacceptedAttempt, reader: RunReader): Omit<Spending, 'attempts'> {
+  // One without a call may be that of an attempt that was lost with its worker, and taken back.
+  if (!record || record.usage.calls === 0) return journalledSpending(rollout, attempt, reader)
   const usage = emptyUsage()
-  // One without a call may be that of an attempt that was lost with its worker.
-  if (record && record.usage.calls > 0) {
-    addUsage(usage, record.usage)
-    addUsage(usage, record.judgeUsage)
-    return { usage, costUsd: record.cost ?? 0 }
-  }
+  addUsage(usage, record.usage)
+  addUsage(usage, record.judgeUsage)
+  return { usage, costUsd: record.cost ?? 0 }
+}
+
+function journalledSpending(rollout: string, attempt: number, reader: RunReader): Omit<Spending, 'attempts'> {
+  const usage = emptyUsage()
   const sampled = reader.sampled(rollout, attempt)
   addUsage(usage, sampled.usage)
   let { costUsd } = sampled

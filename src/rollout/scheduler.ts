@@ -52,6 +52,9 @@ export interface SchedulerOptions {
   readonly onAttemptLost?: (lost: Extract<AttemptResult, { kind: 'lost' }>) => void
 }
 
+/** The name of the event that says of an attempt that it went down with its worker. */
+export const workerLostEvent = 'worker-lost'
+
 /** Results that have ended but are not yet durable and taken. */
 const maxUnsettled = 256
 
@@ -256,7 +259,7 @@ export class Scheduler {
         ? undefined
         : this.#endWithoutRun(job, 'agent_error', new MillraceError('replay_diverged', why))
     }
-    this.#note(id, attempt, 'worker-lost', { why })
+    this.#note(id, attempt, workerLostEvent, { why })
     this.#options.onAttemptLost?.(result)
     if (result.verdict === 'again') return undefined
     const error = new MillraceError('worker_lost', why, { data: { rollout: id } })

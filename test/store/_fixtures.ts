@@ -52,7 +52,13 @@ export function rolloutEntries(task: number, shape: RolloutShape = {}): JournalE
   ]
 }
 
-export function nodeEntry(node: { rollout: string; attempt?: number; seq: number; message?: string }): JournalEntry {
+export function nodeEntry(node: {
+  rollout: string
+  attempt?: number
+  seq: number
+  message?: string
+  meta?: string
+}): JournalEntry {
   const { rollout, attempt = 1, seq, message = `{"role":"user","content":"${node.seq}"}` } = node
   return {
     kind: 'node',
@@ -64,6 +70,6 @@ export function nodeEntry(node: { rollout: string; attempt?: number; seq: number
     message,
     sampled: seq % 2 === 1,
     at: 1_700_000_000_001,
-    meta: null,
+    meta: node.meta ?? null,
   }
 }

@@ -1,0 +1,60 @@
+import { expect, test } from 'vitest'
+import { applyAll } from '../../test/store/_apply.ts'
+import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { emptyUsage } from '../schema/index.ts'
+import { RunReader, type JournalEntry } from '../store/index.ts'
+import { RunSpending, unacceptedSpending } from './run-spending.ts'
+
+const spent = { usage: { ...emptyUsage(), calls: 1, output: 10 }, judgeUsage: emptyUsage(), cost: 0.5 }
+const meta = JSON.stringify({ call: { usage: spent.usage, cost: spent.cost } })
+
+/** An attempt that made two calls and never came to its end. */
+function cutOff(rollout: string, attempt: number): JournalEntry[] {
+  return [
+    { kind: 'attempt-start', rollout, attempt, parent: null, task: 9, sample: 0, at: 1 },
+    ...[0, 1].map((seq) => nodeEntry({ rollout, attempt, seq, meta })),
+  ]
+}
+
+const lost = (rollout: string, attempt: number): JournalEntry => {
+  return { kind: 'event', rollout, attempt, name: 'worker-lost', at: 1, data: '{"why":"it died"}' }
+}
+
+test('what is no result has cost what its journal says', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [
+    ...rolloutEntries(0, { record: spent }),
+    // Lost once, then answered.
+    ...cutOff('1-0', 1),
+    lost('1-0', 1),
+    ...rolloutEntries(1, { attempt: 2, record: spent }),
+    // Lost for good.
+    ...cutOff('2-0', 1),
+    lost('2-0', 1),
+    ...rolloutEntries(2, {
+      outcome: 'poisoned',
+      messages: [],
+      record: { usage: emptyUsage(), judgeUsage: emptyUsage(), cost: 0 },
+    }),
+    // Cut off.
+    ...cutOff('3-0', 1),
+  ])
+  using reader = RunReader.open(folder.path)
+  const { discarded, unfinished } = unacceptedSpending(reader)
+  expect(discarded).toMatchObject({ attempts: 2, usage: { calls: 4, output: 40 }, costUsd: 2 })
+  expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
+})
+
+test('what an attempt had cost when it was cut off is part of what it costs when it ends', () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [...cutOff('3-0', 1), ...cutOff('4-0', 1)])
+  using reader = RunReader.open(folder.path)
+  const spending = new RunSpending()
+  spending.addUnaccepted(reader)
+  expect(spending.costUsd).toBe(2)
+  spending.add({ id: '3-0', attempt: 1, cost: 1.25 })
+  expect(spending.costUsd).toBe(2.25)
+  // This one could not go on and started over.
+  spending.add({ id: '4-0', attempt: 2, cost: 1 })
+  expect(spending.costUsd).toBe(3.25)
+})
