@@ -4,6 +4,7 @@ import { raced } from '../kit/index.ts'
 import { validate } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
+import { taskName } from './task-name.ts'
 import { thrownBy } from './thrown-by.ts'
 
 /** One task, checked; or a row that is none, with the reason. Both take a place in the count. */
@@ -138,8 +139,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     if (validated.problem !== undefined) return invalid(index, digest, at, validated.problem)
     const task = validated.value
     try {
-      // Ids in a file are often numbers, and nobody checks the types of an environment.
-      return { index, id: String(this.#environment.taskId?.(task) ?? index), digest, task }
+      return { index, id: taskName(this.#environment, task) ?? String(index), digest, task }
     } catch (error) {
       return invalid(index, digest, at, thrownBy('taskId', error, 'task_invalid').rawMessage)
     }

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { Environment } from '../env/index.ts'
+import { taskName, type Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { validate, type Validated } from '../tools/index.ts'
 import { JsonText } from './rollout-request.ts'
@@ -99,8 +99,7 @@ function checkedTask(
   if (validated.problem !== undefined) return validated.problem
   const { value } = validated
   try {
-    const name = environment.taskId?.(value)
-    return { text, bytes, digest: digestOf(text), value, name }
+    return { text, bytes, digest: digestOf(text), value, name: taskName(environment, value) }
   } catch (error) {
     return `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`
   }
