@@ -27,6 +27,13 @@ describe('csv', () => {
     ])
   })
 
+  test('refuses two columns of one name, but not two without one', async () => {
+    const twice = 'people.csv has two columns named "age"; rename one of them'
+    await expect(read('name,age,age\nAda,36,37\n')).rejects.toThrow(twice)
+    await expect(read('Ada,36,37\n', { columns: ['name', 'age', 'age'] })).rejects.toThrow(twice)
+    expect(await read('name,,\nAda,,\n')).toMatchObject([{ value: { name: 'Ada' } }])
+  })
+
   test('goes on after a row that does not fit, in its place', async () => {
     expect(await read('a,b\n1,2\n3\n4,5,6\n7,8\n')).toEqual([
       { at: 'people.csv row 2', value: { a: '1', b: '2' } },

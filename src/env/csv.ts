@@ -1,4 +1,5 @@
 import { CsvError, parse, type Options, type Parser } from 'csv-parse'
+import { MillraceError } from '../errors/index.ts'
 import { FileSource } from './_file-source.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
@@ -33,7 +34,7 @@ class RecordReader {
     // Records are taken from the callback and not from the stream, so that broken ones come in their place.
     const settings: Options = {
       bom: true,
-      columns: columns ? [...columns] : true,
+      columns: columns ? distinct(columns, label) : (header: readonly string[]) => distinct(header, label),
       skip_empty_lines: true,
       skip_records_with_error: true,
       relax_quotes: true,
@@ -87,6 +88,16 @@ class RecordReader {
     this.#rows = []
     return rows
   }
+}
+
+/** Of two columns with one name only the last would be seen. Those without a name are empty ones at the side of a table. */
+function distinct(columns: readonly string[], label: string): string[] {
+  const twice = columns.find((name, index) => name !== '' && columns.indexOf(name) !== index)
+  if (twice === undefined) return [...columns]
+  throw new MillraceError(
+    'tasks_failed',
+    `${label} has two columns named "${twice}"; rename one of them, or name all of them with csv(path, { columns })`,
+  )
 }
 
 function readable(error: CsvError): string {
