@@ -44,11 +44,11 @@ function noteEnd({ run }: FoundRun, latest: number[], at: number): void {
 /** The sum of all sittings. One that was cut off counts up to the last rollout that ended in it. */
 function workedMs({ run }: FoundRun, latest: readonly number[], now: number): number {
   let sum = 0
-  for (const [index, { startedAt, endedAt }] of run.sittings.entries()) {
-    const start = Date.parse(startedAt)
-    const isLast = index === run.sittings.length - 1
-    const end = endedAt === undefined ? (isLast && run.state === 'running' ? now : latest[index]) : Date.parse(endedAt)
-    sum += Math.max(0, (end ?? start) - start)
+  for (const [index, sitting] of run.sittings.entries()) {
+    const start = Date.parse(sitting.startedAt)
+    const isGoingOn = run.state === 'running' && index === run.sittings.length - 1
+    const end = sitting.endedAt === undefined ? (isGoingOn ? now : latest[index]) : Date.parse(sitting.endedAt)
+    sum += sitting.workedMs ?? Math.max(0, (end ?? start) - start)
   }
   return sum
 }

@@ -210,6 +210,7 @@ class RunningEvaluation implements Evaluation {
     const sittingStartedAt = performance.now()
     const taskDigest = new TaskDigest()
     let isWhole = false
+    let wallMs = 0
     try {
       const plans = planRollouts({
         tasks: firstTasks,
@@ -228,14 +229,15 @@ class RunningEvaluation implements Evaluation {
       this.#end = 'failed'
       throw error
     } finally {
+      wallMs = performance.now() - sittingStartedAt
       if (!store.failure.aborted) {
         await store.finish(isWhole ? 'complete' : 'unfinished', {
           end: this.#end,
+          workedMs: Math.round(wallMs),
           provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
         })
       }
     }
-    const wallMs = performance.now() - sittingStartedAt
     const models = executor.models()
     return {
       ...accumulator.snapshot(),

@@ -12,6 +12,8 @@ const maxSittings = 200
 const sittingSchema = z.object({
   startedAt: z.string(),
   endedAt: z.string().exactOptional(),
+  /** From its first rollout on, as the summary says it; the rest went into opening models, tools and workers. */
+  workedMs: z.number().exactOptional(),
   /** How it ended: `complete`, `drained`, `stopped`, ... Without one it was cut off. */
   end: z.string().exactOptional(),
 })

@@ -23,6 +23,7 @@ export interface OpenRunOptions {
 /** How a sitting ended, and what only then is known about where its results came from. */
 export interface SittingEnd {
   readonly end?: string
+  readonly workedMs?: number
   readonly provenance?: NewRun['provenance']
 }
 
@@ -129,13 +130,14 @@ export class RunStore extends Resource {
     this.#writeEnd(state, details)
   }
 
-  #writeEnd(state: RunState, { end, provenance }: SittingEnd): void {
+  #writeEnd(state: RunState, { end, workedMs, provenance }: SittingEnd): void {
     const run = structuredClone(this.#run)
     run.state = state
     if (provenance) run.provenance = { ...run.provenance, ...provenance }
     const sitting = run.sittings.at(-1)
     if (sitting) {
       sitting.endedAt = new Date().toISOString()
+      if (workedMs !== undefined) sitting.workedMs = workedMs
       if (end !== undefined) sitting.end = end
     }
     writeRunFile(this.folder, run)

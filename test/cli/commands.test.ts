@@ -40,9 +40,12 @@ describe.concurrent('looking at a run', () => {
       expect(text).toMatch(/reward +1\.000 ± 0\.000 +95% interval, clustered by task/)
       expect(text).toMatch(/over +4 of 6 rollouts scored · 6 tasks/)
       expect(text).toMatch(/env_error +2 +33% +not scored/)
-      expect(text).toMatch(/│ env_error, the first of them +│\n│ +.*the image is missing/)
+      expect(text).toMatch(/│ env_error, the first of them +│\n│ +setup threw Error at .*mended\.ts:\d+/)
       expect(text).toContain('millrace show it --outcome env_error\n')
     }
+    const [took, alsoTook] = [ran, shown].map(({ stdout }) => /─ complete · \S+ ─/.exec(stdout)?.[0])
+    expect(took).toBeDefined()
+    expect(alsoTook).toBe(took)
     const failed = await millrace({ cwd }, 'show', 'it', '--outcome', 'env_error')
     expect(failed.stdout).toMatch(/^1-0 +1 +env_error +– +0 +.*the image is missing/m)
     const transcript = await millrace({ cwd }, 'show', 'it', '0-0')
