@@ -83,7 +83,9 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     }
     const resumed = store.reader.counts().ended
     if (store.isResumed) {
-      notices.push(`${wasComplete ? 'complete already:' : 'continuing'} run ${name}: ${quantity(resumed)} had ended`)
+      // More may be asked of it now: its tasks may have become more.
+      const found = wasComplete ? `run ${name} was complete` : `continuing run ${name}`
+      notices.push(`${found}: ${quantity(resumed)} had ended`)
       const narrow = wasComplete ? undefined : narrowNotice(name, extent, limit)
       if (narrow !== undefined) notices.push(narrow)
       const changed = wasComplete || !code ? undefined : codeChangeNotice(name, existing?.provenance['code'], code)

@@ -178,7 +178,7 @@ describe('on the command line', () => {
     expect(shown.stdout).toContain('▌ system\nBe kind.\n')
     const again = await command(folder.root, ...words)
     expect(again).toMatchObject({ code: 0 })
-    expect(again.stderr).toContain('complete already: run kind: 2 rollouts had ended')
+    expect(again.stderr).toContain('run kind was complete: 2 rollouts had ended')
     const file = JSON.parse(await readFile(join(folder.root, 'runs/kind/run.json'), 'utf8')) as { config: object }
     expect(file.config).toMatchObject({ forkedFrom: { run: 'sums', rollout: '3-0', turn: 0, system: 'Be kind.' } })
   })

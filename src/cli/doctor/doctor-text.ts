@@ -35,7 +35,7 @@ export function diagnosisText(
   return [
     ...section('Functions that blocked a loop', blockedLines(diagnosis, now, frame), frame),
     ...section('Limits that moved', limitLines(diagnosis, frame), frame),
-    ...section('Outcomes that infrastructure caused', outcomeLines(diagnosis, run, frame), frame),
+    ...section('Outcomes that infrastructure or the environment caused', outcomeLines(diagnosis, run, frame), frame),
     ...abandonedLines(diagnosis),
   ]
 }

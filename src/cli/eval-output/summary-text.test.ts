@@ -66,6 +66,13 @@ describe('summaryText', () => {
     expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
   })
 
+  it('does not say of members of a voided group that they were scored', () => {
+    const text = summaryText(sampleSummary({ scored: 296, voided: 4 }), frame)
+    expect(text).toContain('296 of 300 rollouts scored · 75 tasks · 4 voided')
+    expect(text).toMatch(/completed +296 +99% +scored unless voided/)
+    expect(text).toMatch(/max_turns +4 +1% +scored unless voided, truncated/)
+  })
+
   it('points at what went wrong first', () => {
     const summary = sampleSummary({ scored: 298, outcomes: { ...sampleSummary().outcomes, model_error: 2 } })
     const text = summaryText(summary, frame)

@@ -130,7 +130,8 @@ function outcomeLines(summary: ShownSummary, { room, style }: Frame): readonly s
     const count = summary.outcomes[name]
     if (count === 0) return []
     const { scored, truncated } = outcomes[name]
-    const meaning = truncated ? 'scored, truncated' : scored ? 'scored' : 'not scored'
+    const kept = summary.voided > 0 ? 'scored unless voided' : 'scored'
+    const meaning = truncated ? `${kept}, truncated` : scored ? kept : 'not scored'
     const line = `${tint(name, nameColumns, style)}${figures([formatCount(count), formatShare(count, summary.rollouts)])}`
     // Where there is no room for the word, the colour says it.
     const fits = nameColumns + 2 * cellColumns + 3 + meaning.length <= room
