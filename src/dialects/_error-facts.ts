@@ -49,6 +49,13 @@ const words: Readonly<Partial<Record<ErrorCode, string>>> = {
   model_server_error: 'the model failed; try again later',
 }
 
+/** Where the record is kept, and what mends it, is for whoever runs the server. */
+const ownFaults: Readonly<Partial<Record<ErrorCode, string>>> = {
+  internal: 'something went wrong in the server',
+  disk_full: 'the server has no room to record the reply; tell whoever runs it',
+  store_failed: 'the record of this server cannot be read or written; tell whoever runs it',
+}
+
 const misconfigured =
   'the model cannot be used as this server is set up. Your own key is in order; tell whoever runs this server'
 
@@ -67,7 +74,8 @@ export function statusOf(error: MillraceError): number {
 
 export function messageOf(error: MillraceError): string {
   // A fault of ours is for the log.
-  if (error.code === 'internal') return 'something went wrong in the server'
+  const ownFault = ownFaults[error.code]
+  if (ownFault !== undefined) return ownFault
   if (isMisconfigured(error)) return misconfigured
   return (
     saidText(error, 'said') ??

@@ -62,3 +62,14 @@ test.for([
     expect(JSON.stringify(error.body)).toContain('top_k must be positive')
   }
 })
+
+test.for(['disk_full', 'store_failed'] as const)('where the record is kept is no business of clients: %s', (code) => {
+  const error = new MillraceError(code, 'no space left for the run in /data/runs/gateway; run again with --resume')
+  for (const server of servers) {
+    expect(server.error(error).status).toBe(503)
+    for (const shown of [server.error(error), server.streamError(error)]) {
+      expect(JSON.stringify(shown)).not.toMatch(/\/data|--resume/)
+      expect(JSON.stringify(shown)).toMatch(/tell whoever runs it/)
+    }
+  }
+})

@@ -26,6 +26,13 @@ const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, nu
   disk_full: 503,
 }
 
+/** Where a run is kept, and what mends it, is for whoever runs the server. */
+const ownFaults: Readonly<Partial<Record<ErrorCode, string>>> = {
+  internal: 'something went wrong in the server',
+  disk_full: 'the server has no room to record anything more; tell whoever runs it',
+  store_failed: 'the record of this server cannot be read or written; tell whoever runs it',
+}
+
 const retryAfterSeconds = '1'
 
 export function refuse(reply: FastifyReply, code: DoorCode | 'usage', message: string): FastifyReply {
@@ -46,7 +53,8 @@ export function replyWithError(reply: FastifyReply, thrown: unknown): FastifyRep
 export function errorBody(thrown: unknown): ErrorBody {
   const error = MillraceError.from(thrown, 'internal')
   // Whoever made the mistake is told what it is; a fault of ours is for the log.
-  if (error.code === 'internal') return { error: { code: 'internal', message: 'something went wrong in the server' } }
+  const message = ownFaults[error.code]
+  if (message !== undefined) return { error: { code: error.code, message } }
   return { error: error.toWire() }
 }
 

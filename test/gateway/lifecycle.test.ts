@@ -50,7 +50,7 @@ test('ready means that a backend answers', async () => {
   await using alone = await TestGateway.start({ models: [{ name: 'sim', backends: [{ url: simulator.url }] }] })
   expect(await alone.ask('/ready', { key: null })).toMatchObject({
     status: 503,
-    body: { status: 'not ready', why: expect.stringContaining('no backend can be reached: 127.0.0.1') as string },
+    body: { status: 'not ready', why: 'none of its backends can be reached (1)' },
   })
   expect(await alone.ask('/health', { key: null })).toMatchObject({ status: 200, body: { status: 'ok' } })
 })

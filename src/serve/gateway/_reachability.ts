@@ -30,8 +30,8 @@ export class Reachability extends Resource {
     this.#backends = [...distinct.values()]
   }
 
-  get names(): readonly string[] {
-    return this.#backends.map(({ name }) => name)
+  get count(): number {
+    return this.#backends.length
   }
 
   /** Whether at least one backend would answer a request. */

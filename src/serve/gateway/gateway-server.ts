@@ -188,7 +188,8 @@ async function readinessOf({
   const { state } = gateway.status()
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
   if (await reachability.any()) return { isReady: true }
-  return { isReady: false, why: `no backend can be reached: ${reachability.names.join(', ')}` }
+  // Not which: whoever asks has no key.
+  return { isReady: false, why: `none of its backends can be reached (${reachability.count})` }
 }
 
 function configOf({ models, aliases = {}, bounds = {} }: GatewayServerOptions): JsonObject {
