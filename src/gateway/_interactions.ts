@@ -170,6 +170,7 @@ export class Interactions {
       const isRetry = call.retryCount > 0 && match.known === messages.length
       const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
       if (repeated) {
+        session.touch()
         const end = await repeated
         this.#onEnd(visit, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
         return

@@ -74,6 +74,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #partial: PartialReply | undefined
   /** None before it had to wait for a backend. */
   #wait: Wait | undefined
+  /** There is nothing left to give up: its client may come again for it. */
+  #isRecorded = false
   /** Whether a backend was at it when it was given up. */
   #wasOnWire = false
   /** Lets the backend go on, while the client is the one that is waited for. */
@@ -108,9 +110,9 @@ export class LiveInteraction implements ReplySink, CallHooks {
     model.client.call(this.#question.toModel(this), this).then(this.#onReply).catch(this.#onFault)
   }
 
-  /** Ends it whoever still waits for it. */
+  /** Ends it whoever still waits for it, unless its reply is there. */
   abort(reason: MillraceError): void {
-    if (this.#state === 'ended' || this.signal.aborted) return
+    if (this.#isRecorded || this.#state === 'ended' || this.signal.aborted) return
     this.#wasOnWire = !this.#wait?.isOn
     this.#place?.forget(this)
     this.#abort.abort(reason)
@@ -209,6 +211,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
       ...(itemIds && { itemIds }),
       ...(hasInstructions && { hasInstructions }),
     }
+    this.#isRecorded = true
     const recorded = this.#withUsage(this.#withPrompt(reply))
     const lacking = capturesTokens ? 'missing' : 'unasked'
     this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)

@@ -5,7 +5,7 @@ import { isJsonObject, type Json, type JsonObject, type Message } from '../schem
 import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { samplingIn } from './_sampling-in.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
-import { upstreamBody, type ClientBody } from './_upstream-body.ts'
+import { upstreamBody } from './_upstream-body.ts'
 import type { Visit } from './_visit.ts'
 import type { GatewayModel } from './gateway-models.ts'
 
@@ -53,7 +53,8 @@ export class Question {
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
-    this.body = this.#isPassed ? upstreamBody(this.#clientBody(), this.#additions()) : undefined
+    const clientBody = { bytes: visit.call.body, members: request.body }
+    this.body = this.#isPassed ? upstreamBody(clientBody, this.#additions()) : undefined
     if (this.body !== undefined && this.#isForRecord) {
       this.unasked = this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
     }
@@ -64,8 +65,7 @@ export class Question {
    * what it refuses: then that is anything, until it has once answered to all of it.
    */
   plainer(refusal: MillraceError): Question | undefined {
-    const isAdding = this.capturesTokens || this.#isForRecord
-    if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !isAdding) return undefined
+    if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
     const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
     const isNamed = [...Object.keys(this.#tokenFields), 'stream_options'].some(
@@ -80,7 +80,7 @@ export class Question {
   learn(): void {
     const { tokenRequest } = this.model
     if (this.#way === 'recorded-whole') tokenRequest.inStreams = false
-    if (this.#way !== 'plain' && this.capturesTokens) tokenRequest.isAccepted = true
+    if (this.#way !== 'plain' && this.#isAdding) tokenRequest.isAccepted = true
   }
 
   /** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */
@@ -120,6 +120,16 @@ export class Question {
     return this.#parts.isRecorded && hasWords && this.#way !== 'plain'
   }
 
+  /** Whether the backend is told more than the client said. */
+  get #isAdding(): boolean {
+    return this.capturesTokens || (this.body !== undefined && this.#isForRecord && this.#addsUsage)
+  }
+
+  /** To a stream: whole replies say it unasked. */
+  get #addsUsage(): boolean {
+    return this.#isStream && !this.request.includeUsage
+  }
+
   get #tokenFields(): JsonObject {
     return this.#isGenerate ? generateTokenFields : this.model.tokenRequest.fields
   }
@@ -128,11 +138,6 @@ export class Question {
   get #isPassed(): boolean {
     const { dialect, model, request } = this
     return this.#isGenerate || (model.api === dialect.api && (this.#parts.isWhole || request.untranslatable.length > 0))
-  }
-
-  #clientBody(): ClientBody {
-    const { body: members } = this.request
-    return { bytes: this.#visit.call.body, members }
   }
 
   #additions(): JsonObject {
@@ -146,7 +151,7 @@ export class Question {
       ...(dialect.api === 'messages' && { thread: undefined }),
       ...(isForRecord && this.capturesTokens && this.#tokenFields),
       ...(this.#way === 'recorded-whole' && { stream: false, stream_options: undefined }),
-      ...(isForRecord && this.#isStream && !request.includeUsage && { stream_options: withUsage(request) }),
+      ...(isForRecord && this.#addsUsage && { stream_options: withUsage(request) }),
     }
   }
 }

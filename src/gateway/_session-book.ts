@@ -1,5 +1,4 @@
 import { MillraceError } from '../errors/index.ts'
-import type { CallRecord } from '../schema/index.ts'
 import { AttemptRecorder, sessionAttempt, type RunStore, type StoredSession } from '../store/index.ts'
 import { ExpiryQueue } from './_expiry-queue.ts'
 import { TextAllowance } from './_text-allowance.ts'
@@ -13,7 +12,6 @@ import { SessionTree } from './session-tree.ts'
 export interface SessionBookOptions {
   readonly store: RunStore
   readonly bounds: SessionBounds
-  readonly capturesTokens: (model: string) => boolean
   /** Nobody used it for as long as it may stay open. */
   readonly onExpired: (session: OpenSession) => void
 }
@@ -22,7 +20,6 @@ export interface SessionBookOptions {
 export class SessionBook implements Disposable {
   readonly #store: RunStore
   readonly #bounds: SessionBounds
-  readonly #capturesTokens: (model: string) => boolean
   readonly #allowance: TextAllowance
   /** For last bodies. Nobody gives back for another's: that would cost more than reading a body. */
   readonly #bodies: TextAllowance
@@ -35,12 +32,11 @@ export class SessionBook implements Disposable {
   #idleBytes = 0
   #idleChars = 0
 
-  constructor({ store, bounds, capturesTokens, onExpired }: SessionBookOptions) {
+  constructor({ store, bounds, onExpired }: SessionBookOptions) {
     this.#store = store
     this.#bounds = bounds
     this.#allowance = new TextAllowance(bounds.maxRememberedChars, () => this.#idleChars > 0 && this.#forgetOldest())
     this.#bodies = new TextAllowance(bounds.maxRememberedBodies, () => false)
-    this.#capturesTokens = capturesTokens
     this.#expiry = new ExpiryQueue((session) => {
       if (session.running.size === 0) onExpired(session)
       else {
@@ -137,14 +133,8 @@ export class SessionBook implements Disposable {
       tally.add(node)
       if (call?.requestKey !== undefined) recent?.restore(call.requestKey, seq)
       if (node.lacksTokens) tally.withoutTokens += 1
-      if (call && node.lacksTokens && this.#wasToCapture(call)) tally.lacksTokens = true
       if (slice.isOver) await slice.rest()
     }
-  }
-
-  /** Whether its tokens were asked for. */
-  #wasToCapture({ api, model }: CallRecord): boolean {
-    return api === 'generate' || this.#capturesTokens(model)
   }
 
   [Symbol.dispose](): void {

@@ -55,6 +55,7 @@ export class SessionPlace {
       call: {
         ...callRecord(reply),
         ...name,
+        ...(tokens === 'missing' && { tokensMissing: true as const }),
         ...(reply.original?.api === name.api && { original: reply.original }),
         requestKey: this.#key,
       },
@@ -63,7 +64,6 @@ export class SessionPlace {
     this.#reply = tree.addSample(this.#leaf, reply.message, origin)
     tally.add(origin)
     if (tokens !== 'complete') tally.withoutTokens += 1
-    if (tokens === 'missing') tally.lacksTokens = true
   }
 
   /** What came of a reply that did not end. */
@@ -80,9 +80,8 @@ export class SessionPlace {
     return this.#journal.durable()
   }
 
-  /** A retry finds it no more, unless its reply is recorded already. */
+  /** A retry finds it no more. */
   forget(interaction: LiveInteraction): void {
-    if (this.#reply) return
     this.#memory.recent.end(interaction)
   }
 

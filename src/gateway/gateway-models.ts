@@ -102,11 +102,6 @@ export class GatewayModels extends Resource {
     return this.#byName
   }
 
-  /** Whether replies of the model of this name come with tokens. */
-  capturesTokens(name: string): boolean {
-    return this.#byName.get(name)?.capturesTokens ?? false
-  }
-
   endSession(session: string): void {
     for (const { client } of this.#own) client.endSession(session)
   }

@@ -67,7 +67,6 @@ export class Gateway extends Resource {
     this.#book = new SessionBook({
       store,
       bounds,
-      capturesTokens: (model) => this.#models.capturesTokens(model),
       onExpired: (session) => this.#expire(session),
     })
     const parts = { store, models: this.#models, book: this.#book, bounds }

@@ -12,8 +12,8 @@ export class SessionTally {
   discarded = 0
   /** Complete replies without the tokens that training takes, whether or not anybody asked for these. */
   withoutTokens = 0
-  /** Whether a complete reply came without the token ids that were asked for. */
-  lacksTokens = false
+  /** Whether a complete reply came without the tokens that were asked for. */
+  tokensMissing = false
 
   add({ call, discarded }: Pick<MessageNode, 'call' | 'discarded'>): void {
     const record = call ?? discarded
@@ -23,5 +23,6 @@ export class SessionTally {
     this.cost += record.cost ?? 0
     if (call) this.interactions += 1
     else this.discarded += 1
+    if (call?.tokensMissing) this.tokensMissing = true
   }
 }

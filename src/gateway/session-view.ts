@@ -101,10 +101,10 @@ export function viewOf(
   }
 }
 
-export function alarmsOf({ interactions, lacksTokens }: SessionTally, hasEnded: boolean): SessionAlarm[] {
+export function alarmsOf({ interactions, tokensMissing }: SessionTally, hasEnded: boolean): SessionAlarm[] {
   const alarms: SessionAlarm[] = []
   if (hasEnded && interactions === 0) alarms.push('nothing_captured')
-  if (lacksTokens) alarms.push('tokens_missing')
+  if (tokensMissing) alarms.push('tokens_missing')
   return alarms
 }
 

@@ -2,10 +2,7 @@ import type { SessionReader, StoredSession } from '../store/index.ts'
 import { SessionTally } from './session-tally.ts'
 import { storedSummary, viewOf, type SessionView } from './session-view.ts'
 
-/**
- * A session as its records have it, for those who look at a run without its gateway. Nobody there knows which tokens were
- * asked for: so it raises no alarm for those that did not come, and `tokens` says whether they are there.
- */
+/** A session as its records have it, for those who look at a run without its gateway. */
 export function storedView(reader: SessionReader, session: StoredSession): SessionView {
   const { id } = session
   const tally = new SessionTally()

@@ -48,6 +48,8 @@ export interface CallRecord {
   readonly hasInstructions?: true
   /** What a backend of Responses called the items of the reply: clients may send these names instead of the items. */
   readonly itemIds?: ItemIds
+  /** Its tokens were asked for, and did not come, or not all of them. */
+  readonly tokensMissing?: true
   /** The reply in its API's own words, where a client that asks again could not be given all of it from the message. */
   readonly original?: OriginalReply
 }

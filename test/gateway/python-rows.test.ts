@@ -103,9 +103,8 @@ async function stepOver(
 
 test('a session without a reply counts in its group', async () => {
   const sessions = [1, 1, 1, 0].map((value, seed) => {
-    const made = randomSession({ seed, samples: 4, group: 'one' })
-    const nodes = value === 0 ? [] : made.nodes
-    return { ...made, nodes, rewards: [{ node: null, value, at: 1 }] }
+    const { session, nodes } = randomSession({ seed, samples: 4, group: 'one' })
+    return { session, nodes: value === 0 ? [] : nodes, rewards: [{ node: null, value, at: 1 }] }
   })
   const advantages = (await stepOver(sessions)).flat()
   expect(advantages.length).toBeGreaterThan(2)
@@ -114,9 +113,9 @@ test('a session without a reply counts in its group', async () => {
 
 test('a reply is trained by what it came to itself, also where nothing is known of the last one', async () => {
   const sessions = [1, 0].map((value, seed) => {
-    const made = randomSession({ seed: seed + 20, samples: 8, group: 'one' })
-    const first = made.nodes.find(({ call }) => call)?.seq ?? 0
-    return { ...made, rewards: [{ node: first, value, at: 1 }] }
+    const { session, nodes } = randomSession({ seed: seed + 20, samples: 8, group: 'one' })
+    const first = nodes.find(({ call }) => call)?.seq ?? 0
+    return { session, nodes, rewards: [{ node: first, value, at: 1 }] }
   })
   expect((await stepOver(sessions)).map((row) => row.map((advantage) => Math.sign(advantage)))).toEqual([[1], [-1]])
 })

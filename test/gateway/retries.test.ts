@@ -94,6 +94,28 @@ test('a retry is not given the sample of another client that asked the same', as
   ])
 })
 
+test('a retry that comes while the reply is on its way to the disk gets it', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const first = open.send(caller, body)
+  const retried = Promise.withResolvers<ReturnType<OpenGateway['send']>>()
+  const { journal } = open.store
+  const durable = journal.durable.bind(journal)
+  journal.durable = () => {
+    journal.durable = durable
+    const pending = durable()
+    first.client.leave()
+    retried.resolve(open.send(caller, body, { retryCount: 1 }))
+    return pending
+  }
+  const { client, done } = await retried.promise
+  await Promise.all([first.done, done])
+  expect(client.document).toMatchObject({ choices: [{ message: { content: 'Hello' } }] })
+  expect(server.requests).toHaveLength(1)
+  expect(await open.nodes(id)).toHaveLength(2)
+})
+
 test('of two replies to the same request, the one that nobody heard is repeated first', async () => {
   let count = 0
   await using server = await ScriptedServer.start((response) => {

@@ -191,6 +191,25 @@ test('a session that nobody uses expires, one in use does not', async () => {
   expect((await open.ask(idle.caller, body)).status).toBe(410)
 })
 
+test('a session whose last reply is asked for again and again is in use', async () => {
+  await using open = await scripted(() => 'Hello')
+  // Far longer than this machine ever stops for between two requests.
+  const idle = await open.session({ ttlSeconds: 2 })
+  const used = await open.session({ ttlSeconds: 2 })
+  await open.ask(idle.caller, body)
+  await open.ask(used.caller, body)
+  await expect
+    .poll(
+      async () => {
+        expect((await open.ask(used.caller, body, { retryCount: 1 })).status).toBe(200)
+        return (await open.gateway.session(admin, idle.id)).state
+      },
+      { interval: 10 },
+    )
+    .toBe('expired')
+  expect((await open.gateway.session(admin, used.id)).state).toBe('open')
+})
+
 test('an alarm is told when a session ends with nothing, and not for one that has everything', async () => {
   const tokens = { ids: Int32Array.of(1), logprobs: Float32Array.of(-1), promptIds: Int32Array.of(2) }
   const reply = {
