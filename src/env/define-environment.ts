@@ -30,7 +30,7 @@ export interface EnvironmentSpec<
   readonly task: TaskSchema
   tasks(options: NoInfer<OutputOf<OptionsSchema>>): TaskInput | Promise<TaskInput>
   /** A stable name for a task; its place in the source if not given. */
-  taskId?(task: NoInfer<OutputOf<TaskSchema>>): string
+  taskId?(task: NoInfer<OutputOf<TaskSchema>>): string | number
   /** The conversation to start from: a user message, or several messages. */
   prompt(
     context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>> & {

@@ -59,7 +59,7 @@ describe('readTasks', () => {
   })
 
   test('takes the id from the environment', async () => {
-    const numbered = environmentWith(() => rows(2), { taskId: () => 7 as unknown as string })
+    const numbered = environmentWith(() => rows(2), { taskId: () => 7 })
     expect((await all(numbered)).map(({ id }) => id)).toEqual(['7', '7'])
     const named = environmentWith(() => rows(2), { taskId: (task) => `sum-${(task as { answer: number }).answer}` })
     expect((await all(named)).map(({ id }) => id)).toEqual(['sum-0', 'sum-1'])
