@@ -9,6 +9,7 @@ import { describe, expect, test } from 'vitest'
 import { exitCodes } from '../src/cli/exit-codes.ts'
 import { readModelsFile } from '../src/cli/models-file.ts'
 import { errorCodes } from '../src/errors/index.ts'
+import { evaluateOptionNames } from '../src/eval/index.ts'
 import { modelConfigSchema, retryTable } from '../src/inference/index.ts'
 import { defaultLimits, limitsSchema } from '../src/schema/index.ts'
 import { runFiles } from '../src/store/index.ts'
@@ -73,6 +74,11 @@ describe('the tables say what the code says', () => {
     expect(limits.find(([name]) => name === 'maxTurns')?.[1]).toBe(String(defaultLimits.maxTurns))
     const files = firstCells(tableRows(await page('docs/architecture.md'), 'The run folder'))
     expect(files.map((name) => name.replace(/\/$/, '')).toSorted()).toEqual(Object.values(runFiles).toSorted())
+  })
+
+  test('options of evaluate()', async () => {
+    const rows = tableRows(await page('docs/library.md'), 'Options')
+    expect(firstCells(rows)).toEqual(evaluateOptionNames)
   })
 
   test('layers, in the order that lint enforces', async () => {

@@ -28,6 +28,7 @@ const optionNames: Readonly<Record<keyof EvaluateOptions, true>> = {
   backends: true,
   signal: true,
 }
+export const evaluateOptionNames: readonly string[] = Object.keys(optionNames)
 
 const runOptionNames: Readonly<Record<keyof RunOptions, true>> = {
   root: true,
@@ -39,7 +40,6 @@ const runOptionNames: Readonly<Record<keyof RunOptions, true>> = {
 /** JavaScript has no types, and TypeScript checks the names of literals only. */
 export function requireKnownOptions(options: EvaluateOptions): void {
   const unknown =
-    unknownField(options, Object.keys(optionNames)) ??
-    unknownField(options.run ?? {}, Object.keys(runOptionNames), 'run.')
+    unknownField(options, evaluateOptionNames) ?? unknownField(options.run ?? {}, Object.keys(runOptionNames), 'run.')
   if (unknown !== undefined) throw new MillraceError('config_invalid', `options of evaluate(): ${unknown}`)
 }
