@@ -55,6 +55,29 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     }
   })
 
+  test('an agent that goes on after its end adds nothing to what its reward reads', async () => {
+    const late = Promise.withResolvers<void>()
+    const environment = defineEnvironment({
+      name: 'late',
+      task,
+      tasks: () => [{ index: 0 }],
+      prompt,
+      agent: async ({ turn, append }) => {
+        await turn()
+        setImmediate(() => {
+          append({ role: 'user', content: 'one more thing' })
+          late.resolve()
+        })
+      },
+      reward: async ({ messages }) => {
+        await late.promise
+        return messages.length
+      },
+    })
+    const { records } = await runScripted({ environment, script: () => 'fine' })
+    expect(records[0]).toMatchObject({ outcome: 'completed', reward: 2 })
+  })
+
   test('a group reward that never answers ends with its time', async () => {
     const environment = defineEnvironment({
       name: 'stuck-group',

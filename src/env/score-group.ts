@@ -74,6 +74,6 @@ function memberOf(record: RolloutRecord): GroupMember {
   const scores: Record<string, number> = { ...record.metrics }
   for (const [name, { score }] of Object.entries(record.rewards)) scores[name] = score
   const { id, sample, outcome, truncated } = record
-  const messages = Object.freeze(record.messages)
+  const messages = Object.freeze([...record.messages])
   return { id, sample, outcome, truncated, messages, answer: record.answer ?? '', scores, info: record.info ?? {} }
 }

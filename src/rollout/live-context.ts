@@ -62,6 +62,8 @@ export class LiveContext implements Context {
   readonly #situation: Situation
   /** The agent's, then that of the time kept for the reward. It makes its signal when somebody asks for it. */
   #scope: SignalScope
+  /** As it was when the agent ended. */
+  #conversation: readonly Message[] | undefined
 
   constructor(host: ContextHost, parts: { situation: Situation; scope: SignalScope }) {
     this.#host = host
@@ -79,8 +81,8 @@ export class LiveContext implements Context {
     this.outcome = outcome
     this.truncated = outcomes[outcome].truncated
     this.#scope = scope
-    // All components read the same conversation, and it is the record's, too.
-    Object.freeze(this.#host.messages)
+    // A list of its own, which nobody changes: not one component for the next, and not an agent that goes on after its end.
+    this.#conversation = Object.freeze([...this.#host.messages])
   }
 
   get signal(): AbortSignal {
@@ -96,7 +98,7 @@ export class LiveContext implements Context {
   }
 
   get messages(): readonly Message[] {
-    return this.#host.messages
+    return this.#conversation ?? this.#host.messages
   }
 
   get answer(): string {
