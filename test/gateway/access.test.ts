@@ -16,6 +16,10 @@ test.each(apis)('%s refuses whoever has no key in its own words', async (api) =>
   expect((await gateway.ask(path, { body, key: null, headers: { authorization: `bearer ${adminKey}` } })).status).toBe(
     200,
   )
+  // Clients of Anthropic send two where they find two.
+  expect((await gateway.ask(path, { body, key: 'wrong', headers: { 'x-api-key': adminKey } })).status).toBe(200)
+  expect((await gateway.ask(path, { body, headers: { 'x-api-key': 'wrong' } })).status).toBe(200)
+  expect((await gateway.ask(path, { body, key: 'wrong', headers: { 'x-api-key': 'wrong' } })).status).toBe(401)
 })
 
 test('a session’s key is good for that session and nothing else', async () => {

@@ -1,8 +1,9 @@
+import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import type { Caller, Gateway } from '../../gateway/index.ts'
 import { refuse } from '../_door-error.ts'
-import { tokenOf } from './_token.ts'
+import { keysIn, type SentKeys } from './_token.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -15,21 +16,29 @@ declare module 'fastify' {
 export function requireCaller(app: FastifyInstance, gateway: Gateway): void {
   app.decorateRequest('caller', null)
   app.addHook('onRequest', (request, reply, next) => {
-    const token = tokenOf(request.headers)
-    request.caller = gateway.callerFor(token) ?? null
+    request.caller = callerFrom(gateway, request.headers) ?? null
     if (request.caller) next()
-    else void refuse(reply, 'unauthorized', keyWanted(token))
+    else void refuse(reply, 'unauthorized', keyWanted(keysIn(request.headers)))
   })
 }
 
+/**
+ * Whose key was sent. One that is known is enough: Anthropic's clients send a second one wherever they find it in their
+ * environment, for another server.
+ */
+export function callerFrom(gateway: Gateway, headers: IncomingHttpHeaders): Caller | undefined {
+  const { bearer, apiKey } = keysIn(headers)
+  return gateway.callerFor(bearer) ?? gateway.callerFor(apiKey)
+}
+
 /** In the words of a model's API. */
-export function unauthorized(token: string | undefined): MillraceError {
-  return new MillraceError('model_auth', keyWanted(token), { data: { status: 401 } })
+export function unauthorized(headers: IncomingHttpHeaders): MillraceError {
+  return new MillraceError('model_auth', keyWanted(keysIn(headers)), { data: { status: 401 } })
 }
 
 /** A key that was not sent and one that is wrong are mended in different places. */
-function keyWanted(token: string | undefined): string {
-  return token === undefined
+function keyWanted({ bearer, apiKey }: SentKeys): string {
+  return bearer === undefined && apiKey === undefined
     ? 'send a key of this gateway, as authorization: Bearer <key> or x-api-key: <key>'
     : 'this gateway does not know the key that was sent: it takes an admin key, or that of a session'
 }

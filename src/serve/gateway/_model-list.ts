@@ -2,8 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { chatServer, messagesServer, type ServerDialect } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { Gateway, OfferedModel } from '../../gateway/index.ts'
-import { unauthorized } from './_callers.ts'
-import { tokenOf } from './_token.ts'
+import { callerFrom, unauthorized } from './_callers.ts'
 
 interface ListedModels {
   Params: { id?: string }
@@ -27,9 +26,8 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
     return await reply.code(status).headers(headers).send(body)
   })
   const requireAccess = async ({ headers, params }: FastifyRequest<ListedModels>): Promise<void> => {
-    const token = tokenOf(headers)
-    const caller = gateway.callerFor(token)
-    if (!caller) throw unauthorized(token)
+    const caller = callerFrom(gateway, headers)
+    if (!caller) throw unauthorized(headers)
     // A session that nobody knows, or that is another's, has no models either.
     if (params.id !== undefined) await gateway.session(caller, params.id)
   }

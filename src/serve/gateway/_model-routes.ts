@@ -11,10 +11,9 @@ import { MillraceError } from '../../errors/index.ts'
 import type { Caller, Gateway } from '../../gateway/index.ts'
 import { apiPaths } from '../../schema/index.ts'
 import type { BodyIntake, HeldBody } from './_body.ts'
-import { unauthorized } from './_callers.ts'
+import { callerFrom, unauthorized } from './_callers.ts'
 import { GatewayReply } from './_reply.ts'
 import { requestIdOf } from './_request-id.ts'
-import { tokenOf } from './_token.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
 import { gatewayRefusals } from './gateway-refusals.ts'
 
@@ -99,9 +98,9 @@ class ModelExchange {
 
   #start(): void {
     const { gateway, intake } = this.#parts
-    const token = tokenOf(this.#request.headers)
-    const caller = gateway.callerFor(token)
-    if (!caller) return this.refuse(unauthorized(token))
+    const { headers } = this.#request
+    const caller = callerFrom(gateway, headers)
+    if (!caller) return this.refuse(unauthorized(headers))
     intake.read(this.#request, (problem, body) => {
       if (problem) this.refuse(problem)
       if (body) void this.#interact(caller, body)

@@ -2,10 +2,16 @@ import type { IncomingHttpHeaders } from 'node:http'
 
 const scheme = 'bearer '
 
-/** The key a client sent, as OpenAI's clients do or as Anthropic's do. */
-export function tokenOf({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): string | undefined {
-  if (authorization !== undefined && authorization.slice(0, scheme.length).toLowerCase() === scheme) {
-    return authorization.slice(scheme.length)
+/** The keys a client sent, as OpenAI's clients do and as Anthropic's do. */
+export interface SentKeys {
+  readonly bearer: string | undefined
+  readonly apiKey: string | undefined
+}
+
+export function keysIn({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): SentKeys {
+  const isBearer = authorization !== undefined && authorization.slice(0, scheme.length).toLowerCase() === scheme
+  return {
+    bearer: isBearer ? authorization.slice(scheme.length) : undefined,
+    apiKey: typeof apiKey === 'string' ? apiKey : undefined,
   }
-  return typeof apiKey === 'string' ? apiKey : undefined
 }
