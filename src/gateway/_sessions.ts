@@ -98,6 +98,11 @@ export class Sessions {
   /** In the order they were started. */
   list(caller: Caller, query: SessionListQuery): SessionSummary[] {
     if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
+    const { after } = query
+    if (after !== undefined && !this.#book.find(caller, after)) {
+      const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
+      throw new MillraceError('usage', message, { data: { status: 400, param: 'after' } })
+    }
     return this.#store.reader.sessions.sessions({ ...query, tenant: caller.tenant }).map(storedSummary)
   }
 

@@ -205,3 +205,27 @@ test('an export comes as it was asked for', async () => {
   const missing = await gateway.ask('/v1/export?session=ses_nobody')
   expect(missing.status).toBe(404)
 })
+
+test('what has no route is said to a client of Anthropic’s in its own words', async () => {
+  await using gateway = await TestGateway.start()
+  const body = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
+  const headers = { 'anthropic-version': '2023-06-01' }
+  expect(await gateway.ask('/v1/messages/count_tokens', { body, headers })).toMatchObject({
+    status: 404,
+    body: {
+      type: 'error',
+      error: { type: 'not_found_error', message: expect.stringContaining('count_tokens') as string },
+    },
+  })
+})
+
+test('a list does not go on after a session that nobody knows', async () => {
+  await using gateway = await TestGateway.start()
+  const [first, second] = await gateway.startSessions({ groupSize: 2 })
+  const rest = await gateway.ask(`/v1/sessions?after=${first?.id}`)
+  expect(rest).toMatchObject({ status: 200, body: { sessions: [{ id: second?.id }] } })
+  expect(await gateway.ask('/v1/sessions?after=ses_nobody')).toMatchObject({
+    status: 400,
+    body: { error: { code: 'usage', message: expect.stringContaining('ses_nobody') as string } },
+  })
+})

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify'
+import { messagesServer } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { Gateway } from '../../gateway/index.ts'
 import type { RunReader } from '../../store/index.ts'
@@ -88,7 +89,11 @@ export class GatewayDoor extends Door {
     })
     app.setNotFoundHandler(async (request, reply) => {
       reply.header('x-request-id', requestIdOf(request.headers['x-request-id']))
-      return await refuse(reply, 'not_found', noRoute(request.method, request.url, this.#routes))
+      const why = noRoute(request.method, request.url, this.#routes)
+      if (request.headers['anthropic-version'] === undefined) return await refuse(reply, 'not_found', why)
+      // Its clients look for the kind of an error where only their API has it.
+      const { body } = messagesServer.error(new MillraceError('usage', why, { data: { status: 404 } }))
+      return await reply.code(404).send(body)
     })
   }
 
