@@ -95,11 +95,17 @@ function isFromBackend(error: MillraceError): boolean {
   return typeof error.data['backend'] === 'string'
 }
 
-/** Our key, our credit or our TLS is not accepted there: nothing that a client could mend, or should take for its own. */
+/** Our key, our credit, our TLS or our address is not accepted there: nothing that a client could mend, or should take for its own. */
 function isMisconfigured(error: MillraceError): boolean {
   if (!isFromBackend(error)) return false
   const { status, cause } = error.data
-  return error.code === 'model_auth' || status === 402 || (error.code === 'model_rejected' && cause !== undefined)
+  const isElsewhere = typeof status === 'number' && status < 400
+  return (
+    error.code === 'model_auth' ||
+    status === 402 ||
+    isElsewhere ||
+    (error.code === 'model_rejected' && cause !== undefined)
+  )
 }
 
 /** `retry-after` knows whole seconds only; clients that know `retry-after-ms` need not wait that long. */

@@ -44,6 +44,12 @@ test.for([401, 402, 403])('%i of a backend is not for the key of the client', (s
   expect(messagesServer.error(fromBackend(code, { status })).body).toMatchObject({ error: { type: 'api_error' } })
 })
 
+test('a backend that is elsewhere is no fault of the request', () => {
+  for (const server of servers) {
+    expect(server.error(fromBackend('model_rejected', { status: 302, said: 'Found' })).status).toBe(502)
+  }
+})
+
 test('a key that is refused here is still told so', () => {
   const error = new MillraceError('model_auth', 'this key is not known')
   expect(chatServer.error(error)).toMatchObject({ status: 401, body: { error: { code: 'invalid_api_key' } } })
