@@ -76,6 +76,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #wait: Wait | undefined
   /** There is nothing left to give up: its client may come again for it. */
   #isRecorded = false
+  /** When a backend that refused it said that it would take it. */
+  #mayComeAgainAt = 0
   /** Whether a backend was at it when it was given up. */
   #wasOnWire = false
   /** Lets the backend go on, while the client is the one that is waited for. */
@@ -147,7 +149,13 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   readonly #onWaitedTooLong = (): void => {
-    this.abort(waitedTooLong(this.#question.model.name, this.#patience.maxWaitMs))
+    const leftMs = this.#mayComeAgainAt - performance.now()
+    this.abort(waitedTooLong(this.#question.model.name, this.#patience.maxWaitMs, leftMs))
+  }
+
+  onFailedTry(_ms: number, error: unknown): void {
+    const askedMs = error instanceof MillraceError ? error.data['retryAfterMs'] : undefined
+    if (typeof askedMs === 'number') this.#mayComeAgainAt = performance.now() + askedMs
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {

@@ -31,15 +31,16 @@ export function draining(): MillraceError {
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
-/** No backend took it for as long as a request may wait. */
-export function waitedTooLong(model: string, waitMs: number): MillraceError {
+/** No backend took it for as long as a request may wait; `leftMs` of what one has asked for is still to be waited. */
+export function waitedTooLong(model: string, waitMs: number, leftMs: number): MillraceError {
   const seconds = (waitMs / 1000).toFixed(1)
-  return tooMuch(`no backend of ${model} could take the request within ${seconds} s; try again later`)
+  const message = `no backend of ${model} could take the request within ${seconds} s; try again later`
+  return tooMuch(message, Math.max(retryAfterMs, Math.ceil(leftMs)))
 }
 
 /** Too much is under way for one more; it may go later. */
-export function tooMuch(what: string): MillraceError {
-  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs } })
+export function tooMuch(what: string, waitMs = retryAfterMs): MillraceError {
+  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs } })
 }
 
 /** The disk cannot take what would have to be recorded. */

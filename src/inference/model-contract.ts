@@ -8,8 +8,8 @@ export interface CallHooks {
   onWaitEnd?(): void
   /** A try is on its way from now on. */
   onSend?(call: SentCall): void
-  /** A try failed after this long: time that turns out to have been a wait as well. */
-  onFailedTry?(ms: number): void
+  /** A try failed after this long, with this: time that turns out to have been a wait as well. */
+  onFailedTry?(ms: number, error: unknown): void
 }
 
 /** A call that was sent, for whoever has to say later what it was waiting for. */

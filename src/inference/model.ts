@@ -220,7 +220,7 @@ export class Model extends Resource implements ModelClient {
   /** Waits until it may be tried again; or how the call ends, if it may not. */
   async #onFailedTry(call: PendingCall, error: unknown): Promise<ModelReply | undefined> {
     const { hooks } = call
-    if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt)
+    if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt, error)
     const delayMs = this.#onFailure(call, error)
     if (delayMs === undefined) return this.#broken(call, error)
     if (delayMs === 0) return undefined

@@ -44,6 +44,21 @@ test('the bound is one of those that a gateway is started with', async () => {
   })
 })
 
+test('a client that waited in vain is told how long the backend has asked to be left alone', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '30' })
+    response.end('{"error":{"message":"slow down"}}')
+  })
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', backends: [{ url: server.url }] }],
+    bounds: { maxWaitMs: 30 },
+  })
+  const { caller } = await open.session()
+  const refused = await open.ask(caller, bodies.chat)
+  expect(refused.status).toBe(503)
+  expect(Number(refused.headers['retry-after'])).toBeGreaterThan(20)
+})
+
 test('time on the wire is no waiting', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
