@@ -1,4 +1,4 @@
-import { defineEnvironment, evaluate, MillraceError, z, type Json } from 'millrace'
+import { defineEnvironment, evaluate, MillraceError, toolLoop, z, type Json } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test, vi } from 'vitest'
 
@@ -54,6 +54,50 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       expect(messages.map(({ role }) => role)).toEqual(['user', 'assistant'])
     }
   })
+
+  test.each(['setup', 'agent', 'tool', 'reward', 'teardown'])(
+    'something without words, thrown by %s',
+    async (where) => {
+      const speechless = (here: string): void => {
+        if (here === where) throw Object.create(null)
+      }
+      const environment = defineEnvironment({
+        name: 'speechless',
+        task,
+        tasks,
+        setup: () => speechless('setup'),
+        prompt,
+        tools: { look: { parameters: z.object({}), run: () => speechless('tool') } },
+        agent: async (context) => {
+          speechless('agent')
+          await toolLoop()(context)
+        },
+        reward: () => {
+          speechless('reward')
+          return 1
+        },
+        teardown: () => speechless('teardown'),
+      })
+      const { records } = await runScripted({
+        environment,
+        script: ({ messages }) => (messages.at(-1)?.role === 'user' ? calls({ look: {} }) : 'fine'),
+      })
+      expect(records).toHaveLength(2)
+      const outcome = {
+        setup: 'env_error',
+        agent: 'agent_error',
+        tool: 'completed',
+        reward: 'reward_error',
+        teardown: 'env_error',
+      }[where]
+      const said = records.map((record) => [record.outcome, record.error?.message ?? record.toolFaults?.[0]?.message])
+      const words = expect.stringContaining('something that cannot be put into words')
+      expect(said).toEqual([
+        [outcome, words],
+        [outcome, words],
+      ])
+    },
+  )
 
   test('an agent that goes on after its end adds nothing to what its reward reads', async () => {
     const late = Promise.withResolvers<void>()

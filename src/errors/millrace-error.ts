@@ -47,7 +47,11 @@ export class MillraceError extends Error {
   }
 }
 
+/** Never throws, although what was thrown may have code of its own for this: a failure must not become another one. */
 function describe(thrown: unknown): string {
-  if (thrown instanceof Error) return thrown.message || thrown.name
-  return String(thrown)
+  try {
+    return thrown instanceof Error ? thrown.message || thrown.name : String(thrown)
+  } catch {
+    return 'something that cannot be put into words'
+  }
 }

@@ -30,4 +30,5 @@ test.each([
 
 test('what is no error has none', () => {
   expect(placeOfError('boom')).toBeUndefined()
+  expect(placeOfError(Object.assign(new Error('boom'), { stack: [] }))).toBeUndefined()
 })

@@ -7,7 +7,8 @@ const frameEnd = /(?<=[\s(])((?:file:\/\/)?\/[^()\n]+):(\d+):\d+\)?$/gm
 
 /** `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours. */
 export function placeOfError(thrown: unknown, module?: URL): string | undefined {
-  if (!(thrown instanceof Error) || thrown.stack === undefined) return undefined
+  // `Error.prepareStackTrace`, where somebody has set it, may make anything of a stack.
+  if (!(thrown instanceof Error) || typeof thrown.stack !== 'string') return undefined
   // Errors of the parser begin with the place, not with their name.
   const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(thrown.stack)?.[1]
   if (head !== undefined) return head
