@@ -9,6 +9,7 @@ import {
   optionalFlag,
   optionalInteger,
   optionalObject,
+  optionalSeed,
   optionalText,
   optionalTexts,
   requiredText,
@@ -81,7 +82,7 @@ function readSampling(body: JsonObject): Sampling {
   if (maxTokens !== undefined) sampling.maxTokens = maxTokens
   const stop = optionalTexts(body, 'stop')
   if (stop !== undefined) sampling.stop = stop
-  const seed = optionalInteger(body, 'seed')
+  const seed = optionalSeed(body)
   if (seed !== undefined) sampling.seed = seed
   const effort = optionalText(body, 'reasoning_effort')
   if (effort !== undefined) sampling.reasoningEffort = effort

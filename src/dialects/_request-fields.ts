@@ -73,6 +73,14 @@ export function optionalInteger(body: JsonObject, key: string, at = ''): number 
   throw rejected(at + key, 'must be a whole number, or left out')
 }
 
+/** The same for what is only passed on: beyond what a double holds exactly, its bytes are what counts. */
+export function optionalSeed(body: JsonObject): number | undefined {
+  const { seed } = body
+  if (isAbsent(seed)) return undefined
+  if (typeof seed === 'number' && Number.isInteger(seed)) return seed
+  throw rejected('seed', 'must be a whole number, or left out')
+}
+
 export function optionalObject(body: JsonObject, key: string, at = ''): JsonObject | undefined {
   const value = body[key]
   if (isJsonObject(value)) return value

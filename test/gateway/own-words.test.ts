@@ -241,3 +241,16 @@ test('a model that is asked in another API is not sent what was said only in one
     input: expect.arrayContaining([search, patch]),
   })
 })
+
+test('a seed that no double can hold goes through as it was written', async () => {
+  const document = {
+    id: 'c',
+    choices: [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: 'hi' } }],
+  }
+  await using server = await ScriptedServer.start((reply) => sendJson(reply, document))
+  await using open = await OpenGateway.open({ models: [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }] })
+  const { caller } = await open.session()
+  const body = '{"model":"m","seed":9223372036854775807,"messages":[{"role":"user","content":"hi"}]}'
+  expect((await open.ask(caller, body)).status).toBe(200)
+  expect(server.requests[0]?.body).toContain('"seed":9223372036854775807,')
+})
