@@ -17,7 +17,15 @@ import {
   type SessionOptionsInput,
 } from './session-options.ts'
 import { SessionTally } from './session-tally.ts'
-import { alarmsOf, storedSummary, summaryOf, viewOf, type SessionSummary, type SessionView } from './session-view.ts'
+import {
+  alarmsOf,
+  seenBy,
+  storedSummary,
+  summaryOf,
+  viewOf,
+  type SessionSummary,
+  type SessionView,
+} from './session-view.ts'
 
 /** Sessions that were started together. The keys are told once: nobody can read them anywhere afterwards. */
 export interface StartedSessions {
@@ -89,10 +97,12 @@ export class Sessions {
     if (!(found instanceof OpenSession)) {
       const tally = new SessionTally()
       await this.#book.readInto({ tally }, id)
-      return viewOf(storedSummary(found), tally, { running: 0, reward })
+      return seenBy(caller, viewOf(storedSummary(found), tally, { running: 0, reward }))
     }
     const summary = summaryOf(found)
-    return this.#book.use(found, ({ tally }) => viewOf(summary, tally, { running: found.running.size, reward }))
+    return this.#book.use(found, ({ tally }) =>
+      seenBy(caller, viewOf(summary, tally, { running: found.running.size, reward })),
+    )
   }
 
   /** In the order they were started. */
@@ -109,7 +119,7 @@ export class Sessions {
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
     if (!(found instanceof OpenSession)) return this.view(caller, id)
-    return await this.seal(found, 'ended')
+    return seenBy(caller, await this.seal(found, 'ended'))
   }
 
   /** Resolves to the node it is for; null for all. */

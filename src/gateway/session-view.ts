@@ -1,5 +1,6 @@
 import type { JsonObject } from '../schema/index.ts'
 import type { StoredSession } from '../store/index.ts'
+import type { Caller } from './caller.ts'
 import { sessionDataSchema, type SessionData, type SessionLimits } from './session-options.ts'
 import type { SessionTally } from './session-tally.ts'
 
@@ -21,7 +22,8 @@ export interface SessionSummary {
   readonly startedAt: number
   readonly endedAt: number | null
   readonly ttlSeconds: number
-  readonly metadata: JsonObject
+  /** Not shown to the key of the session itself: whoever started it may have noted there what its agent is not to know. */
+  readonly metadata?: JsonObject
   readonly limits: SessionLimits
   /** Whether its own key may reward and end it. */
   readonly selfManaged: boolean
@@ -71,6 +73,13 @@ export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): Sess
     limits,
     selfManaged,
   }
+}
+
+/** As much of a session as a caller may see of it. */
+export function seenBy(caller: Caller, view: SessionView): SessionView {
+  if (caller.kind === 'admin') return view
+  const { metadata: _hidden, ...seen } = view
+  return seen
 }
 
 export function storedSummary(stored: StoredSession): SessionSummary {

@@ -41,6 +41,25 @@ test('a session’s key is good for that session and nothing else', async () => 
   expect((await gateway.ask('/v1/sessions', { body: {}, key })).status).toBe(403)
 })
 
+test('what was noted of a session is not shown to its own key', async () => {
+  await using gateway = await TestGateway.start()
+  const [session] = await gateway.startSessions({ metadata: { answer: 42 }, selfManaged: true })
+  const { id, key } = session ?? {}
+  const path = `/v1/sessions/${id}`
+  expect((await gateway.ask(path)).body).toMatchObject({ metadata: { answer: 42 } })
+  const seen = [
+    await gateway.ask(path, { key: key ?? '' }),
+    await gateway.ask(`${path}/rewards`, { key: key ?? '', body: { reward: 1 } }),
+    await gateway.ask(`${path}/end`, { key: key ?? '', method: 'POST' }),
+    await gateway.ask(path, { key: key ?? '' }),
+  ]
+  for (const { status, body, text } of seen) {
+    expect(status, text).toBe(200)
+    expect(body).toMatchObject({ id })
+    expect(body).not.toHaveProperty('metadata')
+  }
+})
+
 test('what an agent’s session is worth is not for the agent to say, unless its session was started so', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()

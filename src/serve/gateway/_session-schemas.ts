@@ -29,7 +29,7 @@ const summaryFields = {
   startedAt: z.number().describe('Milliseconds since 1970, as all times.'),
   endedAt: z.number().nullable(),
   ttlSeconds: z.number(),
-  metadata: metadataSchema,
+  metadata: metadataSchema.exactOptional().describe('Only to an admin.'),
   limits: sessionLimitsSchema,
   selfManaged: z.boolean().describe('Whether its own key may reward and end it.'),
 }
