@@ -18,7 +18,8 @@ export class ChatExtras {
 
   add(message: object): void {
     for (const name in message) {
-      if (known.has(name)) continue
+      // Nearly all pieces of a stream have this one alone.
+      if (name === 'content' || known.has(name)) continue
       const value = (message as JsonObject)[name]
       if (value === undefined || value === null || (isJsonList(value) && value.length === 0)) continue
       this.#fields ??= {}
