@@ -32,6 +32,60 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     expect(summary.score?.mean).toBe(1)
   })
 
+  // As JavaScript would do it, and JSON that nobody checked.
+  const unchecked = (json: string): never => JSON.parse(json) as never
+  const throwing = (error: MillraceError) => () => {
+    throw error
+  }
+  const ownBudget = new MillraceError('budget_exhausted', 'my searches are used up')
+  test.each([
+    ['a budget of its own, in the agent', { agent: async () => throwing(ownBudget)() }, 'agent_error'],
+    ['a budget of its own, in setup', { setup: throwing(ownBudget) }, 'env_error'],
+    ['a budget of its own, in prompt', { prompt: throwing(ownBudget) }, 'env_error'],
+    ['a budget of its own, in update', { update: throwing(ownBudget) }, 'agent_error'],
+    ['a budget of its own, in a context policy', { contextPolicy: throwing(ownBudget) }, 'agent_error'],
+    [
+      'an error whose data cannot be written down',
+      { update: throwing(new MillraceError('agent_failed', 'too many', { data: { count: 10n as never } })) },
+      'agent_error',
+    ],
+    [
+      'an assistant message without content',
+      { update: () => ({ messages: [unchecked('{"role":"assistant"}')], end: true }) },
+      'completed',
+    ],
+    [
+      'a message whose content is no content',
+      { update: () => ({ messages: [unchecked('{"role":"assistant","content":{}}')] }) },
+      'agent_error',
+    ],
+    [
+      'a message that is changed afterwards',
+      {
+        update: ({ messages }: { messages: readonly object[] }) => {
+          Object.assign(messages.at(-1) ?? {}, { content: 5 })
+        },
+      },
+      'env_error',
+    ],
+  ])('%s', async (_, wrong: object, outcome) => {
+    const environment = (more: object) =>
+      defineEnvironment({ name: 'odd', task, tasks: () => [{ index: 0 }], prompt, reward: () => 1, ...more })
+    const { records, summary } = await runScripted({ environment: environment(wrong), script: () => 'fine' })
+    expect(records.map((record) => record.outcome)).toEqual([outcome])
+    expect(summary.end).toBe('complete')
+  })
+
+  test.each([
+    ['{"role":"assistant"}', 'completed'],
+    ['{"role":"assistant","content":[null]}', 'model_error'],
+  ])('a backend of its own that replies %s', async (reply, outcome) => {
+    const environment = defineEnvironment({ name: 'odd', task, tasks, prompt, reward: () => 1 })
+    const script = () => unchecked(reply)
+    const { records } = await runScripted({ environment, retries: 0, script })
+    expect(records.map((record) => record.outcome)).toEqual([outcome, outcome])
+  })
+
   test.each(['rollout', 'group'])('a reward of a %s that turns the conversation round', async (kind) => {
     // As JavaScript would do it, which has no `readonly`.
     const turnRound = (messages: readonly unknown[]): number => Array.prototype.reverse.call(messages).length

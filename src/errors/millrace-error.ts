@@ -38,13 +38,19 @@ export class MillraceError extends Error {
 
   toWire(): WireError {
     const wire: WireError = { code: this.code, message: this.rawMessage }
-    if (Object.keys(this.data).length > 0) wire.data = this.data
+    // Somebody's own may hold what cannot be written down; what is left out there must not cost all the rest.
+    const data = Object.entries(this.data).filter(([, value]) => isPlain(value))
+    if (data.length > 0) wire.data = Object.fromEntries(data)
     return wire
   }
 
   static fromWire(wire: WireError): MillraceError {
     return new MillraceError(wire.code, wire.message, wire.data ? { data: wire.data } : {})
   }
+}
+
+function isPlain(value: unknown): boolean {
+  return value === null || ['string', 'number', 'boolean'].includes(typeof value)
 }
 
 /** Never throws, although what was thrown may have code of its own for this: a failure must not become another one. */

@@ -6,6 +6,7 @@ import type { ModelRequest } from './backend.ts'
 import { messageJson } from './message-json.ts'
 import type { CallHooks, ModelClient } from './model-contract.ts'
 import type { CompleteReply, ModelReply } from './model-reply.ts'
+import { requireReadable } from './_readable-message.ts'
 import type { Recorder } from './recorder.ts'
 import { TapeReader, type Tape } from './tape.ts'
 
@@ -72,6 +73,7 @@ export class Session {
   }
 
   append(message: Message, answers?: ToolAnswers): void {
+    requireReadable(message, 'agent_failed')
     this.#add(message, answers ?? nobody)
     if (answers) this.#tape?.noteAnswer(message)
   }
@@ -106,6 +108,7 @@ export class Session {
 
   #take(reply: ModelReply): SessionReply {
     if (reply.status !== 'complete') throw reply.error
+    requireReadable(reply.message, 'model_malformed')
     const call = callRecord(reply)
     this.#add(reply.message, { call, tokens: reply.tokens })
     return { message: reply.message, call, replayed: false }

@@ -29,7 +29,8 @@ export interface OffloadStatus {
 }
 
 /**
- * Where rollouts run. Whatever happens in a rollout is in its result; `run` rejects only when the place itself is broken.
+ * Where rollouts run. Whatever happens in a rollout is in its result; `run` rejects only when the place itself is gone, or
+ * with what nobody had thought of.
  * By the time it resolves, every node of the attempt was handed to the journal.
  */
 export interface Executor extends AsyncDisposable {

@@ -2,7 +2,7 @@ import { thrownBy } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import type { AgentEnd } from './agent-run.ts'
-import { outcomeOfError } from './outcome-of-error.ts'
+import { outcomeOfError, outcomeOfSpending } from './outcome-of-error.ts'
 
 /**
  * A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. `hook` is the environment's
@@ -22,9 +22,8 @@ export function failedEnd(
     if (thrown.code === 'replay_diverged') throw thrown
     return { outcome: outcomeOfError(thrown), error: thrown }
   }
-  if (thrown instanceof MillraceError && thrown.code === 'budget_exhausted') {
-    return { outcome: outcomeOfError(thrown), error: thrown }
-  }
+  const spent = thrown instanceof MillraceError ? outcomeOfSpending(thrown) : undefined
+  if (spent) return { outcome: spent, error: MillraceError.from(thrown, code) }
   return {
     outcome: code === 'reward_failed' ? 'reward_error' : 'env_error',
     error: hook === undefined ? recoded(thrown, code) : thrownBy(hook, thrown, code),

@@ -37,6 +37,14 @@ const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
 
 /** How an agent's end by an error is recorded. */
 export function outcomeOfError(error: MillraceError): Outcome {
-  if (error.code === 'budget_exhausted') return outcomeOfLimit[error.data['limit'] as SpentLimit]
-  return outcomeOfCode[error.code] ?? 'agent_error'
+  return outcomeOfSpending(error) ?? outcomeOfCode[error.code] ?? 'agent_error'
+}
+
+/** How a rollout ends that has used up one of its limits; undefined if the error names none of them, as somebody's own may. */
+export function outcomeOfSpending({ code, data: { limit } }: MillraceError): Outcome | undefined {
+  return code === 'budget_exhausted' && isSpentLimit(limit) ? outcomeOfLimit[limit] : undefined
+}
+
+function isSpentLimit(limit: unknown): limit is SpentLimit {
+  return typeof limit === 'string' && Object.hasOwn(outcomeOfLimit, limit)
 }

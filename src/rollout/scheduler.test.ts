@@ -86,3 +86,40 @@ test('a source that waits for more hears that nothing is started any more', asyn
   }
   await expect(scheduler.run(plans())).rejects.toMatchObject({ code: 'worker_lost' })
 })
+
+test.each([
+  ['what nobody had thought of costs its rollout', new TypeError('undefined is not a function'), 'internal'],
+  ['what cannot get to a worker costs its rollout', new MillraceError('env_invalid', 'not cloneable'), 'env_invalid'],
+])('%s, and the others go on', async (_, thrown, code) => {
+  using folder = temporaryFolder()
+  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+  const settled: RolloutRecord[] = []
+  const scheduler = new Scheduler({
+    labels,
+    executor: placeThat((job) => {
+      if (job.id === '0-0') return Promise.reject(thrown)
+      const { id, attempt } = job
+      store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 1, sample: 0, at: 1 })
+      return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
+    }),
+    journal: store.journal,
+    concurrency: 1,
+    retries: 0,
+    group: { size: 1, policy: 'keep', isScored: false },
+    seedOf: () => 1,
+    onSettled: (record) => void settled.push(record),
+    onAttemptEnd: () => {},
+    onAdmissionEnd: () => {},
+  })
+  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+    for (const index of [0, 1]) {
+      const task = { index, id: String(index), data: {} }
+      yield { kind: 'attempt', id: `${index}-0`, sample: 0, task, attempt: 1 }
+    }
+  }
+  expect(await scheduler.run(plans())).toBe(true)
+  expect(settled).toMatchObject([
+    { id: '0-0', outcome: 'env_error', error: { code } },
+    { id: '1-0', outcome: 'model_error' },
+  ])
+})

@@ -4,6 +4,7 @@ import { messageJson } from '../inference/index.ts'
 import { AbortSource, Semaphore } from '../kit/index.ts'
 import { outcomes, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { Journal, RolloutEnd } from '../store/index.ts'
+import { brokenAttempt, type BrokenAttempt } from './broken-attempt.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { AttemptResult, RolloutJob } from './job.ts'
@@ -198,12 +199,12 @@ export class Scheduler {
       while (!ended) {
         if (this.#stopping.signal.aborted) return
         const job = this.#jobOf(plan, attempt, journalled)
-        let result: AttemptResult | undefined
+        let result: AttemptResult | BrokenAttempt | undefined
         try {
           result = await executor.run(job, signal)
         } catch (error) {
-          // Where it ran is gone; if that is because it was told to end, that is all there is to say.
-          if (!signal.aborted) throw error
+          // If it was told to end, that is all there is to say.
+          if (!signal.aborted) result = brokenAttempt(error)
         }
         if (this.#stopping.signal.aborted) return
         ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
@@ -236,7 +237,7 @@ export class Scheduler {
   /** What an attempt came to, if that is how its rollout ends; undefined if there is to be another. */
   #verdictOn(
     job: RolloutJob,
-    result: AttemptResult | undefined,
+    result: AttemptResult | BrokenAttempt | undefined,
     { isLast, signal }: { isLast: boolean; signal: AbortSignal },
   ): HeldRollout | undefined {
     const { id, attempt } = job
@@ -251,6 +252,7 @@ export class Scheduler {
     if (!result || signal.aborted) {
       return this.#endWithoutRun(job, 'cancelled', MillraceError.from(signal.reason, 'cancelled'))
     }
+    if (result.kind === 'broken') return this.#endWithoutRun(job, 'env_error', result.error)
     const { why } = result
     if (result.kind === 'diverged') {
       this.#note(id, attempt, 'attempt-abandoned', { why })

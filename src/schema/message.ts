@@ -118,9 +118,9 @@ export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
   }),
 ])
 
-/** The text of a message, images left out. */
+/** The text of a message, images left out. One from JSON that nobody checked may lack its content: that is no text, too. */
 export function textOf({ content }: Message): string {
-  return content === null ? '' : partsText(content)
+  return content ? partsText(content) : ''
 }
 
 /** The text of a content, images left out. */
