@@ -199,5 +199,5 @@ test.each([
 test.each([0, 1.5, -1])('%d workers are refused', async (workers) => {
   await using runs = await temporaryRuns()
   const options = { environment: fixture('counting'), model: 'sim', workers, run: { root: runs.root } }
-  await expect(run(options)).rejects.toThrow(/workers must be a whole number above 0/)
+  await expect(run(options)).rejects.toThrow(/workers must be a whole number of at least 1/)
 })

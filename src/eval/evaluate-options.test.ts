@@ -20,7 +20,18 @@ describe('evaluate', () => {
     [{ sampling: { max_tokens: 3 } }, '`max_tokens` is not known; did you mean `maxTokens`?'],
     [{ run: { folder: 'x' } }, '`run.folder` is not known; there are root, name, resume, retryFailed'],
     [{ workers: 1, supervision: { maxAge: 3 } }, '`supervision.maxAge` is not known; did you mean `maxAgeMs`?'],
-  ])('refuses what it does not know: %j', async (misspelt: object, problem) => {
+    [{ retries: -1 }, 'retries must be a whole number of at least 0, not -1'],
+    [{ retries: 1.5 }, 'retries must be a whole number of at least 0, not 1.5'],
+    [{ retries: Number.NaN }, 'retries must be a whole number of at least 0, not NaN'],
+    [{ attempts: 0 }, 'attempts must be a whole number of at least 1, not 0'],
+    [{ maxCostUsd: Number.NaN }, 'maxCostUsd must be a number of at least 0, not NaN'],
+    [{ maxCostUsd: -1 }, 'maxCostUsd must be a number of at least 0, not -1'],
+    [{ maxCostUsd: '5' }, "maxCostUsd must be a number of at least 0, not '5'"],
+    [{ seed: 'x' }, "seed must be a whole number, not 'x'"],
+    [{ seed: 1.5 }, 'seed must be a whole number, not 1.5'],
+    [{ passThreshold: Number.NaN }, 'passThreshold must be a number, not NaN'],
+    [{ run: { resume: 'always' } }, "run.resume must be one of auto, never, required, not 'always'"],
+  ])('refuses what it does not know, or what does not fit: %j', async (misspelt: object, problem) => {
     const module = 'workers' in misspelt ? { environment: 'arithmetic' } : { environment }
     // As from JavaScript: the types refuse most of these.
     const options: EvaluateOptions = Object.assign({ model: 'sim', ...module }, misspelt)

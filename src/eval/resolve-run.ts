@@ -17,8 +17,9 @@ import {
 import { toolFormatNames, type ToolFormatName } from '../tools/index.ts'
 import { parseSimulatorOptions } from '../simulator/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
-import type { EvaluateOptions } from './evaluation.ts'
+import type { EvaluateOptions, RunOptions } from './evaluation.ts'
 import type { Fork } from './replay/fork.ts'
+import { choiceOption, numberOption, wholeOption } from './_option-values.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
 export interface RunConfig {
@@ -54,6 +55,8 @@ export interface ResolvedRun {
   readonly supervision: Supervision
 }
 
+const resumeRules = ['auto', 'never', 'required'] as const satisfies readonly RunOptions['resume'][]
+
 /** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
 export async function resolveRun(
   options: EvaluateOptions,
@@ -64,7 +67,7 @@ export async function resolveRun(
     typeof options.environment === 'string'
       ? await loadEnvironment(options.environment, options.options ?? {}, { signal })
       : environmentOf(options.environment, options.options ?? {})
-  const concurrency = positive('concurrency', options.concurrency ?? 64)
+  const concurrency = wholeOption('concurrency', options.concurrency ?? 64, 1)
   const withConcurrency = { maxConcurrency: concurrency }
   const resolve = (model: EvaluateOptions['model']): ModelConfig =>
     resolveModelConfig({ model, env, defaults: withConcurrency, ...(options.models && { models: options.models }) })
@@ -73,7 +76,7 @@ export async function resolveRun(
   const models = new Map([[policy.name, policy]])
   for (const name of others) if (!models.has(name)) models.set(name, resolve(name))
   const { environment } = loaded
-  const attempts = positive('attempts', options.attempts ?? 1)
+  const attempts = wholeOption('attempts', options.attempts ?? 1, 1)
   if (options.workers !== undefined && (loaded.specifier === undefined || options.backends)) {
     throw new MillraceError(
       'config_invalid',
@@ -83,6 +86,7 @@ export async function resolveRun(
   if (options.supervision && options.workers === undefined) {
     throw new MillraceError('config_invalid', 'supervision is of workers, and there are none: say how many (--workers)')
   }
+  choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
   const config: RunConfig = {
     environment: { name: environment.name, specifier: loaded.specifier ?? null, options: loaded.options },
     models: [...models.values()],
@@ -95,16 +99,16 @@ export async function resolveRun(
       isScored: hasGroupReward(environment),
     },
     concurrency,
-    judgeConcurrency: positive('judgeConcurrency', options.judgeConcurrency ?? Math.min(concurrency, 32)),
-    limit: options.limit === undefined ? null : positive('limit', options.limit),
+    judgeConcurrency: wholeOption('judgeConcurrency', options.judgeConcurrency ?? Math.min(concurrency, 32), 1),
+    limit: options.limit === undefined ? null : wholeOption('limit', options.limit, 1),
     limits: limitsOf({ ...defaultLimits, ...environment.limits, ...options.limits }),
     sampling: samplingOf({ ...environment.sampling, ...options.sampling }),
-    seed: options.seed ?? null,
+    seed: options.seed === undefined ? null : wholeOption('seed', options.seed),
     ...toolFormatOf(options.toolFormat ?? environment.toolFormat ?? 'native'),
     captureTokens: options.captureTokens ?? false,
-    retries: options.retries ?? 2,
-    maxCostUsd: options.maxCostUsd ?? null,
-    passThreshold: options.passThreshold ?? 1,
+    retries: wholeOption('retries', options.retries ?? 2, 0),
+    maxCostUsd: options.maxCostUsd === undefined ? null : numberOption('maxCostUsd', options.maxCostUsd, 0),
+    passThreshold: numberOption('passThreshold', options.passThreshold ?? 1),
     workers: workerCount(options.workers),
     ...(options.fork && { forkedFrom: options.fork.from }),
   }
@@ -180,7 +184,7 @@ function requirePrices({ models, model, judge }: RunConfig): void {
 function workerCount(workers: EvaluateOptions['workers']): number | null {
   if (workers === undefined) return null
   if (workers === 'auto') return Math.min(availableParallelism(), maxWorkers)
-  if (workers <= maxWorkers) return positive('workers', workers)
+  if (workers <= maxWorkers) return wholeOption('workers', workers, 1)
   throw new MillraceError('config_invalid', `there can be at most ${maxWorkers} workers, not ${workers}`)
 }
 
@@ -190,11 +194,6 @@ function toolFormatOf(name: string): Pick<RunConfig, 'toolFormat'> {
   if (toolFormat) return { toolFormat }
   const known = ['native', ...toolFormatNames].join(', ')
   throw new MillraceError('config_invalid', `there is no tool format "${name}"; there are: ${known}`)
-}
-
-function positive(name: string, value: number): number {
-  if (Number.isInteger(value) && value > 0) return value
-  throw new MillraceError('config_invalid', `${name} must be a whole number above 0, not ${value}`)
 }
 
 function limitsOf(limits: Limits): Limits {

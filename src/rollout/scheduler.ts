@@ -211,6 +211,8 @@ export class Scheduler {
         if (result?.kind === 'ended') retriesLeft -= 1
         attempt += 1
         journalled = undefined
+        // One that fails at once, again and again, must not keep the loop from everybody else.
+        if (!ended) await nextTurn()
       }
     } finally {
       this.#running.delete(plan.id)
