@@ -1,3 +1,4 @@
+import { createRequire } from 'node:module'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { StandardSchema } from '../schema/index.ts'
@@ -15,6 +16,38 @@ describe('jsonSchemaOf', () => {
       properties: { count: { type: 'number', default: 1 }, unit: { type: 'string' } },
       required: ['unit'],
     })
+  })
+
+  // a development dependency brings a zod of its own: 3.25, whose `zod/v4` is 4.0
+  test('keeps what a schema of another copy of zod says about itself', () => {
+    const require = createRequire(import.meta.url)
+    const other: typeof z = createRequire(require.resolve('@portkey-ai/gateway/package.json'))('zod/v4')
+    expect(other.core.version).not.toEqual(z.core.version)
+    const schema = other
+      .object({
+        query: other.string().describe('what to look for').optional(),
+        unit: other.string().meta({ title: 'Unit', examples: ['km'] }),
+        place: other.object({ x: other.number() }).meta({ id: 'Place', description: 'where' }),
+      })
+      .describe('a search')
+    expect(jsonSchemaOf(schema)).toEqual({
+      type: 'object',
+      description: 'a search',
+      properties: {
+        query: { type: 'string', description: 'what to look for' },
+        unit: { type: 'string', title: 'Unit', examples: ['km'] },
+        place: { type: 'object', description: 'where', properties: { x: { type: 'number' } }, required: ['x'] },
+      },
+      required: ['unit', 'place'],
+    })
+  })
+
+  // stands in for zod 4.2.1, which no dependency brings: its strings lose their type in our converter
+  test('asks a zod schema that converts itself, and not our copy', () => {
+    const schema = z.string()
+    const standard = { ...schema['~standard'], jsonSchema: { input: () => ({ type: 'string', title: 'its own' }) } }
+    Object.defineProperty(schema, '~standard', { value: standard })
+    expect(jsonSchemaOf(schema)).toEqual({ type: 'string', title: 'its own' })
   })
 
   test('is the same object each time', () => {
