@@ -50,7 +50,10 @@ export interface EvaluateOptions {
   readonly run?: RunOptions
   /** Begins in the middle of a stored rollout; `forkRollout` makes it. */
   readonly fork?: Fork
-  /** Stands in for a model's own backends, by model name: a script in a test. Runs on this thread only. */
+  /**
+   * Stands in for a model's own backends, by model name: a script in a test, an engine in this process. They stay open
+   * when the run ends, for whoever opened them to use again and to close. Runs on this thread only.
+   */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
   readonly signal?: AbortSignal
 }

@@ -19,9 +19,8 @@ const ask: ModelRequest = {
 
 test('a thousand calls aborted together: the server sees every connection go, and nothing is left', async () => {
   await using server = await ScriptedServer.start(() => {})
-  await using model = new Model(modelConfigSchema.parse({ name: 'm', maxConcurrency: 200 }), [
-    openBackend(server.url, { maxConcurrency: 200 }),
-  ])
+  await using backend = openBackend(server.url, { maxConcurrency: 200 })
+  await using model = new Model(modelConfigSchema.parse({ name: 'm', maxConcurrency: 200 }), [backend])
   const before = activeResources()
   const controller = new AbortController()
   let waiting = 0
@@ -51,11 +50,9 @@ test('a server that is down for a while costs time, not calls', async () => {
     // It comes back once everybody is parked; the next probe finds it.
     if (change.kind === 'parked') isDown = false
   }
-  await using model = new Model(
-    modelConfigSchema.parse({ name: 'm', maxConcurrency: 50 }),
-    [openBackend(server.url, { maxConcurrency: 50 })],
-    { onLimitChange, random: () => 0 },
-  )
+  await using backend = openBackend(server.url, { maxConcurrency: 50 })
+  const config = modelConfigSchema.parse({ name: 'm', maxConcurrency: 50 })
+  await using model = new Model(config, [backend], { onLimitChange, random: () => 0 })
   const { signal } = new AbortController()
   const replies = await Promise.all(Array.from({ length: 300 }, () => model.call(ask, { signal })))
   expect(replies.filter(({ status }) => status !== 'complete')).toEqual([])
@@ -68,7 +65,8 @@ describe('tokens that were reserved for a call', () => {
   const waitsAfter = async (first: Handler, { stream = false } = {}): Promise<number> => {
     await using server = await ScriptedServer.start(first)
     const config = modelConfigSchema.parse({ name: 'm', maxTries: 1, tokensPerMinute: 6000 })
-    await using model = new Model(config, [openBackend(server.url)])
+    await using backend = openBackend(server.url)
+    await using model = new Model(config, [backend])
     const messages: ModelRequest['messages'] = [{ role: 'user', content: 'x'.repeat(2000) }]
     const large: ModelRequest = { ...ask, messages, stream, sampling: { maxTokens: 400 } }
     await model.call(large, { signal: new AbortController().signal })
@@ -119,7 +117,8 @@ describe('a reply that is passed on while it arrives', () => {
       return calls === 1 ? first(response, request) : good(response, request)
     })
     const config = modelConfigSchema.parse({ name: 'm', maxTries: 3 })
-    await using model = new Model(config, [openBackend(server.url)], { random: () => 0 })
+    await using backend = openBackend(server.url)
+    await using model = new Model(config, [backend], { random: () => 0 })
     const sink = new CollectingSink()
     const reply = await model.call({ ...ask, stream: true, sink }, { signal: new AbortController().signal })
     expect(model.status()).toMatchObject({ inFlight: 0, tries: server.requests.length })

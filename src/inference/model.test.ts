@@ -554,7 +554,7 @@ test('a storm of everything: each call ends, tries are bounded, nothing is left'
   expect(clock.timers).toBe(0)
 })
 
-test('closing turns away who waits, closes the backends, and is final', async () => {
+test('closing turns away who waits, leaves the backends open, and is final', async () => {
   using clock = new FakeClock()
   const backend = new FakeBackend('b', () => failure('model_overloaded'))
   const { model } = open([backend], { maxTries: 2 })
@@ -565,7 +565,7 @@ test('closing turns away who waits, closes the backends, and is final', async ()
   await model[Symbol.asyncDispose]()
   await clock.pass(60_000)
   expect((await pending).map((reply) => (reply.status === 'complete' ? '' : reply.error.code))).toContain('closed')
-  expect(backend.isClosed).toBe(true)
+  expect(backend.isClosed).toBe(false)
   expect(await model.call(ask, new Hooks())).toMatchObject({ status: 'failed', error: { code: 'closed' } })
   expect(clock.timers).toBe(0)
 })

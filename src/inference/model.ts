@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, Resource, sleep, type Draft } from '../kit/index.ts'
+import { Resource, sleep, type Draft } from '../kit/index.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { estimatedTokens } from './estimated-tokens.ts'
@@ -32,6 +32,7 @@ const assumedReplyTokens = 256
 /**
  * A named policy over its backends: permits, rate limits, retries, parking, routing and accounting. When a permit is free
  * and nothing is wrong, a call goes straight to the backend; everything else happens only on the way there or back.
+ * The backends stay open when it closes: they belong to whoever opened them.
  */
 export class Model extends Resource implements ModelClient {
   readonly name: string
@@ -149,7 +150,6 @@ export class Model extends Resource implements ModelClient {
     this.#stopFollowing()
     this.#rate?.shut()
     for (const lane of this.#lanes.all) lane.gate.shut()
-    await closeAll(this.backends)
   }
 
   /** Without waiting: a rate reservation, a permit and a ticket, or false with no permit and no ticket held. */

@@ -13,14 +13,16 @@ const modelOf = (...backends: Backend[]): Model => new Model(modelConfigSchema.p
 
 async function check(handler: Handler): Promise<{ error: unknown; requests: number }> {
   await using server = await ScriptedServer.start(handler)
-  await using model = modelOf(openBackend(server.url, { name: 'gpt-y' }))
+  await using backend = openBackend(server.url, { name: 'gpt-y' })
+  await using model = modelOf(backend)
   const error = await failureOf(() => preflight(model, never))
   return { error, requests: server.requests.length }
 }
 
 test('a backend that answers passes with one tiny request', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('ready')))
-  await using model = modelOf(openBackend(server.url))
+  await using backend = openBackend(server.url)
+  await using model = modelOf(backend)
   await preflight(model, never)
   expect(server.requests).toHaveLength(1)
   expect(JSON.parse(server.requests[0]?.body ?? '')).toMatchObject({ max_tokens: 16 })
@@ -59,7 +61,8 @@ test('a fault that passes is forgiven, one that stays is not', async () => {
     sendJson(response, number === 1 ? {} : chatReply('ready'), number === 1 ? 500 : 200)
   })
   expect(error).toBe('no error')
-  await using model = modelOf(openBackend('http://127.0.0.1:9/v1'))
+  await using backend = openBackend('http://127.0.0.1:9/v1')
+  await using model = modelOf(backend)
   expect(await codeOf(() => preflight(model, never))).toBe('model_connect')
 })
 
@@ -73,7 +76,8 @@ test('of several backends one must answer and none refuse', async () => {
 
 test('an abort ends it', async () => {
   await using server = await ScriptedServer.start(() => {})
-  await using model = modelOf(openBackend(server.url))
+  await using backend = openBackend(server.url)
+  await using model = modelOf(backend)
   const controller = new AbortController()
   const pending = failureOf(() => preflight(model, controller.signal))
   await server.received(1)

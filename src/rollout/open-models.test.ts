@@ -1,5 +1,11 @@
 import { expect, test } from 'vitest'
-import { descriptorBudget, HttpBackend, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import {
+  descriptorBudget,
+  HttpBackend,
+  resolveModelConfig,
+  type Backend,
+  type ModelConfig,
+} from '../inference/index.ts'
 import { ModelSet } from './open-models.ts'
 
 test('all backends of all models together have the sockets that one would have alone', async () => {
@@ -22,4 +28,25 @@ test('all backends of all models together have the sockets that one would have a
   const sum = sockets.reduce((total, { maxConnections }) => total + maxConnections, 0)
   expect(sum).toBeLessThanOrEqual(descriptorBudget())
   expect(sum).toBeGreaterThan(descriptorBudget() / 2)
+})
+
+test('closes the backends it opened, and none that it was given', async () => {
+  const closed: string[] = []
+  const given: Backend = {
+    name: 'engine',
+    send: () => Promise.reject(new Error('never asked')),
+    [Symbol.asyncDispose]: async () => void closed.push('engine'),
+  }
+  const set = new ModelSet({
+    configs: ['own', 'lent'].map((name) =>
+      resolveModelConfig({ model: { name, backends: [{ url: 'http://127.0.0.1:1/v1' }] }, env: {} }),
+    ),
+    env: {},
+    onLimitChange: () => undefined,
+    backends: { lent: [given] },
+  })
+  const [own] = set.all().flatMap(({ backends }) => backends)
+  await set.close()
+  expect(closed).toEqual([])
+  expect(own).toMatchObject({ isClosed: true })
 })

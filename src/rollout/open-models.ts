@@ -15,12 +15,13 @@ import { Simulator } from '../simulator/index.ts'
 /** The models of a run on this thread: opened together, shared by every rollout, closed with the run. */
 export class ModelSet extends Resource {
   readonly #models = new Map<string, Model>()
+  readonly #ownBackends: Backend[] = []
 
   constructor(options: {
     configs: readonly ModelConfig[]
     env: Readonly<Record<string, string | undefined>>
     onLimitChange: (change: LimitChange) => void
-    /** Stands in for the configured backends of a model: a test's script. */
+    /** Stands in for the configured backends of a model: a test's script, an engine in this process. Stays open. */
     backends?: Readonly<Record<string, readonly Backend[]>>
     /** Shared with other workers; without it every limit is this thread's own. Stays open. */
     limits?: WorkerLimits
@@ -32,7 +33,9 @@ export class ModelSet extends Resource {
       backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
     }
     for (const config of options.configs) {
-      const backends = options.backends?.[config.name] ?? openBackends(config, env, shares)
+      const given = options.backends?.[config.name]
+      const backends = given ?? openBackends(config, env, shares)
+      if (!given) this.#ownBackends.push(...backends)
       const shared = limits && { limits: limits.model(config.name) }
       this.#models.set(config.name, new Model(config, backends, { onLimitChange, ...shared }))
     }
@@ -50,7 +53,7 @@ export class ModelSet extends Resource {
   }
 
   protected onClose(): Promise<void> {
-    return closeAll(this.all())
+    return closeAll([...this.#ownBackends, ...this.all()])
   }
 }
 

@@ -1,0 +1,52 @@
+import { defineEnvironment, evaluate, z, type Backend, type BackendReply } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+/** An engine in this process, as a program that trains would have it. */
+class Engine implements Backend {
+  readonly name = 'engine'
+  readonly #reply: (call: number) => BackendReply
+  calls = 0
+  isClosed = false
+
+  constructor(reply: (call: number) => BackendReply = () => hello) {
+    this.#reply = reply
+  }
+
+  async send(): Promise<BackendReply> {
+    if (this.isClosed) throw new Error('the engine is closed')
+    this.calls += 1
+    return this.#reply(this.calls)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.isClosed = true
+  }
+}
+
+const hello: BackendReply = {
+  message: { role: 'assistant', content: 'hello' },
+  finishReason: 'stop',
+  usage: { calls: 1, input: 1, cachedInput: 0, output: 1, reasoning: 0 },
+}
+
+const environment = defineEnvironment({
+  name: 'greeting',
+  task: z.object({ n: z.number() }),
+  tasks: () => [{ n: 1 }, { n: 2 }],
+  prompt: ({ task }) => `Greet ${task.n}.`,
+  reward: ({ answer }) => answer === 'hello',
+})
+
+const model = { name: 'policy', backends: [{ url: 'http://engine.invalid/v1' }] }
+
+test('one engine serves one run after the other, and is closed by whoever opened it', async () => {
+  await using runs = await temporaryRuns()
+  await using engine = new Engine()
+  for (const step of [1, 2]) {
+    const run = { root: runs.root, name: `step-${step}` }
+    const summary = await evaluate({ environment, model, backends: { policy: [engine] }, run }).summary()
+    expect(summary.outcomes).toMatchObject({ completed: 2 })
+  }
+  expect(engine.isClosed).toBe(false)
+})
