@@ -50,3 +50,27 @@ test('one engine serves one run after the other, and is closed by whoever opened
   }
   expect(engine.isClosed).toBe(false)
 })
+
+test('an error of its own is a failed try, not a failed agent', async () => {
+  await using runs = await temporaryRuns()
+  await using engine = new Engine((call) => {
+    if (call === 1) throw new TypeError('fetch failed')
+    return hello
+  })
+  const options = {
+    environment,
+    preflight: false,
+    retries: 0,
+    backends: { policy: [engine] },
+    run: { root: runs.root },
+  }
+  const summary = await evaluate({ ...options, model }).summary()
+  expect(summary).toMatchObject({ outcomes: { completed: 2 }, tries: { calls: 2, tries: 3 } })
+  await using broken = new Engine(() => {
+    throw new TypeError('fetch failed')
+  })
+  const impatient = { ...model, maxTries: 1 }
+  const run = { root: runs.root, name: 'broken' }
+  const failed = await evaluate({ ...options, model: impatient, backends: { policy: [broken] }, run }).summary()
+  expect(failed).toMatchObject({ outcomes: { model_error: 2 }, reasons: { model_error: 'fetch failed' } })
+})

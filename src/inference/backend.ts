@@ -118,8 +118,9 @@ export interface RawReply {
 
 /**
  * One inference server. `send` makes exactly one try: it resolves with a complete reply or rejects with a coded error
- * (`model_*`, `context_length`) or with the signal's reason. Retries, limits and accounting are the model's business.
- * An error's `data.retryAfterMs` and `data.status` carry what the server said.
+ * (`model_*`, `context_length`) or with the signal's reason; any other error counts as the
+ * server's. Retries, limits and accounting are the model's business. An error's `data.retryAfterMs` and `data.status`
+ * carry what the server said.
  */
 export interface Backend extends AsyncDisposable {
   readonly name: string

@@ -154,13 +154,56 @@ describe("somebody's own backend", () => {
   test.each(sends)('%s: its permit and its tokens are given back', async (_, send) => {
     const backend = script()
     backend.send = send
-    const { model } = open([backend], { maxConcurrency: 1, tokensPerMinute: 6000 })
+    const { model } = open([backend], { maxConcurrency: 1, tokensPerMinute: 6000, maxTries: 1 })
     const hooks = new Hooks()
     // Each reserves more than half of what may be used at once.
     const large: ModelRequest = { ...ask, sampling: { maxTokens: 900 } }
-    for (let call = 0; call < 3; call += 1) await model.call(large, hooks).catch(() => {})
+    for (let call = 0; call < 3; call += 1) await model.call(large, hooks)
     expect(hooks.waits).toBe(0)
     expect(model.status()).toMatchObject({ inFlight: 0, waiting: 0, calls: 3 })
+  })
+
+  test('may throw anything: that is tried again, as an error of a server', async () => {
+    using clock = new FakeClock()
+    const backend = script()
+    let tries = 0
+    backend.send = async () => {
+      tries += 1
+      if (tries === 1) throw new TypeError('fetch failed')
+      return goodReply
+    }
+    const pending = open([backend]).model.call(ask, new Hooks())
+    await clock.pass(60_000)
+    expect(await pending).toMatchObject({ status: 'complete', tries: 2 })
+    backend.send = () => Promise.reject(new TypeError('fetch failed'))
+    const failing = open([backend], { maxTries: 1 }).model.call(ask, new Hooks())
+    expect(await failing).toMatchObject({ error: { code: 'model_server_error', rawMessage: 'fetch failed' } })
+  })
+
+  const { message, usage } = goodReply
+  test.each<[string, unknown, RegExp]>([
+    ['nothing', undefined, /b resolved with no reply/],
+    ['no message', { ...goodReply, message: undefined }, /without a message of the assistant/],
+    [
+      'a message of the user',
+      { ...goodReply, message: { ...message, role: 'user' } },
+      /without a message of the assist/,
+    ],
+    ['a message without content', { ...goodReply, message: { role: 'assistant' } }, /neither text nor null/],
+    ['no usage', { ...goodReply, usage: undefined }, /usage has no number for each/],
+    ['half of a usage', { ...goodReply, usage: { input: 1, output: 1 } }, /usage has no number for each/],
+    ['a usage that is no number', { ...goodReply, usage: { ...usage, output: NaN } }, /usage has no number for each/],
+  ])('that resolves with %s has sent a malformed reply', async (_, reply, why) => {
+    using clock = new FakeClock()
+    const backend = script()
+    backend.send = async () => reply as BackendReply
+    const pending = open([backend], { maxTries: 2 }).model.call(ask, new Hooks())
+    await clock.pass(60_000)
+    expect(await pending).toMatchObject({
+      status: 'failed',
+      tries: 2,
+      error: { code: 'model_malformed', rawMessage: expect.stringMatching(why) },
+    })
   })
 })
 

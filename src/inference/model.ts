@@ -14,6 +14,7 @@ import { OverloadGate, type GatePlace } from './overload-gate.ts'
 import { PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
 import { RateLimit } from './rate-limit.ts'
+import { replyFlaw } from './_reply-flaw.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 import { shapeOf } from './shared-limits-cells.ts'
 
@@ -105,9 +106,16 @@ export class Model extends Resource implements ModelClient {
       return Promise.reject(error)
     }
     return this.#send(call).then(
-      (reply) => this.#complete(call, reply),
-      (error: unknown) => this.#onFailedTry(call, error).then((end) => end ?? this.#persist(call)),
+      (reply) => {
+        const flaw = replyFlaw(reply, call.backend)
+        return flaw ? this.#afterFailedTry(call, flaw) : this.#complete(call, reply)
+      },
+      (error: unknown) => this.#afterFailedTry(call, error),
     )
+  }
+
+  async #afterFailedTry(call: PendingCall, error: unknown): Promise<ModelReply> {
+    return (await this.#onFailedTry(call, error)) ?? this.#persist(call)
   }
 
   /** The rest of a call that has to wait, whose first try failed, or that was stopped before it began. */
@@ -124,6 +132,8 @@ export class Model extends Resource implements ModelClient {
       let reply: BackendReply
       try {
         reply = await this.#send(call)
+        const flaw = replyFlaw(reply, call.backend)
+        if (flaw) throw flaw
       } catch (error) {
         const end = await this.#onFailedTry(call, error)
         if (end) return end
@@ -218,8 +228,10 @@ export class Model extends Resource implements ModelClient {
   }
 
   /** Waits until it may be tried again; or how the call ends, if it may not. */
-  async #onFailedTry(call: PendingCall, error: unknown): Promise<ModelReply | undefined> {
+  async #onFailedTry(call: PendingCall, thrown: unknown): Promise<ModelReply | undefined> {
     const { hooks } = call
+    // Somebody's own backend may throw anything, such as what `fetch` throws: it failed, for whatever reason.
+    const error = MillraceError.from(thrown, 'model_server_error')
     if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt, error)
     const delayMs = this.#onFailure(call, error)
     if (delayMs === undefined) return this.#broken(call, error)
@@ -233,7 +245,7 @@ export class Model extends Resource implements ModelClient {
   }
 
   /** Gives everything back. How long to wait before the next try; undefined if there is none. */
-  #onFailure(call: PendingCall, thrown: unknown): number | undefined {
+  #onFailure(call: PendingCall, error: MillraceError): number | undefined {
     const lane = laneOf(call)
     this.#limit.release()
     lane.inFlight.add(-1)
@@ -244,7 +256,6 @@ export class Model extends Resource implements ModelClient {
       if (ticket) lane.gate.leave(ticket, 'cancelled')
       return undefined
     }
-    const error = MillraceError.from(thrown, 'internal')
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const asked = error.data['retryAfterMs']
@@ -267,13 +278,7 @@ export class Model extends Resource implements ModelClient {
     this.#limit.onSuccess()
     lane.inFlight.add(-1)
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
-    let used = 0
-    try {
-      used = this.#usedBy(reply, call.request)
-    } finally {
-      // Somebody's own backend may answer nothing: that fails the call, but keeps no tokens.
-      this.#settle(call, used)
-    }
+    this.#settle(call, this.#usedBy(reply, call.request))
     const { message, finishReason, stopSequence, usage, tokens, firstTokenMs, original, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     lane.noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)

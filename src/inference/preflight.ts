@@ -4,6 +4,7 @@ import type { Backend, ModelRequest } from './backend.ts'
 import { HttpBackend } from './http-backend.ts'
 import type { ModelClient } from './model-contract.ts'
 import { Model } from './model.ts'
+import { replyFlaw } from './_reply-flaw.ts'
 
 /** Some servers refuse to be asked for a single token. */
 const request: ModelRequest = {
@@ -54,11 +55,11 @@ async function tryOnce(backend: Backend, signal: AbortSignal, retry: number): Pr
     return new MillraceError('model_timeout', message, { data: { backend: backend.name } })
   })
   try {
-    await backend.send({ ...request, retry, signal: scope.signal })
-    return undefined
+    const reply = await backend.send({ ...request, retry, signal: scope.signal })
+    return replyFlaw(reply, backend.name)
   } catch (error) {
     signal.throwIfAborted()
-    return MillraceError.from(error, 'internal')
+    return MillraceError.from(error, 'model_server_error')
   }
 }
 

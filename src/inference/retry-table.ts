@@ -75,7 +75,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     backoff: toldToWait,
   },
   model_server_error: {
-    cause: '500 and other 5xx',
+    cause: '500 and other 5xx, or whatever a backend of your own threw without a code',
     retried: true,
     counts: 'always',
     evidence: 'unclear',
