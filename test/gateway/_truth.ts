@@ -31,7 +31,12 @@ export interface SampleRow {
 
 export interface MergedRow {
   readonly kind: 'merged'
-  readonly samples: readonly { readonly interaction: string; readonly start: number; readonly count: number }[]
+  readonly samples: readonly {
+    readonly interaction: string
+    readonly start: number
+    readonly count: number
+    readonly return: number | null
+  }[]
   readonly splitAt: unknown
   readonly versions: readonly VersionRun[]
   readonly ids: Int32Array

@@ -184,6 +184,46 @@ describe('SGLang’s own API', () => {
     expect(await mergedRowsOf(gateway, session.id)).toHaveLength(2)
   })
 
+  test('a prompt of tokens goes on from the reply that it begins with, and returns flow back', async () => {
+    await using over = await OverSglang.start()
+    const { gateway } = over
+    const session = await gateway.startSession()
+    const ask = async (ids: readonly number[], rid: string): Promise<number[]> => {
+      const { body } = await gateway.ask('/generate', { key: session.key, body: { input_ids: ids, rid } })
+      return [...ids, ...(body['output_ids'] as number[])]
+    }
+    const first = await ask([5, 6, 7], 'first')
+    // Two branches after it, of which one goes on; the last has nothing to do with any of them.
+    const second = await ask([...first, 100], 'second')
+    await ask([...first, 200], 'branch')
+    await ask([...second, 300], 'third')
+    await ask([...first.slice(0, -1), 9, 9], 'other')
+    const rewarded = { reward: 1, interactionId: 'third' }
+    await gateway.ask(`/v1/sessions/${session.id}/rewards`, { body: rewarded })
+    const rows = await samplesOf(gateway, session.id)
+    expect(rows.map(({ interaction, parentInteraction }) => [interaction, parentInteraction])).toEqual([
+      ['first', null],
+      ['second', 'first'],
+      ['branch', 'first'],
+      ['third', 'second'],
+      ['other', null],
+    ])
+    const merged = await mergedRowsOf(gateway, session.id)
+    const samples = merged.map((row) => row.samples.map(({ interaction, return: worth }) => [interaction, worth]))
+    expect(samples).toEqual([
+      [
+        ['first', 1],
+        ['branch', null],
+      ],
+      [
+        ['first', 1],
+        ['second', 1],
+        ['third', 1],
+      ],
+      [['other', null]],
+    ])
+  })
+
   test('weights that change in the middle of a stream show to the token', async () => {
     await using over = await OverSglang.start({ tokensPerSecond: 100 })
     const session = await over.gateway.startSession()

@@ -35,13 +35,20 @@ interface Place {
   readonly interaction: Interaction | null
 }
 
-/** Takes nodes in the order they were recorded. One whose parent is missing begins a conversation; `integrity` reports it. */
-export function readConversation(session: string, nodes: Iterable<MessageNode>): Conversation {
+/**
+ * Takes nodes in the order they were recorded. One whose parent is missing begins a conversation; `integrity` reports it.
+ * `continued` names the reply before one that no message leads to.
+ */
+export function readConversation(
+  session: string,
+  nodes: Iterable<MessageNode>,
+  continued: ReadonlyMap<number, number>,
+): Conversation {
   const places = new Map<number, Place>()
   const interactions: Interaction[] = []
   const lost: LostSample[] = []
   for (const node of nodes) {
-    const before = node.parent === null ? undefined : places.get(node.parent)
+    const before = places.get(continued.get(node.seq) ?? node.parent ?? nowhere)
     const parent = before?.interaction ?? null
     const { call, discarded } = node
     if (node.sampled && call) {
@@ -60,6 +67,8 @@ export function readConversation(session: string, nodes: Iterable<MessageNode>):
   }
   return { interactions, lost }
 }
+
+const nowhere = -1
 
 /** Nodes in the order they were recorded, tokens included; some of them may be newer than what was read before. */
 export type WholeNodes = Iterable<MessageNode> | AsyncIterable<MessageNode>

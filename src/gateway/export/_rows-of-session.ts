@@ -1,5 +1,6 @@
 import type { MessageNode } from '../../schema/index.ts'
 import type { StoredReward, StoredSession } from '../../store/index.ts'
+import { continuedPrompts } from './_rows-continued-prompts.ts'
 import { readConversation, type WholeNodes, withTokens } from './_rows-conversation.ts'
 import { interactionRows, lostRow } from './_rows-interactions.ts'
 import { lostMergedRow, mergedRows } from './_rows-merged.ts'
@@ -43,7 +44,8 @@ async function* rowsOf(
   options: RowOptions,
 ): AsyncGenerator<Row, void, void> {
   const facts = sessionFacts(session)
-  const { interactions, lost } = readConversation(session.id, bareNodes)
+  const continued = await continuedPrompts(bareNodes, nodes)
+  const { interactions, lost } = readConversation(session.id, bareNodes, continued)
   const worth = worthOf(interactions, rewards, options.discount)
   const complete = withTokens(interactions, nodes)
   let isEmpty = true
