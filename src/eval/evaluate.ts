@@ -92,7 +92,7 @@ class RunningEvaluation implements Evaluation {
   }
 
   async summary(): Promise<Summary> {
-    this.#results.discard()
+    this.#results.awaitEnd()
     return await this.#summary.promise
   }
 
@@ -112,6 +112,7 @@ class RunningEvaluation implements Evaluation {
       total,
       ended,
       resumed,
+      unread: this.#results.size,
       active: this.#scheduler?.active ?? 0,
       perSecond,
       etaMs: total && perSecond > 0 ? (Math.max(0, total.count - ended) / perSecond) * 1000 : undefined,
@@ -193,7 +194,11 @@ class RunningEvaluation implements Evaluation {
         this.#spending.add(record)
         this.#checkCost(config.maxCostUsd)
       },
-      onAdmissionEnd: () => this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started')),
+      onAdmissionEnd: () => {
+        this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started'))
+        // Only what runs can still come, and it must not wait for a reader that stands still.
+        this.#results.unbind()
+      },
     })
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)

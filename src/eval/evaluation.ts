@@ -80,15 +80,23 @@ export interface RunInfo {
   readonly notices: readonly string[]
 }
 
-/** A run in progress: iterate it for its rollouts as they end. Leaving the loop stops the run, which can be resumed. */
+/**
+ * A run in progress: iterate it for its rollouts as they end. Leaving the loop stops the run, which can be resumed.
+ *
+ * It waits for its reader: once 256 results are unread, rollouts do not give up their places, and a run that nobody iterates and
+ * whose summary nobody asks for stands still. To run it without reading, await `summary()`.
+ */
 export interface Evaluation extends AsyncIterable<RolloutRecord> {
   /** Resolves when the checks before the first rollout have passed. */
   readonly started: Promise<RunInfo>
   progress(): Progress
   /** Starts nothing new and lets what runs end. */
   drain(): void
-  /** Cancels what runs. */
+  /** Cancels what runs. It ends also if its reader stands still. */
   stop(): void
-  /** Resolves once the iteration has ended. */
+  /**
+   * Resolves once the run has ended. Where nobody iterates, results are not kept for a reader from then on, and iterating after
+   * the first was dropped is refused. Asked for inside the loop, the run does not wait for the loop any more.
+   */
   summary(): Promise<Summary>
 }

@@ -14,6 +14,8 @@ export interface Progress {
   readonly ended: number
   /** Of those, how many an earlier sitting of this run had ended. */
   readonly resumed: number
+  /** Results that wait to be read. From 256 on rollouts wait for their reader, and in the end the whole run does. */
+  readonly unread: number
   readonly active: number
   readonly perSecond: number
   readonly etaMs: number | undefined

@@ -38,16 +38,48 @@ describe('AsyncQueue', () => {
     expect(seen).toEqual([1])
   })
 
-  test('what nobody reads is dropped and holds nobody up, until somebody reads', async () => {
+  test('what nobody reads while the end is awaited holds nobody up, and cannot be read in part later', async () => {
     const queue = new AsyncQueue<number>(0)
     const blocked = queue.push(1)
-    queue.discard()
+    queue.awaitEnd()
     await blocked
     expect(queue.push(2)).toBeUndefined()
+    expect(() => queue[Symbol.asyncIterator]()).toThrow(expect.objectContaining({ code: 'usage' }))
+  })
+
+  test('a reader that comes before anything was dropped gets everything', async () => {
+    const queue = new AsyncQueue<number>(1)
+    void queue.push(1)
+    queue.awaitEnd()
     const reader = queue[Symbol.asyncIterator]()
-    void queue.push(3)
+    void queue.push(2)
     expect((await reader.next()).value).toBe(1)
-    expect((await reader.next()).value).toBe(3)
+    expect((await reader.next()).value).toBe(2)
+    await reader.return()
+  })
+
+  test('a reader that awaits the end itself gets everything and holds nobody up', async () => {
+    const queue = new AsyncQueue<number>(0)
+    const blocked = queue.push(1)
+    const alsoBlocked = queue.push(2)
+    const reader = queue[Symbol.asyncIterator]()
+    await reader.next()
+    queue.awaitEnd()
+    await Promise.all([blocked, alsoBlocked])
+    expect(queue.push(3)).toBeUndefined()
+    expect(queue.size).toBe(2)
+    expect([await reader.next(), await reader.next()]).toMatchObject([{ value: 2 }, { value: 3 }])
+    await reader.return()
+  })
+
+  test('a reader that waits for an item still holds up its producers when somebody else awaits the end', async () => {
+    const queue = new AsyncQueue<number>(0)
+    const reader = queue[Symbol.asyncIterator]()
+    const step = reader.next()
+    queue.awaitEnd()
+    expect(queue.push(1)).toBeUndefined()
+    expect(queue.push(2)).toBeInstanceOf(Promise)
+    expect(await step).toMatchObject({ value: 1 })
     await reader.return()
   })
 

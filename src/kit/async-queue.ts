@@ -15,12 +15,13 @@ interface QueueReader<T> extends AsyncIterableIterator<T, void, void> {
  */
 export class AsyncQueue<T> implements AsyncIterable<T> {
   readonly #items = new RingQueue<T>()
-  readonly #capacity: number
+  #capacity: number
   readonly #onReaderGone: (() => Promise<void> | void) | undefined
   #roomWaiters: (() => void)[] = []
   /** Steps of the reader that wait for an item: one, unless it does not await them. */
   readonly #steps = new RingQueue<(result: Step<T> | Promise<Step<T>>) => void>()
-  #reader: 'awaited' | 'nobody' | 'reading' | 'gone' = 'awaited'
+  /** `missed`: nobody reads, and something has been dropped. */
+  #reader: 'awaited' | 'nobody' | 'missed' | 'reading' | 'gone' = 'awaited'
   #state: { readonly kind: 'open' } | QueueEnd = { kind: 'open' }
 
   constructor(capacity: number, onReaderGone?: () => Promise<void> | void) {
@@ -30,7 +31,11 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
 
   /** Takes the item at once; the promise is back-pressure: await it before producing more. */
   push(item: T): Promise<void> | undefined {
-    if (this.#state.kind !== 'open' || this.#reader === 'nobody') return undefined
+    if (this.#state.kind !== 'open') return undefined
+    if (this.#reader === 'nobody' || this.#reader === 'missed') {
+      this.#reader = 'missed'
+      return undefined
+    }
     const step = this.#steps.shift()
     if (step) {
       step({ done: false, value: item })
@@ -50,8 +55,23 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     this.#finish({ kind: 'failed', error })
   }
 
-  /** Nobody reads: what comes is dropped and holds nobody up, until somebody does start to read. */
-  discard(): void {
+  /** Items that wait to be read. */
+  get size(): number {
+    return this.#items.size
+  }
+
+  /** From here on nobody waits for room: for whoever knows that little more comes, and must not wait for the reader. */
+  unbind(): void {
+    this.#capacity = Infinity
+    this.#releaseRoom()
+  }
+
+  /**
+   * Somebody waits for the end. If nobody reads, what comes is dropped and holds nobody up. A reader that is busy with an
+   * item may be the one who waits, and would wait for itself: it gets everything, but holds nobody up any more.
+   */
+  awaitEnd(): void {
+    if (this.#reader === 'reading' && this.#steps.size === 0) this.unbind()
     if (this.#reader !== 'awaited') return
     this.#reader = 'nobody'
     this.#releaseRoom()
@@ -61,6 +81,12 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
   [Symbol.asyncIterator](): QueueReader<T> {
     if (this.#reader === 'reading' || this.#reader === 'gone') {
       throw new MillraceError('usage', 'these results are being read already; they can be read once')
+    }
+    if (this.#reader === 'missed') {
+      throw new MillraceError(
+        'usage',
+        'results that nobody read were dropped after the summary was asked for; start to read them before, or read them from where they are stored',
+      )
     }
     this.#reader = 'reading'
     const reader: QueueReader<T> = {

@@ -37,6 +37,7 @@ export function sampleProgress(more: Partial<Progress> = {}): Progress {
     total: { count: 300, exact: true },
     ended: 158,
     resumed: 0,
+    unread: 0,
     active: 64,
     perSecond: 12.74,
     etaMs: 11_100,

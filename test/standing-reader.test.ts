@@ -1,0 +1,60 @@
+import { defineEnvironment, evaluate, z, type Evaluation } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { describe, expect, test, vi } from 'vitest'
+
+/** More than may wait unread and on their way to disk together. */
+const tasks = 700
+
+function evaluateMany(root: string): Evaluation {
+  return evaluate({
+    environment: defineEnvironment({
+      name: 'many',
+      task: z.object({}),
+      tasks: () => Array.from({ length: tasks }, () => ({})),
+      prompt: () => 'go',
+      reward: () => 1,
+    }),
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [new ScriptedBackend(() => 'fine')] },
+    preflight: false,
+    run: { root },
+  })
+}
+
+/** As many wait unread as may. */
+async function standsStill(run: Evaluation): Promise<void> {
+  await vi.waitFor(() => expect(run.progress().unread).toBeGreaterThan(256), 20_000)
+}
+
+describe('a run whose reader stands still', () => {
+  test.each(['stop', 'drain'] as const)('ends all the same on %s', async (end) => {
+    await using runs = await temporaryRuns()
+    const run = evaluateMany(runs.root)
+    const reader = run[Symbol.asyncIterator]()
+    await reader.next()
+    await standsStill(run)
+    run[end]()
+    const summary = await run.summary()
+    expect(summary.end).toBe(end === 'stop' ? 'stopped' : 'drained')
+    expect(summary.rollouts).toBeLessThan(tasks)
+    await reader.return?.()
+  })
+
+  test('because it awaits the summary in its loop goes on, and it misses nothing', async () => {
+    await using runs = await temporaryRuns()
+    const run = evaluateMany(runs.root)
+    let read = 0
+    for await (const _record of run) {
+      read += 1
+      if (read === 1) expect((await run.summary()).rollouts).toBe(tasks)
+    }
+    expect(read).toBe(tasks)
+  })
+})
+
+test('results that were dropped while nobody read are not left out in silence', async () => {
+  await using runs = await temporaryRuns()
+  const run = evaluateMany(runs.root)
+  await run.summary()
+  await expect(Array.fromAsync(run)).rejects.toMatchObject({ code: 'usage' })
+})
