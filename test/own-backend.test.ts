@@ -38,7 +38,7 @@ const environment = defineEnvironment({
   reward: ({ answer }) => answer === 'hello',
 })
 
-const model = { name: 'policy', backends: [{ url: 'http://engine.invalid/v1' }] }
+const model = { name: 'policy' }
 
 test('one engine serves one run after the other, and is closed by whoever opened it', async () => {
   await using runs = await temporaryRuns()
@@ -73,4 +73,20 @@ test('an error of its own is a failed try, not a failed agent', async () => {
   const run = { root: runs.root, name: 'broken' }
   const failed = await evaluate({ ...options, model: impatient, backends: { policy: [broken] }, run }).summary()
   expect(failed).toMatchObject({ outcomes: { model_error: 2 }, reasons: { model_error: 'fetch failed' } })
+})
+
+test('it stands in for a model that is only a name, and a misspelt name is refused before anything is asked', async () => {
+  await using runs = await temporaryRuns()
+  await using engine = new Engine()
+  const options = { environment, model: 'policy', run: { root: runs.root } }
+  const summary = await evaluate({ ...options, backends: { policy: [engine] } }).summary()
+  expect(summary.outcomes).toMatchObject({ completed: 2 })
+  engine.calls = 0
+  const served = { name: 'policy', simulator: {} }
+  const misspelt = evaluate({ ...options, model: served, backends: { polcy: [engine] } })
+  await expect(misspelt.summary()).rejects.toMatchObject({
+    code: 'config_invalid',
+    rawMessage: expect.stringContaining('`backends.polcy` is not known; did you mean `policy`?'),
+  })
+  expect(engine.calls).toBe(0)
 })

@@ -70,7 +70,13 @@ export async function resolveRun(
   const concurrency = wholeOption('concurrency', options.concurrency ?? 64, 1)
   const withConcurrency = { maxConcurrency: concurrency }
   const resolve = (model: EvaluateOptions['model']): ModelConfig =>
-    resolveModelConfig({ model, env, defaults: withConcurrency, ...(options.models && { models: options.models }) })
+    resolveModelConfig({
+      model,
+      env,
+      defaults: withConcurrency,
+      ...(options.models && { models: options.models }),
+      ...(options.backends && { standIns: options.backends }),
+    })
   const policy = resolve(options.model)
   const others = [...Object.keys(options.models ?? {}), ...(options.judge ? [options.judge] : [])]
   const models = new Map([[policy.name, policy]])

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import type { Backend } from './backend.ts'
 import { resolveModelConfig, type ResolveModelOptions } from './resolve-model.ts'
 
 const resolve = (model: ResolveModelOptions['model'], more: Partial<ResolveModelOptions> = {}) =>
@@ -84,6 +85,22 @@ describe('what a name stands for', () => {
       maxTries: 3,
       stream: false,
     })
+  })
+})
+
+describe('a model that a backend stands in for', () => {
+  const backend: Backend = {
+    name: 'mine',
+    send: () => Promise.reject(new Error('never asked')),
+    [Symbol.asyncDispose]: async () => {},
+  }
+
+  test('needs neither a url nor a key', () => {
+    const standIns = { m: [backend], judge: [backend] }
+    expect(resolve('m', { standIns, env: {} })).toMatchObject({ name: 'm', backends: [] })
+    const models = { judge: { name: 'gpt-x', backends: [{ url: 'https://api.openai.com/v1' }] } }
+    expect(resolve('judge', { standIns, models, env: {} })).toMatchObject({ name: 'judge', upstreamName: 'gpt-x' })
+    expect(failure(() => resolve('other', { standIns, env: {} }))).toContain('[model_auth]')
   })
 })
 

@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
+import type { Backend } from './backend.ts'
 import { backendUrl, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
 import { modelConfigSchema, type ModelConfig, type ModelConfigInput } from './model-config.ts'
 import type { Environment } from './proxy.ts'
@@ -12,6 +13,8 @@ export interface ResolveModelOptions {
   readonly models?: Readonly<Record<string, ModelConfigInput>>
   /** For what the model's own config leaves open, instead of the schema's defaults. */
   readonly defaults?: Partial<ModelConfigInput>
+  /** Backends of somebody's own, by model name: a model that has some needs neither a url nor a key. */
+  readonly standIns?: Readonly<Record<string, readonly Backend[]>>
   readonly env: Environment
 }
 
@@ -37,11 +40,15 @@ const anthropic: Provider = {
 }
 
 /** What a user named or wrote, as a complete config: every default filled in, every mistake reported with its field. */
-export function resolveModelConfig({ model, models = {}, defaults, env }: ResolveModelOptions): ModelConfig {
-  const config = parse(withProvider({ ...defaults, ...inputFor(model, models) }, env))
+export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
+  const { model, models = {}, defaults, standIns = {}, env } = options
+  const input = { ...defaults, ...inputFor(model, models) }
+  const hasStandIn = Object.hasOwn(standIns, input.name)
+  const config = parse(hasStandIn ? input : withProvider(input, env))
   if (config.simulator && config.backends.length > 0) {
     throw invalid(config.name, 'it has both backends and a simulator. Remove one of them.')
   }
+  if (hasStandIn) return config
   for (const backend of config.backends) {
     const { hostname } = backendUrl(backend.url)
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
@@ -67,7 +74,7 @@ function isForAnthropic({ name, upstreamName = name }: ModelConfigInput, env: En
   return typeof upstreamName === 'string' && upstreamName.startsWith('claude-') && !env[openAi.urlEnv]
 }
 
-function withKey<Backend>(backend: Backend, { apiKeyEnv }: Provider): Backend {
+function withKey<Config>(backend: Config, { apiKeyEnv }: Provider): Config {
   return isObject(backend) && !('apiKeyEnv' in backend) ? { ...backend, apiKeyEnv } : backend
 }
 

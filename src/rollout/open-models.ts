@@ -9,7 +9,7 @@ import {
   type ModelConfig,
   type WorkerLimits,
 } from '../inference/index.ts'
-import { Resource, closeAll } from '../kit/index.ts'
+import { Resource, closeAll, unknownField } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
 
 /** The models of a run on this thread: opened together, shared by every rollout, closed with the run. */
@@ -28,6 +28,11 @@ export class ModelSet extends Resource {
   }) {
     super()
     const { env, limits, onLimitChange } = options
+    const names = options.configs.map(({ name }) => name)
+    const unknown = unknownField(options.backends ?? {}, names, 'backends.')
+    // Whoever misspells it would be served by somebody else, and perhaps pay for it.
+    if (unknown !== undefined)
+      throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
     const shares = {
       workers: limits?.workers ?? 1,
       backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),

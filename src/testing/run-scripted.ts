@@ -26,13 +26,7 @@ export async function runScripted(
   const evaluation = evaluate({
     preflight: false,
     ...rest,
-    model: {
-      name: 'scripted',
-      maxTries,
-      price: { input: 1, output: 1 },
-      // Never asked: the scripted backend stands in for it.
-      backends: [{ url: 'http://scripted.invalid' }],
-    },
+    model: { name: 'scripted', maxTries, price: { input: 1, output: 1 } },
     backends: { scripted: [backend] },
     run: { root: runs.root, ...rest.run },
   })
