@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import { settleHeapForGateway } from '../kit/index.ts'
 import {
   defaultTenant,
@@ -25,6 +26,9 @@ type Flags = FlagValues<GatewayFlags>
 /** What `millrace gateway` does: from its flags to its exit code. */
 export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForGateway()
+  if (flags.model !== undefined && !flags.backend) {
+    throw new MillraceError('usage', '--model names what a --backend serves; add that, or leave it to the file')
+  }
   const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
   const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
@@ -38,7 +39,8 @@ async function loadModule(file: string, shown: string): Promise<unknown> {
   try {
     module = await import(pathToFileURL(file).href)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ERR_MODULE_NOT_FOUND') throw unreadable(shown, error)
+    // What it imports may be what is not there.
+    if (!existsSync(file)) throw unreadable(shown, error)
     throw invalid(shown, `it does not load: ${String(error)}`, error)
   }
   if (module['default'] !== undefined) return module['default']

@@ -44,16 +44,16 @@ test('given values are found inside other text, and in URLs the credentials', ()
   const config = {
     url: 'https://me:hunter22@proxy:8080/v1?q=a@b',
     note: 'call with sk-abcdef please',
-    list: ['sk-abcdef'],
+    list: ['sk-abcdef', 'a', 'ab'],
     mail: 'me@example.org',
   }
   expect(redact(config, ['sk-abcdef', 'a', ''])).toEqual({
     value: {
       url: 'https://[redacted]@proxy:8080/v1?q=a@b',
       note: 'call with [redacted] please',
-      list: ['[redacted]'],
+      list: ['[redacted]', '[redacted]', 'ab'],
       mail: 'me@example.org',
     },
-    paths: ['url', 'note', 'list[0]'],
+    paths: ['url', 'note', 'list[0]', 'list[1]'],
   })
 })

@@ -18,7 +18,7 @@ const secretWords = new Set([
 ])
 /** `apiKeyEnv` names a variable and `keyFile` a file: what they hold is no secret. */
 const namingWords = new Set(['env', 'file', 'path', 'name'])
-/** Shorter values would be found by chance in text that has nothing to do with them. */
+/** Shorter values would be found by chance in text that has nothing to do with them, unless they are all of it. */
 const minSecretCharacters = 6
 
 /** Whether a stored text is what was left in place of a secret. */
@@ -41,6 +41,10 @@ export function redact<T extends Json>(config: T, secrets: readonly string[] = [
   const values = secrets.filter((secret) => secret.length >= minSecretCharacters)
 
   const cleanText = (text: string, path: string): string => {
+    if (text !== '' && secrets.includes(text)) {
+      paths.push(path)
+      return redacted
+    }
     let clean = text.replace(/(?<=^[a-z][a-z0-9+.-]*:\/\/)[^/@\s]+(?=@)/i, redacted)
     for (const secret of values) clean = clean.replaceAll(secret, redacted)
     if (clean !== text) paths.push(path)

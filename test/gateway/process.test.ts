@@ -198,6 +198,8 @@ test.each([
   [['--config', 'unset.yaml'], 'unset.yaml: keys[0].key needs the variable NOT_SET'],
   [['--config', 'wrong.yaml'], 'models.policy: Unrecognized key: "maxConcurency"'],
   [['--config', 'broken.yaml'], 'broken.yaml: it is not YAML'],
+  [['--config', 'imports.ts'], 'imports.ts: it does not load: Error [ERR_MODULE_NOT_FOUND]: Cannot find module'],
+  [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
   [[], 'which backend?'],
 ])('millrace gateway %s says what is wrong', async (words, message) => {
   await using runs = await temporaryRuns()
@@ -206,6 +208,7 @@ test.each([
     `models: { a: { simulator: {} } }\nkeys: [{ tenant: a, key: '\${NOT_SET}' }]\n`,
   )
   await writeFile(join(runs.root, 'wrong.yaml'), 'models: { policy: { simulator: {}, maxConcurency: 3 } }\n')
+  await writeFile(join(runs.root, 'imports.ts'), "import './missing.ts'\nexport default {}\n")
   await writeFile(join(runs.root, 'broken.yaml'), 'models: { policy: [\n')
   const { code, stderr } = await millrace({ cwd: runs.root }, 'gateway', ...words, '--port', '0')
   expect(stderr).toContain(message)

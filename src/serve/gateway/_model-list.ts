@@ -9,7 +9,7 @@ interface ListedModels {
 }
 
 interface OneModel {
-  Params: { id?: string; model: string }
+  Params: { id?: string; '*': string }
 }
 
 export interface ModelListParts {
@@ -36,9 +36,10 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
       await requireAccess(request)
       return await reply.send(shapeFor(request).list(gateway.models()))
     })
-    app.get<OneModel>(`${path}/:model`, async (request, reply) => {
+    // Names have slashes in them, and not every client escapes those.
+    app.get<OneModel>(`${path}/*`, async (request, reply) => {
       await requireAccess(request)
-      const { model: name } = request.params
+      const { '*': name } = request.params
       const found = gateway.models().find(({ id }) => id === name)
       if (found) return await reply.send(shapeFor(request).one(found))
       const message = `there is no model "${name.slice(0, 80)}" here; GET /v1/models lists them`
