@@ -90,6 +90,19 @@ describe('loadEnvironment', () => {
     ])
   })
 
+  test('takes what TypeScript makes of a module for CommonJS', async () => {
+    const compiled = (exported: string): string => `
+      Object.defineProperty(exports, '__esModule', { value: true })
+      const { defineEnvironment, z } = require('millrace')
+      exports.${exported} = defineEnvironment({
+        name: '${exported}', task: z.object({}), tasks: () => [], prompt: () => '', reward: () => 1,
+      })`
+    const files = { 'one.cjs': compiled('default'), 'two.cjs': compiled('environment'), 'none.cjs': compiled('other') }
+    const results = await load(files, Object.keys(files))
+    expect(results).toMatchObject([{ name: 'default' }, { name: 'environment' }, { error: { code: 'env_invalid' } }])
+    expect(results[2]?.error?.message).toMatch(/none\.cjs exports no environment/)
+  })
+
   test('takes the URL that it gave', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-load-'))
     const url = pathToFileURL(join(folder.path, 'mine.ts')).href

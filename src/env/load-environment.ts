@@ -1,11 +1,14 @@
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
+import { isJsonObject } from '../schema/index.ts'
 import { importModule } from './_import-module.ts'
 import { followImports } from './_imported-files.ts'
 import { loadFailure } from './_load-failure.ts'
 import { locateEnvironment } from './_locate-environment.ts'
 import { environmentOf, type LoadedEnvironment, type RawOptions } from './environment-of.ts'
 import { registerResolver } from './register-resolver.ts'
+
+type Exports = Readonly<Record<string, unknown>>
 
 /**
  * Loads an environment by what a person calls it: a path to a module, a folder with an `environment.ts`, the name of an
@@ -19,14 +22,14 @@ export async function loadEnvironment(
   registerResolver()
   const url = await locateEnvironment(specifier, cwd)
   followImports(url.href)
-  let module: Readonly<Record<string, unknown>>
+  let module: Exports
   try {
     module = await importModule(url, signal)
   } catch (error) {
     signal?.throwIfAborted()
     throw loadFailure(url, error)
   }
-  const environment = module['default'] ?? module['environment']
+  const environment = exportedEnvironment(module)
   if (environment === undefined) {
     const names = Object.keys(module)
     throw new MillraceError(
@@ -36,4 +39,17 @@ export async function loadEnvironment(
     )
   }
   return environmentOf(environment, rawOptions, url.href)
+}
+
+/**
+ * `import` gives the exports of a CommonJS module as its default. Where TypeScript compiled it from `export default`,
+ * which `__esModule` says, the environment is the default of those.
+ */
+function exportedEnvironment(module: Exports): unknown {
+  const found = environmentAmong(module)
+  return isJsonObject(found) && '__esModule' in found ? environmentAmong(found) : found
+}
+
+function environmentAmong(exports: Exports): unknown {
+  return exports['default'] ?? exports['environment']
 }
