@@ -2,11 +2,11 @@ import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import { modelConfigSchema, type ModelConfigInput } from '../inference/index.ts'
+import { namedModelSchema, type ModelConfigInput, type NamedModelInput } from '../inference/index.ts'
 import { describeIssues } from '../schema/index.ts'
 
 // Checked but not transformed: the defaults are filled in by whoever opens the model.
-const fileSchema = z.record(z.string(), modelConfigSchema.partial({ name: true }).strict())
+const fileSchema = z.record(z.string(), namedModelSchema)
 
 /** Reads `--models`: an object of models by name. A model is called as its key says. */
 export async function readModelsFile(path: string, cwd: string): Promise<Readonly<Record<string, ModelConfigInput>>> {
@@ -18,7 +18,7 @@ export async function readModelsFile(path: string, cwd: string): Promise<Readonl
       `${path}: ${describeIssues(checked.error.issues)}; expected { "name": { "backends": [{ "url": … }], … } }`,
     )
   }
-  const models = content as Readonly<Record<string, Omit<ModelConfigInput, 'name'>>>
+  const models = content as Readonly<Record<string, NamedModelInput>>
   return Object.fromEntries(Object.entries(models).map(([name, model]) => [name, { ...model, name }]))
 }
 

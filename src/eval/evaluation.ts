@@ -1,5 +1,5 @@
 import type { Environment } from '../env/index.ts'
-import type { Backend, ModelConfigInput } from '../inference/index.ts'
+import type { Backend, ModelConfigInput, NamedModelInput } from '../inference/index.ts'
 import type { Limits, RolloutRecord, Sampling } from '../schema/index.ts'
 import type { ToolFormatName } from '../tools/index.ts'
 import type { Supervision } from '../worker/index.ts'
@@ -15,7 +15,7 @@ export interface EvaluateOptions {
   /** `sim`, a name from `models`, or a name that the endpoint at OPENAI_BASE_URL serves. */
   readonly model: string | ModelConfigInput
   /** Named models beside it: for judges, for children. */
-  readonly models?: Readonly<Record<string, ModelConfigInput>>
+  readonly models?: Readonly<Record<string, NamedModelInput>>
   /** The model that judges; the policy itself if not given. */
   readonly judge?: string
   /** Rollouts per task. */

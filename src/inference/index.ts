@@ -11,8 +11,8 @@ export type {
   ResponseFormat,
   ToolChoice,
 } from './backend.ts'
-export { modelConfigSchema, priceSchema } from './model-config.ts'
-export type { BackendConfig, ModelConfig, ModelConfigInput, Price } from './model-config.ts'
+export { modelConfigSchema, namedModelSchema, priceSchema } from './model-config.ts'
+export type { BackendConfig, ModelConfig, ModelConfigInput, NamedModelInput, Price } from './model-config.ts'
 export type { CallHooks, LimitChange, ModelClient, ModelStatus, SentCall } from './model-contract.ts'
 export type { BrokenReply, CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
 export { estimatedTokens, tokensOfText } from './estimated-tokens.ts'

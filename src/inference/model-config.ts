@@ -50,3 +50,9 @@ export const modelConfigSchema = z.object({
 
 export type ModelConfig = z.infer<typeof modelConfigSchema>
 export type ModelConfigInput = z.input<typeof modelConfigSchema>
+
+/** A model that stands under its name; a misspelt field is refused. */
+export const namedModelSchema = modelConfigSchema.partial({ name: true }).strict()
+
+/** A model as it was written under its name. A `name` inside is what its backends call it. */
+export type NamedModelInput = z.input<typeof namedModelSchema>

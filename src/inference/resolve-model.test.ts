@@ -28,9 +28,11 @@ describe('what a name stands for', () => {
   })
 
   test('its key; the name inside is for its backends', () => {
-    const models = { judge: { name: 'gpt-x' }, same: { name: 'same' } }
+    const models = { judge: { name: 'gpt-x' }, same: { name: 'same' }, bare: { simulator: { skill: 1 } } }
     expect(resolve('judge', { models })).toMatchObject({ name: 'judge', upstreamName: 'gpt-x' })
     expect(resolve('same', { models })).not.toHaveProperty('upstreamName')
+    expect(resolve('bare', { models })).toMatchObject({ name: 'bare', simulator: { skill: 1 } })
+    expect(resolve('bare', { models })).not.toHaveProperty('upstreamName')
   })
 
   test('a model of the endpoint in the environment', () => {

@@ -3,14 +3,14 @@ import { nearestName } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
 import type { Backend } from './backend.ts'
 import { backendUrl, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
-import { modelConfigSchema, type ModelConfig, type ModelConfigInput } from './model-config.ts'
+import { modelConfigSchema, type ModelConfig, type ModelConfigInput, type NamedModelInput } from './model-config.ts'
 import type { Environment } from './proxy.ts'
 import { isObject } from './_wire.ts'
 
 export interface ResolveModelOptions {
   /** `sim`, a name in `models`, a name to ask the endpoint of the environment for, or a config. */
   readonly model: string | ModelConfigInput
-  readonly models?: Readonly<Record<string, ModelConfigInput>>
+  readonly models?: Readonly<Record<string, NamedModelInput>>
   /** For what the model's own config leaves open, instead of the schema's defaults. */
   readonly defaults?: Partial<ModelConfigInput>
   /** Backends of somebody's own, by model name: a model that has some needs neither a url nor a key. */
@@ -80,18 +80,19 @@ function withKey<Config>(backend: Config, { apiKeyEnv }: Provider): Config {
 
 function inputFor(
   model: string | ModelConfigInput,
-  models: Readonly<Record<string, ModelConfigInput>>,
+  models: Readonly<Record<string, NamedModelInput>>,
 ): ModelConfigInput {
   if (typeof model !== 'string') return model
   if (model.trim() === '')
     throw new MillraceError('config_invalid', 'the model has no name. Name one with -m, or use -m sim.')
-  if (Object.hasOwn(models, model)) return named(model, models[model] as ModelConfigInput)
+  if (Object.hasOwn(models, model)) return named(model, models[model] as NamedModelInput)
   return model === 'sim' ? { name: 'sim', simulator: {} } : { name: model }
 }
 
 /** A run calls a model by its key; what it was called inside is then what its backends call it. */
-function named(key: string, input: ModelConfigInput): ModelConfigInput {
-  return input.name === key ? input : { ...input, name: key, upstreamName: input.upstreamName ?? input.name }
+function named(key: string, input: NamedModelInput): ModelConfigInput {
+  const { name = key, ...config } = input
+  return name === key ? { ...config, name } : { ...config, name: key, upstreamName: config.upstreamName ?? name }
 }
 
 function parse(input: ModelConfigInput): ModelConfig {

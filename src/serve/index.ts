@@ -9,7 +9,7 @@ export type { Finding, FindModelsOptions, FoundModels } from './gateway/gateway-
 export { defaultGatewayBounds } from './gateway/gateway-bounds.ts'
 export type { GatewayBounds } from './gateway/gateway-bounds.ts'
 export { parseGatewayConfig } from './gateway/gateway-config.ts'
-export type { GatewayConfig, GatewayConfigInput, NamedModelInput } from './gateway/gateway-config.ts'
+export type { GatewayConfig, GatewayConfigInput } from './gateway/gateway-config.ts'
 export { GatewayDoor } from './gateway/gateway-door.ts'
 export type { DoorFigures, GatewayDoorOptions } from './gateway/gateway-door.ts'
 export { defaultTenant, requireAdminKeys } from './gateway/gateway-keys.ts'

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
 import type { Environment } from '../../env/index.ts'
-import type { Backend, ModelConfigInput } from '../../inference/index.ts'
+import type { Backend, ModelConfigInput, NamedModelInput } from '../../inference/index.ts'
 import {
   callStyleOf,
   keptUntil,
@@ -33,7 +33,7 @@ export interface ForkOptions {
   /** Who goes on; the model that the rollout was made with if not given. */
   readonly model?: string | ModelConfigInput
   /** Named models beside those of the run. */
-  readonly models?: Readonly<Record<string, ModelConfigInput>>
+  readonly models?: Readonly<Record<string, NamedModelInput>>
   /** Said in place of the system message, or before everything if there was none. */
   readonly system?: string
   /** Said in place of the first user message. */

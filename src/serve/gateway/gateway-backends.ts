@@ -7,10 +7,10 @@ import {
   type BackendConfig,
   type BackendFacts,
   type ModelConfig,
+  type NamedModelInput,
 } from '../../inference/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import type { ApiName } from '../../schema/index.ts'
-import type { NamedModelInput } from './gateway-config.ts'
 
 type Environment = Readonly<Record<string, string | undefined>>
 
@@ -56,7 +56,7 @@ const defaults = { maxConcurrency: 1024 } as const
 export async function findModels(options: FindModelsOptions): Promise<FoundModels> {
   const { env } = options
   const named = Object.entries(options.models ?? {}).map(([name, config]) =>
-    resolveModelConfig({ model: name, models: { [name]: { ...config, name: config.name ?? name } }, defaults, env }),
+    resolveModelConfig({ model: name, models: { [name]: config }, defaults, env }),
   )
   const urls = options.backends.filter((backend) => backend !== builtIn)
   const given = await Promise.all(urls.map((url) => probeGiven(url, options)))

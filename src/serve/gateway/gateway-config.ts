@@ -1,10 +1,9 @@
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
-import { modelConfigSchema } from '../../inference/index.ts'
+import { namedModelSchema, type NamedModelInput } from '../../inference/index.ts'
 import { describeIssues } from '../../schema/index.ts'
 
 const bound = z.int().min(1).exactOptional()
-const modelSchema = modelConfigSchema.partial({ name: true }).strict()
 
 /** What a gateway serves and to whom: the content of its configuration file. Text may name variables as `${NAME}`. */
 const schema = z.strictObject({
@@ -14,7 +13,7 @@ const schema = z.strictObject({
   /** The name of the run whose folder keeps the sessions. */
   run: z.string().exactOptional(),
   /** By the names that clients ask for. */
-  models: z.record(z.string(), modelSchema).default({}),
+  models: z.record(z.string(), namedModelSchema).default({}),
   /** Other names for them; `*` for every name that is not known. */
   aliases: z.record(z.string(), z.string()).default({}),
   /** The admin keys, each of a tenant, who sees nothing of the others. */
@@ -33,9 +32,6 @@ const schema = z.strictObject({
 })
 
 export type GatewayConfigInput = z.input<typeof schema>
-
-/** A model as it was written; its name is that under which it stands. */
-export type NamedModelInput = z.input<typeof modelSchema>
 
 /** What was written, checked. Models are as they were: their defaults are filled in by whoever opens them. */
 export type GatewayConfig = Omit<z.infer<typeof schema>, 'models'> & {
