@@ -107,3 +107,26 @@ test('a child that asks for a tool nobody has fails its tool call and leaves not
   expect(records[0]).toMatchObject({ outcome: 'completed', toolErrors: 1 })
   expect(await leftSince(before)).toEqual([])
 })
+
+test('a child of an update is not asked for an update: a model can play the user', async () => {
+  const asked: string[] = []
+  const { records } = await runScripted({
+    limits: { maxTurns: 20 },
+    environment: defineEnvironment({
+      name: 'played-user',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: () => 'I want my money back.',
+      update: async ({ rollout, messages, child }) => {
+        asked.push(`${rollout.id}: ${messages.length}`)
+        if (messages.length > 4) return { end: true }
+        const user = await child({ prompt: 'Play the user.', tools: [] })
+        return { messages: [{ role: 'user', content: user.answer }] }
+      },
+      reward: ({ messages }) => messages.length,
+    }),
+    script: ({ messages }) => (messages[0]?.content === 'Play the user.' ? 'Now.' : 'How can I help?'),
+  })
+  expect(records).toMatchObject([{ outcome: 'completed', turns: 3, children: 2, reward: 6 }])
+  expect(asked).toEqual(['0-0: 2', '0-0: 4', '0-0: 6'])
+})

@@ -15,7 +15,10 @@ export interface RolloutContext<Task, State, Options> {
   readonly signal: AbortSignal
   /** The environment's tool servers, for what is not left to the model: preparing them, looking at what came of it. */
   readonly servers: ServerCalls
-  /** Starts another rollout that shares this one's tools, state and budget, and waits for it. */
+  /**
+   * Starts another rollout that shares this one's tools, state and budget, and waits for it; `update` is not asked in it.
+   * In a reward, where the budget may be used up, each child has the limits of a rollout to itself.
+   */
   readonly child: (request: ChildRequest) => Promise<ChildResult>
   /** Counts or measures something for this rollout; the last value wins. */
   readonly metric: (name: string, value: number) => void

@@ -228,7 +228,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
 
   readonly update: AgentContext['update'] = (reply) => {
     const { environment } = this.engine
-    if (!environment.update) return nothing
+    // A child's conversation is not the one that `update` has its word in, and a child of `update` would start the next one.
+    if (!environment.update || this.#parent) return nothing
     this.context.reply = reply
     return Promise.try(() => environment.update?.(this.context)).catch((thrown: unknown) => {
       throw this.signal.aborted ? thrown : named('update', thrown)
