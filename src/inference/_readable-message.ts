@@ -1,17 +1,20 @@
-import { MillraceError, type ErrorCode } from '../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import type { Message } from '../schema/index.ts'
 
 /**
- * Code without types, and JSON that nobody checked, may give anything for a message. What cannot be read as one must not get
- * into a conversation, which everybody reads. `code` is that of whoever gave it.
+ * An agent without types may append anything for a message. What cannot be read as one must not get into a conversation, which
+ * everybody reads.
  */
-export function requireReadable(message: Message, code: ErrorCode): void {
+export function requireReadable(message: Message): void {
   // Nearly all, told at once.
   if (typeof message.content === 'string') return
   const content: unknown = message.content ?? []
   if (Array.isArray(content) && content.every(isPart)) return
   const found = Array.isArray(content) ? 'a list of something else' : `a value of type ${typeof content}`
-  throw new MillraceError(code, `the content of a message must be text, or a list of parts with a type, not ${found}`)
+  throw new MillraceError(
+    'agent_failed',
+    `the content of a message must be text, or a list of parts with a type, not ${found}`,
+  )
 }
 
 function isPart(part: unknown): boolean {

@@ -24,7 +24,8 @@ function flawOf(reply: UncheckedReply | null | undefined): string | undefined {
   if (typeof reply !== 'object' || reply === null) return 'no reply'
   const { message, usage } = reply
   if (message?.role !== 'assistant') return 'a reply without a message of the assistant'
-  const { content } = message
+  // Beside tool calls many leave it out.
+  const { content = null } = message
   if (typeof content !== 'string' && content !== null) return 'a message whose content is neither text nor null'
   const { calls = NaN, input = NaN, cachedInput = NaN, output = NaN, reasoning = NaN } = usage ?? {}
   // One sum instead of five checks: whatever is no number spoils it.

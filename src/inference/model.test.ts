@@ -189,7 +189,7 @@ describe("somebody's own backend", () => {
       { ...goodReply, message: { ...message, role: 'user' } },
       /without a message of the assist/,
     ],
-    ['a message without content', { ...goodReply, message: { role: 'assistant' } }, /neither text nor null/],
+    ['a message of parts', { ...goodReply, message: { role: 'assistant', content: [] } }, /neither text nor null/],
     ['no usage', { ...goodReply, usage: undefined }, /usage has no number for each/],
     ['half of a usage', { ...goodReply, usage: { input: 1, output: 1 } }, /usage has no number for each/],
     ['a usage that is no number', { ...goodReply, usage: { ...usage, output: NaN } }, /usage has no number for each/],

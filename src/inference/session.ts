@@ -73,7 +73,7 @@ export class Session {
   }
 
   append(message: Message, answers?: ToolAnswers): void {
-    requireReadable(message, 'agent_failed')
+    requireReadable(message)
     this.#add(message, answers ?? nobody)
     if (answers) this.#tape?.noteAnswer(message)
   }
@@ -108,7 +108,6 @@ export class Session {
 
   #take(reply: ModelReply): SessionReply {
     if (reply.status !== 'complete') throw reply.error
-    requireReadable(reply.message, 'model_malformed')
     const call = callRecord(reply)
     this.#add(reply.message, { call, tokens: reply.tokens })
     return { message: reply.message, call, replayed: false }
