@@ -18,7 +18,9 @@ function charsOf({
   reasoning_content: reasoning,
   refusal,
   tool_calls: calls = [],
+  others = [],
 }: PartialReply['message']): number {
-  const said = (content?.length ?? 0) + (reasoning?.length ?? 0) + (refusal?.length ?? 0)
+  let said = (content?.length ?? 0) + (reasoning?.length ?? 0) + (refusal?.length ?? 0)
+  for (const { value } of others) said += JSON.stringify(value).length
   return calls.reduce((sum, { function: called }) => sum + called.name.length + called.arguments.length, said)
 }
