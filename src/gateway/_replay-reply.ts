@@ -26,11 +26,18 @@ export async function replayReply(options: ReplayOptions): Promise<InteractionEn
     throw new MillraceError('internal', `session ${session} has no reply ${seq} to repeat`)
   }
   const { message, call, tokens, at } = node
-  const { finishReason, usage, original, itemIds, replyId = '' } = call
+  const { finishReason, usage, stopSequence, original, itemIds, replyId = '' } = call
   const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
   const answer = { kind: 'complete', replyId } as const
   if (client.isGone) return { answer, status: goneStatus }
-  const reply = { message, finishReason, usage, ...(original && { original }), ...(tokens && { tokens }) }
+  const reply = {
+    message,
+    finishReason,
+    usage,
+    ...(stopSequence !== undefined && { stopSequence }),
+    ...(original && { original }),
+    ...(tokens && { tokens }),
+  }
   sendReply(client, dialect, head, reply)
   return { answer, status: 200 }
 }

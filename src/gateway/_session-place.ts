@@ -56,6 +56,7 @@ export class SessionPlace {
         ...callRecord(reply),
         ...name,
         ...(tokens === 'missing' && { tokensMissing: true as const }),
+        ...(reply.stopSequence !== undefined && { stopSequence: reply.stopSequence }),
         ...(reply.original?.api === name.api && { original: reply.original }),
         requestKey: this.#key,
       },

@@ -11,6 +11,7 @@ export interface MessageWire {
   type?: unknown
   content?: unknown
   stop_reason?: unknown
+  stop_sequence?: unknown
   usage?: unknown
   error?: unknown
 }
@@ -49,6 +50,7 @@ export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: strin
   keepBlocks(draft, wire.content as readonly JsonObject[])
   addUsage(draft, wire.usage)
   draft.finish = finishOf(wire.stop_reason)
+  readStopSequence(draft, wire.stop_sequence)
   return messagesReply(draft)
 }
 
@@ -117,6 +119,11 @@ export function addUsage(draft: ReplyDraft, usage: unknown): void {
     reasoning: Math.max(known.reasoning, tokenCount(details?.thinking_tokens)),
   }
   draft.usage = sum
+}
+
+/** Which of the request's sequences ended it, if one did. */
+export function readStopSequence(draft: ReplyDraft, sequence: unknown): void {
+  if (typeof sequence === 'string') draft.stopSequence = sequence
 }
 
 /** How the reply ended, in the words that `finishReasonOf` knows; empty if the server did not say. */

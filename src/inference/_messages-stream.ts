@@ -13,6 +13,7 @@ import {
   finishOf,
   inputText,
   messagesReply,
+  readStopSequence,
   textIn,
   type BlockWire,
   type MessageWire,
@@ -36,6 +37,7 @@ interface DeltaWire {
   thinking?: unknown
   partial_json?: unknown
   stop_reason?: unknown
+  stop_sequence?: unknown
 }
 
 /** One after the other is the rule; that many at once are a broken stream. */
@@ -193,8 +195,12 @@ export class MessagesStream implements StreamAssembler {
 
   #endMessage(wire: EventWire, event: EventDraft | undefined): void {
     addUsage(this.#draft, wire.usage)
-    const finish = isObject(wire.delta) ? finishOf((wire.delta as DeltaWire).stop_reason) : ''
-    if (finish !== '') this.#finish(finish, event)
+    if (!isObject(wire.delta)) return
+    const { stop_reason: reason, stop_sequence: sequence } = wire.delta as DeltaWire
+    const finish = finishOf(reason)
+    if (finish === '') return
+    this.#finish(finish, event)
+    readStopSequence(this.#draft, sequence)
   }
 
   /** A message that has ended has no open blocks, even if a server did not say so of each. */

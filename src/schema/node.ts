@@ -50,6 +50,8 @@ export interface CallRecord {
   readonly itemIds?: ItemIds
   /** Its tokens were asked for, and did not come, or not all of them. */
   readonly tokensMissing?: true
+  /** Which of the request's stop sequences ended it, where the server said so. */
+  readonly stopSequence?: string
   /** The reply in its API's own words, where a client that asks again could not be given all of it from the message. */
   readonly original?: OriginalReply
 }

@@ -254,3 +254,31 @@ test('a seed that no double can hold goes through as it was written', async () =
   expect((await open.ask(caller, body)).status).toBe(200)
   expect(server.requests[0]?.body).toContain('"seed":9223372036854775807,')
 })
+
+test.each([false, true])('which sequence ended a reply is told again, in a stream too (%s)', async (stream) => {
+  const end = { stop_reason: 'stop_sequence', stop_sequence: 'END' }
+  const document = messagesReply([{ type: 'text', text: 'hi' }], end)
+  const events = messagesEvents([{ type: 'text', text: 'hi' }]).map((event) =>
+    JSON.stringify(event).includes('"message_delta"')
+      ? { type: 'message_delta', delta: end, usage: { output_tokens: 2 } }
+      : event,
+  )
+  await using server = await serve({ ...(cases[0] as Case), document, events })
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'messages', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { caller } = await open.session()
+  const body = {
+    model: 'm',
+    max_tokens: 9,
+    messages: [{ role: 'user', content: 'go' }],
+    stop_sequences: ['END'],
+    stream,
+  }
+  for (const retryCount of [0, 1]) {
+    const heard = await open.ask(caller, body, { api: 'messages', retryCount })
+    const said = stream ? await wholeOf('messages', heard.events) : heard.document
+    expect(said).toMatchObject(end)
+  }
+  expect(server.requests).toHaveLength(1)
+})
