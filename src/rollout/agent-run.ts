@@ -21,6 +21,7 @@ import { askJudge } from './ask-judge.ts'
 import { BudgetMeter } from './budget-meter.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
+import { closedErrands, Errands } from './errands.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 import { tapeOf } from './replay-cassette.ts'
@@ -94,6 +95,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   #policyMemory: Map<string, unknown> | undefined
   #promptTokens: number | undefined
   #openingLength = 0
+  /** Made with the first: most have none. */
+  #errands: Errands | undefined
   /** By this agent or a child of it. */
   #lastSent: SentCall | undefined
 
@@ -177,11 +180,20 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     }
   }
 
-  /** Stops its clocks and lets go of its parent's signal. */
+  /** Stops its clocks, lets go of its parent's signal, and gives up what it has asked of others. */
   abandon(): void {
     this.budget.stop()
     this.#scope[Symbol.dispose]()
     this.#model.endSession(this.id)
+    // A child is over now; a rollout has its reward before it, which may ask others, too.
+    if (this.#parent) this.closeErrands()
+    else this.#errands?.giveUp()
+  }
+
+  /** Nobody is asked for anything in its name any more. */
+  closeErrands(): void {
+    if (this.#errands) this.#errands.close()
+    else this.#errands = closedErrands
   }
 
   readonly append = (...messages: readonly Message[]): void => {
@@ -255,14 +267,18 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   }
 
   startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult> {
-    return this.#startChild(request, this, { place: this.tools.placeOf(call), signal })
+    const place = this.tools.placeOf(call)
+    this.#errands ??= new Errands()
+    return this.#errands.run(signal, (own) => this.#startChild(request, this, { place, signal: own }))
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
     const { attempt } = this.situation.job
     const { engine, tally, rewardClock: clock } = this
     const { verdicts } = this.situation
-    return askJudge(request, { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, verdicts, signal })
+    const asked = { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, verdicts }
+    this.#errands ??= new Errands()
+    return this.#errands.run(signal, (own) => askJudge(request, { ...asked, signal: own }))
   }
 
   /** Whether what happens now had happened before, in an earlier sitting that recorded it. */

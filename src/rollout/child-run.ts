@@ -68,6 +68,6 @@ export async function runChild(
     answer: run.answer ?? '',
     messages: run.messages,
     turns: run.turns,
-    usage: run.tally.usage,
+    usage: record.usage,
   }
 }

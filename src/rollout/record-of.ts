@@ -38,8 +38,9 @@ export function recordOf(parts: {
     toolCalls: tally.toolCalls,
     toolErrors: tally.toolErrors,
     children: tally.children,
-    usage: tally.usage,
-    judgeUsage: tally.judgeUsage,
+    // Copies: what is handed out stays as it is, whatever else comes in late.
+    usage: { ...tally.usage },
+    judgeUsage: { ...tally.judgeUsage },
     cost: tally.costUsd,
     timing: {
       startedAt,

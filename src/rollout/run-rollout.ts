@@ -89,6 +89,7 @@ async function runWithTools(
     const scoring = scoreWork(run, worked, signal)
     const scored = scoring instanceof Promise ? await scoring : scoring
     const rewardMs = performance.now() - tailStartedAt
+    run.closeErrands()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
     const stuck = engine.environment.teardown && (await tearDown(situation, engine, { untilMs, signal }))
@@ -113,6 +114,7 @@ async function runWithTools(
     if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
+    run.closeErrands()
     if (!isTornDown) await tearDown(situation, engine)
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }

@@ -3,6 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { AbortScope, ownCopy, raced, Resource, StopClock } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
+import { Errands } from './errands.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
@@ -63,6 +64,7 @@ export class StoredScorer extends Resource {
       return state
     })
     const { record } = stored
+    const questions = new Errands()
     const hasSetup = runsSetup && environment.setup !== undefined
     try {
       if (hasSetup) {
@@ -73,7 +75,7 @@ export class StoredScorer extends Resource {
           tail.signal,
         )
       }
-      const context = new LiveContext(this.#hostOf(stored), { situation, scope: tail })
+      const context = new LiveContext(this.#hostOf(stored, questions), { situation, scope: tail })
       context.turnToReward(outcomeOf(record), tail)
       const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
       const result = scored instanceof Promise ? await raced(scored, tail.signal) : scored
@@ -83,6 +85,7 @@ export class StoredScorer extends Resource {
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
       return { ...record, outcome: 'reward_error', truncated: false, reward: null, error }
     } finally {
+      questions.close()
       if (hasSetup) await this.#tearDown(situation, state)
     }
   }
@@ -91,7 +94,7 @@ export class StoredScorer extends Resource {
     await this.#rewardPool?.close()
   }
 
-  #hostOf(stored: StoredRollout): ContextHost {
+  #hostOf(stored: StoredRollout, questions: Errands): ContextHost {
     const { limits, askJudge } = this.#options
     const { record } = stored
     const { usage, cost, turns, timing } = record
@@ -107,7 +110,7 @@ export class StoredScorer extends Resource {
       answer: record.answer,
       tally: { toolRepairs: record.toolRepairs ?? 0 },
       startChild: () => Promise.reject(noChildren()),
-      askJudge: (request, signal) => askJudge(request, stored, signal),
+      askJudge: (request, signal) => questions.run(signal, (own) => askJudge(request, stored, own)),
     }
   }
 

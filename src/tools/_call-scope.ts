@@ -1,3 +1,5 @@
+import { MillraceError } from '../errors/index.ts'
+import { AbortSource } from '../kit/index.ts'
 import type { WrittenCall } from './written-call.ts'
 
 /**
@@ -6,37 +8,58 @@ import type { WrittenCall } from './written-call.ts'
  * but `signal`. A proxy, because a context may be a class with private fields, which an object derived from it could not
  * reach; that is also why getters and methods run on the context itself.
  *
- * The signal aborts when the call times out or its turn is stopped, and never once the call has ended.
+ * The signal aborts when the call times out or its turn is stopped, and never once the call has ended: what a tool has started
+ * under it, a process perhaps, may outlive the call. Children and judges that it asked may not, so they have another one.
  */
 export class CallScope<Context extends object> implements ProxyHandler<Context> {
   readonly #call: WrittenCall
-  #controller: AbortController | undefined
-  #aborted: { readonly reason: unknown } | undefined
+  #own: AbortController | undefined
+  #asked: AbortSource | undefined
+  #end: 'ended' | { readonly reason: unknown } | undefined
 
   constructor(call: WrittenCall) {
     this.#call = call
   }
 
   get(context: Context, key: string | symbol): unknown {
-    if (key === 'signal') return this.#signal()
+    if (key === 'signal') return this.#ownSignal()
     const value: unknown = Reflect.get(context, key)
     if (typeof value !== 'function') return value
     // What these start ends with the call that started it: they take a signal as their second argument, the call as their third.
     if (key === 'child' || key === 'judge')
-      return (request: unknown) => value.call(context, request, this.#signal(), this.#call)
+      return (request: unknown) => value.call(context, request, this.#askedSignal(), this.#call)
     return value.bind(context)
   }
 
   abort(reason: unknown): void {
-    this.#aborted = { reason }
-    this.#controller?.abort(reason)
+    this.#end = { reason }
+    this.#own?.abort(reason)
+    this.#asked?.abort(reason)
   }
 
-  #signal(): AbortSignal {
-    if (!this.#controller) {
-      this.#controller = new AbortController()
-      if (this.#aborted) this.#controller.abort(this.#aborted.reason)
-    }
-    return this.#controller.signal
+  /** The call has come to something; what it asked others to do, nobody waits for any more. */
+  end(): void {
+    this.#end = 'ended'
+    this.#asked?.abort(hasEnded())
   }
+
+  #ownSignal(): AbortSignal {
+    if (!this.#own) {
+      this.#own = new AbortController()
+      if (typeof this.#end === 'object') this.#own.abort(this.#end.reason)
+    }
+    return this.#own.signal
+  }
+
+  #askedSignal(): AbortSignal {
+    if (!this.#asked) {
+      this.#asked = new AbortSource()
+      if (this.#end) this.#asked.abort(this.#end === 'ended' ? hasEnded() : this.#end.reason)
+    }
+    return this.#asked.signal
+  }
+}
+
+function hasEnded(): MillraceError {
+  return new MillraceError('cancelled', 'the tool call that asked for it has ended')
 }

@@ -119,10 +119,12 @@ export class ToolTurn<Context extends object> implements AbortListener {
     try {
       attempt = this.#planner.run(plan, call, new Proxy(context, scope))
     } catch (error) {
+      scope.end()
       this.#publish(index, 'ended_attempt', startedAt)
       throw error
     }
     if (!(attempt instanceof Promise)) {
+      scope.end()
       // A tool may itself have brought the rollout to its end.
       if (signal.aborted) throw signal.reason
       this.#settle(index, startedAt, attempt)
@@ -157,7 +159,9 @@ export class ToolTurn<Context extends object> implements AbortListener {
   /** Takes a call out of those that run; false if it timed out or the turn was stopped in the meantime. */
   #takeOut(running: RunningCall): boolean {
     clearTimeout(running.timer)
-    return this.#running.delete(running)
+    if (!this.#running.delete(running)) return false
+    running.scope.end()
+    return true
   }
 
   #settle(index: number, startedAt: number, attempt: Attempt): void {
