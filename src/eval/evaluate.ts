@@ -83,10 +83,13 @@ class RunningEvaluation implements Evaluation {
   }
 
   stop(): void {
+    this.#stop(new MillraceError('cancelled', 'the run was stopped'))
+  }
+
+  #stop(reason: MillraceError): void {
     if (this.#state === 'stopping' || this.#state === 'ended') return
     this.#state = 'stopping'
     this.#end = 'stopped'
-    const reason = new MillraceError('cancelled', 'the run was stopped')
     this.#stopping.abort(reason)
     this.#admission.abort(reason)
   }
@@ -131,14 +134,17 @@ class RunningEvaluation implements Evaluation {
   async #carryOut(onStarted: (info: RunInfo) => void): Promise<Summary> {
     using _lag = this.#lag
     const { signal } = this.#options
-    signal?.throwIfAborted()
-    const onAbort = (): void => this.stop()
+    const onAbort = (): void => {
+      this.#stop(new MillraceError('cancelled', 'the run was stopped by its signal', { cause: signal?.reason }))
+    }
+    if (signal?.aborted) onAbort()
     signal?.addEventListener('abort', onAbort, { once: true })
     try {
+      this.#stopping.signal.throwIfAborted()
       requireKnownOptions(this.#options)
       const resolved = await resolveRun(this.#options, process.env, this.#stopping.signal)
       this.#resolved = resolved
-      const opened = await openRun(resolved, this.#options.run ?? {}, signal)
+      const opened = await openRun(resolved, this.#options.run ?? {}, this.#stopping.signal)
       let hasStarted = false
       await using ends = new AsyncDisposableStack()
       ends.defer(() => (hasStarted ? opened.store.close() : giveUpRun(opened)))

@@ -55,6 +55,7 @@ export interface EvaluateOptions {
    * when the run ends, for whoever opened them to use again and to close. Runs on this thread only.
    */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
+  /** Stops the run, as `stop()` does. Before it has started, it fails with `cancelled` and the signal's reason as its `cause`. */
   readonly signal?: AbortSignal
 }
 
