@@ -1,4 +1,4 @@
-export type { ForkOrigin } from './replay/fork.ts'
+export type { Fork, ForkOrigin } from './replay/fork.ts'
 export { forkRollout } from './replay/fork-rollout.ts'
 export type { ForkOptions } from './replay/fork-rollout.ts'
 export { giveUpRun } from './give-up-run.ts'
