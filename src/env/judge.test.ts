@@ -72,6 +72,15 @@ describe('judge', () => {
     expect(requests[0]?.model).toBeUndefined()
   })
 
+  test('judges what it is given in place of the last message', async () => {
+    const { score, requests } = await verdictOn('Score: 0.1</think>Paris', ['Paris is right.\nScore: 1\nFine.'], {
+      answer: ({ answer }) => answer.split('</think>').at(-1),
+    })
+    expect(requests[0]?.messages[1]?.content).toMatch(/### Answer\n<(answer-[a-z]{12})>\nParis\n<\/\1>/)
+    // Nothing in what was judged looks like a verdict, so it need not be the last word.
+    expect(score).toBe(1)
+  })
+
   test('asks the same for the same answer, and fences another answer otherwise', async () => {
     const first = await verdictOn('It is Paris.', ['Score: 1'])
     const second = await verdictOn('It is Paris.', ['Score: 1'])

@@ -13,6 +13,8 @@ export type JudgeText<Task, State, Options> =
 export interface JudgeOptions<Task, State, Options> {
   /** What was asked; the first user message if not given. */
   readonly question?: JudgeText<Task, State, Options>
+  /** What is judged; the text of the last assistant message if not given. */
+  readonly answer?: JudgeText<Task, State, Options>
   /** An answer that is known to be right. */
   readonly reference?: JudgeText<Task, State, Options>
   /** What makes an answer good. */
@@ -33,12 +35,13 @@ export function judge<Task, State, Options>(
   options: JudgeOptions<Task, State, Options> = {},
 ): RewardFunction<Task, State, Options> {
   return async (context) => {
-    const messages: Message[] = promptFor(options, context)
+    const answer = resolve(options.answer, context) ?? context.answer
+    const messages: Message[] = promptFor({ ...options, answer }, context)
     const ask = async (): Promise<{ text: string; score: number | undefined }> => {
       const { model } = options
       const reply = await context.judge({ messages, temperature: 0, ...(model !== undefined && { model }) })
       const text = textOf(reply)
-      return { text, score: readVerdict(text, context.answer) }
+      return { text, score: readVerdict(text, answer) }
     }
     let verdict = await ask()
     if (verdict.score === undefined) {
@@ -63,10 +66,10 @@ export function judge<Task, State, Options>(
 }
 
 function promptFor<Task, State, Options>(
-  { question, reference, rubric }: JudgeOptions<Task, State, Options>,
+  { question, reference, rubric, answer }: JudgeOptions<Task, State, Options> & { readonly answer: string },
   context: RewardContext<Task, State, Options>,
 ): Message[] {
-  const tag = tagFor(context.answer)
+  const tag = tagFor(answer)
   const asked = resolve(question, context) ?? firstUserText(context.messages)
   const expected = resolve(reference, context)
   const system =
@@ -81,7 +84,7 @@ function promptFor<Task, State, Options>(
   const sections = [
     `### Question\n${asked}`,
     ...(expected === undefined ? [] : [`### Reference\n${expected}`]),
-    `### Answer\n<${tag}>\n${context.answer}\n</${tag}>`,
+    `### Answer\n<${tag}>\n${answer}\n</${tag}>`,
     `### Rubric\n${criteria}`,
   ]
   return [
