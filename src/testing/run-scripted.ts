@@ -11,10 +11,10 @@ export interface ScriptedRun {
 
 /**
  * Runs an environment with a script for a model, in a folder that is gone afterwards, and gives back what every rollout
- * came to, in the order of tasks and samples.
+ * came to, in the order of tasks and samples. `backends` are for judges and children that ask other models.
  */
 export async function runScripted(
-  options: Omit<EvaluateOptions, 'model' | 'backends'> & {
+  options: Omit<EvaluateOptions, 'model'> & {
     readonly script: Script
     /** A script that throws fails at once unless this says how often to try. */
     readonly maxTries?: number
@@ -27,7 +27,7 @@ export async function runScripted(
     preflight: false,
     ...rest,
     model: { name: 'scripted', maxTries, price: { input: 1, output: 1 } },
-    backends: { scripted: [backend] },
+    backends: { ...rest.backends, scripted: [backend] },
     run: { root: runs.root, ...rest.run },
   })
   const records = await Array.fromAsync(evaluation)

@@ -43,12 +43,15 @@ export class ScriptedBackend implements Backend {
 
 const maxRequests = 10_000
 
-/** An assistant message that calls tools: `calls({ add: { a: 1, b: 2 } })`. */
-export function calls(tools: Readonly<Record<string, unknown>>): AssistantMessage {
+/**
+ * An assistant message that calls tools: `calls({ add: { a: 1, b: 2 } })`. One tool twice:
+ * `calls({ add: first }, { add: second })`.
+ */
+export function calls(...tools: Readonly<Record<string, unknown>>[]): AssistantMessage {
   return {
     role: 'assistant',
     content: null,
-    tool_calls: Object.entries(tools).map(([name, args], index) => ({
+    tool_calls: tools.flatMap(Object.entries<unknown>).map(([name, args], index) => ({
       id: `call_${index}`,
       type: 'function' as const,
       function: { name, arguments: typeof args === 'string' ? args : JSON.stringify(args) },
@@ -56,7 +59,8 @@ export function calls(tools: Readonly<Record<string, unknown>>): AssistantMessag
   }
 }
 
-function replyOf(answer: ScriptedAnswer, messages: readonly Message[]): BackendReply {
+function replyOf(answer: ScriptedAnswer | null | undefined, messages: readonly Message[]): BackendReply {
+  if (answer === undefined || answer === null) throw noAnswer(messages)
   if (typeof answer !== 'string' && 'finishReason' in answer) return answer
   const message: AssistantMessage = typeof answer === 'string' ? { role: 'assistant', content: answer } : answer
   const input = messages.reduce((words, each) => words + wordCount(textOf(each)), 0)
@@ -66,5 +70,17 @@ function replyOf(answer: ScriptedAnswer, messages: readonly Message[]): BackendR
     usage: { calls: 1, input, cachedInput: 0, output: wordCount(JSON.stringify(message)), reasoning: 0 },
   }
 }
+
+/** JavaScript has no types, and a path of a script without `return` is soon written. */
+function noAnswer(messages: readonly Message[]): MillraceError {
+  const last = messages.at(-1)
+  const asked = last ? `${last.role}: ${textOf(last).slice(0, maxQuotedChars)}` : 'an empty conversation'
+  return new MillraceError(
+    'model_malformed',
+    `the script has no answer to "${asked}": return a text, calls(), a message or a whole reply`,
+  )
+}
+
+const maxQuotedChars = 100
 
 const wordCount = (text: string): number => text.split(/\s+/).length

@@ -1,0 +1,62 @@
+import { defineEnvironment, judge, z } from 'millrace'
+import { calls, runScripted, ScriptedBackend } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+const base = {
+  name: 'scripted',
+  task: z.object({}),
+  tasks: () => [{}],
+  prompt: () => 'Go.',
+}
+
+test('a judge and a child on other models have scripts of their own', async () => {
+  const grader = new ScriptedBackend(() => 'Score: 0.5')
+  const helper = new ScriptedBackend(() => 'helped')
+  const { records, backend } = await runScripted({
+    environment: defineEnvironment({
+      ...base,
+      tools: {
+        ask: {
+          parameters: z.object({}),
+          run: async (_, { child }) => (await child({ prompt: 'Help.', model: 'helper', tools: [] })).answer,
+        },
+      },
+      reward: judge({ rubric: 'Is it good?' }),
+    }),
+    script: ({ messages }) => (messages.at(-1)?.role === 'tool' ? 'done' : calls({ ask: {} })),
+    judge: 'grader',
+    models: { helper: {} },
+    backends: { grader: [grader], helper: [helper] },
+  })
+  expect(records).toMatchObject([{ outcome: 'completed', reward: 0.5, children: 1 }])
+  expect([backend, helper, grader].map(({ requests }) => requests.length)).toEqual([2, 1, 1])
+})
+
+test('one tool can be called twice in a turn', async () => {
+  const { records } = await runScripted({
+    environment: defineEnvironment({
+      ...base,
+      tools: { double: { parameters: z.object({ n: z.number() }), run: ({ n }) => 2 * n } },
+      reward: ({ messages }) => messages.filter(({ role }) => role === 'tool').length,
+    }),
+    script: ({ messages }) =>
+      messages.at(-1)?.role === 'tool' ? 'done' : calls({ double: { n: 1 } }, { double: { n: 2 } }),
+  })
+  expect(records[0]).toMatchObject({ reward: 2, toolCalls: 2, toolErrors: 0 })
+  expect(records[0]?.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)).toEqual(['2', '4'])
+})
+
+test('a script that returns nothing is told what it was asked', async () => {
+  const { records } = await runScripted({
+    environment: defineEnvironment({ ...base, reward: () => 1 }),
+    script: () => undefined as unknown as string,
+    retries: 0,
+  })
+  expect(records[0]).toMatchObject({
+    outcome: 'model_error',
+    error: {
+      code: 'model_malformed',
+      message: expect.stringContaining('the script has no answer to "user: Go.": return a text'),
+    },
+  })
+})
