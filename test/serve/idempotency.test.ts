@@ -100,7 +100,7 @@ test('an evaluation’s run is not a server’s', async () => {
   const { ScriptedBackend } = await import('millrace/testing')
   const { wordEnvironment } = await import('./_server.ts')
   await evaluate({
-    environment: wordEnvironment,
+    environment: { ...wordEnvironment, tasks: () => [{ word: 'a' }] },
     model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
     backends: { scripted: [new ScriptedBackend(echo)] },
     preflight: false,
