@@ -12,6 +12,17 @@ async function over(server: ScriptedServer, folder?: string): Promise<OpenGatewa
   return OpenGateway.open({ models, ...(folder !== undefined && { folder }) })
 }
 
+/** Acts just when the next reply is recorded, and only its durability is waited for. */
+function onceRecorded({ store: { journal } }: OpenGateway, act: () => void): void {
+  const durable = journal.durable.bind(journal)
+  journal.durable = () => {
+    journal.durable = durable
+    const pending = durable()
+    act()
+    return pending
+  }
+}
+
 test('a retry of a request that still runs gets the same reply', async () => {
   const answer = Promise.withResolvers<void>()
   await using server = await ScriptedServer.start(async (response) => {
@@ -100,15 +111,10 @@ test('a retry that comes while the reply is on its way to the disk gets it', asy
   const { id, caller } = await open.session()
   const first = open.send(caller, body)
   const retried = Promise.withResolvers<ReturnType<OpenGateway['send']>>()
-  const { journal } = open.store
-  const durable = journal.durable.bind(journal)
-  journal.durable = () => {
-    journal.durable = durable
-    const pending = durable()
+  onceRecorded(open, () => {
     first.client.leave()
     retried.resolve(open.send(caller, body, { retryCount: 1 }))
-    return pending
-  }
+  })
   const { client, done } = await retried.promise
   await Promise.all([first.done, done])
   expect(client.document).toMatchObject({ choices: [{ message: { content: 'Hello' } }] })
@@ -125,14 +131,7 @@ test('of two replies to the same request, the one that nobody heard is repeated 
   await using open = await over(server)
   const { caller } = await open.session()
   const first = open.send(caller, body)
-  const { journal } = open.store
-  const durable = journal.durable.bind(journal)
-  journal.durable = () => {
-    journal.durable = durable
-    const pending = durable()
-    first.client.leave()
-    return pending
-  }
+  onceRecorded(open, () => first.client.leave())
   await first.done
   await open.ask(caller, body)
   for (const text of ['Hello 1', 'Hello 2']) {
@@ -232,15 +231,7 @@ test('a reply that is on its way to the disk when its client leaves is not sampl
   await using open = await over(server)
   const { id, caller } = await open.session()
   const first = open.send(caller, body)
-  // The client leaves just when the reply is recorded and only its durability is waited for.
-  const { journal } = open.store
-  const durable = journal.durable.bind(journal)
-  journal.durable = () => {
-    journal.durable = durable
-    const pending = durable()
-    first.client.leave()
-    return pending
-  }
+  onceRecorded(open, () => first.client.leave())
   await first.done
   const again = await open.ask(caller, body, { retryCount: 1 })
   expect(again.document).toMatchObject({ id: 'chatcmpl-1' })
