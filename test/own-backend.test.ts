@@ -72,7 +72,10 @@ test('an error of its own is a failed try, not a failed agent', async () => {
   const impatient = { ...model, maxTries: 1 }
   const run = { root: runs.root, name: 'broken' }
   const failed = await evaluate({ ...options, model: impatient, backends: { policy: [broken] }, run }).summary()
-  expect(failed).toMatchObject({ outcomes: { model_error: 2 }, reasons: { model_error: 'fetch failed' } })
+  const reason = expect.stringMatching(
+    /^the backend engine threw TypeError at \S+own-backend\.test\.ts:\d+: fetch failed$/,
+  ) as string
+  expect(failed).toMatchObject({ outcomes: { model_error: 2 }, reasons: { model_error: reason } })
 })
 
 test('it stands in for a model that is only a name, and a misspelt name is refused before anything is asked', async () => {

@@ -2,17 +2,17 @@ import { isJsonList, isJsonObject, type Json, type JsonObject } from '../schema/
 import type { EventList } from './_responses-stream-items.ts'
 
 /** What a call is written with, and the name of the events that bring it. */
-const written: Readonly<Record<string, { readonly field: string; readonly event: string } | undefined>> = {
-  function_call: { field: 'arguments', event: 'function_call_arguments' },
-  custom_tool_call: { field: 'input', event: 'custom_tool_call_input' },
-  mcp_call: { field: 'arguments', event: 'mcp_call_arguments' },
-}
+const written: ReadonlyMap<Json | undefined, { readonly field: string; readonly event: string }> = new Map([
+  ['function_call', { field: 'arguments', event: 'function_call_arguments' }],
+  ['custom_tool_call', { field: 'input', event: 'custom_tool_call_input' }],
+  ['mcp_call', { field: 'arguments', event: 'mcp_call_arguments' }],
+])
 
 /** The events of an item that is there whole. One of a kind that nobody knows begins and ends, and that is all. */
 export function repeatItem(events: EventList, item: JsonObject, output_index: number): void {
   const { id: item_id, type } = item
   const place = { item_id, output_index }
-  const call = typeof type === 'string' ? written[type] : undefined
+  const call = written.get(type)
   events.add('response.output_item.added', { output_index, item: begun(item, call?.field) })
   if (type === 'message') repeatParts(events, item['content'], place)
   if (type === 'reasoning') repeatReasoning(events, item, place)

@@ -1,6 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
+import { thrownBy } from '../kit/index.ts'
 import { endsAttempt } from '../tools/index.ts'
-import { thrownBy } from './thrown-by.ts'
 
 /** What a component's exception means: the stop that caused it, the end of the attempt, or a failed reward with its name. */
 export function rewardFailure(name: string, thrown: unknown, signal: AbortSignal): unknown {

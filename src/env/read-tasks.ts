@@ -1,9 +1,8 @@
 import { MillraceError } from '../errors/index.ts'
-import { ownCopy, raced } from '../kit/index.ts'
+import { ownCopy, raced, thrownBy } from '../kit/index.ts'
 import { sourceOfInput } from './_source-of-input.ts'
 import type { Environment } from './define-environment.ts'
 import { TaskStream } from './task-stream.ts'
-import { thrownBy } from './thrown-by.ts'
 
 /** Asks an environment for its tasks. Reading starts with the first step of the iteration, not before. */
 export async function readTasks(

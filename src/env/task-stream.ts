@@ -1,11 +1,10 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
-import { raced } from '../kit/index.ts'
+import { raced, thrownBy } from '../kit/index.ts'
 import { validate } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 import { taskName } from './task-name.ts'
-import { thrownBy } from './thrown-by.ts'
 
 /** One task, checked; or a row that is none, with the reason. Both take a place in the count. */
 export type TaskItem = ValidTask | InvalidTask

@@ -7,14 +7,15 @@ const known = new Set(['role', 'content', 'reasoning_content', 'reasoning', 'ref
 /** Of these, pieces repeat each other; other texts go on. */
 const repeated = new Set(['id', 'type', 'format', 'index'])
 
-type Growing = Json | Growing[] | { [name: string]: Growing | undefined }
+type Growing = Json | Growing[] | Fields
+type Fields = { [name: string]: Growing | undefined }
 
 /**
  * What a chat message says beyond our own shape, whole or piece by piece: audio, annotations, reasoning that a server has
  * signed. Most say nothing of the kind.
  */
 export class ChatExtras {
-  #fields: { [name: string]: Growing | undefined } | undefined
+  #fields: Fields | undefined
 
   add(message: object): void {
     for (const name in message) {
@@ -22,7 +23,7 @@ export class ChatExtras {
       if (name === 'content' || known.has(name)) continue
       const value = (message as JsonObject)[name]
       if (value === undefined || value === null || (isJsonList(value) && value.length === 0)) continue
-      this.#fields ??= {}
+      this.#fields ??= noFields()
       this.#fields[name] = grown(this.#fields[name], value)
     }
   }
@@ -60,9 +61,14 @@ function grown(sum: Growing | undefined, piece: Json): Growing {
     return list
   }
   if (!isJsonObject(piece)) return piece
-  const fields: { [name: string]: Growing | undefined } = isJsonObject(sum) ? sum : {}
+  const fields: Fields = isJsonObject(sum) ? sum : noFields()
   for (const [name, value] of Object.entries(piece)) {
     if (value !== undefined) fields[name] = repeated.has(name) ? value : grown(fields[name], value)
   }
   return fields
+}
+
+/** Without a prototype: a server may call a field `__proto__`, and what is put into that would be in every object. */
+function noFields(): Fields {
+  return { __proto__: null }
 }

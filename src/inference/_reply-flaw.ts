@@ -1,10 +1,16 @@
 import { MillraceError } from '../errors/index.ts'
+import { thrownBy } from '../kit/index.ts'
 import type { Usage } from '../schema/index.ts'
 
 /** What a backend resolved with, before anybody has looked: its types are only what somebody's own code promises. */
 interface UncheckedReply {
   readonly message?: { readonly role?: unknown; readonly content?: unknown } | null
   readonly usage?: Partial<Usage> | null
+}
+
+/** Why a try failed. Somebody's own backend may throw anything, such as what `fetch` throws. */
+export function tryFailure(thrown: unknown, backend: string): MillraceError {
+  return thrown instanceof MillraceError ? thrown : thrownBy(`the backend ${backend}`, thrown, 'model_server_error')
 }
 
 /**

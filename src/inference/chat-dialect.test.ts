@@ -179,6 +179,12 @@ describe('what is read', () => {
     })
   })
 
+  test('a field called __proto__ is a field like any other', () => {
+    const odd = JSON.parse('{"content":"hi","__proto__":{"polluted":"yes"},"extra":{"__proto__":{"polluted":"yes"}}}')
+    expect(parse(choice(odd)).original?.output).toHaveLength(1)
+    expect(({} as Record<string, unknown>)['polluted']).toBeUndefined()
+  })
+
   test('parallel tool calls, with ids made up where none came and arguments left as they are', () => {
     const tool_calls = [
       { id: 'x', type: 'function', function: { name: 'add', arguments: '{"a":1' } },

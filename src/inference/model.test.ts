@@ -177,7 +177,9 @@ describe("somebody's own backend", () => {
     expect(await pending).toMatchObject({ status: 'complete', tries: 2 })
     backend.send = () => Promise.reject(new TypeError('fetch failed'))
     const failing = open([backend], { maxTries: 1 }).model.call(ask, new Hooks())
-    expect(await failing).toMatchObject({ error: { code: 'model_server_error', rawMessage: 'fetch failed' } })
+    expect(await failing).toMatchObject({
+      error: { code: 'model_server_error', rawMessage: 'the backend b threw TypeError: fetch failed' },
+    })
   })
 
   const { message, usage } = goodReply

@@ -14,7 +14,7 @@ import { OverloadGate, type GatePlace } from './overload-gate.ts'
 import { PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
 import { RateLimit } from './rate-limit.ts'
-import { replyFlaw } from './_reply-flaw.ts'
+import { replyFlaw, tryFailure } from './_reply-flaw.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 import { shapeOf } from './shared-limits-cells.ts'
 
@@ -230,8 +230,7 @@ export class Model extends Resource implements ModelClient {
   /** Waits until it may be tried again; or how the call ends, if it may not. */
   async #onFailedTry(call: PendingCall, thrown: unknown): Promise<ModelReply | undefined> {
     const { hooks } = call
-    // Somebody's own backend may throw anything, such as what `fetch` throws: it failed, for whatever reason.
-    const error = MillraceError.from(thrown, 'model_server_error')
+    const error = tryFailure(thrown, call.backend)
     if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt, error)
     const delayMs = this.#onFailure(call, error)
     if (delayMs === undefined) return this.#broken(call, error)

@@ -23,10 +23,21 @@ export function describeThrown(thrown: unknown): Thrown {
 
 function kindOf(thrown: unknown): string | undefined {
   if (thrown instanceof MillraceError) return undefined
-  return thrown instanceof Error ? thrown.name : `a value of type ${thrown === null ? 'null' : typeof thrown}`
+  if (!(thrown instanceof Error)) return `a value of type ${thrown === null ? 'null' : typeof thrown}`
+  try {
+    return thrown.name
+  } catch {
+    // A getter of somebody's own: a failure must not become another one.
+    return 'Error'
+  }
 }
 
 function fromHere(place: string): string {
-  const path = relative(process.cwd(), place)
-  return path.startsWith('..') || isAbsolute(path) ? place : path
+  try {
+    const path = relative(process.cwd(), place)
+    return path.startsWith('..') || isAbsolute(path) ? place : path
+  } catch {
+    // There is no working directory any more.
+    return place
+  }
 }

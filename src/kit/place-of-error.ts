@@ -2,23 +2,52 @@ import { fileURLToPath } from 'node:url'
 
 const ownFolder = fileURLToPath(new URL('../', import.meta.url))
 
-/** Of a frame in a file, which is a URL in an ES module and a path in a CommonJS one. */
-const frameEnd = /(?<=[\s(])((?:file:\/\/)?\/[^()\n]+):(\d+):\d+\)?$/gm
+/** A stack has ten frames unless somebody asks for more, and a name in one may be long. */
+const maxFramesChars = 32 * 1024
 
-/** `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours. */
+interface Frame {
+  readonly file: string
+  readonly line: string
+}
+
+/**
+ * `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours.
+ * Undefined where a stack tells nothing: somebody's `Error.prepareStackTrace`, or a getter of theirs, may make anything of it.
+ */
 export function placeOfError(thrown: unknown, module?: URL): string | undefined {
-  // `Error.prepareStackTrace`, where somebody has set it, may make anything of a stack.
-  if (!(thrown instanceof Error) || typeof thrown.stack !== 'string') return undefined
+  try {
+    return thrown instanceof Error && typeof thrown.stack === 'string'
+      ? placeIn(thrown.stack, thrown, module)
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function placeIn(stack: string, { message }: Error, module: URL | undefined): string | undefined {
   // Errors of the parser begin with the place, not with their name.
-  const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(thrown.stack)?.[1]
+  const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(stack)?.[1]
   if (head !== undefined) return head
-  const frames = Array.from(thrown.stack.matchAll(frameEnd), ([, file = '', line]) => ({
-    file: file.startsWith('file:') ? fileURLToPath(file) : file,
-    line,
-  }))
+  // A message may be long, and quote the stack of another. One that was changed since is not in it.
+  const messageAt = stack.indexOf(message)
+  const from = messageAt === -1 ? Math.max(0, stack.length - maxFramesChars) : messageAt + message.length
+  const frames = stack
+    .slice(from, from + maxFramesChars)
+    .split('\n')
+    .flatMap(frameOf)
   const modulePath = module && fileURLToPath(module)
   const frame =
     frames.find(({ file }) => file === modulePath) ??
     frames.find(({ file }) => !file.includes('/node_modules/') && !file.startsWith(ownFolder))
   return frame && `${frame.file}:${frame.line}`
+}
+
+/** Of a line that names a file, which is a URL in an ES module and a path in a CommonJS one: in brackets, or all there is. */
+function frameOf(text: string): Frame[] {
+  const [, named] = /^ {4}at (.*)$/.exec(text) ?? []
+  if (named === undefined) return []
+  const place = named.endsWith(')') ? named.slice(named.indexOf(' (') + 2, -1) : named.replace(/^async /, '')
+  const [, file, line] = /^((?:file:\/\/)?\/.*):(\d+):\d+$/.exec(place) ?? []
+  if (file === undefined || line === undefined) return []
+  return [{ file: file.startsWith('file:') ? fileURLToPath(file) : file, line }]
 }

@@ -1,5 +1,4 @@
 import {
-  thrownBy,
   type Agent,
   type AgentContext,
   type ChildRequest,
@@ -11,7 +10,7 @@ import {
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Session, type CallHooks, type ModelClient, type SentCall, type SessionReply } from '../inference/index.ts'
-import { AbortScope, raced, type SpentTime, type StopClock } from '../kit/index.ts'
+import { AbortScope, raced, thrownBy, type SpentTime, type StopClock } from '../kit/index.ts'
 import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'

@@ -1,5 +1,5 @@
-import { thrownBy } from '../env/index.ts'
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
+import { thrownBy } from '../kit/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import type { AgentEnd } from './agent-run.ts'
 import { outcomeOfError, outcomeOfSpending } from './outcome-of-error.ts'

@@ -1,7 +1,6 @@
 import { join } from 'node:path'
-import { thrownBy } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, raced } from '../kit/index.ts'
+import { AbortScope, raced, thrownBy } from '../kit/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { accessSync, constants, existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
@@ -46,8 +46,18 @@ export function openForReading(folder: string): DatabaseSync {
   try {
     return versionChecked(new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs }), folder)
   } catch (error) {
-    if (!isUnwritable(error)) throw error
+    if (!isUnwritable(error) || canWriteIn(folder)) throw error
     return versionChecked(openUnwritable(path), folder)
+  }
+}
+
+/** Where it can be written, what SQLite complains of is something else: no descriptor is left, say. */
+function canWriteIn(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK)
+    return true
+  } catch {
+    return false
   }
 }
 

@@ -1,8 +1,8 @@
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
-import { describeThrown } from '../kit/index.ts'
+import { describeThrown } from './describe-thrown.ts'
 
 /**
- * What a function of an environment threw, for whoever wrote it: `reward "exact" threw TypeError at environment.ts:41: …`. The
+ * What somebody's own code threw, for whoever wrote it: `reward "exact" threw TypeError at environment.ts:41: …`. The
  * place comes before the message, which may be long and is cut where there is little room.
  */
 export function thrownBy(what: string, thrown: unknown, code: ErrorCode): MillraceError {
