@@ -117,7 +117,10 @@ function closingNotes(
     notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run)}`)
   } else if (unscored > 0) {
     const again = resume(summary.run, [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'])
-    notes.push(`${formatQuantity(unscored, 'rollout')} ended without a score. To run them again:\n  ${again}`)
+    const which = unscored === 1 ? 'it' : 'them'
+    notes.push(
+      `${formatQuantity(unscored, 'rollout')} ended without a score. With the cause corrected, run ${which} again:\n  ${again}`,
+    )
   }
   return notes
 }

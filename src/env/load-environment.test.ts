@@ -103,6 +103,21 @@ describe('loadEnvironment', () => {
     expect(results[2]?.error?.message).toMatch(/none\.cjs exports no environment/)
   })
 
+  test('takes a module for one where package.json says CommonJS, as that of npm init does', async () => {
+    const files = {
+      'package.json': '{ "type": "commonjs" }',
+      'mine.ts': `export { default } from './other.ts'`,
+      'other.ts': moduleText('typed'),
+      'plain.js': `import { defineEnvironment, z } from 'millrace'
+        export default defineEnvironment({ name: 'plain', task: z.object({}), tasks: () => [], prompt: () => '', reward: () => 1 })`,
+      'common.js': `module.exports = require('./plain.cjs') // import it`,
+      'plain.cjs': `const { defineEnvironment, z } = require('millrace')
+        module.exports = defineEnvironment({ name: 'common', task: z.object({}), tasks: () => [], prompt: () => '', reward: () => 1 })`,
+    }
+    const results = await load(files, ['mine.ts', 'plain.js', 'common.js'])
+    expect(results).toMatchObject([{ name: 'typed' }, { name: 'plain' }, { name: 'common' }])
+  })
+
   test('takes the URL that it gave', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-load-'))
     const url = pathToFileURL(join(folder.path, 'mine.ts')).href

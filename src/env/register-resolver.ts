@@ -45,11 +45,26 @@ const resolve: ResolveHookSync = (specifier, context, nextResolve) => {
   return nextResolve(specifier.slice(end + 1), { ...context, parentURL })
 }
 
-/** Node strips no types below node_modules, where our own examples are once the package is installed. */
+/**
+ * Node strips no types below node_modules, where our own examples are once the package is installed. And it takes a file for
+ * CommonJS wherever package.json says so, as those of `npm init` do: one that imports and exports is a module all the same.
+ */
 const load: LoadHookSync = (url, context, nextLoad) => {
-  if (!url.startsWith(examplesUrl.href) || !url.includes('/node_modules/') || !url.endsWith('.ts')) {
+  const isInstalled = url.includes('/node_modules/')
+  if (isInstalled && url.startsWith(examplesUrl.href) && url.endsWith('.ts')) {
+    return { format: 'module', source: stripTypeScriptTypes(sourceOf(url)), shortCircuit: true }
+  }
+  const { format } = context
+  const isCommonJs = format === 'commonjs' || format === 'commonjs-typescript'
+  if (isInstalled || !isCommonJs || !url.startsWith('file:') || !moduleSyntax.test(sourceOf(url))) {
     return nextLoad(url, context)
   }
-  const source = stripTypeScriptTypes(readFileSync(fileURLToPath(url), 'utf8'))
-  return { format: 'module', source, shortCircuit: true }
+  return nextLoad(url, { ...context, format: format === 'commonjs' ? 'module' : 'module-typescript' })
+}
+
+/** A line that begins with it. In CommonJS that is a mistake, except in a call of `import()`. */
+const moduleSyntax = /^\s*(?:import\s*[\w{*'"]|export\s+[\w{*])/m
+
+function sourceOf(url: string): string {
+  return readFileSync(fileURLToPath(url), 'utf8')
 }

@@ -138,7 +138,9 @@ it('a row that is no task costs its rollouts, with the reason, and not the run',
   expect(ended.stdout).toMatch(/over +14,796 of 14,800 rollouts scored · 7,400 tasks/)
   expect(ended.stdout).toMatch(/env_error +4 +<0\.1% +not scored/)
   expect(ended.stdout).toContain('rows.jsonl line 7312: right: ')
-  expect(ended.stderr).toMatch(/^4 rollouts ended without a score\. To run them again:\n {2}millrace eval .*\n$/)
+  expect(ended.stderr).toMatch(
+    /^4 rollouts ended without a score\. With the cause corrected, run them again:\n {2}millrace eval .*\n$/,
+  )
   const listed = await millrace({ cwd }, 'show', 'it', '--outcome', 'env_error', '--json')
   expect(objects(listed.stdout)).toMatchObject([
     {

@@ -102,7 +102,8 @@ describe.concurrent('the same command again', () => {
       outcomes: { env_error: 4 },
       reasons: { env_error: expect.stringContaining('the image is missing') },
     })
-    const [, command = ''] = /4 rollouts ended without a score\. To run them again:\n {2}(.*)/.exec(first.stderr) ?? []
+    const [, command = ''] =
+      /4 rollouts ended without a score\. With the cause corrected, run them again:\n {2}(.*)/.exec(first.stderr) ?? []
     expect(command).toMatch(/^millrace eval .* --retry-failed --run mended--sim--/)
 
     await writeFile(mend, '')
