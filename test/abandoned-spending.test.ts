@@ -1,4 +1,4 @@
-import { defineEnvironment, evaluate, RunReader, z, type EvaluateOptions, type Summary } from 'millrace'
+import { defineEnvironment, evaluate, replayRollout, RunReader, z, type EvaluateOptions, type Summary } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
@@ -114,4 +114,30 @@ test('--retry-failed keeps what the attempt had cost that only lacked its score 
   expect(again).toMatchObject({ end: 'complete', cost: 4, discarded: { attempts: 1, costUsd: 3 } })
   using reader = RunReader.open(folder)
   expect(reader.sampled('0-0', 1)).toMatchObject({ usage: { calls: 3 }, costUsd: 3 })
+})
+
+/** Its reward asks two judges, one after the other. */
+const judgedTwice = defineEnvironment({
+  name: 'judged-twice',
+  task: z.object({ row: z.number() }),
+  tasks: () => [{ row: 0 }],
+  prompt: () => 'help',
+  reward: async ({ judge }) => {
+    for (const content of ['first', 'second']) await judge({ messages: [{ role: 'user', content }] })
+    return 1
+  },
+})
+
+test('judges who are asked again are paid again, and a replay comes to the same', async () => {
+  await using runs = await temporaryRuns()
+  const environment = judgedTwice
+  const first = await sit(runs.root, { environment }, 2)
+  expect(first).toMatchObject({ end: 'stopped', asked: 2, unfinished: { costUsd: 2 } })
+  const second = await sit(runs.root, { environment }, 1)
+  expect(second).toMatchObject({ end: 'stopped', asked: 1, unfinished: { costUsd: 3 } })
+  const third = await sit(runs.root, { environment })
+  expect(third).toMatchObject({ end: 'complete', asked: 2, cost: 5, judgeUsage: { calls: 4 } })
+  expect(dollars(third)).toBe(first.asked + second.asked + third.asked)
+  using reader = RunReader.open(third.folder)
+  expect(await replayRollout(reader, '0-0', { environment })).toMatchObject({ verdict: 'identical' })
 })

@@ -1,6 +1,7 @@
-import { keptChildrenOf, type HeldRollout, type RolloutJob } from '../rollout/index.ts'
+import { keptChildrenOf, type HeldRollout, type RecordedVerdict, type RolloutJob } from '../rollout/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 import type { BareRecord, RunReader } from '../store/index.ts'
+import { readJudgeCalls } from './replay/recording.ts'
 
 /** What an earlier sitting of a run left behind, as planning the rest needs it. */
 export interface EarlierSitting {
@@ -21,7 +22,7 @@ export type UnfinishedWork =
   | { readonly state: 'discarded'; readonly attempt: number }
 
 /** What a rollout goes on from: see `RolloutJob`. */
-export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children'>>
+export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls'>>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader): EarlierSitting {
@@ -46,12 +47,15 @@ export function earlierSitting(reader: RunReader): EarlierSitting {
   }
 }
 
-/** The attempt's own nodes and those of all its children, and what the children came to. */
+/** The attempt's own nodes and judges and those of all its children, and what the children came to. */
 function recordedWork(reader: RunReader, rollout: string, attempt: number): RecordedWork {
   const journalled: Record<string, readonly MessageNode[]> = {}
+  const judgeCalls: Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]> = {}
   const ended: BareRecord[] = []
   const read = (id: string): void => {
     journalled[id] = reader.nodes(id, attempt)
+    const calls = readJudgeCalls(reader, id, attempt)
+    if (calls.length > 0) judgeCalls[id] = calls.map(({ usage, cost }) => ({ usage, cost }))
     for (const child of reader.children(id)) {
       if (child.attempt !== attempt) continue
       if (child.end) ended.push(child.end.record)
@@ -59,5 +63,5 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
     }
   }
   read(rollout)
-  return { journalled, children: keptChildrenOf(rollout, ended) }
+  return { journalled, children: keptChildrenOf(rollout, ended), judgeCalls }
 }

@@ -45,6 +45,24 @@ test('what is no result has cost what its journal says', () => {
   expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
 })
 
+test('judges of an attempt that was cut off are in what it has cost, a child’s too', () => {
+  using folder = temporaryFolder()
+  const verdict = { request: 'q', model: 'm', reply: { role: 'assistant', content: 'ok' }, ...spent }
+  const asked = (rollout: string): JournalEntry => {
+    return { kind: 'event', rollout, attempt: 1, name: 'judge-call', at: 1, data: JSON.stringify(verdict) }
+  }
+  applyAll(folder.path, [
+    ...cutOff('3-0', 1),
+    { kind: 'attempt-start', rollout: '3-0.a', attempt: 1, parent: '3-0', task: 9, sample: 0, at: 1 },
+    asked('3-0'),
+    asked('3-0.a'),
+    asked('4-0'),
+  ])
+  using reader = RunReader.open(folder.path)
+  const { unfinished } = unacceptedSpending(reader)
+  expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 4, output: 40 }, costUsd: 2 })
+})
+
 test('what an attempt had cost when it was cut off is part of what it costs when it ends', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...cutOff('3-0', 1), ...cutOff('4-0', 1)])

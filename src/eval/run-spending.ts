@@ -1,7 +1,7 @@
 import { workerLostEvent } from '../rollout/index.ts'
 import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
 import type { RunReader, UnacceptedAttempt } from '../store/index.ts'
-import { readVerdicts } from './replay/recording.ts'
+import { readJudgeCalls } from './replay/recording.ts'
 
 /** What was spent on attempts that are no results: paid for, and in no figure of the results. */
 export interface Spending {
@@ -85,9 +85,11 @@ function journalledSpending(rollout: string, attempt: number, reader: RunReader)
   const sampled = reader.sampled(rollout, attempt)
   addUsage(usage, sampled.usage)
   let { costUsd } = sampled
-  for (const verdict of readVerdicts(reader, rollout, attempt)) {
-    addUsage(usage, verdict.usage)
-    costUsd += verdict.cost ?? 0
+  for (const id of reader.family(rollout, attempt)) {
+    for (const verdict of readJudgeCalls(reader, id, attempt)) {
+      addUsage(usage, verdict.usage)
+      costUsd += verdict.cost ?? 0
+    }
   }
   return { usage, costUsd }
 }

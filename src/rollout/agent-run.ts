@@ -126,6 +126,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const parentBudget = parent?.budget.isStopped ? undefined : parent?.budget
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
+    for (const { usage, cost } of situation.job.judgeCalls?.[id] ?? []) this.tally.addJudgeCall(usage, cost)
     this.context = new LiveContext(this, { situation, scope: this.#scope })
     this.#sampling = options.sampling
     this.tools = new AgentCalls(this, this.#toolBox)
@@ -272,10 +273,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
-    const { attempt } = this.situation.job
+    const { attempt, judgeCalls } = this.situation.job
     const { engine, tally, rewardClock: clock } = this
+    const earlier = judgeCalls?.[this.id]?.length
     const { verdicts } = this.situation
-    const asked = { engine, rollout: this.id, attempt, tally, clock, trace: this.trace, verdicts }
+    const asked = { engine, rollout: this.id, attempt, tally, earlier, clock, trace: this.trace, verdicts }
     this.#errands ??= new Errands()
     return this.#errands.run(signal, (own) => askJudge(request, { ...asked, signal: own }))
   }

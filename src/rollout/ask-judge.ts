@@ -19,7 +19,8 @@ export type JudgeEngine = Pick<Engine, 'settings' | 'judgePermits' | 'model'> & 
 /**
  * One question to a judge model, through the same model layer as the policy. It has permits of its own before it comes to
  * the model's: however many rollouts are being scored, no more than that many ask at once. What it said is kept as an
- * event, with a digest of the question: what is recorded is not asked again.
+ * event, with a digest of the question: a replay does not ask again. An attempt that goes on does, as its reward may have
+ * failed on what was said; what was paid for that stays part of what it costs.
  */
 export async function askJudge(
   request: JudgeRequest,
@@ -28,6 +29,8 @@ export async function askJudge(
     rollout: string
     attempt: number
     tally: Tally
+    /** How many verdicts earlier sittings of the attempt had left it. */
+    earlier?: number | undefined
     /** Stands still while the question waits for its turn. */
     clock: StopClock | undefined
     /** Which rollout the question belongs to, for whoever traces it. */
@@ -37,12 +40,12 @@ export async function askJudge(
     signal: AbortSignal
   },
 ): Promise<AssistantMessage> {
-  const { engine, rollout, attempt, tally, clock, trace, verdicts, signal } = options
+  const { engine, rollout, attempt, tally, earlier, clock, trace, verdicts, signal } = options
   const model = engine.model(request.model ?? engine.settings.judge)
   const question = questionDigest(model.name, request)
   const keep = (verdict: RecordedVerdict): AssistantMessage => {
     tally.addJudgeCall(verdict.usage, verdict.cost)
-    const data = JSON.stringify(verdict)
+    const data = JSON.stringify({ ...verdict, earlier })
     engine.journal.append({ kind: 'event', rollout, attempt, name: judgeCallEvent, at: Date.now(), data })
     return verdict.reply
   }

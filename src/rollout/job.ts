@@ -2,6 +2,7 @@ import type { Limits, MessageNode, RolloutRecord, Sampling } from '../schema/ind
 import type { ToolFormatName } from '../tools/index.ts'
 import type { KeptChildren } from './kept-children.ts'
 import type { Cassette } from './replay-cassette.ts'
+import type { RecordedVerdict } from './replay-verdicts.ts'
 
 /** One attempt at one task. A plain cloneable value: it runs the same on this thread, another, or another machine. */
 export interface RolloutJob {
@@ -16,6 +17,8 @@ export interface RolloutJob {
   readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
   /** What its children had come to in that sitting. */
   readonly children?: KeptChildren
+  /** What its judges were paid in that sitting, by rollout id and call: whoever is asked again is paid again. */
+  readonly judgeCalls?: Readonly<Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]>>
   /** What it hears from outside, as far as that goes, in place of models, tools and judges. */
   readonly cassette?: Cassette
   /** Said in place of what the environment's prompt says. */

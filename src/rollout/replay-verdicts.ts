@@ -12,6 +12,8 @@ export interface RecordedVerdict {
   readonly reply: AssistantMessage
   readonly usage: Usage
   readonly cost: number | null
+  /** How many its session had from earlier sittings, which it asked for again; not there if none. */
+  readonly earlier?: number
 }
 
 const count = z.number()
@@ -21,14 +23,15 @@ const verdictSchema = z.object({
   reply: messageSchema.refine((message) => message.role === 'assistant'),
   usage: z.object({ calls: count, input: count, cachedInput: count, output: count, reasoning: count }),
   cost: z.number().nullable(),
+  earlier: count.optional(),
 })
 
 /** A recorded event as a verdict; undefined for one that was recorded before questions were kept, or is none. */
 export function verdictOf(data: Json): RecordedVerdict | undefined {
   const parsed = verdictSchema.safeParse(data)
   if (!parsed.success) return undefined
-  const { reply, ...rest } = parsed.data
-  return reply.role === 'assistant' ? { ...rest, reply } : undefined
+  const { reply, earlier, ...rest } = parsed.data
+  return reply.role === 'assistant' ? { ...rest, reply, ...(earlier !== undefined && { earlier }) } : undefined
 }
 
 /** A question by its digest, `model` being the judge that answers it. */

@@ -19,18 +19,8 @@ export type PlannedRollout =
   /** It cannot run, and this says why. */
   | { readonly kind: 'settled'; readonly record: RolloutRecord }
 
-export interface PlannedAttempt {
+export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly kind: 'attempt'
-  readonly id: string
-  readonly sample: number
-  readonly task: RolloutJob['task']
-  readonly attempt: number
-  /** See `RolloutJob`. */
-  readonly sampling?: RolloutJob['sampling']
-  readonly journalled?: RolloutJob['journalled']
-  readonly children?: RolloutJob['children']
-  readonly cassette?: RolloutJob['cassette']
-  readonly opening?: RolloutJob['opening']
 }
 
 export interface SchedulerOptions {
@@ -194,11 +184,11 @@ export class Scheduler {
     let ended: HeldRollout | undefined
     this.#running.set(plan.id, source)
     try {
-      let { attempt, journalled } = plan
+      let { attempt } = plan
       let retriesLeft = retries
       while (!ended) {
         if (this.#stopping.signal.aborted) return
-        const job = this.#jobOf(plan, attempt, journalled)
+        const job = this.#jobOf(plan, attempt)
         let result: AttemptResult | BrokenAttempt | undefined
         try {
           result = await executor.run(job, signal)
@@ -210,7 +200,6 @@ export class Scheduler {
         ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
         if (result?.kind === 'ended') retriesLeft -= 1
         attempt += 1
-        journalled = undefined
         // One that fails at once, again and again, must not keep the loop from everybody else.
         if (!ended) await nextTurn()
       }
@@ -221,19 +210,12 @@ export class Scheduler {
     if (ending) await ending
   }
 
-  #jobOf(plan: PlannedAttempt, attempt: number, journalled: PlannedAttempt['journalled']): RolloutJob {
-    const { id, sample, task, sampling, children, cassette, opening } = plan
-    return {
-      id,
-      attempt,
-      sample,
-      task,
-      seed: this.#options.seedOf(id, attempt),
-      ...(sampling && { sampling }),
-      ...(journalled && { journalled, ...(children && { children }) }),
-      ...(cassette && { cassette }),
-      ...(opening && { opening }),
-    }
+  #jobOf({ kind: _kind, ...plan }: PlannedAttempt, attempt: number): RolloutJob {
+    const job = { ...plan, attempt, seed: this.#options.seedOf(plan.id, attempt) }
+    if (attempt === plan.attempt) return job
+    // What was recorded is that of the attempt it was planned with.
+    const { journalled: _journalled, children: _children, judgeCalls: _judgeCalls, ...afresh } = job
+    return afresh
   }
 
   /** What an attempt came to, if that is how its rollout ends; undefined if there is to be another. */

@@ -7,16 +7,20 @@ export interface SampledSpending {
   readonly costUsd: number
 }
 
+/** Of a statement about a rollout (?1) in one of its attempts (?2) and all that ran below it. */
+export const familyOf = `
+  WITH RECURSIVE family (rollout) AS (
+    SELECT ?1 UNION ALL
+    SELECT attempt.rollout FROM attempt JOIN family ON attempt.parent = family.rollout WHERE attempt.attempt = ?2
+  )`
+
 /** Sums what the model calls of one attempt took, those of its children included, without reading what was said. */
 export class SampledSpendings {
   readonly #sum: StatementSync
 
   constructor(database: DatabaseSync) {
     this.#sum = database.prepare(`
-      WITH RECURSIVE family (rollout) AS (
-        SELECT ?1 UNION ALL
-        SELECT attempt.rollout FROM attempt JOIN family ON attempt.parent = family.rollout WHERE attempt.attempt = ?2
-      )
+      ${familyOf}
       SELECT total(meta ->> '$.call.usage.calls') AS calls,
              total(meta ->> '$.call.usage.input') AS input,
              total(meta ->> '$.call.usage.cachedInput') AS cachedInput,

@@ -6,7 +6,7 @@ import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openForReading } from './_open-database.ts'
 import { RolloutEvents } from './_rollout-events.ts'
-import { SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
+import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
 import { StoredNodes } from './_stored-nodes.ts'
 import { runFiles } from './run-folder.ts'
 import { SessionReader } from './session-reader.ts'
@@ -208,6 +208,12 @@ export class RunReader implements Disposable {
       'SELECT * FROM attempt WHERE parent = ? ORDER BY started_at, rollout, attempt',
     )
     return statement.all(rollout).map((row) => this.#attempt(row as AttemptRow))
+  }
+
+  /** The rollout and all below it that ran in one of its attempts. */
+  family(rollout: string, attempt: number): string[] {
+    const statement = this.#database.prepare(`${familyOf} SELECT rollout FROM family`)
+    return statement.all(rollout, attempt).map((row) => row['rollout'] as string)
   }
 
   /**

@@ -40,6 +40,8 @@ export interface Recording {
   /** What children came to, those among them that a fork took over from the rollout it was forked from. */
   readonly children: KeptChildren
   readonly verdicts: readonly RecordedVerdict[]
+  /** By session, what judges said that were asked again later: paid for, and of no other account. */
+  readonly superseded: Readonly<Record<string, readonly RecordedVerdict[]>>
   readonly serverAnswers: readonly RecordedAnswer[]
 }
 
@@ -58,19 +60,32 @@ export function readRecording(reader: RunReader, rollout: string): Recording {
     record,
   }
   const sessions = [own, ...childrenOf(reader, rollout, attempt)]
-  const verdicts = sessions.flatMap(({ id }) => readVerdicts(reader, id, attempt))
+  const judged = sessions.map(({ id }) => [id, readJudgeCalls(reader, id, attempt)] as const)
+  const verdicts = judged.flatMap(([, calls]) => calls.slice(supersededIn(calls)))
+  const superseded = Object.fromEntries(judged.map(([id, calls]) => [id, calls.slice(0, supersededIn(calls))]))
   const children = keptChildrenOf(
     rollout,
     sessions.flatMap((session) => session.record ?? []),
     Object.fromEntries(sessions.flatMap(({ id }) => readTakenOver(reader, id, attempt))),
   )
   const serverAnswers = readServerAnswers(reader, rollout, attempt)
-  return { record, startedAt, sessions, children, verdicts, serverAnswers }
+  return { record, startedAt, sessions, children, verdicts, superseded, serverAnswers }
 }
 
-/** What judges said about an attempt, in order. */
+/** What judges said about an attempt in the sitting that it ended in, in order. */
 export function readVerdicts(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
+  const calls = readJudgeCalls(reader, rollout, attempt)
+  return calls.slice(supersededIn(calls))
+}
+
+/** What they said in all sittings. */
+export function readJudgeCalls(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
   return reader.eventsOf(rollout, attempt, judgeCallEvent).flatMap(({ data }) => verdictOf(data) ?? [])
+}
+
+/** How many of what judges said to a session they were asked again for. */
+function supersededIn(calls: readonly RecordedVerdict[]): number {
+  return calls.at(-1)?.earlier ?? 0
 }
 
 /** What tool servers answered to the environment's own code in an attempt, in order. */
