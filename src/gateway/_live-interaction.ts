@@ -322,7 +322,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #settle(answer: LiveAnswer, status: number): void {
     this.#state = 'ended'
     this.#client?.onGone(undefined)
-    this.#place?.leave(this, this.#client !== undefined)
+    this.#place?.leave(this, this.#audience > 0)
     this.#end.resolve({ answer, status })
   }
 

@@ -31,6 +31,12 @@ export class RecentRequests<Running> {
    */
   retried(key: string): Recent<Running> | undefined {
     const same = this.#requests.filter((request) => request.key === key)
+    // First, because whoever else has sent the same can take it: those that wait for a lost or a running one ask alike.
+    const unheard = same.find(({ recent, wasHeard }) => recent?.kind === 'ended' && !wasHeard)
+    if (unheard) {
+      unheard.wasHeard = true
+      return unheard.recent
+    }
     const lost = same.find(({ recent }) => recent === undefined)
     if (lost) {
       // The next retry is of another one.
@@ -39,9 +45,7 @@ export class RecentRequests<Running> {
     }
     const running = same.filter(({ recent }) => recent?.kind === 'running')
     if (running.length > 0) return running.length === 1 ? running[0]?.recent : undefined
-    const ended = same.find(({ wasHeard }) => !wasHeard) ?? same.at(-1)
-    if (ended) ended.wasHeard = true
-    return ended?.recent
+    return same.at(-1)?.recent
   }
 
   begin(key: string, running: Running): void {

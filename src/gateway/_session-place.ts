@@ -86,7 +86,7 @@ export class SessionPlace {
     this.#memory.recent.end(interaction)
   }
 
-  /** `wasHeard`: whether the client that asked first was still there. */
+  /** `wasHeard`: whether anybody who asked for it was still there. */
   leave(interaction: LiveInteraction, wasHeard: boolean): void {
     this.#memory.recent.end(interaction, this.#reply && { seq: this.#reply.seq, wasHeard })
     this.session.running.delete(interaction)

@@ -140,6 +140,29 @@ test('of two replies to the same request, the one that nobody heard is repeated 
   expect(server.requests).toHaveLength(2)
 })
 
+test('a reply that a retry has heard in the place of the first client was heard', async () => {
+  const answer = Promise.withResolvers<void>()
+  let count = 0
+  await using server = await ScriptedServer.start(async (response) => {
+    count += 1
+    const text = `Hello ${count}`
+    await answer.promise
+    sendJson(response, chatReply(text))
+  })
+  await using open = await over(server)
+  const { caller } = await open.session()
+  const first = open.send(caller, body)
+  await server.received(1)
+  const joined = open.send(caller, body, { retryCount: 1 })
+  await nextTurn()
+  first.client.leave()
+  answer.resolve()
+  await Promise.all([first.done, joined.done])
+  expect(joined.client.text).toContain('Hello 1')
+  await open.ask(caller, body)
+  expect((await open.ask(caller, body, { retryCount: 1 })).text).toContain('Hello 2')
+})
+
 test('one that all its clients have left is given up', async () => {
   await using server = await ScriptedServer.start((response) => {
     beginEvents(response)
