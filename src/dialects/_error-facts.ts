@@ -1,4 +1,4 @@
-import type { ErrorCode, MillraceError } from '../errors/index.ts'
+import { ownFaults, type ErrorCode, type MillraceError } from '../errors/index.ts'
 
 /** What is not here went wrong on our side: 500. Clients retry 408, 409, 429 and whatever is above 499. */
 const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
@@ -47,13 +47,6 @@ const words: Readonly<Partial<Record<ErrorCode, string>>> = {
   model_malformed: 'the reply of the model cannot be read; tell whoever runs this server',
   model_overloaded: 'the model is overloaded; try again later',
   model_server_error: 'the model failed; try again later',
-}
-
-/** Where the record is kept, and what mends it, is for whoever runs the server. */
-const ownFaults: Readonly<Partial<Record<ErrorCode, string>>> = {
-  internal: 'something went wrong in the server',
-  disk_full: 'the server has no room to record the reply; tell whoever runs it',
-  store_failed: 'the record of this server cannot be read or written; tell whoever runs it',
 }
 
 const misconfigured =

@@ -1,5 +1,5 @@
 import type { FastifyReply } from 'fastify'
-import { MillraceError, type ErrorCode, type WireError } from '../errors/index.ts'
+import { MillraceError, ownFaults, type ErrorCode, type WireError } from '../errors/index.ts'
 
 /** What only a door can refuse. */
 export type DoorCode = 'unauthorized' | 'not_found' | 'length_required' | 'too_large' | 'unsupported_type'
@@ -24,13 +24,6 @@ const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, nu
   closed: 503,
   store_failed: 503,
   disk_full: 503,
-}
-
-/** Where a run is kept, and what mends it, is for whoever runs the server. */
-const ownFaults: Readonly<Partial<Record<ErrorCode, string>>> = {
-  internal: 'something went wrong in the server',
-  disk_full: 'the server has no room to record anything more; tell whoever runs it',
-  store_failed: 'the record of this server cannot be read or written; tell whoever runs it',
 }
 
 const retryAfterSeconds = '1'

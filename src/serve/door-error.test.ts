@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { chatServer } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { errorBody } from './_door-error.ts'
 
@@ -7,6 +8,8 @@ test.for(['disk_full', 'store_failed', 'internal'] as const)('a fault of the ser
   const { error: shown } = errorBody(error)
   expect(shown.code).toBe(code)
   expect(JSON.stringify(shown)).not.toContain('/data')
+  // Both doors have the same words for it.
+  expect(chatServer.error(error).body).toMatchObject({ error: { message: shown.message } })
 })
 
 test('whoever made a mistake is told what it is', () => {
