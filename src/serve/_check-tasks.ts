@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { taskName, type Environment } from '../env/index.ts'
+import { taskName, thrownBy, type Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { validate, type Validated } from '../tools/index.ts'
 import { JsonText } from './rollout-request.ts'
@@ -101,7 +101,7 @@ function checkedTask(
   try {
     return { text, bytes, digest: digestOf(text), value, name: taskName(environment, value) }
   } catch (error) {
-    return `taskId threw: ${MillraceError.from(error, 'internal').rawMessage}`
+    return thrownBy('taskId', error, 'task_invalid').rawMessage
   }
 }
 
