@@ -1,7 +1,8 @@
 import { z } from 'zod'
+import { closedObject } from '../schema/index.ts'
 
 /** US dollars per million tokens. */
-export const priceSchema = z.object({
+export const priceSchema = closedObject({
   input: z.number().min(0),
   cachedInput: z.number().min(0).exactOptional(),
   output: z.number().min(0),
@@ -9,7 +10,7 @@ export const priceSchema = z.object({
 
 export type Price = z.infer<typeof priceSchema>
 
-const backendConfigSchema = z.object({
+const backendConfigSchema = closedObject({
   /** Up to and including the version, as clients write it: `http://localhost:8000/v1`. */
   url: z.string(),
   /** The name of the environment variable that holds the key; never the key itself, so that a config can be stored. */
@@ -23,8 +24,11 @@ const backendConfigSchema = z.object({
 
 export type BackendConfig = z.infer<typeof backendConfigSchema>
 
-/** A named model: where it is served and how much may be asked of it. Plain data; workers open it by themselves. */
-export const modelConfigSchema = z.object({
+/**
+ * A named model: where it is served and how much may be asked of it. Plain data; workers open it by themselves.
+ * Closed, because a misspelt limit that is silently ignored shows only when it should have held.
+ */
+export const modelConfigSchema = closedObject({
   name: z.string(),
   /** What the backends call it, if that differs. */
   upstreamName: z.string().exactOptional(),
@@ -51,8 +55,8 @@ export const modelConfigSchema = z.object({
 export type ModelConfig = z.infer<typeof modelConfigSchema>
 export type ModelConfigInput = z.input<typeof modelConfigSchema>
 
-/** A model that stands under its name; a misspelt field is refused. */
-export const namedModelSchema = modelConfigSchema.partial({ name: true }).strict()
+/** A model that stands under its name. */
+export const namedModelSchema = modelConfigSchema.partial({ name: true })
 
 /** A model as it was written under its name. A `name` inside is what its backends call it. */
 export type NamedModelInput = z.input<typeof namedModelSchema>

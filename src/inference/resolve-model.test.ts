@@ -124,7 +124,17 @@ describe('mistakes', () => {
 
   test.each([
     ['a wrong number', { name: 'm', maxConcurrency: 0 }, /\[config_invalid\].*maxConcurrency/],
-    ['a misspelt field', { name: 'm', maxConcurency: 3 }, /maxConcurency/],
+    [
+      'a misspelt field',
+      { name: 'm', maxConcurency: 3 },
+      /`maxConcurency` is not known; did you mean `maxConcurrency`\?/,
+    ],
+    [
+      'one of a backend',
+      { name: 'm', backends: [{ url: 'http://a/v1', apiKey: 'secret' }] },
+      /backends.0: `apiKey` is not/,
+    ],
+    ['one of a price', { name: 'm', price: { input: 1, outputs: 2, output: 2 } }, /price: .*did you mean `output`\?/],
     ['both kinds', { name: 'm', simulator: {}, backends: [{ url: 'http://a/v1' }] }, /both backends and a simulator/],
     ['no url', { name: 'm', backends: [{ url: 'localhost:8000' }] }, /localhost:8000.*http:\/\/localhost:8000\/v1/],
     ['a key in the url', { name: 'm', backends: [{ url: 'http://user:secret@a/v1' }] }, /contains credentials/],

@@ -96,8 +96,7 @@ function named(key: string, input: NamedModelInput): ModelConfigInput {
 }
 
 function parse(input: ModelConfigInput): ModelConfig {
-  // Strict, because a misspelt limit that is silently ignored shows only when it should have held.
-  const parsed = modelConfigSchema.strict().safeParse(input)
+  const parsed = modelConfigSchema.safeParse(input)
   if (parsed.success) return parsed.data
   const name = typeof input.name === 'string' ? input.name : '(without a name)'
   throw invalid(name, `${describeIssues(parsed.error.issues)}. Correct that in its config.`)

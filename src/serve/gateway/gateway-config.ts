@@ -1,12 +1,12 @@
 import { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { namedModelSchema, type NamedModelInput } from '../../inference/index.ts'
-import { describeIssues } from '../../schema/index.ts'
+import { closedObject, describeIssues } from '../../schema/index.ts'
 
 const bound = z.int().min(1).exactOptional()
 
 /** What a gateway serves and to whom: the content of its configuration file. Text may name variables as `${NAME}`. */
-const schema = z.strictObject({
+const schema = closedObject({
   /** Any but this machine's own needs a key. */
   host: z.string().exactOptional(),
   port: z.int().min(0).max(65_535).exactOptional(),
@@ -17,18 +17,16 @@ const schema = z.strictObject({
   /** Other names for them; `*` for every name that is not known. */
   aliases: z.record(z.string(), z.string()).default({}),
   /** The admin keys, each of a tenant, who sees nothing of the others. */
-  keys: z.array(z.strictObject({ tenant: z.string().min(1), key: z.string().min(1) })).default([]),
-  bounds: z
-    .strictObject({
-      maxBodyBytes: bound,
-      maxBodiesBytes: bound,
-      maxHeaderBytes: bound,
-      maxJsonDepth: bound,
-      maxUploadMs: bound,
-      maxStallMs: bound,
-      maxWaitMs: bound,
-    })
-    .default({}),
+  keys: z.array(closedObject({ tenant: z.string().min(1), key: z.string().min(1) })).default([]),
+  bounds: closedObject({
+    maxBodyBytes: bound,
+    maxBodiesBytes: bound,
+    maxHeaderBytes: bound,
+    maxJsonDepth: bound,
+    maxUploadMs: bound,
+    maxStallMs: bound,
+    maxWaitMs: bound,
+  }).default({}),
 })
 
 export type GatewayConfigInput = z.input<typeof schema>
