@@ -420,6 +420,21 @@ function toolResult(failed: boolean): Message {
   return { role: 'tool', tool_call_id: 'c1', content: 'r', ...(failed && { is_error: true }) }
 }
 
+test('what clients call replies and their items is part of what a tree holds', () => {
+  const holding = (names: Pick<CallRecord, 'replyId' | 'itemIds'>): number => {
+    const recorded = new Recorded()
+    recorded.tree.addSample(undefined, assistant('a'), { call: { ...call, ...names } })
+    const { bytes } = recorded.tree
+    recorded.restore()
+    expect(recorded.tree.bytes).toBe(bytes)
+    return bytes
+  }
+  const unnamed = holding({})
+  const perName = holding({ replyId: 'resp_1' }) - unnamed
+  expect(perName).toBeGreaterThan(0)
+  expect(holding({ replyId: 'resp_1', itemIds: { rs: ['rs_1', 'rs_2'], fc: ['fc_1'] } })).toBe(unnamed + 4 * perName)
+})
+
 describe('a conversation whose beginning is known', () => {
   const one = [system, user('a'), assistant('b')]
   const other = [{ ...system, content: 'be long' }, user('c'), assistant('d')]

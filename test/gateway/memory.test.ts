@@ -19,9 +19,9 @@ function open(bounds: object = {}, folder?: string): Promise<OpenGateway> {
 }
 
 test('sessions that nobody uses are forgotten by their bytes, the oldest first', async () => {
-  await using gateway = await open({ maxRememberedBytes: 2000 })
+  await using gateway = await open({ maxRememberedBytes: 2500 })
   for (let count = 0; count < 10; count += 1) await gateway.ask((await gateway.session()).caller, asked('hello'))
-  // Two messages each.
+  // Two messages each, one with a name.
   expect(gateway.gateway.status().idleSessions).toBe(2)
 })
 
