@@ -1,7 +1,8 @@
 import { hash } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { taskName, thrownBy, type Environment } from '../env/index.ts'
+import { taskName, type Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { thrownBy } from '../kit/index.ts'
 import { validate, type Validated } from '../tools/index.ts'
 import { JsonText } from './rollout-request.ts'
 
