@@ -78,6 +78,25 @@ test('an error of its own is a failed try, not a failed agent', async () => {
   expect(failed).toMatchObject({ outcomes: { model_error: 2 }, reasons: { model_error: reason } })
 })
 
+test('attempts that fail at once, again and again, leave the loop to others', async () => {
+  await using runs = await temporaryRuns()
+  await using broken = new Engine(() => {
+    throw new Error('out of memory')
+  })
+  const run = evaluate({
+    environment,
+    model: { ...model, maxTries: 1 },
+    backends: { policy: [broken] },
+    preflight: false,
+    retries: 1_000_000,
+    run: { root: runs.root },
+  })
+  await run.started
+  // A loop that is kept busy never comes to it.
+  setTimeout(() => run.stop(), 1)
+  expect((await run.summary()).end).toBe('stopped')
+})
+
 test('it stands in for a model that is only a name, and a misspelt name is refused before anything is asked', async () => {
   await using runs = await temporaryRuns()
   await using engine = new Engine()

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { toolLoop } from '../agents/index.ts'
 import { hasGroupReward, hasHeavyReward, scoreGroup, type Environment } from '../env/index.ts'
 import {
@@ -79,8 +80,10 @@ export class InlineExecutor extends Resource implements Executor {
     this.#toolkit.warm()
   }
 
-  run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
-    return runRollout(job, this.#engine, signal)
+  async run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
+    // One that fails at once, again and again, must not keep the loop from everybody else.
+    if (job.attempt > 1) await nextTurn()
+    return await runRollout(job, this.#engine, signal)
   }
 
   async scoreGroup({ task, members }: GroupJob, signal: AbortSignal): Promise<GroupScores> {

@@ -123,35 +123,3 @@ test.each([
     { id: '1-0', outcome: 'model_error' },
   ])
 })
-
-test('attempts that fail at once give the loop back in between', async () => {
-  using folder = temporaryFolder()
-  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
-  let turns = 0
-  let attempts = 0
-  const ticking = setInterval(() => (turns += 1), 0)
-  const scheduler: Scheduler = new Scheduler({
-    labels,
-    executor: placeThat((job) => {
-      const { id, attempt } = job
-      attempts += 1
-      store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
-      if (turns > 0) scheduler.cancel(id, new MillraceError('cancelled', 'the loop still turns'))
-      return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
-    }),
-    journal: store.journal,
-    concurrency: 1,
-    retries: 100_000,
-    group: { size: 1, policy: 'keep', isScored: false },
-    seedOf: () => 1,
-    onSettled: () => {},
-    onAttemptEnd: () => {},
-    onAdmissionEnd: () => {},
-  })
-  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
-    yield { kind: 'attempt', id: '0-0', sample: 0, task: { index: 0, id: '0', data: {} }, attempt: 1 }
-  }
-  await scheduler.run(plans())
-  clearInterval(ticking)
-  expect(attempts).toBeLessThan(100_000)
-})

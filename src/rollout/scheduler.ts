@@ -200,8 +200,6 @@ export class Scheduler {
         ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
         if (result?.kind === 'ended') retriesLeft -= 1
         attempt += 1
-        // One that fails at once, again and again, must not keep the loop from everybody else.
-        if (!ended) await nextTurn()
       }
     } finally {
       this.#running.delete(plan.id)
