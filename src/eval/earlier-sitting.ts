@@ -1,7 +1,12 @@
-import { keptChildrenOf, type HeldRollout, type RecordedVerdict, type RolloutJob } from '../rollout/index.ts'
+import {
+  keptChildrenOf,
+  readJudgeCalls,
+  type HeldRollout,
+  type RecordedVerdict,
+  type RolloutJob,
+} from '../rollout/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 import type { BareRecord, RunReader } from '../store/index.ts'
-import { readJudgeCalls } from './replay/recording.ts'
 
 /** What an earlier sitting of a run left behind, as planning the rest needs it. */
 export interface EarlierSitting {

@@ -191,13 +191,14 @@ class RunningEvaluation implements Evaluation {
       labels: { environment: config.environment.name, model: config.model },
       executor,
       journal: store.journal,
+      reader: store.reader,
       concurrency: config.concurrency,
       retries: config.retries,
       group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
       onSettled: (record) => this.#onSettled(record),
-      onAttemptEnd: (record) => {
-        this.#spending.add(record)
+      onAttemptEnd: (ended) => {
+        this.#spending.add(ended)
         this.#checkCost(config.maxCostUsd)
       },
       onAdmissionEnd: () => {

@@ -16,32 +16,19 @@ function cutOff(rollout: string, attempt: number): JournalEntry[] {
   ]
 }
 
-const lost = (rollout: string, attempt: number): JournalEntry => {
-  return { kind: 'event', rollout, attempt, name: 'worker-lost', at: 1, data: '{"why":"it died"}' }
-}
-
 test('what is no result has cost what its journal says', () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [
     ...rolloutEntries(0, { record: spent }),
-    // Lost once, then answered.
+    // Lost, then answered.
     ...cutOff('1-0', 1),
-    lost('1-0', 1),
     ...rolloutEntries(1, { attempt: 2, record: spent }),
-    // Lost for good.
-    ...cutOff('2-0', 1),
-    lost('2-0', 1),
-    ...rolloutEntries(2, {
-      outcome: 'poisoned',
-      messages: [],
-      record: { usage: emptyUsage(), judgeUsage: emptyUsage(), cost: 0 },
-    }),
     // Cut off.
     ...cutOff('3-0', 1),
   ])
   using reader = RunReader.open(folder.path)
   const { discarded, unfinished } = unacceptedSpending(reader)
-  expect(discarded).toMatchObject({ attempts: 2, usage: { calls: 4, output: 40 }, costUsd: 2 })
+  expect(discarded).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
   expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
 })
 

@@ -1,7 +1,6 @@
-import { workerLostEvent } from '../rollout/index.ts'
+import { journalledSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
-import type { RunReader, UnacceptedAttempt } from '../store/index.ts'
-import { readJudgeCalls } from './replay/recording.ts'
+import type { RunReader } from '../store/index.ts'
 
 /** What was spent on attempts that are no results: paid for, and in no figure of the results. */
 export interface Spending {
@@ -60,38 +59,12 @@ export function unacceptedSpending(reader: RunReader): { readonly discarded: Spe
 }
 
 function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> {
-  for (const unaccepted of reader.unaccepted()) {
-    const { rollout, attempt, isOpen } = unaccepted
-    yield { rollout, attempt, isOpen, ...spentOn(unaccepted, reader) }
+  for (const { rollout, attempt, isOpen, record } of reader.unaccepted()) {
+    const { judgeUsage, cost, ...spent } = record ?? journalledSpending(reader, rollout, attempt)
+    const usage = { ...spent.usage }
+    addUsage(usage, judgeUsage)
+    yield { rollout, attempt, isOpen, usage, costUsd: cost ?? 0 }
   }
-  // One that went down with its worker for good is a result, whose record knows nothing of what was spent on it.
-  for (const { rollout, attempt } of reader.events(workerLostEvent)) {
-    if (rollout === null || reader.rollout(rollout)?.attempt !== attempt) continue
-    yield { rollout, attempt, isOpen: false, ...journalledSpending(rollout, attempt, reader) }
-  }
-}
-
-function spentOn({ rollout, attempt, record }: UnacceptedAttempt, reader: RunReader): Omit<Spending, 'attempts'> {
-  // One without a call may be that of an attempt that was lost with its worker, and taken back.
-  if (!record || record.usage.calls === 0) return journalledSpending(rollout, attempt, reader)
-  const usage = emptyUsage()
-  addUsage(usage, record.usage)
-  addUsage(usage, record.judgeUsage)
-  return { usage, costUsd: record.cost ?? 0 }
-}
-
-function journalledSpending(rollout: string, attempt: number, reader: RunReader): Omit<Spending, 'attempts'> {
-  const usage = emptyUsage()
-  const sampled = reader.sampled(rollout, attempt)
-  addUsage(usage, sampled.usage)
-  let { costUsd } = sampled
-  for (const id of reader.family(rollout, attempt)) {
-    for (const verdict of readJudgeCalls(reader, id, attempt)) {
-      addUsage(usage, verdict.usage)
-      costUsd += verdict.cost ?? 0
-    }
-  }
-  return { usage, costUsd }
 }
 
 function keyOf(rollout: string, attempt: number): string {

@@ -1,6 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import { emptyUsage, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { AttemptStart } from '../store/index.ts'
+import type { AttemptSpending } from './journalled-spending.ts'
 
 /** The record of a rollout that never ran, or of which nothing is known: n rollouts asked for are n outcomes. */
 export function recordWithoutRun(
@@ -9,9 +10,11 @@ export function recordWithoutRun(
     readonly error: MillraceError
     /** When somebody began to see to it; now if not given. */
     readonly startedAt?: number
+    /** Nothing if not given. */
+    readonly spent?: AttemptSpending
   },
 ): RolloutRecord {
-  const { error, startedAt = Date.now(), ...known } = parts
+  const { error, startedAt = Date.now(), spent, ...known } = parts
   return {
     ...known,
     truncated: false,
@@ -28,6 +31,7 @@ export function recordWithoutRun(
     usage: emptyUsage(),
     judgeUsage: emptyUsage(),
     cost: 0,
+    ...spent,
     timing: { startedAt, wallMs: Date.now() - startedAt, workingMs: 0, waitMs: 0, modelMs: 0, toolMs: 0, rewardMs: 0 },
   }
 }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { RunStore } from '../store/index.ts'
-import { newRun, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { newRun, nodeEntry, temporaryFolder } from '../../test/store/_fixtures.ts'
 import type { Executor } from './executor.ts'
 import type { RolloutJob } from './job.ts'
 import { recordWithoutRun } from './record-without-run.ts'
@@ -46,6 +46,7 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
       return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
     }),
     journal: store.journal,
+    reader: store.reader,
     concurrency: 1,
     retries: 5,
     group: { size: 1, policy: 'keep', isScored: false },
@@ -72,6 +73,7 @@ test('a source that waits for more hears that nothing is started any more', asyn
     labels,
     executor: placeThat(() => Promise.reject(new MillraceError('worker_lost', 'all of them'))),
     journal: store.journal,
+    reader: store.reader,
     concurrency: 1,
     retries: 0,
     group: { size: 1, policy: 'keep', isScored: false },
@@ -103,6 +105,7 @@ test.each([
       return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
     }),
     journal: store.journal,
+    reader: store.reader,
     concurrency: 1,
     retries: 0,
     group: { size: 1, policy: 'keep', isScored: false },
@@ -122,4 +125,51 @@ test.each([
     { id: '0-0', outcome: 'env_error', error: { code } },
     { id: '1-0', outcome: 'model_error' },
   ])
+})
+
+/** Asks its model once, for a dollar, and leaves no record. */
+const unrecordedEnds: Record<string, (attempt: number, cancel: () => void) => ReturnType<Executor['run']>> = {
+  env_error: () => Promise.reject(new Error('nobody had thought of it')),
+  agent_error: () => Promise.resolve({ kind: 'diverged', why: 'it says so itself' }),
+  poisoned: (attempt) => {
+    return Promise.resolve({ kind: 'lost', why: 'it died', verdict: attempt === 1 ? 'again' : 'poisoned' })
+  },
+  cancelled: (_attempt, cancel) => {
+    cancel()
+    return Promise.reject(new Error('told to end'))
+  },
+}
+
+test.each(Object.entries(unrecordedEnds))('what was spent before %s is in the record', async (outcome, end) => {
+  using folder = temporaryFolder()
+  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+  const usage = { calls: 1, input: 2, cachedInput: 0, output: 3, reasoning: 0 }
+  const ended: unknown[] = []
+  const settled: RolloutRecord[] = []
+  const scheduler: Scheduler = new Scheduler({
+    labels,
+    executor: placeThat(({ id, attempt }) => {
+      store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
+      const meta = JSON.stringify({ call: { usage, cost: 1 } })
+      store.journal.append(nodeEntry({ rollout: id, attempt, seq: 0, meta }))
+      return end(attempt, () => scheduler.cancel(id, new MillraceError('cancelled', 'enough')))
+    }),
+    journal: store.journal,
+    reader: store.reader,
+    concurrency: 1,
+    retries: 0,
+    group: { size: 1, policy: 'keep', isScored: false },
+    seedOf: () => 1,
+    onSettled: (record) => void settled.push(record),
+    onAttemptEnd: ({ attempt, cost }) => void ended.push([attempt, cost]),
+    onAdmissionEnd: () => {},
+  })
+  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+    yield { kind: 'attempt', id: '0-0', sample: 0, task: { index: 0, id: '0', data: {} }, attempt: 1 }
+  }
+  expect(await scheduler.run(plans())).toBe(true)
+  expect(settled).toMatchObject([{ outcome, usage, cost: 1 }])
+  // One that is lost and starts over is paid for as well.
+  const attempts = outcome === 'poisoned' ? [1, 2] : [1]
+  expect(ended).toEqual(attempts.map((attempt) => [attempt, 1]))
 })

@@ -3,11 +3,12 @@ import { MillraceError } from '../errors/index.ts'
 import { messageJson } from '../inference/index.ts'
 import { AbortSource, Semaphore } from '../kit/index.ts'
 import { outcomes, type Outcome, type RolloutRecord } from '../schema/index.ts'
-import type { Journal, RolloutEnd } from '../store/index.ts'
+import type { Journal, RolloutEnd, RunReader } from '../store/index.ts'
 import { brokenAttempt, type BrokenAttempt } from './broken-attempt.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { AttemptResult, RolloutJob } from './job.ts'
+import { journalledSpending, type AttemptSpending } from './journalled-spending.ts'
 import { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 
@@ -28,6 +29,8 @@ export interface SchedulerOptions {
   readonly labels: Pick<RolloutRecord, 'environment' | 'model'>
   readonly executor: Executor
   readonly journal: Journal
+  /** Of what the journal wrote: it says what an attempt spent that left no record. */
+  readonly reader: RunReader
   readonly concurrency: number
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries: number
@@ -35,16 +38,15 @@ export interface SchedulerOptions {
   readonly seedOf: (id: string, attempt: number) => number
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
-  /** Hears of every attempt as it ends, before its result is durable: what was spent is spent. */
-  readonly onAttemptEnd: (record: RolloutRecord) => void
+  /** Hears of every attempt as it ends, however it does, before its result is durable: what was spent is spent. */
+  readonly onAttemptEnd: (ended: Pick<RolloutRecord, 'id' | 'attempt' | 'cost'>) => void
   /** Nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
   readonly onAdmissionEnd: () => void
   /** Hears of every attempt that went down with its worker. */
   readonly onAttemptLost?: (lost: Extract<AttemptResult, { kind: 'lost' }>) => void
 }
 
-/** The name of the event that says of an attempt that it went down with its worker. */
-export const workerLostEvent = 'worker-lost'
+type RecordedAttempt = Extract<AttemptResult, { kind: 'ended' }>
 
 /** Results that have ended but are not yet durable and taken. */
 const maxUnsettled = 256
@@ -197,8 +199,12 @@ export class Scheduler {
           if (!signal.aborted) result = brokenAttempt(error)
         }
         if (this.#stopping.signal.aborted) return
-        ended = this.#verdictOn(job, result, { isLast: retriesLeft === 0, signal })
-        if (result?.kind === 'ended') retriesLeft -= 1
+        if (result?.kind === 'ended') {
+          ended = this.#verdictOn(result, { isLast: retriesLeft === 0, signal })
+          retriesLeft -= 1
+        } else {
+          ended = await this.#verdictWithoutRecord(job, result, signal)
+        }
         attempt += 1
       }
     } finally {
@@ -218,51 +224,52 @@ export class Scheduler {
 
   /** What an attempt came to, if that is how its rollout ends; undefined if there is to be another. */
   #verdictOn(
-    job: RolloutJob,
-    result: AttemptResult | BrokenAttempt | undefined,
+    result: RecordedAttempt,
     { isLast, signal }: { isLast: boolean; signal: AbortSignal },
   ): HeldRollout | undefined {
+    const { record } = result
+    const isFinal = outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted
+    this.#options.onAttemptEnd(record)
+    if (isFinal) return result
+    this.#endAttempt(result, false)
+    return undefined
+  }
+
+  /** The same of an attempt that left no record; what it spent is read from its journal. */
+  async #verdictWithoutRecord(
+    job: RolloutJob,
+    result: Exclude<AttemptResult, RecordedAttempt> | BrokenAttempt | undefined,
+    signal: AbortSignal,
+  ): Promise<HeldRollout | undefined> {
     const { id, attempt } = job
-    if (result?.kind === 'ended') {
-      const { record } = result
-      const isFinal = outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted
-      this.#options.onAttemptEnd(record)
-      if (isFinal) return result
-      this.#endAttempt(result, false)
-      return undefined
-    }
-    if (!result || signal.aborted) {
-      return this.#endWithoutRun(job, 'cancelled', MillraceError.from(signal.reason, 'cancelled'))
-    }
-    if (result.kind === 'broken') return this.#endWithoutRun(job, 'env_error', result.error)
+    await this.#options.journal.durable()
+    // It stays unfinished, as all that runs.
+    if (this.#stopping.signal.aborted) return undefined
+    const spent = journalledSpending(this.#options.reader, id, attempt)
+    this.#options.onAttemptEnd({ id, attempt, cost: spent.cost })
+    const end = (outcome: Outcome, error: MillraceError): HeldRollout =>
+      this.#endWithoutRun(job, { outcome, error, spent })
+    if (!result || signal.aborted) return end('cancelled', MillraceError.from(signal.reason, 'cancelled'))
+    if (result.kind === 'broken') return end('env_error', result.error)
     const { why } = result
     if (result.kind === 'diverged') {
       this.#note(id, attempt, 'attempt-abandoned', { why })
       // If it was not its own journal that it did not repeat, another attempt would not either.
-      return job.journalled
-        ? undefined
-        : this.#endWithoutRun(job, 'agent_error', new MillraceError('replay_diverged', why))
+      return job.journalled ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
     }
-    this.#note(id, attempt, workerLostEvent, { why })
+    this.#note(id, attempt, 'worker-lost', { why })
     this.#options.onAttemptLost?.(result)
     if (result.verdict === 'again') return undefined
-    const error = new MillraceError('worker_lost', why, { data: { rollout: id } })
-    return this.#endWithoutRun(job, result.verdict, error)
+    return end(result.verdict, new MillraceError('worker_lost', why, { data: { rollout: id } }))
   }
 
   /** The end of a rollout that left no record itself. */
-  #endWithoutRun(job: RolloutJob, outcome: Outcome, error: MillraceError): HeldRollout {
-    const { id, attempt, sample, task } = job
-    const { index } = task
-    const record = recordWithoutRun({
-      ...this.#options.labels,
-      id,
-      attempt,
-      sample,
-      task: { index, id: task.id },
-      outcome,
-      error,
-    })
+  #endWithoutRun(
+    { id, attempt, sample, task: { index, id: taskId } }: RolloutJob,
+    end: { readonly outcome: Outcome; readonly error: MillraceError; readonly spent: AttemptSpending },
+  ): HeldRollout {
+    const task = { index, id: taskId }
+    const record = recordWithoutRun({ ...this.#options.labels, id, attempt, sample, task, ...end })
     // It may never have got so far as to say that it began.
     this.#options.journal.append(startWithoutRun(record))
     return { record, leaf: null }

@@ -105,6 +105,7 @@ export class RolloutService extends Resource {
       labels,
       executor: this.#executor,
       journal,
+      reader: store.reader,
       concurrency: config.concurrency,
       retries: config.retries,
       group: config.group,

@@ -1,10 +1,10 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Usage } from '../schema/index.ts'
 
-/** Tokens and US dollars, the latter as far as prices are known. */
+/** Tokens and US dollars: null if the price of a call is not known. */
 export interface SampledSpending {
   readonly usage: Usage
-  readonly costUsd: number
+  readonly cost: number | null
 }
 
 /** Of a statement about a rollout (?1) in one of its attempts (?2) and all that ran below it. */
@@ -26,13 +26,14 @@ export class SampledSpendings {
              total(meta ->> '$.call.usage.cachedInput') AS cachedInput,
              total(meta ->> '$.call.usage.output') AS output,
              total(meta ->> '$.call.usage.reasoning') AS reasoning,
-             total(meta ->> '$.call.cost') AS costUsd
+             CASE count(meta ->> '$.call.usage.calls') WHEN count(meta ->> '$.call.cost')
+               THEN total(meta ->> '$.call.cost') END AS cost
       FROM family JOIN node ON node.rollout = family.rollout AND node.attempt = ?2`)
   }
 
   of(rollout: string, attempt: number): SampledSpending {
-    const { costUsd, ...usage } = this.#sum.get(rollout, attempt) as SpendingRow
-    return { usage, costUsd }
+    const { cost, ...usage } = this.#sum.get(rollout, attempt) as SpendingRow
+    return { usage, cost }
   }
 }
 
@@ -43,5 +44,5 @@ type SpendingRow = {
   cachedInput: number
   output: number
   reasoning: number
-  costUsd: number
+  cost: number | null
 }

@@ -72,6 +72,7 @@ export async function pooledRun(given: PooledRunOptions): Promise<readonly Rollo
     labels: { environment: environment.name, model: 'sim' },
     executor: pool,
     journal: store.journal,
+    reader: store.reader,
     concurrency,
     retries: 0,
     group: { size: 1, policy: 'keep', isScored: false },

@@ -2,13 +2,12 @@ import { MillraceError, type WireError } from '../../errors/index.ts'
 import { nearestNames } from '../../kit/index.ts'
 import {
   contextEvent,
-  judgeCallEvent,
   keptChildEvent,
   keptChildOf,
   keptChildrenOf,
+  readJudgeCalls,
   serverAnswerOf,
   serverCallEvent,
-  verdictOf,
   type Cassette,
   type KeptChild,
   type KeptChildren,
@@ -76,11 +75,6 @@ export function readRecording(reader: RunReader, rollout: string): Recording {
 export function readVerdicts(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
   const calls = readJudgeCalls(reader, rollout, attempt)
   return calls.slice(supersededIn(calls))
-}
-
-/** What they said in all sittings. */
-export function readJudgeCalls(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
-  return reader.eventsOf(rollout, attempt, judgeCallEvent).flatMap(({ data }) => verdictOf(data) ?? [])
 }
 
 /** How many of what judges said to a session they were asked again for. */
