@@ -327,5 +327,5 @@ async function readEarlier(
     count += 1
     if (count % 256 === 0) await nextTurn()
   }
-  spending.addUnaccepted(store.reader)
+  await spending.addUnaccepted(store.reader)
 }

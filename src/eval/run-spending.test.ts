@@ -50,12 +50,12 @@ test('judges of an attempt that was cut off are in what it has cost, a child’s
   expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 4, output: 40 }, costUsd: 2 })
 })
 
-test('what an attempt had cost when it was cut off is part of what it costs when it ends', () => {
+test('what an attempt had cost when it was cut off is part of what it costs when it ends', async () => {
   using folder = temporaryFolder()
   applyAll(folder.path, [...cutOff('3-0', 1), ...cutOff('4-0', 1)])
   using reader = RunReader.open(folder.path)
   const spending = new RunSpending()
-  spending.addUnaccepted(reader)
+  await spending.addUnaccepted(reader)
   expect(spending.costUsd).toBe(2)
   spending.add({ id: '3-0', attempt: 1, cost: 1.25 })
   expect(spending.costUsd).toBe(2.25)

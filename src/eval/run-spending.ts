@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { journalledSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
@@ -36,11 +37,14 @@ export class RunSpending {
     this.#open.delete(key)
   }
 
-  /** What earlier sittings spent on attempts that are no results. */
-  addUnaccepted(reader: RunReader): void {
+  /** What earlier sittings spent on attempts that are no results, a page per turn of the loop. */
+  async addUnaccepted(reader: RunReader): Promise<void> {
+    let count = 0
     for (const { rollout, attempt, isOpen, costUsd } of spentAttempts(reader)) {
       this.#costUsd += costUsd
       if (isOpen) this.#open.set(keyOf(rollout, attempt), costUsd)
+      count += 1
+      if (count % 256 === 0) await nextTurn()
     }
   }
 }
