@@ -90,7 +90,8 @@ export function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): vo
   for (const block of blocks) {
     if (!isKnown(block)) draft.addOther({ type: 'other', api: 'messages', value: block })
   }
-  // Numbers that no double can hold would not come back from the record as they were.
+  // Of numbers that no double can hold, only the message has the text, in the arguments of its calls. The other APIs write
+  // arguments as text in their own words, too.
   if (!hasInexactNumber(blocks)) draft.original = { api: 'messages', output: blocks }
 }
 

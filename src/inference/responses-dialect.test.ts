@@ -150,6 +150,18 @@ describe('what is read', () => {
     expect(dialect().parse(response, {})).toEqual(reply)
   })
 
+  test('log-probabilities of many digits do not cost a reply its own words, which have the reasoning for the next turn', () => {
+    const logprobs = [{ token: 'hi', logprob: -0.1234567890123456, bytes: [104, 105], top_logprobs: [] }]
+    const output = [
+      { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' },
+      { type: 'message', id: 'msg_1', content: [{ type: 'output_text', text: 'hi', logprobs }] },
+      { type: 'function_call', call_id: 'c', name: 'look', arguments: '{"id":9007199254740993}' },
+    ]
+    const { message, original } = dialect().parse({ ...response, output }, {})
+    expect(original).toEqual({ api: 'responses', output })
+    expect(message.tool_calls?.[0]?.function.arguments).toBe('{"id":9007199254740993}')
+  })
+
   test.each([
     ['max_output_tokens', 'length'],
     ['content_filter', 'content_filter'],
