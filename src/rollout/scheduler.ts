@@ -1,10 +1,10 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
-import { messageJson } from '../inference/index.ts'
 import { AbortSource, Semaphore } from '../kit/index.ts'
 import { outcomes, type Outcome, type RolloutRecord } from '../schema/index.ts'
-import type { Journal, RolloutEnd, RunReader } from '../store/index.ts'
+import type { Journal, RunReader } from '../store/index.ts'
 import { brokenAttempt, type BrokenAttempt } from './broken-attempt.ts'
+import { attemptEnd, rolloutEnd } from './end-entries.ts'
 import type { Executor } from './executor.ts'
 import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { AttemptResult, RolloutJob } from './job.ts'
@@ -47,6 +47,7 @@ export interface SchedulerOptions {
 }
 
 type RecordedAttempt = Extract<AttemptResult, { kind: 'ended' }>
+type LostAttempt = Extract<AttemptResult, { kind: 'lost' }>
 
 /** Results that have ended but are not yet durable and taken. */
 const maxUnsettled = 256
@@ -241,26 +242,43 @@ export class Scheduler {
     result: Exclude<AttemptResult, RecordedAttempt> | BrokenAttempt | undefined,
     signal: AbortSignal,
   ): Promise<HeldRollout | undefined> {
-    const { id, attempt } = job
-    await this.#options.journal.durable()
+    if (result?.kind === 'lost' && !signal.aborted) return this.#verdictOnLost(job, result)
+    const spent = await this.#spentOn(job)
     // It stays unfinished, as all that runs.
     if (this.#stopping.signal.aborted) return undefined
-    const spent = journalledSpending(this.#options.reader, id, attempt)
-    this.#options.onAttemptEnd({ id, attempt, cost: spent.cost })
     const end = (outcome: Outcome, error: MillraceError): HeldRollout =>
       this.#endWithoutRun(job, { outcome, error, spent })
     if (!result || signal.aborted) return end('cancelled', MillraceError.from(signal.reason, 'cancelled'))
     if (result.kind === 'broken') return end('env_error', result.error)
     const { why } = result
-    if (result.kind === 'diverged') {
-      this.#note(id, attempt, 'attempt-abandoned', { why })
-      // If it was not its own journal that it did not repeat, another attempt would not either.
-      return job.journalled ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
-    }
+    this.#note(job.id, job.attempt, 'attempt-abandoned', { why })
+    // If it was not its own journal that it did not repeat, another attempt would not either.
+    return job.journalled ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
+  }
+
+  async #verdictOnLost(job: RolloutJob, lost: LostAttempt): Promise<HeldRollout | undefined> {
+    const { id, attempt } = job
+    const { why, verdict } = lost
     this.#note(id, attempt, 'worker-lost', { why })
-    this.#options.onAttemptLost?.(result)
-    if (result.verdict === 'again') return undefined
-    return end(result.verdict, new MillraceError('worker_lost', why, { data: { rollout: id } }))
+    this.#options.onAttemptLost?.(lost)
+    const spending = this.#spentOn(job)
+    if (verdict === 'again') {
+      // Not waited for: a pool that drains lets it come again only at once. What it cost is in the journal in any case.
+      spending.catch(ignore)
+      return undefined
+    }
+    const spent = await spending
+    if (this.#stopping.signal.aborted) return undefined
+    const error = new MillraceError('worker_lost', why, { data: { rollout: id } })
+    return this.#endWithoutRun(job, { outcome: verdict, error, spent })
+  }
+
+  /** What an attempt cost that left no record; whoever counts is told. */
+  async #spentOn({ id, attempt }: RolloutJob): Promise<AttemptSpending> {
+    await this.#options.journal.durable()
+    const spent = journalledSpending(this.#options.reader, id, attempt)
+    this.#options.onAttemptEnd({ id, attempt, cost: spent.cost })
+    return spent
   }
 
   /** The end of a rollout that left no record itself. */
@@ -333,7 +351,7 @@ export class Scheduler {
     this.#work += 1
     try {
       const { journal, onSettled } = this.#options
-      journal.appendAll(ended.map(entryOf))
+      journal.appendAll(ended.map(rolloutEnd))
       await journal.durableSoon()
       for (const { record } of ended) {
         const taken = onSettled(record)
@@ -346,17 +364,8 @@ export class Scheduler {
     }
   }
 
-  #endAttempt({ record, leaf }: HeldRollout, isHeld: boolean): void {
-    this.#options.journal.append({
-      kind: 'attempt-end',
-      rollout: record.id,
-      attempt: record.attempt,
-      at: Date.now(),
-      outcome: record.outcome,
-      isHeld,
-      record: headJson(record),
-      leaf,
-    })
+  #endAttempt(ended: HeldRollout, isHeld: boolean): void {
+    this.#options.journal.append(attemptEnd(ended, isHeld))
   }
 
   #note(rollout: string, attempt: number, name: string, data: Record<string, string>): void {
@@ -364,23 +373,4 @@ export class Scheduler {
   }
 }
 
-function entryOf({ record, leaf }: HeldRollout): RolloutEnd {
-  return {
-    kind: 'rollout-end',
-    rollout: record.id,
-    attempt: record.attempt,
-    task: record.task.index,
-    sample: record.sample,
-    at: Date.now(),
-    outcome: record.outcome,
-    reward: record.reward,
-    record: headJson(record),
-    leaf,
-    messages: record.messages.map(messageJson),
-  }
-}
-
-/** All but the messages, which the journal keeps once. What is undefined is left out of JSON. */
-function headJson(record: RolloutRecord): string {
-  return JSON.stringify({ ...record, messages: undefined })
-}
+function ignore(): void {}
