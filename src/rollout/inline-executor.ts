@@ -80,10 +80,14 @@ export class InlineExecutor extends Resource implements Executor {
     this.#toolkit.warm()
   }
 
-  async run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
-    // One that fails at once, again and again, must not keep the loop from everybody else.
-    if (job.attempt > 1) await nextTurn()
-    return await runRollout(job, this.#engine, signal)
+  run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
+    return job.attempt === 1 ? runRollout(job, this.#engine, signal) : this.#runAgain(job, signal)
+  }
+
+  /** One that fails at once, again and again, must not keep the loop from everybody else. */
+  async #runAgain(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
+    await nextTurn()
+    return runRollout(job, this.#engine, signal)
   }
 
   async scoreGroup({ task, members }: GroupJob, signal: AbortSignal): Promise<GroupScores> {
