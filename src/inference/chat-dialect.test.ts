@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { codeOf } from './_testing/code-of.ts'
 import { foldDeltas } from './_testing/collecting-sink.ts'
+import { plainRequest as ask } from './_testing/plain-request.ts'
 import { seededRandom } from '../kit/index.ts'
 import type { Message, ToolDefinition } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
@@ -13,13 +14,6 @@ const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'm', 
 const dialect = (options: Partial<DialectOptions> = {}): ChatDialect =>
   new ChatDialect({ source, upstreamName: 'm', stream: false, sendReasoning: true, isOpenAi: false, ...options })
 
-const ask: ModelRequest = {
-  messages: [{ role: 'user', content: 'hi' }],
-  tools: [],
-  sampling: {},
-  captureTokens: false,
-  sessionId: 's',
-}
 const tool: ToolDefinition = { type: 'function', function: { name: 'add', parameters: { type: 'object' } } }
 
 const rendered = (request: Partial<ModelRequest>, options: Partial<DialectOptions> = {}): unknown =>

@@ -4,18 +4,11 @@ import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import { openBackend } from './_testing/open-backend.ts'
 import { CollectingSink } from './_testing/collecting-sink.ts'
 import { chatChunk, chatReply, ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
+import { plainRequest as ask } from './_testing/plain-request.ts'
 import type { ModelRequest } from './backend.ts'
 import { modelConfigSchema } from './model-config.ts'
 import type { LimitChange } from './model-contract.ts'
 import { Model } from './model.ts'
-
-const ask: ModelRequest = {
-  messages: [{ role: 'user', content: 'hi' }],
-  tools: [],
-  sampling: {},
-  captureTokens: false,
-  sessionId: 's',
-}
 
 test('a thousand calls aborted together: the server sees every connection go, and nothing is left', async () => {
   await using server = await ScriptedServer.start(() => {})

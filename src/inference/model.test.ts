@@ -4,19 +4,12 @@ import type { ErrorCode } from '../errors/index.ts'
 import { seededRandom } from '../kit/index.ts'
 import { FakeBackend, failure, goodReply, type Answer } from './_testing/fake-backend.ts'
 import { FakeClock } from './_testing/fake-clock.ts'
+import { plainRequest as ask } from './_testing/plain-request.ts'
 import type { BackendReply, ModelRequest } from './backend.ts'
 import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
 import type { CallHooks, LimitChange } from './model-contract.ts'
 import type { ModelReply } from './model-reply.ts'
 import { Model } from './model.ts'
-
-const ask: ModelRequest = {
-  messages: [{ role: 'user', content: 'hi' }],
-  tools: [],
-  sampling: {},
-  captureTokens: false,
-  sessionId: 's',
-}
 
 function open(backends: readonly FakeBackend[], config: Partial<ModelConfigInput> = {}) {
   const changes: LimitChange[] = []

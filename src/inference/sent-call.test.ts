@@ -1,18 +1,10 @@
 import { expect, test } from 'vitest'
 import { FakeBackend, goodReply } from './_testing/fake-backend.ts'
 import { FakeClock } from './_testing/fake-clock.ts'
-import type { ModelRequest } from './backend.ts'
+import { plainRequest as ask } from './_testing/plain-request.ts'
 import { modelConfigSchema } from './model-config.ts'
 import type { SentCall } from './model-contract.ts'
 import { Model } from './model.ts'
-
-const ask: ModelRequest = {
-  messages: [{ role: 'user', content: 'hi' }],
-  tools: [],
-  sampling: {},
-  captureTokens: false,
-  sessionId: 's',
-}
 
 /** A model whose calls take these times, one after the other, and what it tells of those it sends. */
 function answeringAfter(...latenciesMs: number[]) {

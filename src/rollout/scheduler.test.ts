@@ -6,7 +6,7 @@ import { newRun, nodeEntry, temporaryFolder } from '../../test/store/_fixtures.t
 import type { Executor } from './executor.ts'
 import type { RolloutJob } from './job.ts'
 import { recordWithoutRun } from './record-without-run.ts'
-import { Scheduler, type PlannedRollout } from './scheduler.ts'
+import { Scheduler, type PlannedRollout, type SchedulerOptions } from './scheduler.ts'
 
 const labels = { environment: 'scripted', model: 'none' }
 
@@ -25,6 +25,22 @@ function placeThat(run: Executor['run']): Executor {
   }
 }
 
+/** What all these schedulers have in common. */
+function oneAtATime({ journal, reader }: RunStore): Omit<SchedulerOptions, 'executor'> {
+  return {
+    labels,
+    journal,
+    reader,
+    concurrency: 1,
+    retries: 0,
+    group: { size: 1, policy: 'keep', isScored: false },
+    seedOf: () => 1,
+    onSettled: () => {},
+    onAttemptEnd: () => {},
+    onAdmissionEnd: () => {},
+  }
+}
+
 function failed({ id, attempt, sample, task: { index } }: RolloutJob): RolloutRecord {
   const error = new MillraceError('internal', 'it answered nothing')
   const task = { index, id: String(index) }
@@ -37,7 +53,7 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
   const attempts: number[] = []
   const settled: RolloutRecord[] = []
   const scheduler: Scheduler = new Scheduler({
-    labels,
+    ...oneAtATime(store),
     executor: placeThat((job) => {
       attempts.push(job.attempt)
       const { id, attempt } = job
@@ -45,15 +61,8 @@ test('a rollout that is cancelled as its attempt fails is not repeated', async (
       if (attempt === 2) scheduler.cancel(id, new MillraceError('cancelled', 'enough'))
       return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
     }),
-    journal: store.journal,
-    reader: store.reader,
-    concurrency: 1,
     retries: 5,
-    group: { size: 1, policy: 'keep', isScored: false },
-    seedOf: () => 1,
     onSettled: (record) => void settled.push(record),
-    onAttemptEnd: () => {},
-    onAdmissionEnd: () => {},
   })
   const task = { index: 0, id: '0', data: {} }
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
@@ -70,16 +79,8 @@ test('a source that waits for more hears that nothing is started any more', asyn
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   const admission = Promise.withResolvers<void>()
   const scheduler = new Scheduler({
-    labels,
+    ...oneAtATime(store),
     executor: placeThat(() => Promise.reject(new MillraceError('worker_lost', 'all of them'))),
-    journal: store.journal,
-    reader: store.reader,
-    concurrency: 1,
-    retries: 0,
-    group: { size: 1, policy: 'keep', isScored: false },
-    seedOf: () => 1,
-    onSettled: () => {},
-    onAttemptEnd: () => {},
     onAdmissionEnd: admission.resolve,
   })
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
@@ -97,22 +98,14 @@ test.each([
   await using store = await RunStore.open({ folder: folder.path, create: newRun() })
   const settled: RolloutRecord[] = []
   const scheduler = new Scheduler({
-    labels,
+    ...oneAtATime(store),
     executor: placeThat((job) => {
       if (job.id === '0-0') return Promise.reject(thrown)
       const { id, attempt } = job
       store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 1, sample: 0, at: 1 })
       return Promise.resolve({ kind: 'ended', record: failed(job), leaf: null })
     }),
-    journal: store.journal,
-    reader: store.reader,
-    concurrency: 1,
-    retries: 0,
-    group: { size: 1, policy: 'keep', isScored: false },
-    seedOf: () => 1,
     onSettled: (record) => void settled.push(record),
-    onAttemptEnd: () => {},
-    onAdmissionEnd: () => {},
   })
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
     for (const index of [0, 1]) {
@@ -147,22 +140,15 @@ test.each(Object.entries(unrecordedEnds))('what was spent before %s is in the re
   const ended: unknown[] = []
   const settled: RolloutRecord[] = []
   const scheduler: Scheduler = new Scheduler({
-    labels,
+    ...oneAtATime(store),
     executor: placeThat(({ id, attempt }) => {
       store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample: 0, at: 1 })
       const meta = JSON.stringify({ call: { usage, cost: 1 } })
       store.journal.append(nodeEntry({ rollout: id, attempt, seq: 0, meta }))
       return end(attempt, () => scheduler.cancel(id, new MillraceError('cancelled', 'enough')))
     }),
-    journal: store.journal,
-    reader: store.reader,
-    concurrency: 1,
-    retries: 0,
-    group: { size: 1, policy: 'keep', isScored: false },
-    seedOf: () => 1,
     onSettled: (record) => void settled.push(record),
     onAttemptEnd: ({ attempt, cost }) => void ended.push([attempt, cost]),
-    onAdmissionEnd: () => {},
   })
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
     yield { kind: 'attempt', id: '0-0', sample: 0, task: { index: 0, id: '0', data: {} }, attempt: 1 }

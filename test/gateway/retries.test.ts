@@ -12,6 +12,17 @@ async function over(server: ScriptedServer, folder?: string): Promise<OpenGatewa
   return OpenGateway.open({ models, ...(folder !== undefined && { folder }) })
 }
 
+/** Every reply has a number, that of its request; none is sent before `answering` resolves. */
+function countingServer(answering?: Promise<void>): Promise<ScriptedServer> {
+  let count = 0
+  return ScriptedServer.start(async (response) => {
+    count += 1
+    const text = `Hello ${count}`
+    await answering
+    sendJson(response, chatReply(text))
+  })
+}
+
 /** Acts just when the next reply is recorded, and only its durability is waited for. */
 function onceRecorded({ store: { journal } }: OpenGateway, act: () => void): void {
   const durable = journal.durable.bind(journal)
@@ -70,13 +81,7 @@ test('one that is left by its first client goes on for the retry', async () => {
 
 test('a retry is not given the sample of another client that asked the same', async () => {
   const answer = Promise.withResolvers<void>()
-  let count = 0
-  await using server = await ScriptedServer.start(async (response) => {
-    count += 1
-    const text = `Hello ${count}`
-    await answer.promise
-    sendJson(response, chatReply(text))
-  })
+  await using server = await countingServer(answer.promise)
   await using open = await over(server)
   const { id, caller } = await open.session()
   const first = open.send(caller, body)
@@ -123,11 +128,7 @@ test('a retry that comes while the reply is on its way to the disk gets it', asy
 })
 
 test('of two replies to the same request, the one that nobody heard is repeated first', async () => {
-  let count = 0
-  await using server = await ScriptedServer.start((response) => {
-    count += 1
-    sendJson(response, chatReply(`Hello ${count}`))
-  })
+  await using server = await countingServer()
   await using open = await over(server)
   const { caller } = await open.session()
   const first = open.send(caller, body)
@@ -142,13 +143,7 @@ test('of two replies to the same request, the one that nobody heard is repeated 
 
 test('a reply that a retry has heard in the place of the first client was heard', async () => {
   const answer = Promise.withResolvers<void>()
-  let count = 0
-  await using server = await ScriptedServer.start(async (response) => {
-    count += 1
-    const text = `Hello ${count}`
-    await answer.promise
-    sendJson(response, chatReply(text))
-  })
+  await using server = await countingServer(answer.promise)
   await using open = await over(server)
   const { caller } = await open.session()
   const first = open.send(caller, body)
