@@ -14,7 +14,7 @@ import { OverloadGate, type GatePlace } from './overload-gate.ts'
 import { PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
 import { RateLimit } from './rate-limit.ts'
-import { replyFlaw, tryFailure } from './_reply-flaw.ts'
+import { replyFlaw, tryFailure } from './_backend-faults.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 import { shapeOf } from './shared-limits-cells.ts'
 

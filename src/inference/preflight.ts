@@ -4,7 +4,7 @@ import type { Backend, ModelRequest } from './backend.ts'
 import { HttpBackend } from './http-backend.ts'
 import type { ModelClient } from './model-contract.ts'
 import { Model } from './model.ts'
-import { replyFlaw } from './_reply-flaw.ts'
+import { replyFlaw } from './_backend-faults.ts'
 
 /** Some servers refuse to be asked for a single token. */
 const request: ModelRequest = {
