@@ -1,3 +1,5 @@
+import { heapShare } from '../kit/index.ts'
+
 /** How much a gateway holds at most. */
 export interface SessionBounds {
   /** Beyond it no session is started: `overloaded`. */
@@ -27,9 +29,9 @@ export interface SessionBounds {
 export const defaultSessionBounds: SessionBounds = {
   maxOpenSessions: 100_000,
   maxRemembered: 4096,
-  maxRememberedBytes: 256 * 1024 * 1024,
-  maxRememberedChars: 64 * 1024 * 1024,
-  maxRememberedBodies: 128 * 1024 * 1024,
+  maxRememberedBytes: heapShare(256 * 1024 * 1024),
+  maxRememberedChars: heapShare(64 * 1024 * 1024),
+  maxRememberedBodies: heapShare(128 * 1024 * 1024),
   maxMessages: 100_000,
   maxRunning: 16_384,
   maxWaitMs: 60_000,

@@ -1,3 +1,4 @@
+import { heapShare } from '../kit/index.ts'
 import { KnownPrompt } from './_known-prompt.ts'
 import type { ReplyBytes } from './_reply-bytes.ts'
 import { scanReply, type PromptReader, type ScannedReply } from './_token-scanner.ts'
@@ -7,7 +8,7 @@ const maxConversations = 4
 /** A prompt that has grown beyond this, some half a million tokens, is read anew each time. */
 const maxPromptBytes = 4 * 1024 * 1024
 /** Of all sessions together. Beyond it, those are forgotten that were not asked for longest: theirs are read anew. */
-const defaultMaxBytes = 64 * 1024 * 1024
+const defaultMaxBytes = heapShare(64 * 1024 * 1024)
 
 /** As vLLM writes it. A reply with spaces there is as well read by a thread. */
 const promptKey = Buffer.from('"prompt_token_ids":[')

@@ -1,3 +1,5 @@
+import { heapShare } from '../../kit/index.ts'
+
 /** What a gateway's door takes in at most. Beyond a bound a request is refused, in the words of its API. */
 export interface GatewayBounds {
   readonly maxBodyBytes: number
@@ -17,7 +19,7 @@ const mebibyte = 1024 * kibibyte
 
 export const defaultGatewayBounds: GatewayBounds = {
   maxBodyBytes: 32 * mebibyte,
-  maxBodiesBytes: 512 * mebibyte,
+  maxBodiesBytes: heapShare(512 * mebibyte),
   maxHeaderBytes: 16 * kibibyte,
   maxJsonDepth: 64,
   maxUploadMs: 2 * 60_000,
