@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import { emptyUsage, outcomes, type Outcome } from '../schema/index.ts'
-import { GroupKeeper, type HeldRollout } from './group-keeper.ts'
+import { GroupKeeper, type HeldMember } from './group-keeper.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 
-function member(sample: number, outcome: Outcome = 'completed', attempt = 1): HeldRollout {
+function member(sample: number, outcome: Outcome = 'completed', attempt = 1): HeldMember {
   return {
     leaf: 0,
+    terms: { task: { index: 3, id: '3', data: {} } },
     record: {
       id: `3-${sample}`,
       environment: 'test',

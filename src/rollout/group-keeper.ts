@@ -1,10 +1,16 @@
 import type { GroupPolicy } from '../env/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
+import type { RolloutTerms } from './job.ts'
 
 /** A rollout that ended but is not settled: its group may still change its reward. */
 export interface HeldRollout {
   readonly record: RolloutRecord
   readonly leaf: number | null
+}
+
+/** One of a group, with what it was asked: whatever takes its place is asked the same. */
+export interface HeldMember extends HeldRollout {
+  readonly terms: RolloutTerms
 }
 
 /** What the attempts at one task are to each other. */
@@ -22,17 +28,17 @@ export function holdsGroups({ size, policy, isScored }: GroupRules): boolean {
 
 /** What to do with a group whose last member has ended. */
 export type GroupVerdict =
-  | { readonly kind: 'score'; readonly members: readonly HeldRollout[] }
-  | { readonly kind: 'void'; readonly members: readonly HeldRollout[] }
+  | { readonly kind: 'score'; readonly members: readonly HeldMember[] }
+  | { readonly kind: 'void'; readonly members: readonly HeldMember[] }
   /** Run `failed` again; the others stay held. */
-  | { readonly kind: 'replace'; readonly failed: readonly HeldRollout[] }
+  | { readonly kind: 'replace'; readonly failed: readonly HeldMember[] }
 
 /**
  * Holds the ended members of groups until their last one ends. At most (rollouts at once) times (group size - 1) are
  * held, because a group is only open while one of its members runs.
  */
 export class GroupKeeper {
-  readonly #held = new Map<number, HeldRollout[]>()
+  readonly #held = new Map<number, HeldMember[]>()
   readonly #size: number
   readonly #policy: GroupPolicy
   readonly #maxReplacements: number
@@ -51,7 +57,7 @@ export class GroupKeeper {
   }
 
   /** Takes an ended member; the verdict once it was the last. */
-  add(member: HeldRollout): GroupVerdict | undefined {
+  add(member: HeldMember): GroupVerdict | undefined {
     const { index } = member.record.task
     const members = this.#held.get(index) ?? []
     members.push(member)

@@ -4,25 +4,29 @@ import type { KeptChildren } from './kept-children.ts'
 import type { Cassette } from './replay-cassette.ts'
 import type { RecordedVerdict } from './replay-verdicts.ts'
 
+/** What a rollout is asked with, whichever of its attempts it is. */
+export interface RolloutTerms {
+  readonly task: { readonly index: number; readonly id: string; readonly data: unknown }
+  /** Wins over what the run says, for this rollout alone. */
+  readonly sampling?: Sampling
+  /** What it hears from outside, as far as that goes, in place of models, tools and judges. */
+  readonly cassette?: Cassette
+  /** Said in place of what the environment's prompt says. */
+  readonly opening?: Opening
+}
+
 /** One attempt at one task. A plain cloneable value: it runs the same on this thread, another, or another machine. */
-export interface RolloutJob {
+export interface RolloutJob extends RolloutTerms {
   readonly id: string
   readonly attempt: number
   readonly sample: number
-  readonly task: { readonly index: number; readonly id: string; readonly data: unknown }
   readonly seed: number
-  /** Wins over what the run says, for this rollout alone. */
-  readonly sampling?: Sampling
   /** What an earlier sitting recorded for this attempt, by rollout id: its own nodes and its children's. */
   readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
   /** What its children had come to in that sitting. */
   readonly children?: KeptChildren
   /** What its judges were paid in that sitting, by rollout id and call: whoever is asked again is paid again. */
   readonly judgeCalls?: Readonly<Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]>>
-  /** What it hears from outside, as far as that goes, in place of models, tools and judges. */
-  readonly cassette?: Cassette
-  /** Said in place of what the environment's prompt says. */
-  readonly opening?: Opening
 }
 
 /** Another beginning of a conversation. */

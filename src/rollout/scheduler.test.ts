@@ -120,6 +120,38 @@ test.each([
   ])
 })
 
+test('whoever takes the place of a failed member of a group is asked the same', async () => {
+  using folder = temporaryFolder()
+  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+  // One that its own rules do not repeat.
+  const spoilt = (job: RolloutJob): RolloutRecord => ({ ...failed(job), outcome: 'env_error' })
+  const asked: RolloutJob[] = []
+  const scheduler = new Scheduler({
+    ...oneAtATime(store),
+    executor: placeThat((job) => {
+      const { id, attempt, sample } = job
+      asked.push(job)
+      store.journal.append({ kind: 'attempt-start', rollout: id, attempt, parent: null, task: 0, sample, at: 1 })
+      return Promise.resolve({ kind: 'ended', record: spoilt(job), leaf: null })
+    }),
+    group: { size: 2, policy: 'replace', isScored: false },
+    retries: 1,
+  })
+  const task = { index: 0, id: '0', data: {} }
+  const opening = { prompt: 'another one' }
+  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+    const held = { record: spoilt({ id: '0-0', attempt: 1, sample: 0, task, seed: 1 }), leaf: null }
+    yield { kind: 'held', held, task, sampling: { seed: 10 } }
+    yield { kind: 'attempt', id: '0-1', sample: 1, task, attempt: 1, sampling: { seed: 11 }, opening, journalled: {} }
+  }
+  expect(await scheduler.run(plans())).toBe(true)
+  expect(asked).toEqual([
+    { id: '0-1', sample: 1, task, attempt: 1, seed: 1, sampling: { seed: 11 }, opening, journalled: {} },
+    { id: '0-0', sample: 0, task, attempt: 2, seed: 1, sampling: { seed: 10 } },
+    { id: '0-1', sample: 1, task, attempt: 2, seed: 1, sampling: { seed: 11 }, opening },
+  ])
+})
+
 /** Asks its model once, for a dollar, and leaves no record. */
 const unrecordedEnds: Record<string, (attempt: number, cancel: () => void) => ReturnType<Executor['run']>> = {
   env_error: () => Promise.reject(new Error('nobody had thought of it')),

@@ -6,8 +6,8 @@ import type { Journal, RunReader } from '../store/index.ts'
 import { brokenAttempt, type BrokenAttempt } from './broken-attempt.ts'
 import { attemptEnd, rolloutEnd } from './end-entries.ts'
 import type { Executor } from './executor.ts'
-import { GroupKeeper, holdsGroups, type GroupRules, type HeldRollout } from './group-keeper.ts'
-import type { AttemptResult, RolloutJob } from './job.ts'
+import { GroupKeeper, holdsGroups, type HeldMember, type GroupRules, type HeldRollout } from './group-keeper.ts'
+import type { AttemptResult, RolloutJob, RolloutTerms } from './job.ts'
 import { journalledSpending, type AttemptSpending } from './journalled-spending.ts'
 import { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
@@ -16,7 +16,7 @@ import { applyGroupScores, voidGroup } from './settle-group.ts'
 export type PlannedRollout =
   | PlannedAttempt
   /** It had ended and only waits for its group. */
-  | { readonly kind: 'held'; readonly task: RolloutJob['task']; readonly held: HeldRollout }
+  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout })
   /** It cannot run, and this says why. */
   | { readonly kind: 'settled'; readonly record: RolloutRecord }
 
@@ -153,7 +153,7 @@ export class Scheduler {
 
   async #settleWithoutRun(plan: Exclude<PlannedRollout, PlannedAttempt>): Promise<void> {
     if (plan.kind === 'held') {
-      await this.#settleOrHold(plan.held, plan.task)
+      await this.#settleOrHold(plan.held, plan)
     } else {
       this.#options.journal.append(startWithoutRun(plan.record))
       await this.#settle([{ record: plan.record, leaf: null }])
@@ -211,7 +211,7 @@ export class Scheduler {
     } finally {
       this.#running.delete(plan.id)
     }
-    const ending = this.#settleOrHold(ended, plan.task)
+    const ending = this.#settleOrHold(ended, plan)
     if (ending) await ending
   }
 
@@ -293,15 +293,17 @@ export class Scheduler {
     return { record, leaf: null }
   }
 
-  #settleOrHold(ended: HeldRollout, task: RolloutJob['task']): Promise<void> | undefined {
-    return this.#groups ? this.#endMember(ended, task, this.#groups) : this.#settle([ended])
+  #settleOrHold(ended: HeldRollout, asked: RolloutTerms): Promise<void> | undefined {
+    if (!this.#groups) return this.#settle([ended])
+    const { record, leaf } = ended
+    return this.#endMember({ record, leaf, terms: termsOf(asked) }, this.#groups)
   }
 
-  async #endMember(member: HeldRollout, task: RolloutJob['task'], groups: GroupKeeper): Promise<void> {
+  async #endMember(member: HeldMember, groups: GroupKeeper): Promise<void> {
     const verdict = groups.add(member)
     if (verdict?.kind === 'replace') {
       // One after another: they share the place of the member that ended last.
-      for (const each of verdict.failed) await this.#replace(each, task)
+      for (const each of verdict.failed) await this.#replace(each)
       return
     }
     if (!verdict) {
@@ -309,15 +311,15 @@ export class Scheduler {
       return
     }
     if (verdict.kind === 'void') voidGroup(verdict.members)
-    else await this.#scoreGroup(verdict.members, task)
+    else await this.#scoreGroup(verdict.members, member.terms.task)
     if (this.#stopping.signal.aborted) return
     await this.#settle(verdict.members)
   }
 
-  async #replace(failed: HeldRollout, task: RolloutJob['task']): Promise<void> {
+  async #replace(failed: HeldMember): Promise<void> {
     this.#endAttempt(failed, false)
     const { id, sample, attempt } = failed.record
-    await this.#runAndSettle({ kind: 'attempt', id, sample, task, attempt: attempt + 1 })
+    await this.#runAndSettle({ kind: 'attempt', id, sample, attempt: attempt + 1, ...failed.terms })
   }
 
   async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {
@@ -371,6 +373,11 @@ export class Scheduler {
   #note(rollout: string, attempt: number, name: string, data: Record<string, string>): void {
     this.#options.journal.append({ kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) })
   }
+}
+
+/** Without what an earlier sitting recorded, which is large and holds for one attempt only. */
+function termsOf({ task, sampling, cassette, opening }: RolloutTerms): RolloutTerms {
+  return { task, ...(sampling && { sampling }), ...(cassette && { cassette }), ...(opening && { opening }) }
 }
 
 function ignore(): void {}

@@ -79,5 +79,5 @@ function planAgain(
     unfinished: earlier.unfinished(id),
     isHoldingGroups: holdsGroups(config.group),
   })
-  return plan.kind === 'attempt' && sampling ? { ...plan, sampling } : plan
+  return plan.kind !== 'settled' && sampling ? { ...plan, sampling } : plan
 }
