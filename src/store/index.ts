@@ -2,21 +2,12 @@ export { AttemptRecorder } from './attempt-recorder.ts'
 export { exportRollouts } from './export-rollouts.ts'
 export type { ExportOptions } from './export-rollouts.ts'
 export { expertsText } from './experts-text.ts'
-export type { ExpertsText } from './experts-text.ts'
 export { findRuns, latestUnfinished } from './find-runs.ts'
 export type { BrokenRun, FoundRun, FoundRuns } from './find-runs.ts'
-export { JournalClient, journalLimits } from './journal-client.ts'
+export { JournalClient } from './journal-client.ts'
 export type { JournalPort } from './journal-client.ts'
 export type { Journal } from './journal.ts'
-export type {
-  AttemptEnd,
-  AttemptStart,
-  EventEntry,
-  JournalEntry,
-  NodeEntry,
-  RolloutEnd,
-  TaskEntry,
-} from './journal-entry.ts'
+export type { AttemptEnd, AttemptStart, EventEntry, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
 export { provenance } from './provenance.ts'
 export type { Provenance } from './provenance.ts'
 export { pruneRuns } from './prune-runs.ts'
@@ -34,12 +25,10 @@ export type {
   StoredEvent,
   StoredRollout,
   StoredTask,
-  UnacceptedAttempt,
   UnfinishedRollout,
 } from './run-reader.ts'
-export type { RewardEntry, SessionEnd, SessionEndReason, SessionEntry, SessionStart } from './session-entry.ts'
+export type { SessionEndReason, SessionStart } from './session-entry.ts'
 export { sessionAttempt, SessionReader } from './session-reader.ts'
 export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
 export { RunStore } from './run-store.ts'
-export type { OpenRunOptions, SittingEnd } from './run-store.ts'
 export type { StoreStatus } from './store-status.ts'

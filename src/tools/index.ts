@@ -15,7 +15,7 @@ export { validate } from './validate.ts'
 export type { Validated } from './validate.ts'
 export type { WrittenCall } from './written-call.ts'
 export { toolFormatNames } from './formats/tool-format.ts'
-export type { DescribedTool, ToolFormat, ToolFormatName } from './formats/tool-format.ts'
+export type { ToolFormat, ToolFormatName } from './formats/tool-format.ts'
 export { toolFormatOf } from './formats/tool-formats.ts'
 export {
   buildCatalogue,
@@ -47,7 +47,6 @@ export type {
   ServerLease,
   ServerOptions,
   ServerTool,
-  Sharing,
   StdioServerConfig,
   ToolCatalogue,
 } from './mcp/index.ts'

@@ -7,13 +7,7 @@ export { noServers } from './sharing/no-servers.ts'
 export { enabledServers } from './config/enabled-servers.ts'
 export { loadServerConfigs, readServerConfigs } from './config/read-server-configs.ts'
 export type { ServerAnswer, ServerCall, ServerCallDetail } from './session/server-call.ts'
-export type {
-  HttpServerConfig,
-  ServerConfig,
-  ServerOptions,
-  Sharing,
-  StdioServerConfig,
-} from './config/server-config.ts'
+export type { HttpServerConfig, ServerConfig, ServerOptions, StdioServerConfig } from './config/server-config.ts'
 export { declaredServers, serverConfigsOf } from './config/server-configs-of.ts'
 export { toolServerEvents } from './session/server-events.ts'
 export type { ServerEvent } from './session/server-events.ts'
