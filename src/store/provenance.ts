@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { packageVersion } from '../kit/index.ts'
 
 /** Which code made a run, and on what. */
 export interface Provenance {
@@ -15,16 +15,10 @@ const gitTimeoutMs = 2_000
 export async function provenance(cwd = process.cwd()): Promise<Provenance> {
   return {
     git: await gitState(cwd),
-    millrace: millraceVersion(),
+    millrace: packageVersion(),
     node: process.version,
     platform: `${process.platform}-${process.arch}`,
   }
-}
-
-function millraceVersion(): string {
-  // As far up from `dist` as from `src`.
-  const file = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
-  return (JSON.parse(file) as { version: string }).version
 }
 
 function gitState(cwd: string): Promise<Provenance['git']> {

@@ -1,6 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { Pool, type Dispatcher } from 'undici'
-import { backoffMs, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
+import { backoffMs, packageVersion, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
 import type { MetricsRegistry } from './metrics-registry.ts'
 import type { OtlpSettings } from './otlp-settings.ts'
 import { schemaUrl } from './span-attributes.ts'
@@ -46,7 +45,7 @@ export class OtlpExporter extends Resource {
     this.#pool = new Pool(url.origin, { connections: 1, connect: { timeout: timeoutMs } })
     const resource = { 'service.name': 'millrace', 'service.instance.id': instance, ...settings.resource }
     const attributes = Object.entries(resource).map(([key, stringValue]) => ({ key, value: { stringValue } }))
-    const scope = { name: 'millrace', version: ownVersion() }
+    const scope = { name: 'millrace', version: packageVersion() }
     this.#head = Buffer.from(
       `{"resourceSpans":[{"resource":${JSON.stringify({ attributes })},"scopeSpans":[{"scope":${JSON.stringify(scope)},"schemaUrl":"${schemaUrl}","spans":[`,
     )
@@ -156,10 +155,4 @@ async function rejectedIn({ body }: Dispatcher.ResponseData): Promise<number> {
   }
   const [, rejected = '0'] = /"rejectedSpans"\s*:\s*"?(\d+)/.exec(text) ?? []
   return Number(rejected)
-}
-
-function ownVersion(): string {
-  // As far up from `dist` as from `src`.
-  const file = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
-  return (JSON.parse(file) as { version: string }).version
 }

@@ -1,8 +1,7 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { Client, type JSONRPCMessage, type Transport } from '@modelcontextprotocol/client'
-import { AbortScope, maxTimerMs, raced, within } from '../../../kit/index.ts'
+import { AbortScope, maxTimerMs, packageVersion, raced, within } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
-import { clientInfo } from './client-info.ts'
 import { listTools } from '../catalogue/list-tools.ts'
 import { type CallOutcome, type CallOwner, PendingCall } from '../link/pending-call.ts'
 import { PendingCalls } from './_pending-calls.ts'
@@ -73,7 +72,7 @@ export class Connection implements CallOwner {
     this.#link = link
     this.#onEnd = onEnd
     this.#transport = link.transport
-    this.#client = new Client(clientInfo())
+    this.#client = new Client({ name: 'millrace', version: packageVersion() })
     // oxlint-disable-next-line prefer-add-event-listener -- it is no event target
     this.#client.onclose = () => {
       const cause = link.failure ?? new Error('the server closed the connection')
