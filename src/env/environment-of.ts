@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
-import { nearestName } from '../kit/index.ts'
+import { jsonOrText, nearestName } from '../kit/index.ts'
 import type { StandardSchema } from '../schema/index.ts'
 import { jsonSchemaOf, validate, type Validated } from '../tools/index.ts'
 import { checkEnvironment } from './_check-environment.ts'
@@ -86,12 +86,7 @@ function valueOf(value: unknown): unknown {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) {
     return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, valueOf(inner)]))
   }
-  if (typeof value !== 'string') return value
-  try {
-    return JSON.parse(value)
-  } catch {
-    return value
-  }
+  return typeof value === 'string' ? jsonOrText(value) : value
 }
 
 function firstStep(path: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined): string | undefined {

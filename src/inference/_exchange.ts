@@ -1,6 +1,6 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
-import { offAbort, onAbort } from '../kit/index.ts'
+import { jsonOrText, offAbort, onAbort } from '../kit/index.ts'
 import type { BackendReply, ReplySink } from './backend.ts'
 import type { Shard } from './_connections.ts'
 import { lostReply, malformedReply, truncatedReply } from './broken-reply.ts'
@@ -18,7 +18,7 @@ import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
 import { SseDecoder } from './sse-decoder.ts'
 import { worthScanningBytes, type ScannedReply, type TokenArrays } from './_token-scanner.ts'
 import { transportError } from './transport-error.ts'
-import { isObject, parseIfJson } from './_wire.ts'
+import { isObject } from './_wire.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
 const maxReplyBytes = 64 * 1024 * 1024
@@ -271,7 +271,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     }
     throw reportedError(source, {
       status: this.#status,
-      reported: readReportedError(parseIfJson(bytes.toString('utf8'))),
+      reported: readReportedError(jsonOrText(bytes.toString('utf8'))),
       retryAfterMs: retryAfterMs(this.#headers),
     })
   }

@@ -1,11 +1,10 @@
-import { closeAll, Resource } from '../kit/index.ts'
+import { closeAll, jsonOrText, Resource } from '../kit/index.ts'
 import { Connections } from './_connections.ts'
 import { malformedReply } from './broken-reply.ts'
 import type { Environment } from './proxy.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import { transportError } from './transport-error.ts'
-import { parseIfJson } from './_wire.ts'
 
 export interface ProbeClientOptions {
   readonly url: URL
@@ -67,7 +66,7 @@ export class ProbeClient extends Resource {
         signal,
       })
       const text = await readText(response.body, source)
-      return { status: response.statusCode, headers: response.headers, document: parseIfJson(text) }
+      return { status: response.statusCode, headers: response.headers, document: jsonOrText(text) }
     } catch (error) {
       signal.throwIfAborted()
       throw transportError(source, error)

@@ -15,12 +15,3 @@ export function textOrNothing(value: unknown): string | undefined {
 export function tokenCount(value: unknown): number {
   return typeof value === 'number' && value > 0 && Number.isFinite(value) ? Math.floor(value) : 0
 }
-
-/** What a text says if it is JSON, else the text. */
-export function parseIfJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
-}

@@ -1,6 +1,6 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, Resource } from '../kit/index.ts'
+import { closeAll, jsonOrText, Resource } from '../kit/index.ts'
 import { apiPaths, type ApiName } from '../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
@@ -30,6 +30,9 @@ export interface HttpBackendOptions {
 
 /** What servers without authentication are sent; vLLM's documentation made it the custom. */
 const noKey = 'EMPTY'
+
+/** A list of models is short, and asked for by somebody who waits. */
+const listTimeoutMs = 10_000
 
 /** The version of Anthropic's API that the messages dialect is written for. */
 const anthropicVersion = '2023-06-01'
@@ -141,12 +144,12 @@ export class HttpBackend extends Resource implements Backend {
   async listModels(signal: AbortSignal): Promise<string[]> {
     const { status, text } = await this.#get('/models', signal)
     if (status >= 300) {
-      const reported = readReportedError(parsedOr(text))
+      const reported = readReportedError(jsonOrText(text))
       const failure = reportedError(this.#main.wire.source, { status, reported })
       if (failure.code === 'model_auth' || failure.retryable) throw failure
       return []
     }
-    const body = parsedOr(text)
+    const body = jsonOrText(text)
     const { data } = isObject(body) ? (body as { data?: unknown }) : {}
     if (!Array.isArray(data)) return []
     return data.flatMap((entry: unknown) => (isObject(entry) && 'id' in entry ? [String(entry.id)] : []))
@@ -173,17 +176,6 @@ export class HttpBackend extends Resource implements Backend {
       signal.throwIfAborted()
       throw transportError(this.#main.wire.source, error)
     }
-  }
-}
-
-const listTimeoutMs = 10_000
-
-/** What is not JSON is what it says. */
-function parsedOr(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
   }
 }
 

@@ -35,6 +35,7 @@ export {
   spaceEnd,
   valueEnd,
 } from './json-bytes.ts'
+export { jsonOrText } from './json-or-text.ts'
 export { LineSplitter } from './line-splitter.ts'
 export { LoopLag } from './loop-lag.ts'
 export type { LoopLagWindow } from './loop-lag.ts'

@@ -1,0 +1,8 @@
+/** What a text says if it is JSON, else the text. */
+export function jsonOrText(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
