@@ -5,6 +5,7 @@ import { neverConnected, statusFailure } from './call-failure.ts'
 import { EventLines } from './_event-lines.ts'
 import { MessageLines } from './_message-lines.ts'
 import type { CallFailure } from './pending-call.ts'
+import { isRpcMessage } from './_rpc-message.ts'
 
 type Controller = Dispatcher.DispatchController
 type ResponseHeaders = Parameters<typeof retryAfterMs>[0]
@@ -139,7 +140,7 @@ export class HttpReply implements Dispatcher.DispatchHandler {
     const value: unknown = JSON.parse(json)
     // Servers of before 2025-06 may answer in batches.
     for (const message of Array.isArray(value) ? value : [value]) {
-      if (!isMessage(message)) continue
+      if (!isRpcMessage(message)) continue
       if ('id' in message && message.id === this.#options.id) this.#isAnswered = true
       this.#options.onMessage(message)
     }
@@ -165,8 +166,4 @@ export class HttpReply implements Dispatcher.DispatchHandler {
 
 function tooLong(maxBytes: number): Error {
   return new Error(`the reply to the call is larger than ${maxBytes} bytes: have the tool return less`)
-}
-
-function isMessage(value: unknown): value is JSONRPCMessage {
-  return typeof value === 'object' && value !== null && 'jsonrpc' in value && value.jsonrpc === '2.0'
 }

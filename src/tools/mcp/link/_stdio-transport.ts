@@ -2,6 +2,7 @@ import { within } from '../../../kit/index.ts'
 import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../../errors/index.ts'
 import { MessageLines } from './_message-lines.ts'
+import { isRpcMessage } from './_rpc-message.ts'
 import type { ServerProcess } from '../process/server-process.ts'
 
 const defaultMaxLineBytes = 64 * 1024 * 1024
@@ -24,7 +25,6 @@ export class StdioTransport implements Transport {
 
   readonly #process: ServerProcess
   readonly #lines: MessageLines
-  #ignoredLines = 0
   #closed: Promise<void> | undefined
   #failure: MillraceError | undefined
 
@@ -35,11 +35,6 @@ export class StdioTransport implements Transport {
       onLine: (line) => this.#receive(line),
       tooLong: () => tooLong(process.server, maxLineBytes),
     })
-  }
-
-  /** Lines that were not messages: banners and logs, which do not belong on stdout but are common there. */
-  get ignoredLines(): number {
-    return this.#ignoredLines
   }
 
   /** Why the connection is gone; undefined while it stands. */
@@ -93,10 +88,8 @@ export class StdioTransport implements Transport {
   #receive(line: string): void {
     if (line.trim() === '') return
     const message = parsed(line)
-    if (!message) {
-      this.#ignoredLines += 1
-      return
-    }
+    // Banners and logs do not belong on stdout but are common there.
+    if (!message) return
     try {
       this.onmessage?.(message)
     } catch (error) {
@@ -138,16 +131,12 @@ function tooLong(server: string, maxBytes: number): MillraceError {
   )
 }
 
-/** Undefined for what is not a message at all. What kind it is, and whether it is whole, its receiver looks at. */
+/** Undefined for what is not a message at all. */
 function parsed(line: string): JSONRPCMessage | undefined {
   try {
     const value: unknown = JSON.parse(line)
-    return isMessage(value) ? value : undefined
+    return isRpcMessage(value) ? value : undefined
   } catch {
     return undefined
   }
-}
-
-function isMessage(value: unknown): value is JSONRPCMessage {
-  return typeof value === 'object' && value !== null && 'jsonrpc' in value && value.jsonrpc === '2.0'
 }
