@@ -1,4 +1,5 @@
 import { getEventListeners } from 'node:events'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
 import { failureOf } from './_testing/code-of.ts'
 import { FakeClock } from './_testing/fake-clock.ts'
@@ -79,6 +80,21 @@ test('who gives up makes room and leaves nothing behind', async () => {
   await small
   expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
   expect(clock.timers).toBe(0)
+})
+
+test('a wait that is longer than a timer can be is not looked at again and again', async () => {
+  // Node takes such a timer for one of a millisecond, and says so.
+  const warnings: string[] = []
+  const onWarning = ({ name }: Error): void => void warnings.push(name)
+  process.on('warning', onWarning)
+  const limit = new RateLimit({ requestsPerMinute: 1e-6, tokensPerMinute: undefined })
+  expect(limit.tryTake(0)).toBe(true)
+  const waiting = failureOf(() => limit.take(0, never))
+  await nextTurn()
+  limit.shut()
+  await waiting
+  process.off('warning', onWarning)
+  expect(warnings).toEqual([])
 })
 
 test('shutting turns everybody away', async () => {
