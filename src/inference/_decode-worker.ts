@@ -1,4 +1,5 @@
 import { Worker } from 'node:worker_threads'
+import { within } from '../kit/index.ts'
 import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './_decode-messages.ts'
 
 /** Ending a thread from outside is what is left when it does not end by itself. */
@@ -50,8 +51,6 @@ export class DecodeWorker {
   async end(): Promise<void> {
     this.#isEnding = true
     this.#worker.postMessage('close' satisfies ToDecodeThread)
-    const timer = setTimeout(() => void this.#worker.terminate(), this.jobs.size === 0 ? closeGraceMs : 0)
-    await this.#exited
-    clearTimeout(timer)
+    if (!(await within(this.#exited, this.jobs.size === 0 ? closeGraceMs : 0))) await this.#worker.terminate()
   }
 }

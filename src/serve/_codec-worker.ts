@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, workerUrl } from '../kit/index.ts'
+import { Resource, within, workerUrl } from '../kit/index.ts'
 import {
   maxUnderWay,
   type CodecAnswer,
@@ -120,9 +120,7 @@ export class CodecWorker extends Resource {
 
   protected async onClose(): Promise<void> {
     this.#post({ kind: 'close' })
-    const timer = setTimeout(() => void this.#worker.terminate(), closeGraceMs)
-    await this.#exited
-    clearTimeout(timer)
+    if (!(await within(this.#exited, closeGraceMs))) await this.#worker.terminate()
   }
 
   #onMessage(message: Exclude<FromCodec, { kind: 'ready' }>): void {

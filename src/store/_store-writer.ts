@@ -1,6 +1,6 @@
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, workerUrl, type LoopLagWindow } from '../kit/index.ts'
+import { Resource, within, workerUrl, type LoopLagWindow } from '../kit/index.ts'
 import type { StoreStatus } from './store-status.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
@@ -86,9 +86,7 @@ export class StoreWriter extends Resource {
   /** Commits what waits, checkpoints and ends the thread. */
   protected async onClose(): Promise<void> {
     this.#command({ kind: 'close' })
-    const timer = setTimeout(() => void this.#worker.terminate(), closeTimeoutMs)
-    await this.#ended
-    clearTimeout(timer)
+    if (!(await within(this.#ended, closeTimeoutMs))) await this.#worker.terminate()
   }
 
   #onNotice(notice: WriterNotice): void {

@@ -1,7 +1,7 @@
 import { write } from 'node:fs'
 import { setTimeout as pause } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { AbortScope, raced, Resource } from '../kit/index.ts'
+import { Resource, within } from '../kit/index.ts'
 
 const writeTo = promisify(write)
 
@@ -47,8 +47,7 @@ export class LineSink extends Resource {
 
   protected async onClose(): Promise<void> {
     if (!this.#writing) return
-    using scope = new AbortScope(undefined, closeGraceMs)
-    await raced(this.#writing, scope.signal).catch(() => {})
+    await within(this.#writing, closeGraceMs)
     this.#isBroken = true
   }
 

@@ -1,3 +1,4 @@
+import { within } from '../kit/index.ts'
 import type { Answer } from './worker-messages.ts'
 
 /** A call's name in what is known about deaths: a rollout's id, mostly. */
@@ -70,9 +71,7 @@ export class PendingCalls {
     if (this.size === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#onEmpty = resolve
-    const timer = setTimeout(resolve, limitMs)
-    await promise
-    clearTimeout(timer)
+    await within(promise, limitMs)
   }
 
   /** Undefined for an answer that nobody waits for any more. */

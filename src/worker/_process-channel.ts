@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { MessagePort } from 'node:worker_threads'
 import type { WireError } from '../errors/index.ts'
-import { workerUrl } from '../kit/index.ts'
+import { within, workerUrl } from '../kit/index.ts'
 import { passOn } from './_pass-on.ts'
 import type { FromProcess, ToProcess } from './_process-frames.ts'
 import type { BlockedTarget } from './blocked-function.ts'
@@ -82,11 +82,7 @@ export class ProcessChannel implements WorkerChannel {
     })
     child.once('exit', (code, signal) => {
       const how = signal === null ? `it exited with code ${code}` : `it was ended by ${signal}`
-      const timer = setTimeout(() => resolve(how), lastWordsMs)
-      void disconnected.then(() => {
-        clearTimeout(timer)
-        resolve(how)
-      })
+      void within(disconnected, lastWordsMs).then(() => resolve(how))
     })
     return promise.finally(() => this.#journal.close())
   }

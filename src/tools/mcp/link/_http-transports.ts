@@ -6,7 +6,7 @@ import {
   type Transport,
 } from '@modelcontextprotocol/client'
 import { Agent, fetch } from 'undici'
-import { raced, Roster } from '../../../kit/index.ts'
+import { Roster, within } from '../../../kit/index.ts'
 import { sseFailure } from './call-failure.ts'
 import { HttpCall } from './_http-call.ts'
 import type { HttpReply } from './_http-reply.ts'
@@ -109,14 +109,10 @@ function streamableLink({ url, headers = {} }: HttpServerConfig): ServerLink {
 
 async function sayGoodbye(transport: StreamableHTTPClientTransport): Promise<void> {
   if (transport.sessionId === undefined) return
-  const late = new AbortController()
-  const timer = setTimeout(() => late.abort(), goodbyeMs)
   try {
-    await raced(transport.terminateSession(), late.signal)
+    await within(transport.terminateSession(), goodbyeMs)
   } catch {
     // It is gone, or has forgotten the session already: either way there is nothing left to end.
-  } finally {
-    clearTimeout(timer)
   }
 }
 
