@@ -5,7 +5,7 @@ import type { OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
 import { PendingCalls, type CallKey } from './_pending-calls.ts'
 import { Silence } from './_silence.ts'
-import { BlockedLoopWatch, type BlockedLoop } from './blocked-function-watch.ts'
+import { BlockedLoopWatch, type FoundBlock } from './blocked-loop-watch.ts'
 import { strayErrors } from './stray-errors.ts'
 import type { Supervision } from './supervision.ts'
 import type { ChannelOptions, OpenChannel, WorkerChannel } from './worker-channel.ts'
@@ -36,7 +36,7 @@ export interface PoolWorkerOptions extends Omit<ChannelOptions, 'onMessage' | 'h
   readonly open: OpenChannel
   readonly supervision: Supervision
   /** Its loop is held up, and this is what by. */
-  readonly onBlocked: (blocked: BlockedLoop) => void
+  readonly onBlocked: (blocked: FoundBlock) => void
   /** What it counted since it last said so. */
   readonly onMetrics: (delta: MetricsDelta) => void
   /** Whether it takes work may have changed; that it begins to is told by `ready`. */
@@ -259,7 +259,7 @@ export class PoolWorker {
     }
   }
 
-  readonly #onBlocked = (blocked: BlockedLoop): void => {
+  readonly #onBlocked = (blocked: FoundBlock): void => {
     this.#blockedBy = blocked.blockedBy
     this.#options.onBlocked(blocked)
   }

@@ -10,7 +10,7 @@ import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import type { Order } from '../fixtures/blocking.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
-import { BlockedLoopWatch, type BlockedLoop } from '../../src/worker/blocked-function-watch.ts'
+import { BlockedLoopWatch, type FoundBlock } from '../../src/worker/blocked-loop-watch.ts'
 import { nameBlockedFunction, type BlockedTarget } from '../../src/worker/blocked-function.ts'
 
 const fixture = new URL('../fixtures/blocking.ts', import.meta.url)
@@ -162,7 +162,7 @@ describe('a watch', () => {
   test('says once what blocks a loop that falls silent, and is quiet about one that does not', async () => {
     await using release = await releaseFile()
     await using blocking = await startThread()
-    const seen: BlockedLoop[] = []
+    const seen: FoundBlock[] = []
     const { target } = blocking
     using watch = new BlockedLoopWatch({ target, thresholdMs: 1_000, onBlocked: (blocked) => seen.push(blocked) })
     for (let beats = 0; beats < 20; beats += 1) {
@@ -185,7 +185,7 @@ describe('a watch', () => {
 
   test('names what a native call belongs to once it returns', async () => {
     await using blocking = await startThread()
-    const { promise, resolve } = Promise.withResolvers<BlockedLoop>()
+    const { promise, resolve } = Promise.withResolvers<FoundBlock>()
     const busy = blocking.said()
     blocking.order({ kind: 'native' })
     await busy

@@ -1,6 +1,7 @@
 import { nameBlockedFunction, type BlockedTarget } from './blocked-function.ts'
 
-export interface BlockedLoop {
+/** What a loop was stuck in when somebody looked. */
+export interface FoundBlock {
   /** How long it had not been heard of when it was looked at. */
   readonly lagMs: number
   readonly blockedBy: string
@@ -10,7 +11,7 @@ export interface BlockedLoopWatchOptions {
   readonly target: BlockedTarget
   /** More than the worker's beats are apart, or every one of them is late. */
   readonly thresholdMs: number
-  readonly onBlocked: (blocked: BlockedLoop) => void
+  readonly onBlocked: (blocked: FoundBlock) => void
 }
 
 /**
