@@ -17,14 +17,14 @@ export interface StoredScorerOptions {
   readonly module: RewardPoolOptions | undefined
   /** Without it rewards see no state. */
   readonly runsSetup: boolean
-  readonly askJudge: (request: JudgeRequest, stored: StoredRollout, signal: AbortSignal) => Promise<AssistantMessage>
+  readonly askJudge: (request: JudgeRequest, stored: RolloutToScore, signal: AbortSignal) => Promise<AssistantMessage>
   /** What stands in for tool servers: none is opened. */
-  readonly serversFor: (stored: StoredRollout) => ServerCalls
+  readonly serversFor: (stored: RolloutToScore) => ServerCalls
   readonly signal: AbortSignal
 }
 
 /** A rollout that was recorded, and what its rewards look at beside the record. */
-export interface StoredRollout {
+export interface RolloutToScore {
   readonly record: RolloutRecord
   readonly task: RolloutJob['task']
   readonly seed: number
@@ -53,7 +53,7 @@ export class StoredScorer extends Resource {
   }
 
   /** The record with its new rewards, those of its group aside; or as a `reward_error`. */
-  async score(stored: StoredRollout): Promise<RolloutRecord> {
+  async score(stored: RolloutToScore): Promise<RolloutRecord> {
     const { environment, limits, runsSetup, signal } = this.#options
     const { tailMs } = limits
     using tail = new AbortScope(signal, tailMs, () => late(tailMs))
@@ -94,7 +94,7 @@ export class StoredScorer extends Resource {
     await this.#rewardPool?.close()
   }
 
-  #hostOf(stored: StoredRollout, questions: Errands): ContextHost {
+  #hostOf(stored: RolloutToScore, questions: Errands): ContextHost {
     const { limits, askJudge } = this.#options
     const { record } = stored
     const { usage, cost, turns, timing } = record
@@ -114,7 +114,7 @@ export class StoredScorer extends Resource {
     }
   }
 
-  #situationOf(stored: StoredRollout, servers: ServerCalls, readState: () => unknown): Situation {
+  #situationOf(stored: RolloutToScore, servers: ServerCalls, readState: () => unknown): Situation {
     const { record, task, seed } = stored
     const { id, attempt, sample } = record
     return {
