@@ -15,7 +15,7 @@ export { keptChildEvent, keptChildOf, keptChildrenOf, keptUntil } from './kept-c
 export type { KeptChild, KeptChildren } from './kept-children.ts'
 export { ModelSet } from './open-models.ts'
 export { recordLimitChange } from './record-limit-change.ts'
-export { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
+export { recordWithoutRun } from './record-without-run.ts'
 export type { Cassette } from './replay-cassette.ts'
 export { StoredScorer } from './stored-scorer.ts'
 export { NotedServers, serverAnswerOf, serverCallEvent } from './replay-servers.ts'

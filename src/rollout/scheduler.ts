@@ -36,6 +36,8 @@ export interface SchedulerOptions {
   readonly retries: number
   readonly group: GroupRules
   readonly seedOf: (id: string, attempt: number) => number
+  /** Called when an attempt is about to run; why it must not, if it was cancelled on its way there or since the last one. */
+  readonly onAttemptStart?: (rollout: string) => MillraceError | undefined
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
   /** Hears of every attempt as it ends, however it does, before its result is durable: what was spent is spent. */
@@ -180,7 +182,7 @@ export class Scheduler {
 
   /** Attempts until one counts, which is then settled or held; none does if the run was stopped first. */
   async #runAndSettle(plan: PlannedAttempt): Promise<void> {
-    const { executor, retries } = this.#options
+    const { executor, retries, onAttemptStart } = this.#options
     // One for all attempts, so that a cancel is heard whenever it comes.
     const source = new AbortSource()
     const { signal } = source
@@ -192,6 +194,12 @@ export class Scheduler {
       while (!ended) {
         if (this.#stopping.signal.aborted) return
         const job = this.#jobOf(plan, attempt)
+        const refusal = onAttemptStart?.(plan.id)
+        if (refusal) {
+          // What an earlier sitting has of it stays in the journal, and is not part of its record.
+          ended = this.#endWithoutRun(job, { outcome: 'cancelled', error: refusal })
+          break
+        }
         let result: AttemptResult | BrokenAttempt | undefined
         try {
           result = await executor.run(job, signal)
@@ -284,7 +292,7 @@ export class Scheduler {
   /** The end of a rollout that left no record itself. */
   #endWithoutRun(
     { id, attempt, sample, task: { index, id: taskId } }: RolloutJob,
-    end: { readonly outcome: Outcome; readonly error: MillraceError; readonly spent: AttemptSpending },
+    end: { readonly outcome: Outcome; readonly error: MillraceError; readonly spent?: AttemptSpending },
   ): HeldRollout {
     const task = { index, id: taskId }
     const record = recordWithoutRun({ ...this.#options.labels, id, attempt, sample, task, ...end })

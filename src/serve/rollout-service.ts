@@ -17,7 +17,6 @@ import { recoverRequests } from './_recover-requests.ts'
 import { RequestBook } from './_request-book.ts'
 import { journalRequest } from './_request-event.ts'
 import { requestPlans } from './_request-plans.ts'
-import { ServedExecutor } from './_served-executor.ts'
 import { serveMetrics } from './_serve-metrics.ts'
 import { CodecPool } from './codec-pool.ts'
 import { rolloutIds, type KnownRequest } from './known-request.ts'
@@ -48,8 +47,6 @@ export class RolloutService extends Resource {
   readonly #resolved: ResolvedRun
   readonly #store: RunStore
   readonly #executor: Executor
-  /** Where rollouts run, unless that is this thread. */
-  readonly #pool: WorkerPool | undefined
   readonly #due: DueRollouts
   readonly #book: RequestBook
   readonly #lag = new LoopLag()
@@ -94,13 +91,7 @@ export class RolloutService extends Resource {
     this.#groupSize = holdsGroups(config.group) ? config.group.size : undefined
     const labels = { environment: config.environment.name, model: config.model }
     const { journal } = store
-    this.#pool = parts.executor instanceof WorkerPool ? parts.executor : undefined
-    this.#executor = new ServedExecutor({
-      executor: parts.executor,
-      journal,
-      labels,
-      onStart: (rollout) => this.#onStart(rollout),
-    })
+    this.#executor = parts.executor
     this.#due = new DueRollouts({
       labels,
       executor: this.#executor,
@@ -110,6 +101,7 @@ export class RolloutService extends Resource {
       retries: config.retries,
       group: config.group,
       seedOf: (id, attempt) => hash32(seed, id, attempt) >>> 1,
+      onAttemptStart: (rollout) => this.#onAttemptStart(rollout),
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: () => {},
       onAttemptLost: (lost) => this.metrics.rolloutLost(lost),
@@ -225,12 +217,12 @@ export class RolloutService extends Resource {
 
   /** Resolves when the new workers are ready; those that are too many finish what they run. */
   async resizeWorkers(count: number): Promise<void> {
-    await required(this.#pool).resize(count)
+    await poolOf(this.#executor).resize(count)
   }
 
   /** Puts a fresh worker in each one's place, one after another; resolves when all are ready. */
   async restartWorkers(): Promise<void> {
-    await required(this.#pool).restart()
+    await poolOf(this.#executor).restart()
   }
 
   /** Whether a rollout that is sent now would run. */
@@ -335,7 +327,7 @@ export class RolloutService extends Resource {
     if (unsettled) this.#due.add(unsettled, plan)
   }
 
-  #onStart(rollout: string): MillraceError | undefined {
+  #onAttemptStart(rollout: string): MillraceError | undefined {
     const unsettled = this.#book.unsettled.get(rollout)
     if (!unsettled || unsettled.cancelled) return unsettled?.cancelled
     this.#book.unsettled.start(unsettled)
@@ -365,8 +357,8 @@ export class RolloutService extends Resource {
   }
 }
 
-function required(pool: WorkerPool | undefined): WorkerPool {
-  if (pool) return pool
+function poolOf(executor: Executor): WorkerPool {
+  if (executor instanceof WorkerPool) return executor
   throw new MillraceError('config_invalid', 'this server has no workers: start it with --workers')
 }
 
