@@ -3,15 +3,15 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import { Pool, ProxyAgent, type Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
-import { Resource } from '../kit/index.ts'
-import { proxyFor, type Environment } from './proxy.ts'
+import { Resource, type Variables } from '../kit/index.ts'
+import { proxyFor } from './proxy.ts'
 
 export interface ConnectionsOptions {
   readonly url: URL
   readonly connections: number
   readonly connectTimeoutMs: number
   readonly caFile: string | undefined
-  readonly env: Environment
+  readonly env: Variables
 }
 
 /**

@@ -1,7 +1,6 @@
-import { closeAll, jsonOrText, Resource } from '../kit/index.ts'
+import { closeAll, jsonOrText, Resource, type Variables } from '../kit/index.ts'
 import { Connections } from './_connections.ts'
 import { malformedReply } from './broken-reply.ts'
-import type { Environment } from './proxy.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import { transportError } from './transport-error.ts'
@@ -11,7 +10,7 @@ export interface ProbeClientOptions {
   readonly source: Source
   readonly headers: readonly string[]
   readonly caFile: string | undefined
-  readonly env: Environment
+  readonly env: Variables
   /** Ends every request; its reason is what they reject with. */
   readonly signal: AbortSignal
 }

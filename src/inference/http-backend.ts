@@ -1,6 +1,6 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, jsonOrText, Resource } from '../kit/index.ts'
+import { closeAll, jsonOrText, Resource, type Variables } from '../kit/index.ts'
 import { apiPaths, type ApiName } from '../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from './backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
@@ -14,7 +14,6 @@ import { MessagesDialect } from './messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from './model-config.ts'
 import { isObject } from './_wire.ts'
 import { PromptMemory } from './prompt-memory.ts'
-import type { Environment } from './proxy.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
 import { ResponsesDialect } from './responses-dialect.ts'
 import { transportError } from './transport-error.ts'
@@ -67,7 +66,7 @@ export class HttpBackend extends Resource implements Backend {
   readonly #heard = { at: 0 }
 
   /** `env` is where the key and the proxy variables are looked up. */
-  constructor(model: ModelConfig, backend: BackendConfig, env: Environment, options: HttpBackendOptions = {}) {
+  constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
     super()
     const url = backendUrl(backend.url)
     const isOpenAi = isOpenAiHost(url.hostname)
@@ -188,7 +187,7 @@ function connectionShare(
 }
 
 /** Written once; only the session and the retry count are added per request. */
-function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Environment): string[] {
+function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Variables): string[] {
   return [
     'content-type',
     'application/json',
@@ -199,7 +198,7 @@ function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Environme
 }
 
 /** Who asks, with which key, and the headers of the backend's config, which win. */
-export function identityHeaders(backend: BackendConfig, env: Environment, api: ApiName): string[] {
+export function identityHeaders(backend: BackendConfig, env: Variables, api: ApiName): string[] {
   const names = headerNames(backend)
   const key = env[backend.apiKeyEnv] || noKey
   const headers = ['user-agent', 'millrace']

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope } from '../kit/index.ts'
+import { AbortScope, type Variables } from '../kit/index.ts'
 import { apiPaths, type ApiName } from '../schema/index.ts'
 import { backendUrl, identityHeaders, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
 import type { BackendConfig } from './model-config.ts'
@@ -14,7 +14,6 @@ import {
   type TokenFields,
 } from './_probe-answers.ts'
 import { ProbeClient, type ProbeAnswer } from './_probe-client.ts'
-import type { Environment } from './proxy.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
 import { tokenRequestOf, type EngineName } from './token-request.ts'
@@ -30,7 +29,7 @@ export interface BackendFacts {
 
 export interface ProbeOptions {
   /** Where the key and the proxy variables are looked up. */
-  readonly env: Environment
+  readonly env: Variables
   readonly signal: AbortSignal
   /** The API it is going to be asked in, which decides how the key is sent. Default: chat; messages for Anthropic. */
   readonly api?: ApiName

@@ -1,12 +1,11 @@
-/** Environment variables, as given to whoever reads keys or proxies from them. */
-export type Environment = Readonly<Record<string, string | undefined>>
+import type { Variables } from '../kit/index.ts'
 
 /**
  * The proxy that the environment names for a url, if any: HTTPS_PROXY or HTTP_PROXY by the url's scheme, unless NO_PROXY
  * covers the host. The lower-case names win, as in curl. This machine itself is never reached through a proxy, because
  * inference servers run beside us on machines where a proxy is set for everything else.
  */
-export function proxyFor(url: URL, env: Environment): string | undefined {
+export function proxyFor(url: URL, env: Variables): string | undefined {
   const name = url.protocol === 'https:' ? 'https_proxy' : 'http_proxy'
   const proxy = env[name] || env[name.toUpperCase()]
   if (!proxy || isLoopback(url.hostname)) return undefined

@@ -1,10 +1,9 @@
 import { MillraceError } from '../errors/index.ts'
-import { nearestName } from '../kit/index.ts'
+import { nearestName, type Variables } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
 import type { Backend } from './backend.ts'
 import { backendUrl, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
 import { modelConfigSchema, type ModelConfig, type ModelConfigInput, type NamedModelInput } from './model-config.ts'
-import type { Environment } from './proxy.ts'
 import { isObject } from './_wire.ts'
 
 export interface ResolveModelOptions {
@@ -15,7 +14,7 @@ export interface ResolveModelOptions {
   readonly defaults?: Partial<ModelConfigInput>
   /** Backends of somebody's own, by model name: a model that has some needs neither a url nor a key. */
   readonly standIns?: Readonly<Record<string, readonly Backend[]>>
-  readonly env: Environment
+  readonly env: Variables
 }
 
 /** Whom a model is asked from if its config does not say, and what the environment calls the url and the key of that. */
@@ -60,7 +59,7 @@ export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
 }
 
 /** Fills in where the model is served, and in which variable the key is. What is not well-formed is left to the parser. */
-function withProvider(input: ModelConfigInput, env: Environment): ModelConfigInput {
+function withProvider(input: ModelConfigInput, env: Variables): ModelConfigInput {
   const { simulator, backends = [] } = input
   if (simulator || !Array.isArray(backends)) return input
   const api = input.api ?? (backends.length === 0 && isForAnthropic(input, env) ? 'messages' : 'chat')
@@ -70,7 +69,7 @@ function withProvider(input: ModelConfigInput, env: Environment): ModelConfigInp
 }
 
 /** A name of Claude alone means Anthropic, unless the environment names a server to ask for everything. */
-function isForAnthropic({ name, upstreamName = name }: ModelConfigInput, env: Environment): boolean {
+function isForAnthropic({ name, upstreamName = name }: ModelConfigInput, env: Variables): boolean {
   return typeof upstreamName === 'string' && upstreamName.startsWith('claude-') && !env[openAi.urlEnv]
 }
 
@@ -103,7 +102,7 @@ function parse(input: ModelConfigInput): ModelConfig {
 }
 
 /** Where a model is asked for in this API if nobody says so. */
-export function defaultBackendUrl(api: ModelConfig['api'], env: Environment): string {
+export function defaultBackendUrl(api: ModelConfig['api'], env: Variables): string {
   return defaultUrl(providerFor(api), env)
 }
 
@@ -117,7 +116,7 @@ function providerFor(api: ModelConfig['api']): Provider {
   return api === 'messages' ? anthropic : openAi
 }
 
-function defaultUrl({ url, urlEnv }: Provider, env: Environment): string {
+function defaultUrl({ url, urlEnv }: Provider, env: Variables): string {
   const given = env[urlEnv]
   if (!given) return url
   // Anthropic's clients add the version themselves, so their variable usually ends before it; OpenAI's ends after it.

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import type { Variables } from './variables.ts'
 
 /** `${NAME}`, `${NAME:-default}`, or `$${` for a dollar and a brace. */
 const reference = /\$\$\{|\$\{([^}]*?)(?::-([^}]*))?\}/g
@@ -11,11 +12,7 @@ export interface Interpolated {
 }
 
 /** Fills in the variables of a configuration. */
-export function interpolate(
-  value: unknown,
-  env: Readonly<Record<string, string | undefined>>,
-  file: string,
-): Interpolated {
+export function interpolate(value: unknown, env: Variables, file: string): Interpolated {
   const filledIn = new Set<string>()
   const filled = (text: string, path: string): string =>
     text.replaceAll(reference, (_whole, name: string | undefined, otherwise: string | undefined) => {

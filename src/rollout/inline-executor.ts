@@ -10,7 +10,7 @@ import {
   type WorkerLimits,
 } from '../inference/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, closeAll, Resource, Semaphore } from '../kit/index.ts'
+import { AbortScope, closeAll, Resource, Semaphore, type Variables } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
 import { BlockedRewards } from './blocked-rewards.ts'
 import { callStyleOf } from './call-style-of.ts'
@@ -29,7 +29,7 @@ export interface InlineExecutorOptions {
   readonly options: unknown
   readonly settings: RunSettings
   readonly models: readonly ModelConfig[]
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
   readonly journal: Journal
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
   /** Where the environment came from, for threads that load it themselves. Heavy rewards need it. */

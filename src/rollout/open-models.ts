@@ -9,7 +9,7 @@ import {
   type ModelConfig,
   type WorkerLimits,
 } from '../inference/index.ts'
-import { Resource, closeAll, unknownField } from '../kit/index.ts'
+import { Resource, closeAll, unknownField, type Variables } from '../kit/index.ts'
 import { Simulator } from '../simulator/index.ts'
 
 /** The models of a run on this thread: opened together, shared by every rollout, closed with the run. */
@@ -19,7 +19,7 @@ export class ModelSet extends Resource {
 
   constructor(options: {
     configs: readonly ModelConfig[]
-    env: Readonly<Record<string, string | undefined>>
+    env: Variables
     onLimitChange: (change: LimitChange) => void
     /** Stands in for the configured backends of a model: a test's script, an engine in this process. Stays open. */
     backends?: Readonly<Record<string, readonly Backend[]>>
@@ -64,7 +64,7 @@ export class ModelSet extends Resource {
 
 function openBackends(
   config: ModelConfig,
-  env: Readonly<Record<string, string | undefined>>,
+  env: Variables,
   shares: Pick<HttpBackendOptions, 'workers' | 'backends'>,
 ): readonly Backend[] {
   if (config.simulator) return [new Simulator(config.simulator)]

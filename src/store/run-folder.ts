@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { isDiskFull, storeFailure } from './_store-failure.ts'
+import type { Variables } from '../kit/index.ts'
 
 /** What lies in the folder of a run. */
 export const runFiles = {
@@ -105,6 +106,6 @@ export function folderFailure(error: unknown, folder: string): MillraceError {
 }
 
 /** Where runs are kept if nobody says otherwise. */
-export function defaultRunsRoot(env: Readonly<Record<string, string | undefined>>): string {
+export function defaultRunsRoot(env: Variables): string {
   return env['MILLRACE_RUNS'] || 'runs'
 }

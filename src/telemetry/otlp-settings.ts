@@ -1,5 +1,4 @@
-/** Variables as a process has them. */
-export type Environment = Readonly<Record<string, string | undefined>>
+import type { Variables } from '../kit/index.ts'
 
 export interface OtlpSettings {
   readonly url: URL
@@ -21,7 +20,7 @@ const defaultTimeoutMs = 10_000
  * Reads OpenTelemetry's own variables. These are often set for a whole machine, so one that cannot be used turns spans off
  * and says so; it never fails a run.
  */
-export function otlpSettings(env: Environment): OtlpChoice {
+export function otlpSettings(env: Variables): OtlpChoice {
   if (env['OTEL_SDK_DISABLED'] === 'true' || env['OTEL_TRACES_EXPORTER'] === 'none') return {}
   const own = env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT']
   const shared = env['OTEL_EXPORTER_OTLP_ENDPOINT']

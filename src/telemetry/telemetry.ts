@@ -1,16 +1,16 @@
-import { Resource } from '../kit/index.ts'
+import { Resource, type Variables } from '../kit/index.ts'
 import { GatewayMetrics } from './gateway-metrics.ts'
 import { MetricsHub } from './metrics-hub.ts'
 import { MetricsRegistry, type MetricsDelta } from './metrics-registry.ts'
 import { OtlpExporter } from './otlp-exporter.ts'
-import { otlpSettings, type Environment } from './otlp-settings.ts'
+import { otlpSettings } from './otlp-settings.ts'
 import { RunMetrics } from './run-metrics.ts'
 import { SpanRecorder } from './span-recorder.ts'
 import type { MetricsSources } from './_state-readings.ts'
 
 export interface TelemetryOptions {
   /** Where OpenTelemetry's variables are looked up. */
-  readonly env: Environment
+  readonly env: Variables
   /** The name of the run; part of every trace's id. */
   readonly run: string
   /** Which worker this thread or process is; the supervising one has none. */

@@ -1,11 +1,11 @@
 import type { BackendRequest } from '../backend.ts'
 import { HttpBackend, type HttpBackendOptions } from '../http-backend.ts'
 import { modelConfigSchema, type ModelConfigInput } from '../model-config.ts'
-import type { Environment } from '../proxy.ts'
 import type { EngineName } from '../token-request.ts'
+import type { Variables } from '../../kit/index.ts'
 
 export interface Setting extends Partial<ModelConfigInput> {
-  env?: Environment
+  env?: Variables
   options?: HttpBackendOptions
   headers?: Record<string, string>
   caFile?: string

@@ -1,13 +1,13 @@
 import { readTasks, type Environment, type LoadedEnvironment, type RolloutContext } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { Resource } from '../../kit/index.ts'
+import { Resource, type Variables } from '../../kit/index.ts'
 import { serverConfigsOf, ToolBox, ToolServers, type ServerLease } from '../../tools/index.ts'
 
 export interface ServedToolsOptions {
   /** Its place among the environment's tasks, from 0; the first if not given. */
   readonly task?: number | undefined
   /** For what its tool servers are configured with. */
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
   readonly signal?: AbortSignal | undefined
 }
 

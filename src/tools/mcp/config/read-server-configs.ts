@@ -1,15 +1,13 @@
 import { readFile } from 'node:fs/promises'
 import type { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
-import { interpolate, nearestName } from '../../../kit/index.ts'
+import { interpolate, nearestName, type Variables } from '../../../kit/index.ts'
 import { isJsonObject } from '../../../schema/index.ts'
 import { rememberSecrets, secretsOf } from './config-secrets.ts'
 import { enabledServers } from './enabled-servers.ts'
 import { httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
 import type { ServerConfig, Sharing } from './server-config.ts'
 import { sharingOf } from './sharing-of.ts'
-
-type Environment = Readonly<Record<string, string | undefined>>
 
 /** Problems beyond these say nothing new. */
 const maxProblems = 5
@@ -20,7 +18,7 @@ const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
 /** Reads a file with `mcpServers` in it, as every MCP client has one. */
 export async function loadServerConfigs(
   path: string,
-  env: Environment = process.env,
+  env: Variables = process.env,
 ): Promise<Record<string, ServerConfig>> {
   let text: string
   try {
@@ -36,7 +34,7 @@ export async function loadServerConfigs(
  * `${NAME:-default}` are filled in from `env`. What stands beside `mcpServers` belongs to other programs and is left alone.
  * `where` is how messages call the source.
  */
-export function readServerConfigs(input: unknown, where: string, env: Environment): Record<string, ServerConfig> {
+export function readServerConfigs(input: unknown, where: string, env: Variables): Record<string, ServerConfig> {
   const content = typeof input === 'string' ? parseJson(input, where) : input
   if (!isJsonObject(content)) throw invalid(where, 'expected an object: { "mcpServers": { "name": { "command": … } } }')
   const isWrapped = 'mcpServers' in content

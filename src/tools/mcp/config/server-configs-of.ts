@@ -1,5 +1,6 @@
 import { readServerConfigs } from './read-server-configs.ts'
 import type { ServerConfig } from './server-config.ts'
+import type { Variables } from '../../../kit/index.ts'
 
 type Servers = Readonly<Record<string, ServerConfig>>
 
@@ -13,7 +14,7 @@ export interface ServersDeclared<Options> {
 export function serverConfigsOf<Options>(
   environment: ServersDeclared<Options>,
   options: Options,
-  env: Readonly<Record<string, string | undefined>>,
+  env: Variables,
 ): Record<string, ServerConfig> {
   const { servers, where } = declaredServers(environment, options)
   return readServerConfigs(servers, where, env)
