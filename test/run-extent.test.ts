@@ -1,12 +1,16 @@
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import {
   defineEnvironment,
   evaluate,
   findRuns,
+  jsonl,
   RunReader,
   z,
   type EvaluateOptions,
   type Progress,
   type RunInfo,
+  type Summary,
 } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -14,6 +18,8 @@ import { expect, test } from 'vitest'
 interface Sitting {
   readonly root: string
   readonly rows?: number
+  /** Tasks from a file instead. */
+  readonly file?: string
   readonly limit?: number
   readonly run?: EvaluateOptions['run']
   /** Stopped, as by Ctrl-C twice, once this many have ended. */
@@ -24,10 +30,11 @@ interface Sitting {
 async function sit({
   root,
   rows = 6,
+  file,
   limit,
   run,
   stopAfter = Infinity,
-}: Sitting): Promise<{ ran: number[]; progress: Progress } & RunInfo> {
+}: Sitting): Promise<{ ran: number[]; progress: Progress; summary: Summary } & RunInfo> {
   let asked = 0
   // What comes after those that end is in the middle of its first turn when the run is stopped.
   const backend = new ScriptedBackend(({ signal }) => {
@@ -39,7 +46,7 @@ async function sit({
     environment: defineEnvironment({
       name: 'rows',
       task: z.object({ row: z.number() }),
-      tasks: () => Array.from({ length: rows }, (_, row) => ({ row })),
+      tasks: () => (file === undefined ? Array.from({ length: rows }, (_, row) => ({ row })) : jsonl(file)),
       prompt: ({ task }) => `row ${task.row}`,
       reward: () => 1,
     }),
@@ -55,7 +62,7 @@ async function sit({
     ran.push(task.index)
     if (ran.length === stopAfter) break
   }
-  return { ran, progress: evaluation.progress(), ...(await evaluation.started) }
+  return { ran, progress: evaluation.progress(), summary: await evaluation.summary(), ...(await evaluation.started) }
 }
 
 async function states(root: string): Promise<string[]> {
@@ -70,6 +77,7 @@ test('a sitting with a smaller limit does its part and leaves the run open: the 
   const some = await sit({ root, limit: 4 })
   expect(some.name).toBe(first.name)
   expect(some.notices.join('\n')).toContain('is of all tasks: this sitting does the first 4 and leaves it open')
+  expect(some.summary).toMatchObject({ end: 'complete', state: 'unfinished', missingTasks: 0 })
   expect(await states(root)).toEqual(['unfinished'])
   const again = await sit({ root, limit: 4 })
   expect(again).toMatchObject({ name: first.name, ran: [] })
@@ -120,4 +128,30 @@ test('tasks that are gone fail the sitting once the others have ended, and nothi
   expect(await sit({ root })).toMatchObject({ name, resumed: 4 })
   using reader = RunReader.open(folder)
   expect(reader.counts()).toMatchObject({ ended: 6, attempts: 6 })
+})
+
+test('tasks that are gone before they had begun leave the run open, and it says so', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const { name } = await sit({ root, stopAfter: 2 })
+  const shorter = await sit({ root, rows: 5 })
+  expect(shorter).toMatchObject({ name, ran: [2, 3, 4] })
+  expect(shorter.notices.join('\n')).toContain(`run ${name} is of 6 tasks and their source has 5 now`)
+  expect(shorter.summary).toMatchObject({ end: 'complete', state: 'unfinished', missingTasks: 1 })
+  expect(await states(root)).toEqual(['unfinished'])
+  const restored = await sit({ root })
+  expect(restored).toMatchObject({ name, ran: [5], summary: { state: 'complete', missingTasks: 0 } })
+  expect(await states(root)).toEqual(['complete'])
+})
+
+test('tasks that are gone from a file are missed as well', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const file = join(root, 'tasks.jsonl')
+  const lines = Array.from({ length: 6 }, (_, row) => JSON.stringify({ row }))
+  await writeFile(file, lines.join('\n'))
+  const { progress } = await sit({ root, file, stopAfter: 2 })
+  expect(progress.total).toEqual({ count: 6, exact: true })
+  await writeFile(file, lines.slice(0, 4).join('\n'))
+  expect(await sit({ root, file })).toMatchObject({ ran: [2, 3], summary: { state: 'unfinished', missingTasks: 2 } })
 })

@@ -78,8 +78,9 @@ export async function runEvaluation(options: {
 
 /** Complete and every rollout scored is 0; see the help of `eval` for the rest. */
 function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode {
-  if (summary.end === 'complete') return summary.scored < summary.rollouts ? exitCodes.unscored : exitCodes.ok
-  if (summary.end === 'max_cost') return exitCodes.unscored
+  const { end, scored, rollouts, missingTasks } = summary
+  if (end === 'complete') return scored < rollouts || missingTasks > 0 ? exitCodes.unscored : exitCodes.ok
+  if (end === 'max_cost') return exitCodes.unscored
   return interrupted ?? exitCodes.failed
 }
 

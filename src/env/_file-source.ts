@@ -6,6 +6,9 @@ import type { TaskRow, TaskSource } from './task-source.ts'
 /** Turns bytes into rows, a batch at a time: about one chunk's worth, so that little is held. */
 export type RowReader = (chunks: AsyncIterable<Buffer>, label: string) => AsyncIterable<readonly TaskRow[]>
 
+/** Of a file that was read to its end, how much may wait until it is parsed: what is packed may be a thousand times as much. */
+const maxHeldBatches = 4
+
 /** Tasks in a file, read as they are asked for. Their number is extrapolated from the part that was read. */
 export class FileSource implements TaskSource {
   readonly label: string
@@ -23,14 +26,21 @@ export class FileSource implements TaskSource {
   }
 
   async *rows(): AsyncGenerator<TaskRow, void, void> {
-    this.#chunks = await FileChunks.open(this.#path)
+    const chunks = await FileChunks.open(this.#path)
+    this.#chunks = chunks
     this.#rows = 0
     this.#state = 'reading'
-    for await (const batch of this.#read(this.#chunks, this.label)) {
+    // The last rows are handed out once there are no more: of a small file it is then known at its first row how many it has.
+    let held: (readonly TaskRow[])[] = []
+    for await (const batch of this.#read(chunks, this.label)) {
       this.#rows += batch.length
-      for (const row of batch) yield row
+      held.push(batch)
+      if (chunks.fractionRead === 1 && held.length < maxHeldBatches) continue
+      for (const row of held.flat()) yield row
+      held = []
     }
     this.#state = 'ended'
+    for (const row of held.flat()) yield row
   }
 
   total(): { count: number; exact: boolean } | undefined {

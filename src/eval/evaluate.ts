@@ -15,7 +15,7 @@ import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
-import type { RunExtent } from './run-extent.ts'
+import { knownTasks, missingNotice, missingTasks, type RunExtent } from './run-extent.ts'
 import { RunSpending, unacceptedSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
@@ -187,6 +187,9 @@ class RunningEvaluation implements Evaluation {
     // Read before anything starts, so that a missing file, or a task that is not the forked one any more, is found before there is a run.
     await using firstTasks = await peeked(fork ? forkedTask(tasks, fork) : tasks)
     tasks.requireSome()
+    const known = fork ? undefined : knownTasks(store.run, tasks.total())
+    if (known !== undefined) store.amend({ provenance: { tasks: known } })
+    const missing = (): number => missingTasks(known, config.limit, tasks.total())
     const scheduler = new Scheduler({
       labels: { environment: config.environment.name, model: config.model },
       executor,
@@ -218,7 +221,11 @@ class RunningEvaluation implements Evaluation {
       if (signal.aborted) stop()
       else signal.addEventListener('abort', stop, { once: true })
     }
-    onStarted({ ...info, notices: [...info.notices, ...telemetry.notices] })
+    const shorter = missingNotice(info.name, missing(), tasks.total())
+    onStarted({
+      ...info,
+      notices: [...info.notices, ...(shorter === undefined ? [] : [shorter]), ...telemetry.notices],
+    })
     const sittingStartedAt = performance.now()
     const taskDigest = new TaskDigest()
     let isWhole = false
@@ -236,7 +243,7 @@ class RunningEvaluation implements Evaluation {
       store.failure.throwIfAborted()
       // Drained or stopped too late to matter.
       if (hasRunAll) this.#end = 'complete'
-      isWhole = hasRunAll && (wasComplete || hasReachedEnd(tasks, config.limit, extent))
+      isWhole = hasRunAll && (wasComplete || (hasReachedEnd(tasks, config.limit, extent) && missing() === 0))
     } catch (error) {
       this.#end = 'failed'
       throw error
@@ -260,6 +267,8 @@ class RunningEvaluation implements Evaluation {
       model: config.model,
       ...(fork && { forkedFrom: originOf(fork) }),
       end: this.#end,
+      state: isWhole ? 'complete' : 'unfinished',
+      missingTasks: missing(),
       wallMs,
       perSecond: ((accumulator.rollouts - info.resumed) / wallMs) * 1000,
       tries: {

@@ -1,5 +1,8 @@
 import type { RunFile } from '../store/index.ts'
 
+/** How many tasks a sitting reads, as far as that is known. */
+type TaskTotal = { readonly count: number; readonly exact: boolean } | undefined
+
 /**
  * How many tasks a run is of, from the start of the source; null for all there are. A sitting may ask for fewer, to see some
  * results first, or for more: the run is of as many as its widest sitting asked for, and complete when those have ended.
@@ -19,4 +22,25 @@ export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent):
   const here = limit === 1 ? 'the first one' : `the first ${limit.toLocaleString('en-US')}`
   const next = extent === null ? 'leave out --limit to finish it' : `--limit ${extent} finishes it`
   return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}, --new starts another run`
+}
+
+/** How many tasks a run was found to be of, whichever of its sittings knew; undefined while none does. */
+export function knownTasks(run: RunFile, total: TaskTotal): number | undefined {
+  const before = run.provenance['tasks']
+  const now = total?.exact ? total.count : 0
+  return Math.max(typeof before === 'number' ? before : 0, now) || undefined
+}
+
+/** How many of the tasks that a sitting should find, because the run was of them before, its source does not have any more. */
+export function missingTasks(known: number | undefined, limit: RunExtent, total: TaskTotal): number {
+  if (known === undefined || !total?.exact) return 0
+  return Math.max(0, Math.min(known, limit ?? known) - total.count)
+}
+
+/** What a person should hear whose source of tasks has become shorter; undefined if it has not. */
+export function missingNotice(name: string, missing: number, total: TaskTotal): string | undefined {
+  if (missing === 0 || !total) return undefined
+  const count = (tasks: number): string => tasks.toLocaleString('en-US')
+  const now = total.count + missing
+  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, --new starts a run of these alone`
 }

@@ -14,6 +14,10 @@ export interface Summary {
   readonly forkedFrom?: ForkOrigin
   /** How this sitting ended. */
   readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
+  /** Of the run: a sitting that did all it was asked for may leave it open, if it is of more tasks. */
+  readonly state: 'complete' | 'unfinished'
+  /** Tasks that the run is of and their source does not have any more, as far as it is known how many there were. */
+  readonly missingTasks: number
   readonly tasks: number
   readonly rollouts: number
   /** Rollouts that carry a reward: the denominator of `score`. */

@@ -67,6 +67,8 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     discarded: { attempts: 0, usage: emptyUsage(), costUsd: 0 },
     unfinished: { attempts: 0, usage: emptyUsage(), costUsd: 0 },
     end: 'complete',
+    state: 'complete',
+    missingTasks: 0,
     tasks: 75,
     rollouts: 300,
     scored: 300,

@@ -213,6 +213,7 @@ describe('millrace eval: how it ends', () => {
   it.each([
     ['every rollout is scored', sampleSummary(), 0],
     ['some have no score', sampleSummary({ scored: 298 }), 3],
+    ['tasks are gone', sampleSummary({ state: 'unfinished', missingTasks: 1 }), 3],
     ['the money is spent', sampleSummary({ end: 'max_cost', rollouts: 100, scored: 100 }), 3],
   ])('when %s', async (_, summary, code) => {
     expect(await start({ evaluation: new FakeEvaluation({ summary }) }).ended).toBe(code)

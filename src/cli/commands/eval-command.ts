@@ -43,7 +43,10 @@ export function createEvalCommand(load: () => Promise<Evaluate>): Command<typeof
       { code: exitCodes.ok, meaning: 'every rollout has ended and has a score, whatever the score is' },
       { code: exitCodes.failed, meaning: 'the run could not start or could not go on' },
       { code: exitCodes.usage, meaning: 'the command line or a configuration is wrong; nothing was run' },
-      { code: exitCodes.unscored, meaning: 'the run ended, but some rollouts have no score, or --max-cost was spent' },
+      {
+        code: exitCodes.unscored,
+        meaning: 'the run ended, but some rollouts have no score, tasks are gone, or --max-cost was spent',
+      },
       { code: exitCodes.interrupted, meaning: 'interrupted by Ctrl-C; the same command continues' },
       { code: exitCodes.terminated, meaning: 'ended by SIGTERM; the same command continues' },
     ],

@@ -146,4 +146,13 @@ describe('summaryText', () => {
     expect(text).toMatch(/retries +1\.500 +metric +20/)
     expect(summaryText(sampleSummary(), frame)).not.toContain('components')
   })
+
+  it('does not call a run complete that is of more tasks than this sitting did', () => {
+    const open = summaryText(sampleSummary({ state: 'unfinished' }), frame)
+    expect(open).toContain('unfinished, can be continued')
+    const gone = sampleSummary({ state: 'unfinished', missingTasks: 2 })
+    expect(summaryText(gone, frame)).toContain(
+      '2 tasks of this run are gone from its source: restore the tasks to finish it',
+    )
+  })
 })

@@ -24,8 +24,10 @@ const shownFaults = 3
 const shownCauseChars = 200
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
-export type ShownSummary = Omit<Summary, 'end' | 'tries'> & {
+export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tries'> & {
   readonly end: Summary['end'] | 'running' | 'unfinished'
+  readonly state?: Summary['state']
+  readonly missingTasks?: Summary['missingTasks']
   readonly tries?: Summary['tries']
 }
 
@@ -66,11 +68,16 @@ export function summaryText(
       { title: 'time', lines: timeLines(summary, frame) },
       { title: 'usage', lines: usageLines(summary, frame) },
     ],
-    note: `${ends[summary.end]} · ${formatDuration(summary.wallMs)}`,
+    note: `${ends[shownEnd(summary)]} · ${formatDuration(summary.wallMs)}`,
     columns,
     style,
   })
   return `${[...lines, ...nextLines(summary, run, style)].join('\n')}\n`
+}
+
+/** A sitting may have done all it was asked for and leave its run open. */
+function shownEnd({ end, state }: ShownSummary): ShownSummary['end'] {
+  return end === 'complete' && state !== undefined ? state : end
 }
 
 function rewardLines(summary: ShownSummary, frame: Frame): readonly string[] {
@@ -245,15 +252,23 @@ function nextLines(summary: ShownSummary, run: string, style: Style): readonly s
   if (failed) commands.unshift(`millrace show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
-    ...missingLines(summary).map((line) => `  ${style.warn('notice')}  ${line}`),
+    ...[...missingTaskLines(summary), ...missingServerLines(summary)].map(
+      (line) => `  ${style.warn('notice')}  ${line}`,
+    ),
     ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
   ]
 }
 
+function missingTaskLines({ missingTasks = 0 }: ShownSummary): readonly string[] {
+  if (missingTasks === 0) return []
+  const gone = `${formatQuantity(missingTasks, 'task')} of this run ${missingTasks === 1 ? 'is' : 'are'} gone from its source`
+  return [`${gone}: restore the tasks to finish it, --new starts a run without them`]
+}
+
 /** Nothing else shows that rollouts had fewer tools than the environment names. */
-function missingLines({ missingServers, rollouts }: ShownSummary): readonly string[] {
+function missingServerLines({ missingServers, rollouts }: ShownSummary): readonly string[] {
   const lines = missingServers.slice(0, shownServers).map(({ server, rollouts: without, cause }) => {
     const share = `${formatCount(without)} of ${formatQuantity(rollouts, 'rollout')}`
     const why = fitText(printableLine(cause), shownCauseChars)
