@@ -3,25 +3,24 @@ import { rmSync } from 'node:fs'
 import { environmentCode } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { holdsGroups } from '../rollout/index.ts'
-import { outcomeNames, outcomes, isJsonObject, type Json } from '../schema/index.ts'
+import { outcomeNames, outcomes, isJsonObject } from '../schema/index.ts'
 import {
   defaultRunsRoot,
   findRuns,
   latestUnfinished,
   provenance,
   readRunFile,
-  redact,
   reserveRunName,
   runFolder,
   RunStore,
   type NewRun,
-  type Redacted,
   type RunFile,
 } from '../store/index.ts'
 import { codeChangeNotice } from './code-change.ts'
-import { describeDifference } from './_describe-difference.ts'
+import { experimentChange, notContinuedNotice } from './experiment-change.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
-import { experimentOf, type ResolvedRun, type RunConfig } from './resolve-run.ts'
+import { redacted } from './_redacted-config.ts'
+import type { ResolvedRun, RunConfig } from './resolve-run.ts'
 import { narrowNotice, widestExtent, type RunExtent } from './run-extent.ts'
 
 export interface OpenedRun {
@@ -91,7 +90,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
       const changed = wasComplete || !code ? undefined : codeChangeNotice(name, existing?.provenance['code'], code)
       if (changed !== undefined) notices.push(changed)
     } else if (options.name === undefined) {
-      notices.push(...(await othersAtWork(root, name, resolved)))
+      notices.push(...(await othersBeside(root, name, resolved, options)))
     }
     const seed = Number(store.run.config['drawSeed'])
     return { store, info: { name, folder, resumed, notices }, seed, extent, wasComplete }
@@ -115,11 +114,21 @@ async function continuable(root: string, resolved: ResolvedRun, options: RunOpti
   return undefined
 }
 
-/** Two terminals with one command are two runs, and two bills: worth a word. */
-async function othersAtWork(root: string, name: string, { digest }: ResolvedRun): Promise<string[]> {
+/** What a new run leaves aside: two terminals with one command are two runs, and two bills, and half a run may be lost work. */
+async function othersBeside(
+  root: string,
+  name: string,
+  resolved: ResolvedRun,
+  { resume }: RunOptions,
+): Promise<string[]> {
   const { runs } = await findRuns(root)
-  const busy = runs.find(({ run }) => run.configDigest === digest && run.state === 'running' && run.name !== name)
-  return busy ? [`run ${busy.name} of the same experiment is at work already; this is another one, ${name}`] : []
+  const others = runs.filter(({ run }) => run.name !== name)
+  const busy = others.find(({ run }) => run.configDigest === resolved.digest && run.state === 'running')
+  const aside = resume === 'never' ? undefined : notContinuedNotice(others, resolved)
+  return [
+    ...(busy ? [`run ${busy.name} of the same experiment is at work already; this is another one, ${name}`] : []),
+    ...(aside === undefined ? [] : [aside]),
+  ]
 }
 
 function newName(config: RunConfig): string {
@@ -139,21 +148,11 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
   }
   if (existing.configDigest === resolved.digest) return
   requireSameOrigin(name, existing, resolved)
-  // What is stored lacks its secrets, so what is given is compared and shown without them too.
-  const now = redacted(experimentOf(resolved.config), resolved.config).value
-  // Older files may lack what every configuration has now; what is left out on purpose must not be filled in.
-  const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = resolved.config
-  const before = redacted(experimentOf({ ...always, ...existing.config }), resolved.config).value
-  const keys = Object.keys({ ...before, ...now })
-  const changed = keys.filter((key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]))
-  const differences = changed.map((key) => describeDifference(key, before[key], now[key]))
-  if (existing.config['isServed'] === true && !('isServed' in resolved.config))
-    differences.push('it belongs to a server (millrace serve)')
-  else if (changed.length === 0) differences.push('a value that is kept secret')
+  const { parts, text } = experimentChange(existing, resolved)
   throw new MillraceError(
     'run_mismatch',
-    `run ${name} was started with other settings: ${differences.join('; ')}. Repeat those (all are in its run.json), or choose another name with --run.`,
-    { data: { run: name, changed: changed.join(',') } },
+    `run ${name} was started with other settings: ${text}. Repeat those (all are in its run.json), or choose another name with --run.`,
+    { data: { run: name, changed: parts.join(',') } },
   )
 }
 
@@ -195,16 +194,4 @@ function unwrittenCalls({ models, model, toolFormat }: RunConfig): string[] {
   return toolFormat && isSimulated
     ? [`the simulator writes no tool calls in text (${toolFormat}): it will call none`]
     : []
-}
-
-/** As plain JSON, without secrets. */
-function redacted(value: object, config: RunConfig): Redacted<Record<string, Json>> {
-  return redact(JSON.parse(JSON.stringify(value)) as Record<string, Json>, secretsOf(config))
-}
-
-/** The values of the keys this run uses, should one have found its way into a header or an option. */
-function secretsOf(config: RunConfig): string[] {
-  return config.models
-    .flatMap((model) => model.backends.map(({ apiKeyEnv }) => process.env[apiKeyEnv]))
-    .filter((secret) => secret !== undefined)
 }

@@ -247,7 +247,7 @@ describe.concurrent('a run folder that cannot be used', () => {
     expectRefusal(
       other,
       1,
-      /run it was started with other settings: attempts 1, now 3;.* seed not set, now 5\. Repeat those .* \[run_mismatch\]/,
+      /run it was started with other settings: attempts 1, now 3; seed not set, now 5\. Repeat those .* \[run_mismatch\]/,
     )
     expectRefusal(await millrace({ cwd }, ...words, '--new'), 1, /a run named it exists already; choose another name/)
     const missing = await millrace({ cwd }, ...evaluation, '--resume', 'that')

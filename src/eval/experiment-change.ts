@@ -1,0 +1,63 @@
+import { isJsonObject, type Json } from '../schema/index.ts'
+import type { FoundRun, RunFile } from '../store/index.ts'
+import { describeDifference } from './_describe-difference.ts'
+import { redacted } from './_redacted-config.ts'
+import { experimentOf, type ResolvedRun } from './resolve-run.ts'
+
+export interface ExperimentChange {
+  /** The parts of the experiment that differ. None if only a secret does, or whose run it is. */
+  readonly parts: readonly string[]
+  readonly text: string
+}
+
+/** In what a stored run is another experiment than the one that is asked for. */
+export function experimentChange(existing: RunFile, { config }: ResolvedRun): ExperimentChange {
+  // What is stored lacks its secrets, so what is given is compared and shown without them too.
+  const now = comparable(redacted(experimentOf(config), config).value)
+  // Older files may lack what every configuration has now; what is left out on purpose must not be filled in.
+  const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = config
+  const before = comparable(redacted(experimentOf({ ...always, ...existing.config }), config).value)
+  const parts = Object.keys({ ...before, ...now }).filter(
+    (key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]),
+  )
+  const differences = parts.map((key) => describeDifference(key, before[key], now[key]))
+  if (isServed(existing.config) && !isServed(config)) differences.push('it belongs to a server (millrace serve)')
+  else if (parts.length === 0) differences.push('a value that is kept secret')
+  return { parts, text: differences.join('; ') }
+}
+
+/** What the module of an environment says, so that the same command may ask for another experiment than before. */
+const partsOfModule: ReadonlySet<string> = new Set(['environment', 'group', 'limits', 'sampling', 'toolFormat'])
+
+/**
+ * What a person should hear whose command starts a new run though an unfinished one of the same environment and model is
+ * there, which differs only in what the environment's module may have said; undefined if there is none.
+ */
+export function notContinuedNotice(runs: readonly FoundRun[], resolved: ResolvedRun): string | undefined {
+  for (const { name, run } of runs) {
+    if (run.state !== 'unfinished' || !isOfSame(run.config, resolved)) continue
+    const { parts, text } = experimentChange(run, resolved)
+    if (!parts.every((part) => partsOfModule.has(part))) continue
+    return `this is a new run: ${name} is unfinished and is not continued, because it began with other settings: ${text}. With those the same command continues it.`
+  }
+  return undefined
+}
+
+function isOfSame(before: RunFile['config'], { config }: ResolvedRun): boolean {
+  const { environment, model } = before
+  const isSameEnvironment =
+    environment !== undefined && isJsonObject(environment) && environment['name'] === config.environment.name
+  return isSameEnvironment && model === config.model && isServed(before) === isServed(config)
+}
+
+function isServed(config: object): boolean {
+  return 'isServed' in config && config.isServed === true
+}
+
+/** The size of a group is the number of attempts, which is a part of its own. */
+function comparable(experiment: Record<string, Json>): Record<string, Json> {
+  const { group } = experiment
+  if (group === undefined || !isJsonObject(group)) return experiment
+  const { size: _size, ...rules } = group
+  return { ...experiment, group: rules }
+}

@@ -1,0 +1,64 @@
+import { defineEnvironment, evaluate, z, type EvaluateOptions, type RunInfo } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+interface Sitting {
+  readonly root: string
+  /** What the module of the environment says. */
+  readonly module?: { readonly maxTurns?: number; readonly temperature?: number }
+  readonly options?: Partial<EvaluateOptions>
+  /** Stopped, as by Ctrl-C twice, in the middle of its second rollout. */
+  readonly isCutOff?: boolean
+}
+
+async function sit({ root, module = {}, options, isCutOff = false }: Sitting): Promise<RunInfo> {
+  const { maxTurns, temperature } = module
+  let asked = 0
+  const backend = new ScriptedBackend(({ signal }) => {
+    asked += 1
+    if (!isCutOff || asked === 1) return 'done'
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+  })
+  const evaluation = evaluate({
+    environment: defineEnvironment({
+      name: 'rows',
+      task: z.object({ row: z.number() }),
+      tasks: () => [{ row: 0 }, { row: 1 }],
+      prompt: ({ task }) => `row ${task.row}`,
+      reward: () => 1,
+      ...(maxTurns !== undefined && { limits: { maxTurns } }),
+      ...(temperature !== undefined && { sampling: { temperature } }),
+    }),
+    model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+    backends: { scripted: [backend] },
+    concurrency: 1,
+    preflight: false,
+    run: { root },
+    ...options,
+  })
+  for await (const _record of evaluation) if (isCutOff) break
+  return await evaluation.started
+}
+
+test('limits that were edited in the module start a new run, which says what it leaves aside and why', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const first = await sit({ root, module: { maxTurns: 10 }, isCutOff: true })
+  const edited = await sit({ root, module: { maxTurns: 12, temperature: 0.5 } })
+  expect(edited.name).not.toBe(first.name)
+  expect(edited.notices).toEqual([
+    `this is a new run: ${first.name} is unfinished and is not continued, because it began with other settings: limits.maxTurns 10, now 12; sampling.temperature not set, now 0.5. With those the same command continues it.`,
+  ])
+  // As it says: in the module, or beside it.
+  const continued = await sit({ root, module: { maxTurns: 12 }, options: { limits: { maxTurns: 10 } } })
+  expect(continued).toMatchObject({ name: first.name, resumed: 1 })
+})
+
+test('another command, or one that insists on a new run, is told of no other', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  await sit({ root, isCutOff: true })
+  expect(await sit({ root, options: { attempts: 2 } })).toMatchObject({ notices: [] })
+  const insists = { root, module: { maxTurns: 3 }, options: { run: { root, resume: 'never' as const } } }
+  expect(await sit(insists)).toMatchObject({ notices: [] })
+})
