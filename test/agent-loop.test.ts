@@ -1,5 +1,5 @@
 import { defineEnvironment, MillraceError, z, type AssistantMessage, type Message } from 'millrace'
-import { calls, runScripted } from 'millrace/testing'
+import { calls, runScripted, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 
 const task = z.object({ question: z.string() })
@@ -250,6 +250,24 @@ describe('limits and outcomes', () => {
       script: () => 'never asked',
     })
     expect(records[0]).toMatchObject({ outcome: 'infra_timeout', reward: null, attempt: 2 })
+    expect(records[0]?.error?.message).toContain('its time on the clock is used up, in setup')
+  })
+
+  test('a tool, an update or a reward that never ends is named by the error of its rollout', async () => {
+    const never = () => new Promise<never>(() => {})
+    const limits = { wallTimeoutMs: 200, tailMs: 50 }
+    const errorOf = async (more: object, script: Script = () => 'fine'): Promise<string | undefined> => {
+      const environment = defineEnvironment({ name: 'stuck', task, tasks, prompt, reward: () => 1, ...more })
+      const { records } = await runScripted({ environment, limits, retries: 0, script })
+      return records[0]?.error?.message
+    }
+    const stuck = { description: 'Never answers.', parameters: z.object({}), run: never }
+    const calling = { tools: { hang: stuck, wait: stuck } }
+    expect(await errorOf(calling, () => calls({ hang: {} }))).toContain('is used up, in tool hang')
+    expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain('is used up, in tools hang, wait')
+    expect(await errorOf({ update: never })).toContain('is used up, in update')
+    const reward = { quick: { weight: 1, score: () => 1 }, slow: { weight: 1, score: never } }
+    expect(await errorOf({ reward })).toContain('took longer than the 50 ms kept for it: "slow" had not ended')
   })
 
   test.each([

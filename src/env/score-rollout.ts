@@ -38,7 +38,7 @@ export function scoreRollout(
   place?: ScoringPlace,
 ): ScoreResult | Promise<ScoreResult> {
   const { perRollout } = rewardComponents(environment)
-  const scores: Score[] = []
+  const scores: (Score | undefined)[] = []
   let pending: Promise<void>[] | undefined
   for (const component of perRollout) {
     let score: Score | Promise<Score>
@@ -53,14 +53,19 @@ export function scoreRollout(
     if (typeof score === 'object') {
       pending ??= []
       pending.push(settle({ component, score, index: scores.length, scores, signal: context.signal }))
-      // Its place, until it has one.
-      scores.push(0)
+      // Its place, until it has a score.
+      scores.push(undefined)
     } else {
       scores.push(score)
     }
   }
   if (!pending) return sum(perRollout, scores)
-  return raced(Promise.all(pending), context.signal).then(() => sum(perRollout, scores))
+  return raced(Promise.all(pending), context.signal).then(
+    () => sum(perRollout, scores),
+    (error: unknown) => {
+      throw error === context.signal.reason ? withLate(error, perRollout, scores) : error
+    },
+  )
 }
 
 function start({ name, score, heavy }: RolloutComponent, context: Context, place: ScoringPlace | undefined) {
@@ -78,7 +83,7 @@ async function settle(part: {
   component: RolloutComponent
   score: Promise<Score>
   index: number
-  scores: Score[]
+  scores: (Score | undefined)[]
   signal: AbortSignal
 }): Promise<void> {
   try {
@@ -110,7 +115,21 @@ export async function scoreHeavy(
   throw new MillraceError('reward_failed', `${environment.name} has no heavy reward "${component}" on its own thread`)
 }
 
-function sum(components: readonly RolloutComponent[], scores: readonly Score[]): ScoreResult {
+/** Of several rewards that are out of time, those that had no score yet; whatever else stopped them stays as it is. */
+function withLate(
+  error: unknown,
+  components: readonly RolloutComponent[],
+  scores: readonly (Score | undefined)[],
+): unknown {
+  if (!(error instanceof MillraceError) || error.code !== 'reward_failed' || components.length === 1) return error
+  const late = components.filter((_, index) => scores[index] === undefined).map(({ name }) => `"${name}"`)
+  return new MillraceError('reward_failed', `${error.rawMessage}: ${late.join(', ')} had not ended`, {
+    data: error.data,
+    cause: error,
+  })
+}
+
+function sum(components: readonly RolloutComponent[], scores: readonly (Score | undefined)[]): ScoreResult {
   const rewards: Record<string, RewardComponent> = {}
   const metrics: Record<string, number> = {}
   let reward = 0

@@ -46,6 +46,7 @@ export class AgentCalls implements AgentTools {
   readonly #toolBox: RolloutTools['box']
   /** In the last reply. */
   #inReply: readonly WrittenCall[] = []
+  #atWork: readonly WrittenCall[] | undefined
 
   constructor(host: CallsHost, toolBox: RolloutTools['box']) {
     this.#host = host
@@ -60,6 +61,7 @@ export class AgentCalls implements AgentTools {
   readonly call: AgentTools['call'] = (calls) => {
     const { outputs } = this.#host.situation
     const startedAt = performance.now()
+    this.#atWork = calls
     const made = this.#toolBox.call(calls, this.#optionsFor(calls))
     const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
     return shown.then((results) => this.#answersTo(calls, results, performance.now() - startedAt))
@@ -75,11 +77,19 @@ export class AgentCalls implements AgentTools {
 
   #answersTo(calls: readonly WrittenCall[], results: readonly ToolResult[], ms: number): readonly Message[] {
     const { engine, tally } = this.#host
+    this.#atWork = undefined
     tally.addToolCalls(results, ms)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
       return message
     })
+  }
+
+  /** The tools that were called and have not all answered; undefined while none is at work. */
+  get doing(): string | undefined {
+    if (!this.#atWork) return undefined
+    const names = new Set(this.#atWork.map((call) => call.function.name))
+    return `${names.size === 1 ? 'tool' : 'tools'} ${[...names].join(', ')}`
   }
 
   /** Where a child begins that a call asks for, or the agent itself. */

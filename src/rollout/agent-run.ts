@@ -82,6 +82,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   readonly tools: AgentCalls
   readonly trace: object | undefined
   turns = 0
+  /** The function of the environment that is at work, for whoever asks where the time went; tools say it themselves. */
+  doing: 'setup' | 'update' | undefined
   readonly #parent: AgentRun | undefined
   readonly #startChild: StartChild
   readonly #model: ModelClient
@@ -243,9 +245,16 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     // A child's conversation is not the one that `update` has its word in, and a child of `update` would start the next one.
     if (!environment.update || this.#parent) return nothing
     this.context.reply = reply
-    return Promise.try(() => environment.update?.(this.context)).catch((thrown: unknown) => {
-      throw this.signal.aborted ? thrown : named('update', thrown)
-    })
+    this.doing = 'update'
+    return Promise.try(() => environment.update?.(this.context)).then(
+      (said) => {
+        this.doing = undefined
+        return said
+      },
+      (thrown: unknown) => {
+        throw this.signal.aborted ? thrown : named('update', thrown)
+      },
+    )
   }
 
   /** A call waits for capacity: that is not the agent's time. */
@@ -320,7 +329,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   }
 
   readonly #onSpent = (what: SpentTime): void => {
-    this.#scope.abort(timeUp(what, this.#lastSent))
+    this.#scope.abort(timeUp(what, { lastSent: this.#lastSent, doing: this.doing ?? this.tools.doing }))
   }
 }
 

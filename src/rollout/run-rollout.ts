@@ -152,6 +152,7 @@ async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promi
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
+  run.doing = 'setup'
   try {
     const setup = Promise.try(() => environment.setup?.(context))
     situation.state = await raced(setup, run.signal).catch((error: unknown) => {
@@ -162,6 +163,7 @@ async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promi
   } catch (error) {
     return unopened(run, error, 'setup')
   } finally {
+    run.doing = undefined
     run.budget.endWait()
   }
   return openTask(run, situation, engine)

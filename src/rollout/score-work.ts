@@ -1,6 +1,6 @@
 import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, raced, StopClock } from '../kit/index.ts'
+import { AbortScope, StopClock } from '../kit/index.ts'
 import { outcomes } from '../schema/index.ts'
 import type { AgentEnd, AgentRun } from './agent-run.ts'
 import { failedEnd } from './failed-end.ts'
@@ -29,7 +29,7 @@ export function scoreWork(run: AgentRun, end: AgentEnd, signal: AbortSignal): Sc
 async function scoreInTime(scoring: Promise<ScoreResult>, end: AgentEnd, time: RewardTime): Promise<ScoredWork> {
   time.clock.watch()
   try {
-    const score = await raced(scoring, time.scope.signal)
+    const score = await scoring
     time.end()
     return { end, score }
   } catch (error) {

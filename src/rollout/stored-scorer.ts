@@ -78,7 +78,7 @@ export class StoredScorer extends Resource {
       const context = new LiveContext(this.#hostOf(stored, questions), { situation, scope: tail })
       context.turnToReward(outcomeOf(record), tail)
       const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
-      const result = scored instanceof Promise ? await raced(scored, tail.signal) : scored
+      const result = scored instanceof Promise ? await scored : scored
       return scoredRecord(record, context.outcome, situation, result)
     } catch (thrown) {
       signal.throwIfAborted()

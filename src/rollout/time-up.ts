@@ -7,9 +7,13 @@ import { spent } from './budget-meter.ts'
  * Why a rollout has to end now. Working time that runs out while a backend hangs was not the policy's to spend: a reward
  * for it would teach the model something about our servers.
  */
-export function timeUp(what: SpentTime, lastSent: SentCall | undefined): MillraceError {
-  if (what === 'wall') return spent('wall', 'its time on the clock is used up')
-  if (!lastSent?.isUnheard) return spent('time', 'its working time is used up')
+export function timeUp(
+  what: SpentTime,
+  { lastSent, doing }: { readonly lastSent: SentCall | undefined; readonly doing: string | undefined },
+): MillraceError {
+  const where = doing === undefined ? '' : `, in ${doing}`
+  if (what === 'wall') return spent('wall', `its time on the clock is used up${where}`)
+  if (!lastSent?.isUnheard) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
   const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
   const next =
