@@ -5,6 +5,7 @@ import type { OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
 import { PendingCalls, type CallKey } from './_pending-calls.ts'
 import { Silence } from './_silence.ts'
+import { nameBlockedFunction } from './blocked-function.ts'
 import { BlockedLoopWatch, type FoundBlock } from './blocked-loop-watch.ts'
 import { strayErrors } from './stray-errors.ts'
 import type { Supervision } from './supervision.ts'
@@ -77,6 +78,7 @@ export class PoolWorker {
   #lastWords: LastWords | undefined
   #watch: BlockedLoopWatch | undefined
   #blockedBy: string | undefined
+  #isStartGivenUp = false
 
   constructor(options: PoolWorkerOptions) {
     const { id, open, supervision, start, journal, limits } = options
@@ -188,7 +190,7 @@ export class PoolWorker {
     const { replaceAfterMs, startTimeoutMs } = this.#options.supervision
     this.#ageMs += elapsedMs
     if (this.#phase === 'starting') {
-      if (this.#ageMs > startTimeoutMs) this.#kill(`it was not ready after ${startTimeoutMs} ms`)
+      if (this.#ageMs > startTimeoutMs && !this.#isStartGivenUp) void this.#giveUpStart()
       return
     }
     if (this.#silence.tick(elapsedMs)) this.#options.onChange()
@@ -287,6 +289,16 @@ export class PoolWorker {
       const place = thrown?.place === undefined ? '' : ` (at ${thrown.place})`
       this.#die(thrown ? `${thrown.message}${place}` : how)
     }
+  }
+
+  /** Says where it is stuck; where that cannot be told, what it loads, which is what is not ours of a start. */
+  async #giveUpStart(): Promise<void> {
+    this.#isStartGivenUp = true
+    const { start, supervision } = this.#options
+    const blockedBy = await nameBlockedFunction(this.#channel.target, new AbortController().signal)
+    if (this.#phase !== 'starting') return
+    const where = blockedBy === undefined ? `see whether ${start.specifier} comes to its end` : `it is in ${blockedBy}`
+    this.#kill(`it was not ready after ${supervision.startTimeoutMs} ms: ${where}`)
   }
 
   #kill(why: string): void {

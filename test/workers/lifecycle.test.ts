@@ -1,3 +1,4 @@
+import { threadId } from 'node:worker_threads'
 import { MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -6,6 +7,7 @@ import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } 
 
 const patient = { timeout: 120_000 }
 const refusal = 'MILLRACE_TEST_REFUSE'
+const home = 'MILLRACE_TEST_HOME_THREAD'
 const cancelled = new MillraceError('cancelled', 'no longer wanted')
 
 let before: ReturnType<typeof held>
@@ -182,3 +184,16 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     await expect(failed).rejects.toThrow(/no worker can be started.*the licence has expired.*--resume/)
   })
 })
+
+test.each(['thread', 'process'] as const)(
+  'a module that never ends to load in a %s is named, with the place',
+  patient,
+  async (kind) => {
+    await using runs = await temporaryRuns()
+    process.env[home] = `${process.pid}/${threadId}`
+    using _anywhere = { [Symbol.dispose]: () => void delete process.env[home] }
+    const options = { root: runs.root, kind, count: 1, size: 1, environment: 'worker-looping' }
+    const started = pooledRun({ ...options, supervision: { startTimeoutMs: 5_000 } })
+    await expect(started).rejects.toThrow(/not ready after 5000 ms: it is in loopForEver \(.*worker-looping\.ts:\d+\)/)
+  },
+)
