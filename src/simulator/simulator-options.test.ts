@@ -52,7 +52,9 @@ test('a change keeps what it does not name', () => {
 })
 
 test.each([
-  [{ skil: 1 }, /skil.*Known options: seed, skill/],
+  [{ skil: 1 }, /`skil` is not known; did you mean `skill`\?/],
+  [{ colour: 1 }, /`colour` is not known; there are seed, skill, /],
+  [{ 'faults.cutt': 1 }, /faults: `cutt` is not known; did you mean `cut`\?/],
   [{ skill: 1.5 }, /skill/],
   [{ skill: '' }, /skill/],
   [{ skill: 'much' }, /skill/],

@@ -11,7 +11,7 @@ const littleMemory = 2e9
 
 /** What this process was given of the machine. Asks only; nothing is measured. */
 export function machineChecks(): readonly Check[] {
-  return [processors(), memory(), descriptors(), node(), sandboxes()]
+  return [processors(), memory(), descriptors(), node()]
 }
 
 function processors(): Check {
@@ -74,8 +74,4 @@ function shownLimit(limit: number | string): string {
 function node(): Check {
   const { version, platform, arch } = process
   return { key: 'node', name: 'node', shown: `${version} on ${platform} ${arch}`, facts: { version, platform, arch } }
-}
-
-function sandboxes(): Check {
-  return { key: 'sandboxes', name: 'sandboxes', shown: 'none in this version', facts: { tiers: [] } }
 }
