@@ -112,7 +112,9 @@ test('a limit beyond the last task is all of them', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   await sit({ root, stopAfter: 2 })
-  await sit({ root, limit: 100 })
+  const { progress, summary } = await sit({ root, limit: 100 })
+  // The last line of progress and the results say the same.
+  expect(progress.perSecond).toBe(summary.perSecond)
   expect(await states(root)).toEqual(['complete'])
 })
 

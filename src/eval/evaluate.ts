@@ -20,6 +20,7 @@ import { RunSpending, unacceptedSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
+import { Stopwatch } from './_stopwatch.ts'
 import { TaskDigest } from './_task-digest.ts'
 
 /** Runs an environment's tasks against a model and hands out every rollout as it ends. */
@@ -36,6 +37,8 @@ class RunningEvaluation implements Evaluation {
   readonly #results: AsyncQueue<RolloutRecord>
   readonly #summary = Promise.withResolvers<Summary>()
   readonly #startedAt = performance.now()
+  /** Of the rollouts of this sitting: what came before was spent on opening models, tools and workers. */
+  readonly #work = new Stopwatch()
   readonly #lag = new LoopLag()
   readonly #stopping = new AbortController()
   /** Aborts when nothing new is to start: a source of tasks that is stuck must not hold up the end. */
@@ -105,7 +108,7 @@ class RunningEvaluation implements Evaluation {
     const elapsedMs = performance.now() - this.#startedAt
     const ended = accumulator?.rollouts ?? 0
     const resumed = this.#info?.resumed ?? 0
-    const perSecond = ((ended - resumed) / elapsedMs) * 1000
+    const perSecond = perSecondOf(ended - resumed, this.#work.elapsedMs)
     const total = this.#total()
     return {
       run: this.#info?.name ?? '',
@@ -226,10 +229,9 @@ class RunningEvaluation implements Evaluation {
       ...info,
       notices: [...info.notices, ...(shorter === undefined ? [] : [shorter]), ...telemetry.notices],
     })
-    const sittingStartedAt = performance.now()
+    this.#work.start()
     const taskDigest = new TaskDigest()
     let isWhole = false
-    let wallMs = 0
     try {
       const plans = planRollouts({
         tasks: firstTasks,
@@ -248,16 +250,17 @@ class RunningEvaluation implements Evaluation {
       this.#end = 'failed'
       throw error
     } finally {
-      wallMs = performance.now() - sittingStartedAt
+      this.#work.stop()
       if (!store.failure.aborted) {
         await store.finish(isWhole ? 'complete' : 'unfinished', {
           end: this.#end,
-          workedMs: Math.round(wallMs),
+          workedMs: Math.round(this.#work.elapsedMs),
           provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
         })
       }
     }
     const models = executor.models()
+    const wallMs = this.#work.elapsedMs
     return {
       ...accumulator.snapshot(),
       ...unacceptedSpending(store.reader),
@@ -270,7 +273,7 @@ class RunningEvaluation implements Evaluation {
       state: isWhole ? 'complete' : 'unfinished',
       missingTasks: missing(),
       wallMs,
-      perSecond: ((accumulator.rollouts - info.resumed) / wallMs) * 1000,
+      perSecond: perSecondOf(accumulator.rollouts - info.resumed, wallMs),
       tries: {
         calls: models.reduce((sum, { calls }) => sum + calls, 0),
         tries: models.reduce((sum, { tries }) => sum + tries, 0),
@@ -310,6 +313,10 @@ class RunningEvaluation implements Evaluation {
     // Of a run that is continued with fewer tasks more may have ended than are to do.
     return { count: Math.max(tasks.count * config.attempts, this.#accumulator?.rollouts ?? 0), exact: tasks.exact }
   }
+}
+
+function perSecondOf(ended: number, ms: number): number {
+  return ms > 0 ? (ended / ms) * 1000 : 0
 }
 
 /** Whether all tasks of a run have been read: as many as it is of, or all there are. */
