@@ -1,6 +1,7 @@
 import { loopLag, type BlockedLoop } from '../rollout/index.ts'
 import { formatDuration } from './format/duration.ts'
 import { printableLine } from './format/printable.ts'
+import { workerName } from './format/worker-name.ts'
 
 /** Functions that are told of. Beyond these there is one pattern, not ten, and `millrace doctor` has them all. */
 const maxTold = 5
@@ -20,7 +21,7 @@ export function tellOfBlockedLoops(tell: (text: string) => void): Disposable {
 }
 
 function sentence(blockedBy: string, { worker, lagMs, component }: BlockedLoop): string {
-  const where = worker === null ? 'the loop' : `the loop of worker ${worker}`
+  const where = worker === null ? 'the loop' : `the loop of ${workerName(worker)}`
   const step = component === undefined ? 'Make it asynchronous, or a heavy(…) reward.' : 'Make it heavy(…).'
   return `${printableLine(blockedBy)} held up ${where}, and every rollout on it, for ${formatDuration(lagMs)} or more. ${step}`
 }

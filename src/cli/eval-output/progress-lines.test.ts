@@ -82,6 +82,10 @@ describe('progressLines', () => {
     const line = progressLine(sampleProgress({ workers: [well, stuck] }))
     expect(line).toContain('lag p99 3.0ms')
     expect(line).toContain('worker 2 is blocked by grade (env.ts:12)')
+    // One that runs a suspect on its own.
+    const apart = sampleProgress({ workers: [{ ...stuck, id: -1 }] })
+    expect(progressLine(apart)).toContain('quarantine worker 1 is blocked by grade (env.ts:12)')
+    expect(progressLines(apart, { columns: 120, style }).join('\n')).toContain('suspect 1 silent in grade (env.ts:12)')
   })
 
   it('does not let a name take over the terminal', () => {

@@ -12,6 +12,7 @@ import { formatRate } from '../format/rate.ts'
 import { formatEstimate } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { padText, textWidth } from '../format/text-width.ts'
+import { workerName } from '../format/worker-name.ts'
 import { startupText } from './startup-text.ts'
 
 interface Frame {
@@ -69,7 +70,7 @@ export function progressLine(progress: Progress): string {
   if (parked > 0) parts.push(`${formatCount(parked)} parked: the backend is overloaded`)
   for (const { id, state, blockedBy } of progress.workers) {
     if (state === 'silent')
-      parts.push(`worker ${id} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
+      parts.push(`${workerName(id)} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
   }
   if (progress.etaMs !== undefined && progress.state !== 'ended') parts.push(`${formatTimeLeft(progress.etaMs)} left`)
   if (progress.state !== 'running') parts.push(progress.state)
@@ -154,7 +155,9 @@ export function parkedCount(models: readonly ModelStatus[]): number {
 
 function workerLines(workers: readonly WorkerStatus[], frame: Frame): readonly string[] {
   const shown = workers.slice(0, shownWorkers)
-  const lines = shown.map((worker) => row(`worker ${worker.id}`, frame, workerParts(worker, frame.style)))
+  const lines = shown.map((worker) =>
+    row(worker.id < 0 ? `suspect ${-worker.id}` : `worker ${worker.id}`, frame, workerParts(worker, frame.style)),
+  )
   const more = workers.length - shown.length
   return more > 0 ? [...lines, row('', frame, [`and ${more} more workers`])] : lines
 }
