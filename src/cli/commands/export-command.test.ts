@@ -71,3 +71,12 @@ test('flags that do not fit what the run holds are refused', async () => {
   expect(await run(runs.root, 'nightly', '--format', 'binary')).toMatchObject({ code: 2 })
   expect(await run(runs.root, 'nightly', '--format', 'jsonl')).toMatchObject({ code: 0 })
 })
+
+test('tokens of a run that has none are said to be missing, and how to have them', async () => {
+  await using runs = await temporaryRuns()
+  await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: {} }] })
+  const asked = await run(runs.root, 'nightly', '--tokens')
+  expect(asked).toMatchObject({ code: 0, stderr: expect.stringContaining('was made without --tokens') })
+  expect(asked.stderr).toContain('`eval --tokens` makes a run that has them')
+  expect(await run(runs.root, 'nightly')).toMatchObject({ code: 0, stderr: '' })
+})

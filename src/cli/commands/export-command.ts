@@ -93,6 +93,7 @@ export const exportCommand = defineCommand({
     if (flags.format === 'binary' && flags.output === undefined && io.stdout.isTTY) {
       throw usageError('--format binary is nothing for a terminal; write it to a file with -o')
     }
+    if (flags.tokens && found.run.config['captureTokens'] !== true) void io.stderr.line(noTokens(found))
     await readRun(found, async (reader) => {
       const chunks = isGateway ? sessionChunks(reader, flags) : rolloutLines(reader, flags)
       if (flags.output === undefined) await writeAll(chunks, io.stdout)
@@ -104,6 +105,10 @@ export const exportCommand = defineCommand({
     return exitCodes.ok
   },
 })
+
+function noTokens({ name }: FoundRun): string {
+  return `run ${name} was made without --tokens, so its turns have none; \`eval --tokens\` makes a run that has them`
+}
 
 type Chunks = AsyncIterable<string | Uint8Array>
 
