@@ -1,6 +1,7 @@
 import type { EventEmitter } from 'node:events'
 import process from 'node:process'
 import { Output, type OutputStream } from './output.ts'
+import { programName } from './program-name.ts'
 
 /** Everything a command has to do with the process it runs in, so that a test can give it another. */
 export interface CommandIo extends Disposable {
@@ -8,6 +9,8 @@ export interface CommandIo extends Disposable {
   readonly stderr: Output
   readonly env: Record<string, string | undefined>
   readonly cwd: string
+  /** See `programName`. */
+  readonly program: string
   /** Emits SIGINT, SIGTERM and exit. */
   readonly events: Pick<EventEmitter, 'on' | 'off'>
 }
@@ -29,6 +32,9 @@ export function openIo(parts: ProcessParts = {}): CommandIo {
     stderr,
     env,
     cwd: parts.cwd ?? process.cwd(),
+    get program() {
+      return programName(env)
+    },
     events: parts.events ?? process,
     [Symbol.dispose]() {
       stdout[Symbol.dispose]()

@@ -23,7 +23,9 @@ export async function runEvaluation(options: {
 }): Promise<ExitCode> {
   const { evaluation, output, io } = options
   const resume = (run: string, words = options.words): string =>
-    io.stderr.style.accent(resumeCommand(run, words, options.command))
+    io.stderr.style.accent(
+      resumeCommand(run, { program: io.program, words, ...(options.command && { command: options.command }) }),
+    )
   let info: RunInfo | undefined
   const stop = (note: string): void => {
     output.quiet()

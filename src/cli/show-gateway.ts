@@ -38,8 +38,8 @@ export async function showSessions(limit: number, { found, reader, io, asJson }:
   const more = total - newest.length
   if (more > 0) void stdout.line(style.dim(`${formatCount(more)} older ones; --limit shows more`))
   const reference = runReference(folder, io)
-  void stdout.line(style.dim(`read one:    millrace show ${reference} ${latest.id}`))
-  void stdout.line(style.dim(`export them: millrace export ${reference}`))
+  void stdout.line(style.dim(`read one:    ${io.program} show ${reference} ${latest.id}`))
+  void stdout.line(style.dim(`export them: ${io.program} export ${reference}`))
 }
 
 /** What was said in one session. */

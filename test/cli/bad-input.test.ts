@@ -59,7 +59,7 @@ describe.concurrent('a command line that cannot be carried out', () => {
       /arithmetic has no option "dificulty"; did you mean "difficulty"\? It takes: count, difficulty/,
     ],
     ['--env.difficulty=lots', /the options of arithmetic do not fit: difficulty: /],
-    ['--sim.skil=1', /simulator options: Unrecognized key: "skil"\. Known options: seed, skill, /],
+    ['--sim.skil=1', /simulator options: `skil` is not known; did you mean `skill`\?/],
     ['--run=a/b', /"a\/b" cannot be the name of a run; use up to 100 letters, digits, dots, dashes and underscores/],
     ['--max-rollout-cost=0', /limits do not fit: maxCostUsd/],
   ])('eval with %s, which only the environment or the run can refuse', async (flag, message) => {
@@ -139,7 +139,7 @@ it('a row that is no task costs its rollouts, with the reason, and not the run',
   expect(ended.stdout).toMatch(/env_error +4 +<0\.1% +not scored/)
   expect(ended.stdout).toContain('rows.jsonl line 7312: right: ')
   expect(ended.stderr).toMatch(
-    /^4 rollouts ended without a score\. With the cause corrected, run them again:\n {2}millrace eval .*\n$/,
+    /^4 rollouts ended without a score\. With the cause corrected, run them again:\n {2}(?:npx )?millrace eval .*\n$/,
   )
   const listed = await millrace({ cwd }, 'show', 'it', '--outcome', 'env_error', '--json')
   expect(objects(listed.stdout)).toMatchObject([

@@ -57,7 +57,7 @@ describe.concurrent('looking at a run', () => {
       /^error: run it has no rollout 77-0; the first that ended is \d-0 \[run_not_found\]\n$/,
     )
     const elsewhere = await millrace({ cwd: join(cwd, 'runs') }, 'show', join(cwd, 'runs', 'it'))
-    expect(elsewhere.stdout).toContain(`next    millrace show ${join(cwd, 'runs', 'it')} --outcome env_error\n`)
+    expect(elsewhere.stdout).toContain(`millrace show ${join(cwd, 'runs', 'it')} --outcome env_error\n`)
   })
 
   it('exports token ids and log-probabilities, and stops when its reader has had enough', async () => {
@@ -130,7 +130,7 @@ it('a simulator in a process of its own serves both APIs, streamed and not, to w
   const cwd = place.root
   await using simulator = startMillrace({ cwd }, 'sim', '--port', '0', '--api-key', 'sesame', '--models', 'mine')
   await simulator.shows('stdout', 'Ctrl-C ends it')
-  const [, command = ''] = /OPENAI_API_KEY=<key> millrace (.*)/.exec(simulator.stdout()) ?? []
+  const [, command = ''] = /OPENAI_API_KEY=<key> (?:npx )?millrace (.*)/.exec(simulator.stdout()) ?? []
   const words = [...command.split(' '), '--limit', '3', '--json']
   const variants = [[], ['--stream'], ['--api', 'responses'], ['--api', 'responses', '--stream']]
   const withKey = { cwd, env: { OPENAI_API_KEY: 'sesame' } }

@@ -10,7 +10,7 @@ const common = ['-m', 'sim', '--seed', '7', '-c', '4', '--run', 'it', '--json']
 
 /** The words of the command that the notice says to continue with. */
 function continuation(stderr: string): string[] {
-  const [, command = ''] = /^ {2}millrace (eval .*)$/m.exec(stderr) ?? []
+  const [, command = ''] = /^ {2}(?:npx )?millrace (eval .*)$/m.exec(stderr) ?? []
   return command.split(' ')
 }
 

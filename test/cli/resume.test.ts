@@ -103,7 +103,9 @@ describe.concurrent('the same command again', () => {
       reasons: { env_error: expect.stringContaining('the image is missing') },
     })
     const [, command = ''] =
-      /4 rollouts ended without a score\. With the cause corrected, run them again:\n {2}(.*)/.exec(first.stderr) ?? []
+      /4 rollouts ended without a score\. With the cause corrected, run them again:\n {2}(?:npx )?(.*)/.exec(
+        first.stderr,
+      ) ?? []
     expect(command).toMatch(/^millrace eval .* --retry-failed --run mended--sim--/)
 
     await writeFile(mend, '')

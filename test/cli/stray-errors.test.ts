@@ -39,7 +39,7 @@ describe.concurrent('an error that nothing caught', () => {
     const ended = await millrace({ cwd }, ...words('throws'))
     expect(ended.code, ended.stderr).toBe(1)
     expect(ended.stderr).toMatch(/^error: .*: a timer went off \(at .*stray\.ts:\d+\)\. .* \[agent_failed\]$/m)
-    expect(ended.stderr).toMatch(/What has ended is kept\. Continue with:\n {2}millrace eval .* --run it\n/)
+    expect(ended.stderr).toMatch(/What has ended is kept\. Continue with:\n {2}(npx )?millrace eval .* --run it\n/)
     expect(ended.stderr).not.toMatch(/^\s+at /m)
     const before = reportedIds(ended.stdout)
     expect(before.length).toBeGreaterThan(0)

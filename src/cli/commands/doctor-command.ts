@@ -65,7 +65,7 @@ async function showRun(
       void io.stdout.line(JSON.stringify({ run: found.name, environment, model, ...diagnosis }))
       return
     }
-    const run = runReference(found.folder, io)
-    for (const line of diagnosisText(diagnosis, { ...frameOf(io), now: Date.now(), run })) void io.stdout.line(line)
+    const show = `${io.program} show ${runReference(found.folder, io)}`
+    for (const line of diagnosisText(diagnosis, { ...frameOf(io), now: Date.now(), show })) void io.stdout.line(line)
   })
 }

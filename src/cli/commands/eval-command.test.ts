@@ -232,7 +232,7 @@ describe('millrace eval: how it ends', () => {
     expect(stderr.text).toContain('Draining: 64 running rollouts may end')
     evaluation.endDrained()
     expect(await ended).toBe(code)
-    expect(stderr.text).toContain(`Continue with:\n  millrace eval './my env.ts' -m sim -n 4 --run brisk-otter`)
+    expect(stderr.text).toContain(`Continue with:\n  npx millrace eval './my env.ts' -m sim -n 4 --run brisk-otter`)
     expect(events.listenerCount(signal)).toBe(0)
   })
 
@@ -260,7 +260,9 @@ describe('millrace eval: how it ends', () => {
     const error = new MillraceError('disk_full', 'the disk is full; free some room')
     const { ended, stderr, stdout } = start({ evaluation: new FakeEvaluation({ error }), columns: 80 })
     await expect(ended).rejects.toBe(error)
-    expect(stdout.plain + stderr.text).toContain('Continue with:\n  millrace eval arithmetic -m sim --run brisk-otter')
+    expect(stdout.plain + stderr.text).toContain(
+      'Continue with:\n  npx millrace eval arithmetic -m sim --run brisk-otter',
+    )
     expect(stdout.text.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.text.lastIndexOf('\u001b[?25l'))
   })
 

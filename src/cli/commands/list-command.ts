@@ -43,7 +43,7 @@ export const listCommand = defineCommand({
       return exitCodes.ok
     }
     if (runs.length === 0) {
-      void io.stdout.line(`no runs in ${root}; millrace eval makes one`)
+      void io.stdout.line(`no runs in ${root}; ${io.program} eval makes one`)
       return exitCodes.ok
     }
     for (const line of table(listed, io.stdout)) void io.stdout.line(line)

@@ -95,7 +95,8 @@ function showSummary({ found, reader, io, asJson }: Shown): void {
   if (asJson) void stdout.line(JSON.stringify(summary))
   else {
     const run = runReference(found.folder, io)
-    void stdout.write(summaryText(summary, { columns: stdout.columns, style: stdout.style, run }))
+    const frame = { columns: stdout.columns, style: stdout.style, program: io.program }
+    void stdout.write(summaryText(summary, { ...frame, run }))
   }
 }
 

@@ -138,7 +138,7 @@ export const simCommand = defineCommand({
     const [model = 'sim-7b'] = models?.split(',') ?? []
     const api = isAnthropic ? ' --api messages' : ''
     void io.stdout.line(
-      `  ${style.accent(`${key}millrace eval arithmetic -m ${model} --base-url ${server.url}${api}`)}`,
+      `  ${style.accent(`${key}${io.program} eval arithmetic -m ${model} --base-url ${server.url}${api}`)}`,
     )
     void io.stdout.line(style.dim('Ctrl-C ends it'))
     await signalReceived(io)

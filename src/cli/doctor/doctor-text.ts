@@ -30,12 +30,20 @@ export function machineText(checks: readonly Check[], { width, style }: Frame): 
 
 export function diagnosisText(
   diagnosis: RunDiagnosis,
-  { now, run, ...frame }: Frame & { readonly now: number; readonly run: string },
+  {
+    now,
+    show,
+    ...frame
+  }: Frame & {
+    readonly now: number
+    /** The command that shows the run. */
+    readonly show: string
+  },
 ): readonly string[] {
   return [
     ...section('Functions that blocked a loop', blockedLines(diagnosis, now, frame), frame),
     ...section('Limits that moved', limitLines(diagnosis, frame), frame),
-    ...section('Outcomes that infrastructure or the environment caused', outcomeLines(diagnosis, run, frame), frame),
+    ...section('Outcomes that infrastructure or the environment caused', outcomeLines(diagnosis, show, frame), frame),
     ...abandonedLines(diagnosis),
   ]
 }
@@ -64,7 +72,7 @@ function blockedLines({ blocked }: RunDiagnosis, now: number, frame: Frame): rea
       printableLine(blockedBy),
       formatCount(times),
       frame.style.bad(formatDuration(worstMs)),
-      workers.length === 0 ? '–' : workers.join(', '),
+      workers.length === 0 ? '–' : workers.map((id) => (id < 0 ? `quarantine ${-id}` : id)).join(', '),
       formatAge(lastAt, now),
     ]),
   )
@@ -98,7 +106,7 @@ function limitLines({ limits }: RunDiagnosis, frame: Frame): readonly string[] {
   )
 }
 
-function outcomeLines({ outcomes, ended }: RunDiagnosis, run: string, frame: Frame): readonly string[] {
+function outcomeLines({ outcomes, ended }: RunDiagnosis, show: string, frame: Frame): readonly string[] {
   return table(
     frame,
     [
@@ -111,7 +119,7 @@ function outcomeLines({ outcomes, ended }: RunDiagnosis, run: string, frame: Fra
       outcome,
       formatCount(count),
       formatShare(count, ended),
-      `millrace show ${run} --outcome ${outcome}`,
+      `${show} --outcome ${outcome}`,
     ]),
   )
 }

@@ -62,7 +62,7 @@ export class LiveOutput implements EvalOutput {
     this.quiet()
     const { columns, style } = this.#io.stdout
     const run = runReference(summary.folder, this.#io)
-    void this.#io.stdout.write(summaryText(summary, { columns, style, run }))
+    void this.#io.stdout.write(summaryText(summary, { columns, style, program: this.#io.program, run }))
   }
 
   [Symbol.dispose](): void {

@@ -56,7 +56,7 @@ export class PlainOutput implements EvalOutput {
     if (!this.#isQuiet) void this.#io.stdout.line(progressLine(this.#evaluation.progress()))
     const { columns, style } = this.#io.stdout
     const run = runReference(summary.folder, this.#io)
-    void this.#io.stdout.write(summaryText(summary, { columns, style, run }))
+    void this.#io.stdout.write(summaryText(summary, { columns, style, program: this.#io.program, run }))
   }
 
   [Symbol.dispose](): void {

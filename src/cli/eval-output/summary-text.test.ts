@@ -4,7 +4,7 @@ import { createStyle } from '../format/style.ts'
 import { textWidth } from '../format/text-width.ts'
 import { summaryText } from './summary-text.ts'
 
-const frame = { columns: 80, style: createStyle(false), run: 'brisk-otter' }
+const frame = { columns: 80, style: createStyle(false), program: 'npx millrace', run: 'brisk-otter' }
 
 describe('summaryText', () => {
   it('shows the score with its interval and every denominator', () => {
@@ -59,7 +59,12 @@ describe('summaryText', () => {
     ['of nothing', sampleSummary({ rollouts: 0, scored: 0, tasks: 0, score: undefined, pass: [], cost: null })],
   ])('has no line longer than 80 columns %s', (_, summary) => {
     for (const columns of [40, 48, 62, 80, 200]) {
-      const lines = summaryText(summary, { columns, style: createStyle(true), run: 'brisk-otter' }).split('\n')
+      const lines = summaryText(summary, {
+        columns,
+        style: createStyle(true),
+        program: 'npx millrace',
+        run: 'brisk-otter',
+      }).split('\n')
       const box = lines.filter((line) => /[│─]/.test(line))
       expect(new Set(box.map(textWidth))).toEqual(new Set([Math.min(80, columns)]))
     }
@@ -78,7 +83,7 @@ describe('summaryText', () => {
     const text = summaryText(summary, frame)
     expect(text).toContain('298 of 300 rollouts scored')
     expect(text).toMatch(/model_error +2 +0\.7% +not scored/)
-    expect(text).toContain('next    millrace show brisk-otter --outcome model_error')
+    expect(text).toContain('next    npx millrace show brisk-otter --outcome model_error')
   })
 
   it('says why rollouts have no score, by the first of each outcome', () => {

@@ -47,12 +47,12 @@ interface Frame {
   readonly style: Style
 }
 
-/** The results of a run as a box, and the commands that look further, which call the run as `options.run` says. */
+/** The results of a run as a box, and the commands that look further, which call program and run as the options say. */
 export function summaryText(
   summary: ShownSummary,
-  options: { readonly columns: number; readonly style: Style; readonly run: string },
+  options: { readonly columns: number; readonly style: Style; readonly program: string; readonly run: string },
 ): string {
-  const { style, run } = options
+  const { style } = options
   const columns = Math.max(narrowest, Math.min(widest, options.columns))
   const frame: Frame = { room: columns - 4, style }
   const lines = panel({
@@ -72,7 +72,7 @@ export function summaryText(
     columns,
     style,
   })
-  return `${[...lines, ...nextLines(summary, run, style)].join('\n')}\n`
+  return `${[...lines, ...nextLines(summary, options)].join('\n')}\n`
 }
 
 /** A sitting may have done all it was asked for and leave its run open. */
@@ -244,12 +244,15 @@ function tokens(usage: Usage): string {
   return `${formatCompactCount(usage.input)} in${cached} · ${formatCompactCount(usage.output)} out${reasoning}`
 }
 
-function nextLines(summary: ShownSummary, run: string, style: Style): readonly string[] {
+function nextLines(
+  summary: ShownSummary,
+  { style, program, run }: { readonly style: Style; readonly program: string; readonly run: string },
+): readonly string[] {
   const failed = outcomeNames.find((name) => summary.outcomes[name] > 0 && !outcomes[name].scored)
   const { forkedFrom } = summary
   const first = forkedFrom ? `${forkedFrom.rollout.split('-')[0]}-0` : '0-0'
-  const commands = [`millrace show ${run} ${first}`, `millrace export ${run}`]
-  if (failed) commands.unshift(`millrace show ${run} --outcome ${failed}`)
+  const commands = [`${program} show ${run} ${first}`, `${program} export ${run}`]
+  if (failed) commands.unshift(`${program} show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
     ...[...missingTaskLines(summary), ...missingServerLines(summary)].map(
