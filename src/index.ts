@@ -152,6 +152,7 @@ export type {
   GatewayStatus,
   InteractionCall,
   ModelFacts,
+  ModelOffer,
   OfferedModel,
   RewardOptions,
   SessionBounds,
@@ -163,6 +164,7 @@ export type {
 } from './gateway/index.ts'
 export { findModels, GatewayServer, HttpDoor, RolloutService } from './serve/index.ts'
 export type {
+  BackendSurvey,
   CodecStatus,
   Finding,
   FindModelsOptions,

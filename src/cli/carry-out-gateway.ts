@@ -4,6 +4,7 @@ import {
   defaultTenant,
   findModels,
   GatewayServer,
+  type Finding,
   requireAdminKeys,
   type GatewayConfig,
   type TenantKey,
@@ -13,7 +14,7 @@ import type { FlagValues, Invocation } from './command.ts'
 import { defaultGatewayPort, type GatewayFlags } from './commands/gateway-command.ts'
 import type { ExitCode } from './exit-codes.ts'
 import { readGatewayConfig } from './gateway-config-file.ts'
-import { findingLines } from './gateway-findings.ts'
+import { findingLines, shownUrl } from './gateway-findings.ts'
 import type { CommandIo } from './io.ts'
 import { keyIn } from './key-variable.ts'
 import { runsRoot } from './stored-run.ts'
@@ -46,6 +47,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       signal: lifetime.signal,
     })
     for (const line of findingLines(found, io.stdout)) void io.stdout.line(line)
+    for (const finding of found.findings) if (finding.problem) logBackend(logger, finding)
     await using server = await GatewayServer.open({
       ...found,
       ...(config && { aliases: config.aliases, bounds: config.bounds }),
@@ -57,6 +59,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       env: io.env,
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
+      onBackend: (finding) => logBackend(logger, finding),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
       signal: lifetime.signal,
     })
@@ -81,6 +84,18 @@ function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: Gate
   for (const notice of notices) logger.lines.info(notice)
   if (madeKey !== undefined) void io.stdout.line(`admin key ${style.bold(madeKey)} (kept in the run's folder)`)
   void io.stdout.line(`gateway on ${style.bold(url)}`)
+}
+
+/** A backend that did not answer at the start. It is waited for whatever the reason, and somebody may have to do something. */
+function logBackend({ lines }: Logger, { backend: url, facts, problem }: Finding): void {
+  const backend = shownUrl(url)
+  if (!problem) {
+    lines.info({ backend, kind: facts.kind, models: facts.models.map(({ id }) => id) }, 'a backend has answered')
+    return
+  }
+  const said = { backend, error: { code: problem.code, message: problem.rawMessage } }
+  if (problem.retryable) lines.warn(said, 'waiting for a backend')
+  else lines.error(said, 'a backend that was waited for cannot be used')
 }
 
 function servedBy(server: GatewayServer): Served {

@@ -25,27 +25,29 @@ export function findingLines(
 }
 
 function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
-  if (problem) return [`${shown(backend)} is not used until it answers: ${problem.rawMessage}`]
+  if (problem) return [`${shownUrl(backend)} is not used until it answers: ${problem.rawMessage}`]
   if (!serves) return []
   const { name, upstreamName = name } = serves
   const listed = facts.models.map(({ id }) => id)
   // Providers list the dated names of what may also be asked for without a date.
   if (listed.length === 0 || listed.some((id) => id.startsWith(upstreamName))) return []
   const whose = upstreamName === name ? '' : ` (upstreamName of ${name})`
-  return [`${shown(backend)} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`]
+  return [
+    `${shownUrl(backend)} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`,
+  ]
 }
 
 /** A query and a password are for the backend alone. */
-function shown(url: string): string {
+export function shownUrl(url: string): string {
   return url.replace(/\?.*$/, '').replace(/(?<=:\/\/)[^/@]*@/, '')
 }
 
 function rowOf({ backend, facts, serves }: Finding): string[] {
   const served = serves && servedText(serves)
-  if (!facts) return [shown(backend), 'unreachable', served ?? nothing, nothing, nothing]
+  if (!facts) return [shownUrl(backend), 'unreachable', served ?? nothing, nothing, nothing]
   const lengths = facts.models.flatMap(({ contextLength }) => (contextLength === undefined ? [] : [contextLength]))
   return [
-    shown(backend),
+    shownUrl(backend),
     facts.kind,
     served ?? (namesText(facts.models.map(({ id }) => id)) || nothing),
     lengths.length === 0 ? nothing : formatCompactCount(Math.min(...lengths)),

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 import {
   modelPrice,
@@ -9,9 +10,10 @@ import {
   type ModelStatus,
   type Price,
 } from '../inference/index.ts'
-import { nearestName, Resource } from '../kit/index.ts'
+import { closeAll, nearestName, Resource } from '../kit/index.ts'
 import { ModelSet } from '../rollout/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
+import { tooMuch } from './_refusals.ts'
 
 /** What is known of a model beside its config, from asking its backends. */
 export interface ModelFacts {
@@ -44,54 +46,102 @@ export interface GatewayModel {
   readonly client: ModelClient
 }
 
-export interface GatewayModelsOptions {
+/** What there is to ask for, as far as the backends have told. */
+export interface ModelOffer {
   readonly models: readonly ModelConfig[]
+  readonly facts?: Readonly<Record<string, ModelFacts>>
+  /** Backends that have yet to say what they serve: a name that nobody knows may be theirs. */
+  readonly awaited?: number
+}
+
+export interface GatewayModelsOptions extends ModelOffer {
   readonly env: Readonly<Record<string, string | undefined>>
   /** Other names for models; `*` for every name that is not known. */
   readonly aliases?: Readonly<Record<string, string>>
-  readonly facts?: Readonly<Record<string, ModelFacts>>
   /** Stands in for the configured backends of a model: a test's script. */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
   readonly onLimitChange: (change: LimitChange) => void
 }
 
 const anyName = '*'
+/** Those who come before a backend has answered try again about as often as it is asked. */
+const awaitedRetryMs = 5000
+
+interface OwnModel {
+  readonly config: ModelConfig
+  readonly model: GatewayModel
+}
 
 /** The models behind a gateway, by the names that clients use. */
 export class GatewayModels extends Resource {
-  readonly #set: ModelSet
+  readonly #options: Omit<GatewayModelsOptions, keyof ModelOffer>
+  /** One for each offer with something new in it. */
+  readonly #sets: ModelSet[] = []
+  readonly #own = new Map<string, OwnModel>()
+  /** Others are in their place, with more backends. Requests that they had are still theirs. */
+  readonly #replaced: ModelClient[] = []
   readonly #byName = new Map<string, GatewayModel>()
-  readonly #own: readonly GatewayModel[]
-  readonly #fallback: GatewayModel | undefined
+  #fallback: GatewayModel | undefined
+  #awaited = 0
 
-  constructor({ models, env, aliases = {}, facts = {}, backends, onLimitChange }: GatewayModelsOptions) {
+  constructor({ models, facts, awaited = 0, ...options }: GatewayModelsOptions) {
     super()
-    checkNames(models, aliases)
-    this.#set = new ModelSet({ configs: models, env, onLimitChange, ...(backends && { backends }) })
-    this.#own = models.map((config) => modelOf(config, this.#set.get(config.name), facts[config.name]))
-    for (const model of this.#own) this.#byName.set(model.name, model)
-    for (const [alias, name] of Object.entries(aliases)) {
-      const model = this.#own.find((own) => own.name === name)
-      if (model && alias !== anyName) this.#byName.set(alias, model)
+    checkNames({ models, awaited }, options.aliases ?? {})
+    this.#options = options
+    this.offer({ models, awaited, ...(facts && { facts }) })
+  }
+
+  /** When more backends have answered: once for each at most, so that what is replaced need not be closed before the end. */
+  offer(offer: ModelOffer): void {
+    if (this.isClosed) return
+    const { models, facts = {}, awaited = 0 } = offer
+    this.#awaited = awaited
+    const configs = models.filter((config) => !isDeepStrictEqual(config, this.#own.get(config.name)?.config))
+    const opened = configs.length === 0 ? undefined : this.#open(configs, offer)
+    for (const config of models) {
+      const { name } = config
+      const before = this.#own.get(name)?.model
+      const client = configs.includes(config) ? opened?.get(name) : before?.client
+      if (!client) continue
+      if (before && before.client !== client) this.#replaced.push(before.client)
+      const model = modelOf(config, client, facts[name])
+      const tokenRequest = before?.client === client ? before.tokenRequest : model.tokenRequest
+      this.#own.set(name, { config, model: { ...model, tokenRequest } })
     }
-    this.#fallback = this.#byName.get(aliases[anyName] ?? '')
+    for (const [name, { model }] of this.#own) this.#byName.set(name, model)
+    for (const [alias, name] of Object.entries(this.#options.aliases ?? {})) {
+      const model = this.#own.get(name)?.model
+      if (model && alias === anyName) this.#fallback = model
+      else if (model) this.#byName.set(alias, model)
+    }
   }
 
   /** Throws for a name that nobody has. */
   find(name: string): GatewayModel {
     const model = this.#byName.get(name) ?? this.#fallback
     if (model) return model
+    throw this.unknown(name)
+  }
+
+  /** Why nothing can be asked under this name. */
+  unknown(name: string): MillraceError {
+    const shown = `"${name.slice(0, 80)}"`
+    if (this.#awaited > 0) {
+      const message = `no model ${shown} is known here so far, and not all backends have answered yet; try again in a moment`
+      return tooMuch(message, awaitedRetryMs)
+    }
     const meant = nearestName(name, this.#byName.keys())
     const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
-    const message = `there is no model "${name.slice(0, 80)}" here; GET /v1/models lists them.${hint}`
-    throw new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
+    const message = `there is no model ${shown} here; GET /v1/models lists them.${hint}`
+    return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
   }
 
   /** For a request in SGLang's own API, which has no word for a model: without a name there must be one that it can mean. */
   findSglang(name: string): GatewayModel {
-    const able = this.#own.filter(({ isSglang }) => isSglang)
+    const able = Array.from(this.#own.values(), ({ model }) => model).filter(({ isSglang }) => isSglang)
     const [only] = able
     if (name === '' && able.length === 1 && only) return only
+    if (name === '' && !this.#fallback && this.#awaited > 0) throw this.unknown(name)
     const named = name === '' ? this.#fallback : this.find(name)
     if (named?.isSglang) return named
     throw notSglang(named?.name, able)
@@ -103,15 +153,26 @@ export class GatewayModels extends Resource {
   }
 
   endSession(session: string): void {
-    for (const { client } of this.#own) client.endSession(session)
+    for (const { model } of this.#own.values()) model.client.endSession(session)
+    for (const client of this.#replaced) client.endSession(session)
   }
 
   status(): ModelStatus[] {
-    return this.#own.map(({ client }) => client.status())
+    const own = Array.from(this.#own.values(), ({ model }) => model.client.status())
+    // What they may still ask at once is not theirs any more.
+    return [...own, ...this.#replaced.map((client) => ({ ...client.status(), limit: 0 }))]
   }
 
   protected onClose(): Promise<void> {
-    return this.#set.close()
+    return closeAll(this.#sets)
+  }
+
+  #open(configs: readonly ModelConfig[], { models, awaited = 0 }: ModelOffer): ModelSet {
+    const { env, onLimitChange, backends } = this.#options
+    const sharers = awaited + models.reduce((sum, config) => sum + config.backends.length, 0)
+    const set = new ModelSet({ configs, env, onLimitChange, sharers, ...(backends && { backends }) })
+    this.#sets.push(set)
+    return set
   }
 }
 
@@ -144,9 +205,10 @@ function notSglang(name: string | undefined, able: readonly GatewayModel[]): Mil
 }
 
 /** Before anything is opened. */
-function checkNames(models: readonly ModelConfig[], aliases: Readonly<Record<string, string>>): void {
+function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Record<string, string>>): void {
   const names = new Set(models.map(({ name }) => name))
-  if (names.size === 0) throw new MillraceError('config_invalid', 'a gateway needs at least one model. Name a backend.')
+  if (names.size === 0 && awaited === 0)
+    throw new MillraceError('config_invalid', 'a gateway needs at least one model. Name a backend.')
   if (names.size < models.length) {
     throw new MillraceError(
       'config_invalid',
@@ -154,7 +216,8 @@ function checkNames(models: readonly ModelConfig[], aliases: Readonly<Record<str
     )
   }
   for (const [alias, name] of Object.entries(aliases)) {
-    if (names.has(name)) continue
+    // It may be one of those that are not known yet.
+    if (names.has(name) || awaited > 0) continue
     const message = `alias ${alias} stands for ${name}, which is no model of the gateway. It has ${[...names].join(', ')}.`
     throw new MillraceError('config_invalid', message)
   }

@@ -1,3 +1,4 @@
+import type { MillraceError } from '../errors/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import { Resource } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
@@ -12,7 +13,7 @@ import type { InteractionCall } from './_visit.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import type { InteractionOutcome } from './gateway-events.ts'
-import { GatewayModels, type GatewayModelsOptions } from './gateway-models.ts'
+import { GatewayModels, type GatewayModelsOptions, type ModelOffer } from './gateway-models.ts'
 import { defaultSessionBounds, type SessionBounds } from './session-bounds.ts'
 import type { SessionOptionsInput } from './session-options.ts'
 import type { SessionSummary, SessionView } from './session-view.ts'
@@ -124,6 +125,16 @@ export class Gateway extends Resource {
   /** Resolves when all that has ended so far is on disk, lost samples too, for whose end no client is kept waiting. */
   async recorded(): Promise<void> {
     await this.#journal.durable()
+  }
+
+  /** What its backends serve, now that more of them have answered. Requests under way end where they began. */
+  offer(offer: ModelOffer): void {
+    this.#models.offer(offer)
+  }
+
+  /** Why nothing can be asked under this name. */
+  unknownModel(name: string): MillraceError {
+    return this.#models.unknown(name)
   }
 
   models(): OfferedModel[] {

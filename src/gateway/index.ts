@@ -13,7 +13,7 @@ export type {
   SessionStartEvent,
   SessionUnreadableEvent,
 } from './gateway-events.ts'
-export type { ModelFacts } from './gateway-models.ts'
+export type { ModelFacts, ModelOffer } from './gateway-models.ts'
 export type { InteractionCall } from './_visit.ts'
 export type { AdminKey } from './_keys.ts'
 export { defaultSessionBounds } from './session-bounds.ts'

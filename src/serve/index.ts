@@ -3,6 +3,7 @@ export type { ListedRollout, ListFilter, RolloutPage, RolloutState } from './_li
 export type { Readiness } from './_readiness.ts'
 export type { RolloutHead } from './codec-messages.ts'
 export type { CodecStatus } from './codec-pool.ts'
+export type { BackendSurvey } from './gateway/backend-survey.ts'
 export { findModels } from './gateway/gateway-backends.ts'
 export type { Finding, FindModelsOptions, FoundModels } from './gateway/gateway-backends.ts'
 export { defaultGatewayBounds } from './gateway/gateway-bounds.ts'

@@ -16,6 +16,7 @@ export interface PoolReading {
 /** How a gateway and its door are doing. */
 export interface GatewayReading {
   readonly openSessions: number
+  readonly awaitedBackends: number
   readonly connections: number
   readonly maxConnections: number
   readonly turnedAway: number
@@ -77,6 +78,7 @@ export function stateReadings(sources: MetricsSources): MetricsRegistry {
   const gateway = sources.gateway?.()
   if (gateway) {
     readings.series('gatewaySessionsOpen').add(gateway.openSessions)
+    readings.series('gatewayBackendsAwaited').add(gateway.awaitedBackends)
     readings.series('gatewayConnections').add(gateway.connections)
     readings.series('gatewayConnectionsMax').add(gateway.maxConnections)
     readings.series('gatewayTurnedAway', 'told').add(gateway.turnedAway)

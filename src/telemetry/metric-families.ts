@@ -132,6 +132,10 @@ export const metricFamilies = {
     ['alarm'],
   ),
   gatewaySessionsOpen: gauge('millrace_gateway_sessions_open', 'Sessions that are open.'),
+  gatewayBackendsAwaited: gauge(
+    'millrace_gateway_backends_awaited',
+    'Backends that have not answered since the gateway was started; they are asked again.',
+  ),
   gatewayConnections: gauge('millrace_gateway_connections', 'Connections of clients.'),
   gatewayConnectionsMax: gauge('millrace_gateway_connections_max', 'Connections of clients that may be kept.'),
   gatewayTurnedAway: counter(

@@ -25,7 +25,15 @@ const sources: MetricsSources = {
     { name: 'decode', threads: 1, queued: 0, waitP99Ms: 6, waitMaxMs: 7 },
   ],
   serve: () => ({ requests: 5, rollouts: 50, replyP99Ms: 12 }),
-  gateway: () => ({ openSessions: 2, connections: 7, maxConnections: 9, turnedAway: 1, dropped: 0, bodyBytes: 1e6 }),
+  gateway: () => ({
+    openSessions: 2,
+    awaitedBackends: 1,
+    connections: 7,
+    maxConnections: 9,
+    turnedAway: 1,
+    dropped: 0,
+    bodyBytes: 1e6,
+  }),
 }
 
 test('what is counted is what the run sums up', async () => {

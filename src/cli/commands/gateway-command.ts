@@ -9,7 +9,7 @@ const gatewayFlags = {
     kind: 'texts',
     value: '<url>',
     group: 'Backends',
-    help: 'Where models are served, up to and including the version: http://localhost:8000/v1. sim is built in. Several times for several.',
+    help: 'Where models are served, up to and including the version: http://localhost:8000/v1. One that is not there yet is waited for. sim is built in. Several times for several.',
   },
   model: {
     kind: 'text',

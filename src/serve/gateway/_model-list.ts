@@ -42,8 +42,7 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
       const { '*': name } = request.params
       const found = gateway.models().find(({ id }) => id === name)
       if (found) return await reply.send(shapeFor(request).one(found))
-      const message = `there is no model "${name.slice(0, 80)}" here; GET /v1/models lists them`
-      throw new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
+      throw gateway.unknownModel(name)
     })
   }
 }

@@ -10,28 +10,35 @@ type Environment = Readonly<Record<string, string | undefined>>
 
 /** Whether backends can be reached, asked for by those who want to know if a gateway is ready. */
 export class Reachability extends Resource {
+  readonly #env: Environment
   /** One for all models that it serves to the same key. */
-  readonly #backends: readonly HttpBackend[]
-  readonly #hasSimulator: boolean
+  readonly #backends = new Map<string, HttpBackend>()
+  #hasSimulator = false
   #lookedAt = -Infinity
   #found: Promise<boolean> = Promise.resolve(false)
 
   constructor(models: readonly ModelConfig[], env: Environment) {
     super()
-    this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
-    const distinct = new Map<string, HttpBackend>()
-    for (const model of models) {
-      for (const backend of model.backends) {
-        const { url, apiKeyEnv, headers } = backend
-        const identity = JSON.stringify([url, model.api, env[apiKeyEnv], headers])
-        if (!distinct.has(identity)) distinct.set(identity, new HttpBackend(model, backend, env, { connections: 1 }))
-      }
-    }
-    this.#backends = [...distinct.values()]
+    this.#env = env
+    this.include(models)
   }
 
   get count(): number {
-    return this.#backends.length
+    return this.#backends.size
+  }
+
+  /** The backends of these, too, from now on. */
+  include(models: readonly ModelConfig[]): void {
+    this.#hasSimulator ||= models.some(({ simulator }) => simulator !== undefined)
+    for (const model of models) {
+      for (const backend of model.backends) {
+        const { url, apiKeyEnv, headers } = backend
+        const identity = JSON.stringify([url, model.api, this.#env[apiKeyEnv], headers])
+        if (this.#backends.has(identity)) continue
+        this.#backends.set(identity, new HttpBackend(model, backend, this.#env, { connections: 1 }))
+      }
+    }
+    this.#lookedAt = -Infinity
   }
 
   /** Whether at least one backend would answer a request. */
@@ -45,13 +52,13 @@ export class Reachability extends Resource {
   }
 
   protected async onClose(): Promise<void> {
-    await closeAll(this.#backends)
+    await closeAll([...this.#backends.values()])
   }
 
   /** The first good answer decides; only the last bad one does. */
   async #look(): Promise<boolean> {
     using scope = new AbortScope(this.closedSignal, answerTimeoutMs)
-    const answers = this.#backends.map(async (backend) => {
+    const answers = Array.from(this.#backends.values(), async (backend) => {
       if (!(await answersAt(backend, scope.signal))) throw unreachable
     })
     return await Promise.any(answers).then(

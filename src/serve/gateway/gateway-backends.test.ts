@@ -1,7 +1,8 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { LateServer } from '../../inference/_testing/late-server.ts'
 import { SimulatorServer } from '../../simulator/index.ts'
 import { findModels, type FindModelsOptions } from './gateway-backends.ts'
 
@@ -30,11 +31,61 @@ test('a name is that of all backends, also of one that cannot be reached now', a
   expect(findings.map(({ problem }) => problem?.code)).toEqual(['model_connect', undefined])
 })
 
-test('one that cannot be reached is refused if nobody says what it serves', async () => {
+test('one that cannot be reached now is awaited, also if nobody says what it serves', async () => {
   await using simulator = await SimulatorServer.start({})
-  await expect(find({ backends: [nobody, simulator.url] })).rejects.toMatchObject({
-    code: 'model_connect',
-    message: expect.stringContaining('name that with --model') as string,
+  const { models, survey } = await find({ backends: [nobody, simulator.url] })
+  expect(models).toMatchObject([{ name: 'sim', backends: [{ url: simulator.url }] }])
+  expect(survey).toMatchObject({ awaited: [0], unlisted: 1 })
+  expect(await find({ backends: [nobody] })).toMatchObject({ models: [], survey: { awaited: [0], unlisted: 1 } })
+  const named = await find({ backends: [nobody], model: 'm', models: { policy: { backends: [{ url: nobody }] } } })
+  expect(named).toMatchObject({
+    models: [{ name: 'policy' }, { name: 'm' }],
+    survey: { awaited: [0, 1], unlisted: 0 },
+  })
+})
+
+describe('asked again', () => {
+  const never = new AbortController().signal
+
+  test('a backend adds what it lists, to others who list the same, too', async () => {
+    await using first = await SimulatorServer.start({ models: 'a' })
+    await using late = await LateServer.start()
+    const { survey } = await find({
+      backends: [late.url, first.url],
+      models: { policy: { backends: [{ url: late.url }] } },
+    })
+    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_connect' } })
+    expect(survey.models.map(({ name }) => name)).toEqual(['policy', 'a'])
+    await using second = await SimulatorServer.start({ models: 'a,b' })
+    late.put(second.url)
+    expect(await survey.askAgain(0, never)).toMatchObject({ facts: { kind: 'vllm' } })
+    expect(survey).toMatchObject({ awaited: [2], unlisted: 0 })
+    expect(survey.models).toMatchObject([
+      { name: 'policy', backends: [{ engine: 'vllm' }] },
+      { name: 'a', backends: [{ url: late.url }, { url: first.url }] },
+      { name: 'b', backends: [{ url: late.url, engine: 'vllm' }] },
+    ])
+    expect(survey.facts['a']).toMatchObject({ capturesTokens: true })
+  })
+
+  test('what would be a mistake at the start is a reason to wait on', async () => {
+    await using late = await LateServer.start()
+    const { survey } = await find({ backends: ['sim', late.url] })
+    const said = async (status: number, document: unknown): Promise<string | undefined> => {
+      await using server = createServer((_request, response) =>
+        response.writeHead(status).end(JSON.stringify(document)),
+      )
+      await once(server.listen(0, '127.0.0.1'), 'listening')
+      late.put(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+      const { problem } = await survey.askAgain(0, never)
+      server.closeAllConnections()
+      return problem?.rawMessage
+    }
+    expect(await said(401, {})).toContain('apiKeyEnv')
+    expect(await said(404, {})).toContain('check its path')
+    expect(await said(200, { data: [] })).toContain('lists no models')
+    expect(await said(200, { data: [{ id: 'sim' }] })).toContain('two models are called sim')
+    expect(survey).toMatchObject({ awaited: [0], unlisted: 1, models: [{ name: 'sim', simulator: {} }] })
   })
 })
 
@@ -106,10 +157,8 @@ test('what serves a model is found out, unless its config says so', async () => 
   expect(facts['b']).toMatchObject({ capturesTokens: true })
 })
 
-test('nothing to serve, nobody who answers and two of one name are refused', async () => {
+test('nothing to serve and two of one name are refused', async () => {
   await expect(find({})).rejects.toMatchObject({ code: 'usage' })
-  await expect(find({ backends: [nobody] })).rejects.toMatchObject({ code: 'model_connect' })
-  await expect(find({ backends: [nobody], model: 'm' })).rejects.toMatchObject({ code: 'model_connect' })
   await expect(find({ backends: ['sim'], models: { sim: { simulator: {} } } })).rejects.toMatchObject({
     code: 'config_invalid',
     message: expect.stringContaining('two models are called sim') as string,
@@ -123,6 +172,19 @@ test('a url that stops before the version is refused with the one that was meant
     await expect(find(options)).rejects.toMatchObject({
       code: 'config_invalid',
       message: expect.stringContaining(`did you mean ${root}/v1?`) as string,
+    })
+  }
+})
+
+test('a url where somebody else answers is refused, whether its model was named or not', async () => {
+  await using server = createServer((_request, response) => response.writeHead(404).end('<html>'))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const { port } = server.address() as AddressInfo
+  const url = `http://127.0.0.1:${port}/v1`
+  for (const options of [{ backends: [url] }, { backends: ['sim', url], model: 'm' }]) {
+    await expect(find(options)).rejects.toMatchObject({
+      code: 'config_invalid',
+      message: expect.stringContaining(`${url} lists no models and answers in no API; check its path`) as string,
     })
   }
 })

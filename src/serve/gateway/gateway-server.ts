@@ -6,10 +6,14 @@ import { LoopLag, Resource, type LoopLagWindow } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
+import { AwaitedBackends } from './_awaited-backends.ts'
+import { gatewayDefaults } from './_models-of-findings.ts'
 import { Reachability } from './_reachability.ts'
 import { openGatewayRun, type GatewayRun } from './_run.ts'
 import { GatewayTelemetry } from './_telemetry.ts'
 import type { Readiness } from '../_readiness.ts'
+import type { BackendSurvey } from './backend-survey.ts'
+import type { Finding } from './gateway-backends.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
 import { GatewayDoor } from './gateway-door.ts'
 import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey } from './gateway-keys.ts'
@@ -18,6 +22,8 @@ export interface GatewayServerOptions {
   readonly models: readonly ModelConfig[]
   /** What their backends said of them. */
   readonly facts?: Readonly<Record<string, ModelFacts>>
+  /** Where the models are from. Backends that have not answered are asked again, and taken in when they do. */
+  readonly survey?: BackendSurvey
   readonly aliases?: Readonly<Record<string, string>> | undefined
   /** Without any, one is made and kept in the run's folder; only for a host that no other machine reaches. */
   readonly keys: readonly TenantKey[]
@@ -35,6 +41,8 @@ export interface GatewayServerOptions {
   readonly onRequest?: (request: LoggedRequest) => void
   /** Hears of every session that ended with a record of no use. */
   readonly onAlarm?: (session: string, alarms: readonly string[]) => void
+  /** Hears of a backend that was awaited: that it has answered, or that there is another reason why it does not. */
+  readonly onBackend?: (finding: Finding) => void
   /** Hears of what is a fault of the gateway's own. */
   readonly onFault?: (error: MillraceError) => void
   readonly signal?: AbortSignal
@@ -88,7 +96,7 @@ export class GatewayServer extends Resource {
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
-    const { onRequest, onAlarm, onFault, bounds, facts, aliases } = options
+    const { onRequest, onAlarm, onFault, bounds, facts, aliases, survey } = options
     owned.use(new GatewayTelemetry({ metrics: telemetry.gatewayMetrics(), onRequest, onAlarm, onFault }))
     const lag = owned.use(new LoopLag())
     const reachability = owned.use(new Reachability(models, env))
@@ -99,6 +107,7 @@ export class GatewayServer extends Resource {
         env,
         adminKeys,
         ...(facts && { facts }),
+        ...(survey && { awaited: survey.unlisted }),
         ...(aliases && { aliases }),
         ...(bounds && { bounds }),
       }),
@@ -107,16 +116,25 @@ export class GatewayServer extends Resource {
       await GatewayDoor.open({
         gateway,
         reader: store.reader,
-        metrics: metricsOf(telemetry, { store, gateway, lag, door: () => door }),
-        readiness: () => readinessOf({ store, gateway, reachability }),
+        metrics: metricsOf(telemetry, { store, gateway, lag, survey, door: () => door }),
+        readiness: () => readinessOf({ store, gateway, reachability, survey }),
         version: origin.millrace,
         host,
         port: options.port,
-        maxSockets: clientSockets(models),
+        maxSockets: clientSockets(models, survey),
         ...(bounds && { bounds }),
         ...(onFault && { onFault }),
       }),
     )
+    if (survey) {
+      const onBackend = options.onBackend ?? (() => {})
+      const onAnswer = (finding: Finding): void => {
+        reachability.include(survey.models)
+        gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted })
+        onBackend(finding)
+      }
+      owned.use(new AwaitedBackends({ survey, onAnswer, onProblem: onBackend }))
+    }
     const { url, routes } = door
     const { notices } = telemetry
     hasStarted = true
@@ -150,9 +168,9 @@ export class GatewayServer extends Resource {
  * Clients' sockets and backends' share one budget. Backends have at most half of it; what they can never use, because a
  * model takes no more requests at once, is the clients'.
  */
-function clientSockets(models: readonly ModelConfig[]): number {
+function clientSockets(models: readonly ModelConfig[], survey?: BackendSurvey): number {
   const half = descriptorBudget()
-  let upstream = 0
+  let upstream = gatewayDefaults.maxConcurrency * (survey?.unlisted ?? 0)
   for (const { maxConcurrency, backends } of models) upstream += maxConcurrency * backends.length
   return 2 * half - Math.min(half, upstream)
 }
@@ -163,6 +181,7 @@ function metricsOf(
     readonly store: RunStore
     readonly gateway: Gateway
     readonly lag: LoopLag
+    readonly survey: BackendSurvey | undefined
     readonly door: () => GatewayDoor
   },
 ): ReturnType<Telemetry['metrics']> {
@@ -171,7 +190,11 @@ function metricsOf(
     models: () => gateway.status().models,
     loops: () => ({ front: lag.snapshot(), store: store.lag() }),
     journal: () => ({ pressure: store.journal.pressure, ...store.status() }),
-    gateway: () => ({ openSessions: gateway.status().openSessions, ...parts.door().figures }),
+    gateway: () => ({
+      openSessions: gateway.status().openSessions,
+      awaitedBackends: parts.survey?.awaited.length ?? 0,
+      ...parts.door().figures,
+    }),
   })
 }
 
@@ -179,16 +202,21 @@ async function readinessOf({
   store,
   gateway,
   reachability,
+  survey,
 }: {
   readonly store: RunStore
   readonly gateway: Gateway
   readonly reachability: Reachability
+  readonly survey: BackendSurvey | undefined
 }): Promise<Readiness> {
   if (store.failure.aborted) return { isReady: false, why: 'the store takes nothing more' }
   const { state } = gateway.status()
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
   if (await reachability.any()) return { isReady: true }
   // Not which: whoever asks has no key.
+  if (reachability.count === 0) {
+    return { isReady: false, why: `no backend has answered since the start (${survey?.awaited.length ?? 0})` }
+  }
   return { isReady: false, why: `none of its backends can be reached (${reachability.count})` }
 }
 

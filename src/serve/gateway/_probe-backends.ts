@@ -1,0 +1,80 @@
+import { MillraceError } from '../../errors/index.ts'
+import {
+  askedByUrl,
+  probeBackend,
+  type BackendConfig,
+  type BackendFacts,
+  type ModelConfig,
+} from '../../inference/index.ts'
+import type { ApiName } from '../../schema/index.ts'
+import { apiOf } from './_models-of-findings.ts'
+import type { Finding, FindModelsOptions } from './gateway-backends.ts'
+
+/** Asks one backend what it is, as often as it is called. Rejects only if the signal aborts. */
+export type BackendQuestion = (signal: AbortSignal) => Promise<Finding>
+
+type Asking = Pick<FindModelsOptions, 'model' | 'env'>
+
+/** The backends of a model of the configuration. */
+export function questionsAbout(config: ModelConfig, { env }: Asking): BackendQuestion[] {
+  const { api, upstreamName = config.name } = config
+  return config.backends.map((backend) => async (signal) => ({
+    ...(await probe(backend, { api, model: upstreamName, env, signal })),
+    serves: config,
+  }))
+}
+
+/** A backend of which nothing but its url was said. */
+export function questionTo(url: string, { model, env }: Asking): BackendQuestion {
+  const { api, apiKeyEnv } = askedByUrl(url)
+  const backend: BackendConfig = { url, apiKeyEnv, headers: {} }
+  return async (signal) => {
+    const finding = await probe(backend, { api, env, signal, ...(model !== undefined && { model }) })
+    const { problem } = finding
+    if (problem?.code === 'model_auth') return { backend: url, problem: withConfigHint(problem) }
+    if (model === undefined) return finding
+    return { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
+  }
+}
+
+interface ProbedAs {
+  readonly api: ApiName
+  readonly model?: string
+  readonly env: FindModelsOptions['env']
+  readonly signal: AbortSignal
+}
+
+async function probe(backend: BackendConfig, asked: ProbedAs): Promise<Finding> {
+  const { url } = backend
+  try {
+    const facts = await probeBackend(backend, asked)
+    await refuseWrongPath(backend, facts, asked)
+    return { backend: url, facts }
+  } catch (error) {
+    asked.signal.throwIfAborted()
+    return { backend: url, problem: MillraceError.from(error, 'internal') }
+  }
+}
+
+/** Somebody answers there and has nothing to offer. What is one step below tells whether the url stops too early. */
+async function refuseWrongPath(
+  backend: BackendConfig,
+  { models, apis }: BackendFacts,
+  { env, signal }: ProbedAs,
+): Promise<void> {
+  if (models.length > 0 || apis.length > 0) return
+  const url = `${backend.url.replace(/\/+$/, '')}/v1`
+  const below = await probeBackend({ ...backend, url }, { env, signal }).catch(() => undefined)
+  signal.throwIfAborted()
+  const step =
+    below && below.models.length > 0
+      ? `did you mean ${url}?`
+      : 'check its path, which goes up to and including the version: http://localhost:8000/v1'
+  throw new MillraceError('config_invalid', `${backend.url} lists no models and answers in no API; ${step}`)
+}
+
+function withConfigHint(problem: MillraceError): MillraceError {
+  const step =
+    'A backend with a key of its own, or that knows Messages only, goes into --config: apiKeyEnv, api: messages.'
+  return new MillraceError(problem.code, `${problem.rawMessage} ${step}`, { data: problem.data, cause: problem })
+}

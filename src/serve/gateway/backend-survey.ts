@@ -1,0 +1,128 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { ModelFacts } from '../../gateway/index.ts'
+import { resolveModelConfig, type ModelConfig } from '../../inference/index.ts'
+import { factsOf, gatewayDefaults, servedModels, withEngines } from './_models-of-findings.ts'
+import { questionsAbout, questionTo, type BackendQuestion } from './_probe-backends.ts'
+import type { Finding, FindModelsOptions } from './gateway-backends.ts'
+
+const builtIn = 'sim'
+
+interface AskedBackend {
+  readonly question: BackendQuestion
+  finding: Finding
+}
+
+interface SurveyParts {
+  readonly options: Omit<FindModelsOptions, 'signal'>
+  /** Models that need no answer to be known. */
+  readonly known: readonly ModelConfig[]
+  /** Backends of which nothing but the url was said. */
+  readonly given: readonly AskedBackend[]
+  /** The backends of `known`. */
+  readonly others: readonly AskedBackend[]
+}
+
+/** All backends of a gateway, what each said when it was last asked, and the models that come of it. */
+export class BackendSurvey {
+  readonly #parts: SurveyParts
+  readonly #asked: readonly AskedBackend[]
+
+  private constructor(parts: SurveyParts) {
+    this.#parts = parts
+    this.#asked = [...parts.given, ...parts.others]
+  }
+
+  /**
+   * Asks all of them, at once. One that may answer later is awaited; throws if one refuses our key, or says anything else
+   * that does not mend itself: in the rotation it would fail its part of the requests.
+   */
+  static async begin({ signal, ...options }: FindModelsOptions): Promise<BackendSurvey> {
+    const { env } = options
+    const named = Object.entries(options.models ?? {}).map(([name, config]) =>
+      resolveModelConfig({ model: name, models: { [name]: config }, defaults: gatewayDefaults, env }),
+    )
+    const urls = options.backends.filter((backend) => backend !== builtIn)
+    const ask = async (question: BackendQuestion): Promise<AskedBackend> => ({
+      question,
+      finding: await question(signal),
+    })
+    const [given, others] = await Promise.all([
+      Promise.all(urls.map((url) => ask(questionTo(url, options)))),
+      Promise.all(named.flatMap((config) => questionsAbout(config, options)).map(ask)),
+    ])
+    const survey = new BackendSurvey({ options, known: [...named, ...simulated(options)], given, others })
+    const lasting = survey.findings.find(({ problem }) => problem && !problem.retryable)?.problem
+    if (lasting) throw lasting
+    const twice = survey.#nameTwice()
+    if (twice !== undefined) throw calledTwice(twice)
+    if (survey.models.length === 0 && survey.awaited.length === 0) throw nothingServed(urls)
+    return survey
+  }
+
+  get models(): readonly ModelConfig[] {
+    return this.#models().map((config) => withEngines(config, this.findings))
+  }
+
+  /** By the model's name, as far as its backends told. */
+  get facts(): Readonly<Record<string, ModelFacts>> {
+    return factsOf(this.#models(), this.findings)
+  }
+
+  /** One for each backend. */
+  get findings(): readonly Finding[] {
+    return this.#asked.map(({ finding }) => finding)
+  }
+
+  /** The places, in `findings`, of those that have not answered so far. */
+  get awaited(): readonly number[] {
+    return this.findings.flatMap(({ problem }, place) => (problem ? [place] : []))
+  }
+
+  /** How many of those have yet to say what they serve. */
+  get unlisted(): number {
+    const { options, given } = this.#parts
+    return options.model === undefined ? given.filter(({ finding }) => finding.problem).length : 0
+  }
+
+  /** What the backend at this place says now, with which the above may change. Rejects only if the signal aborts. */
+  async askAgain(place: number, signal: AbortSignal): Promise<Finding> {
+    const asked = this.#asked[place]
+    if (!asked) throw new MillraceError('internal', `there is no backend ${place}`)
+    const finding = await asked.question(signal)
+    const { backend, facts, serves } = finding
+    asked.finding = finding
+    const twice = this.#nameTwice()
+    if (twice !== undefined) asked.finding = { backend, problem: calledTwice(twice) }
+    // Perhaps a router, whose own backends are not there yet.
+    else if (!serves && facts?.models.length === 0) asked.finding = { backend, problem: nothingServed([backend]) }
+    return asked.finding
+  }
+
+  #models(): ModelConfig[] {
+    const { options, known, given } = this.#parts
+    const findings = given.map(({ finding }) => finding)
+    return [...known, ...servedModels(findings, options)]
+  }
+
+  #nameTwice(): string | undefined {
+    const names = this.#models().map(({ name }) => name)
+    return names.find((name, place) => names.indexOf(name) < place)
+  }
+}
+
+function simulated({ backends, model, env }: SurveyParts['options']): ModelConfig[] {
+  if (!backends.includes(builtIn)) return []
+  // Where there are others, the name that was given is theirs.
+  const name = backends.every((backend) => backend === builtIn) ? (model ?? builtIn) : builtIn
+  return [resolveModelConfig({ model: { name, simulator: {} }, defaults: gatewayDefaults, env })]
+}
+
+function calledTwice(name: string): MillraceError {
+  return new MillraceError('config_invalid', `two models are called ${name}; give one of them another name`)
+}
+
+function nothingServed(urls: readonly string[]): MillraceError {
+  return urls.length === 0
+    ? new MillraceError('usage', 'which backend? Add --backend <url>; --backend sim is built in and needs nothing')
+    : new MillraceError('model_not_found', `${urls.join(', ')} lists no models; name the one it serves with --model`)
+}

@@ -1,0 +1,121 @@
+import { SimulatorServer } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { LateServer } from '../../src/inference/_testing/late-server.ts'
+import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
+import { authorized, startGateway } from './_gateway-process.ts'
+import { asked, TestGateway } from './_test-gateway.ts'
+
+async function gatewayFor(
+  options: Partial<FindModelsOptions>,
+  more: Partial<Omit<GatewayServerOptions, 'models'>> = {},
+): Promise<TestGateway> {
+  const found = await findModels({ backends: [], env: {}, signal: new AbortController().signal, ...options })
+  return await TestGateway.start({ ...found, ...more })
+}
+
+const ready = async (gateway: TestGateway): Promise<number> => (await gateway.ask('/ready', { key: null })).status
+
+test('a gateway comes up before its only backend, and serves what that lists once it answers', async () => {
+  const before = activeResources()
+  {
+    await using late = await LateServer.start()
+    const heard: Finding[] = []
+    await using gateway = await gatewayFor(
+      { backends: [late.url] },
+      { aliases: { 'gpt-4o': 'sim' }, onBackend: (finding) => heard.push(finding) },
+    )
+    expect((await gateway.ask('/health', { key: null })).status).toBe(200)
+    expect(await gateway.ask('/ready', { key: null })).toMatchObject({
+      status: 503,
+      body: { why: 'no backend has answered since the start (1)' },
+    })
+    expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [] })
+    expect(await gateway.ask('/v1/models/sim')).toMatchObject({ status: 503 })
+    expect((await gateway.ask('/metrics')).text).toContain('\nmillrace_gateway_backends_awaited 1\n')
+    const refusals = { chat: 503, responses: 503, messages: 529 } as const
+    for (const [api, status] of Object.entries(refusals) as [keyof typeof refusals, number][]) {
+      const { path, body } = asked[api]
+      const refused = await gateway.ask(path, { body })
+      expect(refused).toMatchObject({ status, headers: { 'retry-after': '5' } })
+      expect(refused.text).toContain('not all backends have answered yet')
+    }
+    expect(await gateway.ask('/generate', { body: { text: 'hi' } })).toMatchObject({ status: 503 })
+    // Sessions do not wait for anybody.
+    const session = await gateway.startSession()
+    await using backend = await SimulatorServer.start({})
+    late.put(backend.url)
+    await expect.poll(() => ready(gateway), { timeout: 30_000 }).toBe(200)
+    expect(await gateway.ask(asked.chat.path, { body: asked.chat.body, key: session.key })).toMatchObject({
+      status: 200,
+    })
+    expect(await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, model: 'gpt-4o' } })).toMatchObject({
+      status: 200,
+    })
+    expect(await gateway.ask('/v1/models/nobody')).toMatchObject({ status: 404 })
+    expect((await gateway.ask('/metrics')).text).toContain('\nmillrace_gateway_backends_awaited 0\n')
+    expect(heard).toMatchObject([{ backend: late.url, facts: { kind: 'vllm', models: [{ id: 'sim' }] } }])
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('a request for a model that is known by name waits for its backend, and what that is turns out then', async () => {
+  await using late = await LateServer.start()
+  await using gateway = await gatewayFor({ models: { sim: { backends: [{ url: late.url }] } } })
+  expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [{ id: 'sim' }] })
+  expect(await ready(gateway)).toBe(503)
+  const waiting = gateway.ask(asked.chat.path, { body: asked.chat.body })
+  await expect.poll(() => gateway.server.gateway.status().running).toBe(1)
+  await using backend = await SimulatorServer.start({ imitate: 'sglang' })
+  late.put(backend.url)
+  expect((await waiting).status).toBe(200)
+  // Only a backend that is known to be SGLang can be asked in its own API.
+  const generate = async (): Promise<number> => (await gateway.ask('/generate', { body: { text: 'hi' } })).status
+  await expect.poll(generate, { timeout: 30_000 }).toBe(200)
+})
+
+test('of several backends, one that comes later takes its part of the requests for what others serve, too', async () => {
+  await using late = await LateServer.start()
+  await using first = await SimulatorServer.start({ models: 'sim,own' })
+  const askedAt = new Set<string | undefined>()
+  await using gateway = await gatewayFor(
+    { backends: [first.url, late.url] },
+    { onRequest: ({ backend }) => askedAt.add(backend) },
+  )
+  const ask = async (): Promise<number> => {
+    await gateway.ask(asked.chat.path, { body: asked.chat.body })
+    return askedAt.size
+  }
+  expect(await ask()).toBe(1)
+  await using second = await SimulatorServer.start({})
+  late.put(second.url)
+  await expect.poll(ask, { timeout: 30_000 }).toBe(2)
+  expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [{ id: 'sim' }, { id: 'own' }] })
+})
+
+test('the process says what it waits for, and when that answers', async () => {
+  await using runs = await temporaryRuns()
+  await using late = await LateServer.start()
+  await using gateway = await startGateway(runs.root, '--backend', `${late.url}?secret=1`)
+  const { running } = gateway
+  expect(running.stdout()).toContain(`warning: ${late.url} is not used until it answers`)
+  await running.shows('stderr', 'waiting for a backend')
+  await using backend = await SimulatorServer.start({})
+  late.put(backend.url)
+  await running.shows('stderr', 'a backend has answered')
+  expect(await (await fetch(`${gateway.url}/v1/models`, { headers: authorized() })).json()).toMatchObject({
+    data: [{ id: 'sim' }],
+  })
+  running.process.kill('SIGTERM')
+  const { code, stderr } = await running.ended
+  expect(code).toBe(0)
+  expect(stderr).not.toContain('secret')
+})
+
+test('SIGTERM ends a gateway that waits', async () => {
+  await using runs = await temporaryRuns()
+  await using gateway = await startGateway(runs.root, '--backend', 'http://127.0.0.1:9/v1')
+  gateway.running.process.kill('SIGTERM')
+  expect(await gateway.running.ended).toMatchObject({ code: 0 })
+})
