@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { settleHeapForGateway } from '../kit/index.ts'
 import {
+  checkedPublicUrl,
   defaultTenant,
   findModels,
   GatewayServer,
@@ -36,6 +37,8 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   const keys = keysOf(flags, config, io)
   // Before any backend is asked and any run is made.
   requireAdminKeys(host, keys)
+  const publicUrl = flags['public-url'] ?? config?.publicUrl
+  if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
   using lifetime = new ServerLifetime(io, logger, 'gateway')
   try {
@@ -54,6 +57,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       keys,
       ...(file && { secrets: file.secrets }),
       host,
+      publicUrl,
       port: flags.port ?? config?.port ?? defaultGatewayPort,
       run: { root: runsRoot(flags.runs, io), name: flags.run ?? config?.run ?? defaultRun },
       env: io.env,

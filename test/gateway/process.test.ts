@@ -195,6 +195,8 @@ test.each([
   [['--config', 'broken.yaml'], 'broken.yaml: it is not YAML'],
   [['--config', 'imports.ts'], 'imports.ts: it does not load: Error [ERR_MODULE_NOT_FOUND]: Cannot find module'],
   [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
+  [['--backend', 'sim', '--public-url', 'here'], '"here" is no public url'],
+  [['--config', 'public.yaml'], '"gateway:8787" is no public url'],
   [[], 'which backend?'],
 ])('millrace gateway %s says what is wrong', async (words, message) => {
   await using runs = await temporaryRuns()
@@ -204,6 +206,7 @@ test.each([
   )
   await writeFile(join(runs.root, 'wrong.yaml'), 'models: { policy: { simulator: {}, maxConcurency: 3 } }\n')
   await writeFile(join(runs.root, 'imports.ts'), "import './missing.ts'\nexport default {}\n")
+  await writeFile(join(runs.root, 'public.yaml'), 'models: { a: { simulator: {} } }\npublicUrl: gateway:8787\n')
   await writeFile(join(runs.root, 'broken.yaml'), 'models: { policy: [\n')
   const { code, stderr } = await millrace({ cwd: runs.root }, 'gateway', ...words, '--port', '0')
   expect(stderr).toContain(message)

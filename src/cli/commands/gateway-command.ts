@@ -32,6 +32,12 @@ const gatewayFlags = {
     help: 'The address to listen on; any but this machine’s own needs an admin key of at least 16 characters.',
     default: '127.0.0.1',
   },
+  'public-url': {
+    kind: 'text',
+    value: '<url>',
+    group: 'Server',
+    help: 'Where clients reach the gateway, for the urls of sessions: https://gateway.example.com behind a proxy. [default: http and the host that they ask for]',
+  },
   'admin-key-env': {
     kind: 'text',
     value: '<variable>',

@@ -14,16 +14,20 @@ interface OneSession {
   Params: { id: string }
 }
 
+export interface SessionRouteParts {
+  readonly gateway: Gateway
+  readonly reader: RunReader
+  readonly intake: BodyIntake
+  readonly publicUrl: string | undefined
+}
+
 /** Sessions over HTTP: start them, look at them, end them, say what they were worth, take out what they said. */
-export function sessionRoutes(
-  app: FastifyInstance,
-  { gateway, reader, intake }: { readonly gateway: Gateway; readonly reader: RunReader; readonly intake: BodyIntake },
-): void {
+export function sessionRoutes(app: FastifyInstance, { gateway, reader, intake, publicUrl }: SessionRouteParts): void {
   app.post('/v1/sessions', async (request, reply) => {
     const caller = adminOf(request)
     const options = await bodyOf(request, intake, sessionOptionsSchema)
     const { groupId, sessions } = await gateway.startSessions(caller, options)
-    const base = `${request.protocol}://${request.host}/sessions`
+    const base = `${publicUrl ?? `${request.protocol}://${request.host}`}/sessions`
     return await reply
       .code(201)
       .send({ groupId, sessions: sessions.map(({ id, key }) => ({ id, key, url: `${base}/${id}` })) })

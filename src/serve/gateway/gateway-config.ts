@@ -10,6 +10,8 @@ const schema = closedObject({
   /** Any but this machine's own needs a key. */
   host: z.string().exactOptional(),
   port: z.int().min(0).max(65_535).exactOptional(),
+  /** Where clients reach it, if that is not what they send as `host`. */
+  publicUrl: z.string().exactOptional(),
   /** The name of the run whose folder keeps the sessions. */
   run: z.string().exactOptional(),
   /** By the names that clients ask for. */

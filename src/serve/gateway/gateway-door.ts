@@ -32,6 +32,8 @@ export interface GatewayDoorOptions {
   readonly host?: string
   /** 0 for any free one. */
   readonly port: number
+  /** Where clients reach it, without a slash at its end; if not given, at the host that they name themselves. */
+  readonly publicUrl?: string
   /** Sockets that clients may hold in all. */
   readonly maxSockets: number
   readonly bounds?: Partial<GatewayBounds>
@@ -84,7 +86,7 @@ export class GatewayDoor extends Door {
       // Bodies are read by the routes that want one.
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
       statusRoutes(scope, options)
-      sessionRoutes(scope, { gateway, reader: options.reader, intake: this.#intake })
+      sessionRoutes(scope, { gateway, reader: options.reader, intake: this.#intake, publicUrl: options.publicUrl })
       done()
     })
     app.setNotFoundHandler(async (request, reply) => {

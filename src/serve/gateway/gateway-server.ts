@@ -17,6 +17,7 @@ import type { Finding } from './gateway-backends.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
 import { GatewayDoor } from './gateway-door.ts'
 import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey } from './gateway-keys.ts'
+import { checkedPublicUrl } from './public-url.ts'
 
 export interface GatewayServerOptions {
   readonly models: readonly ModelConfig[]
@@ -33,6 +34,8 @@ export interface GatewayServerOptions {
   readonly host?: string
   /** 0 for any free one. */
   readonly port: number
+  /** Where clients reach it, for the urls of sessions. If not given: http, and the host that they name themselves. */
+  readonly publicUrl?: string | undefined
   readonly bounds?: Partial<GatewayBounds & SessionBounds> | undefined
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
@@ -85,6 +88,7 @@ export class GatewayServer extends Resource {
     const { models, env, run, host = '127.0.0.1', signal } = options
     // Before a run is made for it.
     requireAdminKeys(host, options.keys)
+    const publicUrl = options.publicUrl === undefined ? undefined : checkedPublicUrl(options.publicUrl)
     const origin = await provenance()
     await using owned = new AsyncDisposableStack()
     const config = configOf(options)
@@ -122,6 +126,7 @@ export class GatewayServer extends Resource {
         host,
         port: options.port,
         maxSockets: clientSockets(models, survey),
+        ...(publicUrl !== undefined && { publicUrl }),
         ...(bounds && { bounds }),
         ...(onFault && { onFault }),
       }),
