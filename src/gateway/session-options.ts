@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { JsonObject } from '../schema/index.ts'
+import { closedObject, type JsonObject } from '../schema/index.ts'
 
 const maxNameChars = 256
 const maxGroupSize = 1024
@@ -10,7 +10,7 @@ const maxMetadataChars = 64 * 1024
 const plainName = z.string().regex(/^[\w.-]{1,64}$/, 'has 1 to 64 letters, digits, dots, dashes and underscores')
 
 /** What one session may use up. `maxTokens` counts what was sampled, `maxCost` is in US dollars. */
-export const sessionLimitsSchema = z.strictObject({
+export const sessionLimitsSchema = closedObject({
   maxRequests: z.int().positive().exactOptional(),
   maxTokens: z.int().positive().exactOptional(),
   maxCost: z.number().positive().exactOptional(),
@@ -22,7 +22,7 @@ export type SessionLimits = z.infer<typeof sessionLimitsSchema>
 const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
 /** What is said of sessions when they are started: `groupSize` of them, alike. */
-export const sessionOptionsSchema = z.strictObject({
+export const sessionOptionsSchema = closedObject({
   taskId: z.string().max(maxNameChars).exactOptional(),
   groupSize: z.int().min(1).max(maxGroupSize).default(1),
   /** Another group's name adds to that group; without one it is a new group. */

@@ -1,5 +1,5 @@
 import type { FastifyRequest } from 'fastify'
-import { z } from 'zod'
+import type { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues } from '../schema/index.ts'
 
@@ -7,10 +7,7 @@ export function parseQuery<Schema extends z.ZodType>(schema: Schema, request: Fa
   requireValues(request.query as Readonly<Record<string, unknown>>)
   const checked = schema.safeParse(request.query)
   if (checked.success) return checked.data
-  const { issues } = checked.error
-  const isMisspelt = schema instanceof z.ZodObject && issues.some(({ code }) => code === 'unrecognized_keys')
-  const known = isMisspelt ? `; known are ${Object.keys(schema.shape).join(', ')}` : ''
-  throw new MillraceError('usage', `the query does not fit: ${describeIssues(issues)}${known}`)
+  throw new MillraceError('usage', `the query does not fit: ${describeIssues(checked.error.issues)}`)
 }
 
 /** An unset variable in somebody's shell leaves a name without a value, which as a number would be 0. */

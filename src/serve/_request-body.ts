@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import { describeIssues, samplingSchema } from '../schema/index.ts'
+import { closedObject, describeIssues, samplingSchema } from '../schema/index.ts'
 import { parseJson } from './_decode-body.ts'
 import { recordForms, type DecodedBody, type RecordForm } from './codec-messages.ts'
 import type { CodecPool } from './codec-pool.ts'
@@ -12,7 +12,7 @@ const maxInlineBytes = 128 * 1024
 
 export const recordFormSchema = z.enum(recordForms)
 
-const bodySchema = z.strictObject({
+const bodySchema = closedObject({
   requestId: z.string().exactOptional(),
   task: z.unknown().optional(),
   tasks: z.array(z.unknown()).exactOptional(),

@@ -1,12 +1,12 @@
 import type { FastifyInstance } from 'fastify'
-import { z } from 'zod'
+import { closedObject } from '../schema/index.ts'
 import { refuse } from './_door-error.ts'
 import { parseQuery, wantsLines } from './_parse-query.ts'
 import { recordFormSchema } from './_request-body.ts'
 import { sendResults } from './_send-rollouts.ts'
 import type { RolloutService } from './rollout-service.ts'
 
-const querySchema = z.strictObject({ include: recordFormSchema.default('record') })
+const querySchema = closedObject({ include: recordFormSchema.default('record') })
 
 /** Requests over HTTP: how far one is, its results, and its end. */
 export function requestRoutes(app: FastifyInstance, service: RolloutService): void {

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
-import { outcomeNames } from '../schema/index.ts'
+import { closedObject, outcomeNames } from '../schema/index.ts'
 import type { BodyBudget } from './_body-budget.ts'
 import { refuse } from './_door-error.ts'
 import { parseQuery, wantsLines } from './_parse-query.ts'
@@ -12,8 +12,8 @@ import type { RolloutService } from './rollout-service.ts'
 const defaultPage = 100
 const maxPage = 1_000
 
-const oneSchema = z.strictObject({ include: recordFormSchema.default('record') })
-const listSchema = z.strictObject({
+const oneSchema = closedObject({ include: recordFormSchema.default('record') })
+const listSchema = closedObject({
   request: z.string().exactOptional(),
   state: z.enum(['queued', 'running', 'ended']).exactOptional(),
   outcome: z.enum(outcomeNames).exactOptional(),

@@ -1,10 +1,10 @@
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import { describeIssues } from '../schema/index.ts'
+import { closedObject, describeIssues } from '../schema/index.ts'
 import type { RolloutService } from './rollout-service.ts'
 
-const resizeSchema = z.strictObject({ count: z.int().min(1) })
+const resizeSchema = closedObject({ count: z.int().min(1) })
 
 /** Workers over HTTP: how each of them is, how many there are, and fresh ones for all. */
 export function workerRoutes(app: FastifyInstance, service: RolloutService): void {

@@ -60,7 +60,12 @@ test('what is refused at the door is told how to get in', async () => {
   expect(await told(`${url}/v1/v1/messages`, {})).toContain('did you mean POST /v1/messages?')
   expect(await told(`${url}/sessions/s/responses`, {})).toContain('did you mean POST /sessions/s/v1/responses?')
   expect(await told(`${url}/v1/nowhere`, {})).not.toContain('did you mean')
-  expect(await told(`${url}/v1/export?sesion=1`)).toMatch(/"sesion".*; known are session, group, format, rows/)
+  expect(await told(`${url}/v1/export?sesion=1`)).toContain('`sesion` is not known; did you mean `session`?')
+  expect(await told(`${url}/v1/sessions`, { taskID: 'a' })).toContain('`taskID` is not known; did you mean `taskId`?')
+  expect(await told(`${url}/v1/sessions`, { limits: { maxToken: 1 } })).toContain(
+    'limits: `maxToken` is not known; did you mean `maxTokens`?',
+  )
+  expect(await told(`${url}/v1/sessions/any/rewards`, { rewards: 1 })).toContain('did you mean `reward`?')
 })
 
 test('a start that fails leaves nothing behind, unless there was a run before', async () => {

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { sessionLimitsSchema, type SessionSummary, type SessionView } from '../../gateway/index.ts'
-import type { JsonObject } from '../../schema/index.ts'
+import { closedObject, type JsonObject } from '../../schema/index.ts'
 
 const maxPage = 1_000
 const defaultPage = 100
@@ -63,19 +63,19 @@ export const sessionListSchema = z.strictObject({
   after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
 })
 
-export const sessionQuerySchema = z.strictObject({
+export const sessionQuerySchema = closedObject({
   group: z.string().exactOptional(),
   state: z.enum(['open', 'ended']).exactOptional(),
   after: z.string().exactOptional(),
   limit: z.coerce.number().int().min(1).max(maxPage).default(defaultPage),
 })
 
-export const rewardSchema = z.strictObject({
+export const rewardSchema = closedObject({
   reward: z.number(),
   interactionId: z.string().exactOptional().describe('The id of a reply. Without one: the session as a whole.'),
 })
 
-export const exportQuerySchema = z.strictObject({
+export const exportQuerySchema = closedObject({
   session: z.string().exactOptional(),
   group: z.string().exactOptional(),
   format: z.enum(['jsonl', 'binary']).default('jsonl'),
