@@ -31,5 +31,12 @@ test('a tally counts complete and lost samples, and nothing else', () => {
   tally.add({})
   tally.add({ call: { ...facts, usage, cost: 0.25, finishReason: 'stop' } })
   tally.add({ discarded: { ...facts, usage, cost: null, why: 'truncated' } })
-  expect(tally).toMatchObject({ requests: 2, tokens: 6, cost: 0.25, interactions: 1, discarded: 1 })
+  expect(tally).toMatchObject({
+    requests: 2,
+    tokens: 6,
+    cost: 0.25,
+    isCostPartial: true,
+    interactions: 1,
+    discarded: 1,
+  })
 })

@@ -8,6 +8,8 @@ export class SessionTally {
   tokens = 0
   /** US dollars, where prices are known. */
   cost = 0
+  /** Whether a sample is not in `cost`, because its model has no price. */
+  isCostPartial = false
   interactions = 0
   discarded = 0
   /** Complete replies without the tokens that training takes, whether or not anybody asked for these. */
@@ -20,7 +22,8 @@ export class SessionTally {
     if (!record) return
     this.requests += 1
     this.tokens += record.usage.output
-    this.cost += record.cost ?? 0
+    if (record.cost === null) this.isCostPartial = true
+    else this.cost += record.cost
     if (call) this.interactions += 1
     else this.discarded += 1
     if (call?.tokensMissing) this.tokensMissing = true

@@ -33,7 +33,8 @@ export interface SessionView extends SessionSummary {
   readonly used: {
     readonly requests: number
     readonly tokens: number
-    readonly cost: number
+    /** Null if one of its replies has no known price: what the others cost is not what the session did. */
+    readonly cost: number | null
     readonly concurrent: number
   }
   /** Null where there is no limit. */
@@ -92,10 +93,10 @@ export function viewOf(
   { running, reward }: { readonly running: number; readonly reward: number | null },
 ): SessionView {
   const { maxRequests, maxTokens, maxCost, maxConcurrent } = summary.limits
-  const { requests, tokens, cost, interactions, discarded } = tally
+  const { requests, tokens, cost, isCostPartial, interactions, discarded } = tally
   return {
     ...summary,
-    used: { requests, tokens, cost, concurrent: running },
+    used: { requests, tokens, cost: isCostPartial ? null : cost, concurrent: running },
     remaining: {
       requests: leftOf(maxRequests, requests),
       tokens: leftOf(maxTokens, tokens),

@@ -94,7 +94,7 @@ test('limits are refused by name, in the words of the API, and what is left is t
   expect(view.remaining).toEqual({
     requests: 1,
     tokens: 100 - view.used.tokens,
-    cost: 50 - view.used.cost,
+    cost: 50 - (view.used.cost ?? Number.NaN),
     concurrent: null,
   })
   await open.ask(caller, body)
@@ -115,6 +115,25 @@ test('a server that does not say what it used is held to the limits all the same
   expect((await open.ask(caller, body)).status).toBe(200)
   expect((await open.gateway.session(caller, id)).used).toMatchObject({ tokens: 100, cost: 100 })
   expect((await open.ask(caller, body)).text).toContain('maxTokens of 90')
+})
+
+test('what a session costs is not known if one of its replies has no price, and nothing is free by mistake', async () => {
+  await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
+  const backends = [{ url: server.url }]
+  const models = [
+    { name: 'm', backends, price: { input: 0, output: 0 } },
+    { name: 'own', backends },
+  ]
+  await using open = await OpenGateway.open({ models })
+  const { id, caller } = await open.session()
+  expect((await open.gateway.session(caller, id)).used.cost).toBe(0)
+  await open.ask(caller, body)
+  expect((await open.gateway.session(caller, id)).used.cost).toBe(0)
+  await open.ask(caller, { ...body, model: 'own' })
+  expect((await open.gateway.session(caller, id)).used.cost).toBeNull()
+  // The same from disk.
+  expect((await open.gateway.endSession(admin, id)).used.cost).toBeNull()
+  expect((await open.gateway.session(caller, id)).used.cost).toBeNull()
 })
 
 test('as many requests at once as a session may have, and no more', async () => {

@@ -40,7 +40,12 @@ export const sessionSummarySchema: z.ZodType<SessionSummary> = z.strictObject(su
 
 export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject({
   ...summaryFields,
-  used: z.strictObject({ requests: z.number(), tokens: z.number(), cost: z.number(), concurrent: z.number() }),
+  used: z.strictObject({
+    requests: z.number(),
+    tokens: z.number(),
+    cost: z.number().nullable().describe('US dollars. Null if one of its replies has no known price.'),
+    concurrent: z.number(),
+  }),
   remaining: z
     .strictObject({ requests: left, tokens: left, cost: left, concurrent: left })
     .describe('Null where there is no limit.'),
