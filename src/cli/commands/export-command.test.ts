@@ -43,6 +43,29 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
   expect(merged.slice(0, -1).every((row) => row['group'] === 'group-3' && row.kind === 'merged')).toBe(true)
 })
 
+test('tenants are exported apart, also where they have used the same name for a group', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root)
+  {
+    await using store = await RunStore.open({ folder: join(runs.root, 'gateway') })
+    store.journal.appendAll(sessionEntries(randomSession({ seed: 17, samples: 2, group: 'group-3', tenant: 'blue' })))
+    await store.journal.durable()
+  }
+  const sessions = async (...words: string[]) =>
+    readJsonRows(Buffer.from((await run(runs.root, 'gateway', ...words)).stdout)).at(-1)?.['sessions']
+  expect(await sessions()).toBe(13)
+  expect(await sessions('--tenant', 'blue')).toBe(1)
+  expect(await sessions('--group', 'group-3', '--tenant', 'default')).toBe(2)
+  expect(await run(runs.root, 'gateway', '--group', 'group-3')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('tenants default and blue each have a group group-3; choose one with --tenant'),
+  })
+  expect(await run(runs.root, 'gateway', '--tenant', 'red')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('there is no session of tenant red'),
+  })
+})
+
 test('an export that is refused says why, and leaves the file alone', async () => {
   await using runs = await temporaryRuns()
   await writeGatewayRun(runs.root)

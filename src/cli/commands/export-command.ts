@@ -32,6 +32,12 @@ const sessionFlags = {
     help: 'JSON lines, or frames with typed arrays.',
     default: 'jsonl',
   },
+  tenant: {
+    kind: 'text',
+    value: '<name>',
+    group: 'Sessions of a gateway',
+    help: 'Only the sessions of this tenant. [default: all]',
+  },
   session: { kind: 'text', value: '<id>', group: 'Sessions of a gateway', help: 'Only this session.' },
   group: { kind: 'text', value: '<id>', group: 'Sessions of a gateway', help: 'Only the sessions of this group.' },
   discount: {
@@ -117,16 +123,34 @@ function rolloutLines(reader: RunReader, flags: FlagValues<typeof rolloutFlags>)
 }
 
 function sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>): Chunks {
-  const { session, group, discount } = flags
+  const { tenant, session, group, discount } = flags
+  if (tenant !== undefined) requireTenant(reader, tenant)
+  else if (group !== undefined) requireOneTenant(reader, group)
   return exportSessions(reader, {
     rows: flags.rows ?? 'interactions',
     format: flags.format ?? 'jsonl',
     skipWithoutTokens: flags['skip-without-tokens'] === true,
+    ...(tenant !== undefined && { tenant }),
     ...(session !== undefined && { session }),
     ...(group !== undefined && { group }),
     ...(discount !== undefined && { discount }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
+}
+
+function requireTenant({ sessions }: RunReader, tenant: string): void {
+  if (sessions.sessions({ tenant, limit: 1 }).length > 0) return
+  throw usageError(`there is no session of tenant ${tenant}; leave --tenant out to export all there are`)
+}
+
+/** A group is a tenant's own: two who chose the same name must not be compared with each other. */
+function requireOneTenant({ sessions }: RunReader, group: string): void {
+  const tenants = new Set<string>()
+  for (const { tenant } of sessions.each({ group })) {
+    tenants.add(tenant)
+    if (tenants.size < 2) continue
+    throw usageError(`tenants ${[...tenants].join(' and ')} each have a group ${group}; choose one with --tenant`)
+  }
 }
 
 /** A flag that means nothing to this kind of run is a mistake about the run. */
