@@ -80,6 +80,24 @@ test('what an agent’s session is worth is not for the agent to say, unless its
   expect(rewarded.body).toMatchObject({ reward: 1, selfManaged: true })
 })
 
+test('the metrics of several tenants are for the one whose gateway it is', async () => {
+  const [red, own] = ['the key of the reds', 'the key of the house']
+  await using gateway = await TestGateway.start({
+    keys: [
+      { tenant: 'red', key: red },
+      { tenant: 'default', key: own },
+    ],
+  })
+  expect((await gateway.ask('/metrics', { key: own })).status).toBe(200)
+  expect(await gateway.ask('/metrics', { key: red })).toMatchObject({
+    status: 403,
+    body: { error: { message: expect.stringContaining('an admin key of tenant default') as string } },
+  })
+  // One alone sees its own figures.
+  await using alone = await TestGateway.start({ keys: [{ tenant: 'red', key: red }] })
+  expect((await alone.ask('/metrics', { key: red })).status).toBe(200)
+})
+
 test('a tenant sees nothing of another’s', async () => {
   const keys = [
     { tenant: 'red', key: 'the key of the reds' },

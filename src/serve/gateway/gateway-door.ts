@@ -25,6 +25,8 @@ export interface GatewayDoorOptions {
   /** Reads the run that the gateway writes. */
   readonly reader: RunReader
   readonly metrics: MetricsHub
+  /** Whose admins may read them; every admin if not given. */
+  readonly metricsTenant?: string
   readonly readiness: () => Promise<Readiness>
   /** Millrace's own. */
   readonly version: string

@@ -121,6 +121,8 @@ export class GatewayServer extends Resource {
         gateway,
         reader: store.reader,
         metrics: metricsOf(telemetry, { store, gateway, lag, survey, door: () => door }),
+        // They are of all tenants, and one is nobody's to know but whose gateway it is.
+        ...(new Set(adminKeys.map(({ tenant }) => tenant)).size > 1 && { metricsTenant: defaultTenant }),
         readiness: () => readinessOf({ store, gateway, reachability, survey }),
         version: origin.millrace,
         host,
