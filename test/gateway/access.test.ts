@@ -1,4 +1,4 @@
-import { readFile, stat } from 'node:fs/promises'
+import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -112,6 +112,28 @@ test('a tenant sees nothing of another’s', async () => {
   expect((await gateway.ask('/v1/sessions', { key: blue ?? null })).body).toMatchObject({ sessions: [] })
   const exported = await gateway.ask('/v1/export?group=shared', { key: blue ?? null })
   expect(exported.text).not.toContain(session?.id)
+})
+
+test.each(['from a file\n', ' ', 'schlüssel', 'two\nlines'])('%j is no key that a client can send', async (key) => {
+  await expect(TestGateway.start({ keys: [{ tenant: 'a', key }] })).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: expect.stringContaining('the key of tenant a begins or ends with white space') as string,
+  })
+})
+
+test('a kept key that cannot be read, or is none, is told of', async () => {
+  await using folder = await temporaryRuns()
+  const options = { keys: [], run: { root: folder.root, name: 'gateway' } }
+  await (await TestGateway.start(options))[Symbol.asyncDispose]()
+  const file = join(folder.root, 'gateway', 'admin.key')
+  await writeFile(file, 'not\na key\n')
+  await expect(TestGateway.start(options)).rejects.toMatchObject({ code: 'config_invalid' })
+  await rm(file)
+  await mkdir(file)
+  await expect(TestGateway.start(options)).rejects.toMatchObject({
+    code: 'folder_unwritable',
+    message: expect.stringContaining('set MILLRACE_ADMIN_KEY') as string,
+  })
 })
 
 test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a real key', async (host) => {

@@ -16,8 +16,18 @@ export const defaultTenant = 'default'
 const minKeyCharacters = 16
 const keyFile = 'admin.key'
 
-/** A door to other machines needs a real lock. */
+/** What a header carries as it is, and nobody trims: a key from a file often has a line end that no client can send. */
+const sendable = /^[!-~]+( +[!-~]+)*$/
+
+/** Keys that clients can send; a door to other machines needs a real lock. */
 export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void {
+  const unsendable = keys.find(({ key }) => !sendable.test(key))
+  if (unsendable) {
+    throw new MillraceError(
+      'config_invalid',
+      `the key of tenant ${unsendable.tenant} begins or ends with white space, or has characters other than plain ASCII, so that no client can send it: look where it comes from`,
+    )
+  }
   if (isLoopback(host)) return
   if (keys.length === 0) {
     throw new MillraceError(
@@ -39,9 +49,13 @@ export function keptAdminKey(folder: string): string {
   const kept = readKept(path)
   if (kept !== undefined) return kept
   const key = `mra-${randomBytes(32).toString('base64url')}`
-  writeFileSync(path, `${key}\n`, { mode: 0o600 })
-  // The mode above is only for a file that was not there.
-  chmodSync(path, 0o600)
+  try {
+    writeFileSync(path, `${key}\n`, { mode: 0o600 })
+    // The mode above is only for a file that was not there.
+    chmodSync(path, 0o600)
+  } catch (error) {
+    throw unusable(path, error)
+  }
   return key
 }
 
@@ -50,6 +64,13 @@ function readKept(path: string): string | undefined {
     return readFileSync(path, 'utf8').trim() || undefined
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw error
+    throw unusable(path, error)
   }
+}
+
+/** Another user's, for instance, who ran the gateway here before. */
+function unusable(path: string, error: unknown): MillraceError {
+  const why = error instanceof Error ? error.message : String(error)
+  const message = `the admin key cannot be kept in ${path}: ${why}. Make the file yours, or set MILLRACE_ADMIN_KEY`
+  return new MillraceError('folder_unwritable', message, { cause: error })
 }

@@ -99,6 +99,8 @@ export class GatewayServer extends Resource {
     )
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
+    // Somebody may have written into the file.
+    requireAdminKeys(host, adminKeys)
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
     const { onRequest, onAlarm, onFault, bounds, facts, aliases, survey } = options
     owned.use(new GatewayTelemetry({ metrics: telemetry.gatewayMetrics(), onRequest, onAlarm, onFault }))
