@@ -6,6 +6,9 @@ export interface Expiring {
   readonly expiresAt: number
 }
 
+/** Then others have their turn: ten thousand sessions that ended in one went held up every stream for half a second. */
+const maxAtOnce = 64
+
 interface Entry<Item> {
   readonly item: Item
   /** What its time was when it was last looked at. */
@@ -51,12 +54,16 @@ export class ExpiryQueue<Item extends Expiring> implements Disposable {
   readonly #onTimer = (): void => {
     this.#timerAt = Number.POSITIVE_INFINITY
     const now = performance.now()
-    for (let first = this.#heap[0]; first && first.at <= now; first = this.#heap[0]) {
+    let expired = 0
+    for (let first = this.#heap[0]; first && first.at <= now && expired < maxAtOnce; first = this.#heap[0]) {
       this.#pop()
       const { item } = first
       if (this.#removed.delete(item)) continue
       if (item.expiresAt > now) this.#push({ item, at: item.expiresAt })
-      else this.#onExpired(item)
+      else {
+        expired += 1
+        this.#onExpired(item)
+      }
     }
     this.#schedule()
   }

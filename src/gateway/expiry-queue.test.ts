@@ -33,6 +33,19 @@ test('one that was used expires in its new time', async () => {
   expect(expired[0]).toBeGreaterThanOrEqual(item.expiresAt)
 })
 
+test('many that expire together leave room for others in between', async () => {
+  let expired = 0
+  let seen: number | undefined
+  using queue = new ExpiryQueue<Item>(() => {
+    expired += 1
+    if (expired === 1) setImmediate(() => (seen = expired))
+  })
+  const expiresAt = performance.now()
+  for (let name = 0; name < 1000; name += 1) queue.add({ name, expiresAt })
+  await expect.poll(() => expired).toBe(1000)
+  expect(seen).toBeLessThan(1000)
+})
+
 test('one that is added after the end starts no timer', async () => {
   const before = activeResources()
   const queue = new ExpiryQueue<Item>(() => expect.unreachable())
