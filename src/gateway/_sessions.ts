@@ -43,9 +43,16 @@ export interface SessionListQuery {
 
 export interface RewardOptions {
   readonly reward: number
-  /** The reply it is for, as its client knows it; without it the session as a whole. */
+  /** The reply it is for, as its client knows it, or by its number in the session; without either the session as a whole. */
   readonly interactionId?: string
+  readonly node?: number
 }
+
+/** The sum over as many replies as a session can have is then still a number, also as a float32. */
+const maxReward = 1e30
+
+/** So many are named of those that share a name. */
+const toldNodes = 8
 
 /** What is done with sessions from outside: start, look at, reward, end. Each caller sees its own only. */
 export class Sessions {
@@ -123,12 +130,13 @@ export class Sessions {
   }
 
   /** Resolves to the node it is for; null for all. */
-  async reward(caller: Caller, id: string, { reward, interactionId }: RewardOptions): Promise<number | null> {
-    if (!Number.isFinite(reward)) {
-      throw new MillraceError('usage', 'a reward is a finite number. Leave it out if there is none.')
+  async reward(caller: Caller, id: string, { reward, ...reply }: RewardOptions): Promise<number | null> {
+    if (!(Math.abs(reward) <= maxReward)) {
+      const message = `a reward is a number from -${maxReward} to ${maxReward}. Leave it out if there is none.`
+      throw new MillraceError('usage', message)
     }
     const found = this.#findManaged(caller, id)
-    const node = interactionId === undefined ? null : await this.#replyNamed(found, interactionId)
+    const node = await this.#rewardedReply(found, reply)
     this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
     await this.#store.journal.durable()
     return node
@@ -183,15 +191,40 @@ export class Sessions {
     return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
   }
 
+  /** Null for the session as a whole. */
+  async #rewardedReply(
+    session: OpenSession | StoredSession,
+    { interactionId, node }: Omit<RewardOptions, 'reward'>,
+  ): Promise<number | null> {
+    if (node !== undefined && interactionId !== undefined) {
+      throw new MillraceError('usage', 'name the reply by its interactionId or by its node, not both')
+    }
+    if (node !== undefined) return this.#replyAt(session.id, node)
+    return interactionId === undefined ? null : this.#replyNamed(session, interactionId)
+  }
+
+  async #replyAt(id: string, node: number): Promise<number> {
+    await this.#store.journal.durable()
+    if (this.#store.reader.sessions.bareNode(id, node)?.call) return node
+    const message = `session ${id} has no complete reply at node ${node}; an export says the node of each`
+    throw new MillraceError('usage', message, { data: { status: 404 } })
+  }
+
   async #replyNamed(session: OpenSession | StoredSession, replyId: string): Promise<number> {
     const { id } = session
-    const seq =
+    const [first, ...others] =
       session instanceof OpenSession
-        ? await this.#book.use(session, ({ tree }) => tree.replyNamed(replyId)?.seq)
-        : this.#store.reader.sessions.replyNamed(id, replyId)
-    if (seq !== undefined) return seq
-    const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`
-    throw new MillraceError('usage', message, { data: { status: 404 } })
+        ? await this.#book.use(session, ({ tree }) => tree.repliesNamed(replyId))
+        : this.#store.reader.sessions.repliesNamed(id, replyId)
+    if (first === undefined) {
+      const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`
+      throw new MillraceError('usage', message, { data: { status: 404 } })
+    }
+    if (others.length === 0) return first
+    const count = others.length + 1
+    const which = `${[first, ...others].slice(0, toldNodes).join(', ')}${count > toldNodes ? ', …' : ''}`
+    const message = `session ${id} has ${count} replies called ${replyId.slice(0, 80)}, at the nodes ${which}; say which one with \`node\``
+    throw new MillraceError('usage', message, { data: { status: 409 } })
   }
 }
 

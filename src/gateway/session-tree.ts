@@ -59,6 +59,8 @@ export class SessionTree {
   /** By what clients call them, and by what they call an item of theirs. */
   readonly #replies = new Map<string, TreeNode>()
   readonly #items = new Map<string, TreeNode>()
+  /** All replies of one name, where a backend used it more than once. */
+  readonly #namesakes = new Map<string, number[]>()
   #size = 0
   #hasTwins = false
   /** Of nodes that something was said after. */
@@ -148,6 +150,12 @@ export class SessionTree {
   /** Clients of Responses may also send what their items are called. */
   #name(node: TreeNode, call: CallRecord | undefined): void {
     if (call?.replyId === undefined) return
+    const earlier = this.#replies.get(call.replyId)
+    if (earlier) {
+      const namesakes = this.#namesakes.get(call.replyId)
+      if (namesakes) namesakes.push(node.seq)
+      else this.#namesakes.set(call.replyId, [earlier.seq, node.seq])
+    }
     this.#replies.set(call.replyId, node)
     for (const ids of Object.values(call.itemIds ?? {})) for (const id of ids) this.#items.set(id, node)
     if (call.api !== 'responses') return
@@ -157,6 +165,12 @@ export class SessionTree {
   /** The complete reply that the client knows by this name; the latest, should a backend use one twice. */
   replyNamed(replyId: string): TreeNode | undefined {
     return this.#replies.get(replyId)
+  }
+
+  /** The nodes of all complete replies of that name, the oldest first. */
+  repliesNamed(replyId: string): readonly number[] {
+    const only = this.#replies.get(replyId)
+    return this.#namesakes.get(replyId) ?? (only ? [only.seq] : [])
   }
 
   /** It is not used for now: what was kept to be fast is given back. */

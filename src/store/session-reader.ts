@@ -74,7 +74,7 @@ export class SessionReader {
     this.#withoutTokens = database.prepare(`SELECT seq ${ofRepliesWithoutTokens} ORDER BY position LIMIT 1`)
     this.#named = database.prepare(
       `SELECT seq FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.call.replyId' = ?
-       ORDER BY position DESC LIMIT 1`,
+       ORDER BY position`,
     )
   }
 
@@ -154,9 +154,9 @@ export class SessionReader {
     return this.#nodes.bareAt(session, attempt, seq)
   }
 
-  /** The complete reply that its client knows by this name; the latest, should a backend use one twice. */
-  replyNamed(session: string, replyId: string): number | undefined {
-    return this.#named.get(session, replyId)?.['seq'] as number | undefined
+  /** The complete replies that clients know by this name, the oldest first: a backend may use one twice. */
+  repliesNamed(session: string, replyId: string): number[] {
+    return this.#named.all(session, replyId).map(({ seq }) => seq as number)
   }
 
   /** The one for the whole session first, then by node. */

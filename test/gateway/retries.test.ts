@@ -272,13 +272,29 @@ test('the next process knows the last requests, too', async () => {
   expect(server.requests).toHaveLength(1)
 })
 
-test('a reward by a name that was used twice is for the latest, before the end and after', async () => {
+test('a reward by a name that was used twice is refused, and goes to the node that is named instead, before the end and after', async () => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
   await using open = await over(server)
   const { id, caller } = await open.session()
   for (let turn = 0; turn < 2; turn += 1) await open.ask(caller, body)
-  const reward = { reward: 1, interactionId: 'chatcmpl-1' }
-  expect(await open.gateway.reward(admin, id, reward)).toBe(2)
+  const check = async (): Promise<void> => {
+    await expect(open.gateway.reward(admin, id, { reward: 1, interactionId: 'chatcmpl-1' })).rejects.toMatchObject({
+      message: expect.stringContaining('2 replies called chatcmpl-1, at the nodes 1, 2') as string,
+      data: { status: 409 },
+    })
+    for (const node of [1, 2]) expect(await open.gateway.reward(admin, id, { reward: node, node })).toBe(node)
+    // What was asked is no reply.
+    for (const node of [0, 3]) {
+      await expect(open.gateway.reward(admin, id, { reward: 1, node })).rejects.toMatchObject({ data: { status: 404 } })
+    }
+    const both = { reward: 1, node: 1, interactionId: 'chatcmpl-1' }
+    await expect(open.gateway.reward(admin, id, both)).rejects.toMatchObject({ code: 'usage' })
+    expect(open.store.reader.sessions.rewardsOf(id)).toMatchObject([
+      { node: 1, value: 1 },
+      { node: 2, value: 2 },
+    ])
+  }
+  await check()
   await open.gateway.endSession(admin, id)
-  expect(await open.gateway.reward(admin, id, reward)).toBe(2)
+  await check()
 })

@@ -19,6 +19,7 @@ export interface InteractionRow extends SessionFacts, CapturedTokens {
   readonly interaction: string
   readonly node: number
   readonly parentInteraction: string | null
+  readonly parentNode: number | null
   readonly at: number
   readonly model: string
   readonly backend: string
@@ -64,6 +65,7 @@ function commonParts(facts: SessionFacts, { node, id, parent, messages }: Intera
     interaction: id,
     node: node.seq,
     parentInteraction: parent?.id ?? null,
+    parentNode: parent?.node.seq ?? null,
     at: node.at,
     model: call.model,
     backend: call.backend,

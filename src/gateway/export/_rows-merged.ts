@@ -37,6 +37,7 @@ export interface RowSample extends Worth {
 
 export interface RowSplit extends Split {
   readonly interaction: string
+  readonly node: number
 }
 
 /**
@@ -64,7 +65,7 @@ class Step {
     this.start = tokens.promptIds.length
     this.#prompt = tokens.promptIds
     const split = earlier && splitBetween(earlier, tokens.promptIds)
-    this.splitAt = earlier && split ? { interaction: earlier.interaction.id, ...split } : null
+    this.splitAt = earlier && split ? { ...nameOf(earlier.interaction), ...split } : null
     this.before = split ? undefined : earlier
     if (this.before && !(this.before.#prompt instanceof Step)) this.before.#prompt = this
   }
@@ -140,6 +141,10 @@ export function withoutTokens(session: string, node: number): MillraceError {
   )
 }
 
+function nameOf({ id, node }: Interaction): Pick<RowSample, 'interaction' | 'node'> {
+  return { interaction: id, node: node.seq }
+}
+
 /** Skipped ones in between do not matter: the prompt either begins with what came before them, or does not. */
 function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, Step>): Step | undefined {
   for (let each = from; each; each = each.parent) {
@@ -163,8 +168,7 @@ function rowEndingWith(
     trained.add(step)
     draft.add(step, trains)
     samples.push({
-      interaction: interaction.id,
-      node: interaction.node.seq,
+      ...nameOf(interaction),
       start,
       count: ids.length,
       trains,

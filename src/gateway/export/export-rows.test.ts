@@ -47,6 +47,7 @@ test('interactions are what a naive reading of the tree finds, in sessions of ev
     expect(rows.map((row) => row.node)).toEqual(expected.map(({ seq }) => seq))
     for (const [index, row] of rows.entries()) {
       const naive = expected[index]
+      expect(row.parentNode).toBe(naive?.parent)
       expect(row.parentInteraction).toBe(naive?.parent == null ? null : nameOf.get(naive.parent))
       expect(row.reward, `seed ${seed}`).toBe(naive?.reward)
       if (naive?.return == null) expect(row.return).toBeNull()
@@ -125,7 +126,8 @@ function checkSplit(session: RandomSession, naive: NaiveRows, row: MergedRow): v
   }
   const earlier = [...(before?.tokens?.promptIds ?? []), ...(before?.tokens?.ids ?? [])]
   const prompt = Array.from(first.tokens?.promptIds ?? [])
-  const { token, within } = row.splitAt
+  const { token, within, node } = row.splitAt
+  expect(node).toBe(before?.seq)
   expect(prompt.slice(0, token)).toEqual(earlier.slice(0, token))
   expect(prompt[token]).not.toBe(earlier[token])
   expect(within).toBe(token < (before?.tokens?.promptIds?.length ?? 0) ? 'prompt' : 'reply')

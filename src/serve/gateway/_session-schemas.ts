@@ -77,7 +77,11 @@ export const sessionQuerySchema = closedObject({
 
 export const rewardSchema = closedObject({
   reward: z.number(),
-  interactionId: z.string().exactOptional().describe('The id of a reply. Without one: the session as a whole.'),
+  interactionId: z
+    .string()
+    .exactOptional()
+    .describe('The id of a reply. Without it or `node`: the session as a whole.'),
+  node: z.number().int().min(0).exactOptional().describe('The number of a reply in its session, as exports show it.'),
 })
 
 export const exportQuerySchema = closedObject({
