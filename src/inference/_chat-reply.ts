@@ -80,7 +80,7 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
   readTokens(draft, choice, tokens)
   if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
   draft.readVersion(body)
-  draft.markVersion(0)
+  draft.endTokens(0)
   readEnd(draft, choice)
   return draft.reply()
 }

@@ -66,7 +66,7 @@ export class ChatStream implements StreamAssembler {
       taken = undefined
     }
     if (taken) draft.tokens.add(taken)
-    draft.markVersion(tokensBefore)
+    draft.endTokens(tokensBefore)
   }
 
   reply(): BackendReply {

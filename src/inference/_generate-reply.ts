@@ -132,7 +132,7 @@ class GenerateReading implements StreamAssembler {
     else if (Array.isArray(ids)) draft.tokens.addIds(added)
     if (Array.isArray(promptIds)) draft.tokens.setPromptIds(promptIds)
     draft.readVersion(meta)
-    draft.markVersion(known)
+    draft.endTokens(known)
     const { routed_experts: experts } = meta
     if (experts !== undefined && experts !== null) draft.tokens.setExperts(experts)
     return isRepeating

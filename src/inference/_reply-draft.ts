@@ -118,8 +118,9 @@ export class ReplyDraft {
     return this.#tokens?.length ?? 0
   }
 
-  /** The tokens from this one on came with the version that was read last: what an event says counts for its own. */
-  markVersion(from: number): void {
+  /** All tokens of an event were read, those from this one on. They are of the version that was read last. */
+  endTokens(from: number): void {
+    this.#tokens?.endEvent()
     if (this.#tokens && this.#version !== undefined) this.#tokens.markVersion(from, this.#version)
   }
 
@@ -139,10 +140,10 @@ export class ReplyDraft {
     return reply
   }
 
-  /** As much of it as there is: without calls whose name has not come, and without tokens that are not whole. */
+  /** As much of it as there is: without calls whose name has not come, and without tokens from the first event on whose are not whole. */
   partial(): PartialReply {
     const message = this.message(this.#calls.filter(({ name }) => name !== ''))
-    const tokens = this.#tokens?.isSound ? this.#tokens.record(this.#version) : undefined
+    const tokens = this.#tokens?.soundRecord(this.#version)
     return tokens ? { message, tokens } : { message }
   }
 

@@ -18,6 +18,8 @@ export class TokenDraft {
   #experts: RoutedExperts | undefined
   /** One each time the version changes; nearly always one in all. */
   readonly #spans: VersionSpan[] = []
+  /** How many ids and log-probabilities there were when they last were a record. */
+  #sound = { ids: 0, logprobs: 0 }
 
   constructor(source: Source) {
     this.#source = source
@@ -27,8 +29,13 @@ export class TokenDraft {
     return this.#ids.length
   }
 
+  /** An event was read to its end. */
+  endEvent(): void {
+    if (this.#isSound) this.#sound = { ids: this.#ids.length, logprobs: this.#logprobs.length }
+  }
+
   /** Whether what came so far is a record: ids, each with its log-probability or all without. */
-  get isSound(): boolean {
+  get #isSound(): boolean {
     const count = this.#logprobs.length
     return this.#missingLogprob === -1 && (count === 0 || count === this.#ids.length)
   }
@@ -104,6 +111,23 @@ export class TokenDraft {
       ...(first !== undefined && { version: first }),
       ...(this.#spans.length > 1 && { versionSpans: this.#spans }),
       ...(this.#experts && { routedExperts: this.#experts }),
+    }
+  }
+
+  /** As much as is a record, of a reply that is none: with all its events, or up to the one that spoiled it. */
+  soundRecord(version: string | undefined): TokenRecord | undefined {
+    if (this.#isSound) return this.record(version)
+    const { ids, logprobs } = this.#sound
+    if (ids === 0) return undefined
+    const spans = this.#spans.filter(({ from }) => from < ids)
+    const first = spans[0]?.version ?? version
+    // Which tokens the experts are of is not known any more.
+    return {
+      ...(this.#promptIds && { promptIds: this.#promptIds }),
+      ids: this.#ids.whole().slice(0, ids),
+      logprobs: this.#logprobs.whole().slice(0, logprobs),
+      ...(first !== undefined && { version: first }),
+      ...(spans.length > 1 && { versionSpans: spans }),
     }
   }
 

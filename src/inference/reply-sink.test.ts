@@ -360,7 +360,7 @@ describe('a reply that breaks off', () => {
     expect(await leftSince(before)).toEqual([])
   })
 
-  test('has the tokens that came, unless they make no sense', async () => {
+  test('has the tokens that came, up to the first event whose make no sense', async () => {
     const chunk = (more: object): string =>
       `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'a' }, ...more }] })}\n\n`
     const whole = chunk({ token_ids: [1, 2], logprobs: { content: [{ logprob: -1 }, { logprob: -2 }] } })
@@ -373,7 +373,7 @@ describe('a reply that breaks off', () => {
     const tokens = { ids: Int32Array.of(1, 2), logprobs: Float32Array.of(-1, -2) }
     expect(sink.partials).toEqual([
       { message: { role: 'assistant', content: 'a' }, tokens },
-      { message: { role: 'assistant', content: 'aa' } },
+      { message: { role: 'assistant', content: 'aa' }, tokens },
     ])
   })
 

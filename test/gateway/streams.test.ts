@@ -167,6 +167,35 @@ test.each(spoilt)('a stream that is %s is never taken for complete', async (_, s
   expect(nodes.find(({ sampled }) => sampled)).toMatchObject({ message: { content: 'Hel' }, discarded: { why } })
 })
 
+/** What a backend says of its tokens in the event that spoils the stream. */
+const spoiltTokens: [string, object][] = [
+  ['an id that is none', { token_ids: [2, 'x'], logprobs: { content: [{ logprob: -1 }, { logprob: -1 }] } }],
+  ['a log-probability that is none', { token_ids: [2], logprobs: { content: [{ logprob: 'x' }] } }],
+  ['fewer log-probabilities than ids', { token_ids: [2, 3], logprobs: { content: [{ logprob: -1 }] } }],
+]
+
+test.each(spoiltTokens)(
+  'of a stream with %s, the tokens before it are kept with the lost sample',
+  async (_, tokens) => {
+    await using setup = await over((response) => {
+      beginEvents(response)
+      response.write(tokenChunk('Hel', { token: 1, promptIds: [5, 6] }))
+      const choices = [{ index: 0, delta: { content: 'lo' }, finish_reason: null, ...tokens }]
+      response.write(`data: ${JSON.stringify({ id: 'chatcmpl-1', choices })}\n\n`)
+      response.end(tokenChunk('!', { token: 4, finish: 'stop' }) + doneEvent)
+    })
+    const { open } = setup
+    const { id, caller } = await open.session()
+    expect((await open.ask(caller, body)).text).not.toContain('[DONE]')
+    const [, lost] = await open.nodes(id)
+    expect(lost).toMatchObject({
+      discarded: { why: 'failed', usage: { output: 1 } },
+      tokens: { promptIds: Int32Array.of(5, 6), ids: Int32Array.of(1), logprobs: Float32Array.of(-0.01) },
+    })
+    expect(lost?.message.content).toMatch(/^Hel/)
+  },
+)
+
 test('an error before the first byte has its status, in the words of the API', async () => {
   await using setup = await over((response) =>
     sendJson(response, { error: { message: 'no such thing', type: 'oops' } }, 422),
