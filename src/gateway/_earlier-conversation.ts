@@ -2,6 +2,7 @@ import type { DialectRequest } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Message, MessageNode } from '../schema/index.ts'
 import type { SessionReader } from '../store/index.ts'
+import { replyIn } from './_reply-in.ts'
 import { Slice } from './_slice.ts'
 
 /** A reply that is named as the one to go on from, and is not known. */
@@ -50,5 +51,5 @@ export async function conversationTo(
     messages.push(node.message)
     node = node.parent === null ? undefined : nodes.get(node.parent)
   }
-  return { messages: messages.toReversed(), hasInstructions: reply?.call?.hasInstructions === true }
+  return { messages: messages.toReversed(), hasInstructions: (reply && replyIn(reply)?.hasInstructions) === true }
 }

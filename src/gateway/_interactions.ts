@@ -177,6 +177,8 @@ export class Interactions {
       }
       if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
+      // Whoever goes on from a reply has got it. Nothing was said after one that nobody got, so it is the last that is known.
+      memory.unheard.hear(match.end.seq)
       const leaf = memory.tree.append(messages, match)
       if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
       const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
@@ -222,8 +224,9 @@ export class Interactions {
   ): Promise<InteractionEnd> | undefined {
     const recent = memory.recent.retried(requestKey(call.api, leaf, request.body, call.body.length))
     if (recent?.kind === 'running') return recent.running.join(client, request)
-    const { sessions } = this.#store.reader
-    return recent && replayReply({ sessions, session: session.id, seq: recent.seq, client, dialect, request })
+    const { reader, journal } = this.#store
+    const options = { sessions: reader.sessions, journal, session: session.id, client, dialect, request }
+    return recent && replayReply({ ...options, seq: recent.seq, memory })
   }
 
   async #ask(visit: Visit, interaction: LiveInteraction): Promise<void> {

@@ -1,5 +1,5 @@
 import { Roster } from '../kit/index.ts'
-import type { StoredSession } from '../store/index.ts'
+import type { Journal, StoredSession } from '../store/index.ts'
 import type { Expiring } from './_expiry-queue.ts'
 import { LastBody } from './_last-body.ts'
 import type { TextAllowance } from './_text-allowance.ts'
@@ -10,16 +10,26 @@ import { sessionDataSchema, type SessionData } from './session-options.ts'
 import type { SessionView } from './session-view.ts'
 import { SessionTally } from './session-tally.ts'
 import type { SessionTree, TreeNode } from './session-tree.ts'
+import { UnheardReplies } from './_unheard-replies.ts'
+
+interface SessionMemoryOptions {
+  readonly tree: SessionTree
+  readonly journal: Journal
+  readonly session: string
+  readonly bodies: TextAllowance
+}
 
 /** What is kept of a session only while it is used: all of it can be read from the store again. */
 export class SessionMemory {
   readonly tree: SessionTree
   readonly tally = new SessionTally()
   readonly recent = new RecentRequests<LiveInteraction>()
+  readonly unheard: UnheardReplies
   readonly lastBody: LastBody<TreeNode>
 
-  constructor(tree: SessionTree, bodies: TextAllowance) {
+  constructor({ tree, journal, session, bodies }: SessionMemoryOptions) {
     this.tree = tree
+    this.unheard = new UnheardReplies(journal, session, this.tally)
     this.lastBody = new LastBody(bodies)
   }
 

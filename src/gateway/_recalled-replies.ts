@@ -1,6 +1,7 @@
 import type { ItemOrigin, ReplyMemory } from '../dialects/index.ts'
 import type { AssistantMessage, ItemIds } from '../schema/index.ts'
 import type { SessionReader } from '../store/index.ts'
+import { replyIn } from './_reply-in.ts'
 
 /** The replies of a session, for a request that refers to some. Read from the store once it does, all at a time. */
 export class RecalledReplies implements ReplyMemory {
@@ -32,7 +33,9 @@ export class RecalledReplies implements ReplyMemory {
   #read(): void {
     if (this.#isRead) return
     this.#isRead = true
-    for (const { call, message } of this.#sessions.bareNodesOf(this.#session)) {
+    for (const node of this.#sessions.bareNodesOf(this.#session)) {
+      const { message } = node
+      const call = replyIn(node)
       if (call?.replyId === undefined || message.role !== 'assistant') continue
       this.#replies.set(call.replyId, message)
       this.#remember(call.replyId, call.itemIds)

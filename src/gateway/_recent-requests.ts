@@ -17,6 +17,11 @@ interface RecentRequest<Running> {
   wasHeard: boolean
 }
 
+interface EndedRequest {
+  readonly seq: number
+  readonly wasHeard: boolean
+}
+
 /**
  * The last requests of one session by their bodies, for clients that send one again because they did not hear the answer.
  * Several may have the same body, as samples of one prompt do, and only one of them is the one that was sent again.
@@ -53,12 +58,18 @@ export class RecentRequests<Running> {
   }
 
   /** One that ended in an earlier process, or before the session was forgotten for a while. */
-  restore(key: string, seq: number): void {
-    this.#add({ key, recent: { kind: 'ended', seq }, wasHeard: true })
+  restore(key: string, { seq, wasHeard }: EndedRequest): void {
+    this.#add({ key, recent: { kind: 'ended', seq }, wasHeard })
+  }
+
+  /** Whoever was given it again had gone, too. */
+  unhear(seq: number): void {
+    const request = this.#requests.find(({ recent }) => recent?.kind === 'ended' && recent.seq === seq)
+    if (request) request.wasHeard = false
   }
 
   /** With the reply, and whether its client was still there; or with nothing. */
-  end(running: Running, reply?: { readonly seq: number; readonly wasHeard: boolean }): void {
+  end(running: Running, reply?: EndedRequest): void {
     const request = this.#requests.find(({ recent }) => recent?.kind === 'running' && recent.running === running)
     if (!request) return
     request.recent = reply && { kind: 'ended', seq: reply.seq }

@@ -1,8 +1,9 @@
 import type { DialectRequest, ServerDialect } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { MessageNode } from '../schema/index.ts'
-import type { SessionReader } from '../store/index.ts'
+import type { Journal, SessionReader } from '../store/index.ts'
 import { goneStatus, type InteractionEnd } from './_live-interaction.ts'
+import type { SessionMemory } from './_open-session.ts'
 import { sendReply } from './_send-reply.ts'
 import { Slice } from './_slice.ts'
 import type { ClientReply } from './client-reply.ts'
@@ -15,10 +16,25 @@ export interface ReplayOptions {
   readonly client: ClientReply
   readonly dialect: ServerDialect
   readonly request: DialectRequest
+  readonly journal: Journal
+  readonly memory: Pick<SessionMemory, 'recent' | 'unheard'>
 }
 
 /** Sends a reply once more, from its record: nothing is sampled for a client that only did not hear it. */
 export async function replayReply(options: ReplayOptions): Promise<InteractionEnd> {
+  const { memory, journal, seq } = options
+  const unheard = memory.unheard.hear(seq)
+  // As with a new one: whoever sees its end finds it on record as complete.
+  if (unheard) await journal.durable()
+  const end = await sendRecorded(options)
+  if (unheard && end.status === goneStatus) {
+    memory.unheard.add(seq, unheard)
+    memory.recent.unhear(seq)
+  }
+  return end
+}
+
+async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
   const { sessions, session, seq, client, dialect, request } = options
   // Tokens are read only for those who see them.
   const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)

@@ -3,6 +3,7 @@ import { AttemptRecorder, sessionAttempt, type RunStore, type StoredSession } fr
 import { ExpiryQueue } from './_expiry-queue.ts'
 import { TextAllowance } from './_text-allowance.ts'
 import { OpenSession, SessionMemory } from './_open-session.ts'
+import { replyIn } from './_reply-in.ts'
 import type { Caller } from './caller.ts'
 import { gatewayEvents } from './gateway-events.ts'
 import type { SessionBounds } from './session-bounds.ts'
@@ -123,16 +124,17 @@ export class SessionBook implements Disposable {
 
   /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
   async readInto(
-    { tree, tally, recent }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
+    { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
     id: string,
   ): Promise<void> {
     const slice = new Slice()
     for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
-      const { call, seq } = node
+      const { seq } = node
+      const reply = replyIn(node)
       tree?.restore(node)
       tally.add(node)
-      if (call?.requestKey !== undefined) recent?.restore(call.requestKey, seq)
-      if (node.lacksTokens) tally.withoutTokens += 1
+      if (reply?.requestKey !== undefined) recent?.restore(reply.requestKey, { seq, wasHeard: node.call !== undefined })
+      if (reply && node.discarded) unheard?.restore(seq, { call: reply, lacksTokens: node.lacksTokens })
       if (slice.isOver) await slice.rest()
     }
   }
@@ -176,8 +178,10 @@ export class SessionBook implements Disposable {
   }
 
   #newMemory(session: OpenSession): SessionMemory {
-    const recorder = new AttemptRecorder(this.#store.journal, session.id, sessionAttempt)
-    return new SessionMemory(new SessionTree(recorder, this.#allowance), this.#bodies)
+    const { journal } = this.#store
+    const recorder = new AttemptRecorder(journal, session.id, sessionAttempt)
+    const tree = new SessionTree(recorder, this.#allowance)
+    return new SessionMemory({ tree, journal, session: session.id, bodies: this.#bodies })
   }
 
   /** Nobody uses it for now. Those in use stay, however many they are: there are no more of them than requests. */

@@ -4,6 +4,7 @@ import type { Journal } from '../store/index.ts'
 import type { LiveInteraction } from './_live-interaction.ts'
 import type { OpenSession, SessionMemory } from './_open-session.ts'
 import type { TreeNode } from './session-tree.ts'
+import type { ReplyFacts } from './_unheard-replies.ts'
 
 /** How a reply is known to its client. */
 export interface ReplyName {
@@ -32,7 +33,7 @@ export class SessionPlace {
   readonly #journal: Journal
   readonly #leaf: TreeNode | undefined
   readonly #key: string
-  #reply: TreeNode | undefined
+  #reply: (ReplyFacts & { readonly node: TreeNode }) | undefined
 
   constructor({ session, memory, journal, leaf, key }: SessionPlaceOptions) {
     this.session = session
@@ -62,9 +63,9 @@ export class SessionPlace {
       },
       ...(reply.tokens && { tokens: reply.tokens }),
     }
-    this.#reply = tree.addSample(this.#leaf, reply.message, origin)
-    tally.add(origin)
-    if (tokens !== 'complete') tally.withoutTokens += 1
+    const facts = { call: origin.call, lacksTokens: tokens !== 'complete' }
+    this.#reply = { ...facts, node: tree.addSample(this.#leaf, reply.message, origin) }
+    tally.add(facts)
   }
 
   /** What came of a reply that did not end. */
@@ -88,7 +89,9 @@ export class SessionPlace {
 
   /** `wasHeard`: whether anybody who asked for it was still there. */
   leave(interaction: LiveInteraction, wasHeard: boolean): void {
-    this.#memory.recent.end(interaction, this.#reply && { seq: this.#reply.seq, wasHeard })
+    const reply = this.#reply
+    this.#memory.recent.end(interaction, reply && { seq: reply.node.seq, wasHeard })
+    if (reply && !wasHeard) this.#memory.unheard.add(reply.node.seq, reply)
     this.session.running.delete(interaction)
     this.session.touch()
   }

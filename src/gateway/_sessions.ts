@@ -214,7 +214,9 @@ export class Sessions {
     const { id } = session
     const [first, ...others] =
       session instanceof OpenSession
-        ? await this.#book.use(session, ({ tree }) => tree.repliesNamed(replyId))
+        ? await this.#book.use(session, ({ tree, unheard }) =>
+            tree.repliesNamed(replyId).filter((node) => !unheard.has(node)),
+          )
         : this.#store.reader.sessions.repliesNamed(id, replyId)
     if (first === undefined) {
       const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`

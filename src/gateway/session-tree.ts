@@ -1,6 +1,7 @@
 import { chainHash, type Recorder } from '../inference/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode } from '../schema/index.ts'
 import { LastPath, type KnownBeginning } from './_last-path.ts'
+import { replyIn } from './_reply-in.ts'
 import { strangenessOf, type MessagePrint } from './_message-print.ts'
 import { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
@@ -90,12 +91,13 @@ export class SessionTree {
   /** Takes back what was recorded before, in order. */
   restore(node: MessageNode): void {
     this.#size = node.seq + 1
-    if (node.discarded) return
-    const said = asTold(new SaidMessage(node.message), node.call)
+    const reply = replyIn(node)
+    if (node.discarded && !reply) return
+    const said = asTold(new SaidMessage(node.message), reply)
     const restored = { seq: node.seq, hash: node.hash, print: said.print() }
     this.#continued.add(node.parent ?? root.seq)
     this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
-    this.#name(restored, node.call)
+    this.#name(restored, reply)
   }
 
   /** `names`: what the client calls replies among them, by their places. */

@@ -114,7 +114,7 @@ export function viewOf(
 export function alarmsOf({ interactions, tokensMissing }: SessionTally, hasEnded: boolean): SessionAlarm[] {
   const alarms: SessionAlarm[] = []
   if (hasEnded && interactions === 0) alarms.push('nothing_captured')
-  if (tokensMissing) alarms.push('tokens_missing')
+  if (tokensMissing > 0) alarms.push('tokens_missing')
   return alarms
 }
 

@@ -6,10 +6,7 @@ import { storedSummary, viewOf, type SessionView } from './session-view.ts'
 export function storedView(reader: SessionReader, session: StoredSession): SessionView {
   const { id } = session
   const tally = new SessionTally()
-  for (const node of reader.bareNodesOf(id)) {
-    tally.add(node)
-    if (node.lacksTokens) tally.withoutTokens += 1
-  }
+  for (const node of reader.bareNodesOf(id)) tally.add(node)
   const reward = reader.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
   return viewOf(storedSummary(session), tally, { running: 0, reward })
 }

@@ -67,9 +67,11 @@ export type ItemKind = 'rs' | 'msg' | 'fc'
 
 export type ItemIds = Readonly<Partial<Record<ItemKind, readonly string[]>>>
 
-/** How a sample was lost: the reply did not end, so there is no reason for its end. Usage that nobody told is estimated. */
+/** How a sample was lost. Usage that nobody told is estimated. */
 export interface DiscardRecord extends Omit<CallRecord, 'finishReason'> {
   readonly why: DiscardReason
+  /** Only where the reply did end, and nobody got it. */
+  readonly finishReason?: FinishReason
 }
 
 /**

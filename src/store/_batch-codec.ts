@@ -25,6 +25,7 @@ const kinds = {
   sessionStart: 6,
   sessionEnd: 7,
   reward: 8,
+  heard: 9,
 } as const
 
 export function encodeBatch(entries: readonly JournalEntry[]): Batch {
@@ -77,6 +78,9 @@ export function encodeBatch(entries: readonly JournalEntry[]): Batch {
       case 'reward':
         values.push(kinds.reward, entry.session, entry.node, entry.value, entry.at)
         break
+      case 'heard':
+        values.push(kinds.heard, entry.session, entry.node, entry.isHeard ? 1 : 0)
+        break
     }
   }
   return { count: entries.length, values, tokens: tokens?.buffer }
@@ -98,6 +102,7 @@ export function entryBytes(entry: JournalEntry): number {
     case 'attempt-start':
     case 'session-end':
     case 'reward':
+    case 'heard':
       break
     case 'node':
       bytes += entry.message.length + (entry.meta?.length ?? 0) + nodeTokenBytes(entry)
@@ -191,6 +196,8 @@ class BatchReader {
           value: this.#number(),
           at: this.#number(),
         }
+      case kinds.heard:
+        return { kind: 'heard', session: this.#text(), node: this.#number(), isHeard: this.#number() === 1 }
       default:
         return {
           kind: 'rollout-end',

@@ -9,6 +9,7 @@ import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-
 import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
 import type { SessionEnd, SessionStart } from './session-entry.ts'
+import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
 
 /** Puts entries into the database and finished rollouts into their file, one transaction at a time. */
@@ -83,6 +84,11 @@ export class JournalWriter {
       case 'reward':
         this.#statements.reward.run(entry.session, entry.node ?? wholeSession, entry.value, entry.at)
         return
+      case 'heard': {
+        const { heard, unheard } = this.#statements
+        ;(entry.isHeard ? heard : unheard).run(entry.session, entry.node)
+        return
+      }
     }
   }
 
@@ -234,6 +240,8 @@ export class JournalWriter {
   }
 }
 
+const ofSession = `WHERE rollout = ? AND attempt = ${sessionAttempt} AND seq = ?`
+
 function prepareAll(database: DatabaseSync) {
   const prepare = (sql: string): StatementSync => database.prepare(sql)
   return {
@@ -276,6 +284,8 @@ function prepareAll(database: DatabaseSync) {
        WHERE id = ? AND ended_at IS NULL`,
     ),
     knowsSession: prepare('SELECT 1 FROM session WHERE id = ?'),
+    heard: prepare(`UPDATE node SET meta = json_remove(meta, '$.unheard') ${ofSession}`),
+    unheard: prepare(`UPDATE node SET meta = json_set(meta, '$.unheard', json('true')) ${ofSession}`),
     reward: prepare('INSERT OR REPLACE INTO reward (session, node, value, at) VALUES (?, ?, ?, ?)'),
   }
 }

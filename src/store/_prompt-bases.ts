@@ -32,7 +32,10 @@ export class PromptBases {
   }
 
   /** The node takes the place of the one it goes on from: one conversation holds one prompt, however long it gets. */
-  add({ seq, tokens, discarded }: MessageNode, from: PromptBase | undefined): void {
+  add(
+    { seq, tokens, discarded }: Pick<MessageNode, 'seq' | 'tokens' | 'discarded'>,
+    from: PromptBase | undefined,
+  ): void {
     // Nothing goes on from a sample that was lost.
     if (!tokens?.promptIds || discarded) return
     if (from) this.#recent.splice(this.#recent.indexOf(from), 1)

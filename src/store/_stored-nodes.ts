@@ -8,6 +8,8 @@ import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 /** What is kept of a node as JSON, beside its message and arrays. */
 export interface NodeMeta
   extends Pick<MessageNode, 'call' | 'tool' | 'tools' | 'discarded'>, Pick<TokenRecord, 'versionSpans'> {
+  /** `call` is of a reply that nobody got. */
+  readonly unheard?: true
   /** The node whose prompt and reply the prompt begins with: only what follows is stored. */
   readonly promptAfter?: number
   readonly routedExperts?: StoredExperts
@@ -15,7 +17,7 @@ export interface NodeMeta
 
 /** A node without its tokens. */
 export interface BareNode extends MessageNode {
-  /** It is a complete reply, and the tokens that training takes were not captured with it. */
+  /** It is a complete reply, heard or not, and the tokens that training takes were not captured with it. */
   readonly lacksTokens: boolean
 }
 
@@ -62,7 +64,8 @@ export class StoredNodes {
       const base = meta.promptAfter === undefined ? undefined : baseNamed(bases, meta.promptAfter)
       const tokens = this.#tokens(row, meta, base)
       const node = tokens ? { ...bare, tokens } : bare
-      bases.add(node, base)
+      // When it was written, nobody knew that a reply would not be heard.
+      bases.add(meta.unheard && tokens ? { seq: node.seq, tokens } : node, base)
       yield node
     }
   }
@@ -94,7 +97,8 @@ export class StoredNodes {
 
   #bare(row: StoredRow): { meta: NodeMeta; node: MessageNode } {
     const meta = row.meta === null ? noMeta : (JSON.parse(row.meta) as NodeMeta)
-    const { call, tool, tools, discarded } = meta
+    const { tool, tools } = meta
+    const { call, discarded } = heard(meta)
     const node: MessageNode = {
       seq: row.seq,
       parent: row.parent,
@@ -129,6 +133,12 @@ export class StoredNodes {
     const ids = new Int32Array(this.#blobs.bytes(stored))
     return base ? promptAfter(base, ids) : ids
   }
+}
+
+/** A reply that nobody got is lost like any other, though it has an end. */
+function heard(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
+  const { call, unheard } = meta
+  return call && unheard ? { discarded: { ...call, why: 'client_gone' } } : meta
 }
 
 function baseNamed(bases: PromptBases, seq: number): PromptBase {

@@ -17,6 +17,7 @@ test('every kind of entry arrives as it was', () => {
     { kind: 'reward', session: 's', node: 3, value: -0.5, at: 2 },
     { kind: 'reward', session: 's', node: null, value: 1, at: 3 },
     { kind: 'session-end', session: 's', at: 4, why: 'expired' },
+    { kind: 'heard', session: 's', node: 3, isHeard: false },
   ]
   expect(throughTheClone(entries)).toEqual(entries)
 })

@@ -28,7 +28,8 @@ export type {
   UnfinishedRollout,
 } from './run-reader.ts'
 export type { SessionEndReason, SessionStart } from './session-entry.ts'
-export { sessionAttempt, SessionReader } from './session-reader.ts'
+export { sessionAttempt } from './session-attempt.ts'
+export { SessionReader } from './session-reader.ts'
 export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
 export { RunStore } from './run-store.ts'
 export type { StoreStatus } from './store-status.ts'

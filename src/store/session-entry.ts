@@ -1,5 +1,5 @@
 /** What the journal keeps of a gateway's sessions, beside their nodes: these stand under the session's id, attempt 0. */
-export type SessionEntry = SessionStart | SessionEnd | RewardEntry
+export type SessionEntry = SessionStart | SessionEnd | RewardEntry | HeardEntry
 
 export interface SessionStart {
   readonly kind: 'session-start'
@@ -22,6 +22,14 @@ export interface SessionEnd {
 }
 
 export type SessionEndReason = 'ended' | 'expired'
+
+/** Whether anybody got a complete reply. As long as nothing is said of that, somebody did. */
+export interface HeardEntry {
+  readonly kind: 'heard'
+  readonly session: string
+  readonly node: number
+  readonly isHeard: boolean
+}
 
 /** A reward for one sampled node, or with null for the session as a whole. The last one said counts. */
 export interface RewardEntry {

@@ -2,6 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
+import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
 import type { SessionEndReason } from './session-entry.ts'
 
@@ -45,12 +46,10 @@ export interface SessionCounts {
 /** How many sessions are fetched at a time. No statement stays open between them. */
 const pageSessions = 256
 
-/** The nodes of a session stand under its id and this attempt. */
-export const sessionAttempt = 0
 const attempt = sessionAttempt
 
-/** Complete replies that cannot be trained on, because something of their tokens is not there. */
-const ofRepliesWithoutTokens = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND ${lacksTokensSql}`
+/** Of complete replies that somebody got. */
+const ofReplies = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.unheard' IS NULL`
 
 /** Reads the sessions of a gateway. What was acknowledged is visible at once. Obtained from a `RunReader`. */
 export class SessionReader {
@@ -71,11 +70,8 @@ export class SessionReader {
     this.#byId = database.prepare('SELECT * FROM session WHERE id = ?')
     this.#byKey = database.prepare('SELECT * FROM session WHERE key_digest = ?')
     this.#rewards = database.prepare('SELECT node, value, at FROM reward WHERE session = ? ORDER BY node')
-    this.#withoutTokens = database.prepare(`SELECT seq ${ofRepliesWithoutTokens} ORDER BY position LIMIT 1`)
-    this.#named = database.prepare(
-      `SELECT seq FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.call.replyId' = ?
-       ORDER BY position`,
-    )
+    this.#withoutTokens = database.prepare(`SELECT seq ${ofReplies} AND ${lacksTokensSql} ORDER BY position LIMIT 1`)
+    this.#named = database.prepare(`SELECT seq ${ofReplies} AND meta ->> '$.call.replyId' = ? ORDER BY position`)
   }
 
   session(id: string): StoredSession | undefined {

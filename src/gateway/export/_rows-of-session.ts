@@ -35,7 +35,7 @@ export interface SessionRows {
 
 /** The rows of one session; a single row that says so if there are none. */
 export function rowsOfSession(recorded: RecordedSession, options: RowOptions): SessionRows {
-  const withoutTokens = recorded.bareNodes.filter(({ lacksTokens }) => lacksTokens).length
+  const withoutTokens = recorded.bareNodes.filter(({ lacksTokens, call }) => lacksTokens && call).length
   return { rows: rowsOf(recorded, options), withoutTokens }
 }
 

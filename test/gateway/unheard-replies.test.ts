@@ -1,0 +1,180 @@
+import { text } from 'node:stream/consumers'
+import { Readable } from 'node:stream'
+import { expect, test } from 'vitest'
+import { exportSessions } from '../../src/gateway/index.ts'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../../src/gateway/_testing/token-chunks.ts'
+import { ScriptedServer, type Handler } from '../../src/inference/_testing/scripted-server.ts'
+import { temporaryFolder } from '../store/_fixtures.ts'
+
+type Sent = ReturnType<OpenGateway['send']>
+
+const hello = { model: 'm', stream: true, messages: [{ role: 'user', content: 'hello' }] }
+
+/** Each reply has one token more in its prompt for each message, and one token: its number. */
+function numbering(): Handler {
+  let count = 0
+  return (response, { body }) => {
+    count += 1
+    const { messages } = JSON.parse(body) as { messages: readonly { role: string; content: string }[] }
+    const promptIds = messages.map(({ role, content }) => (role === 'user' ? 1000 : Number(content.split(' ')[1])))
+    const more = { id: `chatcmpl-${count}`, token: count, promptIds }
+    beginEvents(response)
+    response.write(tokenChunk(`Hello ${count}`, more))
+    response.end(tokenChunk('', { id: more.id, finish: 'stop' }) + usageChunk(promptIds.length, 1, more.id) + doneEvent)
+  }
+}
+
+async function over(server: ScriptedServer, folder?: string): Promise<OpenGateway> {
+  const models = [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }]
+  return OpenGateway.open({ models, ...(folder !== undefined && { folder }) })
+}
+
+/** A request whose client goes away when the reply is complete and only its way to the disk is waited for. */
+async function leftAtTheEnd({ store: { journal } }: OpenGateway, send: () => Sent): Promise<void> {
+  const durable = journal.durable.bind(journal)
+  const { client, done } = send()
+  journal.durable = () => {
+    journal.durable = durable
+    const pending = durable()
+    client.leave()
+    return pending
+  }
+  await done
+  expect(client.isEnded).toBe(false)
+}
+
+interface Row {
+  readonly kind: string
+  readonly interaction?: string
+  readonly discarded?: string | null
+  readonly reward?: number | null
+  readonly ids?: readonly number[] | null
+}
+
+async function rowsOf({ store }: OpenGateway, rows: 'interactions' | 'merged' = 'interactions'): Promise<Row[]> {
+  await store.journal.durable()
+  const lines = await text(
+    Readable.from(exportSessions(store.reader, { rows, format: 'jsonl', include: 'discarded' }), { objectMode: false }),
+  )
+  const all = lines.trimEnd().split('\n')
+  return all.slice(0, -1).map((line) => JSON.parse(line) as Row)
+}
+
+const shortly = ({ kind, interaction, discarded, reward }: Row): unknown[] => [kind, interaction, discarded, reward]
+
+test('a complete reply that nobody got is a lost sample, until a retry gets it', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  await leftAtTheEnd(open, () => open.send(caller, hello))
+  await open.gateway.reward(admin, id, { reward: 1 })
+  expect(await open.gateway.session(admin, id)).toMatchObject({
+    interactions: 0,
+    discarded: 1,
+    tokens: null,
+    used: { requests: 1, tokens: 1 },
+  })
+  expect((await rowsOf(open)).map(shortly)).toEqual([
+    ['empty', undefined, undefined, 1],
+    ['interaction', 'chatcmpl-1', 'client_gone', null],
+  ])
+  // It has its tokens, and they are not trained on.
+  expect(await rowsOf(open, 'merged')).toMatchObject([
+    { kind: 'empty', lost: 1 },
+    { ids: [1000, 1], mask: [0, 0], discarded: 'client_gone' },
+  ])
+  for (const reply of [{ interactionId: 'chatcmpl-1' }, { node: 1 }]) {
+    await expect(open.gateway.reward(admin, id, { reward: 1, ...reply })).rejects.toMatchObject({
+      data: { status: 404 },
+    })
+  }
+  // One that has gone as well has not got it either.
+  const gone = open.send(caller, hello, { retryCount: 1 })
+  gone.client.leave()
+  await gone.done
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 0, discarded: 1 })
+  const again = await open.ask(caller, hello, { retryCount: 2 })
+  expect(again.text).toContain('Hello 1')
+  expect(server.requests).toHaveLength(1)
+  expect(await open.gateway.endSession(admin, id)).toMatchObject({
+    interactions: 1,
+    discarded: 0,
+    tokens: 'all',
+    used: { requests: 1, tokens: 1 },
+    alarms: [],
+  })
+  expect((await rowsOf(open)).map(shortly)).toEqual([['interaction', 'chatcmpl-1', null, 1]])
+  expect(open.store.reader.integrity()).toEqual([])
+})
+
+test('a session with nothing but such a reply has captured nothing', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  await leftAtTheEnd(open, () => open.send(caller, hello))
+  const ended = await open.gateway.endSession(admin, id)
+  expect(ended).toMatchObject({ interactions: 0, discarded: 1, alarms: ['nothing_captured'] })
+  expect(await open.gateway.session(admin, id)).toEqual(ended)
+})
+
+test('the next process knows that nobody got it', async () => {
+  using folder = temporaryFolder()
+  await using server = await ScriptedServer.start(numbering())
+  const { id, caller } = await (async () => {
+    await using open = await over(server, folder.path)
+    const session = await open.session()
+    await leftAtTheEnd(open, () => open.send(session.caller, hello))
+    return session
+  })()
+  await using open = await over(server, folder.path)
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 0, discarded: 1 })
+  expect((await open.ask(caller, hello, { retryCount: 1 })).text).toContain('Hello 1')
+  expect(server.requests).toHaveLength(1)
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
+})
+
+test.each(['the same process', 'the next one'])('whoever goes on from it has got it (%s)', async (which) => {
+  using folder = temporaryFolder()
+  await using server = await ScriptedServer.start(numbering())
+  const first = await over(server, folder.path)
+  const { id, caller } = await first.session()
+  await leftAtTheEnd(first, () => first.send(caller, hello))
+  if (which === 'the next one') await first[Symbol.asyncDispose]()
+  const open = which === 'the next one' ? await over(server, folder.path) : first
+  await using _closing = open
+  const said = [
+    { role: 'assistant', content: 'Hello 1' },
+    { role: 'user', content: 'go on' },
+  ]
+  await open.ask(caller, { ...hello, messages: [...hello.messages, ...said] })
+  expect((await rowsOf(open)).map(shortly)).toEqual([
+    ['interaction', 'chatcmpl-1', null, null],
+    ['interaction', 'chatcmpl-2', null, null],
+  ])
+  expect(await rowsOf(open, 'merged')).toMatchObject([{ ids: [1000, 1, 1000, 2], mask: [0, 1, 0, 1] }])
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
+})
+
+test('asked for anew in the middle of a conversation, it is a lost sample beside the one that was got', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const messages: object[] = [...hello.messages]
+  for (let turn = 0; turn < 6; turn += 1) {
+    const body = { ...hello, messages }
+    if (turn % 2 === 1) await leftAtTheEnd(open, () => open.send(caller, body))
+    const { text: heard } = await open.ask(caller, body)
+    const content = /Hello \d+/.exec(heard)?.[0] ?? ''
+    messages.push({ role: 'assistant', content }, { role: 'user', content: 'go on' })
+  }
+  await open.gateway.reward(admin, id, { reward: 1 })
+  const [merged, ...lost] = await rowsOf(open, 'merged')
+  expect(merged).toMatchObject({
+    ids: [1000, 1, 1000, 3, 1000, 4, 1000, 6, 1000, 7, 1000, 9],
+    mask: [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1],
+    reward: 1,
+  })
+  expect(lost.map(({ ids }) => ids?.at(-1))).toEqual([2, 5, 8])
+  expect(open.store.reader.integrity()).toEqual([])
+})
