@@ -32,9 +32,9 @@ function messageFields({ id, model }: ReplyHead, rest: Record<string, unknown>):
 }
 
 /** Why a reply ended. A refusal is a text like any other in this API, told apart by the reason. */
-export function endFields({ message, finishReason, stopSequence }: BackendReply): Record<string, unknown> {
+export function endFields({ message, finishReason, stopSequence, stopReason }: BackendReply): Record<string, unknown> {
   const isSequence = stopSequence !== undefined && finishReason === 'stop'
-  const reason = isSequence ? 'stop_sequence' : stopReasons[finishReason]
+  const reason = isSequence ? 'stop_sequence' : (stopReason ?? stopReasons[finishReason])
   return {
     stop_reason: message.refusal === undefined ? reason : 'refusal',
     stop_sequence: isSequence ? stopSequence : null,

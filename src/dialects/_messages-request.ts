@@ -40,8 +40,15 @@ const knownFields: ReadonlySet<string> = new Set([
   'output_format',
   'metadata',
   'thread',
+  'service_tier',
   // A hint that automatic prefix caching makes unnecessary.
   'cache_control',
+])
+
+/** As OpenAI's APIs call them. */
+const serviceTiers: ReadonlyMap<string, string> = new Map([
+  ['auto', 'auto'],
+  ['standard_only', 'default'],
 ])
 
 /** Thinking budgets, in tokens, up to which an effort is low or medium. */
@@ -129,10 +136,12 @@ function readExtra(body: JsonObject, isThinkingOff: boolean): JsonObject | undef
   const unknown = unknownFields(body, knownFields)
   const metadata = optionalObject(body, 'metadata')
   const user = metadata && optionalText(metadata, 'user_id', 'metadata.')
-  if (user === undefined && !isThinkingOff) return unknown
+  const tier = serviceTiers.get(optionalText(body, 'service_tier') ?? '')
+  if (user === undefined && tier === undefined && !isThinkingOff) return unknown
   const template = unknown?.['chat_template_kwargs']
   return {
     ...(user !== undefined && { user }),
+    ...(tier !== undefined && { service_tier: tier }),
     ...unknown,
     // How vLLM and SGLang turn it off; what a client says to the template itself wins.
     ...(isThinkingOff && {

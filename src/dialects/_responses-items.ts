@@ -138,7 +138,7 @@ export class ItemReader {
    */
   #other(item: JsonObject, type: string): void {
     const { call_id: callId } = item
-    if (type.endsWith('_call') || modelItems.has(type)) {
+    if (type.endsWith('_call') || modelItems.has(type) || this.#isServerOutput(callId)) {
       const turn = this.#turnOf(item)
       turn.addOther('responses', item)
       turn.hasCalled ||= typeof callId === 'string'
@@ -146,6 +146,11 @@ export class ItemReader {
     }
     const content = [{ type: 'other', api: 'responses', value: item }] as const
     this.#add(typeof callId === 'string' ? { role: 'tool', tool_call_id: callId, content } : { role: 'user', content })
+  }
+
+  /** The output of a tool that the server runs is part of its reply. Nothing but that tells it from a client's own. */
+  #isServerOutput(callId: Json | undefined): boolean {
+    return typeof callId === 'string' && this.#memory?.hasOutputOf(callId) === true
   }
 
   #add(message: Message): void {

@@ -150,6 +150,7 @@ test('reads what a request asks for', () => {
     metadata: { user_id: 'u-1' },
     mcp_servers: [],
     cache_control: { type: 'ephemeral' },
+    service_tier: 'standard_only',
     min_p: 0.1,
   })
   expect(request).toMatchObject({
@@ -170,7 +171,7 @@ test('reads what a request asks for', () => {
     topP: 0.9,
     stop: ['END'],
     reasoningEffort: 'medium',
-    extra: { user: 'u-1', top_k: 40, min_p: 0.1 },
+    extra: { user: 'u-1', top_k: 40, min_p: 0.1, service_tier: 'default' },
   })
 })
 

@@ -496,7 +496,11 @@ describe('items that are only referred to', () => {
   const replies = new Map([[`resp_${ownId}`, message]])
   const refer = (...ids: string[]) => ids.map((id) => ({ type: 'item_reference', id }))
   const foreign = new Map([['fc_theirs', { replyId: `resp_${ownId}`, kind: 'fc', number: 1 } as const]])
-  const memory = { reply: (id: string) => replies.get(id), origin: (id: string) => foreign.get(id) }
+  const memory = {
+    reply: (id: string) => replies.get(id),
+    origin: (id: string) => foreign.get(id),
+    hasOutputOf: () => false,
+  }
   const readKept = (input: JsonObject[]) => responsesServer.read({ model: 'm', input }, { replies: memory })
 
   test('are read as if they had been sent', () => {

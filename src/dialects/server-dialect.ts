@@ -36,6 +36,8 @@ export interface ReplyMemory {
   reply(replyId: string): AssistantMessage | undefined
   /** Where an item comes from whose id somebody else made. */
   origin(itemId: string): ItemOrigin | undefined
+  /** Whether a reply itself had the output of this call: its server has run the tool. */
+  hasOutputOf(callId: string): boolean
 }
 
 /** Which reply of a session an item was part of, and which of its kind there, from 0. */

@@ -148,7 +148,8 @@ export class Interactions {
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
       const { call, client } = visit
-      const recalled = call.api === 'responses' ? new RecalledReplies(reader.sessions, session.id) : undefined
+      const known = { sessions: reader.sessions, session: session.id, tree: memory.tree }
+      const recalled = call.api === 'responses' ? new RecalledReplies(known) : undefined
       const aids = { replies: recalled, lastBody: memory.lastBody }
       const { request, model, continued } = visit.read(this.#models, aids)
       const { previousReplyId } = request

@@ -2,20 +2,23 @@ import type { ItemOrigin, ReplyMemory } from '../dialects/index.ts'
 import type { AssistantMessage, ItemIds } from '../schema/index.ts'
 import type { SessionReader } from '../store/index.ts'
 import { replyIn } from './_reply-in.ts'
+import type { SessionTree } from './session-tree.ts'
 
 /** The replies of a session, for a request that refers to some. Read from the store once it does, all at a time. */
 export class RecalledReplies implements ReplyMemory {
   readonly #sessions: SessionReader
   readonly #session: string
+  readonly #tree: SessionTree
   readonly #replies = new Map<string, AssistantMessage>()
   readonly #origins = new Map<string, ItemOrigin>()
   #isRead = false
   /** Whether anything was found that the request only refers to. */
   hasFound = false
 
-  constructor(sessions: SessionReader, session: string) {
+  constructor({ sessions, session, tree }: { sessions: SessionReader; session: string; tree: SessionTree }) {
     this.#sessions = sessions
     this.#session = session
+    this.#tree = tree
   }
 
   reply(replyId: string): AssistantMessage | undefined {
@@ -28,6 +31,10 @@ export class RecalledReplies implements ReplyMemory {
   origin(itemId: string): ItemOrigin | undefined {
     this.#read()
     return this.#origins.get(itemId)
+  }
+
+  hasOutputOf(callId: string): boolean {
+    return this.#tree.hasOutputOf(callId)
   }
 
   #read(): void {

@@ -42,7 +42,7 @@ async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
     throw new MillraceError('internal', `session ${session} has no reply ${seq} to repeat`)
   }
   const { message, call, tokens, at } = node
-  const { finishReason, usage, stopSequence, original, itemIds, replyId = '' } = call
+  const { finishReason, usage, stopSequence, stopReason, original, itemIds, replyId = '' } = call
   const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
   const answer = { kind: 'complete', replyId } as const
   if (client.isGone) return { answer, status: goneStatus }
@@ -51,6 +51,7 @@ async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
     finishReason,
     usage,
     ...(stopSequence !== undefined && { stopSequence }),
+    ...(stopReason !== undefined && { stopReason }),
     ...(original && { original }),
     ...(tokens && { tokens }),
   }

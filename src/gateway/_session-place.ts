@@ -58,6 +58,7 @@ export class SessionPlace {
         ...name,
         ...(tokens === 'missing' && { tokensMissing: true as const }),
         ...(reply.stopSequence !== undefined && { stopSequence: reply.stopSequence }),
+        ...(reply.stopReason !== undefined && { stopReason: reply.stopReason }),
         ...(reply.original?.api === name.api && { original: reply.original }),
         requestKey: this.#key,
       },

@@ -60,6 +60,8 @@ export class SessionTree {
   /** By what clients call them, and by what they call an item of theirs. */
   readonly #replies = new Map<string, TreeNode>()
   readonly #items = new Map<string, TreeNode>()
+  /** Calls whose outputs came in the same reply. */
+  readonly #servedCalls = new Set<string>()
   /** All replies of one name, where a backend used it more than once. */
   readonly #namesakes = new Map<string, number[]>()
   #size = 0
@@ -80,7 +82,8 @@ export class SessionTree {
 
   /** About what it holds beside text. */
   get bytes(): number {
-    return this.#size * bytesPerNode + (this.#replies.size + this.#items.size) * bytesPerName
+    const names = this.#replies.size + this.#items.size + this.#servedCalls.size
+    return this.#size * bytesPerNode + names * bytesPerName
   }
 
   /** Text that is kept to be fast. */
@@ -161,12 +164,21 @@ export class SessionTree {
     this.#replies.set(call.replyId, node)
     for (const ids of Object.values(call.itemIds ?? {})) for (const id of ids) this.#items.set(id, node)
     if (call.api !== 'responses') return
-    for (const { id } of call.original?.output ?? []) if (typeof id === 'string') this.#items.set(id, node)
+    for (const { id, type, call_id: callId } of call.original?.output ?? []) {
+      if (typeof id === 'string') this.#items.set(id, node)
+      const isOutput = typeof type === 'string' && type.endsWith('_call_output')
+      if (isOutput && typeof callId === 'string') this.#servedCalls.add(callId)
+    }
   }
 
   /** The complete reply that the client knows by this name; the latest, should a backend use one twice. */
   replyNamed(replyId: string): TreeNode | undefined {
     return this.#replies.get(replyId)
+  }
+
+  /** Whether a reply of Responses had the output of this call in itself. */
+  hasOutputOf(callId: string): boolean {
+    return this.#servedCalls.has(callId)
   }
 
   /** The nodes of all complete replies of that name, the oldest first. */

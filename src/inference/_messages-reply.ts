@@ -49,7 +49,7 @@ export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: strin
   }
   keepBlocks(draft, wire.content as readonly JsonObject[])
   addUsage(draft, wire.usage)
-  draft.finish = finishOf(wire.stop_reason)
+  draft.finish = finishOf(draft, wire.stop_reason)
   readStopSequence(draft, wire.stop_sequence)
   return messagesReply(draft)
 }
@@ -127,11 +127,13 @@ export function readStopSequence(draft: ReplyDraft, sequence: unknown): void {
 }
 
 /** How the reply ended, in the words that `finishReasonOf` knows; empty if the server did not say. */
-export function finishOf(stopReason: unknown): string {
+export function finishOf(draft: ReplyDraft, stopReason: unknown): string {
   if (typeof stopReason !== 'string') return ''
-  // Both stopped at a limit of the server and could go on: to whoever reads the reply, it was cut off by length.
-  const isLimit = stopReason === 'model_context_window_exceeded' || stopReason === 'pause_turn'
-  return isLimit ? 'length' : stopReason
+  if (stopReason !== 'model_context_window_exceeded' && stopReason !== 'pause_turn') return stopReason
+  // Both stopped at a limit of the server and could go on: to whoever reads the reply, it was cut off by length. Clients of
+  // this API do something else then, so the word is kept.
+  draft.stopReason = stopReason
+  return 'length'
 }
 
 /** The reply, whether it came whole or in pieces: a server may open a turn that only calls tools with an empty text. */

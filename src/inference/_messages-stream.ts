@@ -197,7 +197,7 @@ export class MessagesStream implements StreamAssembler {
     addUsage(this.#draft, wire.usage)
     if (!isObject(wire.delta)) return
     const { stop_reason: reason, stop_sequence: sequence } = wire.delta as DeltaWire
-    const finish = finishOf(reason)
+    const finish = finishOf(this.#draft, reason)
     if (finish === '') return
     this.#finish(finish, event)
     readStopSequence(this.#draft, sequence)

@@ -35,6 +35,7 @@ export class ReplyDraft {
   /** What the server said; empty until it did. */
   finish = ''
   stopSequence: string | undefined
+  stopReason: string | undefined
   usage: Usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
   #tokens: TokenDraft | undefined
   #version: string | undefined
@@ -136,6 +137,7 @@ export class ReplyDraft {
     const tokens = this.#tokens?.record(this.#version)
     if (tokens) reply.tokens = tokens
     if (this.stopSequence !== undefined) reply.stopSequence = this.stopSequence
+    if (this.stopReason !== undefined) reply.stopReason = this.stopReason
     if (this.original) reply.original = this.original
     return reply
   }

@@ -101,6 +101,8 @@ export interface BackendReply {
   readonly finishReason: FinishReason
   /** Which of the request's stop sequences ended it, where the server says so. */
   readonly stopSequence?: string
+  /** In Messages' own word, where that says more than `finishReason`. */
+  readonly stopReason?: string
   readonly usage: Usage
   readonly tokens?: TokenRecord
   readonly firstTokenMs?: number

@@ -278,7 +278,7 @@ export class Model extends Resource implements ModelClient {
     lane.inFlight.add(-1)
     if (call.ticket) lane.gate.leave(call.ticket, 'answered')
     this.#settle(call, this.#usedBy(reply, call.request))
-    const { message, finishReason, stopSequence, usage, tokens, firstTokenMs, original, raw } = reply
+    const { message, finishReason, stopSequence, stopReason, usage, tokens, firstTokenMs, original, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     lane.noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.#price)
@@ -296,6 +296,7 @@ export class Model extends Resource implements ModelClient {
     }
     // Added afterwards: a literal with conditions in it is made field by field.
     if (stopSequence !== undefined) complete.stopSequence = stopSequence
+    if (stopReason !== undefined) complete.stopReason = stopReason
     if (original) complete.original = original
     if (tokens) complete.tokens = tokens
     if (firstTokenMs !== undefined) complete.firstTokenMs = firstTokenMs

@@ -52,6 +52,8 @@ export interface CallRecord {
   readonly tokensMissing?: true
   /** Which of the request's stop sequences ended it, where the server said so. */
   readonly stopSequence?: string
+  /** Why it ended, in Messages' own word, where that says more than `finishReason`. */
+  readonly stopReason?: string
   /** The reply in its API's own words, where a client that asks again could not be given all of it from the message. */
   readonly original?: OriginalReply
 }

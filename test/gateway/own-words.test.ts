@@ -53,6 +53,17 @@ const response = {
 }
 const patched = { type: 'custom_tool_call_output', call_id: 'c1', output: 'done' }
 
+const ran = { type: 'shell_call', id: 'sh_1', call_id: 'c2', status: 'completed', action: { commands: ['ls'] } }
+const printed = {
+  type: 'shell_call_output',
+  id: 'sho_1',
+  call_id: 'c2',
+  status: 'completed',
+  output: [{ stdout: 'mill.txt', stderr: '', outcome: { type: 'exit', exit_code: 0 } }],
+}
+const hosted = { ...response, output: [ran, printed, cited] }
+const goOn = { role: 'user', content: 'more' }
+
 const sql = { id: 'c1', type: 'custom', custom: { name: 'sql', input: 'select 1' } }
 const spoken = { id: 'audio_1', data: 'AAAA', transcript: 'Hi', expires_at: 1 }
 const completion = {
@@ -103,6 +114,24 @@ const cases: readonly Case[] = [
     recorded: {
       content: 'Found.',
       others: [search, patch].map((value) => ({ type: 'other', api: 'responses', value })),
+    },
+  },
+  {
+    api: 'responses',
+    name: 'what a tool printed that the server runs',
+    document: hosted,
+    events: [
+      { type: 'response.created', response: { ...hosted, output: [], status: 'in_progress' } },
+      ...hosted.output.map((item, output_index) => ({ type: 'response.output_item.done', output_index, item })),
+      { type: 'response.completed', response: hosted },
+    ],
+    said: ({ id, output }) => [id, output],
+    ask: (later) => ({ model: 'm', input: [{ role: 'user', content: 'go' }, ...later] }),
+    back: [ran, { ...printed, id: undefined }, cited, goOn],
+    rewritten: [ran, { ...printed, output: [] }, cited, goOn],
+    recorded: {
+      content: 'Found.',
+      others: [ran, printed].map((value) => ({ type: 'other', api: 'responses', value })),
     },
   },
   {
@@ -255,8 +284,14 @@ test('a seed that no double can hold goes through as it was written', async () =
   expect(server.requests[0]?.body).toContain('"seed":9223372036854775807,')
 })
 
-test.each([false, true])('which sequence ended a reply is told again, in a stream too (%s)', async (stream) => {
-  const end = { stop_reason: 'stop_sequence', stop_sequence: 'END' }
+test.each([
+  [false, { stop_reason: 'stop_sequence', stop_sequence: 'END' }],
+  [true, { stop_reason: 'stop_sequence', stop_sequence: 'END' }],
+  // Clients send it back as it is, so that the server goes on: of one that was cut off they do not.
+  [false, { stop_reason: 'pause_turn', stop_sequence: null }],
+  [true, { stop_reason: 'pause_turn', stop_sequence: null }],
+  [false, { stop_reason: 'model_context_window_exceeded', stop_sequence: null }],
+])('what ended a reply is told again, in a stream too (%s, %j)', async (stream, end) => {
   const document = messagesReply([{ type: 'text', text: 'hi' }], end)
   const events = messagesEvents([{ type: 'text', text: 'hi' }]).map((event) =>
     JSON.stringify(event).includes('"message_delta"')
