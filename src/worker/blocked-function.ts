@@ -2,6 +2,7 @@ import type { ChildProcess } from 'node:child_process'
 import { Duplex } from 'node:stream'
 import type { Worker } from 'node:worker_threads'
 import { AbortScope, nameBlockedThread, raced } from '../kit/index.ts'
+import { isJsonObject } from '../schema/index.ts'
 import { probeDescriptor, type ProbeAnswer } from './blocked-function-probe.ts'
 
 /** What a blocked loop runs in, as its supervisor holds it. */
@@ -12,6 +13,8 @@ export type BlockedTarget =
 
 /** The probe itself gives up after a second; this is for a process that is stopped as a whole. */
 const maxWaitMs = 1_500
+/** An answer is a name and a place. */
+const maxLineChars = 64 * 1024
 
 /**
  * What a worker's loop is stuck in, as `name (file:line)`: the user's own function where one is running. undefined where it
@@ -68,10 +71,21 @@ class ProbeClient {
 
   readonly #onData = (chunk: Buffer): void => {
     const lines = (this.#unread + chunk.toString()).split('\n')
-    this.#unread = lines.pop() ?? ''
+    const begun = lines.pop() ?? ''
+    this.#unread = begun.length > maxLineChars ? '' : begun
     for (const line of lines) {
-      const { question, name } = JSON.parse(line) as ProbeAnswer
-      this.#waiting.get(question)?.(name)
+      const { question, name } = answerIn(line)
+      if (typeof question === 'number') this.#waiting.get(question)?.(typeof name === 'string' ? name : undefined)
     }
+  }
+}
+
+/** The environment's code is in the same process and can write to the same pipe: what is no answer is passed over. */
+function answerIn(line: string): { readonly [field in keyof ProbeAnswer]?: unknown } {
+  try {
+    const value: unknown = JSON.parse(line)
+    return isJsonObject(value) ? value : {}
+  } catch {
+    return {}
   }
 }
