@@ -82,13 +82,14 @@ export async function* forkedPlans(
 ): AsyncGenerator<PlannedRollout, void, void> {
   const { cassette, opening } = fork
   for await (const plan of plans) {
-    if (plan.kind !== 'attempt') yield plan
+    if (plan.kind === 'settled') yield plan
     else {
+      const id = plan.kind === 'held' ? plan.held.record.id : plan.id
       yield {
         ...plan,
         cassette,
         ...(opening && { opening }),
-        ...(sendSeed && { sampling: { seed: hash32(fork.from.seed, plan.id, 'fork') >>> 1 } }),
+        ...(sendSeed && { sampling: { seed: hash32(fork.from.seed, id, 'fork') >>> 1 } }),
       }
     }
   }
