@@ -109,7 +109,11 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   #ask(): void {
     const { model } = this.#question
-    model.client.call(this.#question.toModel(this), this).then(this.#onReply).catch(this.#onFault)
+    try {
+      model.client.call(this.#question.toModel(this), this).then(this.#onReply).catch(this.#onFault)
+    } catch (error) {
+      this.#onFault(error)
+    }
   }
 
   /** Ends it whoever still waits for it, unless its reply is there. */

@@ -156,18 +156,20 @@ export class SessionBook implements Disposable {
     } catch (error) {
       session.users -= 1
       throw error
-    } finally {
-      session.loading = undefined
     }
   }
 
   async #load(session: OpenSession): Promise<SessionMemory> {
-    // What was said last may still be on its way to the disk.
-    await this.#store.journal.durable()
-    const memory = this.#newMemory(session)
-    await this.readInto(memory, session.id)
-    session.memory = memory
-    return memory
+    try {
+      // What was said last may still be on its way to the disk.
+      await this.#store.journal.durable()
+      const memory = this.#newMemory(session)
+      await this.readInto(memory, session.id)
+      session.memory = memory
+      return memory
+    } finally {
+      session.loading = undefined
+    }
   }
 
   /** Nothing is stored of it, so there is nothing to read. */

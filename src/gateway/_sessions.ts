@@ -142,9 +142,12 @@ export class Sessions {
     return node
   }
 
-  /** Ends it for all who ask, once. */
+  /** Ends it for all who ask, once. If that fails it is open as before, and may be ended again. */
   seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
-    session.ending ??= this.#seal(session, why)
+    session.ending ??= this.#seal(session, why).catch((error: unknown) => {
+      session.ending = undefined
+      throw error
+    })
     return session.ending
   }
 

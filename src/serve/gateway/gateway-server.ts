@@ -2,7 +2,7 @@ import type { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
 import { Gateway, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
 import { descriptorBudget, type ModelConfig } from '../../inference/index.ts'
-import { LoopLag, Resource, type LoopLagWindow } from '../../kit/index.ts'
+import { closeAll, LoopLag, Resource, type LoopLagWindow } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
@@ -168,8 +168,7 @@ export class GatewayServer extends Resource {
 
   /** The door last of those that answer: whoever still waits is told why it ends. */
   protected async onClose(): Promise<void> {
-    await this.gateway.close()
-    await this.#owned.disposeAsync()
+    await closeAll([this.#owned, this.gateway])
   }
 }
 

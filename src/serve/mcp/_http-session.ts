@@ -40,8 +40,13 @@ export class HttpSession extends Resource {
     const id = randomUUID()
     const session = await EnvironmentSession.open(options.tools, { id, signal: options.signal })
     const made = new HttpSession(id, session, options)
-    await made.#server.connect(made.#transport)
-    return made
+    try {
+      await made.#server.connect(made.#transport)
+      return made
+    } catch (error) {
+      await made.close()
+      throw error
+    }
   }
 
   /** Asks for an answer, sends it, and is busy all the while. */
