@@ -108,6 +108,23 @@ test('a child that asks for a tool nobody has fails its tool call and leaves not
   expect(await leftSince(before)).toEqual([])
 })
 
+test.each([
+  [{ limits: { maxTurn: 2 } }, '`limits.maxTurn` is not known; did you mean `maxTurns`?'],
+  [{ sampling: { max_tokens: 2 } }, '`sampling.max_tokens` is not known; did you mean `maxTokens`?'],
+  [{ tool: ['look'] }, '`tool` is not known; did you mean `tools`?'],
+])('a child is refused what it does not know: %j', async (misspelt: object, problem) => {
+  const misspelling = defineEnvironment({
+    name: 'misspelling',
+    task: z.object({}),
+    tasks: () => [{}],
+    prompt: () => 'go',
+    // As from JavaScript: the types refuse these.
+    reward: async ({ child }) => (await child({ prompt: 'x', ...misspelt })).turns,
+  })
+  const { records } = await runScripted({ environment: misspelling, retries: 0, script: () => 'done' })
+  expect(records[0]).toMatchObject({ outcome: 'reward_error', error: { message: expect.stringContaining(problem) } })
+})
+
 test('a child of an update is not asked for an update: a model can play the user', async () => {
   const asked: string[] = []
   const { records } = await runScripted({

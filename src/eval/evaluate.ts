@@ -10,7 +10,7 @@ import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
 import { copyOutputs, forkedPlans, forkedTask, originOf } from './replay/fork.ts'
 import { giveUpRun } from './give-up-run.ts'
-import { requireKnownOptions } from './known-options.ts'
+import { evaluateOptionNames, requireKnownOptions } from './known-options.ts'
 import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
@@ -144,7 +144,7 @@ class RunningEvaluation implements Evaluation {
     signal?.addEventListener('abort', onAbort, { once: true })
     try {
       this.#stopping.signal.throwIfAborted()
-      requireKnownOptions(this.#options)
+      requireKnownOptions(this.#options, { of: 'evaluate()', names: evaluateOptionNames })
       const resolved = await resolveRun(this.#options, process.env, this.#stopping.signal)
       this.#resolved = resolved
       const opened = await openRun(resolved, this.#options.run ?? {}, this.#stopping.signal)

@@ -37,9 +37,14 @@ const runOptionNames: Readonly<Record<keyof RunOptions, true>> = {
   retryFailed: true,
 }
 
-/** JavaScript has no types, and TypeScript checks the names of literals only. */
-export function requireKnownOptions(options: EvaluateOptions): void {
-  const unknown =
-    unknownField(options, evaluateOptionNames) ?? unknownField(options.run ?? {}, Object.keys(runOptionNames), 'run.')
-  if (unknown !== undefined) throw new MillraceError('config_invalid', `options of evaluate(): ${unknown}`)
+/** JavaScript has no types, and TypeScript checks the names of literals only. `inner` has names of options within options. */
+export function requireKnownOptions(
+  options: object,
+  { of, names, inner }: { of: string; names: readonly string[]; inner?: Readonly<Record<string, readonly string[]>> },
+): void {
+  let unknown = unknownField(options, names)
+  for (const [name, known] of Object.entries({ run: Object.keys(runOptionNames), ...inner })) {
+    unknown ??= unknownField(Object(Reflect.get(options, name) ?? {}), known, `${name}.`)
+  }
+  if (unknown !== undefined) throw new MillraceError('config_invalid', `options of ${of}: ${unknown}`)
 }

@@ -3,6 +3,7 @@ import { hash32 } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import { AgentRun, type ChildStart } from './agent-run.ts'
+import { checkChildRequest } from './check-child-request.ts'
 import { childId } from './child-id.ts'
 import { recordOf } from './record-of.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
@@ -13,6 +14,7 @@ export async function runChild(
   parent: AgentRun,
   { place, signal }: ChildStart,
 ): Promise<ChildResult> {
+  checkChildRequest(request)
   const { engine, situation } = parent
   const { job } = situation
   const prompt: readonly Message[] =

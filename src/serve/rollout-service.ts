@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
-import { giveUpRun, openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
+import { giveUpRun, openExecutor, requireKnownOptions, type ResolvedRun, type RunInfo } from '../eval/index.ts'
 import { hash32, LoopLag, Resource } from '../kit/index.ts'
 import { holdsGroups, type Executor, type PlannedRollout } from '../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../schema/index.ts'
@@ -23,7 +23,7 @@ import { rolloutIds, type KnownRequest } from './known-request.ts'
 import type { ResultReader } from './result-reader.ts'
 import { checkRequest, type RolloutRequest } from './rollout-request.ts'
 import { defaultBounds, type ServeBounds } from './serve-bounds.ts'
-import type { ServiceOptions } from './service-options.ts'
+import { serviceOptions, type ServiceOptions } from './service-options.ts'
 import type { ServiceState, ServiceStatus } from './service-status.ts'
 
 /** A request that is accepted: on disk, and bound to get a result for every rollout. */
@@ -110,6 +110,7 @@ export class RolloutService extends Resource {
 
   /** Opens the run, the workers and the codec threads, and takes up what an earlier sitting left unfinished. */
   static async open(options: ServiceOptions): Promise<RolloutService> {
+    requireKnownOptions(options, serviceOptions)
     const bounds = { ...defaultBounds, ...options.bounds }
     const { resolved, opened } = await openServedRun(options)
     const { store, info, seed } = opened

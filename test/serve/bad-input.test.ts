@@ -1,3 +1,4 @@
+import { RolloutService, type ServiceOptions } from 'millrace'
 import { expect, test } from 'vitest'
 import { echo, TestServer } from './_server.ts'
 
@@ -122,4 +123,17 @@ test('a request that runs is not forgotten, however few are remembered', async (
   expect((await server.get('/v1/requests/first')).status).toBe(200)
   expect((await server.get('/v1/requests/second')).status).toBe(200)
   release.resolve('done')
+})
+
+test.each([
+  [{ concurency: 3 }, '`concurency` is not known; did you mean `concurrency`?'],
+  [{ limit: 3 }, '`limit` is not known; did you mean `limits`?'],
+  [{ bounds: { maxTaskByte: 3 } }, '`bounds.maxTaskByte` is not known; did you mean `maxTaskBytes`?'],
+  [{ run: { folder: 'x' } }, '`run.folder` is not known; there are root, name'],
+])('a service is refused what it does not know: %j', async (misspelt: object, problem) => {
+  const options: ServiceOptions = Object.assign({ environment: 'arithmetic', model: 'sim' }, misspelt)
+  await expect(RolloutService.open(options)).rejects.toMatchObject({
+    code: 'config_invalid',
+    rawMessage: expect.stringContaining(problem),
+  })
 })
