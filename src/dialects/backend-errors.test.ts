@@ -70,11 +70,11 @@ test.for([
 })
 
 test.for(['disk_full', 'store_failed'] as const)('where the record is kept is no business of clients: %s', (code) => {
-  const error = new MillraceError(code, 'no space left for the run in /data/runs/gateway; run again with --resume')
+  const error = new MillraceError(code, 'no space left for the run in /data/runs/gateway; run the same again')
   for (const server of servers) {
     expect(server.error(error).status).toBe(503)
     for (const shown of [server.error(error), server.streamError(error)]) {
-      expect(JSON.stringify(shown)).not.toMatch(/\/data|--resume/)
+      expect(JSON.stringify(shown)).not.toMatch(/\/data|run the same again/)
       expect(JSON.stringify(shown)).toMatch(/tell whoever runs it/)
     }
   }

@@ -143,7 +143,7 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
   if (options.resume === 'never') {
     throw new MillraceError(
       'run_mismatch',
-      `a run named ${name} exists already; choose another name with --run, or leave out --new to continue it`,
+      `a run named ${name} exists already; choose another name with --run (run.name), or leave out --new (run.resume) to continue it`,
     )
   }
   if (existing.configDigest === resolved.digest) return
@@ -151,7 +151,7 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
   const { parts, text } = experimentChange(existing, resolved)
   throw new MillraceError(
     'run_mismatch',
-    `run ${name} was started with other settings: ${text}. Repeat those (all are in its run.json), or choose another name with --run.`,
+    `run ${name} was started with other settings: ${text}. Repeat those (all are in its run.json), or choose another name with --run (run.name).`,
     { data: { run: name, changed: parts.join(',') } },
   )
 }
@@ -171,7 +171,7 @@ function requireSameOrigin(name: string, existing: RunFile, { config }: Resolved
   if (isSame) return
   throw new MillraceError(
     'run_mismatch',
-    `run ${name} is not a fork of rollout ${rollout} of run ${run}: choose another name with --run`,
+    `run ${name} is not a fork of rollout ${rollout} of run ${run}: choose another name with --run (run.name)`,
     { data: { run: name, changed: 'forkedFrom' } },
   )
 }

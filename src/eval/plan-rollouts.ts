@@ -31,7 +31,7 @@ export async function* planRollouts(options: {
     } else if (known !== item.digest) {
       throw new MillraceError(
         'run_mismatch',
-        `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with --new.`,
+        `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with --new (run.resume: 'never').`,
         { data: { task: item.index } },
       )
     }
@@ -53,7 +53,7 @@ export async function* planRollouts(options: {
   if (next !== config.limit && earlier?.taskDigest(next) !== undefined) {
     throw new MillraceError(
       'run_mismatch',
-      `the source of tasks ends after ${next}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${next}, or start a new run with --new.`,
+      `the source of tasks ends after ${next}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${next} (limit), or start a new run with --new (run.resume: 'never').`,
       { data: { task: next } },
     )
   }

@@ -90,7 +90,10 @@ export async function resolveRun(
     )
   }
   if (options.supervision && options.workers === undefined) {
-    throw new MillraceError('config_invalid', 'supervision is of workers, and there are none: say how many (--workers)')
+    throw new MillraceError(
+      'config_invalid',
+      'supervision is of workers, and there are none: say how many (workers, --workers)',
+    )
   }
   choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
   const config: RunConfig = {

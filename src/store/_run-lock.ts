@@ -80,7 +80,7 @@ function inUse(folder: string): MillraceError {
   const who = owner ? `process ${owner.pid} (since ${owner.since})` : 'another process'
   return new MillraceError(
     'run_in_use',
-    `the run in ${folder} is in use by ${who}; wait for it or stop it, or start another run with --run <name>`,
+    `the run in ${folder} is in use by ${who}; wait for it or stop it, or start another run with --run <name> (run.name)`,
     { data: { folder, pid: owner?.pid, since: owner?.since } },
   )
 }

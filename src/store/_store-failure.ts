@@ -12,14 +12,14 @@ export function storeFailure(error: unknown, folder: string): MillraceError {
   if (isDiskFull(error, folder)) {
     return new MillraceError(
       'disk_full',
-      `no space left for the run in ${folder}; everything reported so far is kept: free some space, then run again with --resume`,
+      `no space left for the run in ${folder}; everything reported so far is kept: free some space, then run the same again`,
       { data, cause: error },
     )
   }
   const detail = error instanceof Error ? error.message : String(error)
   return new MillraceError(
     'store_failed',
-    `the run in ${folder} cannot be written (${detail}); everything reported so far is kept: check the disk, then run again with --resume`,
+    `the run in ${folder} cannot be written (${detail}); everything reported so far is kept: check the disk, then run the same again`,
     { data, cause: error },
   )
 }

@@ -26,7 +26,7 @@ export class StoreWriter extends Resource {
     })
     this.#ended = new Promise((resolve) => {
       this.#worker.once('exit', () => {
-        this.#fail(new MillraceError('store_failed', `the thread that writes ${folder} ended; run again with --resume`))
+        this.#fail(new MillraceError('store_failed', `the thread that writes ${folder} ended; run the same again`))
         resolve()
       })
     })

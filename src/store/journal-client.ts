@@ -241,9 +241,7 @@ export class JournalClient extends Resource implements Journal {
   }
 
   readonly #onPortClose = (): void => {
-    this.#fail(
-      new MillraceError('store_failed', 'the thread that writes the journal has ended; run again with --resume'),
-    )
+    this.#fail(new MillraceError('store_failed', 'the thread that writes the journal has ended; run the same again'))
   }
 
   #fail(error: MillraceError): void {

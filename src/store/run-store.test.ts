@@ -239,7 +239,10 @@ test('a store that fails says so to everybody once, keeps what was acknowledged,
     writeFileSync(join(folder, runFiles.blobs), '')
     appendRollouts(store.journal, [2], { messages: ['z'.repeat(100_000)] })
     const durable = store.journal.durable()
-    await expect(durable).rejects.toMatchObject({ code: 'store_failed', message: expect.stringContaining('--resume') })
+    await expect(durable).rejects.toMatchObject({
+      code: 'store_failed',
+      message: expect.stringContaining('run the same again'),
+    })
     await failed
     await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
     await expect(

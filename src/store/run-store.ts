@@ -181,7 +181,7 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
   if (existing.configDigest === create.configDigest) return
   throw new MillraceError(
     'run_mismatch',
-    `the run in ${folder} has another configuration; repeat the command it was started with, or choose another name with --run`,
+    `the run in ${folder} has another configuration; repeat the command it was started with, or choose another name with --run (run.name)`,
     { data: { folder, existing: existing.configDigest, given: create.configDigest } },
   )
 }

@@ -33,7 +33,7 @@ export class PoolLimits extends Resource {
     if (place === undefined) {
       throw new MillraceError(
         'worker_lost',
-        'too many workers were ended and are still not gone: something in them cannot be interrupted. What has ended is kept: run again with --resume.',
+        'too many workers were ended and are still not gone: something in them cannot be interrupted. What has ended is kept: run the same again.',
       )
     }
     return {

@@ -27,7 +27,7 @@ export class DeathToll {
     if (this.#failedStarts < maxFailedStarts) return undefined
     return new MillraceError(
       'worker_lost',
-      `no worker can be started, ${this.#failedStarts} tries failed, the last with: ${cause.rawMessage}. What has ended is kept: correct that, then run again with --resume.`,
+      `no worker can be started, ${this.#failedStarts} tries failed, the last with: ${cause.rawMessage}. What has ended is kept: correct that, then run the same again.`,
       { cause },
     )
   }
@@ -37,7 +37,7 @@ export class DeathToll {
     if (this.#deaths < maxDeaths) return undefined
     return new MillraceError(
       'worker_lost',
-      `${this.#deaths} workers died and nothing ended in between; of the last one is known: ${cause.rawMessage}. What has ended is kept: correct that, then run again with --resume.`,
+      `${this.#deaths} workers died and nothing ended in between; of the last one is known: ${cause.rawMessage}. What has ended is kept: correct that, then run the same again.`,
       { cause },
     )
   }

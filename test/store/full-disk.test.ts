@@ -29,6 +29,6 @@ test(
     })
     expect(result.whileFull).toBe('disk_full')
     expect(result.full.acknowledged).toBeGreaterThan(50)
-    expect(result.full.message).toMatch(/free some space, then run again with --resume/)
+    expect(result.full.message).toMatch(/free some space, then run the same again/)
   },
 )
