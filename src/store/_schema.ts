@@ -175,7 +175,7 @@ export function requireVersion(database: DatabaseSync, folder: string): void {
   if (version < schemaVersion) {
     throw new MillraceError(
       'store_version',
-      `the run in ${folder} has schema ${version} and this Millrace reads ${schemaVersion}; continue it once with --resume to bring it up to date`,
+      `the run in ${folder} has schema ${version} and this Millrace reads ${schemaVersion}; continue it once, with the command that made it, to bring it up to date`,
       { data: { version, supported: schemaVersion } },
     )
   }

@@ -56,7 +56,7 @@ test('a reader does not migrate', () => {
     using database = openForWriting(folder.path)
     database.exec("UPDATE meta SET value = 0 WHERE key = 'schema_version'")
   }
-  expect(() => openForReading(folder.path)).toThrow(/continue it once with --resume/)
+  expect(() => openForReading(folder.path)).toThrow(/continue it once, with the command that made it/)
 })
 
 test('a run that the first version wrote goes on as if it were of the present one', () => {
@@ -93,7 +93,7 @@ test('a run of the version before sessions goes on, and takes sessions', () => {
     using database = new DatabaseSync(join(folder.path, runFiles.database))
     database.exec(readFileSync(new URL('../../test/store/_version-3.sql', import.meta.url), 'utf8'))
   }
-  expect(() => RunReader.open(folder.path)).toThrow(/has schema 3 .*continue it once with --resume/)
+  expect(() => RunReader.open(folder.path)).toThrow(/has schema 3 .*continue it once, with the command that made it/)
   const recorded = randomSession({ seed: 1, samples: 6 })
   applyAll(folder.path, [...rolloutEntries(2), ...sessionEntries(recorded)])
   using reader = RunReader.open(folder.path)
