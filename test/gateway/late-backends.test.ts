@@ -29,7 +29,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
     expect((await gateway.ask('/health', { key: null })).status).toBe(200)
     expect(await gateway.ask('/ready', { key: null })).toMatchObject({
       status: 503,
-      body: { why: 'no backend has answered since the start (1)' },
+      body: { why: 'no backend could be used since the start (1)' },
     })
     expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [] })
     expect(await gateway.ask('/v1/models/sim')).toMatchObject({ status: 503 })

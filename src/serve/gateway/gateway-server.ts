@@ -223,7 +223,7 @@ async function readinessOf({
   if (await reachability.any()) return { isReady: true }
   // Not which: whoever asks has no key.
   if (reachability.count === 0) {
-    return { isReady: false, why: `no backend has answered since the start (${survey?.awaited.length ?? 0})` }
+    return { isReady: false, why: `no backend could be used since the start (${survey?.awaited.length ?? 0})` }
   }
   return { isReady: false, why: `none of its backends can be reached (${reachability.count})` }
 }
