@@ -9,7 +9,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { request } from 'undici'
 import { registerResolver } from '../src/env/index.ts'
 import { evaluate } from '../src/index.ts'
-import { descriptorBudget } from '../src/inference/descriptor-budget.ts'
+import { descriptorBudget } from '../src/inference/http/descriptor-budget.ts'
 import { settleHeapForRollouts } from '../src/kit/index.ts'
 
 export interface WaitingInput {

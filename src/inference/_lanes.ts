@@ -1,6 +1,6 @@
 import type { Backend } from './backend.ts'
-import type { Counter } from './_counter.ts'
-import type { OverloadGate } from './overload-gate.ts'
+import type { Counter } from './limits/counter.ts'
+import type { OverloadGate } from './limits/overload-gate.ts'
 import type { PendingCall } from './_pending-call.ts'
 import { StickyRoutes } from './sticky-routes.ts'
 

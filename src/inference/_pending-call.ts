@@ -1,7 +1,7 @@
 import type { BackendRequest, ModelRequest } from './backend.ts'
 import type { Lane } from './_lanes.ts'
 import type { CallHooks, SentCall } from './model-contract.ts'
-import type { GateTicket } from './overload-gate.ts'
+import type { GateTicket } from './limits/overload-gate.ts'
 import { WatchedSink } from './_watched-sink.ts'
 
 /** One model call while it is being made: what it has been granted and what it has been through. */

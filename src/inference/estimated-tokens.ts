@@ -1,5 +1,5 @@
 import type { Message } from '../schema/index.ts'
-import { messageJson } from './message-json.ts'
+import { messageJson } from './wire/message-json.ts'
 
 /** A usual figure for English text. */
 const charsPerToken = 4

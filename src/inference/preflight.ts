@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, backoffMs, nearestName, sleep, type Backoff } from '../kit/index.ts'
 import type { Backend, ModelRequest } from './backend.ts'
-import { HttpBackend } from './http-backend.ts'
+import { HttpBackend } from './http/http-backend.ts'
 import type { ModelClient } from './model-contract.ts'
 import { Model } from './model.ts'
 import { replyFlaw } from './_backend-faults.ts'

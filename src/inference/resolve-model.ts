@@ -2,9 +2,9 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName, type Variables } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
 import type { Backend } from './backend.ts'
-import { backendUrl, isAnthropicHost, isOpenAiHost } from './http-backend.ts'
+import { backendUrl, isAnthropicHost, isOpenAiHost } from './http/http-backend.ts'
 import { modelConfigSchema, type ModelConfig, type ModelConfigInput, type NamedModelInput } from './model-config.ts'
-import { isObject } from './_wire.ts'
+import { isObject } from './wire/foreign-json.ts'
 
 export interface ResolveModelOptions {
   /** `sim`, a name in `models`, a name to ask the endpoint of the environment for, or a config. */

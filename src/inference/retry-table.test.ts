@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { errorCodes, type ErrorCode } from '../errors/index.ts'
-import { retryAfterMs } from './retry-after.ts'
+import { retryAfterMs } from './wire/retry-after.ts'
 import { maxRetryAfterMs, retryDelayMs, retryRule, retryTable } from './retry-table.ts'
 
 describe('the table', () => {

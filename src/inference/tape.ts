@@ -1,6 +1,6 @@
 import { MillraceError, type WireError } from '../errors/index.ts'
 import type { Message, MessageNode } from '../schema/index.ts'
-import { messageJson } from './message-json.ts'
+import { messageJson } from './wire/message-json.ts'
 
 /**
  * What a session heard once, to be heard again by place: the n-th turn gets the n-th reply, and its tool calls get their

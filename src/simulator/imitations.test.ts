@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { openBackend, ask } from '../inference/_testing/open-backend.ts'
-import { probeBackend } from '../inference/probe-backend.ts'
+import { probeBackend } from '../inference/probe/probe-backend.ts'
 import { modelConfigSchema } from '../inference/index.ts'
 import { apiPaths, body, eventsOf, get, post, postForJson } from './_testing/ask.ts'
 import { imitationNames, type ImitationName } from './simulator-options.ts'

@@ -1,12 +1,12 @@
 import { Agent, type Dispatcher } from 'undici'
 import type { Backend, BackendReply, BackendRequest } from '../../src/inference/index.ts'
 // The reading half of an HTTP backend, without its sockets: bytes can be fed to it far faster than over any.
-import { Exchange } from '../../src/inference/_exchange.ts'
-import { ChatDialect } from '../../src/inference/chat-dialect.ts'
-import type { Dialect } from '../../src/inference/dialect.ts'
-import { MessagesDialect } from '../../src/inference/messages-dialect.ts'
-import { PromptMemory } from '../../src/inference/prompt-memory.ts'
-import { ResponsesDialect } from '../../src/inference/responses-dialect.ts'
+import { Exchange } from '../../src/inference/http/_exchange.ts'
+import { ChatDialect } from '../../src/inference/wire/chat-dialect.ts'
+import type { Dialect } from '../../src/inference/wire/dialect.ts'
+import { MessagesDialect } from '../../src/inference/wire/messages-dialect.ts'
+import { PromptMemory } from '../../src/inference/tokens/prompt-memory.ts'
+import { ResponsesDialect } from '../../src/inference/wire/responses-dialect.ts'
 import type { ApiName } from '../../src/schema/index.ts'
 
 /** What a server answers to one request, byte for byte. */

@@ -7,14 +7,14 @@ import { activeResources, leftSince } from '../../src/kit/_testing/active-resour
 import { workerUrl } from '../../src/kit/index.ts'
 import { FakeBackend, failure, goodReply } from '../../src/inference/_testing/fake-backend.ts'
 import type { FromLimitsProcess, ToLimitsProcess } from '../../src/inference/_testing/limits-process.ts'
-import type { GrantMessage, LeaseMessage } from '../../src/inference/lease-messages.ts'
-import { LeasedLimits } from '../../src/inference/leased-limits.ts'
+import type { GrantMessage, LeaseMessage } from '../../src/inference/limits/lease-messages.ts'
+import { LeasedLimits } from '../../src/inference/limits/leased-limits.ts'
 import type { ModelRequest } from '../../src/inference/backend.ts'
 import { modelConfigSchema, type ModelConfig, type ModelConfigInput } from '../../src/inference/model-config.ts'
 import type { LimitChange } from '../../src/inference/model-contract.ts'
 import { Model } from '../../src/inference/model.ts'
-import { SharedLimits } from '../../src/inference/shared-limits.ts'
-import { openLimits } from '../../src/inference/worker-limits.ts'
+import { SharedLimits } from '../../src/inference/limits/shared-limits.ts'
+import { openLimits } from '../../src/inference/limits/worker-limits.ts'
 
 const visitMs = 2
 

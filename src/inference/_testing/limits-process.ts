@@ -1,10 +1,10 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { failure, FakeBackend } from './fake-backend.ts'
-import type { GrantMessage, LeaseMessage } from '../lease-messages.ts'
+import type { GrantMessage, LeaseMessage } from '../limits/lease-messages.ts'
 import { modelConfigSchema } from '../model-config.ts'
 import { Model } from '../model.ts'
-import { openLimits, type LimitsHandle, type WorkerLimits } from '../worker-limits.ts'
+import { openLimits, type LimitsHandle, type WorkerLimits } from '../limits/worker-limits.ts'
 
 export type ToLimitsProcess =
   | { readonly kind: 'start'; readonly limits: LimitsHandle; readonly port: number }

@@ -1,4 +1,4 @@
-import { isObject } from '../_wire.ts'
+import { isObject } from '../wire/foreign-json.ts'
 
 /** A block of a Messages conversation, as the API's documentation has it. */
 export interface Block {

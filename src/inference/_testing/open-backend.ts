@@ -1,7 +1,7 @@
 import type { BackendRequest } from '../backend.ts'
-import { HttpBackend, type HttpBackendOptions } from '../http-backend.ts'
+import { HttpBackend, type HttpBackendOptions } from '../http/http-backend.ts'
 import { modelConfigSchema, type ModelConfigInput } from '../model-config.ts'
-import type { EngineName } from '../token-request.ts'
+import type { EngineName } from '../tokens/token-request.ts'
 import type { Variables } from '../../kit/index.ts'
 
 export interface Setting extends Partial<ModelConfigInput> {

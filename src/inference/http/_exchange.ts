@@ -1,0 +1,361 @@
+import type { Dispatcher } from 'undici'
+import { MillraceError } from '../../errors/index.ts'
+import { jsonOrText, offAbort, onAbort } from '../../kit/index.ts'
+import type { BackendReply, ReplySink } from '../backend.ts'
+import type { Shard } from './connections.ts'
+import { lostReply, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
+import type { DecodedReply } from '../tokens/decode-messages.ts'
+import { decodePool, offLoopBytes } from '../tokens/decode-pool.ts'
+import type { AnswerReader, StreamAssembler } from '../wire/dialect.ts'
+import { loopShare } from './_loop-share.ts'
+import type { PromptMemory } from '../tokens/prompt-memory.ts'
+import { ReplyBytes } from '../tokens/reply-bytes.ts'
+import { ReplyClock, type ClockLimit, type ReplyClockLimits, type ReplyClockOwner } from './_reply-clock.ts'
+import { reportedError, readReportedError } from '../wire/reported-error.ts'
+import { retryAfterMs, type ResponseHeaders } from '../wire/retry-after.ts'
+import type { Source } from '../wire/source.ts'
+import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
+import { SseDecoder } from './sse-decoder.ts'
+import { worthScanningBytes, type ScannedReply, type TokenArrays } from '../tokens/token-scanner.ts'
+import { transportError } from './transport-error.ts'
+import { isObject } from '../wire/foreign-json.ts'
+
+/** A reply that grows past this is given up: no model says that much, so something is wrong. */
+const maxReplyBytes = 64 * 1024 * 1024
+/** Of a long reply no more is taken in one turn of the loop. */
+const maxTurnBytes = 512 * 1024
+/** Of an error's body no more is kept. */
+const maxErrorBytes = 64 * 1024
+
+type Controller = Dispatcher.DispatchController
+
+/** What is the same for every exchange with one backend. */
+export interface Wire extends ReplyClockLimits {
+  readonly source: Source
+  readonly dialect: AnswerReader
+  readonly prompts: PromptMemory
+  /** One for all outlets of a backend: when the first bytes of a reply last came from it. */
+  readonly heard: { at: number }
+}
+
+/** What belongs to one exchange alone. */
+export interface ExchangeCall {
+  readonly signal: AbortSignal
+  readonly sessionId: string
+  /** Whether token ids were asked for: only then are they looked for. */
+  readonly wantsTokens: boolean
+  /** Takes a streamed reply while it arrives. */
+  readonly sink: ReplySink | undefined
+  /** Whether a whole reply is returned as it was written, too. */
+  readonly keepsRaw: boolean
+  /** The pool it goes through; counted as busy until the exchange ends. */
+  readonly shard: Shard
+  readonly resolve: (reply: BackendReply) => void
+  readonly reject: (reason: unknown) => void
+}
+
+/**
+ * One request and its answer, as undici's handler: a class, because there is one per call and closures would cost more.
+ * It settles once, by whatever comes first (an answer, an error, a deadline, an abort), and then holds neither timer nor
+ * listener. The deadline begins with the first byte sent; connecting has its own limit.
+ */
+export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
+  readonly #wire: Wire
+  readonly #signal: AbortSignal
+  readonly #sessionId: string
+  readonly #wantsTokens: boolean
+  readonly #keepsRaw: boolean
+  readonly #sink: ReplySink | undefined
+  readonly #shard: Shard
+  readonly #resolve: (reply: BackendReply) => void
+  readonly #reject: (reason: unknown) => void
+  readonly #startedAt: number
+  #state: 'waiting' | 'sent' | 'decoding' | 'settled' = 'waiting'
+  #controller: Controller | undefined
+  readonly #clock: ReplyClock
+  #status = 0
+  #headers: ResponseHeaders = {}
+  #bytes = 0
+  #turnBytes = 0
+  /** Of a reply that is not streamed, or of an error. */
+  #body: ReplyBytes | undefined
+  #assembler: StreamAssembler | undefined
+  #decoder: SseDecoder | undefined
+  #feed: SinkFeed | undefined
+  /** The sink takes no more for now, so the socket is not read from. */
+  #isPaused = false
+  #firstTokenMs: number | undefined
+
+  constructor(wire: Wire, call: ExchangeCall) {
+    const { signal, shard } = call
+    this.#wire = wire
+    this.#signal = signal
+    this.#sessionId = call.sessionId
+    this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
+    this.#keepsRaw = call.keepsRaw
+    this.#sink = call.sink
+    this.#clock = new ReplyClock(this, wire)
+    this.#shard = shard
+    this.#resolve = call.resolve
+    this.#reject = call.reject
+    this.#startedAt = performance.now()
+    shard.busy += 1
+    onAbort(signal, this)
+  }
+
+  /** Nothing that comes over the wire counts any more. */
+  get #isOffWire(): boolean {
+    return this.#state === 'settled' || this.#state === 'decoding'
+  }
+
+  /** The signal aborted. */
+  handleEvent(): void {
+    this.#fail(this.#signal.reason)
+  }
+
+  onRequestStart(controller: Controller): void {
+    // Given up while it waited for a connection.
+    if (this.#state === 'settled') {
+      controller.abort(abandoned)
+      return
+    }
+    this.#state = 'sent'
+    this.#controller = controller
+    this.#clock.start()
+  }
+
+  onResponseStart(_controller: Controller, status: number, headers: ResponseHeaders): void {
+    if (status < 200) return
+    this.#status = status
+    this.#headers = headers
+    // A server that ignores `stream` answers with plain JSON, and that is read as such.
+    const contentType = headers['content-type']
+    if (status < 300 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
+      this.#assembler = this.#wire.dialect.assemble(headers, this.#wantsTokens)
+      if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
+      this.#decoder = new SseDecoder(this.#feed ?? this.#assembler)
+    } else {
+      this.#body = new ReplyBytes()
+    }
+  }
+
+  onResponseData(_controller: Controller, chunk: Buffer): void {
+    if (this.#isOffWire) return
+    if (this.#bytes === 0 && this.#status < 300) this.#wire.heard.at = performance.now()
+    this.#bytes += chunk.length
+    if (this.#bytes > maxReplyBytes && !(this.#decoder && this.#wire.dialect.repeatsItself)) {
+      this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))
+    } else if (this.#decoder) {
+      this.#decode(this.#decoder, chunk)
+    } else if (this.#status < 300 || this.#bytes <= maxErrorBytes || this.#body?.length === 0) {
+      this.#body?.push(chunk)
+      this.#turnBytes += chunk.length
+      if (this.#turnBytes >= maxTurnBytes) this.#takeBreath()
+    }
+  }
+
+  /** A socket that is full is read up to 32 times in one turn of the loop: of a long reply that is 2 MB. */
+  #takeBreath(): void {
+    this.#turnBytes = 0
+    this.#controller?.pause()
+    setImmediate(onNextTurn, this)
+  }
+
+  /** Called in the next turn. */
+  onNextTurn(): void {
+    if (this.#state === 'sent') this.#controller?.resume()
+  }
+
+  onResponseEnd(): void {
+    if (!this.#isOffWire) this.#conclude()
+  }
+
+  onResponseError(_controller: Controller, error: Error): void {
+    if (this.#isOffWire) return
+    const { source } = this.#wire
+    if (this.#status === 0) this.#fail(transportError(source, error))
+    // An error's status says enough even if its body was cut; a stream that said how it ends has lost nothing.
+    else if (this.#status >= 300 || this.#assembler?.isComplete) this.#conclude()
+    else this.#fail(truncatedReply(source, error.message, error))
+  }
+
+  #decode(decoder: SseDecoder, chunk: Buffer): void {
+    try {
+      decoder.push(chunk)
+    } catch (error) {
+      const { source } = this.#wire
+      this.#fail(error instanceof RangeError ? malformedReply(source, error.message, error) : error)
+      return
+    }
+    // A sink can give the exchange up in the middle of an event.
+    if (this.#state === 'settled') return
+    if (this.#firstTokenMs === undefined && this.#assembler?.hasOutput) {
+      this.#firstTokenMs = performance.now() - this.#startedAt
+    }
+    if (this.#feed?.isHeld) this.#pause()
+    else this.#clock.onPiece()
+  }
+
+  #pause(): void {
+    if (this.#isPaused) return
+    this.#isPaused = true
+    this.#clock.hold()
+    this.#controller?.pause()
+  }
+
+  /** The sink takes more again. Not at once: undici cannot go on with one socket in the middle of reading another. */
+  onResume(): void {
+    if (this.#isPaused) queueMicrotask(() => this.#goOn())
+  }
+
+  #goOn(): void {
+    const isWanted = this.#state === 'sent' && !this.#feed?.isHeld
+    if (!this.#isPaused || !isWanted) return
+    this.#isPaused = false
+    this.#clock.goOn()
+    this.#controller?.resume()
+  }
+
+  /** The answer is all there. The server has done its part: neither its deadline nor its connection is held any longer. */
+  #conclude(): void {
+    this.#release()
+    this.#state = 'decoding'
+    const body = this.#wantsTokens && this.#status < 300 ? this.#body : undefined
+    if (body && this.#isForThread(body)) void this.#awaitThread(decodePool.decode(body.give()))
+    else loopShare.run(() => this.#resolveWith())
+  }
+
+  #isForThread(body: ReplyBytes): boolean {
+    const excess = body.length - offLoopBytes
+    // What is known of it need not be read.
+    const isShort = excess < 0 || this.#wire.prompts.knownBytes(this.#sessionId, body, excess) > excess
+    return !isShort && decodePool.accepts(body.length)
+  }
+
+  async #awaitThread(decoding: Promise<DecodedReply>): Promise<void> {
+    try {
+      const { scanned, promptText } = await decoding
+      const { promptIds } = scanned.tokens
+      if (promptText && promptIds) this.#wire.prompts.learn(this.#sessionId, promptText, promptIds)
+      loopShare.run(() => this.#resolveWith(scanned))
+    } catch (error) {
+      this.#fail(lostReply(this.#wire.source, error))
+    }
+  }
+
+  /** With what a thread has read of it, or with what is read now. */
+  #resolveWith(scanned?: ScannedReply): void {
+    // Given up meanwhile.
+    if (this.#state === 'settled') return
+    try {
+      const reply = scanned ? this.#parseScanned(scanned) : this.#read()
+      this.#settle()
+      this.#resolve(reply)
+    } catch (error) {
+      this.#fail(error)
+    }
+  }
+
+  #read(): BackendReply {
+    const { source } = this.#wire
+    if (this.#assembler) {
+      const reply = this.#assembler.reply()
+      return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
+    }
+    const bytes = this.#body?.joined() ?? Buffer.alloc(0)
+    if (this.#status < 300) {
+      if (this.#wantsTokens && bytes.length >= worthScanningBytes) {
+        return this.#parseScanned(this.#wire.prompts.scan(this.#sessionId, bytes))
+      }
+      return this.#parse(bytes.toString('utf8'))
+    }
+    throw reportedError(source, {
+      status: this.#status,
+      reported: readReportedError(jsonOrText(bytes.toString('utf8'))),
+      retryAfterMs: retryAfterMs(this.#headers),
+    })
+  }
+
+  #parseScanned({ rest, tokens }: ScannedReply): BackendReply {
+    return this.#parse(rest, tokens)
+  }
+
+  #parse(text: string, tokens?: TokenArrays): BackendReply {
+    const { source, dialect } = this.#wire
+    const document = parseReply(text, source)
+    const reply = dialect.parse(document, this.#headers, tokens, text)
+    return this.#keepsRaw && isObject(document) ? { ...reply, raw: { text, document } } : reply
+  }
+
+  /** Ends the exchange; if it is still on the wire, the socket is closed at once. */
+  #fail(reason: unknown): void {
+    if (this.#state === 'settled') return
+    const isOnWire = this.#state === 'sent'
+    this.#settle()
+    if (isOnWire && this.#controller && !this.#controller.aborted) this.#controller.abort(abandoned)
+    try {
+      this.#feed?.breakOff()
+    } finally {
+      this.#reject(reason)
+    }
+  }
+
+  onTimeUp(limit: ClockLimit): void {
+    // A server may leave a stream open after its end; and a sink that stalls then has missed nothing.
+    if (this.#assembler?.isComplete) {
+      this.#conclude()
+      this.#controller?.abort(abandoned)
+    } else {
+      this.#fail(timeUp(limit, this.#wire))
+    }
+  }
+
+  #settle(): void {
+    if (this.#state !== 'decoding') this.#release()
+    this.#state = 'settled'
+    offAbort(this.#signal, this)
+  }
+
+  /** What belongs to the time on the wire. */
+  #release(): void {
+    this.#shard.busy -= 1
+    this.#clock.stop()
+  }
+}
+
+/** What undici is told when an exchange is given up; the caller has its own reason already. One for all: no stack. */
+const abandoned = new MillraceError('cancelled', 'the request was given up')
+
+function onNextTurn(exchange: Exchange): void {
+  exchange.onNextTurn()
+}
+
+function timeUp(limit: ClockLimit, { source, requestTimeoutMs, idleTimeoutMs }: Wire): MillraceError {
+  const data = { backend: source.backend }
+  if (limit === 'stall') {
+    const message = `nobody took the reply of ${source.url} for ${requestTimeoutMs} ms (requestTimeoutMs)`
+    return new MillraceError('cancelled', `${message}: it was given up. Read it faster, or raise the limit.`, { data })
+  }
+  const what =
+    limit === 'idle'
+      ? `sent nothing for ${idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`
+      : `did not end its reply within ${requestTimeoutMs} ms (requestTimeoutMs)`
+  const next = 'It is tried again unless part of it was passed on; raise the limit if the model needs longer.'
+  return new MillraceError('model_timeout', `${source.url} ${what}. ${next}`, { data })
+}
+
+function parseReply(text: string, source: Source): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    // A connection that closes early can look like a regular end; the JSON then stops in the middle.
+    if (!text.trimEnd().endsWith('}')) throw cutOrForeign(text, source, error)
+    throw malformedReply(source, `it is no JSON: ${text.slice(0, 80)}`, error)
+  }
+}
+
+function cutOrForeign(text: string, source: Source, error: unknown): MillraceError {
+  const start = text.trimStart()
+  if (start === '' || start.startsWith('{')) return truncatedReply(source, `${text.length} characters arrived`, error)
+  return malformedReply(source, `it is no JSON: ${start.slice(0, 80)}`, error)
+}

@@ -1,0 +1,240 @@
+import type { Dispatcher } from 'undici'
+import { MillraceError } from '../../errors/index.ts'
+import { closeAll, jsonOrText, Resource, type Variables } from '../../kit/index.ts'
+import { apiPaths, type ApiName } from '../../schema/index.ts'
+import type { Backend, BackendReply, BackendRequest } from '../backend.ts'
+import { ChatDialect } from '../wire/chat-dialect.ts'
+import type { Dialect } from '../wire/dialect.ts'
+import { decodePool } from '../tokens/decode-pool.ts'
+import { descriptorBudget } from './descriptor-budget.ts'
+import { Connections } from './connections.ts'
+import { Exchange, type Wire } from './_exchange.ts'
+import { GenerateReader } from '../wire/generate-reply.ts'
+import { MessagesDialect } from '../wire/messages-dialect.ts'
+import type { BackendConfig, ModelConfig } from '../model-config.ts'
+import { isObject } from '../wire/foreign-json.ts'
+import { PromptMemory } from '../tokens/prompt-memory.ts'
+import { readReportedError, reportedError } from '../wire/reported-error.ts'
+import { ResponsesDialect } from '../wire/responses-dialect.ts'
+import { transportError } from './transport-error.ts'
+
+export interface HttpBackendOptions {
+  /** Sockets at most. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
+  readonly connections?: number
+  /** How many workers divide the descriptors of this process. */
+  readonly workers?: number
+  /** How many backends divide those of a worker, of all its models. Default: those of this model. */
+  readonly backends?: number
+}
+
+/** What servers without authentication are sent; vLLM's documentation made it the custom. */
+const noKey = 'EMPTY'
+
+/** A list of models is short, and asked for by somebody who waits. */
+const listTimeoutMs = 10_000
+
+/** The version of Anthropic's API that the messages dialect is written for. */
+const anthropicVersion = '2023-06-01'
+
+const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
+
+/** Where a server is asked in one of its APIs, and how it answers there. */
+interface Outlet {
+  readonly path: string
+  readonly wire: Wire
+}
+
+/** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
+export class HttpBackend extends Resource implements Backend {
+  readonly name: string
+  /** What the server calls the model. */
+  readonly upstreamName: string
+  /** Sockets at most. */
+  readonly maxConnections: number
+  readonly #connections: Connections
+  readonly #origin: string
+  readonly #base: string
+  readonly #query: string
+  readonly #dialect: Dialect
+  readonly #main: Outlet
+  /** SGLang's own API, beside the others. */
+  readonly #generate: Outlet
+  readonly #headers: readonly string[]
+  /** Those of the backend's config, which nobody may change. */
+  readonly #fixedHeaders: ReadonlySet<string>
+  readonly #decoding: AsyncDisposable
+  readonly #heard = { at: 0 }
+
+  /** `env` is where the key and the proxy variables are looked up. */
+  constructor(model: ModelConfig, backend: BackendConfig, env: Variables, options: HttpBackendOptions = {}) {
+    super()
+    const url = backendUrl(backend.url)
+    const isOpenAi = isOpenAiHost(url.hostname)
+    this.#origin = url.origin
+    this.#base = url.pathname.replace(/\/+$/, '')
+    this.#query = url.search
+    this.name = this.#base === '/v1' ? url.host : url.host + this.#base
+    const upstreamName = model.upstreamName ?? model.name
+    this.upstreamName = upstreamName
+    const source = {
+      backend: this.name,
+      url: `${url.origin}${this.#base}${apiPaths[model.api]}`,
+      model: upstreamName,
+      apiKeyEnv: backend.apiKeyEnv,
+    }
+    const { stream, sendReasoning } = model
+    const written = { source, upstreamName, stream, sendReasoning, isOpenAi, engine: backend.engine }
+    this.#dialect = new dialects[model.api](written)
+    this.#headers = writeHeaders(model, backend, env)
+    this.#fixedHeaders = headerNames(backend)
+    const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
+    const connections = options.connections ?? connectionShare(model, options)
+    this.maxConnections = connections
+    const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
+    const path = this.#base + this.#dialect.path
+    this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...shared } }
+    const native = `${this.#base.replace(/\/v1$/, '')}/generate`
+    const nativeSource = { ...source, url: url.origin + native }
+    const reader = new GenerateReader(nativeSource)
+    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared } }
+    this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
+    this.#decoding = decodePool.hold()
+  }
+
+  get heardAt(): number {
+    return this.#heard.at
+  }
+
+  send(request: BackendRequest): Promise<BackendReply> {
+    const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
+    if (signal.aborted) return Promise.reject(signal.reason)
+    const { path, wire } = request.bodyApi === 'generate' ? this.#generate : this.#main
+    if (wantsTokens && wire.dialect.hasTokens) decodePool.warm()
+    return new Promise((resolve, reject) => {
+      const body = request.body ?? this.#dialect.render(request)
+      const keepsRaw = request.body !== undefined
+      const headers = this.#headersFor(request)
+      headers.push('x-session-id', sessionId)
+      if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
+      if (traceparent !== undefined) headers.push('traceparent', traceparent)
+      const shard = this.#connections.pick()
+      const exchange = new Exchange(wire, { signal, sessionId, wantsTokens, sink, keepsRaw, shard, resolve, reject })
+      shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
+    })
+  }
+
+  endSession(sessionId: string): void {
+    this.#main.wire.prompts.forget(sessionId)
+  }
+
+  #headersFor({ bodyHeaders }: BackendRequest): string[] {
+    if (!bodyHeaders) return this.#headers.slice()
+    const own = Object.entries(bodyHeaders).filter(([name]) => !this.#fixedHeaders.has(name))
+    const names = new Set(own.map(([name]) => name))
+    const headers = own.flat()
+    for (let index = 0; index < this.#headers.length; index += 2) {
+      const [name = '', value = ''] = this.#headers.slice(index, index + 2)
+      if (!names.has(name)) headers.push(name, value)
+    }
+    return headers
+  }
+
+  /** The names of the models the server offers. Throws if it refuses the key, or can answer nothing for now. */
+  async listModels(signal: AbortSignal): Promise<string[]> {
+    const { status, text } = await this.#get('/models', signal)
+    if (status >= 300) {
+      const reported = readReportedError(jsonOrText(text))
+      const failure = reportedError(this.#main.wire.source, { status, reported })
+      if (failure.code === 'model_auth' || failure.retryable) throw failure
+      return []
+    }
+    const body = jsonOrText(text)
+    const { data } = isObject(body) ? (body as { data?: unknown }) : {}
+    if (!Array.isArray(data)) return []
+    return data.flatMap((entry: unknown) => (isObject(entry) && 'id' in entry ? [String(entry.id)] : []))
+  }
+
+  protected override onClose(): Promise<void> {
+    return closeAll([this.#decoding, this.#connections])
+  }
+
+  async #get(path: string, signal: AbortSignal): Promise<{ readonly status: number; readonly text: string }> {
+    try {
+      const options: Dispatcher.RequestOptions = {
+        origin: this.#origin,
+        path: this.#base + path + this.#query,
+        method: 'GET',
+        headers: [...this.#headers],
+        headersTimeout: listTimeoutMs,
+        bodyTimeout: listTimeoutMs,
+        signal,
+      }
+      const { statusCode, body } = await this.#connections.pick().dispatcher.request(options)
+      return { status: statusCode, text: await body.text() }
+    } catch (error) {
+      signal.throwIfAborted()
+      throw transportError(this.#main.wire.source, error)
+    }
+  }
+}
+
+function connectionShare(
+  model: ModelConfig,
+  { workers, backends = model.backends.length }: HttpBackendOptions,
+): number {
+  const share = Math.floor(descriptorBudget({ workers }) / Math.max(1, backends))
+  return Math.max(1, Math.min(model.maxConcurrency, share))
+}
+
+/** Written once; only the session and the retry count are added per request. */
+function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Variables): string[] {
+  return [
+    'content-type',
+    'application/json',
+    'accept',
+    model.stream ? 'text/event-stream, application/json' : 'application/json',
+    ...identityHeaders(backend, env, model.api),
+  ]
+}
+
+/** Who asks, with which key, and the headers of the backend's config, which win. */
+export function identityHeaders(backend: BackendConfig, env: Variables, api: ApiName): string[] {
+  const names = headerNames(backend)
+  const key = env[backend.apiKeyEnv] || noKey
+  const headers = ['user-agent', 'millrace']
+  if (api === 'messages' && !names.has('anthropic-version')) headers.push('anthropic-version', anthropicVersion)
+  if (api === 'messages' && !names.has('x-api-key') && !names.has('authorization')) headers.push('x-api-key', key)
+  // Anthropic takes a key in one place only. Others who serve its API beside OpenAI's look for it where that one has it.
+  const isBearer = api !== 'messages' || !(names.has('x-api-key') || isAnthropicHost(backendUrl(backend.url).hostname))
+  if (isBearer && !names.has('authorization')) headers.push('authorization', `Bearer ${key}`)
+  for (const [name, value] of Object.entries(backend.headers)) headers.push(name, value)
+  return headers
+}
+
+function headerNames({ headers }: BackendConfig): ReadonlySet<string> {
+  return new Set(Object.keys(headers).map((name) => name.toLowerCase()))
+}
+
+/** The url of a backend, checked. */
+export function backendUrl(text: string): URL {
+  const url = URL.parse(text)
+  if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
+    throw new MillraceError(
+      'config_invalid',
+      `"${text}" is no url of a backend. Write it like http://localhost:8000/v1.`,
+    )
+  }
+  if (url.username !== '' || url.password !== '') {
+    const step = 'Put the key into an environment variable and name that with apiKeyEnv.'
+    throw new MillraceError('config_invalid', `the url of backend ${url.host} contains credentials. ${step}`)
+  }
+  return url
+}
+
+export function isOpenAiHost(hostname: string): boolean {
+  return hostname === 'api.openai.com' || hostname.endsWith('.api.openai.com') || hostname.endsWith('.openai.azure.com')
+}
+
+export function isAnthropicHost(hostname: string): boolean {
+  return hostname === 'api.anthropic.com'
+}

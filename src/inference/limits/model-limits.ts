@@ -1,0 +1,61 @@
+import { Semaphore, SemaphoreLedger } from '../../kit/index.ts'
+import { sumOf } from './counter.ts'
+import type { ModelStatus } from '../model-contract.ts'
+import { bytesOfCells, mapCells, type CellMap, type LimitCells, type LimitShape } from './shared-limits-cells.ts'
+
+/** What is learned from replies, where the limit that learns is in another process. */
+export interface LimitLessons {
+  onSuccess(): void
+  onRateLimited(retryAfterMs: number): void
+}
+
+/** What a model may do, as one worker has it in hand: numbers that it may share with others, and its place among them. */
+export interface ModelLimits {
+  readonly cells: LimitCells
+  readonly parties: Int32Array
+  readonly place: number
+  readonly permits: Semaphore
+  readonly lessons?: LimitLessons
+  /** Tells the other workers that a gate has moved. */
+  announce(): void
+  /** Another worker may have moved a gate. Until the function that is returned is called. */
+  onAnnounced(listener: () => void): () => void
+}
+
+/** The limits of somebody who shares them with nobody. */
+export function ownLimits(shape: LimitShape): ModelLimits {
+  const map = mapCells([shape], 1, new ArrayBuffer(bytesOfCells([shape], 1)))
+  fillCells(map, [shape])
+  const cells = map.limits[0] as LimitCells
+  return {
+    cells,
+    parties: map.parties,
+    place: 0,
+    permits: new Semaphore({ cells: cells.permits, place: 0, wake: () => undefined }),
+    announce: () => undefined,
+    onAnnounced: () => () => undefined,
+  }
+}
+
+/** Gives cells that were just made what they start with. */
+export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
+  map.parties[0] = 1
+  for (const [index, { maxConcurrency }] of shapes.entries()) {
+    const { permits } = map.limits[index] as LimitCells
+    new SemaphoreLedger(permits, 0).setLimit(maxConcurrency)
+  }
+}
+
+/** How a model stands, all workers together. */
+export function statusOf(name: string, cells: LimitCells): ModelStatus {
+  const { limit, held, waiting } = new SemaphoreLedger(cells.permits, 0)
+  return {
+    name,
+    limit,
+    inFlight: held,
+    waiting: waiting + sumOf(cells.rateWaiting),
+    parked: cells.backends.reduce((parked, backend) => parked + sumOf(backend.parked), 0),
+    calls: sumOf(cells.calls),
+    tries: sumOf(cells.tries),
+  }
+}

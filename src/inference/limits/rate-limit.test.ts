@@ -1,0 +1,187 @@
+import { getEventListeners } from 'node:events'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { describe, expect, test } from 'vitest'
+import { failureOf } from '../_testing/code-of.ts'
+import { FakeClock } from '../_testing/fake-clock.ts'
+import { RateLimit } from './rate-limit.ts'
+
+const never = new AbortController().signal
+
+test('requests per minute: a burst of ten seconds, then the rate, in order', async () => {
+  using clock = new FakeClock()
+  const limit = new RateLimit({ requestsPerMinute: 60, tokensPerMinute: undefined })
+  const done: number[] = []
+  const all = Array.from({ length: 30 }, (_, index) => limit.take(0, never).then(() => done.push(index)))
+  await clock.pass(0)
+  expect(done).toHaveLength(10)
+  await clock.pass(5000)
+  expect(done).toHaveLength(15)
+  expect(limit.waiting).toBe(15)
+  expect(clock.timers).toBe(1)
+  await clock.pass(15_000)
+  await Promise.all(all)
+  expect(done).toEqual(done.toSorted((one, other) => one - other))
+  expect(clock.timers).toBe(0)
+})
+
+test('over an hour the rate holds', async () => {
+  using clock = new FakeClock()
+  const limit = new RateLimit({ requestsPerMinute: 30, tokensPerMinute: 6000 })
+  let taken = 0
+  const worker = async (): Promise<void> => {
+    while (taken < 3000) {
+      await limit.take(100, never)
+      taken += 1
+    }
+  }
+  void Promise.all([worker(), worker(), worker()])
+  await clock.pass(60 * 60_000)
+  expect(taken).toBeGreaterThanOrEqual(1790)
+  expect(taken).toBeLessThanOrEqual(1815)
+  await clock.pass(24 * 60 * 60_000)
+})
+
+test('tokens: estimates are corrected by what was used', async () => {
+  using clock = new FakeClock()
+  const limit = new RateLimit({ requestsPerMinute: undefined, tokensPerMinute: 6000 })
+  expect(limit.tryTake(1000)).toBe(true)
+  expect(limit.tryTake(1)).toBe(false)
+  const waiting = limit.take(900, never)
+  limit.settle(1000, 50)
+  await waiting
+  limit.settle(900, 1900)
+  expect(limit.tryTake(1)).toBe(false)
+  await clock.pass(9_700)
+  expect(limit.tryTake(1)).toBe(true)
+})
+
+test('a request larger than the bucket goes when it is full, and the next one waits for it', async () => {
+  using clock = new FakeClock()
+  const limit = new RateLimit({ requestsPerMinute: undefined, tokensPerMinute: 600 })
+  expect(limit.tryTake(5000)).toBe(true)
+  let isThrough = false
+  void limit.take(10, never).then(() => (isThrough = true))
+  await clock.pass(480_000)
+  expect(isThrough).toBe(false)
+  await clock.pass(20_000)
+  expect(isThrough).toBe(true)
+})
+
+test('who gives up makes room and leaves nothing behind', async () => {
+  using clock = new FakeClock()
+  const limit = new RateLimit({ requestsPerMinute: undefined, tokensPerMinute: 600 })
+  limit.tryTake(100)
+  const controller = new AbortController()
+  const large = failureOf(() => limit.take(100, controller.signal))
+  const small = limit.take(1, never)
+  controller.abort(new Error('enough'))
+  expect(String(await large)).toContain('enough')
+  await clock.pass(150)
+  await small
+  expect(getEventListeners(controller.signal, 'abort')).toHaveLength(0)
+  expect(clock.timers).toBe(0)
+})
+
+test('a wait that is longer than a timer can be is not looked at again and again', async () => {
+  // Node takes such a timer for one of a millisecond, and says so.
+  const warnings: string[] = []
+  const onWarning = ({ name }: Error): void => void warnings.push(name)
+  process.on('warning', onWarning)
+  const limit = new RateLimit({ requestsPerMinute: 1e-6, tokensPerMinute: undefined })
+  expect(limit.tryTake(0)).toBe(true)
+  const waiting = failureOf(() => limit.take(0, never))
+  await nextTurn()
+  limit.shut()
+  await waiting
+  process.off('warning', onWarning)
+  expect(warnings).toEqual([])
+})
+
+test('shutting turns everybody away', async () => {
+  using clock = new FakeClock()
+  const limit = new RateLimit({ requestsPerMinute: 1, tokensPerMinute: undefined })
+  limit.tryTake(0)
+  const waiting = failureOf(() => limit.take(0, never))
+  limit.shut()
+  expect(await waiting).toMatchObject({ code: 'closed' })
+  expect(clock.timers).toBe(0)
+})
+
+describe('shared by two workers', () => {
+  function pair(requestsPerMinute: number | undefined, tokensPerMinute: number | undefined) {
+    const longs = new BigInt64Array(new SharedArrayBuffer(16))
+    const cells = {
+      requestsFullAt: longs.subarray(0, 1),
+      tokensFullAt: longs.subarray(1),
+      rateWaiting: new Int32Array(new SharedArrayBuffer(8)),
+    }
+    const parties = Int32Array.of(1)
+    const limits = [0, 1].map((place) => {
+      return new RateLimit({ requestsPerMinute, tokensPerMinute, shared: { cells, parties, place } })
+    })
+    return { limits: limits as [RateLimit, RateLimit], parties, rateWaiting: cells.rateWaiting }
+  }
+
+  test('the rate holds for both together, and their queues take turns', async () => {
+    using clock = new FakeClock()
+    const { limits, rateWaiting } = pair(60, undefined)
+    const done: number[] = []
+    for (const [place, limit] of limits.entries()) {
+      for (let count = 0; count < 100; count += 1) void limit.take(0, never).then(() => done.push(place))
+    }
+    await clock.pass(0)
+    expect(done).toHaveLength(10)
+    expect([...rateWaiting]).toEqual([90, 100])
+    await clock.pass(60_000)
+    expect(done.length).toBeGreaterThanOrEqual(69)
+    expect(done.length).toBeLessThanOrEqual(70)
+    expect(done.slice(10, 20)).toEqual([0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
+    await clock.pass(600_000)
+    expect(done).toHaveLength(200)
+  })
+
+  test('a large request does not starve behind small ones of the other', async () => {
+    using clock = new FakeClock()
+    const { limits } = pair(undefined, 600)
+    const [large, small] = limits
+    const order: string[] = []
+    for (let count = 0; count < 500; count += 1) void small.take(20, never).then(() => order.push('small'))
+    void large.take(100, never).then(() => order.push('large'))
+    await clock.pass(60_000)
+    expect(order.indexOf('large')).toBeGreaterThan(0)
+    expect(order.indexOf('large')).toBeLessThan(10)
+  })
+
+  test('one that gives up makes room for the other', async () => {
+    using clock = new FakeClock()
+    const { limits } = pair(60, undefined)
+    const [hasty, patient] = limits
+    for (let count = 0; count < 10; count += 1) hasty.tryTake(0)
+    const controller = new AbortController()
+    const givenUp = failureOf(() => hasty.take(0, controller.signal))
+    controller.abort(new Error('enough'))
+    expect(String(await givenUp)).toContain('enough')
+    let isThrough = false
+    void patient.take(0, never).then(() => (isThrough = true))
+    await clock.pass(999)
+    expect(isThrough).toBe(false)
+    await clock.pass(2)
+    expect(isThrough).toBe(true)
+    expect(clock.timers).toBe(0)
+  })
+
+  test('divided among parties, each has its part', async () => {
+    using clock = new FakeClock()
+    const { limits, parties } = pair(60, undefined)
+    parties[0] = 2
+    let done = 0
+    for (let count = 0; count < 100; count += 1) void limits[0].take(0, never).then(() => (done += 1))
+    await clock.pass(0)
+    expect(done).toBe(5)
+    await clock.pass(20_000)
+    expect(done).toBeGreaterThanOrEqual(14)
+    expect(done).toBeLessThanOrEqual(15)
+    await clock.pass(300_000)
+    expect(done).toBe(100)
+  })
+})

@@ -1,0 +1,86 @@
+import { closeAll, jsonOrText, Resource, type Variables } from '../../kit/index.ts'
+import { Connections } from '../http/connections.ts'
+import { malformedReply } from '../wire/broken-reply.ts'
+import type { ResponseHeaders } from '../wire/retry-after.ts'
+import type { Source } from '../wire/source.ts'
+import { transportError } from '../http/transport-error.ts'
+
+export interface ProbeClientOptions {
+  readonly url: URL
+  readonly source: Source
+  readonly headers: readonly string[]
+  readonly caFile: string | undefined
+  readonly env: Variables
+  /** Ends every request; its reason is what they reject with. */
+  readonly signal: AbortSignal
+}
+
+export interface ProbeAnswer {
+  readonly status: number
+  readonly headers: ResponseHeaders
+  /** Parsed, if it is JSON. */
+  readonly document: unknown
+}
+
+/** A few small requests at once are all it makes. */
+const connections = 4
+const connectTimeoutMs = 10_000
+/** Lists of models grow to a megabyte or two; nothing else that is asked for comes near. */
+const maxAnswerBytes = 8 * 1024 * 1024
+
+/** Requests of other kinds than for a turn, to a server of which nothing is known yet. */
+export class ProbeClient extends Resource {
+  readonly #options: ProbeClientOptions
+  readonly #connections: Connections
+
+  constructor(options: ProbeClientOptions) {
+    super()
+    this.#options = options
+    const { url, caFile, env } = options
+    this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile, env })
+  }
+
+  /** Rejects if there is no answer at all. `path` begins at the server's root. */
+  get(path: string): Promise<ProbeAnswer> {
+    return this.#ask('GET', path)
+  }
+
+  post(path: string, body: object): Promise<ProbeAnswer> {
+    return this.#ask('POST', path, JSON.stringify(body))
+  }
+
+  protected override onClose(): Promise<void> {
+    return closeAll([this.#connections])
+  }
+
+  async #ask(method: 'GET' | 'POST', path: string, body?: string): Promise<ProbeAnswer> {
+    const { url, headers, signal, source } = this.#options
+    try {
+      const response = await this.#connections.pick().dispatcher.request({
+        origin: url.origin,
+        path: path + url.search,
+        method,
+        headers: ['content-type', 'application/json', 'accept', 'application/json', ...headers],
+        ...(body !== undefined && { body }),
+        signal,
+      })
+      const text = await readText(response.body, source)
+      return { status: response.statusCode, headers: response.headers, document: jsonOrText(text) }
+    } catch (error) {
+      signal.throwIfAborted()
+      throw transportError(source, error)
+    }
+  }
+}
+
+/** Leaving the loop early closes the connection. */
+async function readText(body: AsyncIterable<Buffer>, source: Source): Promise<string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of body) {
+    bytes += chunk.length
+    if (bytes > maxAnswerBytes) throw malformedReply(source, `it is larger than ${maxAnswerBytes} bytes`)
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString('utf8')
+}

@@ -1,0 +1,187 @@
+import { MillraceError } from '../../errors/index.ts'
+import { AbortScope, type Variables } from '../../kit/index.ts'
+import { apiPaths, type ApiName } from '../../schema/index.ts'
+import { backendUrl, identityHeaders, isAnthropicHost, isOpenAiHost } from '../http/http-backend.ts'
+import type { BackendConfig } from '../model-config.ts'
+import {
+  contextLengthIn,
+  hasText,
+  kindFromListing,
+  modelsIn,
+  tokenFieldsIn,
+  type BackendKind,
+  type ServedModel,
+  type TokenFields,
+} from './probe-answers.ts'
+import { ProbeClient, type ProbeAnswer } from './_probe-client.ts'
+import { readReportedError, reportedError } from '../wire/reported-error.ts'
+import type { Source } from '../wire/source.ts'
+import { tokenRequestOf, type EngineName } from '../tokens/token-request.ts'
+
+/** What a server is and can do. */
+export interface BackendFacts {
+  readonly kind: BackendKind
+  readonly models: readonly ServedModel[]
+  /** What its replies tell about tokens; undefined if that is not known: it names no model, or was too busy to answer. */
+  readonly tokenFields: TokenFields | undefined
+  readonly apis: readonly ApiName[]
+}
+
+export interface ProbeOptions {
+  /** Where the key and the proxy variables are looked up. */
+  readonly env: Variables
+  readonly signal: AbortSignal
+  /** The API it is going to be asked in, which decides how the key is sent. Default: chat; messages for Anthropic. */
+  readonly api?: ApiName
+  /** What the server calls the model that is asked for a token. Default: the first that it lists. */
+  readonly model?: string
+}
+
+const probeTimeoutMs = 10_000
+const apiNames: readonly ApiName[] = ['chat', 'responses', 'messages']
+const noTokenFields: TokenFields = {
+  ids: false,
+  logprobs: false,
+  promptIds: false,
+  routedExperts: false,
+  version: false,
+  inStreams: false,
+}
+
+/**
+ * Asks a server what it is: its models, the APIs it has, and what its replies tell about tokens. That takes ten seconds at
+ * most, and one sampled token; the providers themselves, who charge for it and tell nothing about tokens, are asked for
+ * none. What a server lacks, or does not say in time, is missing from the facts. Throws `model_*` if it cannot be
+ * reached, refuses the key, or fails at listing its models.
+ */
+export async function probeBackend(backend: BackendConfig, options: ProbeOptions): Promise<BackendFacts> {
+  const { env, signal, model } = options
+  const url = backendUrl(backend.url)
+  const base = url.pathname.replace(/\/+$/, '')
+  const { apiKeyEnv, caFile } = backend
+  const source: Source = { backend: url.host, url: `${url.origin}${base}`, model: model ?? '', apiKeyEnv }
+  using scope = new AbortScope(signal, probeTimeoutMs, () => tooSlow(source))
+  const api = options.api ?? (isAnthropicHost(url.hostname) ? 'messages' : 'chat')
+  const headers = identityHeaders(backend, env, api)
+  await using client = new ProbeClient({ url, source, headers, caFile, env, signal: scope.signal })
+  const listing = await client.get(`${base}/models`)
+  throwIfUnfit(source, listing)
+  if (isOpenAiHost(url.hostname)) return providerFacts('openai', listing)
+  if (isAnthropicHost(url.hostname)) return providerFacts('anthropic', listing)
+  const facts = await new Probe(client, base, source).facts(listing, model)
+  signal.throwIfAborted()
+  return facts
+}
+
+/** Everything after the list of models: each answer may be missing, and the next question is asked all the same. */
+class Probe {
+  readonly #client: ProbeClient
+  readonly #base: string
+  /** Where a server has what is not part of the API. */
+  readonly #root: string
+  readonly #source: Source
+
+  constructor(client: ProbeClient, base: string, source: Source) {
+    this.#client = client
+    this.#base = base
+    this.#root = base.replace(/\/v1$/, '')
+    this.#source = source
+  }
+
+  async facts(listing: ProbeAnswer, model: string | undefined): Promise<BackendFacts> {
+    const listed = modelsIn(listing.document)
+    const [kind, apis] = await Promise.all([this.#kind(listing.document, listed), this.#apis()])
+    const models = kind === 'sglang' ? await this.#withContextLength(listed) : listed
+    const asked = model ?? listed[0]?.id
+    const canAsk = apis.includes('chat') && asked !== undefined
+    const tokenFields = canAsk ? await this.#tokenFields(asked, kind) : unasked(apis)
+    return { kind, models, tokenFields, apis }
+  }
+
+  async #kind(listing: unknown, models: readonly ServedModel[]): Promise<BackendKind> {
+    const kind = kindFromListing(listing)
+    if (kind !== 'unknown') return kind
+    // A router before the server may write its own list.
+    const paths = ['/model_info', '/get_model_info', '/version']
+    const [info, older, version] = await Promise.all(paths.map((path) => this.#get(path)))
+    if (hasText(info, 'model_path') || hasText(older, 'model_path')) return 'sglang'
+    // Others have a version, too, but do not tell the length of the context with it.
+    const tellsLength = models.some(({ contextLength }) => contextLength !== undefined)
+    return tellsLength && hasText(version, 'version') ? 'vllm' : 'unknown'
+  }
+
+  /** An empty request is refused by whoever has the API, and costs nothing. */
+  async #apis(): Promise<ApiName[]> {
+    const answers = await Promise.all(apiNames.map((api) => this.#post(apiPaths[api], {})))
+    return apiNames.filter((_api, index) => {
+      const answer = answers[index]
+      return answer !== undefined && ![404, 405, 501].includes(answer.status)
+    })
+  }
+
+  /** Of SGLang, whose older versions do not list it. */
+  async #withContextLength(models: readonly ServedModel[]): Promise<readonly ServedModel[]> {
+    if (models.every(({ contextLength }) => contextLength !== undefined)) return models
+    const answers = await Promise.all(['/server_info', '/get_server_info'].map((path) => this.#get(path)))
+    const contextLength = answers
+      .map((answer) => contextLengthIn(answer?.document))
+      .find((length) => length !== undefined)
+    return contextLength === undefined ? models : models.map((model) => ({ contextLength, ...model }))
+  }
+
+  async #tokenFields(model: string, kind: BackendKind): Promise<TokenFields | undefined> {
+    const { fields, inStreams } = tokenRequestOf([engineOf(kind)])
+    const answer = await this.#post(apiPaths.chat, {
+      model,
+      messages: [{ role: 'user', content: 'Hi' }],
+      max_tokens: 1,
+      ...fields,
+    })
+    if (!answer) return undefined
+    if (answer.status < 300) return tokenFieldsIn(answer, inStreams)
+    const failure = failureIn(this.#source, answer)
+    if (failure.code === 'model_auth') throw failure
+    // A server that refuses to be asked for them has none.
+    return failure.retryable ? undefined : noTokenFields
+  }
+
+  #get(path: string): Promise<ProbeAnswer | undefined> {
+    return this.#client.get(this.#root + path).catch(() => undefined)
+  }
+
+  #post(path: string, body: object): Promise<ProbeAnswer | undefined> {
+    return this.#client.post(this.#base + path, body).catch(() => undefined)
+  }
+}
+
+/** The engine that a backend of this kind is asked as. */
+export function engineOf(kind: BackendKind): EngineName | undefined {
+  return kind === 'vllm' || kind === 'sglang' ? kind : undefined
+}
+
+function providerFacts(kind: 'openai' | 'anthropic', listing: ProbeAnswer): BackendFacts {
+  const apis: ApiName[] = kind === 'openai' ? ['chat', 'responses'] : ['messages']
+  return { kind, models: modelsIn(listing.document), tokenFields: noTokenFields, apis }
+}
+
+/** Only chat replies tell about tokens: a server that has other APIs, but not that one, tells nothing. */
+function unasked(apis: readonly ApiName[]): TokenFields | undefined {
+  return apis.length > 0 && !apis.includes('chat') ? noTokenFields : undefined
+}
+
+/** A server without a list of models is fit for use; one that refuses the key, or cannot answer now, is not. */
+function throwIfUnfit(source: Source, answer: ProbeAnswer): void {
+  if (answer.status < 300) return
+  const failure = failureIn(source, answer)
+  if (failure.code === 'model_auth' || failure.retryable) throw failure
+}
+
+function failureIn(source: Source, { status, document }: ProbeAnswer): MillraceError {
+  return reportedError(source, { status, reported: readReportedError(document) })
+}
+
+function tooSlow(source: Source): MillraceError {
+  const step = 'Is it loading its model? Try again when it answers.'
+  const message = `${source.url} did not say what it is within ${probeTimeoutMs} ms. ${step}`
+  return new MillraceError('model_timeout', message, { data: { backend: source.backend } })
+}

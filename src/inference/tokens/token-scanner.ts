@@ -1,0 +1,247 @@
+import type { RoutedExperts } from '../../schema/index.ts'
+import { scannedIds, type GrowingArray } from './_growing-array.ts'
+import {
+  closeBracket,
+  comma,
+  elementsEnd,
+  isKey,
+  keyBytes,
+  membersEnd,
+  nonSpace,
+  notWalkable,
+  openBrace,
+  openBracket,
+  requirePlainKey,
+  spaceEnd,
+  valueEnd,
+} from '../../kit/index.ts'
+import type { KnownPrompt } from './_known-prompt.ts'
+import { readLogprobs } from './_read-logprobs.ts'
+import { readExperts, scanExperts } from './_routed-experts.ts'
+
+/** The long lists of a reply, or of one event of a stream. */
+export interface TokenArrays {
+  promptIds?: Int32Array<ArrayBuffer> | undefined
+  ids?: Int32Array<ArrayBuffer> | undefined
+  logprobs?: Float32Array<ArrayBuffer> | undefined
+  routedExperts?: RoutedExperts | undefined
+}
+
+export interface ScannedReply {
+  readonly tokens: TokenArrays
+  /** The JSON without what was taken out of it: there it says `null`. */
+  readonly rest: string
+}
+
+/** Knows what some prompts read as. */
+export interface PromptReader {
+  /** The prompt that the ids which begin at `at` go on from. */
+  find(bytes: Uint8Array, at: number): { readonly prompt: KnownPrompt; readonly end: number } | undefined
+  /** To be known from now on. `text` is everything between the brackets, and stays the caller's. */
+  add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void
+}
+
+/** Below it there is little to win: of 2 KB, 8 µs instead of the 11 that `JSON.parse` takes. */
+export const worthScanningBytes = 4 * 1024
+
+/**
+ * Takes the long lists out of a Chat Completions reply, straight from its bytes into typed arrays, and leaves a document
+ * that is small. It takes only what is written the usual way and in its place. Anything else stays in the document, for
+ * whoever reads that to take or to refuse; and bytes that are no JSON stay as they are. `prompts` spare it what is known.
+ */
+export function scanReply(bytes: Uint8Array, prompts?: PromptReader): ScannedReply {
+  const scan = new TokenScan(bytes, prompts)
+  try {
+    scan.reply()
+  } catch (error) {
+    if (error !== notWalkable) throw error
+    return { tokens: {}, rest: textWithout([], bytes) }
+  }
+  return { tokens: scan.tokens, rest: textWithout(scan.cuts, bytes) }
+}
+
+const keys = {
+  promptIds: keyBytes('prompt_token_ids'),
+  choices: keyBytes('choices'),
+  ids: keyBytes('token_ids'),
+  logprobs: keyBytes('logprobs'),
+  content: keyBytes('content'),
+  experts: keyBytes('routed_experts'),
+  /** Where SGLang keeps what OpenAI's API has no place for, under its newer and its older name. */
+  extension: keyBytes('sgl_ext'),
+  metaInfo: keyBytes('meta_info'),
+}
+
+/** Of a key that comes twice the last counts, as in `JSON.parse`; so each time the list is forgotten that came before. */
+class TokenScan {
+  readonly tokens: TokenArrays = {}
+  /** Starts and ends, in turn, of what was taken out. */
+  readonly cuts: number[] = []
+  readonly #bytes: Uint8Array
+  readonly #prompts: PromptReader | undefined
+
+  constructor(bytes: Uint8Array, prompts: PromptReader | undefined) {
+    this.#bytes = bytes
+    this.#prompts = prompts
+  }
+
+  reply(): void {
+    const bytes = this.#bytes
+    const start = spaceEnd(bytes, 0)
+    const end = bytes[start] === openBrace ? membersEnd(bytes, start, this.#replyMember) : valueEnd(bytes, start)
+    if (spaceEnd(bytes, end) < bytes.length) throw notWalkable
+  }
+
+  readonly #replyMember = (keyAt: number, at: number): number => {
+    const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
+    if (isKey(bytes, keyAt, keys.choices)) {
+      this.tokens.ids = undefined
+      this.tokens.logprobs = undefined
+      this.tokens.routedExperts = undefined
+      if (bytes[at] === openBracket) return elementsEnd(bytes, at, this.#choice)
+    } else if (isKey(bytes, keyAt, keys.promptIds)) {
+      this.tokens.promptIds = undefined
+      if (bytes[at] === openBracket) return this.#promptIds(at)
+    }
+    return valueEnd(bytes, at)
+  }
+
+  /** Only the first choice is ever read, and only one is asked for. */
+  readonly #choice = (at: number, index: number): number => {
+    const bytes = this.#bytes
+    if (index === 0 && bytes[at] === openBrace) return membersEnd(bytes, at, this.#choiceMember)
+    return valueEnd(bytes, at)
+  }
+
+  readonly #choiceMember = (keyAt: number, at: number): number => {
+    const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
+    if (isKey(bytes, keyAt, keys.ids)) {
+      this.tokens.ids = undefined
+      if (bytes[at] === openBracket) return this.#ids(at)
+    } else if (isKey(bytes, keyAt, keys.logprobs)) {
+      this.tokens.logprobs = undefined
+      if (bytes[at] === openBrace) return membersEnd(bytes, at, this.#logprobsMember)
+    } else if (isKey(bytes, keyAt, keys.experts)) {
+      return this.#experts(at)
+    } else if (isKey(bytes, keyAt, keys.extension) || isKey(bytes, keyAt, keys.metaInfo)) {
+      if (bytes[at] === openBrace) return membersEnd(bytes, at, this.#extensionMember)
+    }
+    return valueEnd(bytes, at)
+  }
+
+  readonly #logprobsMember = (keyAt: number, at: number): number => {
+    const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
+    if (isKey(bytes, keyAt, keys.content)) {
+      this.tokens.logprobs = undefined
+      if (bytes[at] === openBracket) return this.#logprobs(at)
+    }
+    return valueEnd(bytes, at)
+  }
+
+  readonly #extensionMember = (keyAt: number, at: number): number => {
+    const bytes = this.#bytes
+    requirePlainKey(bytes, keyAt, at)
+    return isKey(bytes, keyAt, keys.experts) ? this.#experts(at) : valueEnd(bytes, at)
+  }
+
+  #promptIds(start: number): number {
+    const bytes = this.#bytes
+    const first = nonSpace(bytes, start + 1)
+    const known = this.#prompts?.find(bytes, first)
+    const list = scannedIds()
+    const end = known ? restEnd(bytes, known.end, list) : idsEnd(bytes, first, list)
+    if (end === -1) return valueEnd(bytes, start)
+    if (known) {
+      this.tokens.promptIds = known.prompt.extend(bytes.subarray(known.end, end), list.view())
+    } else {
+      const ids = list.whole()
+      this.tokens.promptIds = ids
+      this.#prompts?.add(bytes.subarray(first, end), ids)
+    }
+    this.cuts.push(start, end + 1)
+    return end + 1
+  }
+
+  #ids(start: number): number {
+    const bytes = this.#bytes
+    const list = scannedIds()
+    const end = idsEnd(bytes, nonSpace(bytes, start + 1), list)
+    if (end === -1) return valueEnd(bytes, start)
+    this.tokens.ids = list.whole()
+    this.cuts.push(start, end + 1)
+    return end + 1
+  }
+
+  #logprobs(start: number): number {
+    const { end, values } = readLogprobs(this.#bytes, start)
+    if (values) {
+      this.tokens.logprobs = values
+      this.cuts.push(start, end)
+    }
+    return end
+  }
+
+  #experts(start: number): number {
+    this.tokens.routedExperts = undefined
+    const bytes = this.#bytes
+    const end = valueEnd(bytes, start)
+    const experts =
+      bytes[start] === openBracket
+        ? scanExperts(bytes, start)
+        : readExperts(JSON.parse(textWithout([], bytes.subarray(start, end))))
+    if (experts) {
+      this.tokens.routedExperts = experts
+      this.cuts.push(start, end)
+    }
+    return end
+  }
+}
+
+/** Reads ids up to the bracket that closes their list, and returns where that is; -1 if there is anything but ids. */
+function idsEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
+  return bytes[start] === closeBracket ? start : numbersEnd(bytes, start, list)
+}
+
+/** The same from behind a number on. */
+function restEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
+  const at = nonSpace(bytes, start)
+  if (bytes[at] === comma) return numbersEnd(bytes, nonSpace(bytes, at + 1), list)
+  return bytes[at] === closeBracket ? at : -1
+}
+
+/** The same where at least one must be. */
+function numbersEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
+  let at = start
+  for (;;) {
+    const first = at
+    let id = 0
+    let digit = (bytes[at] ?? 0) - 0x30
+    while (digit >= 0 && digit <= 9) {
+      id = id * 10 + digit
+      at += 1
+      digit = (bytes[at] ?? 0) - 0x30
+    }
+    // Nothing but plain digits; without zeros in front, which JSON does not allow.
+    if (at === first || at - first > 10 || id > 0x7fff_ffff) return -1
+    if (bytes[first] === 0x30 && at - first > 1) throw notWalkable
+    list.push(id)
+    at = nonSpace(bytes, at)
+    if (bytes[at] === closeBracket) return at
+    if (bytes[at] !== comma) return -1
+    at = nonSpace(bytes, at + 1)
+  }
+}
+
+function textWithout(cuts: readonly number[], bytes: Uint8Array): string {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+  let text = ''
+  let start = 0
+  for (let index = 0; index < cuts.length; index += 2) {
+    text += `${buffer.toString('utf8', start, cuts[index])}null`
+    start = cuts[index + 1] as number
+  }
+  return text + buffer.toString('utf8', start)
+}

@@ -1,0 +1,158 @@
+import type { BackendReply, PartialReply } from '../backend.ts'
+import { malformedReply } from './broken-reply.ts'
+import { ChatExtras } from './_chat-extras.ts'
+import {
+  readContent,
+  readEnd,
+  readReasoning,
+  readTokens,
+  readToolCall,
+  readUsage,
+  type ChatChoiceWire,
+  type ChatMessageWire,
+  type ChatReplyWire,
+  type ChatToolCallWire,
+} from './_chat-reply.ts'
+import type { StreamAssembler } from './dialect.ts'
+import type { EventDraft } from './event-draft.ts'
+import { madeUpId, type DraftCall, type ReplyDraft } from './_reply-draft.ts'
+import { scanReply, worthScanningBytes, type TokenArrays } from '../tokens/token-scanner.ts'
+import { isObject } from './foreign-json.ts'
+import { reportedError, readReportedError } from './reported-error.ts'
+import type { Source } from './source.ts'
+
+/**
+ * A Chat Completions stream. It is complete when a finish reason was seen: `[DONE]` without one only says that the
+ * server stopped sending, and a stream cut after it has lost nothing but the usage.
+ */
+export class ChatStream implements StreamAssembler {
+  readonly #draft: ReplyDraft
+  readonly #wantsTokens: boolean
+  readonly #extras = new ChatExtras()
+  hasOutput = false
+
+  constructor(draft: ReplyDraft, wantsTokens: boolean) {
+    this.#draft = draft
+    this.#wantsTokens = wantsTokens
+  }
+
+  get isComplete(): boolean {
+    return this.#draft.finish !== ''
+  }
+
+  onEvent(data: string, event?: EventDraft): void {
+    if (data === '[DONE]') return
+    const draft = this.#draft
+    const tokensBefore = draft.tokenCount
+    // A few tokens are read from the document as they are; an event that brings a whole prompt, or all experts, is not.
+    const isLong = this.#wantsTokens && data.length >= worthScanningBytes
+    const scanned = isLong ? scanReply(Buffer.from(data)) : undefined
+    const text = scanned?.rest ?? data
+    const chunk = parseEvent(text, draft.source)
+    event?.parsed(chunk, text)
+    const wire = chunk as ChatReplyWire
+    if (wire.error !== undefined && wire.error !== null) {
+      throw reportedError(draft.source, { reported: readReportedError(chunk) })
+    }
+    if (isObject(wire.usage)) draft.usage = readUsage(wire.usage)
+    draft.readVersion(chunk)
+    if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
+    const choices: readonly unknown[] = Array.isArray(wire.choices) ? wire.choices : []
+    // What was taken out belongs to the first choice; a prompt may come before there is one.
+    let taken = scanned?.tokens
+    for (const choice of choices) {
+      if (!isObject(choice)) continue
+      this.#choice(choice, taken, event)
+      taken = undefined
+    }
+    if (taken) draft.tokens.add(taken)
+    draft.endTokens(tokensBefore)
+  }
+
+  reply(): BackendReply {
+    this.#dropEmptyContent()
+    this.#extras.keepIn(this.#draft)
+    return this.#draft.reply()
+  }
+
+  partial(): PartialReply {
+    this.#dropEmptyContent()
+    return this.#draft.partial()
+  }
+
+  /** Several servers open every stream with an empty content; a whole reply that only calls tools has none. */
+  #dropEmptyContent(): void {
+    if (this.#draft.content === '' && this.#draft.hasToolCalls) this.#draft.content = null
+  }
+
+  #choice(choice: ChatChoiceWire, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
+    if (typeof choice.index === 'number' && choice.index !== 0) return
+    const draft = this.#draft
+    if (isObject(choice.delta)) this.#delta(choice.delta, event)
+    readTokens(draft, choice, taken)
+    readEnd(draft, choice)
+  }
+
+  #delta(delta: ChatMessageWire, event: EventDraft | undefined): void {
+    const draft = this.#draft
+    // Where one event has both, the thought ends in it and the answer begins.
+    const reasoning = readReasoning(delta)
+    if (reasoning !== undefined) {
+      draft.reasoning += reasoning
+      this.hasOutput = true
+      event?.say('reasoning', reasoning)
+    }
+    const content = readContent(delta.content)
+    if (content !== null) {
+      draft.content = (draft.content ?? '') + content
+      if (content !== '') this.hasOutput = true
+      event?.say('content', content)
+    }
+    if (typeof delta.refusal === 'string') {
+      draft.refusal += delta.refusal
+      event?.say('refusal', delta.refusal)
+    }
+    this.#extras.add(delta)
+    if (!Array.isArray(delta.tool_calls)) return
+    for (const call of delta.tool_calls as readonly unknown[]) {
+      if (!isObject(call)) continue
+      this.hasOutput = true
+      const index = this.#place(call)
+      const drafted = draft.toolCall(index)
+      const piece = readToolCall(drafted, call)
+      // Only a client that speaks this API itself can have asked for a custom tool.
+      if (!event || drafted.input !== undefined) continue
+      if (drafted.isTold) event.sayArguments(index, piece)
+      else tellBeginning(event, index, drafted)
+    }
+  }
+
+  /** Pieces are told apart by index. Without one, an id begins a new call and anything else goes on with the last. */
+  #place(call: ChatToolCallWire): number {
+    if (typeof call.index === 'number') return call.index
+    const { toolCallCount } = this.#draft
+    return typeof call.id === 'string' && call.id !== '' ? toolCallCount : Math.max(0, toolCallCount - 1)
+  }
+}
+
+/** A call begins for a sink when its name is there; arguments that came before it go along. */
+function tellBeginning(event: EventDraft, index: number, call: DraftCall): void {
+  if (call.name === '') return
+  call.isTold = true
+  // From here on this is its id, even if the server sends one later.
+  if (call.id === '') call.id = madeUpId(index)
+  event.beginCall(index, call)
+  event.sayArguments(index, call.arguments)
+}
+
+/** The JSON object that an event of a stream carries. */
+export function parseEvent(data: string, source: Source): object {
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(data)
+  } catch (error) {
+    throw malformedReply(source, `an event of the stream is no JSON: ${data.slice(0, 80)}`, error)
+  }
+  if (!isObject(parsed)) throw malformedReply(source, 'an event of the stream is no JSON object')
+  return parsed
+}

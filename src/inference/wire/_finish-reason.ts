@@ -1,0 +1,31 @@
+import type { FinishReason } from '../../schema/index.ts'
+
+/** Everything servers are known to say, in our four words. `cut`: the server itself stopped the generation. */
+const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
+  stop: 'stop',
+  eos: 'stop',
+  end_turn: 'stop',
+  stop_sequence: 'stop',
+  length: 'length',
+  max_tokens: 'length',
+  max_output_tokens: 'length',
+  model_length: 'length',
+  tool_calls: 'tool_calls',
+  tool_use: 'tool_calls',
+  function_call: 'tool_calls',
+  content_filter: 'content_filter',
+  safety: 'content_filter',
+  refusal: 'content_filter',
+  abort: 'cut',
+  cancelled: 'cut',
+  error: 'cut',
+}
+
+/**
+ * A reason nobody knows still means that the server ended the reply. A reply with tool calls that "stopped" ended for
+ * them: several servers say `stop` when the tool choice was forced.
+ */
+export function finishReasonOf(said: string, hasToolCalls: boolean): FinishReason | 'cut' {
+  const meaning = Object.hasOwn(meanings, said) ? (meanings[said] ?? 'stop') : 'stop'
+  return meaning === 'stop' && hasToolCalls ? 'tool_calls' : meaning
+}

@@ -1,0 +1,91 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { AssistantMessage, ContentPart, Message, ToolCall, ToolMessage } from '../../schema/index.ts'
+import type { Source } from './source.ts'
+import { isObject } from './foreign-json.ts'
+
+/** Where the blocks of a message belong: into the system prompt, or into a turn of one of the two sides. */
+export function placeOf({ role }: Message): 'system' | 'user' | 'assistant' {
+  if (role === 'assistant') return role
+  return role === 'system' || role === 'developer' ? 'system' : 'user'
+}
+
+/** The content blocks of a message as JSON, separated by commas; empty if it says nothing. */
+export function blocksJson(message: Message, source: Source): string {
+  if (message.role === 'assistant') return assistantBlocks(message)
+  return message.role === 'tool' ? toolResult(message, source) : contentBlocks(message.content, source)
+}
+
+/** The error for what a request asks of a model and this API has no words for. */
+export function unsayable(source: Source, what: string, param: string): MillraceError {
+  const step = 'Leave it out, or use a model that is asked in another API.'
+  return new MillraceError(
+    'model_rejected',
+    `${what} cannot be said in the Messages API, in which model ${source.model} is asked. ${step}`,
+    { data: { status: 400, param } },
+  )
+}
+
+function contentBlocks(content: string | readonly ContentPart[], source: Source): string {
+  if (typeof content === 'string') return textBlock(content)
+  return joined(content.map((part) => partBlock(part, source)))
+}
+
+function partBlock(part: ContentPart, source: Source): string {
+  if (part.type === 'text') return textBlock(part.text)
+  if (part.type === 'image_url') return imageBlock(part.image_url.url, source)
+  if (part.api === 'messages') return JSON.stringify(part.value)
+  throw unsayable(source, `a part of the ${part.api} API (${nameOf(part.value)})`, 'messages')
+}
+
+/** The API refuses a block without a visible character. Models write such texts, and they say nothing: left out. */
+function textBlock(text: string): string {
+  return /\S/.test(text) ? JSON.stringify({ type: 'text', text }) : ''
+}
+
+function imageBlock(url: string, source: Source): string {
+  if (/^https?:/i.test(url)) return JSON.stringify({ type: 'image', source: { type: 'url', url } })
+  // Only the head is matched: the data may be megabytes long.
+  const [head, mediaType] = /^data:([^;,]+);base64,/i.exec(url) ?? []
+  if (head === undefined) throw unsayable(source, `an image at "${url.slice(0, 40)}"`, 'messages')
+  const data = url.slice(head.length)
+  return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
+}
+
+/** Reasoning is not among them: the API takes back only what carries its own signature, which a message does not keep. */
+function assistantBlocks(message: AssistantMessage): string {
+  const { content, refusal = '', tool_calls: calls = [], others = [] } = message
+  const own = others.flatMap(({ api, value }) => (api === 'messages' ? [JSON.stringify(value)] : []))
+  return joined([...own, textBlock(content || refusal), ...calls.map(toolUse)])
+}
+
+function toolUse({ id, function: { name, arguments: written } }: ToolCall): string {
+  return `{"type":"tool_use","id":${JSON.stringify(id)},"name":${JSON.stringify(name)},"input":${inputJson(written)}}`
+}
+
+/**
+ * What the model wrote, byte for byte, where it is an object. The API takes nothing else, so that anything else goes into
+ * one, under the name that Anthropic's documentation gives it.
+ */
+function inputJson(written: string): string {
+  if (written.trim() === '') return '{}'
+  try {
+    if (isObject(JSON.parse(written))) return written
+  } catch {
+    // Not valid: handled like valid JSON that is no object.
+  }
+  return JSON.stringify({ INVALID_JSON: written })
+}
+
+function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, source: Source): string {
+  const blocks = contentBlocks(content, source)
+  const said = blocks === '' ? '' : `,"content":[${blocks}]`
+  return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${said}${isError ? ',"is_error":true' : ''}}`
+}
+
+function joined(blocks: readonly string[]): string {
+  return blocks.filter((block) => block !== '').join(',')
+}
+
+function nameOf(value: unknown): string {
+  return isObject(value) && 'type' in value && typeof value.type === 'string' ? value.type : 'without a type'
+}

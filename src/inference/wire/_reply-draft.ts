@@ -1,0 +1,194 @@
+import type { Draft } from '../../kit/index.ts'
+import type { AssistantMessage, JsonObject, OriginalReply, OtherPart, ToolCall, Usage } from '../../schema/index.ts'
+import type { BackendReply, PartialReply, ReplyDelta } from '../backend.ts'
+import { malformedReply, truncatedReply } from './broken-reply.ts'
+import { finishReasonOf } from './_finish-reason.ts'
+import { TokenDraft } from '../tokens/token-draft.ts'
+import { isObject } from './foreign-json.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+import type { Source } from './source.ts'
+
+/** More calls than this in one reply are a broken reply. */
+const maxToolCalls = 1024
+
+export interface DraftCall {
+  id: string
+  name: string
+  arguments: string
+  /** Of a tool of Chat that is no function: the text that it is called with. */
+  input?: string
+  /** Whether a sink has been told of it. */
+  isTold: boolean
+}
+
+interface VersionWire {
+  weight_version?: unknown
+  metadata?: unknown
+}
+
+/** A reply while it is being read, whole or in pieces, in any dialect. */
+export class ReplyDraft {
+  readonly source: Source
+  content: string | null = null
+  reasoning = ''
+  refusal = ''
+  /** What the server said; empty until it did. */
+  finish = ''
+  stopSequence: string | undefined
+  stopReason: string | undefined
+  usage: Usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
+  #tokens: TokenDraft | undefined
+  #version: string | undefined
+  readonly #calls: DraftCall[] = []
+  #others: OtherPart[] | undefined
+  /** In its API's own words, where the message has no place for all of it. */
+  original: OriginalReply | undefined
+
+  constructor(source: Source, headers: ResponseHeaders) {
+    this.source = source
+    const version = headers['x-weight-version']
+    if (typeof version === 'string') this.#version = version
+  }
+
+  /** Made when the first are seen: most replies have none. */
+  get tokens(): TokenDraft {
+    this.#tokens ??= new TokenDraft(this.source)
+    return this.#tokens
+  }
+
+  get hasToolCalls(): boolean {
+    return this.#calls.length > 0
+  }
+
+  get toolCallCount(): number {
+    return this.#calls.length
+  }
+
+  get hasCustomCalls(): boolean {
+    return this.#calls.some(({ input }) => input !== undefined)
+  }
+
+  /** What only its API can say. */
+  addOther(part: OtherPart): void {
+    this.#others ??= []
+    this.#others.push(part)
+  }
+
+  /** The tool call at this place, made if it is new. */
+  toolCall(index: number): DraftCall {
+    if (!Number.isInteger(index) || index < 0 || index >= maxToolCalls) {
+      throw malformedReply(this.source, `it has a tool call number ${index}`)
+    }
+    while (this.#calls.length <= index) this.#calls.push({ id: '', name: '', arguments: '', isTold: false })
+    return this.#calls[index] as DraftCall
+  }
+
+  /** Adds a piece of a stream. */
+  add(delta: ReplyDelta): void {
+    switch (delta.kind) {
+      case 'content':
+        this.content = (this.content ?? '') + delta.text
+        return
+      case 'reasoning':
+        this.reasoning += delta.text
+        return
+      case 'refusal':
+        this.refusal += delta.text
+        return
+      case 'tool-call': {
+        const call = this.toolCall(delta.index)
+        call.id = delta.id
+        call.name = delta.name
+        return
+      }
+      case 'arguments':
+        this.toolCall(delta.index).arguments += delta.text
+    }
+  }
+
+  /** vLLM forks put the version of the weights at the top level, SGLang under `metadata` or, in a choice, `meta_info`. */
+  readVersion(body: object): void {
+    const wire = body as VersionWire
+    const inner: VersionWire | undefined = isObject(wire.metadata) ? wire.metadata : undefined
+    const version = wire.weight_version ?? inner?.weight_version
+    if (typeof version === 'string' || typeof version === 'number') this.#version = String(version)
+  }
+
+  /** How many tokens were sampled so far. */
+  get tokenCount(): number {
+    return this.#tokens?.length ?? 0
+  }
+
+  /** All tokens of an event were read, those from this one on. They are of the version that was read last. */
+  endTokens(from: number): void {
+    this.#tokens?.endEvent()
+    if (this.#tokens && this.#version !== undefined) this.#tokens.markVersion(from, this.#version)
+  }
+
+  /** The reply, if the server said how it ended. */
+  reply(): BackendReply {
+    if (this.finish === '') throw truncatedReply(this.source, 'it has no finish reason')
+    const finishReason = finishReasonOf(this.finish, this.hasToolCalls)
+    if (finishReason === 'cut') throw truncatedReply(this.source, `the server ended it with "${this.finish}"`)
+    for (const [index, { name }] of this.#calls.entries()) {
+      if (name === '') throw malformedReply(this.source, `tool call ${index} has no name`)
+    }
+    const reply: Draft<BackendReply> = { message: this.message(), finishReason, usage: this.usage }
+    const tokens = this.#tokens?.record(this.#version)
+    if (tokens) reply.tokens = tokens
+    if (this.stopSequence !== undefined) reply.stopSequence = this.stopSequence
+    if (this.stopReason !== undefined) reply.stopReason = this.stopReason
+    if (this.original) reply.original = this.original
+    return reply
+  }
+
+  /** As much of it as there is: without calls whose name has not come, and without tokens from the first event on whose are not whole. */
+  partial(): PartialReply {
+    const message = this.message(this.#calls.filter(({ name }) => name !== ''))
+    const tokens = this.#tokens?.soundRecord(this.#version)
+    return tokens ? { message, tokens } : { message }
+  }
+
+  message(calls: readonly DraftCall[] = this.#calls): AssistantMessage {
+    // Filled in one order whatever arrived first, so that equal messages have equal JSON.
+    const message: Draft<AssistantMessage> = {
+      role: 'assistant',
+      content: this.content,
+    }
+    if (this.reasoning !== '') message.reasoning_content = this.reasoning
+    if (this.refusal !== '') message.refusal = this.refusal
+    if (calls.length > 0) this.#addCalls(message, calls)
+    if (this.#others) message.others = [...(message.others ?? []), ...this.#others]
+    return message
+  }
+
+  #addCalls(message: Draft<AssistantMessage>, calls: readonly DraftCall[]): void {
+    const functions: ToolCall[] = []
+    const others: OtherPart[] = []
+    for (const [index, call] of calls.entries()) {
+      if (call.input === undefined) functions.push(toolCall(call, index))
+      else others.push({ type: 'other', api: 'chat', value: customCall(call, call.input, index) })
+    }
+    if (functions.length > 0) message.tool_calls = functions
+    if (others.length > 0) message.others = others
+  }
+}
+
+/** A call of a tool that takes text as it is, in the words of Chat, which alone knows it. */
+function customCall(call: DraftCall, input: string, index: number): JsonObject {
+  return { id: call.id || madeUpId(index), type: 'custom', custom: { name: call.name, input } }
+}
+
+function toolCall(call: DraftCall, index: number): ToolCall {
+  // Arguments stay the text the model wrote; whether they are valid is for whoever runs the tool.
+  return {
+    id: call.id || madeUpId(index),
+    type: 'function',
+    function: { name: call.name, arguments: call.arguments },
+  }
+}
+
+/** For a call that came without an id. */
+export function madeUpId(index: number): string {
+  return `call_${index}`
+}

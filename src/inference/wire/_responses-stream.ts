@@ -1,0 +1,84 @@
+import type { BackendReply, PartialReply } from '../backend.ts'
+import { truncatedReply } from './broken-reply.ts'
+import { parseEvent } from './_chat-stream.ts'
+import type { StreamAssembler } from './dialect.ts'
+import type { EventDraft } from './event-draft.ts'
+import { ResponsesDeltas, type ResponsesEventWire } from './_responses-deltas.ts'
+import { readResponse } from './_responses-reply.ts'
+import { isObject } from './foreign-json.ts'
+import { reportedError, readReportedError } from './reported-error.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+import type { Source } from './source.ts'
+
+/**
+ * A Responses stream. Its last event carries the whole response, so the pieces only tell when the first one came; they
+ * are read only for a sink.
+ */
+export class ResponsesStream implements StreamAssembler {
+  readonly #source: Source
+  readonly #headers: ResponseHeaders
+  /** For servers whose last event leaves the output out. */
+  readonly #items: unknown[] = []
+  #response: object | undefined
+  #deltas: ResponsesDeltas | undefined
+  hasOutput = false
+
+  constructor(source: Source, headers: ResponseHeaders) {
+    this.#source = source
+    this.#headers = headers
+  }
+
+  get isComplete(): boolean {
+    return this.#response !== undefined
+  }
+
+  onEvent(data: string, event?: EventDraft): void {
+    if (data === '[DONE]') return
+    const document = parseEvent(data, this.#source)
+    this.#take(document)
+    if (!event) return
+    event.parsed(document, data)
+    this.#deltas ??= new ResponsesDeltas(this.#source)
+    this.#deltas.read(document, event)
+  }
+
+  #take(event: object): void {
+    const { type, response, item } = event as ResponsesEventWire
+    if (typeof type === 'string' && type.endsWith('.delta')) this.hasOutput = true
+    switch (type) {
+      case 'response.output_item.done':
+        this.#items.push(item)
+        return
+      case 'response.completed':
+      case 'response.incomplete':
+        if (isObject(response)) this.#response = this.#withOutput(response)
+        return
+      case 'response.failed':
+        throw reportedError(this.#source, { reported: readReportedError(response) })
+      case 'error':
+        throw reportedError(this.#source, { reported: readReportedError(withoutType(event)) })
+      default:
+        return
+    }
+  }
+
+  reply(): BackendReply {
+    if (!this.#response) throw truncatedReply(this.#source, 'it ended without response.completed')
+    return readResponse(this.#response, this.#source, this.#headers)
+  }
+
+  partial(): PartialReply {
+    return this.#deltas?.partial() ?? { message: { role: 'assistant', content: null } }
+  }
+
+  #withOutput(response: object): object {
+    const { output } = response as { output?: unknown }
+    return Array.isArray(output) && output.length > 0 ? response : { ...response, output: this.#items }
+  }
+}
+
+/** `type` of the event itself is "error" and says nothing about which. */
+function withoutType(event: object): object {
+  const { type: _event, ...rest } = event as ResponsesEventWire
+  return rest
+}

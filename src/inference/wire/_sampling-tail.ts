@@ -1,0 +1,27 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { JsonObject, Sampling } from '../../schema/index.ts'
+
+export interface SamplingTail {
+  /** What the sampling asks for. */
+  readonly asked: JsonObject
+  /** What only one backend knows; wins over what is asked. */
+  readonly extra: Sampling['extra']
+  /** What tokens, usage and the reading of the reply depend on: whoever fills `extra` cannot switch it off. */
+  readonly fixed?: JsonObject
+  /** What stands elsewhere in the body, or must not be in it. */
+  readonly reserved: readonly string[]
+}
+
+/** The end of a request body. Begins with a comma if not empty. */
+export function samplingTail({ asked, extra, fixed, reserved }: SamplingTail): string {
+  for (const key of reserved) {
+    if (extra && Object.hasOwn(extra, key)) {
+      throw new MillraceError(
+        'config_invalid',
+        `sampling.extra cannot set "${key}": Millrace writes that itself. Remove it.`,
+      )
+    }
+  }
+  const json = JSON.stringify({ ...asked, ...extra, ...fixed })
+  return json === '{}' ? '' : `,${json.slice(1, -1)}`
+}

@@ -1,0 +1,30 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { Source } from './source.ts'
+
+/** The answer stopped before the backend said why: whatever arrived is not a reply. */
+export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
+  return new MillraceError(
+    'model_truncated',
+    `the reply of ${source.url} was cut: ${detail}. It is tried again unless part of it was passed on; if it stays so, look at the server's log.`,
+    { data: { backend: source.backend }, cause },
+  )
+}
+
+/** The answer was whole, and then lost on our side. */
+export function lostReply(source: Source, cause: unknown): MillraceError {
+  const why = cause instanceof Error ? cause.message : String(cause)
+  return new MillraceError(
+    'model_truncated',
+    `the reply of ${source.url} could not be decoded on its thread: ${why}. It is asked for again.`,
+    { data: { backend: source.backend }, cause },
+  )
+}
+
+/** The answer is not what the API promises. */
+export function malformedReply(source: Source, detail: string, cause?: unknown): MillraceError {
+  return new MillraceError(
+    'model_malformed',
+    `the reply of ${source.url} cannot be read: ${detail}. Check that the url is that of the API that the model’s config names.`,
+    { data: { backend: source.backend }, cause },
+  )
+}

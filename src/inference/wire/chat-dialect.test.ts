@@ -1,0 +1,508 @@
+import { describe, expect, test } from 'vitest'
+import { codeOf } from '../_testing/code-of.ts'
+import { foldDeltas } from '../_testing/collecting-sink.ts'
+import { plainRequest as ask } from '../_testing/plain-request.ts'
+import { seededRandom } from '../../kit/index.ts'
+import type { Message, ToolDefinition } from '../../schema/index.ts'
+import type { ModelRequest } from '../backend.ts'
+import { ChatDialect } from './chat-dialect.ts'
+import type { DialectOptions } from './dialect.ts'
+import { EventDraft } from './event-draft.ts'
+import { scanReply } from '../tokens/token-scanner.ts'
+
+const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'm', apiKeyEnv: 'KEY' }
+const dialect = (options: Partial<DialectOptions> = {}): ChatDialect =>
+  new ChatDialect({ source, upstreamName: 'm', stream: false, sendReasoning: true, isOpenAi: false, ...options })
+
+const tool: ToolDefinition = { type: 'function', function: { name: 'add', parameters: { type: 'object' } } }
+
+const rendered = (request: Partial<ModelRequest>, options: Partial<DialectOptions> = {}): unknown =>
+  JSON.parse(dialect(options).render({ ...ask, ...request }))
+
+describe('what is sent', () => {
+  test('messages as they are, and nothing that was not asked for', () => {
+    expect(rendered({})).toEqual({ model: 'm', messages: ask.messages })
+  })
+
+  test('sampling, with extra last', () => {
+    const sampling = {
+      temperature: 0.5,
+      topP: 0.9,
+      maxTokens: 10,
+      stop: ['x'],
+      seed: 3,
+      reasoningEffort: 'low',
+      extra: { top_k: 5, temperature: 0.7 },
+    }
+    expect(rendered({ sampling })).toEqual({
+      model: 'm',
+      messages: ask.messages,
+      temperature: 0.7,
+      top_p: 0.9,
+      max_tokens: 10,
+      stop: ['x'],
+      seed: 3,
+      reasoning_effort: 'low',
+      top_k: 5,
+    })
+    expect(rendered({ sampling: { maxTokens: 10 } }, { isOpenAi: true })).toMatchObject({ max_completion_tokens: 10 })
+  })
+
+  test('extra cannot break how the reply is read', () => {
+    const sampling = { extra: { stream: true } }
+    expect(() => dialect().render({ ...ask, sampling })).toThrow(/sampling\.extra cannot set "stream"/)
+  })
+
+  test('extra cannot switch off what is recorded, or the usage', () => {
+    const extra = { logprobs: false, return_token_ids: false, return_meta_info: false, stream_options: null, top_k: 5 }
+    const request = { sampling: { extra }, captureTokens: true, stream: true }
+    expect(rendered(request)).toMatchObject({
+      logprobs: true,
+      return_token_ids: true,
+      stream_options: { include_usage: true },
+      top_k: 5,
+    })
+    expect(rendered(request, { engine: 'sglang' })).toMatchObject({ logprobs: true, return_meta_info: true })
+    expect(rendered({ sampling: { extra } })).toMatchObject({ logprobs: false })
+  })
+
+  test('tools and the tool choice', () => {
+    expect(rendered({ tools: [tool], toolChoice: 'required' })).toMatchObject({
+      tools: [tool],
+      tool_choice: 'required',
+    })
+    expect(rendered({ tools: [tool], toolChoice: { name: 'add' } })).toMatchObject({
+      tool_choice: { type: 'function', function: { name: 'add' } },
+    })
+    expect(rendered({ toolChoice: 'auto' })).not.toHaveProperty('tool_choice')
+  })
+
+  test('whether calls may be parallel, if there are tools; and the form of the answer', () => {
+    expect(rendered({ tools: [tool], parallelToolCalls: false })).toMatchObject({ parallel_tool_calls: false })
+    expect(rendered({ parallelToolCalls: true })).not.toHaveProperty('parallel_tool_calls')
+    expect(rendered({ responseFormat: { kind: 'json_object' } })).toMatchObject({
+      response_format: { type: 'json_object' },
+    })
+    const schema = { name: 'answer', schema: { type: 'object' }, strict: true }
+    expect(rendered({ responseFormat: { kind: 'json_schema', ...schema } })).toMatchObject({
+      response_format: { type: 'json_schema', json_schema: schema },
+    })
+  })
+
+  test('a request has the last word on whether it is a stream', () => {
+    const writer = dialect()
+    const sampling = { temperature: 1 }
+    const isStream = (stream?: boolean): boolean =>
+      writer.render({ ...ask, sampling, ...(stream !== undefined && { stream }) }).includes('"stream":true')
+    // The same sampling each time: what was written for one is kept apart from the other.
+    expect([isStream(), isStream(true), isStream(false), isStream(true)]).toEqual([false, true, false, true])
+    expect(rendered({ stream: false }, { stream: true })).not.toHaveProperty('stream')
+  })
+
+  test('streams ask for usage, capturing asks for tokens', () => {
+    expect(rendered({ captureTokens: true }, { stream: true })).toMatchObject({
+      stream: true,
+      stream_options: { include_usage: true },
+      logprobs: true,
+      return_token_ids: true,
+    })
+  })
+
+  test('SGLang is asked for tokens in its own words, and never in a stream', () => {
+    const asked = rendered({ captureTokens: true }, { stream: true, engine: 'sglang' })
+    expect(asked).toMatchObject({
+      logprobs: true,
+      return_meta_info: true,
+      return_prompt_token_ids: true,
+      return_routed_experts: true,
+    })
+    for (const field of ['return_token_ids', 'stream', 'stream_options']) expect(asked).not.toHaveProperty(field)
+    expect(rendered({}, { stream: true, engine: 'sglang' })).toMatchObject({ stream: true })
+  })
+
+  test('reasoning goes back or stays away', () => {
+    const messages: Message[] = [{ role: 'assistant', content: 'a', reasoning_content: 'because' }]
+    expect(rendered({ messages })).toMatchObject({ messages })
+    expect(rendered({ messages }, { sendReasoning: false })).toMatchObject({
+      messages: [{ role: 'assistant', content: 'a' }],
+    })
+    expect(JSON.stringify(rendered({ messages }, { sendReasoning: false }))).not.toContain('because')
+  })
+
+  test('each turn writes only what is new', () => {
+    let written = 0
+    const counted = (content: string): Message => {
+      const message = { role: 'user', content, toJSON: () => ((written += 1), { role: 'user', content }) }
+      return message as Message
+    }
+    const writer = dialect()
+    const messages: Message[] = []
+    const tools = [Object.assign({ toJSON: () => ((written += 1), tool) }, tool)]
+    for (let turn = 0; turn < 10; turn += 1) {
+      messages.push(counted(`turn ${turn}`))
+      const body = JSON.parse(writer.render({ ...ask, messages, tools })) as { messages: unknown[] }
+      expect(body.messages).toHaveLength(turn + 1)
+    }
+    expect(written).toBe(11)
+  })
+})
+
+const parse = (body: unknown, headers = {}) => dialect().parse(body, headers)
+const choice = (message: object, finish: unknown = 'stop', more: object = {}): object => ({
+  choices: [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish, ...more }],
+})
+
+describe('what is read', () => {
+  test('text, reasoning under either name, refusal and usage', () => {
+    const usage = {
+      prompt_tokens: 10,
+      completion_tokens: 5,
+      prompt_tokens_details: { cached_tokens: 4 },
+      completion_tokens_details: { reasoning_tokens: 2 },
+    }
+    expect(parse({ ...choice({ content: 'hi', reasoning_content: 'r', refusal: null }), usage })).toEqual({
+      message: { role: 'assistant', content: 'hi', reasoning_content: 'r' },
+      finishReason: 'stop',
+      usage: { calls: 1, input: 10, cachedInput: 4, output: 5, reasoning: 2 },
+    })
+    expect(parse(choice({ content: null, reasoning: 'r', refusal: 'no' })).message).toEqual({
+      role: 'assistant',
+      content: null,
+      reasoning_content: 'r',
+      refusal: 'no',
+    })
+  })
+
+  test('a field called __proto__ is a field like any other', () => {
+    const odd = JSON.parse('{"content":"hi","__proto__":{"polluted":"yes"},"extra":{"__proto__":{"polluted":"yes"}}}')
+    expect(parse(choice(odd)).original?.output).toHaveLength(1)
+    expect(({} as Record<string, unknown>)['polluted']).toBeUndefined()
+  })
+
+  test('parallel tool calls, with ids made up where none came and arguments left as they are', () => {
+    const tool_calls = [
+      { id: 'x', type: 'function', function: { name: 'add', arguments: '{"a":1' } },
+      { type: 'function', function: { name: 'sub', arguments: '{}' } },
+      { id: '', type: 'function', function: { name: 'mul', arguments: { a: 1 } } },
+    ]
+    const reply = parse(choice({ content: null, tool_calls }, 'stop'))
+    expect(reply.finishReason).toBe('tool_calls')
+    expect(reply.message.tool_calls).toEqual([
+      { id: 'x', type: 'function', function: { name: 'add', arguments: '{"a":1' } },
+      { id: 'call_1', type: 'function', function: { name: 'sub', arguments: '{}' } },
+      { id: 'call_2', type: 'function', function: { name: 'mul', arguments: '{"a":1}' } },
+    ])
+  })
+
+  test.each([
+    ['stop', 'stop'],
+    ['length', 'length'],
+    ['max_tokens', 'length'],
+    ['function_call', 'tool_calls'],
+    ['end_turn', 'stop'],
+    ['content_filter', 'content_filter'],
+    ['something new', 'stop'],
+    ['constructor', 'stop'],
+  ])('finish reason %s', (said, expected) => {
+    expect(parse(choice({ content: 'a' }, said)).finishReason).toBe(expected)
+  })
+
+  test('token ids, log-probabilities and the weight version', () => {
+    const body = {
+      ...choice({ content: 'a' }, 'stop', {
+        token_ids: [5, 6],
+        logprobs: { content: [{ logprob: -0.5 }, { logprob: -1.25 }] },
+      }),
+      prompt_token_ids: [1, 2, 3],
+      weight_version: 7,
+    }
+    expect(parse(body).tokens).toEqual({
+      promptIds: Int32Array.of(1, 2, 3),
+      ids: Int32Array.of(5, 6),
+      logprobs: Float32Array.of(-0.5, -1.25),
+      version: '7',
+    })
+    const { weight_version: _version, ...plain } = body
+    expect(parse(plain, { 'x-weight-version': 'v3' }).tokens?.version).toBe('v3')
+    expect(parse({ ...plain, metadata: { weight_version: 'v4' } }).tokens?.version).toBe('v4')
+  })
+
+  test('tokens as SGLang writes them, short or long', () => {
+    for (const count of [3, 3000]) {
+      const ids = Array.from({ length: count }, (_, index) => 2 * index + 1)
+      const more = {
+        prompt_token_ids: [1, 2],
+        logprobs: { content: ids.map((id) => ({ token: 't', logprob: -id })) },
+        meta_info: { weight_version: 'v9', output_token_logprobs: ids.map((id) => [-id, id, null]) },
+      }
+      const expected = {
+        promptIds: Int32Array.of(1, 2),
+        ids: Int32Array.from(ids),
+        logprobs: Float32Array.from(ids, (id) => -id),
+        version: 'v9',
+      }
+      const { rest, tokens } = scanReply(Buffer.from(JSON.stringify(choice({ content: 'a' }, 'stop', more))))
+      expect(parse(choice({ content: 'a' }, 'stop', more)).tokens).toEqual(expected)
+      expect(dialect().parse(JSON.parse(rest), {}, tokens).tokens).toEqual(expected)
+    }
+    const extension = { sgl_ext: { input_token_ids: [4], output_token_logprobs: [[-1, 5, 'x']] } }
+    expect(parse(choice({ content: 'a' }, 'stop', extension)).tokens).toEqual({
+      promptIds: Int32Array.of(4),
+      ids: Int32Array.of(5),
+      logprobs: Float32Array.of(-1),
+    })
+  })
+
+  test('the same in the pieces of a stream', () => {
+    for (const prompt of [2, 4000]) {
+      const promptIds = Array.from({ length: prompt }, (_, index) => index)
+      const piece = (id: number, version: string, more: object = {}) =>
+        JSON.stringify({
+          choices: [
+            {
+              index: 0,
+              delta: { content: 'a' },
+              logprobs: { content: [{ token: 'a', logprob: -id }] },
+              meta_info: { weight_version: version, output_token_logprobs: [[-id, id, 'a']] },
+              ...more,
+            },
+          ],
+        })
+      const stream = dialect().assemble({}, true)
+      stream.onEvent(piece(5, 'v1', { prompt_token_ids: promptIds }))
+      stream.onEvent(piece(6, 'v2', { finish_reason: 'stop' }))
+      expect(stream.reply().tokens).toEqual({
+        promptIds: Int32Array.from(promptIds),
+        ids: Int32Array.of(5, 6),
+        logprobs: Float32Array.of(-5, -6),
+        version: 'v1',
+        versionSpans: [
+          { from: 0, version: 'v1' },
+          { from: 1, version: 'v2' },
+        ],
+      })
+    }
+  })
+
+  test.each([
+    [
+      'a pair of tokens that is none',
+      choice({}, 'stop', { meta_info: { output_token_logprobs: [[-1]] } }),
+      'model_malformed',
+    ],
+    ['no object', 'text', 'model_malformed'],
+    ['no choices', { choices: [] }, 'model_malformed'],
+    ['no message', { choices: [{ finish_reason: 'stop' }] }, 'model_malformed'],
+    ['no finish reason', choice({ content: 'a' }, null), 'model_truncated'],
+    ['an aborted generation', choice({ content: 'a' }, 'abort'), 'model_truncated'],
+    ['a tool call without a name', choice({ tool_calls: [{ function: { arguments: '{}' } }] }), 'model_malformed'],
+    [
+      'ids that do not match',
+      choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: 0 }, { logprob: 0 }] } }),
+      'model_malformed',
+    ],
+    ['an id that is none', choice({}, 'stop', { token_ids: [1.5] }), 'model_malformed'],
+    [
+      'a log-probability that is none',
+      choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: null }] } }),
+      'model_malformed',
+    ],
+    [
+      'experts in an unknown form',
+      choice({}, 'stop', { token_ids: [1], routed_experts: { data: '?' } }),
+      'model_malformed',
+    ],
+    ['an error in a 200', { error: { message: 'slow down', code: 'rate_limit_exceeded' } }, 'model_rate_limited'],
+    ['an error with a status of its own', { error: { message: 'gone', code: 503 } }, 'model_overloaded'],
+  ])('%s', async (_name, body, code) => {
+    expect(await codeOf(() => parse(body))).toBe(code)
+  })
+})
+
+describe('streams', () => {
+  const assemble = (events: readonly string[]) => {
+    const stream = dialect({ stream: true }).assemble({}, true)
+    for (const event of events) stream.onEvent(event)
+    return stream
+  }
+  const chunk = (delta: object, finish: string | null = null, more: object = {}): string =>
+    JSON.stringify({ choices: [{ index: 0, delta, finish_reason: finish, ...more }] })
+
+  test('a reply cut into random pieces reads as the whole one does', () => {
+    for (let seed = 0; seed < 200; seed += 1) {
+      const random = seededRandom(seed)
+      const text = (length: number): string =>
+        Array.from({ length }, () => 'ab é漢🙂{}"'[Math.floor(random() * 10)] ?? '').join('')
+      const calls = Array.from({ length: Math.floor(random() * 3) }, (_, index) => ({
+        id: `id-${index}`,
+        type: 'function',
+        function: { name: `tool${index}`, arguments: text(20) },
+      }))
+      const message = {
+        content: calls.length > 0 ? null : text(30) || 'x',
+        ...(random() < 0.5 && { reasoning_content: text(10) || 'r' }),
+        ...(calls.length > 0 && { tool_calls: calls }),
+      }
+      const pieces = (whole: string): string[] => {
+        const cut = whole.match(/.{1,3}/gsu) ?? []
+        return cut.filter((piece) => piece !== '')
+      }
+      const deltas: object[] = [{ role: 'assistant', content: '' }]
+      for (const piece of pieces(message.reasoning_content || '')) deltas.push({ reasoning_content: piece })
+      for (const piece of pieces(message.content ?? '')) deltas.push({ content: piece })
+      // Parallel calls may be interleaved: each piece says which call it belongs to.
+      const callPieces = calls.flatMap(({ id, function: { name, arguments: given } }, index) => [
+        {
+          at: random() * 0.1,
+          delta: { tool_calls: [{ index, id, type: 'function', function: { name, arguments: '' } }] },
+        },
+        ...pieces(given).map((piece, order) => ({
+          at: 0.2 + order + random() * 0.1,
+          delta: { tool_calls: [{ index, function: { arguments: piece } }] },
+        })),
+      ])
+      for (const { delta } of callPieces.sort((one, other) => one.at - other.at)) deltas.push(delta)
+      const finish = calls.length > 0 ? 'tool_calls' : 'stop'
+      const usage = { prompt_tokens: 3, completion_tokens: 4 }
+      const stream = assemble([
+        ...deltas.map((delta) => chunk(delta)),
+        chunk({}, finish),
+        JSON.stringify({ choices: [], usage }),
+        '[DONE]',
+      ])
+      expect(stream.isComplete).toBe(true)
+      expect(stream.reply(), `seed ${seed}`).toEqual(parse({ ...choice(message, finish), usage }))
+    }
+  })
+
+  test('token ids and log-probabilities add up', () => {
+    const stream = assemble([
+      JSON.stringify({ prompt_token_ids: [1, 2], choices: [{ index: 0, delta: { role: 'assistant' } }] }),
+      chunk({ content: 'a' }, null, { token_ids: [5], logprobs: { content: [{ logprob: -1 }] } }),
+      chunk({ content: 'b' }, 'stop', { token_ids: [6, 7], logprobs: { content: [{ logprob: -2 }, { logprob: -3 }] } }),
+    ])
+    expect(stream.reply().tokens).toEqual({
+      promptIds: Int32Array.of(1, 2),
+      ids: Int32Array.of(5, 6, 7),
+      logprobs: Float32Array.of(-1, -2, -3),
+    })
+  })
+
+  describe('the version of the weights', () => {
+    const sampled = (id: number, more: object = {}, inChoice: object = {}): string =>
+      JSON.stringify({ ...more, choices: [{ index: 0, delta: { content: 'a' }, token_ids: [id], ...inChoice }] })
+    const end = chunk({}, 'stop')
+    const versions = (events: readonly string[], headers = {}) => {
+      const stream = dialect().assemble(headers, true)
+      for (const event of events) stream.onEvent(event)
+      const { version, versionSpans } = stream.reply().tokens ?? {}
+      return { version, versionSpans }
+    }
+
+    test('may change on the way: an event counts for its own tokens', () => {
+      const events = [
+        sampled(1, { weight_version: 4 }),
+        sampled(2, { metadata: { weight_version: '4' } }),
+        sampled(3, { metadata: { weight_version: '5' } }),
+        sampled(4),
+        sampled(5, {}, { meta_info: { weight_version: '6' } }),
+        end,
+      ]
+      const versionSpans = [
+        { from: 0, version: '4' },
+        { from: 2, version: '5' },
+        { from: 4, version: '6' },
+      ]
+      expect(versions(events)).toEqual({ version: '4', versionSpans })
+    })
+
+    test('that changes when no more tokens come changes none', () => {
+      const events = [sampled(1, { weight_version: 4 }), JSON.stringify({ weight_version: 5, choices: [] }), end]
+      expect(versions(events)).toEqual({ version: '4', versionSpans: undefined })
+      const last = [sampled(1), JSON.stringify({ weight_version: 5, choices: [] }), end]
+      expect(versions(last)).toEqual({ version: '5', versionSpans: undefined })
+    })
+
+    test('of the headers counts until an event has another', () => {
+      const events = [sampled(1), sampled(2, { weight_version: 'b' }), end]
+      const versionSpans = [
+        { from: 0, version: 'a' },
+        { from: 1, version: 'b' },
+      ]
+      expect(versions(events, { 'x-weight-version': 'a' })).toEqual({ version: 'a', versionSpans })
+      expect(versions(events)).toEqual({ version: 'b', versionSpans: undefined })
+    })
+  })
+
+  test('a call begins for a sink when its name is known, under the id it then keeps', () => {
+    const stream = dialect().assemble({}, false)
+    const told = [
+      chunk({ tool_calls: [{ index: 0, function: { arguments: '{' } }] }),
+      chunk({ tool_calls: [{ index: 0, function: { name: 'add', arguments: '"a"' } }] }),
+      chunk({ tool_calls: [{ index: 0, id: 'late', function: { arguments: ':1}' } }] }, 'tool_calls'),
+    ].map((data) => {
+      const event = new EventDraft(data)
+      stream.onEvent(data, event)
+      return event.deltas
+    })
+    expect(told).toEqual([
+      [],
+      [
+        { kind: 'tool-call', index: 0, id: 'call_0', name: 'add' },
+        { kind: 'arguments', index: 0, text: '{"a"' },
+      ],
+      [{ kind: 'arguments', index: 0, text: ':1}' }],
+    ])
+    expect(foldDeltas(told.flat())).toEqual(stream.reply().message)
+  })
+
+  test('a long event is read as a short one is', () => {
+    const promptIds = Array.from({ length: 3_000 }, (_, index) => index * 40)
+    const stream = assemble([
+      JSON.stringify({ prompt_token_ids: promptIds, choices: [{ index: 0, delta: { role: 'assistant' } }] }),
+      chunk({ content: 'a' }, null, { token_ids: [5], logprobs: { content: [{ logprob: -1 }] } }),
+      chunk({ content: 'b'.repeat(10_000) }, 'stop', {
+        token_ids: [6, 7],
+        logprobs: { content: [{ logprob: -2 }, { logprob: -3 }] },
+        routed_experts: [[[1, 2]], [[3, 4]]],
+      }),
+    ])
+    expect(stream.reply().tokens).toEqual({
+      promptIds: Int32Array.from(promptIds),
+      ids: Int32Array.of(5, 6, 7),
+      logprobs: Float32Array.of(-1, -2, -3),
+      routedExperts: { shape: [2, 1, 2], experts: Uint8Array.of(1, 2, 3, 4) },
+    })
+  })
+
+  test('[DONE] alone does not complete a reply', async () => {
+    const stream = assemble([chunk({ content: 'half' }), '[DONE]'])
+    expect(stream.isComplete).toBe(false)
+    expect(await codeOf(() => stream.reply())).toBe('model_truncated')
+  })
+
+  test('tool calls without an index', () => {
+    const stream = assemble([
+      chunk({ tool_calls: [{ id: 'a', function: { name: 'one', arguments: '{' } }] }),
+      chunk({ tool_calls: [{ function: { arguments: '}' } }] }),
+      chunk({ tool_calls: [{ id: 'b', function: { name: 'two', arguments: '[]' } }] }, 'tool_calls'),
+    ])
+    expect(stream.reply().message.tool_calls).toEqual([
+      { id: 'a', type: 'function', function: { name: 'one', arguments: '{}' } },
+      { id: 'b', type: 'function', function: { name: 'two', arguments: '[]' } },
+    ])
+  })
+
+  test.each([
+    [
+      'an error event',
+      JSON.stringify({ error: { message: 'overloaded', type: 'overloaded_error' } }),
+      'model_overloaded',
+    ],
+    ['an event that is no JSON', '{"choices":', 'model_malformed'],
+    ['an event that is no object', '42', 'model_malformed'],
+    ['a tool call far out', chunk({ tool_calls: [{ index: 1e9, function: { name: 'x' } }] }), 'model_malformed'],
+  ])('%s', async (_name, event, code) => {
+    expect(await codeOf(() => assemble([event]))).toBe(code)
+  })
+})

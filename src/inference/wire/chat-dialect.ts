@@ -1,0 +1,130 @@
+import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
+import { chatMessage } from './_chat-extras.ts'
+import { ChatStream } from './_chat-stream.ts'
+import { readChatReply } from './_chat-reply.ts'
+import { samplingTail } from './_sampling-tail.ts'
+import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
+import { messageJson } from './message-json.ts'
+import { ReplyDraft } from './_reply-draft.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+import { tokenRequestOf, type TokenRequest } from '../tokens/token-request.ts'
+import type { TokenArrays } from '../tokens/token-scanner.ts'
+
+/**
+ * OpenAI's Chat Completions, as vLLM, SGLang and most others serve it. Messages already have its shape, so a body is put
+ * together from JSON that was written once per message, per tool list and per sampling: turn n writes only what is new.
+ *
+ * `maxTokens` goes out as `max_tokens`, which every imitator takes, and as `max_completion_tokens` to OpenAI itself, whose
+ * newer models refuse the former. Elsewhere the latter can be given in `sampling.extra`.
+ */
+export class ChatDialect implements Dialect {
+  readonly path = apiPaths.chat
+  readonly hasTokens = true
+  readonly #options: DialectOptions
+  readonly #tokenRequest: TokenRequest
+  readonly #head: string
+  readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
+  /** Four of each at most, in the order of `tailIndex`. */
+  readonly #tails = new WeakMap<Sampling, (string | undefined)[]>()
+  /** Of messages that are not sent as they are kept. */
+  readonly #rewritten = new WeakMap<Message, string>()
+
+  constructor(options: DialectOptions) {
+    this.#options = options
+    this.#tokenRequest = tokenRequestOf([options.engine])
+    this.#head = `{"model":${JSON.stringify(options.upstreamName)},"messages":[`
+  }
+
+  render(request: ModelRequest): string {
+    const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
+    let body = this.#head
+    for (let index = 0; index < messages.length; index += 1) {
+      if (index > 0) body += ','
+      body += this.#message(messages[index] as Message)
+    }
+    body += ']'
+    if (tools.length > 0) {
+      body += this.#tools(tools)
+      if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+      if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
+    }
+    if (responseFormat) body += `,"response_format":${responseFormatJson(responseFormat)}`
+    return `${body}${this.#tail(request)}}`
+  }
+
+  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply {
+    return readChatReply(body, new ReplyDraft(this.#options.source, headers), tokens)
+  }
+
+  assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler {
+    return new ChatStream(new ReplyDraft(this.#options.source, headers), wantsTokens)
+  }
+
+  #message(message: Message): string {
+    if (message.role !== 'assistant') return messageJson(message)
+    const hidesReasoning = !this.#options.sendReasoning && message.reasoning_content !== undefined
+    if (!hidesReasoning && !message.others) return messageJson(message)
+    let json = this.#rewritten.get(message)
+    if (json === undefined) {
+      const { reasoning_content: reasoning, ...sent } = chatMessage(message)
+      json = JSON.stringify(hidesReasoning ? sent : { ...sent, reasoning_content: reasoning })
+      this.#rewritten.set(message, json)
+    }
+    return json
+  }
+
+  #tools(tools: readonly ToolDefinition[]): string {
+    let json = this.#toolsJson.get(tools)
+    if (json === undefined) {
+      json = `,"tools":${JSON.stringify(tools)}`
+      this.#toolsJson.set(tools, json)
+    }
+    return json
+  }
+
+  #tail({ sampling, captureTokens, stream: wantsStream = this.#options.stream }: ModelRequest): string {
+    // Tokens matter more than when the first of them is there.
+    const stream = wantsStream && (!captureTokens || this.#tokenRequest.inStreams)
+    let tails = this.#tails.get(sampling)
+    if (!tails) {
+      tails = []
+      this.#tails.set(sampling, tails)
+    }
+    return (tails[tailIndex(captureTokens, stream)] ??= this.#writeTail(sampling, captureTokens, stream))
+  }
+
+  #writeTail(sampling: Sampling, captureTokens: boolean, stream: boolean): string {
+    const { isOpenAi } = this.#options
+    const { temperature, topP, maxTokens, stop, seed, reasoningEffort, extra } = sampling
+    return samplingTail({
+      asked: {
+        temperature,
+        top_p: topP,
+        [isOpenAi ? 'max_completion_tokens' : 'max_tokens']: maxTokens,
+        stop,
+        seed,
+        reasoning_effort: reasoningEffort,
+      },
+      extra,
+      fixed: {
+        // OpenAI has no token ids to give.
+        ...(captureTokens && this.#tokenRequest.fields),
+        ...(stream && { stream: true, stream_options: { include_usage: true } }),
+      },
+      reserved: ['model', 'messages', 'tools', 'stream', 'n'],
+    })
+  }
+}
+
+function tailIndex(captureTokens: boolean, stream: boolean): number {
+  return (captureTokens ? 1 : 0) + (stream ? 2 : 0)
+}
+
+function responseFormatJson({ kind, ...schema }: ResponseFormat): string {
+  return JSON.stringify(kind === 'json_object' ? { type: kind } : { type: kind, json_schema: schema })
+}
+
+function toolChoiceJson(choice: ToolChoice): string {
+  return JSON.stringify(typeof choice === 'string' ? choice : { type: 'function', function: { name: choice.name } })
+}

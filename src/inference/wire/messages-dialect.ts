@@ -1,0 +1,139 @@
+import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
+import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
+import { readMessagesReply } from './_messages-reply.ts'
+import { blocksJson, placeOf, unsayable } from './_messages-request.ts'
+import { MessagesStream } from './_messages-stream.ts'
+import { ReplyDraft } from './_reply-draft.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+import { samplingTail } from './_sampling-tail.ts'
+import type { TokenArrays } from '../tokens/token-scanner.ts'
+
+/** The API insists on a limit. This one is what a turn of an agent needs; `maxTokens` says more. */
+const defaultMaxTokens = 4096
+
+/**
+ * Anthropic's Messages, as Anthropic, vLLM, SGLang and others serve it. A body is put together from the JSON of blocks that
+ * were written once per message, so that turn n writes only what is new; messages of one side that follow each other are
+ * one turn, and all system messages, wherever they stand, are the system prompt.
+ *
+ * The API has no place for `seed`, the name of a user and the `detail` of an image: they are not sent. Nor is earlier
+ * reasoning, which it takes back only with a signature. It returns no token ids. What else it knows can be given in
+ * `sampling.extra`. A request that asks for what it cannot do (JSON without a schema, parts of other APIs) is refused.
+ */
+export class MessagesDialect implements Dialect {
+  readonly path = apiPaths.messages
+  readonly hasTokens = false
+  readonly #options: DialectOptions
+  readonly #head: string
+  readonly #blocksJson = new WeakMap<Message, string>()
+  readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
+  readonly #wholeTails = new WeakMap<Sampling, string>()
+  readonly #streamTails = new WeakMap<Sampling, string>()
+
+  constructor(options: DialectOptions) {
+    this.#options = options
+    this.#head = `{"model":${JSON.stringify(options.upstreamName)}`
+  }
+
+  render(request: ModelRequest): string {
+    const { messages, tools, toolChoice, parallelToolCalls } = request
+    let body = this.#head + this.#conversation(messages)
+    if (tools.length > 0) body += this.#tools(tools) + toolChoiceJson(toolChoice, parallelToolCalls)
+    return `${body}${this.#tail(request)}}`
+  }
+
+  parse(body: unknown, headers: ResponseHeaders, _tokens?: TokenArrays, text?: string): BackendReply {
+    return readMessagesReply(body, new ReplyDraft(this.#options.source, headers), text)
+  }
+
+  assemble(headers: ResponseHeaders): StreamAssembler {
+    return new MessagesStream(new ReplyDraft(this.#options.source, headers))
+  }
+
+  #conversation(messages: readonly Message[]): string {
+    let system = ''
+    let turns = ''
+    let side = ''
+    for (const message of messages) {
+      const blocks = this.#blocks(message)
+      if (blocks === '') continue
+      const place = placeOf(message)
+      if (place === 'system') {
+        system += system === '' ? blocks : `,${blocks}`
+      } else if (place === side) {
+        turns += `,${blocks}`
+      } else {
+        turns += `${side === '' ? '' : ']},'}{"role":"${place}","content":[${blocks}`
+        side = place
+      }
+    }
+    if (side !== '') turns += ']}'
+    return `${system === '' ? '' : `,"system":[${system}]`},"messages":[${turns}]`
+  }
+
+  #blocks(message: Message): string {
+    let json = this.#blocksJson.get(message)
+    if (json === undefined) {
+      json = blocksJson(message, this.#options.source)
+      this.#blocksJson.set(message, json)
+    }
+    return json
+  }
+
+  #tools(tools: readonly ToolDefinition[]): string {
+    let json = this.#toolsJson.get(tools)
+    if (json === undefined) {
+      const own = tools.map(({ function: { name, description, parameters, strict } }) => {
+        // The schema of a tool without parameters may be empty elsewhere; here it says that it is an object.
+        return { name, description, input_schema: { type: 'object', ...parameters }, strict }
+      })
+      json = `,"tools":${JSON.stringify(own)}`
+      this.#toolsJson.set(tools, json)
+    }
+    return json
+  }
+
+  #tail({ sampling, responseFormat, stream = this.#options.stream }: ModelRequest): string {
+    if (responseFormat) return this.#writeTail(sampling, stream, responseFormat)
+    const tails = stream ? this.#streamTails : this.#wholeTails
+    let tail = tails.get(sampling)
+    if (tail === undefined) {
+      tail = this.#writeTail(sampling, stream)
+      tails.set(sampling, tail)
+    }
+    return tail
+  }
+
+  #writeTail(sampling: Sampling, stream: boolean, format?: ResponseFormat): string {
+    const { temperature, topP, maxTokens = defaultMaxTokens, stop, reasoningEffort: effort, extra } = sampling
+    if (format?.kind === 'json_object') {
+      throw unsayable(this.#options.source, 'response_format json_object (without a schema)', 'response_format')
+    }
+    return samplingTail({
+      asked: {
+        max_tokens: maxTokens,
+        temperature,
+        top_p: topP,
+        stop_sequences: stop,
+        ...((format || effort !== undefined) && {
+          output_config: { effort, format: format && { type: 'json_schema', schema: format.schema } },
+        }),
+        ...(stream && { stream: true }),
+      },
+      extra,
+      reserved: ['model', 'messages', 'system', 'tools', 'stream', 'thread'],
+    })
+  }
+}
+
+const choiceTypes = { auto: 'auto', required: 'any', none: 'none' } as const
+
+/** Whether several tools may be called at once is said within the choice, so that it makes one where none was made. */
+function toolChoiceJson(choice: ToolChoice | undefined, parallel: boolean | undefined): string {
+  const isSingle = parallel === false && choice !== 'none'
+  if (choice === undefined && !isSingle) return ''
+  const chosen =
+    typeof choice === 'object' ? { type: 'tool', name: choice.name } : { type: choiceTypes[choice ?? 'auto'] }
+  return `,"tool_choice":${JSON.stringify(isSingle ? { ...chosen, disable_parallel_tool_use: true } : chosen)}`
+}

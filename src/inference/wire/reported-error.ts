@@ -1,0 +1,175 @@
+import { MillraceError, type ErrorCode } from '../../errors/index.ts'
+import { saysContextLength } from './_context-length.ts'
+import { isObject, textOrNothing } from './foreign-json.ts'
+import type { Source } from './source.ts'
+
+/** How much of what a server said goes into a message, and how much into the data beside it. */
+const maxQuotedChars = 300
+const maxSaidChars = 4096
+
+/** What a server says about an error, whichever of the usual shapes it uses. */
+export interface ReportedError {
+  /** Machine-readable: `code` and `type` of OpenAI and its imitators, joined. */
+  readonly code: string
+  /** The two as they were. */
+  readonly saidType: string | undefined
+  readonly saidCode: string | number | undefined
+  /** The place in the request that it is about. */
+  readonly param: string | undefined
+  readonly message: string
+  /** The HTTP status the body itself names, as vLLM and OpenRouter do. */
+  readonly status: number | undefined
+}
+
+interface ErrorWire {
+  error?: unknown
+  message?: unknown
+  detail?: unknown
+  code?: unknown
+  type?: unknown
+  param?: unknown
+  /** Where Anthropic has the code. */
+  details?: unknown
+}
+
+/** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI) or plain text. */
+export function readReportedError(body: unknown): ReportedError {
+  if (!isObject(body)) return plainError(typeof body === 'string' ? body : '')
+  const outer = body as ErrorWire
+  if (typeof outer.error === 'string') return plainError(outer.error)
+  const wire: ErrorWire = isObject(outer.error) ? outer.error : outer
+  const said = wire.message ?? wire.detail
+  return {
+    code: [wire.code, wire.type].filter((part) => typeof part === 'string').join(' '),
+    saidType: shortText(wire.type),
+    saidCode: typeof wire.code === 'number' ? wire.code : shortText(wire.code ?? codeInDetails(wire.details)),
+    param: shortText(wire.param),
+    message: typeof said === 'string' ? said : JSON.stringify(said ?? body),
+    status: statusIn(wire.code),
+  }
+}
+
+function plainError(message: string): ReportedError {
+  return { code: '', saidType: undefined, saidCode: undefined, param: undefined, message, status: undefined }
+}
+
+function codeInDetails(details: unknown): unknown {
+  return isObject(details) && 'error_code' in details ? details.error_code : undefined
+}
+
+/** A name, not a text. */
+function shortText(value: unknown): string | undefined {
+  return textOrNothing(value)?.slice(0, maxQuotedChars)
+}
+
+function statusIn(code: unknown): number | undefined {
+  const status = typeof code === 'string' ? Number(code) : code
+  return typeof status === 'number' && status >= 400 && status < 600 ? status : undefined
+}
+
+/**
+ * The error for an answer that is not a reply, with what to do about it. What the server itself said is in its data
+ * (`said`, `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for whoever passes it on.
+ */
+export function reportedError(
+  source: Source,
+  { status, reported, retryAfterMs }: { status?: number; reported: ReportedError; retryAfterMs?: number | undefined },
+): MillraceError {
+  const code = codeFor(status ?? reported.status, reported)
+  const { saidType, saidCode, param } = reported
+  const said = cut(reported.message, maxSaidChars)
+  const quoted = said === '' ? '' : `: ${cut(said, maxQuotedChars)}`
+  const answer = status === undefined ? 'reported an error' : `answered ${status}`
+  const message = `${source.url} ${answer}${quoted}. ${nextStep(code, reported, source)}`
+  return new MillraceError(code, message, {
+    data: {
+      backend: source.backend,
+      ...(status !== undefined && { status }),
+      ...(retryAfterMs !== undefined && { retryAfterMs: Math.round(retryAfterMs) }),
+      ...(said !== '' && { said }),
+      ...(saidType !== undefined && { saidType }),
+      ...(saidCode !== undefined && { saidCode }),
+      ...(param !== undefined && { param }),
+    },
+  })
+}
+
+function cut(text: string, maxChars: number): string {
+  return text.length > maxChars ? `${text.slice(0, maxChars - 1)}…` : text
+}
+
+/** The table of statuses; errors inside a 200 or a stream that name no status are told apart by their code. */
+function codeFor(status: number | undefined, reported: ReportedError): ErrorCode {
+  switch (status) {
+    case undefined:
+      return codeWithoutStatus(reported)
+    case 401:
+    case 403:
+      return 'model_auth'
+    case 404:
+      return 'model_not_found'
+    case 408:
+      return 'model_timeout'
+    case 409:
+      return 'model_conflict'
+    case 429:
+      return isOutOfQuota(reported) ? 'model_rejected' : 'model_rate_limited'
+    case 502:
+    case 503:
+    case 504:
+    case 529:
+      return 'model_overloaded'
+    case 400:
+    case 413:
+    case 422:
+      return isContextLength(reported) ? 'context_length' : 'model_rejected'
+    default:
+      return status >= 500 ? 'model_server_error' : 'model_rejected'
+  }
+}
+
+function codeWithoutStatus(reported: ReportedError): ErrorCode {
+  const { code } = reported
+  if (isContextLength(reported)) return 'context_length'
+  if (isOutOfQuota(reported)) return 'model_rejected'
+  if (code.includes('rate_limit')) return 'model_rate_limited'
+  if (code.includes('overloaded') || code.includes('unavailable')) return 'model_overloaded'
+  if (code.includes('timeout')) return 'model_timeout'
+  if (code.includes('authentication') || code.includes('permission')) return 'model_auth'
+  if (code.includes('not_found')) return 'model_not_found'
+  if (code.includes('invalid') || code.includes('BadRequest')) return 'model_rejected'
+  return 'model_server_error'
+}
+
+function isContextLength({ code, message }: ReportedError): boolean {
+  return code.split(' ').some((part) => saysContextLength(part, message))
+}
+
+function isOutOfQuota({ code, message }: ReportedError): boolean {
+  return code.includes('insufficient_quota') || message.includes('exceeded your current quota')
+}
+
+function nextStep(code: ErrorCode, reported: ReportedError, source: Source): string {
+  if (code === 'model_auth')
+    return `Check the key in ${source.apiKeyEnv}, or name another variable: apiKeyEnv in the model's config, or --api-key-env of eval and serve.`
+  if (code === 'model_not_found') {
+    return `Check the model name "${source.model}" and that the url ends where the API begins (usually /v1).`
+  }
+  if (code === 'context_length') {
+    return 'The conversation no longer fits: ask for fewer tokens (maxTokens), or use a model with a larger context.'
+  }
+  if (code === 'model_rate_limited') {
+    return 'It is tried again later; lower maxConcurrency or set requestsPerMinute or tokensPerMinute if it stays so.'
+  }
+  if (code === 'model_rejected') return rejectedStep(reported)
+  return "It is tried again; if it stays so, look at the server's log."
+}
+
+function rejectedStep(reported: ReportedError): string {
+  if (isOutOfQuota(reported))
+    return 'The account has no quota left: add credit or use another key. It is not tried again.'
+  if (reported.message.includes('max_completion_tokens')) {
+    return 'Leave maxTokens out and give max_completion_tokens in sampling.extra.'
+  }
+  return 'The server does not accept this request as it is: change the sampling options, the tools or the messages.'
+}

@@ -1,0 +1,130 @@
+import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
+import { inputItems } from './_responses-input.ts'
+import { readResponse } from './_responses-reply.ts'
+import { ResponsesStream } from './_responses-stream.ts'
+import { samplingTail } from './_sampling-tail.ts'
+import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
+import type { ResponseHeaders } from './retry-after.ts'
+
+/**
+ * OpenAI's Responses API, without its memory: the whole conversation goes along every time (`store: false`), as in chat.
+ * It knows neither `stop` nor `seed`, so these are not sent, and it returns no token ids; a server that takes more can be
+ * given it in `sampling.extra`. Earlier reasoning is sent as a summary, but not to OpenAI, which accepts only its own.
+ */
+export class ResponsesDialect implements Dialect {
+  readonly path = apiPaths.responses
+  readonly hasTokens = false
+  readonly #options: DialectOptions
+  readonly #head: string
+  readonly #sendReasoning: boolean
+  readonly #itemsJson = new WeakMap<Message, string>()
+  readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
+  readonly #wholeTails = new WeakMap<Sampling, string>()
+  readonly #streamTails = new WeakMap<Sampling, string>()
+
+  constructor(options: DialectOptions) {
+    this.#options = options
+    this.#sendReasoning = options.sendReasoning && !options.isOpenAi
+    this.#head = `{"model":${JSON.stringify(options.upstreamName)},"store":false,"input":[`
+  }
+
+  render(request: ModelRequest): string {
+    const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
+    let body = this.#head
+    let isFirst = true
+    for (const message of messages) {
+      const items = this.#items(message)
+      if (items === '') continue
+      if (!isFirst) body += ','
+      body += items
+      isFirst = false
+    }
+    body += ']'
+    if (tools.length > 0) {
+      body += this.#tools(tools)
+      if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+      if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
+    }
+    const verbosity = request.sampling.extra?.['verbosity']
+    if (responseFormat || verbosity !== undefined) {
+      body += `,"text":${JSON.stringify({ format: responseFormat && formatOf(responseFormat), verbosity })}`
+    }
+    return `${body}${this.#tail(request)}}`
+  }
+
+  parse(body: unknown, headers: ResponseHeaders): BackendReply {
+    return readResponse(body, this.#options.source, headers)
+  }
+
+  assemble(headers: ResponseHeaders): StreamAssembler {
+    return new ResponsesStream(this.#options.source, headers)
+  }
+
+  #items(message: Message): string {
+    let json = this.#itemsJson.get(message)
+    if (json === undefined) {
+      json = inputItems(message, this.#sendReasoning)
+        .map((item) => JSON.stringify(item))
+        .join(',')
+      this.#itemsJson.set(message, json)
+    }
+    return json
+  }
+
+  #tools(tools: readonly ToolDefinition[]): string {
+    let json = this.#toolsJson.get(tools)
+    if (json === undefined) {
+      // Not strict unless it says so, as in chat: this API would otherwise rewrite the schemas it is given.
+      const flat = tools.map((tool) => ({ type: 'function', ...tool.function, strict: tool.function.strict ?? false }))
+      json = `,"tools":${JSON.stringify(flat)}`
+      this.#toolsJson.set(tools, json)
+    }
+    return json
+  }
+
+  #tail({ sampling, stream = this.#options.stream }: ModelRequest): string {
+    const tails = stream ? this.#streamTails : this.#wholeTails
+    let tail = tails.get(sampling)
+    if (tail === undefined) {
+      const { temperature, topP, maxTokens, reasoningEffort } = sampling
+      // Chat has it at the top; here it is said of the text.
+      const { verbosity: _said, ...extra } = sampling.extra ?? {}
+      tail = samplingTail({
+        asked: {
+          temperature,
+          top_p: topP,
+          max_output_tokens: maxTokens,
+          ...(reasoningEffort !== undefined && { reasoning: { effort: reasoningEffort } }),
+          ...(stream && { stream: true }),
+        },
+        extra,
+        reserved: reservedFields,
+      })
+      tails.set(sampling, tail)
+    }
+    return tail
+  }
+}
+
+/** With another instruction, or with what a server holds, the model would see more than the conversation that is recorded. */
+const reservedFields = [
+  'model',
+  'input',
+  'tools',
+  'stream',
+  'background',
+  'store',
+  'previous_response_id',
+  'conversation',
+  'instructions',
+  'prompt',
+]
+
+function formatOf({ kind, ...schema }: ResponseFormat): object {
+  return { type: kind, ...schema }
+}
+
+function toolChoiceJson(choice: ToolChoice): string {
+  return JSON.stringify(typeof choice === 'string' ? choice : { type: 'function', name: choice.name })
+}
