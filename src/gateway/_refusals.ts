@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import type { JournalClient, SessionEndReason } from '../store/index.ts'
-import type { SessionLimits } from './session-options.ts'
-import type { SessionTally } from './session-tally.ts'
+import type { SessionLimits } from './sessions/session-options.ts'
+import type { SessionTally } from './sessions/session-tally.ts'
 
 /** How long a client should wait before it tries again where that may help. */
 const retryAfterMs = 1000

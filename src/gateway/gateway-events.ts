@@ -3,7 +3,7 @@ import type { ModelReply } from '../inference/index.ts'
 import { EventChannel } from '../kit/index.ts'
 import type { ClientApi } from '../schema/index.ts'
 import type { SessionEndReason } from '../store/index.ts'
-import type { SessionAlarm } from './session-view.ts'
+import type { SessionAlarm } from './sessions/session-view.ts'
 
 export interface SessionStartEvent {
   readonly kind: 'session-start'

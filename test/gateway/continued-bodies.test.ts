@@ -3,7 +3,7 @@
  * requests, once written alike each time and once never twice in the same spelling, leave the same record.
  */
 import { expect, test, vi } from 'vitest'
-import { LastBody } from '../../src/gateway/_last-body.ts'
+import { LastBody } from '../../src/gateway/sessions/last-body.ts'
 import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { seededRandom } from '../../src/kit/index.ts'

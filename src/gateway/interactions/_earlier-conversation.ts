@@ -1,0 +1,55 @@
+import type { DialectRequest } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import type { Message, MessageNode } from '../../schema/index.ts'
+import type { SessionReader } from '../../store/index.ts'
+import { replyIn } from '../sessions/reply-in.ts'
+import { Slice } from '../_slice.ts'
+
+/** A reply that is named as the one to go on from, and is not known. */
+export function replyUnknown(replyId: string): MillraceError {
+  const message = `there is no reply ${replyId.slice(0, 80)} to go on from in this session. Send the conversation in input instead.`
+  return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
+}
+
+/** What was said up to a reply. */
+export interface EarlierConversation {
+  readonly messages: readonly Message[]
+  /** The first of them were the instructions of the request that the reply is to. */
+  readonly hasInstructions: boolean
+}
+
+/**
+ * The conversation that a request goes on with, and the request's own messages after it. Instructions hold for the request
+ * that gives them alone: earlier ones are not carried over, and its own come first.
+ */
+export function wholeConversation(
+  earlier: EarlierConversation,
+  { messages, hasInstructions }: DialectRequest,
+): Message[] {
+  const said = earlier.messages.slice(earlier.hasInstructions ? 1 : 0)
+  const own = hasInstructions ? 1 : 0
+  return [...messages.slice(0, own), ...said, ...messages.slice(own)]
+}
+
+/** What was said in a session up to a reply, which is on disk. Others have their turns while it is read. */
+export async function conversationTo(
+  sessions: SessionReader,
+  session: string,
+  leaf: number,
+): Promise<EarlierConversation> {
+  const nodes = new Map<number, MessageNode>()
+  const slice = new Slice()
+  for (const node of sessions.bareNodesOf(session)) {
+    nodes.set(node.seq, node)
+    if (node.seq === leaf) break
+    if (slice.isOver) await slice.rest()
+  }
+  const messages: Message[] = []
+  const reply = nodes.get(leaf)
+  let node = reply
+  while (node) {
+    messages.push(node.message)
+    node = node.parent === null ? undefined : nodes.get(node.parent)
+  }
+  return { messages: messages.toReversed(), hasInstructions: (reply && replyIn(reply)?.hasInstructions) === true }
+}

@@ -1,0 +1,42 @@
+import type { DialectRequest } from '../../dialects/index.ts'
+import type { JsonObject } from '../../schema/index.ts'
+import { without, type Unasked } from './_unasked.ts'
+
+/** What asks SGLang's own API for everything that is recorded. */
+export const generateTokenFields: JsonObject = {
+  return_logprob: true,
+  return_prompt_token_ids: true,
+  return_routed_experts: true,
+}
+
+/** What comes in `meta_info` with `return_logprob`. */
+const logprobFields = [
+  'output_token_logprobs',
+  'output_token_logprobs_length',
+  'output_top_logprobs',
+  'output_token_ids_logprobs',
+  'input_token_logprobs',
+  'input_top_logprobs',
+  'input_token_ids_logprobs',
+]
+
+/** What a client of SGLang's own API did not ask for. */
+export class GenerateUnasked implements Unasked {
+  readonly #fields: readonly string[]
+  readonly #metaFields: readonly string[]
+
+  constructor({ body, wantsLogprobs }: DialectRequest) {
+    this.#fields = body['return_prompt_token_ids'] === true ? [] : ['prompt_token_ids']
+    this.#metaFields = [
+      ...(wantsLogprobs ? [] : logprobFields),
+      ...(body['return_routed_experts'] === true ? [] : ['routed_experts']),
+    ]
+  }
+
+  without(document: object): object {
+    const seen = without(document, this.#fields)
+    const { meta_info: meta } = seen
+    if (typeof meta === 'object' && meta !== null) seen['meta_info'] = without(meta, this.#metaFields)
+    return seen
+  }
+}

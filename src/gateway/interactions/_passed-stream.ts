@@ -1,0 +1,91 @@
+import type { ReplyEvent } from '../../inference/index.ts'
+import type { ClientApi, ItemIds } from '../../schema/index.ts'
+import type { ClientStream } from './_client-stream.ts'
+import { itemIdsIn } from './_item-ids.ts'
+import type { Unasked } from './_unasked.ts'
+
+interface EventWire {
+  readonly type?: unknown
+  readonly id?: unknown
+  /** What the first event of a Responses or a Messages stream describes. */
+  readonly response?: unknown
+  readonly message?: unknown
+  /** What SGLang says of its reply in its own API. */
+  readonly meta_info?: unknown
+}
+
+/** What clients wait for after the event that says how a reply ended. A backend may be cut off between the two. */
+const lastEvents: Readonly<Record<ClientApi, string>> = {
+  chat: 'data: [DONE]\n\n',
+  messages: 'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+  responses: '',
+  generate: 'data: [DONE]\n\n',
+}
+
+/** What no line of an event may hold; in JSON it is space, or was escaped. */
+const lineEnd = /[\r\n]/
+
+/**
+ * A stream whose client speaks the backend's API: events go on as they came. From the one on that says how the reply ended
+ * they are kept back; there are few, and all of a reply is bounded where it is read. The very last is not passed on but
+ * written, with the rest of the end: `[DONE]` without a finish before it is no end.
+ */
+export class PassedStream implements ClientStream {
+  readonly #api: ClientApi
+  readonly #unasked: Unasked | undefined
+  #replyId: string | undefined
+  #itemIds: ItemIds | undefined
+  #kept = ''
+
+  constructor(api: ClientApi, unasked: Unasked | undefined) {
+    this.#api = api
+    this.#unasked = unasked
+  }
+
+  get replyId(): string | undefined {
+    return this.#replyId
+  }
+
+  get itemIds(): ItemIds | undefined {
+    return this.#itemIds
+  }
+
+  start(): string {
+    return ''
+  }
+
+  event({ data, document, isEnd }: ReplyEvent): string {
+    if (!document) return ''
+    this.#replyId ??= replyIdIn(document)
+    const text = this.#text(data, document)
+    if (!isEnd) return text
+    if (this.#api === 'responses') this.#itemIds ??= itemIdsIn(document)
+    this.#kept += text
+    return ''
+  }
+
+  end(): string {
+    return this.#kept + lastEvents[this.#api]
+  }
+
+  #text(data: string, document: object): string {
+    const seen = this.#unasked ? this.#unasked.without(document) : document
+    if (!seen) return ''
+    const { type }: EventWire = document
+    if (type === 'message_stop') return ''
+    // A backend may write an event over several lines.
+    const written = seen !== document || lineEnd.test(data) ? JSON.stringify(seen) : data
+    const hasName = this.#api !== 'chat' && typeof type === 'string' && !lineEnd.test(type)
+    return hasName ? `event: ${type}\ndata: ${written}\n\n` : `data: ${written}\n\n`
+  }
+}
+
+/** What a backend called its reply, in a whole one or in the first event of a stream. */
+export function replyIdIn(document: object): string | undefined {
+  const { id, response, message, meta_info: meta }: EventWire = document
+  if (typeof id === 'string' && id !== '') return id
+  for (const inner of [response, message, meta]) {
+    if (typeof inner === 'object' && inner !== null && 'id' in inner && typeof inner.id === 'string') return inner.id
+  }
+  return undefined
+}

@@ -1,0 +1,57 @@
+import type { ItemOrigin, ReplyMemory } from '../../dialects/index.ts'
+import type { AssistantMessage, ItemIds } from '../../schema/index.ts'
+import type { SessionReader } from '../../store/index.ts'
+import { replyIn } from '../sessions/reply-in.ts'
+import type { SessionTree } from '../sessions/session-tree.ts'
+
+/** The replies of a session, for a request that refers to some. Read from the store once it does, all at a time. */
+export class RecalledReplies implements ReplyMemory {
+  readonly #sessions: SessionReader
+  readonly #session: string
+  readonly #tree: SessionTree
+  readonly #replies = new Map<string, AssistantMessage>()
+  readonly #origins = new Map<string, ItemOrigin>()
+  #isRead = false
+  /** Whether anything was found that the request only refers to. */
+  hasFound = false
+
+  constructor({ sessions, session, tree }: { sessions: SessionReader; session: string; tree: SessionTree }) {
+    this.#sessions = sessions
+    this.#session = session
+    this.#tree = tree
+  }
+
+  reply(replyId: string): AssistantMessage | undefined {
+    this.#read()
+    const found = this.#replies.get(replyId)
+    if (found) this.hasFound = true
+    return found
+  }
+
+  origin(itemId: string): ItemOrigin | undefined {
+    this.#read()
+    return this.#origins.get(itemId)
+  }
+
+  hasOutputOf(callId: string): boolean {
+    return this.#tree.hasOutputOf(callId)
+  }
+
+  #read(): void {
+    if (this.#isRead) return
+    this.#isRead = true
+    for (const node of this.#sessions.bareNodesOf(this.#session)) {
+      const { message } = node
+      const call = replyIn(node)
+      if (call?.replyId === undefined || message.role !== 'assistant') continue
+      this.#replies.set(call.replyId, message)
+      this.#remember(call.replyId, call.itemIds)
+    }
+  }
+
+  #remember(replyId: string, itemIds: ItemIds = {}): void {
+    for (const kind of ['rs', 'msg', 'fc'] as const) {
+      for (const [number, id] of (itemIds[kind] ?? []).entries()) this.#origins.set(id, { replyId, kind, number })
+    }
+  }
+}

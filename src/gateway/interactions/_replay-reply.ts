@@ -1,0 +1,70 @@
+import type { DialectRequest, ServerDialect } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import type { MessageNode } from '../../schema/index.ts'
+import type { Journal, SessionReader } from '../../store/index.ts'
+import { goneStatus, type InteractionEnd } from './live-interaction.ts'
+import type { SessionMemory } from '../sessions/open-session.ts'
+import { sendReply } from './_send-reply.ts'
+import { Slice } from '../_slice.ts'
+import type { ClientReply } from './client-reply.ts'
+
+export interface ReplayOptions {
+  readonly sessions: SessionReader
+  readonly session: string
+  /** Of the reply, which is on disk. */
+  readonly seq: number
+  readonly client: ClientReply
+  readonly dialect: ServerDialect
+  readonly request: DialectRequest
+  readonly journal: Journal
+  readonly memory: Pick<SessionMemory, 'recent' | 'unheard'>
+}
+
+/** Sends a reply once more, from its record: nothing is sampled for a client that only did not hear it. */
+export async function replayReply(options: ReplayOptions): Promise<InteractionEnd> {
+  const { memory, journal, seq } = options
+  const unheard = memory.unheard.hear(seq)
+  // As with a new one: whoever sees its end finds it on record as complete.
+  if (unheard) await journal.durable()
+  const end = await sendRecorded(options)
+  if (unheard && end.status === goneStatus) {
+    memory.unheard.add(seq, unheard)
+    memory.recent.unhear(seq)
+  }
+  return end
+}
+
+async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
+  const { sessions, session, seq, client, dialect, request } = options
+  // Tokens are read only for those who see them.
+  const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)
+  if (!node?.call || node.message.role !== 'assistant') {
+    throw new MillraceError('internal', `session ${session} has no reply ${seq} to repeat`)
+  }
+  const { message, call, tokens, at } = node
+  const { finishReason, usage, stopSequence, stopReason, original, itemIds, replyId = '' } = call
+  const head = { id: replyId, itemIds, model: request.model, createdAt: Math.floor(at / 1000), request }
+  const answer = { kind: 'complete', replyId } as const
+  if (client.isGone) return { answer, status: goneStatus }
+  const reply = {
+    message,
+    finishReason,
+    usage,
+    ...(stopSequence !== undefined && { stopSequence }),
+    ...(stopReason !== undefined && { stopReason }),
+    ...(original && { original }),
+    ...(tokens && { tokens }),
+  }
+  sendReply(client, dialect, head, reply)
+  return { answer, status: 200 }
+}
+
+/** Prompts build on each other, so that all before it are read. Others have their turns meanwhile. */
+async function nodeWithTokens(sessions: SessionReader, session: string, seq: number): Promise<MessageNode | undefined> {
+  const slice = new Slice()
+  for (const node of sessions.nodesOf(session)) {
+    if (node.seq === seq) return node
+    if (slice.isOver) await slice.rest()
+  }
+  return undefined
+}

@@ -1,0 +1,54 @@
+import { eventText, replyDeltas, type ReplyHead, type ServerDialect } from '../../dialects/index.ts'
+import type { MillraceError } from '../../errors/index.ts'
+import type { BackendReply } from '../../inference/index.ts'
+import type { ClientReply } from './client-reply.ts'
+
+export const noHeaders: Readonly<Record<string, string>> = {}
+
+/** A complete reply to a client that has seen nothing of it yet, whole or as the stream it asked for. */
+export function sendReply(client: ClientReply, dialect: ServerDialect, head: ReplyHead, reply: BackendReply): void {
+  if (!head.request.stream) {
+    sendWhole(client, JSON.stringify(dialect.whole(head, reply)))
+    return
+  }
+  const writer = dialect.stream(head)
+  const { original, message } = reply
+  const isOwn = original?.api === dialect.api
+  const events = [
+    ...writer.start(),
+    ...(isOwn ? writer.repeat(original.output) : replyDeltas(message).flatMap((delta) => writer.delta(delta))),
+    ...writer.end(reply),
+  ]
+  client.beginStream(noHeaders)
+  sendRest(client, events.map(eventText).join(''))
+}
+
+export function sendWhole(client: ClientReply, body: string): void {
+  client.whole(200, noHeaders, body)
+}
+
+/** The last of a stream. However slow its client is, there is nothing behind it that would have to wait. */
+export function sendRest(client: ClientReply, text: string): void {
+  if (text !== '') client.write(text, ignore)
+  client.endStream()
+}
+
+/** An error as the client's API writes it: with its status, or in the middle of a stream, which then has no proper end. Says the status. */
+export function sendError(
+  client: ClientReply,
+  dialect: ServerDialect,
+  error: MillraceError,
+  place: 'instead' | 'in-stream' = 'instead',
+): number {
+  if (place === 'in-stream') {
+    sendRest(client, eventText(dialect.streamError(error)))
+    return 200
+  }
+  const { status, headers, body } = dialect.error(error)
+  // OpenAI's and Anthropic's clients heed it: by their own rules they would try a used-up budget again.
+  const isFinal = error.code === 'budget_exhausted' || error.code === 'session_ended'
+  client.whole(status, isFinal ? { ...headers, 'x-should-retry': 'false' } : headers, JSON.stringify(body))
+  return status
+}
+
+function ignore(): void {}

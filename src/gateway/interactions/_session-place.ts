@@ -1,0 +1,106 @@
+import { callRecord, type BrokenReply, type CompleteReply, type PartialReply } from '../../inference/index.ts'
+import type { CallRecord, ClientApi, DiscardReason, ItemIds } from '../../schema/index.ts'
+import type { Journal } from '../../store/index.ts'
+import type { LiveInteraction } from './live-interaction.ts'
+import type { OpenSession, SessionMemory } from '../sessions/open-session.ts'
+import type { TreeNode } from '../sessions/session-tree.ts'
+import type { ReplyFacts } from '../sessions/unheard-replies.ts'
+
+/** How a reply is known to its client. */
+export interface ReplyName {
+  readonly replyId: string
+  readonly api: ClientApi
+  readonly itemIds?: ItemIds
+  readonly hasInstructions?: true
+}
+
+/** The same of one that did not end, with what it is reckoned to have used up. */
+export type LostName = Partial<ReplyName> & Pick<CallRecord, 'usage' | 'cost'>
+
+export interface SessionPlaceOptions {
+  readonly session: OpenSession
+  readonly memory: SessionMemory
+  readonly journal: Journal
+  /** The message that a reply is to follow. */
+  readonly leaf: TreeNode | undefined
+  readonly key: string
+}
+
+/** Where one interaction stands in its session, and how what comes of it is kept there. The memory is held meanwhile. */
+export class SessionPlace {
+  readonly session: OpenSession
+  readonly #memory: SessionMemory
+  readonly #journal: Journal
+  readonly #leaf: TreeNode | undefined
+  readonly #key: string
+  #reply: (ReplyFacts & { readonly node: TreeNode }) | undefined
+
+  constructor({ session, memory, journal, leaf, key }: SessionPlaceOptions) {
+    this.session = session
+    this.#memory = memory
+    this.#journal = journal
+    this.#leaf = leaf
+    this.#key = key
+  }
+
+  enter(interaction: LiveInteraction): void {
+    this.session.running.add(interaction)
+    this.session.touch()
+    this.#memory.recent.begin(this.#key, interaction)
+  }
+
+  /** `tokens`: whether it came with those that training takes, and if not, whether they were asked for. */
+  recordReply(reply: CompleteReply, name: ReplyName, tokens: 'complete' | 'missing' | 'unasked'): void {
+    const { tree, tally } = this.#memory
+    const origin = {
+      call: {
+        ...callRecord(reply),
+        ...name,
+        ...(tokens === 'missing' && { tokensMissing: true as const }),
+        ...(reply.stopSequence !== undefined && { stopSequence: reply.stopSequence }),
+        ...(reply.stopReason !== undefined && { stopReason: reply.stopReason }),
+        ...(reply.original?.api === name.api && { original: reply.original }),
+        requestKey: this.#key,
+      },
+      ...(reply.tokens && { tokens: reply.tokens }),
+    }
+    const facts = { call: origin.call, lacksTokens: tokens !== 'complete' }
+    this.#reply = { ...facts, node: tree.addSample(this.#leaf, reply.message, origin) }
+    tally.add(facts)
+  }
+
+  /** What came of a reply that did not end. */
+  recordLost({ message, tokens }: PartialReply, reply: BrokenReply, name: LostName): void {
+    const { model, backend, tries } = reply
+    const [ms, waitMs] = [Math.round(reply.ms), Math.round(reply.waitMs)]
+    const discarded = { model, backend, tries, ms, waitMs, ...name, why: reasonOf(reply) }
+    this.#memory.tree.addSample(this.#leaf, message, { discarded, ...(tokens && { tokens }) })
+    this.#memory.tally.add({ discarded })
+  }
+
+  /** Resolves when what was recorded is on disk; undefined if it is. */
+  durable(): Promise<void> | undefined {
+    return this.#journal.durable()
+  }
+
+  /** A retry finds it no more. */
+  forget(interaction: LiveInteraction): void {
+    this.#memory.recent.end(interaction)
+  }
+
+  /** `wasHeard`: whether anybody who asked for it was still there. */
+  leave(interaction: LiveInteraction, wasHeard: boolean): void {
+    const reply = this.#reply
+    this.#memory.recent.end(interaction, reply && { seq: reply.node.seq, wasHeard })
+    if (reply && !wasHeard) this.#memory.unheard.add(reply.node.seq, reply)
+    this.session.running.delete(interaction)
+    this.session.touch()
+  }
+}
+
+/** Why it was given up is said by the error of whoever did so. */
+function reasonOf({ status, error }: BrokenReply): DiscardReason {
+  if (status !== 'aborted') return status
+  if (error.code === 'session_ended') return 'session_ended'
+  return error.code === 'closed' ? 'shutdown' : 'client_gone'
+}

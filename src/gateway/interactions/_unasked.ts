@@ -1,0 +1,77 @@
+import type { DialectRequest } from '../../dialects/index.ts'
+
+/** What was asked of a backend for the record, and not by the client. */
+export interface Unasked {
+  /** A reply, or an event of one, to be written for a client that asked for no more. Undefined for an event that is nothing else. */
+  without(document: object): object | undefined
+}
+
+interface ChatWire {
+  readonly choices?: unknown
+  readonly usage?: unknown
+}
+
+/** Where engines say what they sampled, and which fields of a request ask for it: vLLM's and SGLang's. */
+const tokenFields: readonly (readonly [field: string, askedBy: readonly string[]])[] = [
+  ['token_ids', ['return_token_ids']],
+  ['response_token_ids', ['return_token_ids']],
+  ['prompt_token_ids', ['return_token_ids', 'return_prompt_token_ids']],
+  ['routed_experts', ['return_token_ids', 'return_routed_experts']],
+  ['meta_info', ['return_meta_info']],
+  ['sgl_ext', ['return_routed_experts', 'return_cached_tokens_details']],
+  ['sglext', ['return_routed_experts', 'return_cached_tokens_details']],
+]
+
+const allFields = tokenFields.map(([field]) => field)
+const allFlags = [...new Set(tokenFields.flatMap(([, flags]) => flags))]
+
+/** Whether the client wants to see anything of the tokens. */
+export function asksForTokens({ wantsLogprobs, body }: DialectRequest): boolean {
+  return wantsLogprobs || allFlags.some((flag) => body[flag] === true)
+}
+
+export function unaskedBy(request: DialectRequest): Unasked {
+  return new ChatUnasked(request)
+}
+
+/** Of Chat Completions. */
+class ChatUnasked implements Unasked {
+  /** Of a reply and of its choices. */
+  readonly #fields: readonly string[]
+  readonly #logprobs: boolean
+  /** Of a stream. */
+  readonly #usage: boolean
+
+  constructor(request: DialectRequest) {
+    const { wantsLogprobs, stream, includeUsage, body } = request
+    this.#fields = asksForTokens(request)
+      ? tokenFields.flatMap(([field, flags]) => (flags.some((flag) => body[flag] === true) ? [] : [field]))
+      : allFields
+    this.#logprobs = !wantsLogprobs
+    this.#usage = stream && !includeUsage
+  }
+
+  without(document: object): object | undefined {
+    const { choices, usage }: ChatWire = document
+    if (this.#usage && usage && Array.isArray(choices) && choices.length === 0) return undefined
+    const seen = without(document, this.#fields)
+    if (Array.isArray(choices)) seen['choices'] = choices.map((choice: unknown) => this.#choice(choice))
+    if (this.#usage && usage !== undefined) seen['usage'] = undefined
+    return seen
+  }
+
+  #choice(choice: unknown): unknown {
+    if (typeof choice !== 'object' || choice === null) return choice
+    const seen = without(choice, this.#fields)
+    // The API has the field in every choice.
+    if (this.#logprobs && seen['logprobs'] !== undefined) seen['logprobs'] = null
+    return seen
+  }
+}
+
+/** A copy to be written as JSON, which leaves out what is undefined. Deleting would make V8 look up every other member, too. */
+export function without(holder: object, fields: readonly string[]): Record<string, unknown> {
+  const seen: Record<string, unknown> = { ...holder }
+  for (const field of fields) if (seen[field] !== undefined) seen[field] = undefined
+  return seen
+}

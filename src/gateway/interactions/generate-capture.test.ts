@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest'
+import { generateServer } from '../../dialects/index.ts'
+import type { JsonObject } from '../../schema/index.ts'
+import { GenerateUnasked } from './_generate-capture.ts'
+
+const reply = {
+  text: 'a',
+  output_ids: [1],
+  prompt_token_ids: [5],
+  meta_info: {
+    id: 'r',
+    output_token_logprobs: [[-1, 1, 'a']],
+    output_token_logprobs_length: 1,
+    input_token_logprobs: [],
+    routed_experts: 'AAAA',
+  },
+}
+
+const seenBy = (fields: JsonObject) => new GenerateUnasked(generateServer.read({ text: 'x', ...fields })).without(reply)
+
+test('what only the record needs is taken out of what a client sees', () => {
+  expect(seenBy({})).toEqual({ text: 'a', output_ids: [1], meta_info: { id: 'r' } })
+})
+
+test('what the client asked for stays', () => {
+  const all = { return_logprob: true, return_prompt_token_ids: true, return_routed_experts: true }
+  expect(seenBy(all)).toEqual(reply)
+  expect(seenBy({ return_routed_experts: true })).toEqual({
+    text: 'a',
+    output_ids: [1],
+    meta_info: { id: 'r', routed_experts: 'AAAA' },
+  })
+})

@@ -1,0 +1,267 @@
+import { isDeepStrictEqual } from 'node:util'
+import type { DialectRequest } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { Roster } from '../../kit/index.ts'
+import type { Message } from '../../schema/index.ts'
+import type { RunStore } from '../../store/index.ts'
+import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
+import type { KnownBeginning } from '../sessions/last-path.ts'
+import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
+import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
+import type { Patience } from './_patience.ts'
+import { Question } from './_question.ts'
+import { refuseUntranslatableEarlier } from './_read-request.ts'
+import { RecalledReplies } from './_recalled-replies.ts'
+import { requestKey } from '../sessions/recent-requests.ts'
+import {
+  draining,
+  limitReached,
+  requireDisk,
+  sessionSealed,
+  sessionUnknown,
+  tooLong,
+  tooMuch,
+  unpriced,
+} from '../_refusals.ts'
+import { replayReply } from './_replay-reply.ts'
+import { sendError } from './_send-reply.ts'
+import type { SessionBook } from '../sessions/session-book.ts'
+import { SessionPlace } from './_session-place.ts'
+import { Visit, type InteractionCall } from './visit.ts'
+import type { Caller } from '../caller.ts'
+import type { ClientReply } from './client-reply.ts'
+import { gatewayEvents, type InteractionOutcome } from '../gateway-events.ts'
+import type { GatewayModels } from '../gateway-models.ts'
+import type { SessionBounds } from '../sessions/session-bounds.ts'
+import type { TreeNode } from '../sessions/session-tree.ts'
+
+/** Of a conversation without messages. */
+const noLeaf = -1
+
+/** All requests under way: reads each, finds its model and its place in its session, and sees it to its end. */
+export class Interactions {
+  readonly #store: RunStore
+  readonly #models: GatewayModels
+  readonly #book: SessionBook
+  readonly #bounds: SessionBounds
+  readonly #asking = new Roster<LiveInteraction>()
+  readonly counts: Record<InteractionOutcome, number> = {
+    complete: 0,
+    repeated: 0,
+    refused: 0,
+    failed: 0,
+    abandoned: 0,
+  }
+  #visits = 0
+  /** Nothing new is taken; settles when nothing is under way. */
+  #drained: PromiseWithResolvers<void> | undefined
+  /** Why nothing more is asked, not even for those under way. */
+  #end: { readonly reason: MillraceError } | undefined
+  #proxied = 0
+  readonly #patience: Patience
+
+  constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
+    this.#store = parts.store
+    this.#models = parts.models
+    this.#book = parts.book
+    this.#bounds = parts.bounds
+    this.#patience = { maxWaitMs: parts.bounds.maxWaitMs, end: undefined }
+  }
+
+  /** Requests under way. */
+  get running(): number {
+    return this.#visits
+  }
+
+  /**
+   * New requests are refused from now on, and so are those that wait for a backend, because nobody knows when one will
+   * take them. Resolves when the others have ended.
+   */
+  drain(): Promise<void> {
+    this.#drained ??= Promise.withResolvers()
+    this.#patience.end ??= draining()
+    for (const asking of this.#asking) asking.abortWaiting(this.#patience.end)
+    if (this.#visits === 0) this.#drained.resolve()
+    return this.#drained.promise
+  }
+
+  /** The same, with an end to those that run. */
+  abort(reason: MillraceError): Promise<void> {
+    this.#end = { reason }
+    for (const asking of this.#asking) asking.abort(reason)
+    return this.drain()
+  }
+
+  /** Never rejects: whatever goes wrong is told to the client. */
+  async begin(call: InteractionCall, client: ClientReply): Promise<void> {
+    const visit = new Visit(call, client)
+    this.#visits += 1
+    try {
+      this.#admit()
+      if (visit.session === undefined) await this.#outside(visit)
+      else await this.#inSession(visit, this.#openSession(call.caller, visit.session))
+    } catch (thrown) {
+      const error = MillraceError.from(thrown, 'internal')
+      const status = client.isGone ? goneStatus : sendError(client, visit.dialect, error)
+      this.#onEnd(visit, 'refused', { answer: { kind: 'broken', error }, status })
+    } finally {
+      this.#visits -= 1
+      if (this.#visits === 0) this.#drained?.resolve()
+    }
+  }
+
+  #admit(): void {
+    if (this.#drained) throw draining()
+    if (this.#visits > this.#bounds.maxRunning) {
+      throw tooMuch(`${this.#bounds.maxRunning} requests are under way, and no more may be; try again in a moment`)
+    }
+  }
+
+  #openSession(caller: Caller, id: string): OpenSession {
+    const found = this.#book.find(caller, id)
+    if (!found) throw sessionUnknown(id)
+    if (!(found instanceof OpenSession)) throw sessionSealed(id, found.end?.why)
+    if (found.ending) throw sessionSealed(id)
+    return found
+  }
+
+  /** A bare proxy: nothing is recorded. */
+  async #outside(visit: Visit): Promise<void> {
+    const { call, client } = visit
+    const { request, model } = visit.read(this.#models)
+    const { previousReplyId, messages } = request
+    // Only a backend that speaks the same API can know it.
+    if (previousReplyId !== undefined && model.api !== call.api) throw replyUnknown(previousReplyId)
+    this.#proxied += 1
+    // Each has a name of its own, so that they spread over the backends.
+    const sessionId = `proxy-${this.#proxied}`
+    const parts = { request, model, messages, sessionId }
+    const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
+    await this.#ask(visit, new LiveInteraction({ question, client, patience: this.#patience }))
+    model.client.endSession(sessionId)
+  }
+
+  async #inSession(visit: Visit, session: OpenSession): Promise<void> {
+    const { journal, reader } = this.#store
+    requireDisk(journal)
+    const acquired = this.#book.acquire(session)
+    const memory = acquired instanceof Promise ? await acquired : acquired
+    try {
+      const { call, client } = visit
+      const known = { sessions: reader.sessions, session: session.id, tree: memory.tree }
+      const recalled = call.api === 'responses' ? new RecalledReplies(known) : undefined
+      const aids = { replies: recalled, lastBody: memory.lastBody }
+      const { request, model, continued } = visit.read(this.#models, aids)
+      const { previousReplyId } = request
+      const earlier =
+        previousReplyId === undefined
+          ? undefined
+          : await this.#conversationAfter(previousReplyId, { session, memory, request })
+      const messages = earlier?.messages ?? request.messages
+      if (earlier && call.api !== 'generate') refuseUntranslatableEarlier(messages, model, call.api)
+      // Only now: the session may have ended while something was read.
+      if (session.ending) throw sessionSealed(session.id)
+      const match = earlier?.known
+        ? memory.tree.matchAfter(earlier.known, messages)
+        : memory.tree.match(
+            messages,
+            continued && { count: continued.known.length, node: continued.node },
+            request.replyNames,
+          )
+      const isRetry = call.retryCount > 0 && match.known === messages.length
+      const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
+      if (repeated) {
+        session.touch()
+        const end = await repeated
+        this.#onEnd(visit, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
+        return
+      }
+      if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
+      this.#checkRoom(session, memory, messages.length - match.known)
+      // Whoever goes on from a reply has got it. Nothing was said after one that nobody got, so it is the last that is known.
+      memory.unheard.hear(match.end.seq)
+      const leaf = memory.tree.append(messages, match)
+      if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
+      const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
+      const place = new SessionPlace({ session, memory, journal, leaf, key })
+      const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
+      const parts = { request, model, messages, sessionId: session.id }
+      const question = new Question(visit, { ...parts, isWhole, isRecorded: true })
+      await this.#ask(visit, new LiveInteraction({ question, client, place, patience: this.#patience }))
+    } finally {
+      this.#book.release(session)
+    }
+  }
+
+  #checkRoom(session: OpenSession, { tree, tally }: SessionMemory, messages: number): void {
+    const refusal = limitReached(session.data.limits, tally, session.running.size)
+    if (refusal) throw refusal
+    const { maxMessages } = this.#bounds
+    if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
+  }
+
+  /** With what was said before, where the request only names the reply that it goes on from. */
+  async #conversationAfter(
+    replyId: string,
+    { session, memory, request }: { session: OpenSession; memory: SessionMemory; request: DialectRequest },
+  ): Promise<{ readonly messages: readonly Message[]; readonly known: KnownBeginning<TreeNode> | undefined }> {
+    const leaf = memory.tree.replyNamed(replyId)
+    if (!leaf) throw replyUnknown(replyId)
+    const { journal, reader } = this.#store
+    // The name is known from the first event of a stream on, the reply may not be on disk yet.
+    await journal.durable()
+    const earlier = await conversationTo(reader.sessions, session.id, leaf.seq)
+    const messages = wholeConversation(earlier, request)
+    // With other instructions it is another conversation from its first message on.
+    const isAfter = isDeepStrictEqual(messages.slice(0, earlier.messages.length), earlier.messages)
+    return { messages, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
+  }
+
+  /** The answer to an earlier request with the same body, if there is one or will be. */
+  #repeat(
+    { call, client, dialect }: Visit,
+    request: DialectRequest,
+    { session, memory, leaf }: { session: OpenSession; memory: SessionMemory; leaf: number },
+  ): Promise<InteractionEnd> | undefined {
+    const recent = memory.recent.retried(requestKey(call.api, leaf, request.body, call.body.length))
+    if (recent?.kind === 'running') return recent.running.join(client, request)
+    const { reader, journal } = this.#store
+    const options = { sessions: reader.sessions, journal, session: session.id, client, dialect, request }
+    return recent && replayReply({ ...options, seq: recent.seq, memory })
+  }
+
+  async #ask(visit: Visit, interaction: LiveInteraction): Promise<void> {
+    if (this.#end) throw this.#end.reason
+    this.#asking.add(interaction)
+    const end = await interaction.start()
+    this.#asking.delete(interaction)
+    this.#onEnd(visit, outcomeOf(end), end)
+  }
+
+  #onEnd(visit: Visit, outcome: InteractionOutcome, { answer, status }: InteractionEnd): void {
+    this.counts[outcome] += 1
+    if (!gatewayEvents.hasSubscribers) return
+    const { call, session, request, model, startedAt } = visit
+    const { reply } = answer
+    gatewayEvents.publish({
+      kind: 'interaction-end',
+      outcome,
+      api: call.api,
+      tenant: call.caller.tenant,
+      ...(call.requestId !== undefined && { requestId: call.requestId }),
+      ...(session !== undefined && { session }),
+      ...(model && { model: model.name }),
+      stream: request?.stream ?? false,
+      status,
+      ms: performance.now() - startedAt,
+      ...(answer.kind === 'complete' ? { replyId: answer.replyId } : { error: answer.error }),
+      ...(reply && { reply }),
+    })
+  }
+}
+
+function outcomeOf({ answer }: InteractionEnd): InteractionOutcome {
+  if (answer.kind === 'complete') return 'complete'
+  const isUnwanted = answer.error.code === 'cancelled' || answer.error.code === 'session_ended'
+  return answer.reply?.status === 'aborted' && isUnwanted ? 'abandoned' : 'failed'
+}

@@ -1,0 +1,338 @@
+import { newReplyId, type DialectRequest, type ReplyHead } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { AbortSource } from '../../kit/index.ts'
+import {
+  costOf,
+  type BackendReply,
+  type BrokenReply,
+  type CallHooks,
+  type CompleteReply,
+  type ModelReply,
+  type PartialReply,
+  type ReplyEvent,
+  type ReplySink,
+} from '../../inference/index.ts'
+import type { ItemIds } from '../../schema/index.ts'
+import type { ClientStream } from './_client-stream.ts'
+import { itemIdsIn } from './_item-ids.ts'
+import { isEmpty, untoldUsage } from './_untold-usage.ts'
+import { PassedStream, replyIdIn } from './_passed-stream.ts'
+import { type Patience, Wait } from './_patience.ts'
+import type { Question } from './_question.ts'
+import { waitedTooLong } from '../_refusals.ts'
+import { noHeaders, sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
+import { completeTokens } from '../export/_rows-tokens.ts'
+import type { SessionPlace } from './_session-place.ts'
+import { TranslatedStream } from './_translated-stream.ts'
+import type { ClientReply } from './client-reply.ts'
+
+/** What came of it. `reply` is missing where no model was asked for it. */
+export type Answer =
+  | { readonly kind: 'complete'; readonly replyId: string; readonly reply?: CompleteReply }
+  | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
+
+/** How the client's request ended, for whoever keeps the books. */
+export interface InteractionEnd {
+  readonly answer: Answer
+  readonly status: number
+}
+
+/** The same of one that a model was asked for. */
+type LiveAnswer =
+  | { readonly kind: 'complete'; readonly replyId: string; readonly reply: CompleteReply }
+  | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
+
+export interface LiveInteractionOptions {
+  readonly question: Question
+  readonly client: ClientReply
+  readonly patience: Patience
+  /** Where it is recorded, if it is. */
+  readonly place?: SessionPlace
+}
+
+/** A client that is gone gets no status; this is what logs say instead. */
+export const goneStatus = 499
+
+/**
+ * One request of a client and the reply to it. What the backend sends goes to the client as it comes, except for its end:
+ * that is held back until the reply is recorded, so that a client that saw a complete reply finds it on record whatever
+ * happens next. Clients that repeat the request wait for the same reply. When nobody waits any more, it is given up.
+ */
+export class LiveInteraction implements ReplySink, CallHooks {
+  /** Changes if the backend refuses what was asked of it for the record. */
+  #question: Question
+  readonly #patience: Patience
+  readonly #place: SessionPlace | undefined
+  readonly #abort = new AbortSource()
+  readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
+  #client: ClientReply | undefined
+  readonly #createdAt = Math.floor(Date.now() / 1000)
+  /** Clients that wait for the reply. */
+  #audience = 1
+  #state: 'asking' | 'streaming' | 'ended' = 'asking'
+  #stream: ClientStream | undefined
+  #partial: PartialReply | undefined
+  /** None before it had to wait for a backend. */
+  #wait: Wait | undefined
+  /** There is nothing left to give up: its client may come again for it. */
+  #isRecorded = false
+  /** When a backend that refused it said that it would take it. */
+  #mayComeAgainAt = 0
+  /** Whether a backend was at it when it was given up. */
+  #wasOnWire = false
+  /** Lets the backend go on, while the client is the one that is waited for. */
+  #resume: (() => void) | undefined
+
+  constructor({ question, client, patience, place }: LiveInteractionOptions) {
+    this.#question = question
+    this.#client = client
+    this.#patience = patience
+    this.#place = place
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal
+  }
+
+  /** Settles when the client has got all it gets. Never rejects. */
+  get ended(): Promise<InteractionEnd> {
+    return this.#end.promise
+  }
+
+  start(): Promise<InteractionEnd> {
+    this.#place?.enter(this)
+    if (this.#client?.isGone) this.#onClientGone()
+    else this.#client?.onGone(this.#onClientGone)
+    this.#ask()
+    return this.#end.promise
+  }
+
+  #ask(): void {
+    const { model } = this.#question
+    try {
+      model.client.call(this.#question.toModel(this), this).then(this.#onReply).catch(this.#onFault)
+    } catch (error) {
+      this.#onFault(error)
+    }
+  }
+
+  /** Ends it whoever still waits for it, unless its reply is there. */
+  abort(reason: MillraceError): void {
+    if (this.#isRecorded || this.#state === 'ended' || this.signal.aborted) return
+    this.#wasOnWire = !this.#wait?.isOn
+    this.#place?.forget(this)
+    this.#abort.abort(reason)
+  }
+
+  /** The reply for one more client, which sent the same request. Undefined if it is too late for that. */
+  join(client: ClientReply, request: DialectRequest): Promise<InteractionEnd> | undefined {
+    if (this.#abort.signal.aborted) return undefined
+    if (!client.isGone) {
+      this.#audience += 1
+      client.onGone(() => this.#leave())
+    }
+    return this.#end.promise.then(({ answer }) => {
+      client.onGone(undefined)
+      return this.#answerAlso(client, request, answer)
+    })
+  }
+
+  /** Ends it if no backend is at it just now. */
+  abortWaiting(reason: MillraceError): void {
+    if (this.#wait?.isOn) this.abort(reason)
+  }
+
+  onWaitStart(): void {
+    this.#wait ??= new Wait(this.#patience.maxWaitMs, this.#onWaitedTooLong)
+    this.#wait.start()
+    if (this.#patience.end) this.abort(this.#patience.end)
+  }
+
+  onWaitEnd(): void {
+    this.#wait?.stop()
+  }
+
+  readonly #onWaitedTooLong = (): void => {
+    const leftMs = this.#mayComeAgainAt - performance.now()
+    this.abort(waitedTooLong(this.#question.model.name, this.#patience.maxWaitMs, leftMs))
+  }
+
+  onFailedTry(_ms: number, error: unknown): void {
+    const askedMs = error instanceof MillraceError ? error.data['retryAfterMs'] : undefined
+    if (typeof askedMs === 'number') this.#mayComeAgainAt = performance.now() + askedMs
+  }
+
+  onEvent(event: ReplyEvent, resume: () => void): boolean {
+    const text = this.#streamText(event)
+    if (text === '' || !this.#client || this.#client.write(text, resume)) return true
+    this.#resume = resume
+    return false
+  }
+
+  onPartial(partial: PartialReply): void {
+    this.#partial = partial
+  }
+
+  /** The client that asked first is gone. */
+  readonly #onClientGone = (): void => {
+    this.#client = undefined
+    // Others may still wait for the reply.
+    this.#resume?.()
+    this.#leave()
+  }
+
+  #leave(): void {
+    this.#audience -= 1
+    if (this.#audience === 0) this.abort(new MillraceError('cancelled', 'the client went away'))
+  }
+
+  #streamText(event: ReplyEvent): string {
+    if (this.#stream) return this.#stream.event(event)
+    this.#state = 'streaming'
+    this.#client?.beginStream(noHeaders)
+    this.#stream = this.#newStream()
+    return this.#stream.start() + this.#stream.event(event)
+  }
+
+  #newStream(): ClientStream {
+    const { dialect, request, body, unasked } = this.#question
+    if (body !== undefined) return new PassedStream(dialect.api, unasked)
+    return new TranslatedStream(dialect, this.#head(newReplyId(dialect.api), request))
+  }
+
+  readonly #onReply = (reply: ModelReply): void => {
+    if (reply.status !== 'complete') {
+      const plainer = this.#state === 'asking' ? this.#question.plainer(reply.error) : undefined
+      if (plainer) {
+        this.#question = plainer
+        this.#ask()
+        return
+      }
+      this.#recordLost(reply)
+      this.#fail(reply.error, reply)
+      return
+    }
+    const { dialect, capturesTokens } = this.#question
+    this.#question.learn()
+    const replyId = this.#replyIdOf(reply)
+    const itemIds = this.#itemIdsOf(reply)
+    const hasInstructions = this.#question.request.hasInstructions
+    const name = {
+      replyId,
+      api: dialect.api,
+      ...(itemIds && { itemIds }),
+      ...(hasInstructions && { hasInstructions }),
+    }
+    this.#isRecorded = true
+    const recorded = this.#withUsage(this.#withPrompt(reply))
+    const lacking = capturesTokens ? 'missing' : 'unasked'
+    this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
+    const pending = this.#place?.durable()
+    if (pending) pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
+    else this.#deliver(reply, replyId)
+  }
+
+  /** The store failed, or we did: the client must not take the reply for recorded. */
+  readonly #onFault = (thrown: unknown): void => {
+    this.#fail(MillraceError.from(thrown, 'internal'))
+  }
+
+  /** What was sampled, and also that something was: of one that was given up under way nobody knows how much. */
+  #recordLost(reply: BrokenReply): void {
+    if (!this.#place) return
+    const wasSampling = reply.status === 'aborted' && this.#wasOnWire && reply.tries > 0
+    const partial = this.#withPrompt(this.#partial ?? nothingYet)
+    if (!wasSampling && isEmpty(partial)) return
+    const { dialect, model, request } = this.#question
+    const usage = untoldUsage(partial, request.messages)
+    const replyId = this.#stream?.replyId
+    const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
+    this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.price) })
+  }
+
+  /** A client that sent the prompt in tokens need not be told which they were, and older backends do not tell. */
+  #withPrompt<Reply extends PartialReply>(reply: Reply): Reply {
+    const { promptIds } = this.#question.request
+    if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
+    return { ...reply, tokens: { ...reply.tokens, promptIds } }
+  }
+
+  /** Not every server says what it used, and limits hold all the same. */
+  #withUsage(reply: CompleteReply): CompleteReply {
+    if (reply.usage.input + reply.usage.output > 0) return reply
+    const { model, request } = this.#question
+    const usage = untoldUsage(reply, request.messages)
+    return { ...reply, usage, cost: costOf(usage, model.price) }
+  }
+
+  #replyIdOf({ raw }: BackendReply): string {
+    return this.#stream?.replyId ?? (raw && replyIdIn(raw.document)) ?? newReplyId(this.#question.dialect.api)
+  }
+
+  #itemIdsOf({ raw }: BackendReply): ItemIds | undefined {
+    if (this.#stream) return this.#stream.itemIds
+    return raw && this.#question.dialect.api === 'responses' ? itemIdsIn(raw.document) : undefined
+  }
+
+  #deliver(reply: CompleteReply, replyId: string): void {
+    const client = this.#client
+    if (client) {
+      if (this.#stream) sendRest(client, this.#stream.end(reply))
+      else this.#sendWholeReply(client, this.#question.request, { reply, replyId })
+    }
+    this.#settle({ kind: 'complete', reply, replyId }, client ? 200 : goneStatus)
+  }
+
+  /** To a client that has seen nothing of it: as the backend wrote it, if that is what it asked for. */
+  #sendWholeReply(
+    client: ClientReply,
+    request: DialectRequest,
+    { reply, replyId }: { readonly reply: CompleteReply; readonly replyId: string },
+  ): void {
+    if (reply.raw && !request.stream) sendWhole(client, this.#rawText(reply.raw))
+    else {
+      const head = { ...this.#head(replyId, request), itemIds: this.#itemIdsOf(reply) }
+      sendReply(client, this.#question.dialect, head, reply)
+    }
+  }
+
+  /** For those who joined. They have seen nothing of it so far, so they get it from the beginning. */
+  #answerAlso(client: ClientReply, request: DialectRequest, answer: LiveAnswer): InteractionEnd {
+    const { dialect } = this.#question
+    const { isGone } = client
+    if (answer.kind === 'broken') {
+      const { error } = answer
+      const status = isGone ? goneStatus : sendError(client, dialect, error)
+      return { answer: { kind: 'broken', error }, status }
+    }
+    const { replyId } = answer
+    if (!isGone) this.#sendWholeReply(client, request, answer)
+    return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
+  }
+
+  #rawText({ text, document }: NonNullable<BackendReply['raw']>): string {
+    const { unasked } = this.#question
+    return unasked ? JSON.stringify(unasked.without(document)) : text
+  }
+
+  #fail(error: MillraceError, reply?: BrokenReply): void {
+    if (this.#state === 'ended') return
+    const client = this.#client
+    const place = this.#state === 'streaming' ? 'in-stream' : 'instead'
+    const status = client ? sendError(client, this.#question.dialect, error, place) : goneStatus
+    this.#settle({ kind: 'broken', error, ...(reply && { reply }) }, status)
+  }
+
+  #settle(answer: LiveAnswer, status: number): void {
+    this.#state = 'ended'
+    this.#client?.onGone(undefined)
+    this.#place?.leave(this, this.#audience > 0)
+    this.#end.resolve({ answer, status })
+  }
+
+  #head(id: string, request: DialectRequest): ReplyHead {
+    return { id, model: request.model, createdAt: this.#createdAt, request }
+  }
+}
+
+const nothingYet: PartialReply = { message: { role: 'assistant', content: null } }

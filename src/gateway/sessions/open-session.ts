@@ -1,0 +1,89 @@
+import { Roster } from '../../kit/index.ts'
+import type { Journal, StoredSession } from '../../store/index.ts'
+import type { Expiring } from './_expiry-queue.ts'
+import { LastBody } from './last-body.ts'
+import type { TextAllowance } from './_text-allowance.ts'
+import type { LiveInteraction } from '../interactions/live-interaction.ts'
+import { RecentRequests } from './recent-requests.ts'
+import type { Caller } from '../caller.ts'
+import { sessionDataSchema, type SessionData } from './session-options.ts'
+import type { SessionView } from './session-view.ts'
+import { SessionTally } from './session-tally.ts'
+import type { SessionTree, TreeNode } from './session-tree.ts'
+import { UnheardReplies } from './unheard-replies.ts'
+
+interface SessionMemoryOptions {
+  readonly tree: SessionTree
+  readonly journal: Journal
+  readonly session: string
+  readonly bodies: TextAllowance
+}
+
+/** What is kept of a session only while it is used: all of it can be read from the store again. */
+export class SessionMemory {
+  readonly tree: SessionTree
+  readonly tally = new SessionTally()
+  readonly recent = new RecentRequests<LiveInteraction>()
+  readonly unheard: UnheardReplies
+  readonly lastBody: LastBody<TreeNode>
+
+  constructor({ tree, journal, session, bodies }: SessionMemoryOptions) {
+    this.tree = tree
+    this.unheard = new UnheardReplies(journal, session, this.tally)
+    this.lastBody = new LastBody(bodies)
+  }
+
+  /** It is not used for now: what was kept to be fast is given back. */
+  forgetText(): void {
+    this.tree.forgetText()
+    this.lastBody.clear()
+  }
+}
+
+/** A session that has not ended. There is one for each, used or not, so it is small. */
+export class OpenSession implements Expiring {
+  readonly id: string
+  readonly group: string
+  readonly tenant: string
+  readonly keyDigest: string
+  readonly startedAt: number
+  readonly data: SessionData
+  /** Whoever has its key. */
+  readonly caller: Caller
+  readonly running = new Roster<LiveInteraction>()
+  /** Set as soon as the end has begun; settles when it is on disk. */
+  ending: Promise<SessionView> | undefined
+  memory: SessionMemory | undefined
+  /** Started by this process, and nobody has said anything in it yet. */
+  isUnused = false
+  /** While it is read from the store. */
+  loading: Promise<SessionMemory> | undefined
+  /** How many hold on to the memory. */
+  users = 0
+  #expiresAt = 0
+
+  constructor(start: Omit<StoredSession, 'data' | 'end'> & { readonly data: SessionData }) {
+    this.id = start.id
+    this.group = start.group
+    this.tenant = start.tenant
+    this.keyDigest = start.keyDigest
+    this.startedAt = start.startedAt
+    this.data = start.data
+    this.caller = { kind: 'session', tenant: start.tenant, sessionId: start.id }
+    this.touch()
+  }
+
+  /** One that an earlier process left open. Its time begins anew: nobody could use it meanwhile. */
+  static restored({ id, group, tenant, keyDigest, startedAt, data }: StoredSession): OpenSession {
+    return new OpenSession({ id, group, tenant, keyDigest, startedAt, data: sessionDataSchema.parse(data) })
+  }
+
+  get expiresAt(): number {
+    return this.#expiresAt
+  }
+
+  /** It is being used. */
+  touch(): void {
+    this.#expiresAt = performance.now() + this.data.ttlSeconds * 1000
+  }
+}

@@ -1,0 +1,223 @@
+import { MillraceError } from '../../errors/index.ts'
+import { AttemptRecorder, sessionAttempt, type RunStore, type StoredSession } from '../../store/index.ts'
+import { ExpiryQueue } from './_expiry-queue.ts'
+import { TextAllowance } from './_text-allowance.ts'
+import { OpenSession, SessionMemory } from './open-session.ts'
+import { replyIn } from './reply-in.ts'
+import type { Caller } from '../caller.ts'
+import { gatewayEvents } from '../gateway-events.ts'
+import type { SessionBounds } from './session-bounds.ts'
+import { Slice } from '../_slice.ts'
+import { SessionTree } from './session-tree.ts'
+
+export interface SessionBookOptions {
+  readonly store: RunStore
+  readonly bounds: SessionBounds
+  /** Nobody used it for as long as it may stay open. */
+  readonly onExpired: (session: OpenSession) => void
+}
+
+/** All sessions that have not ended. What they said is remembered for those in use, and read back for the others. */
+export class SessionBook implements Disposable {
+  readonly #store: RunStore
+  readonly #bounds: SessionBounds
+  readonly #allowance: TextAllowance
+  /** For last bodies. Nobody gives back for another's: that would cost more than reading a body. */
+  readonly #bodies: TextAllowance
+  readonly #sessions = new Map<string, OpenSession>()
+  readonly #byKey = new Map<string, OpenSession>()
+  readonly #expiry: ExpiryQueue<OpenSession>
+  /** Remembered, though nobody uses them. A Set iterates in insertion order, so the first was not used for longest. */
+  readonly #idle = new Set<OpenSession>()
+  /** What they hold. */
+  #idleBytes = 0
+  #idleChars = 0
+
+  constructor({ store, bounds, onExpired }: SessionBookOptions) {
+    this.#store = store
+    this.#bounds = bounds
+    this.#allowance = new TextAllowance(bounds.maxRememberedChars, () => this.#idleChars > 0 && this.#forgetOldest())
+    this.#bodies = new TextAllowance(bounds.maxRememberedBodies, () => false)
+    this.#expiry = new ExpiryQueue((session) => {
+      if (session.running.size === 0) onExpired(session)
+      else {
+        session.touch()
+        this.#expiry.add(session)
+      }
+    })
+  }
+
+  /** Knows those again that an earlier process left open. One that cannot be read is reported, and left alone. */
+  restore(): void {
+    const { sessions } = this.#store.reader
+    for (const id of sessions.openIds()) {
+      try {
+        const stored = sessions.session(id)
+        if (stored) this.#add(OpenSession.restored(stored))
+      } catch (cause) {
+        const message = `session ${id} cannot be read, so that nobody can go on with it; if it matters, restore the run from a copy`
+        const error = new MillraceError('store_failed', message, { data: { session: id }, cause })
+        gatewayEvents.publish({ kind: 'session-unreadable', session: id, error })
+      }
+    }
+  }
+
+  get size(): number {
+    return this.#sessions.size
+  }
+
+  /** Sessions whose memory is kept for when they are used again. */
+  get idle(): number {
+    return this.#idle.size
+  }
+
+  /** A session, open or ended, if it is the caller's to see. */
+  find(caller: Caller, id: string): OpenSession | StoredSession | undefined {
+    if (caller.kind === 'session' && caller.sessionId !== id) return undefined
+    const found = this.#sessions.get(id) ?? this.#store.reader.sessions.session(id)
+    return found?.tenant === caller.tenant ? found : undefined
+  }
+
+  /** Whose key has this digest; also of a session that has ended, which then can say so. */
+  callerFor(digest: string): Caller | undefined {
+    const open = this.#byKey.get(digest)
+    if (open) return open.caller
+    const ended = this.#store.reader.sessions.sessionByKeyDigest(digest)
+    return ended && { kind: 'session', tenant: ended.tenant, sessionId: ended.id }
+  }
+
+  /** A session of which nothing was said yet. */
+  start(session: OpenSession): void {
+    this.#add(session)
+    session.isUnused = true
+  }
+
+  remove(session: OpenSession): void {
+    this.#sessions.delete(session.id)
+    this.#byKey.delete(session.keyDigest)
+    this.#removeIdle(session)
+    this.#expiry.remove(session)
+    forget(session)
+  }
+
+  /** What was said in it, at once or when it was read. It stays until it is released as often as it was acquired. */
+  acquire(session: OpenSession): SessionMemory | Promise<SessionMemory> {
+    session.users += 1
+    this.#removeIdle(session)
+    return session.memory ?? (session.isUnused ? this.#firstMemory(session) : this.#loaded(session))
+  }
+
+  release(session: OpenSession): void {
+    session.users -= 1
+    if (session.users === 0) this.#rest(session)
+  }
+
+  /** What `look` finds in its memory. */
+  async use<Result>(session: OpenSession, look: (memory: SessionMemory) => Result): Promise<Result> {
+    const memory = await this.acquire(session)
+    try {
+      return look(memory)
+    } finally {
+      this.release(session)
+    }
+  }
+
+  /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
+  async readInto(
+    { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
+    id: string,
+  ): Promise<void> {
+    const slice = new Slice()
+    for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
+      const { seq } = node
+      const reply = replyIn(node)
+      tree?.restore(node)
+      tally.add(node)
+      if (reply?.requestKey !== undefined) recent?.restore(reply.requestKey, { seq, wasHeard: node.call !== undefined })
+      if (reply && node.discarded) unheard?.restore(seq, { call: reply, lacksTokens: node.lacksTokens })
+      if (slice.isOver) await slice.rest()
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#expiry[Symbol.dispose]()
+  }
+
+  #add(session: OpenSession): void {
+    this.#sessions.set(session.id, session)
+    this.#byKey.set(session.keyDigest, session)
+    this.#expiry.add(session)
+  }
+
+  async #loaded(session: OpenSession): Promise<SessionMemory> {
+    session.loading ??= this.#load(session)
+    try {
+      return await session.loading
+    } catch (error) {
+      session.users -= 1
+      throw error
+    }
+  }
+
+  async #load(session: OpenSession): Promise<SessionMemory> {
+    try {
+      // What was said last may still be on its way to the disk.
+      await this.#store.journal.durable()
+      const memory = this.#newMemory(session)
+      await this.readInto(memory, session.id)
+      session.memory = memory
+      return memory
+    } finally {
+      session.loading = undefined
+    }
+  }
+
+  /** Nothing is stored of it, so there is nothing to read. */
+  #firstMemory(session: OpenSession): SessionMemory {
+    session.isUnused = false
+    session.memory = this.#newMemory(session)
+    return session.memory
+  }
+
+  #newMemory(session: OpenSession): SessionMemory {
+    const { journal } = this.#store
+    const recorder = new AttemptRecorder(journal, session.id, sessionAttempt)
+    const tree = new SessionTree(recorder, this.#allowance)
+    return new SessionMemory({ tree, journal, session: session.id, bodies: this.#bodies })
+  }
+
+  /** Nobody uses it for now. Those in use stay, however many they are: there are no more of them than requests. */
+  #rest(session: OpenSession): void {
+    if (!this.#sessions.has(session.id)) {
+      forget(session)
+      return
+    }
+    this.#idle.add(session)
+    this.#count(session, 1)
+    const { maxRemembered, maxRememberedBytes } = this.#bounds
+    while (this.#idle.size > maxRemembered || this.#idleBytes > maxRememberedBytes) this.#forgetOldest()
+  }
+
+  #forgetOldest(): boolean {
+    const [oldest] = this.#idle
+    if (!oldest) return false
+    this.#removeIdle(oldest)
+    forget(oldest)
+    return true
+  }
+
+  #removeIdle(session: OpenSession): void {
+    if (this.#idle.delete(session)) this.#count(session, -1)
+  }
+
+  /** A memory that nobody uses does not change: what was added is what is taken away again. */
+  #count({ memory }: OpenSession, sign: 1 | -1): void {
+    this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
+    this.#idleChars += sign * (memory?.tree.textChars ?? 0)
+  }
+}
+
+function forget(session: OpenSession): void {
+  session.memory?.forgetText()
+  session.memory = undefined
+}

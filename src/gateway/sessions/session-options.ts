@@ -1,0 +1,55 @@
+import { z } from 'zod'
+import { closedObject, type JsonObject } from '../../schema/index.ts'
+
+const maxNameChars = 256
+const maxGroupSize = 1024
+const maxTtlSeconds = 30 * 24 * 3600
+const maxMetadataChars = 64 * 1024
+
+/** Names that stand in paths and file names of others. */
+const plainName = z.string().regex(/^[\w.-]{1,64}$/, 'has 1 to 64 letters, digits, dots, dashes and underscores')
+
+/** What one session may use up. `maxTokens` counts what was sampled, `maxCost` is in US dollars. */
+export const sessionLimitsSchema = closedObject({
+  maxRequests: z.int().positive().exactOptional(),
+  maxTokens: z.int().positive().exactOptional(),
+  maxCost: z.number().positive().exactOptional(),
+  maxConcurrent: z.int().positive().exactOptional(),
+})
+
+export type SessionLimits = z.infer<typeof sessionLimitsSchema>
+
+const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
+
+/** What is said of sessions when they are started: `groupSize` of them, alike. */
+export const sessionOptionsSchema = closedObject({
+  taskId: z.string().max(maxNameChars).exactOptional(),
+  groupSize: z.int().min(1).max(maxGroupSize).default(1),
+  /** Another group's name adds to that group; without one it is a new group. */
+  groupId: plainName.exactOptional(),
+  /** A session that is not used for so long ends by itself. */
+  ttlSeconds: z.number().positive().max(maxTtlSeconds).default(3600),
+  metadata: metadataSchema
+    .refine(
+      (metadata) => JSON.stringify(metadata).length <= maxMetadataChars,
+      `has at most ${maxMetadataChars} characters`,
+    )
+    .default({}),
+  limits: sessionLimitsSchema.default({}),
+  /** Whether its own key may also reward and end it. An agent that has the key could then say what it is worth itself. */
+  selfManaged: z.boolean().default(false),
+})
+
+export type SessionOptions = z.infer<typeof sessionOptionsSchema>
+export type SessionOptionsInput = z.input<typeof sessionOptionsSchema>
+
+/** What the journal keeps of them, beside the names. */
+export const sessionDataSchema = sessionOptionsSchema.pick({
+  taskId: true,
+  ttlSeconds: true,
+  metadata: true,
+  limits: true,
+  selfManaged: true,
+})
+
+export type SessionData = z.infer<typeof sessionDataSchema>

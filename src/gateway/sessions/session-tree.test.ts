@@ -1,0 +1,470 @@
+import { describe, expect, test } from 'vitest'
+import { seededRandom } from '../../kit/index.ts'
+import type { AssistantMessage, CallRecord, ContentPart, Message, MessageNode } from '../../schema/index.ts'
+import { TextAllowance } from './_text-allowance.ts'
+import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
+import { SessionTree, type TreeNode } from './session-tree.ts'
+
+const call: CallRecord = {
+  model: 'm',
+  backend: 'b',
+  finishReason: 'stop',
+  usage: { calls: 1, input: 1, cachedInput: 0, output: 1, reasoning: 0 },
+  cost: null,
+  tries: 1,
+  ms: 1,
+  waitMs: 0,
+}
+
+/** A tree whose records stay in memory. */
+class Recorded {
+  readonly nodes: MessageNode[] = []
+  tree: SessionTree
+  readonly #allowance: TextAllowance
+
+  constructor(chars = 1_000_000) {
+    this.#allowance = new TextAllowance(chars, () => false)
+    this.tree = this.#newTree()
+  }
+
+  say(...messages: Message[]): TreeNode | undefined {
+    return this.tree.append(messages, this.tree.match(messages))
+  }
+
+  reply(parent: TreeNode | undefined, message: AssistantMessage, replyId?: string): TreeNode {
+    return this.tree.addSample(parent, message, { call: { ...call, ...(replyId !== undefined && { replyId }) } })
+  }
+
+  lose(parent: TreeNode | undefined, message: AssistantMessage): TreeNode {
+    const { finishReason: _none, ...facts } = call
+    return this.tree.addSample(parent, message, { discarded: { ...facts, why: 'client_gone' } })
+  }
+
+  /** As a process that comes later finds it. */
+  restore(): void {
+    this.tree.forgetText()
+    this.tree = this.#newTree()
+    for (const node of this.nodes) this.tree.restore(node)
+  }
+
+  #newTree(): SessionTree {
+    const recorder = { node: (node: MessageNode): unknown => this.nodes.push(node), durable: () => undefined }
+    return new SessionTree(recorder, this.#allowance)
+  }
+}
+
+const system: Message = { role: 'system', content: 'be brief' }
+const user = (content: string): Message => ({ role: 'user', content })
+const assistant = (content: string): AssistantMessage => ({ role: 'assistant', content })
+const calling = (args: string, id = 'c1'): AssistantMessage => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: [{ id, type: 'function', function: { name: 'f', arguments: args } }],
+})
+
+describe('what a message means', () => {
+  const same: [string, Message, Message][] = [
+    [
+      'text in parts',
+      user('ab'),
+      {
+        role: 'user',
+        content: [
+          { type: 'text', text: 'a' },
+          { type: 'text', text: 'b' },
+        ],
+      },
+    ],
+    ['no content', { role: 'assistant', content: null }, assistant('')],
+    ['dropped reasoning', { ...assistant('a'), reasoning_content: 'hm' }, assistant('a')],
+    ['a refusal that came back as text', { ...assistant('a'), refusal: 'no' }, assistant('ano')],
+    ['an image of usual detail', image('x'), image('x', 'auto')],
+    [
+      'empty text around an image',
+      image('x'),
+      { role: 'user', content: [{ type: 'text', text: '' }, ...parts(image('x'))] },
+    ],
+  ]
+  test.each(same)('%s makes no difference', (_, one, other) => {
+    expect(meaningOf(one)).toEqual(meaningOf(other))
+  })
+
+  const written: [string, string, string][] = [
+    ['spaces', '{"a":1,"b":[2]}', '{ "a": 1, "b": [ 2 ] }'],
+    ['order of keys', '{"a":1,"b":{"c":2,"d":3}}', '{"b":{"d":3,"c":2},"a":1}'],
+    ['nothing for an empty object', '', '{}'],
+    ['a number', '{"a":1.0}', '{"a":1}'],
+  ]
+  test.each(written)('%s of arguments make no difference, only more work', (_, one, other) => {
+    expect(meaningOf(calling(one))).not.toEqual(meaningOf(calling(other)))
+    expect(looseMeaningOf(calling(one))).toEqual(looseMeaningOf(calling(other)))
+  })
+
+  const different: [string, Message, Message][] = [
+    ['roles', system, { role: 'developer', content: 'be brief' }],
+    ['text', user('a'), user('a ')],
+    ['names', { role: 'user', content: 'a', name: 'x' }, user('a')],
+    ['calls', calling('{"a":1}'), calling('{"a":2}')],
+    ['ids of calls', calling('{}', 'c1'), calling('{}', 'c2')],
+    ['broken arguments', calling('{"a":'), calling('{"a"')],
+    ['tool calls and text', calling('{}'), assistant(whole(meaningOf(calling('{}'))))],
+    ['tools', { role: 'tool', tool_call_id: 'a', content: 'b' }, { role: 'tool', tool_call_id: 'b', content: 'b' }],
+    ['failed tools', toolResult(true), toolResult(false)],
+    ['images', image('x'), image('y')],
+    ['detail', image('x', 'high'), image('x')],
+    ['images and text', image('x'), user(whole(meaningOf(image('x'))))],
+    ['refusals', { ...assistant('a'), refusal: 'no' }, assistant('a')],
+  ]
+  test.each(different)('%s make a difference', (_, one, other) => {
+    expect(whole(meaningOf(one))).not.toBe(whole(meaningOf(other)))
+    expect(whole(looseMeaningOf(one) ?? meaningOf(one))).not.toBe(whole(looseMeaningOf(other) ?? meaningOf(other)))
+  })
+})
+
+describe('a session', () => {
+  test('grows at its end while its client goes on', () => {
+    const recorded = new Recorded()
+    const said: Message[] = [system, user('0')]
+    for (let turn = 1; turn <= 20; turn += 1) {
+      const leaf = recorded.say(...said)
+      const reply = assistant(`answer ${turn}`)
+      recorded.reply(leaf, reply)
+      said.push(reply, user(String(turn)))
+    }
+    expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, ...Array.from({ length: 40 }, (_, seq) => seq)])
+    expect(recorded.nodes.filter(({ sampled }) => sampled)).toHaveLength(20)
+  })
+
+  test('forks where a client rewrote history', () => {
+    const recorded = new Recorded()
+    recorded.reply(recorded.say(system, user('a')), assistant('A'))
+    const leaf = recorded.say(system, user('a'), assistant('something else'), user('b'))
+    expect(leaf?.seq).toBe(4)
+    expect(recorded.nodes.slice(3).map(({ parent, sampled }) => [parent, sampled])).toEqual([
+      [1, false],
+      [3, false],
+    ])
+  })
+
+  test('begins anew with another system prompt', () => {
+    const recorded = new Recorded()
+    recorded.say(system, user('a'))
+    recorded.say({ role: 'system', content: 'you are a sub-agent' }, user('a'))
+    expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, 0, null, 2])
+  })
+
+  test('samples of one prompt are siblings, also when they say the same, and a conversation goes on from the latest', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'))
+    recorded.reply(recorded.say(user('a')), assistant('A'))
+    recorded.say(user('a'), assistant('A'), user('b'))
+    expect(recorded.nodes.map(({ parent }) => parent)).toEqual([null, 0, 0, 2])
+  })
+
+  test('of two replies that say the same, the one is found that the conversation went on from', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'))
+    const first = recorded.say(user('a'), assistant('A'), user('b'))
+    recorded.reply(leaf, assistant('A'))
+    expect(recorded.say(user('a'), assistant('A'), user('b'))).toEqual(first)
+    expect(recorded.nodes).toHaveLength(4)
+  })
+
+  const thinking = (content: string, thought: string): AssistantMessage => ({
+    ...assistant(content),
+    reasoning_content: thought,
+  })
+  const twins: [string, AssistantMessage, AssistantMessage][] = [
+    ['reasoning', thinking('A', 'because'), thinking('A', 'for another reason')],
+    ['the spelling of its arguments', calling('{"a":1,"b":2}'), calling('{ "b": 2, "a": 1 }')],
+    [
+      'the spelling, though its reasoning was dropped',
+      calling('{"a":1}'),
+      { ...calling('{"a": 1}'), reasoning_content: 'x' },
+    ],
+  ]
+  test.each(twins)(
+    'of replies that mean the same, the one is gone on from that is repeated with %s',
+    (_, one, other) => {
+      for (const isRestored of [false, true]) {
+        const recorded = new Recorded()
+        const leaf = recorded.say(user('a'))
+        const replies = [one, other].map((message) => ({ message, seq: recorded.reply(leaf, message).seq }))
+        if (isRestored) recorded.restore()
+        for (const { message, seq } of replies) {
+          const { reasoning_content: _thought, ...dropped } = message
+          const repeated = one.tool_calls ? dropped : message
+          const next = recorded.say(user('a'), repeated, user(`to ${seq}`))
+          expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(seq)
+        }
+      }
+    },
+  )
+
+  test('an exact reply further on counts for more than that the one before it came last', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'))
+    const next = recorded.say(user('a'), assistant('A'), user('b'))
+    const meant = recorded.reply(next, thinking('B', 'meant'))
+    const latest = recorded.reply(leaf, assistant('A'))
+    const branch = recorded.tree.append([user('b')], { known: 0, end: latest, common: 0, nodes: [], said: [] })
+    recorded.reply(branch, thinking('B', 'another'))
+    const end = recorded.say(user('a'), assistant('A'), user('b'), thinking('B', 'meant'), user('c'))
+    expect(recorded.nodes[end?.seq ?? -1]?.parent).toBe(meant.seq)
+  })
+
+  test('of more twins than are kept, the newest are', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    const replies = Array.from({ length: 12 }, (_, index) => recorded.reply(leaf, thinking('A', `thought ${index}`)))
+    for (const index of [11, 4]) {
+      const next = recorded.say(user('a'), thinking('A', `thought ${index}`), user(`after ${index}`))
+      expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(replies[index]?.seq)
+    }
+    const late = recorded.say(user('a'), thinking('A', 'thought 0'), user('after 0'))
+    expect(recorded.nodes[late?.seq ?? -1]?.parent).toBe(replies[11]?.seq)
+  })
+
+  test('one that was gone on from is kept before those that were not', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    const first = recorded.reply(leaf, assistant('A'))
+    const second = recorded.reply(recorded.say(user('a'), assistant('A'), user('b')), assistant('B'))
+    for (let others = 0; others < 12; others += 1) recorded.reply(leaf, assistant('A'))
+    for (const comes of ['now', 'later']) {
+      if (comes === 'later') recorded.restore()
+      const next = recorded.say(user('a'), assistant('A'), user('b'), assistant('B'), user(comes))
+      expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(second.seq)
+    }
+    expect(recorded.nodes.filter(({ parent }) => parent === first.seq)).toHaveLength(1)
+  })
+
+  test('a named reply is the one, whichever was last', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    const named = recorded.reply(leaf, assistant('A'))
+    recorded.reply(leaf, assistant('A'))
+    const messages = [user('a'), assistant('A'), user('b'), user('c')]
+    for (const isKnown of [false, true]) {
+      const match = recorded.tree.matchAfter({ count: 2, node: named }, messages)
+      expect(match.known).toBe(isKnown ? 4 : 2)
+      const end = recorded.tree.append(messages, match)
+      const before = recorded.nodes[end?.seq ?? -1]?.parent ?? -1
+      expect(recorded.nodes[before]).toMatchObject({ parent: named.seq, message: user('b') })
+    }
+  })
+
+  test('a reply that comes when the session has gone on elsewhere is found where it belongs', () => {
+    const recorded = new Recorded()
+    const first = recorded.say(user('a'))
+    recorded.say(user('b'))
+    const reply = recorded.reply(first, assistant('A'))
+    const elsewhere = recorded.say(user('b'), assistant('A'), user('c'))
+    expect(recorded.nodes[elsewhere?.seq ?? -1]?.parent).not.toBe(reply.seq)
+    const next = recorded.say(user('a'), assistant('A'), user('c'))
+    expect(recorded.nodes[next?.seq ?? -1]?.parent).toBe(reply.seq)
+  })
+
+  test('what was lost is recorded, and part of no conversation', () => {
+    const recorded = new Recorded()
+    recorded.lose(recorded.say(user('a')), assistant('A'))
+    recorded.say(user('a'), assistant('A'), user('b'))
+    expect(recorded.nodes.map(({ parent, sampled }) => [parent, sampled])).toEqual([
+      [null, false],
+      [0, true],
+      [0, false],
+      [2, false],
+    ])
+  })
+
+  test('a reply is found by its name, the latest of one name', () => {
+    const recorded = new Recorded()
+    const leaf = recorded.say(user('a'))
+    recorded.reply(leaf, assistant('A'), 'chatcmpl-1')
+    recorded.reply(leaf, assistant('B'), 'chatcmpl-1')
+    expect(recorded.tree.replyNamed('chatcmpl-1')?.seq).toBe(2)
+    recorded.restore()
+    expect(recorded.tree.replyNamed('chatcmpl-1')?.seq).toBe(2)
+    expect(recorded.tree.replyNamed('chatcmpl-2')).toBeUndefined()
+  })
+
+  test('arguments that a client wrote in its own way are still those that were sampled', () => {
+    const recorded = new Recorded()
+    recorded.reply(recorded.say(user('a')), calling('{ "x": 1, "y": 2 }'))
+    for (let turn = 0; turn < 3; turn += 1) recorded.say(user('a'), calling('{"y":2,"x":1}'), toolResult(false))
+    expect(recorded.nodes).toHaveLength(3)
+  })
+
+  test('an allowance that is used up changes nothing but the time it takes', () => {
+    const recorded = new Recorded(20)
+    for (let turn = 0; turn < 3; turn += 1) recorded.say(system, user('a long question'), assistant('x'), user('y'))
+    expect(recorded.nodes).toHaveLength(4)
+  })
+})
+
+test.each(Array.from({ length: 40 }, (_, seed) => seed))('random conversations, seed %i', (seed) => {
+  const random = seededRandom(seed)
+  const pick = <Item>(items: readonly Item[]): Item => items[Math.floor(random() * items.length)] as Item
+  const recorded = new Recorded(pick([0, 200, 100_000]))
+  const conversations: Message[][] = [[system]]
+  /** Prompts whose reply is still to come. */
+  const asked: { leaf: TreeNode | undefined; said: Message[] }[] = []
+  for (let step = 0; step < 120; step += 1) {
+    if (random() < 0.05) recorded.restore()
+    if (asked.length > 0 && random() < 0.5) {
+      const { leaf, said } = pick(asked)
+      const reply = pick([
+        assistant(pick(words)),
+        calling(pick(spellings)),
+        { ...assistant(pick(words)), reasoning_content: 'hm' },
+      ])
+      if (random() < 0.2) recorded.lose(leaf, reply)
+      else {
+        recorded.reply(leaf, reply)
+        conversations.push([...said, reply])
+      }
+      continue
+    }
+    const said = changed([...pick(conversations), user(pick(words))], random)
+    const before = recorded.nodes.length
+    const known = longestKnown(recorded.nodes, said)
+    const leaf = recorded.say(...said)
+    // Nothing is appended that was known, and what the path says is what the client said.
+    expect(recorded.nodes.length - before).toBe(said.length - known)
+    expect(pathTo(recorded.nodes, leaf?.seq ?? null).map(canonical)).toEqual(said.map(canonical))
+    asked.push({ leaf, said })
+    if (asked.length > 4) asked.shift()
+    conversations.push(said)
+    if (conversations.length > 12) conversations.shift()
+  }
+  expect(recorded.nodes.map(({ seq }) => seq)).toEqual(recorded.nodes.map((_, index) => index))
+})
+
+const words = ['a', 'b', 'c']
+const spellings = ['{"x":1,"y":2}', '{"y":2,"x":1}', '{ "x": 1, "y": 2 }', '{"x":2}', 'broken {']
+
+/** As clients change what they send back: nothing, the way it is written, or what it says. */
+function changed(said: readonly Message[], random: () => number): Message[] {
+  const rewritten = said.map((message): Message => {
+    if (message.role === 'assistant' && random() < 0.5) {
+      const { reasoning_content: _dropped, ...kept } = message
+      return { ...kept, content: kept.content === null && random() < 0.5 ? '' : kept.content }
+    }
+    if (message.role === 'user' && typeof message.content === 'string' && random() < 0.3) {
+      return { role: 'user', content: [{ type: 'text', text: message.content }] }
+    }
+    return message
+  })
+  if (random() < 0.1) rewritten[Math.floor(random() * rewritten.length)] = user('rewritten')
+  if (random() < 0.05) rewritten[0] = { role: 'system', content: 'another agent' }
+  return random() < 0.1 ? rewritten.slice(0, 1 + Math.floor(random() * rewritten.length)) : rewritten
+}
+
+/** The naive way: looks at every node for every message. */
+function longestKnown(nodes: readonly MessageNode[], said: readonly Message[]): number {
+  let ends: (number | null)[] = [null]
+  let known = 0
+  for (const message of said) {
+    const wanted = canonical(message)
+    const next = nodes.filter(
+      (node) => !node.discarded && ends.includes(node.parent) && canonical(node.message) === wanted,
+    )
+    if (next.length === 0) break
+    ends = next.map(({ seq }) => seq)
+    known += 1
+  }
+  return known
+}
+
+function pathTo(nodes: readonly MessageNode[], leaf: number | null): Message[] {
+  const path: Message[] = []
+  for (let seq = leaf; seq !== null; seq = nodes[seq]?.parent ?? null) path.push((nodes[seq] as MessageNode).message)
+  return path.toReversed()
+}
+
+/** What a message says, found out in another way than the tree does. */
+function canonical(message: Message): string {
+  const { content } = message
+  const text =
+    typeof content === 'string' || content === null
+      ? (content ?? '')
+      : content.map((part) => 'text' in part && part.text)
+  const calls = message.role === 'assistant' ? (message.tool_calls ?? []) : []
+  const args = calls.map(({ function: { arguments: written } }) => {
+    try {
+      const entries = Object.entries(JSON.parse(written) as object)
+      return entries.toSorted(([one], [other]) => one.localeCompare(other))
+    } catch {
+      return written
+    }
+  })
+  return JSON.stringify([message.role, [text].flat().join(''), args])
+}
+
+function whole({ head, text }: Meaning): string {
+  return head + text
+}
+
+function image(url: string, detail?: 'auto' | 'high'): Message {
+  return { role: 'user', content: [{ type: 'image_url', image_url: { url, ...(detail && { detail }) } }] }
+}
+
+function parts(message: Message): readonly ContentPart[] {
+  return Array.isArray(message.content) ? message.content : []
+}
+
+function toolResult(failed: boolean): Message {
+  return { role: 'tool', tool_call_id: 'c1', content: 'r', ...(failed && { is_error: true }) }
+}
+
+test('what clients call replies and their items is part of what a tree holds', () => {
+  const holding = (names: Pick<CallRecord, 'replyId' | 'itemIds'>): number => {
+    const recorded = new Recorded()
+    recorded.tree.addSample(undefined, assistant('a'), { call: { ...call, ...names } })
+    const { bytes } = recorded.tree
+    recorded.restore()
+    expect(recorded.tree.bytes).toBe(bytes)
+    return bytes
+  }
+  const unnamed = holding({})
+  const perName = holding({ replyId: 'resp_1' }) - unnamed
+  expect(perName).toBeGreaterThan(0)
+  expect(holding({ replyId: 'resp_1', itemIds: { rs: ['rs_1', 'rs_2'], fc: ['fc_1'] } })).toBe(unnamed + 4 * perName)
+})
+
+describe('a conversation whose beginning is known', () => {
+  const one = [system, user('a'), assistant('b')]
+  const other = [{ ...system, content: 'be long' }, user('c'), assistant('d')]
+
+  const situations: [string, number, (recorded: Recorded) => unknown][] = [
+    ['on the last path', 1_000_000, () => {}],
+    ['when another one was last', 1_000_000, (recorded) => recorded.say(...other)],
+    ['when it was cut', 1_000_000, (recorded) => recorded.say(system, user('z'))],
+    ['when nothing is kept of it', 1_000_000, (recorded) => recorded.tree.forgetText()],
+    ['when there was no room for it', 10, () => {}],
+    [
+      'when something has a twin',
+      1_000_000,
+      (recorded) => {
+        const parent = recorded.say(...other)
+        recorded.reply(parent, assistant('t'))
+        recorded.reply(parent, assistant('t'))
+      },
+    ],
+  ]
+  test.each(situations)('goes on from it %s', (_, chars, happen) => {
+    const recorded = new Recorded(chars)
+    const node = recorded.say(...one) as TreeNode
+    happen(recorded)
+    const messages = [...one, user('next')]
+    const match = recorded.tree.match(messages, { count: one.length, node })
+    expect(match.known).toBe(one.length)
+    expect(match.end).toEqual(node)
+    const leaf = recorded.tree.append(messages, match)
+    expect(recorded.nodes.at(-1)).toMatchObject({ seq: leaf?.seq, parent: node.seq, message: user('next') })
+    expect(recorded.tree.match(messages)).toMatchObject({ known: messages.length, end: leaf })
+  })
+})

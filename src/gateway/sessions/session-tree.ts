@@ -1,0 +1,316 @@
+import { chainHash, type Recorder } from '../../inference/index.ts'
+import type { AssistantMessage, CallRecord, Message, MessageNode } from '../../schema/index.ts'
+import { LastPath, type KnownBeginning } from './last-path.ts'
+import { replyIn } from './reply-in.ts'
+import { strangenessOf, type MessagePrint } from './_message-print.ts'
+import { SaidMessage } from './_said-message.ts'
+import type { TextAllowance } from './_text-allowance.ts'
+
+/** A node as the tree remembers it: where it stands, not what it says. */
+export interface TreeNode {
+  readonly seq: number
+  readonly hash: string
+  /** Of a reply. */
+  readonly print: MessagePrint | undefined
+}
+
+/** How a sample came to be: complete, or lost. */
+export type SampleOrigin = Pick<MessageNode, 'call' | 'discarded' | 'tokens'>
+
+/** A conversation as far as it is known. */
+export interface Match {
+  /** How many messages are known. */
+  readonly known: number
+  /** The node of the last of them. */
+  readonly end: TreeNode
+  /** How many of them are on the last path, too, or were not looked for; and the nodes of the others. */
+  readonly common: number
+  readonly nodes: readonly TreeNode[]
+  /** The messages after those, as far as they were looked for. */
+  readonly said: readonly SaidMessage[]
+}
+
+/** Before the first message. */
+const root: TreeNode = { seq: -1, hash: '', print: undefined }
+
+/** Measured over 200,000 with tool calls, digests and tables included. */
+const bytesPerNode = 460
+
+/** What a reply or an item of one is called, with its entry in a table. Measured over 400,000 of 54 characters. */
+const bytesPerName = 140
+
+/**
+ * Nodes that say the same after the same history, and that can be told apart only by how they say it and by what follows.
+ * More than this are recorded too, but a conversation goes on from one of those that others went on from, or of the last.
+ */
+const maxTwins = 8
+
+/**
+ * The messages of one session. A request brings its whole conversation along each time: what is known of it is found, and
+ * only the rest is appended. A client that rewrote its history leaves the known path where it did so, and one with
+ * another system prompt leaves it at the root, so that forks and sub-agents need no rules of their own.
+ *
+ * A node is found by its parent and a digest of what it says, so that the tree holds no messages; only what the last
+ * request said and was answered, within an allowance, because comparing that is several times as fast.
+ */
+export class SessionTree {
+  readonly #recorder: Recorder
+  readonly #lastPath: LastPath<TreeNode>
+  readonly #children = new Map<string, TreeNode[]>()
+  /** By what clients call them, and by what they call an item of theirs. */
+  readonly #replies = new Map<string, TreeNode>()
+  readonly #items = new Map<string, TreeNode>()
+  /** Calls whose outputs came in the same reply. */
+  readonly #servedCalls = new Set<string>()
+  /** All replies of one name, where a backend used it more than once. */
+  readonly #namesakes = new Map<string, number[]>()
+  #size = 0
+  #hasTwins = false
+  /** Of nodes that something was said after. */
+  readonly #continued = new Set<number>()
+  /** Other spellings of known messages. */
+  #spellings = 0
+
+  constructor(recorder: Recorder, allowance: TextAllowance) {
+    this.#recorder = recorder
+    this.#lastPath = new LastPath(allowance)
+  }
+
+  get size(): number {
+    return this.#size
+  }
+
+  /** About what it holds beside text. */
+  get bytes(): number {
+    const names = this.#replies.size + this.#items.size + this.#servedCalls.size
+    return this.#size * bytesPerNode + names * bytesPerName
+  }
+
+  /** Text that is kept to be fast. */
+  get textChars(): number {
+    return this.#lastPath.chars
+  }
+
+  /** Takes back what was recorded before, in order. */
+  restore(node: MessageNode): void {
+    this.#size = node.seq + 1
+    const reply = replyIn(node)
+    if (node.discarded && !reply) return
+    const said = asTold(new SaidMessage(node.message), reply)
+    const restored = { seq: node.seq, hash: node.hash, print: said.print() }
+    this.#continued.add(node.parent ?? root.seq)
+    this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
+    this.#name(restored, reply)
+  }
+
+  /** `names`: what the client calls replies among them, by their places. */
+  match(messages: readonly Message[], before?: KnownBeginning<TreeNode>, names = noNames): Match {
+    if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: root }, names)
+    const common = this.#lastPath.commonWith(messages, before)
+    const nodes: TreeNode[] = []
+    const said: SaidMessage[] = []
+    let known = common
+    let end = this.#lastPath.nodeAfter(common) ?? root
+    for (; known < messages.length; known += 1) {
+      const message = new SaidMessage(messages[known] as Message)
+      said.push(message)
+      const [next] = this.#childrenOf(end.seq, message)
+      if (!next) break
+      nodes.push(next)
+      end = next
+    }
+    return { known, end, common, nodes, said }
+  }
+
+  /** The node that the conversation ends with, once what is new of it is recorded. Undefined if it is empty. */
+  append(messages: readonly Message[], { known, end, common, nodes, said }: Match): TreeNode | undefined {
+    const path = [...nodes]
+    const words = [...said]
+    let last = end
+    for (let index = known; index < messages.length; index += 1) {
+      const message = (words[index - common] ??= new SaidMessage(messages[index] as Message))
+      const node = this.#record(last, message, { sampled: false })
+      this.#continued.add(last.seq)
+      this.#enter(last.seq, message, { node, sampled: false })
+      path.push(node)
+      last = node
+    }
+    if (!this.#hasTwins) this.#lastPath.replaceAfter(common, words, path)
+    return last === root ? undefined : last
+  }
+
+  /** A sample after `parent`. A lost one is recorded, and is part of no conversation. */
+  addSample(parent: TreeNode | undefined, message: AssistantMessage, origin: SampleOrigin): TreeNode {
+    const before = parent ?? root
+    const said = new SaidMessage(message)
+    const node = this.#record(before, said, { sampled: true, ...origin })
+    if (origin.discarded) return node
+    const told = asTold(said, origin.call)
+    this.#enter(before.seq, told, { node, sampled: true })
+    if (!this.#hasTwins) this.#lastPath.extend(before, told, node)
+    this.#name(node, origin.call)
+    return node
+  }
+
+  /** Clients of Responses may also send what their items are called. */
+  #name(node: TreeNode, call: CallRecord | undefined): void {
+    if (call?.replyId === undefined) return
+    const earlier = this.#replies.get(call.replyId)
+    if (earlier) {
+      const namesakes = this.#namesakes.get(call.replyId)
+      if (namesakes) namesakes.push(node.seq)
+      else this.#namesakes.set(call.replyId, [earlier.seq, node.seq])
+    }
+    this.#replies.set(call.replyId, node)
+    for (const ids of Object.values(call.itemIds ?? {})) for (const id of ids) this.#items.set(id, node)
+    if (call.api !== 'responses') return
+    for (const { id, type, call_id: callId } of call.original?.output ?? []) {
+      if (typeof id === 'string') this.#items.set(id, node)
+      const isOutput = typeof type === 'string' && type.endsWith('_call_output')
+      if (isOutput && typeof callId === 'string') this.#servedCalls.add(callId)
+    }
+  }
+
+  /** The complete reply that the client knows by this name; the latest, should a backend use one twice. */
+  replyNamed(replyId: string): TreeNode | undefined {
+    return this.#replies.get(replyId)
+  }
+
+  /** Whether a reply of Responses had the output of this call in itself. */
+  hasOutputOf(callId: string): boolean {
+    return this.#servedCalls.has(callId)
+  }
+
+  /** The nodes of all complete replies of that name, the oldest first. */
+  repliesNamed(replyId: string): readonly number[] {
+    const only = this.#replies.get(replyId)
+    return this.#namesakes.get(replyId) ?? (only ? [only.seq] : [])
+  }
+
+  /** It is not used for now: what was kept to be fast is given back. */
+  forgetText(): void {
+    this.#lastPath.clear()
+  }
+
+  /** The same if the client has named the reply that it goes on from, so that it is no twin of that. */
+  matchAfter({ count, node }: KnownBeginning<TreeNode>, messages: readonly Message[]): Match {
+    return this.#hasTwins ? this.#matchTwins(messages, { count, node }) : this.match(messages)
+  }
+
+  /**
+   * The same where nodes have twins: follows all that say the same, and takes of those that lead furthest the one that the
+   * client repeats most exactly; of those that it repeats alike, the one to prefer. One that it calls by its name is the one.
+   */
+  #matchTwins(
+    messages: readonly Message[],
+    before: KnownBeginning<TreeNode>,
+    names: ReadonlyMap<number, string> = noNames,
+  ): Match {
+    let ends: readonly Candidate[] = [{ node: before.node, strangeness: 0 }]
+    const said: SaidMessage[] = []
+    let known = before.count
+    for (; known < messages.length; known += 1) {
+      const message = new SaidMessage(messages[known] as Message)
+      said.push(message)
+      const next = this.#candidatesAfter(ends, message)
+      if (next.length === 0) break
+      const name = names.get(known) ?? ''
+      const named = this.#replies.get(name) ?? this.#items.get(name)
+      const chosen = next.find(({ node }) => node === named)
+      ends = chosen ? [chosen] : next
+    }
+    return { known, end: ends[0]?.node ?? root, common: before.count, nodes: none, said }
+  }
+
+  #candidatesAfter(ends: readonly Candidate[], message: SaidMessage): Candidate[] {
+    const print = message.print()
+    const next: Candidate[] = []
+    for (const end of ends) {
+      for (const node of this.#childrenOf(end.node.seq, message)) {
+        next.push({ node, strangeness: end.strangeness + strangenessOf(node.print, print) })
+      }
+    }
+    // A sort keeps the order of those that are equal.
+    return next.toSorted((one, other) => one.strangeness - other.strangeness).slice(0, maxTwins)
+  }
+
+  /** The nodes after it that say what the message does; those to prefer come first. */
+  #childrenOf(parent: number, message: SaidMessage): readonly TreeNode[] {
+    const key = keyOf(parent, message.digest)
+    const found = this.#children.get(key)
+    if (found) return found
+    const loose = message.looseDigest()
+    const same = loose === undefined ? undefined : this.#children.get(keyOf(parent, loose))
+    if (!same) return none
+    // A client that writes calls in its own way does so each time. At the limit it costs time, no more.
+    if (this.#spellings < this.#size) {
+      this.#spellings += 1
+      this.#children.set(key, same)
+    }
+    return same
+  }
+
+  #record(parent: TreeNode, said: SaidMessage, origin: Pick<MessageNode, 'sampled'> & SampleOrigin): TreeNode {
+    const { message } = said
+    // Not `messageJson`, which remembers it: mostly nobody asks for it again, and remembering takes as long as writing.
+    const json = JSON.stringify(message)
+    const seq = this.#size
+    const hash = chainHash(parent.hash, json)
+    const before = parent === root ? null : parent.seq
+    this.#size += 1
+    this.#recorder.node({ seq, hash, parent: before, message, at: Date.now(), ...origin }, json)
+    return { seq, hash, print: said.print() }
+  }
+
+  #enter(parent: number, said: SaidMessage, { node, sampled }: { node: TreeNode; sampled: boolean }): void {
+    const loose = said.looseDigest()
+    const key = keyOf(parent, loose ?? said.digest)
+    const twins = this.#children.get(key)
+    if (!twins) {
+      const only = [node]
+      this.#children.set(key, only)
+      if (loose !== undefined) this.#children.set(keyOf(parent, said.digest), only)
+      return
+    }
+    this.#hasTwins = true
+    this.#lastPath.clear()
+    // What was sampled last is what a client most likely goes on from.
+    if (sampled) twins.unshift(node)
+    else twins.push(node)
+    if (twins.length > maxTwins) twins.splice(this.#leastLikely(twins), 1)
+  }
+
+  /** The oldest of those that nobody has gone on from so far; if there is none, the oldest. */
+  #leastLikely(twins: readonly TreeNode[]): number {
+    let chosen = 0
+    for (let index = 1; index < twins.length; index += 1) {
+      const one = twins[chosen] as TreeNode
+      const other = twins[index] as TreeNode
+      const isOneContinued = this.#continued.has(one.seq)
+      if (isOneContinued === this.#continued.has(other.seq) ? other.seq < one.seq : isOneContinued) chosen = index
+    }
+    return chosen
+  }
+}
+
+const none: readonly TreeNode[] = []
+const noNames: ReadonlyMap<number, string> = new Map()
+
+/** One of the nodes that a conversation may have come to. */
+interface Candidate {
+  readonly node: TreeNode
+  /** How much the client's words differ from those on the way to it. */
+  readonly strangeness: number
+}
+
+/** A client of another API than the model's was not told what only that can say, and cannot repeat it. */
+function asTold(said: SaidMessage, call: CallRecord | undefined): SaidMessage {
+  const { message } = said
+  if (message.role !== 'assistant' || !message.others || !call) return said
+  const { others, ...rest } = message
+  return others.every(({ api }) => api === call.api) ? said : new SaidMessage(rest)
+}
+
+function keyOf(parent: number, digest: string): string {
+  return `${parent} ${digest}`
+}

@@ -1,0 +1,129 @@
+import type { JsonObject } from '../../schema/index.ts'
+import type { StoredSession } from '../../store/index.ts'
+import type { Caller } from '../caller.ts'
+import { sessionDataSchema, type SessionData, type SessionLimits } from './session-options.ts'
+import type { SessionTally } from './session-tally.ts'
+
+/** What makes a session's record worthless: no complete reply in it, or one without the tokens that were asked for. */
+export type SessionAlarm = 'nothing_captured' | 'tokens_missing'
+
+/** How many of the complete replies have all that training takes: prompt ids, ids and log-probabilities. */
+export type SessionTokens = 'all' | 'some' | 'none'
+
+export type SessionState = 'open' | 'ended' | 'expired'
+
+/** A session as lists show it. Times are in milliseconds since 1970. */
+export interface SessionSummary {
+  readonly id: string
+  readonly groupId: string
+  readonly tenant: string
+  readonly taskId: string | null
+  readonly state: SessionState
+  readonly startedAt: number
+  readonly endedAt: number | null
+  readonly ttlSeconds: number
+  /** Not shown to the key of the session itself: whoever started it may have noted there what its agent is not to know. */
+  readonly metadata?: JsonObject
+  readonly limits: SessionLimits
+  /** Whether its own key may reward and end it. */
+  readonly selfManaged: boolean
+}
+
+export interface SessionView extends SessionSummary {
+  readonly used: {
+    readonly requests: number
+    readonly tokens: number
+    /** Null if one of its replies has no known price: what the others cost is not what the session did. */
+    readonly cost: number | null
+    readonly concurrent: number
+  }
+  /** Null where there is no limit. */
+  readonly remaining: {
+    readonly requests: number | null
+    readonly tokens: number | null
+    readonly cost: number | null
+    readonly concurrent: number | null
+  }
+  /** Complete replies. */
+  readonly interactions: number
+  /** Which of them can be trained on; null as long as there is none. */
+  readonly tokens: SessionTokens | null
+  /** Samples that were lost. */
+  readonly discarded: number
+  /** Of the session as a whole; null if nobody said. */
+  readonly reward: number | null
+  readonly alarms: readonly SessionAlarm[]
+}
+
+/** What an open session and a stored one have in common. */
+type SessionFacts = Pick<StoredSession, 'id' | 'group' | 'tenant' | 'startedAt'> & { readonly data: SessionData }
+
+export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): SessionSummary {
+  const { id, group, tenant, startedAt, data } = facts
+  const { taskId = null, ttlSeconds, metadata, limits, selfManaged } = data
+  return {
+    id,
+    groupId: group,
+    tenant,
+    taskId,
+    state: end?.why ?? 'open',
+    startedAt,
+    endedAt: end?.at ?? null,
+    ttlSeconds,
+    metadata,
+    limits,
+    selfManaged,
+  }
+}
+
+/** As much of a session as a caller may see of it. */
+export function seenBy(caller: Caller, view: SessionView): SessionView {
+  if (caller.kind === 'admin') return view
+  const { metadata: _hidden, ...seen } = view
+  return seen
+}
+
+export function storedSummary(stored: StoredSession): SessionSummary {
+  return summaryOf({ ...stored, data: sessionDataSchema.parse(stored.data) }, stored.end)
+}
+
+export function viewOf(
+  summary: SessionSummary,
+  tally: SessionTally,
+  { running, reward }: { readonly running: number; readonly reward: number | null },
+): SessionView {
+  const { maxRequests, maxTokens, maxCost, maxConcurrent } = summary.limits
+  const { requests, tokens, cost, isCostPartial, interactions, discarded } = tally
+  return {
+    ...summary,
+    used: { requests, tokens, cost: isCostPartial ? null : cost, concurrent: running },
+    remaining: {
+      requests: leftOf(maxRequests, requests),
+      tokens: leftOf(maxTokens, tokens),
+      cost: leftOf(maxCost, cost),
+      concurrent: leftOf(maxConcurrent, running),
+    },
+    interactions,
+    tokens: tokensOf(tally),
+    discarded,
+    reward,
+    alarms: alarmsOf(tally, summary.state !== 'open'),
+  }
+}
+
+export function alarmsOf({ interactions, tokensMissing }: SessionTally, hasEnded: boolean): SessionAlarm[] {
+  const alarms: SessionAlarm[] = []
+  if (hasEnded && interactions === 0) alarms.push('nothing_captured')
+  if (tokensMissing > 0) alarms.push('tokens_missing')
+  return alarms
+}
+
+function tokensOf({ interactions, withoutTokens }: SessionTally): SessionTokens | null {
+  if (interactions === 0) return null
+  if (withoutTokens === 0) return 'all'
+  return withoutTokens < interactions ? 'some' : 'none'
+}
+
+function leftOf(limit: number | undefined, used: number): number | null {
+  return limit === undefined ? null : Math.max(0, limit - used)
+}

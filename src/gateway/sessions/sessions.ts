@@ -1,0 +1,245 @@
+import { MillraceError } from '../../errors/index.ts'
+import { describeIssues } from '../../schema/index.ts'
+import type { RunStore, SessionEndReason, SessionStart, StoredSession } from '../../store/index.ts'
+import { keyDigest, newSessionKey } from '../_keys.ts'
+import { OpenSession } from './open-session.ts'
+import { orderedId } from './_ordered-id.ts'
+import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
+import type { SessionBook } from './session-book.ts'
+import type { Caller } from '../caller.ts'
+import { gatewayEvents } from '../gateway-events.ts'
+import type { GatewayModels } from '../gateway-models.ts'
+import type { SessionBounds } from './session-bounds.ts'
+import {
+  sessionDataSchema,
+  sessionOptionsSchema,
+  type SessionData,
+  type SessionOptionsInput,
+} from './session-options.ts'
+import { SessionTally } from './session-tally.ts'
+import {
+  alarmsOf,
+  seenBy,
+  storedSummary,
+  summaryOf,
+  viewOf,
+  type SessionSummary,
+  type SessionView,
+} from './session-view.ts'
+
+/** Sessions that were started together. The keys are told once: nobody can read them anywhere afterwards. */
+export interface StartedSessions {
+  readonly groupId: string
+  readonly sessions: readonly { readonly id: string; readonly key: string }[]
+}
+
+export interface SessionListQuery {
+  readonly group?: string
+  readonly state?: 'open' | 'ended'
+  /** The last session of the list before. */
+  readonly after?: string
+  readonly limit: number
+}
+
+export interface RewardOptions {
+  readonly reward: number
+  /** The reply it is for, as its client knows it, or by its number in the session; without either the session as a whole. */
+  readonly interactionId?: string
+  readonly node?: number
+}
+
+/** The sum over as many replies as a session can have is then still a number, also as a float32. */
+const maxReward = 1e30
+
+/** So many are named of those that share a name. */
+const toldNodes = 8
+
+/** What is done with sessions from outside: start, look at, reward, end. Each caller sees its own only. */
+export class Sessions {
+  readonly #store: RunStore
+  readonly #models: GatewayModels
+  readonly #book: SessionBook
+  readonly #bounds: SessionBounds
+  /** Sessions that ended with a record that is of no use. */
+  alarms = 0
+  /** On their way to the disk. */
+  #starting = 0
+
+  constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
+    this.#store = parts.store
+    this.#models = parts.models
+    this.#book = parts.book
+    this.#bounds = parts.bounds
+  }
+
+  async start(caller: Caller, input: SessionOptionsInput): Promise<StartedSessions> {
+    if (caller.kind !== 'admin') throw adminsOnly('starting a session')
+    const parsed = sessionOptionsSchema.safeParse(input)
+    if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
+    const { groupSize, groupId = orderedId('grp'), ...data } = parsed.data
+    if (this.#book.size + this.#starting + groupSize > this.#bounds.maxOpenSessions) {
+      throw tooMuch(`more than ${this.#bounds.maxOpenSessions} sessions would be open; end those that are not used`)
+    }
+    const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
+    this.#starting += groupSize
+    try {
+      // All of a group or none, should this process end here.
+      this.#store.journal.appendAll(started.map(({ session }) => startEntry(session)))
+      await this.#store.journal.durable()
+    } finally {
+      this.#starting -= groupSize
+    }
+    for (const { session } of started) {
+      this.#book.start(session)
+      if (gatewayEvents.hasSubscribers) {
+        gatewayEvents.publish({ kind: 'session-start', session: session.id, group: groupId, tenant: caller.tenant })
+      }
+    }
+    return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
+  }
+
+  async view(caller: Caller, id: string): Promise<SessionView> {
+    const found = this.#find(caller, id)
+    const reward = this.#rewardOf(id)
+    if (!(found instanceof OpenSession)) {
+      const tally = new SessionTally()
+      await this.#book.readInto({ tally }, id)
+      return seenBy(caller, viewOf(storedSummary(found), tally, { running: 0, reward }))
+    }
+    const summary = summaryOf(found)
+    return this.#book.use(found, ({ tally }) =>
+      seenBy(caller, viewOf(summary, tally, { running: found.running.size, reward })),
+    )
+  }
+
+  /** In the order they were started. */
+  list(caller: Caller, query: SessionListQuery): SessionSummary[] {
+    if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
+    const { after } = query
+    if (after !== undefined && !this.#book.find(caller, after)) {
+      const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
+      throw new MillraceError('usage', message, { data: { status: 400, param: 'after' } })
+    }
+    return this.#store.reader.sessions.sessions({ ...query, tenant: caller.tenant }).map(storedSummary)
+  }
+
+  async end(caller: Caller, id: string): Promise<SessionView> {
+    const found = this.#findManaged(caller, id)
+    if (!(found instanceof OpenSession)) return this.view(caller, id)
+    return seenBy(caller, await this.seal(found, 'ended'))
+  }
+
+  /** Resolves to the node it is for; null for all. */
+  async reward(caller: Caller, id: string, { reward, ...reply }: RewardOptions): Promise<number | null> {
+    if (!(Math.abs(reward) <= maxReward)) {
+      const message = `a reward is a number from -${maxReward} to ${maxReward}. Leave it out if there is none.`
+      throw new MillraceError('usage', message)
+    }
+    const found = this.#findManaged(caller, id)
+    const node = await this.#rewardedReply(found, reply)
+    this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
+    await this.#store.journal.durable()
+    return node
+  }
+
+  /** Ends it for all who ask, once. If that fails it is open as before, and may be ended again. */
+  seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+    session.ending ??= this.#seal(session, why).catch((error: unknown) => {
+      session.ending = undefined
+      throw error
+    })
+    return session.ending
+  }
+
+  async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
+    const { id, group, tenant } = session
+    const { tally } = await this.#book.acquire(session)
+    const end = { at: Date.now(), why }
+    try {
+      const running = Array.from(session.running)
+      for (const interaction of running) interaction.abort(sessionSealed(id, why))
+      // They still record what came of them.
+      await Promise.all(running.map((interaction) => interaction.ended))
+      this.#store.journal.append({ kind: 'session-end', session: id, ...end })
+      await this.#store.journal.durable()
+    } finally {
+      this.#book.release(session)
+    }
+    this.#book.remove(session)
+    this.#models.endSession(id)
+    const alarms = alarmsOf(tally, true)
+    if (alarms.length > 0) this.alarms += 1
+    if (gatewayEvents.hasSubscribers) {
+      const { interactions } = tally
+      gatewayEvents.publish({ kind: 'session-end', session: id, group, tenant, why, interactions, alarms })
+    }
+    return viewOf(summaryOf(session, end), tally, { running: 0, reward: this.#rewardOf(id) })
+  }
+
+  #find(caller: Caller, id: string): OpenSession | StoredSession {
+    const found = this.#book.find(caller, id)
+    if (!found) throw sessionUnknown(id)
+    return found
+  }
+
+  /** For what decides about it: nobody is the judge of itself unless that was said when it was started. */
+  #findManaged(caller: Caller, id: string): OpenSession | StoredSession {
+    const found = this.#find(caller, id)
+    if (caller.kind === 'admin' || sessionDataSchema.parse(found.data).selfManaged) return found
+    throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')
+  }
+
+  /** Of the session as a whole. */
+  #rewardOf(id: string): number | null {
+    return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
+  }
+
+  /** Null for the session as a whole. */
+  async #rewardedReply(
+    session: OpenSession | StoredSession,
+    { interactionId, node }: Omit<RewardOptions, 'reward'>,
+  ): Promise<number | null> {
+    if (node !== undefined && interactionId !== undefined) {
+      throw new MillraceError('usage', 'name the reply by its interactionId or by its node, not both')
+    }
+    if (node !== undefined) return this.#replyAt(session.id, node)
+    return interactionId === undefined ? null : this.#replyNamed(session, interactionId)
+  }
+
+  async #replyAt(id: string, node: number): Promise<number> {
+    await this.#store.journal.durable()
+    if (this.#store.reader.sessions.bareNode(id, node)?.call) return node
+    const message = `session ${id} has no complete reply at node ${node}; an export says the node of each`
+    throw new MillraceError('usage', message, { data: { status: 404 } })
+  }
+
+  async #replyNamed(session: OpenSession | StoredSession, replyId: string): Promise<number> {
+    const { id } = session
+    const [first, ...others] =
+      session instanceof OpenSession
+        ? await this.#book.use(session, ({ tree, unheard }) =>
+            tree.repliesNamed(replyId).filter((node) => !unheard.has(node)),
+          )
+        : this.#store.reader.sessions.repliesNamed(id, replyId)
+    if (first === undefined) {
+      const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`
+      throw new MillraceError('usage', message, { data: { status: 404 } })
+    }
+    if (others.length === 0) return first
+    const count = others.length + 1
+    const which = `${[first, ...others].slice(0, toldNodes).join(', ')}${count > toldNodes ? ', …' : ''}`
+    const message = `session ${id} has ${count} replies called ${replyId.slice(0, 80)}, at the nodes ${which}; say which one with \`node\``
+    throw new MillraceError('usage', message, { data: { status: 409 } })
+  }
+}
+
+function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
+  const key = newSessionKey()
+  const names = { id: orderedId('ses'), group, tenant, keyDigest: keyDigest(key) }
+  return { session: new OpenSession({ ...names, startedAt: Date.now(), data }), key }
+}
+
+function startEntry(session: OpenSession): SessionStart {
+  const { id, group, tenant, keyDigest: digest, startedAt: at, data } = session
+  return { kind: 'session-start', session: id, group, tenant, keyDigest: digest, at, data: JSON.stringify(data) }
+}
