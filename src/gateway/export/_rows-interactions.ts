@@ -10,7 +10,7 @@ import type {
 import type { Interaction, LostSample } from './_rows-conversation.ts'
 import { unknownWorth, type Worth } from './_rows-returns.ts'
 import type { SessionFacts } from './_rows-session.ts'
-import { type CapturedTokens, capturedTokens } from './_rows-tokens.ts'
+import { type CapturedTokens, capturedTokens } from '../captured-tokens.ts'
 import { type VersionRun, versionRuns } from './_rows-versions.ts'
 
 /** One reply as it was sampled. */

@@ -4,7 +4,7 @@ import type { Interaction, LostSample } from './_rows-conversation.ts'
 import { type Split, splitBetween } from './_rows-prefix.ts'
 import { unknownWorth, type Worth } from './_rows-returns.ts'
 import type { SessionFacts } from './_rows-session.ts'
-import { type CompleteTokens, completeTokens } from './_rows-tokens.ts'
+import { type CompleteTokens, completeTokens } from '../captured-tokens.ts'
 import { RunLengths, type VersionRun, versionRuns } from './_rows-versions.ts'
 
 /** One branch of a session as a trainer takes it: every token that the model saw or sampled, once and in order. */

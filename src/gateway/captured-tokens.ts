@@ -1,4 +1,4 @@
-import type { MessageNode, TokenRecord, Usage } from '../../schema/index.ts'
+import type { MessageNode, TokenRecord, Usage } from '../schema/index.ts'
 
 /** What the backend really returned of a reply's tokens. */
 export interface CapturedTokens {
