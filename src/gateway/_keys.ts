@@ -27,6 +27,8 @@ export function keyDigest(key: string): string {
 export class KeyRing {
   readonly #admins: readonly { readonly digest: Buffer; readonly caller: Caller }[]
   readonly #sessionCaller: (digest: string) => Caller | undefined
+  /** Those of an earlier process may be gone, and nobody could look at their sessions any more, or end them. */
+  readonly #tenants: ReadonlySet<string>
   /** An admin has chosen a key that looks like a session's. */
   readonly #hasLookalike: boolean
 
@@ -37,6 +39,7 @@ export class KeyRing {
     }
     this.#admins = admins.map(({ tenant, key }) => ({ digest: digestOf(key), caller: { kind: 'admin', tenant } }))
     this.#sessionCaller = sessionCaller
+    this.#tenants = new Set(admins.map(({ tenant }) => tenant))
     this.#hasLookalike = admins.some(({ key }) => key.startsWith(sessionPrefix))
   }
 
@@ -44,7 +47,12 @@ export class KeyRing {
     if (token === undefined || token === '' || token.length > maxKeyChars) return undefined
     const isSession = token.startsWith(sessionPrefix)
     const admin = isSession && !this.#hasLookalike ? undefined : this.#admin(token)
-    return admin ?? (isSession ? this.#sessionCaller(keyDigest(token)) : undefined)
+    return admin ?? (isSession ? this.#session(token) : undefined)
+  }
+
+  #session(token: string): Caller | undefined {
+    const caller = this.#sessionCaller(keyDigest(token))
+    return caller && this.#tenants.has(caller.tenant) ? caller : undefined
   }
 
   #admin(token: string): Caller | undefined {

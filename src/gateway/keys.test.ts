@@ -28,6 +28,14 @@ test('a key is its tenant, its session, or nobody', () => {
   }
 })
 
+test('the sessions of a tenant who has no key any more are locked out with it', () => {
+  const caller = { kind: 'session', tenant: 'former', sessionId: 's' } as const
+  const key = newSessionKey()
+  expect(new KeyRing(admins, () => caller).callerFor(key)).toBeUndefined()
+  const back = [...admins, { tenant: 'former', key: 'a new key of theirs' }]
+  expect(new KeyRing(back, () => caller).callerFor(key)).toBe(caller)
+})
+
 test('only what looks like a key of a session is looked up', () => {
   const looked: string[] = []
   const ring = new KeyRing(admins, (digest) => void looked.push(digest))
