@@ -1,3 +1,4 @@
+import { MillraceError } from '../../errors/index.ts'
 import { backoffMs, Resource, sleep, type Backoff } from '../../kit/index.ts'
 import type { BackendSurvey } from './backend-survey.ts'
 import type { Finding } from './gateway-backends.ts'
@@ -21,8 +22,7 @@ export class AwaitedBackends extends Resource {
   constructor(options: AwaitedBackendsOptions) {
     super()
     this.#options = options
-    // It rejects when this is closed.
-    this.#asking = Promise.allSettled(options.survey.awaited.map((place) => this.#await(place)))
+    this.#asking = Promise.all(options.survey.awaited.map((place) => this.#await(place)))
   }
 
   protected async onClose(): Promise<void> {
@@ -30,6 +30,16 @@ export class AwaitedBackends extends Resource {
   }
 
   async #await(place: number): Promise<void> {
+    try {
+      await this.#askUntilAnswered(place)
+    } catch (error) {
+      if (this.isClosed) return
+      const backend = this.#options.survey.findings[place]?.backend ?? ''
+      this.#options.onProblem({ backend, problem: MillraceError.from(error, 'internal') })
+    }
+  }
+
+  async #askUntilAnswered(place: number): Promise<void> {
     const { survey, onAnswer, onProblem } = this.#options
     let known = survey.findings[place]?.problem?.rawMessage
     for (let tries = 1; ; tries += 1) {
