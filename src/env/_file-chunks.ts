@@ -8,8 +8,8 @@ import { fileNotFound } from './_file-not-found.ts'
 /** Small enough that the rows of one chunk are parsed within a millisecond or so. */
 const chunkBytes = 64 * 1024
 
-/** The bytes of a file, unpacked if its name ends in `.gz`. Read once; leaving the loop early closes the file. */
-export class FileChunks implements AsyncIterable<Buffer> {
+/** The bytes of a file, unpacked if its name ends in `.gz`. Read once. */
+export class FileChunks implements AsyncIterable<Buffer>, Disposable {
   readonly #file: ReadStream
   readonly #bytes: Readable
   readonly #size: number
@@ -44,5 +44,10 @@ export class FileChunks implements AsyncIterable<Buffer> {
 
   [Symbol.asyncIterator](): AsyncIterator<Buffer> {
     return this.#bytes[Symbol.asyncIterator]()
+  }
+
+  /** Closes the file, also one of which nothing was read. */
+  [Symbol.dispose](): void {
+    this.#file.destroy()
   }
 }

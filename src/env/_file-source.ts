@@ -26,7 +26,7 @@ export class FileSource implements TaskSource {
   }
 
   async *rows(): AsyncGenerator<TaskRow, void, void> {
-    const chunks = await FileChunks.open(this.#path)
+    using chunks = await FileChunks.open(this.#path)
     this.#chunks = chunks
     this.#rows = 0
     this.#state = 'reading'

@@ -1,3 +1,4 @@
+import { readdirSync, readlinkSync } from 'node:fs'
 import { mkdtempDisposable, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,6 +12,17 @@ async function read(content: string | Buffer, options?: CsvOptions, name = 'peop
   const path = join(folder.path, name)
   await writeFile(path, content)
   return await Array.fromAsync(csv(path, options).rows())
+}
+
+function openFiles(): string[] {
+  return readdirSync('/proc/self/fd').flatMap((descriptor) => {
+    try {
+      return [readlinkSync(join('/proc/self/fd', descriptor))]
+    } catch {
+      // That of the listing itself.
+      return []
+    }
+  })
 }
 
 describe('csv', () => {
@@ -32,6 +44,11 @@ describe('csv', () => {
     await expect(read('name,age,age\nAda,36,37\n')).rejects.toThrow(twice)
     await expect(read('Ada,36,37\n', { columns: ['name', 'age', 'age'] })).rejects.toThrow(twice)
     expect(await read('name,,\nAda,,\n')).toMatchObject([{ value: { name: 'Ada' } }])
+  })
+
+  test('closes a file of which nothing was read', { skip: process.platform !== 'linux' }, async () => {
+    await expect(read('Ada,36\n', { columns: ['name', 'name'] }, 'unread.csv')).rejects.toThrow('two columns')
+    await expect.poll(() => openFiles().filter((path) => path.includes('unread.csv'))).toEqual([])
   })
 
   test('goes on after a row that does not fit, in its place', async () => {
