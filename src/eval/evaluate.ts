@@ -1,25 +1,24 @@
 import { join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { readTasks, type TaskStream } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, AbortSource, AsyncQueue, hash32, LoopLag, peeked } from '../kit/index.ts'
+import { AbortScope, AbortSource, AsyncQueue, hash32, LoopLag } from '../kit/index.ts'
 import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
 import { earlierSitting } from './earlier-sitting.ts'
-import { copyOutputs, forkedPlans, forkedTask, originOf } from './replay/fork.ts'
+import { copyOutputs, forkedPlans, originOf } from './replay/fork.ts'
 import { giveUpRun } from './give-up-run.ts'
 import { evaluateOptionNames, requireKnownOptions } from './known-options.ts'
 import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
-import { knownTasks, missingNotice, missingTasks, type RunExtent } from './run-extent.ts'
 import { RunSpending, unacceptedSpending } from './run-spending.ts'
-import { resolveRun, type ResolvedRun } from './resolve-run.ts'
+import { resolveRun, type ResolvedRun, type RunConfig } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
+import { SittingTasks } from './_sitting-tasks.ts'
 import { Stopwatch } from './_stopwatch.ts'
 import { TaskDigest } from './_task-digest.ts'
 
@@ -30,6 +29,14 @@ export function evaluate(options: EvaluateOptions): Evaluation {
 
 /** Results that wait for a slow reader; beyond this, rollouts wait for their place. */
 const maxUnreadResults = 256
+
+/** What one sitting works with. */
+interface SittingParts {
+  readonly opened: OpenedRun
+  readonly resolved: ResolvedRun
+  readonly scheduler: Scheduler
+  readonly accumulator: SummaryAccumulator
+}
 
 class RunningEvaluation implements Evaluation {
   readonly started: Promise<RunInfo>
@@ -50,7 +57,7 @@ class RunningEvaluation implements Evaluation {
   #info: RunInfo | undefined
   #store: OpenedRun['store'] | undefined
   #accumulator: SummaryAccumulator | undefined
-  #tasks: TaskStream | undefined
+  #tasks: SittingTasks | undefined
   #executor: Executor | undefined
   #scheduler: Scheduler | undefined
 
@@ -160,13 +167,9 @@ class RunningEvaluation implements Evaluation {
     }
   }
 
-  async #runIn(
-    { store, info, seed, extent, wasComplete }: OpenedRun,
-    resolved: ResolvedRun,
-    onStarted: (info: RunInfo) => void,
-  ): Promise<Summary> {
-    const { config, loaded } = resolved
-    const { group } = config
+  async #runIn(opened: OpenedRun, resolved: ResolvedRun, onStarted: (info: RunInfo) => void): Promise<Summary> {
+    const { store, info } = opened
+    const { config } = resolved
     const { fork } = this.#options
     this.#info = info
     this.#store = store
@@ -182,37 +185,9 @@ class RunningEvaluation implements Evaluation {
     })
     this.#accumulator = accumulator
     await readEarlier(store, accumulator, this.#spending)
-    const tasks = await readTasks(loaded.environment, loaded.options, {
-      limit: config.limit ?? undefined,
-      signal: this.#admission.signal,
-    })
+    await using tasks = await SittingTasks.open({ run: opened, resolved, fork, signal: this.#admission.signal })
     this.#tasks = tasks
-    // Read before anything starts, so that a missing file, or a task that is not the forked one any more, is found before there is a run.
-    await using firstTasks = await peeked(fork ? forkedTask(tasks, fork) : tasks)
-    tasks.requireSome()
-    const known = fork ? undefined : knownTasks(store.run, tasks.total())
-    if (known !== undefined) store.amend({ provenance: { tasks: known } })
-    const missing = (): number => missingTasks(known, config.limit, tasks.total())
-    const scheduler = new Scheduler({
-      labels: { environment: config.environment.name, model: config.model },
-      executor,
-      journal: store.journal,
-      reader: store.reader,
-      concurrency: config.concurrency,
-      retries: config.retries,
-      group,
-      seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
-      onSettled: (record) => this.#onSettled(record),
-      onAttemptEnd: (ended) => {
-        this.#spending.add(ended)
-        this.#checkCost(config.maxCostUsd)
-      },
-      onAdmissionEnd: () => {
-        this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started'))
-        // Only what runs can still come, and it must not wait for a reader that stands still.
-        this.#results.unbind()
-      },
-    })
+    const scheduler = this.#newScheduler(opened, config, executor)
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)
     // It may have been said before there was a scheduler to hear it.
@@ -224,41 +199,12 @@ class RunningEvaluation implements Evaluation {
       if (signal.aborted) stop()
       else signal.addEventListener('abort', stop, { once: true })
     }
-    const shorter = missingNotice(info.name, missing(), tasks.total())
+    const shorter = tasks.missingNotice()
     onStarted({
       ...info,
       notices: [...info.notices, ...(shorter === undefined ? [] : [shorter]), ...telemetry.notices],
     })
-    this.#work.start()
-    const taskDigest = new TaskDigest()
-    let isWhole = false
-    try {
-      const plans = planRollouts({
-        tasks: firstTasks,
-        config,
-        journal: store.journal,
-        onTask: (task) => taskDigest.add(task),
-        earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
-        isHoldingGroups: holdsGroups(group),
-      })
-      const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, resolved.settings.sendSeed) : plans)
-      store.failure.throwIfAborted()
-      // Drained or stopped too late to matter.
-      if (hasRunAll) this.#end = 'complete'
-      isWhole = hasRunAll && (wasComplete || (hasReachedEnd(tasks, config.limit, extent) && missing() === 0))
-    } catch (error) {
-      this.#end = 'failed'
-      throw error
-    } finally {
-      this.#work.stop()
-      if (!store.failure.aborted) {
-        await store.finish(isWhole ? 'complete' : 'unfinished', {
-          end: this.#end,
-          workedMs: Math.round(this.#work.elapsedMs),
-          provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
-        })
-      }
-    }
+    const isWhole = await this.#workThrough(tasks, { opened, resolved, scheduler, accumulator })
     const models = executor.models()
     const wallMs = this.#work.elapsedMs
     return {
@@ -271,13 +217,78 @@ class RunningEvaluation implements Evaluation {
       ...(fork && { forkedFrom: originOf(fork) }),
       end: this.#end,
       state: isWhole ? 'complete' : 'unfinished',
-      missingTasks: missing(),
+      missingTasks: tasks.missing(),
       wallMs,
       perSecond: perSecondOf(accumulator.rollouts - info.resumed, wallMs),
       tries: {
         calls: models.reduce((sum, { calls }) => sum + calls, 0),
         tries: models.reduce((sum, { tries }) => sum + tries, 0),
       },
+    }
+  }
+
+  #newScheduler({ store, seed }: OpenedRun, config: RunConfig, executor: Executor): Scheduler {
+    const { fork } = this.#options
+    return new Scheduler({
+      labels: { environment: config.environment.name, model: config.model },
+      executor,
+      journal: store.journal,
+      reader: store.reader,
+      concurrency: config.concurrency,
+      retries: config.retries,
+      group: config.group,
+      seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
+      onSettled: (record) => this.#onSettled(record),
+      onAttemptEnd: (ended) => {
+        this.#spending.add(ended)
+        this.#checkCost(config.maxCostUsd)
+      },
+      onAdmissionEnd: () => {
+        this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started'))
+        // Only what runs can still come, and it must not wait for a reader that stands still.
+        this.#results.unbind()
+      },
+    })
+  }
+
+  /** Runs what is due of these tasks, and keeps with the run how that ended. Resolves to whether nothing of the run is left open. */
+  async #workThrough(
+    tasks: SittingTasks,
+    { opened, resolved, scheduler, accumulator }: SittingParts,
+  ): Promise<boolean> {
+    const { store, wasComplete } = opened
+    const { config, settings } = resolved
+    const { fork } = this.#options
+    const taskDigest = new TaskDigest()
+    let isWhole = false
+    this.#work.start()
+    try {
+      const plans = planRollouts({
+        tasks,
+        config,
+        journal: store.journal,
+        onTask: (task) => taskDigest.add(task),
+        earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
+        isHoldingGroups: holdsGroups(config.group),
+      })
+      const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, settings.sendSeed) : plans)
+      store.failure.throwIfAborted()
+      // Drained or stopped too late to matter.
+      if (hasRunAll) this.#end = 'complete'
+      isWhole = hasRunAll && (wasComplete || tasks.areAll())
+      return isWhole
+    } catch (error) {
+      this.#end = 'failed'
+      throw error
+    } finally {
+      this.#work.stop()
+      if (!store.failure.aborted) {
+        await store.finish(isWhole ? 'complete' : 'unfinished', {
+          end: this.#end,
+          workedMs: Math.round(this.#work.elapsedMs),
+          provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
+        })
+      }
     }
   }
 
@@ -317,11 +328,6 @@ class RunningEvaluation implements Evaluation {
 
 function perSecondOf(ended: number, ms: number): number {
   return ms > 0 ? (ended / ms) * 1000 : 0
-}
-
-/** Whether all tasks of a run have been read: as many as it is of, or all there are. */
-function hasReachedEnd(tasks: TaskStream, limit: number | null, extent: RunExtent): boolean {
-  return limit === null || limit === extent || (tasks.total()?.count ?? limit) < limit
 }
 
 /** What a listing shows of a run, kept with it so that a listing need not read every result. */

@@ -66,13 +66,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     store.amend({ config: { limit: extent } })
     let wasComplete = existing?.state === 'complete' && existing.config['limit'] === extent
     if (options.retryFailed) {
-      const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
-      const count = await store.retryFailed({
-        outcomes: failed,
-        // What only lacks its score is read back from its journal, where its tools allow that, and scored again.
-        reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
-        wholeGroups: holdsGroups(resolved.config.group),
-      })
+      const count = await reopenFailed(store, resolved.config)
       if (count > 0) wasComplete = false
       notices.push(
         count === 0
@@ -98,6 +92,17 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     await store.close()
     throw error
   }
+}
+
+/** Takes back what ended without a score; says how many. */
+async function reopenFailed(store: RunStore, { group }: RunConfig): Promise<number> {
+  const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
+  return await store.retryFailed({
+    outcomes: failed,
+    // What only lacks its score is read back from its journal, where its tools allow that, and scored again.
+    reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
+    wholeGroups: holdsGroups(group),
+  })
 }
 
 /** The run that the same command, said again, means. */

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { priceOf, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import type { Variables } from '../kit/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import {
   defaultLimits,
@@ -58,47 +59,20 @@ export interface ResolvedRun {
 const resumeRules = ['auto', 'never', 'required'] as const satisfies readonly RunOptions['resume'][]
 
 /** Loads the environment, resolves the models and checks every number, before anything is opened or spent. */
-export async function resolveRun(
-  options: EvaluateOptions,
-  env: Readonly<Record<string, string | undefined>>,
-  signal?: AbortSignal,
-): Promise<ResolvedRun> {
+export async function resolveRun(options: EvaluateOptions, env: Variables, signal?: AbortSignal): Promise<ResolvedRun> {
   const loaded =
     typeof options.environment === 'string'
       ? await loadEnvironment(options.environment, options.options ?? {}, { signal })
       : environmentOf(options.environment, options.options ?? {})
+  requireFittingWorkers(options, loaded)
+  choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
   const concurrency = wholeOption('concurrency', options.concurrency ?? 64, 1)
-  const withConcurrency = { maxConcurrency: concurrency }
-  const resolve = (model: EvaluateOptions['model']): ModelConfig =>
-    resolveModelConfig({
-      model,
-      env,
-      defaults: withConcurrency,
-      ...(options.models && { models: options.models }),
-      ...(options.backends && { standIns: options.backends }),
-    })
-  const policy = resolve(options.model)
-  const others = [...Object.keys(options.models ?? {}), ...(options.judge ? [options.judge] : [])]
-  const models = new Map([[policy.name, policy]])
-  for (const name of others) if (!models.has(name)) models.set(name, resolve(name))
+  const { policy, models } = modelsOf(options, env, concurrency)
   const { environment } = loaded
   const attempts = wholeOption('attempts', options.attempts ?? 1, 1)
-  if (options.workers !== undefined && (loaded.specifier === undefined || options.backends)) {
-    throw new MillraceError(
-      'config_invalid',
-      'workers load their environment and their models by themselves: give the environment as a module and leave out backends, or leave out workers',
-    )
-  }
-  if (options.supervision && options.workers === undefined) {
-    throw new MillraceError(
-      'config_invalid',
-      'supervision is of workers, and there are none: say how many (workers, --workers)',
-    )
-  }
-  choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
   const config: RunConfig = {
     environment: { name: environment.name, specifier: loaded.specifier ?? null, options: loaded.options },
-    models: [...models.values()],
+    models,
     model: policy.name,
     judge: options.judge ?? policy.name,
     attempts,
@@ -140,6 +114,43 @@ export async function resolveRun(
       // A simulator answers one conversation always alike, so without a seed all attempts at a task would be one.
       sendSeed: config.seed !== null || policy.simulator !== undefined,
     },
+  }
+}
+
+/** All that are named, with the one that is evaluated first. */
+function modelsOf(
+  { model: policyModel, models: named, judge, backends }: EvaluateOptions,
+  env: Variables,
+  maxConcurrency: number,
+): { readonly policy: ModelConfig; readonly models: readonly ModelConfig[] } {
+  const resolve = (model: EvaluateOptions['model']): ModelConfig =>
+    resolveModelConfig({
+      model,
+      env,
+      defaults: { maxConcurrency },
+      ...(named && { models: named }),
+      ...(backends && { standIns: backends }),
+    })
+  const policy = resolve(policyModel)
+  const models = new Map([[policy.name, policy]])
+  for (const name of [...Object.keys(named ?? {}), ...(judge ? [judge] : [])]) {
+    if (!models.has(name)) models.set(name, resolve(name))
+  }
+  return { policy, models: [...models.values()] }
+}
+
+function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptions, loaded: LoadedEnvironment): void {
+  if (workers !== undefined && (loaded.specifier === undefined || backends)) {
+    throw new MillraceError(
+      'config_invalid',
+      'workers load their environment and their models by themselves: give the environment as a module and leave out backends, or leave out workers',
+    )
+  }
+  if (supervision && workers === undefined) {
+    throw new MillraceError(
+      'config_invalid',
+      'supervision is of workers, and there are none: say how many (workers, --workers)',
+    )
   }
 }
 

@@ -1,0 +1,79 @@
+import { readTasks, type TaskItem, type TaskStream } from '../env/index.ts'
+import { peeked } from '../kit/index.ts'
+import type { OpenedRun } from './open-run.ts'
+import { forkedTask, type Fork } from './replay/fork.ts'
+import type { ResolvedRun } from './resolve-run.ts'
+import { knownTasks, missingNotice, missingTasks } from './run-extent.ts'
+
+interface SittingTasksOptions {
+  readonly run: OpenedRun
+  readonly resolved: ResolvedRun
+  readonly fork: Fork | undefined
+  /** Aborts when no more are wanted: a source that is stuck must not hold up the end. */
+  readonly signal: AbortSignal
+}
+
+/** The tasks that one sitting reads, and whether they are all that its run is of. */
+export class SittingTasks implements AsyncDisposable {
+  readonly #run: OpenedRun
+  readonly #limit: number | null
+  readonly #stream: TaskStream
+  readonly #rest: AsyncIterable<TaskItem> & AsyncDisposable
+  /** How many the run was found to be of. */
+  readonly #known: number | undefined
+
+  private constructor(
+    { run, resolved, fork }: SittingTasksOptions,
+    stream: TaskStream,
+    rest: AsyncIterable<TaskItem> & AsyncDisposable,
+  ) {
+    this.#run = run
+    this.#limit = resolved.config.limit
+    this.#stream = stream
+    this.#rest = rest
+    this.#known = fork ? undefined : knownTasks(run.store.run, stream.total())
+  }
+
+  /** Reads the first, so that a missing file, or a task that is not the forked one any more, is found before there is a run. */
+  static async open(options: SittingTasksOptions): Promise<SittingTasks> {
+    const { run, resolved, fork, signal } = options
+    const { environment, options: given } = resolved.loaded
+    const stream = await readTasks(environment, given, { limit: resolved.config.limit ?? undefined, signal })
+    await using ends = new AsyncDisposableStack()
+    const rest = ends.use(await peeked(fork ? forkedTask(stream, fork) : stream))
+    stream.requireSome()
+    const tasks = new SittingTasks(options, stream, rest)
+    if (tasks.#known !== undefined) run.store.amend({ provenance: { tasks: tasks.#known } })
+    ends.move()
+    return tasks
+  }
+
+  total(): ReturnType<TaskStream['total']> {
+    return this.#stream.total()
+  }
+
+  /** How many of those that the run was of before its source does not have any more. */
+  missing(): number {
+    return missingTasks(this.#known, this.#limit, this.total())
+  }
+
+  /** What a person should hear whose source of tasks has become shorter; undefined if it has not. */
+  missingNotice(): string | undefined {
+    return missingNotice(this.#run.info.name, this.missing(), this.total())
+  }
+
+  /** Whether those that were read are as many as the run is of, or all there are. */
+  areAll(): boolean {
+    const limit = this.#limit
+    const hasReachedEnd = limit === null || limit === this.#run.extent || (this.total()?.count ?? limit) < limit
+    return hasReachedEnd && this.missing() === 0
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<TaskItem> {
+    return this.#rest[Symbol.asyncIterator]()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#rest[Symbol.asyncDispose]()
+  }
+}
