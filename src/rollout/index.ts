@@ -1,4 +1,5 @@
 export type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
+export { setUp, setupFailure, tearDown } from './environment-life.ts'
 export { holdsGroups } from './group-keeper.ts'
 export type { GroupRules, HeldRollout } from './group-keeper.ts'
 export { InlineExecutor, judgePermits } from './inline-executor.ts'

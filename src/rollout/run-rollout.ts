@@ -1,10 +1,10 @@
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, raced, thrownBy } from '../kit/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import { AgentRun, type AgentEnd } from './agent-run.ts'
 import type { Engine } from './engine.ts'
+import { setUp, tearDown, type Closing } from './environment-life.ts'
 import { failedEnd } from './failed-end.ts'
 import type { AttemptResult, RolloutJob, RunSettings } from './job.ts'
 import { runChild } from './child-run.ts'
@@ -14,7 +14,7 @@ import { promptMessages } from './prompt-messages.ts'
 import { recordOf } from './record-of.ts'
 import { openedWith } from './opened-with.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
-import { scoreWork } from './score-work.ts'
+import { scoreWork, type ScoredWork } from './score-work.ts'
 import type { RolloutTools } from './toolkit.ts'
 import { whyNotResumable } from './why-not-resumable.ts'
 
@@ -65,7 +65,7 @@ async function runWithTools(
 ): Promise<AttemptResult> {
   const why = whyNotResumable(job, tools.box, engine.callStyle)
   if (why) return { kind: 'diverged', why }
-  const { settings } = engine
+  const { environment, settings } = engine
   const toolsWaitMs = tools.release ? Date.now() - startedAt : 0
   const situation = situationOf(job, { tools, outputs: outputsOf(job, engine), options: engine.options })
   const run = new AgentRun({
@@ -82,7 +82,7 @@ async function runWithTools(
   let isTornDown = false
   try {
     // What most environments do not have, and what answers at once, is not awaited.
-    const opening = engine.environment.setup ? await setUp(run, situation, engine) : openTask(run, situation, engine)
+    const opening = environment.setup ? await setUpTask(run, situation, engine) : openTask(run, situation, engine)
     const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
     const tailStartedAt = performance.now()
     const scoring = scoreWork(run, worked, signal)
@@ -91,9 +91,10 @@ async function runWithTools(
     run.closeErrands()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
-    const stuck = engine.environment.teardown && (await tearDown(situation, engine, { untilMs, signal }))
+    const stuck = environment.teardown && (await tearDown(environment, closingOf(situation), { untilMs, signal }))
     // The first cause of a failure stays; a teardown that fails after success is one.
-    const { end, score } = stuck && outcomes[scored.end.outcome].scored ? { end: stuck, score: undefined } : scored
+    const { end, score }: ScoredWork =
+      stuck && outcomes[scored.end.outcome].scored ? { end: { outcome: 'env_error', error: stuck } } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
     const { notes } = situation
     const missing = missingServers(tools)
@@ -114,7 +115,7 @@ async function runWithTools(
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
     run.closeErrands()
-    if (!isTornDown) await tearDown(situation, engine)
+    if (!isTornDown) await tearDown(environment, closingOf(situation))
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
     }
@@ -146,20 +147,14 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
 type Opening = { readonly prompt: readonly Message[] } | AgentEnd
 
 /** Setup and prompt; how the attempt ended if one of them failed. */
-async function setUp(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
-  const { environment } = engine
+async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
   const { task, options, identity, tools } = situation
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
   run.doing = 'setup'
   try {
-    const setup = Promise.try(() => environment.setup?.(context))
-    situation.state = await raced(setup, run.signal).catch((error: unknown) => {
-      // One that comes to something after it was given up is torn down again.
-      if (run.signal.aborted) setup.then((state) => tearDown({ ...situation, state }, engine)).catch(() => {})
-      throw error
-    })
+    situation.state = await setUp(engine.environment, context)
   } catch (error) {
     return unopened(run, error, 'setup')
   } finally {
@@ -184,45 +179,6 @@ function unopened(run: AgentRun, error: unknown, hook: 'setup' | 'prompt'): Agen
   return failedEnd(error, 'setup_failed', { signal: run.signal, hook })
 }
 
-/** Tidying up gets a moment even when the time is up or the rollout was cancelled. */
-const minTearDownMs = 5_000
-
-/**
- * Runs what the environment asks for at the end; what went wrong with it, if anything. Never rejects. It has that moment, or
- * until `untilMs` as long as the rollout is not cancelled.
- */
-async function tearDown(
-  situation: Situation,
-  engine: Engine,
-  tail?: { readonly untilMs: number; readonly signal: AbortSignal },
-): Promise<AgentEnd | undefined> {
-  const { environment } = engine
-  if (!environment.teardown) return undefined
-  const untilMs = tail && !tail.signal.aborted ? tail.untilMs : 0
-  const timeoutMs = Math.max(minTearDownMs, untilMs - performance.now())
-  using scope = new AbortScope(undefined, timeoutMs, () => tornTooLong(`${Math.round(timeoutMs)} ms`))
-  let hurry: NodeJS.Timeout | undefined
-  const onCancel = (): void => {
-    const why = tornTooLong(`${minTearDownMs} ms after the rollout was cancelled`)
-    hurry = setTimeout(() => scope.abort(why), minTearDownMs)
-  }
-  tail?.signal.addEventListener('abort', onCancel, { once: true })
-  const { task, options, identity, tools, state } = situation
-  const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal, state }
-  try {
-    await raced(
-      Promise.try(() => environment.teardown?.(context)),
-      scope.signal,
-    )
-    return undefined
-  } catch (error) {
-    return { outcome: 'env_error', error: thrownBy('teardown', error, 'teardown_failed') }
-  } finally {
-    clearTimeout(hurry)
-    tail?.signal.removeEventListener('abort', onCancel)
-  }
-}
-
-function tornTooLong(than: string): MillraceError {
-  return new MillraceError('teardown_failed', `it took longer than ${than}`)
+function closingOf({ task, options, identity, tools, state }: Situation): Closing {
+  return { task, options, rollout: identity, servers: tools.servers, state }
 }

@@ -1,8 +1,9 @@
 import { scoreRollout, type Environment, type JudgeRequest, type ScoreResult } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, ownCopy, raced, Resource, StopClock } from '../kit/index.ts'
+import { AbortScope, ownCopy, Resource, StopClock } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
+import { setUp, setupFailure, tearDown } from './environment-life.ts'
 import { Errands } from './errands.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
@@ -31,9 +32,6 @@ export interface RolloutToScore {
 }
 
 const noTools = new ToolBox<never>({})
-
-/** Tidying up after a setup gets no longer than this. */
-const maxTearDownMs = 5_000
 
 /** Scores rollouts from what was recorded of them: their rewards run, and nothing else of them does. */
 export class StoredScorer extends Resource {
@@ -64,16 +62,15 @@ export class StoredScorer extends Resource {
       return state
     })
     const { record } = stored
+    const { task, options, identity: rollout } = situation
     const questions = new Errands()
     const hasSetup = runsSetup && environment.setup !== undefined
     try {
       if (hasSetup) {
-        const { task, options, identity: rollout } = situation
         const context = { task, options, rollout, servers, signal: tail.signal }
-        state = await raced(
-          Promise.try(() => environment.setup?.(context)),
-          tail.signal,
-        )
+        state = await setUp(environment, context).catch((thrown: unknown) => {
+          throw setupFailure(thrown, tail.signal)
+        })
       }
       const context = new LiveContext(this.#hostOf(stored, questions), { situation, scope: tail })
       context.turnToReward(outcomeOf(record), tail)
@@ -86,7 +83,8 @@ export class StoredScorer extends Resource {
       return { ...record, outcome: 'reward_error', truncated: false, reward: null, error }
     } finally {
       questions.close()
-      if (hasSetup) await this.#tearDown(situation, state)
+      // What goes wrong with it changes no score.
+      if (hasSetup) await tearDown(environment, { task, options, rollout, servers, state })
     }
   }
 
@@ -148,18 +146,6 @@ export class StoredScorer extends Resource {
         }
       },
     }
-  }
-
-  /** What goes wrong with it changes no score. */
-  async #tearDown({ task, options, identity, tools }: Situation, state: unknown): Promise<void> {
-    const { environment } = this.#options
-    if (!environment.teardown) return
-    using scope = new AbortScope(undefined, maxTearDownMs)
-    const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal, state }
-    await raced(
-      Promise.try(() => environment.teardown?.(context)),
-      scope.signal,
-    ).catch(() => {})
   }
 }
 

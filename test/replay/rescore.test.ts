@@ -253,6 +253,45 @@ describe('scoring again', () => {
     expect([...open]).toEqual([])
   })
 
+  test('tears down what is set up only after its time', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment: original, script: () => 'right', limits: { tailMs: 100 } })
+    using reader = openRun(runs.root)
+    const late = Promise.withResolvers<void>()
+    const closed: unknown[] = []
+    const environment = defineEnvironment({
+      ...base,
+      tasks: () => [{ number: 0 }],
+      setup: async () => {
+        await late.promise
+        return { square: 0 }
+      },
+      teardown: ({ state }) => void closed.push(state),
+      reward: () => 1,
+    })
+    const { lines } = await rescored(reader, environment)
+    expect(lines[0]).toMatchObject({ outcome: 'reward_error', after: null })
+    expect(closed).toEqual([undefined])
+    late.resolve()
+    await expect.poll(() => closed).toEqual([undefined, { square: 0 }])
+  })
+
+  test('names a setup that throws, and its place', async () => {
+    await using runs = await temporaryRuns()
+    await storeRun(runs.root, { environment: original, script: () => 'right' })
+    using reader = openRun(runs.root)
+    const environment = defineEnvironment({
+      ...base,
+      setup: (): { square: number } => {
+        throw new RangeError('no room')
+      },
+      reward: () => 1,
+    })
+    const { lines } = await rescored(reader, environment)
+    const message = expect.stringMatching(/^setup threw RangeError at test\/replay\/rescore\.test\.ts:\d+: no room$/)
+    expect(lines[0]).toMatchObject({ outcome: 'reward_error', error: { code: 'setup_failed', message } })
+  })
+
   test('never scores more at once than it may, and stops for a reader that leaves', async () => {
     await using runs = await temporaryRuns()
     await storeRun(runs.root, { environment: original, attempts: 2, script: () => 'right' })

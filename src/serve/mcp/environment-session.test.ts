@@ -1,6 +1,7 @@
 import { defineEnvironment, environmentOf } from '../../env/index.ts'
 import { z } from 'zod'
 import { describe, expect, it } from 'vitest'
+import failing from '../../../test/fixtures/failing.ts'
 import { counter } from './_testing/counter-environment.ts'
 import { EnvironmentSession } from './environment-session.ts'
 import { HttpToolDoor } from './http-tool-door.ts'
@@ -28,25 +29,39 @@ describe('EnvironmentSession', () => {
     expect(log.tornDown).toEqual([12, 15])
   })
 
-  it('says of setup that fails whose it is, and tears down', async () => {
+  it('tears down after a setup that fails', async () => {
     const { tools, log } = await counter({ setup: () => Promise.reject(new Error('no disk')) })
-    await expect(EnvironmentSession.open(tools, { id: 'one', signal })).rejects.toMatchObject({
-      code: 'setup_failed',
-      rawMessage: '`setup` of counter failed: no disk',
-    })
+    await expect(EnvironmentSession.open(tools, { id: 'one', signal })).rejects.toMatchObject({ code: 'setup_failed' })
     expect(log.tornDown).toEqual([undefined])
   })
 
-  it('tears down what is set up after nobody wants it any more', async () => {
+  it('says of setup and teardown what they threw and where, as rollouts do', async () => {
+    const loaded = environmentOf(failing, {})
+    const at = String.raw`at test/fixtures/failing\.ts:\d+`
+    const noSetup = await ServedTools.open(loaded, { task: 0, env: {} })
+    await expect(EnvironmentSession.open(noSetup, { id: 'one', signal })).rejects.toMatchObject({
+      code: 'setup_failed',
+      rawMessage: expect.stringMatching(`^setup threw Error ${at}: no room$`),
+    })
+    const noTeardown = await ServedTools.open(loaded, { task: 6, env: {} })
+    const session = await EnvironmentSession.open(noTeardown, { id: 'two', signal })
+    await expect(session.close()).rejects.toMatchObject({
+      code: 'teardown_failed',
+      rawMessage: expect.stringMatching(`^teardown threw Error ${at}: no broom$`),
+    })
+  })
+
+  it('tears down after a setup that is given up, and again what it comes to later', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     const { tools, log } = await counter({ setup: () => promise })
     const given = new AbortController()
     const opening = EnvironmentSession.open(tools, { id: 'one', signal: given.signal })
     given.abort(new Error('gone'))
     await expect(opening).rejects.toThrow('gone')
-    expect(log.tornDown).toEqual([])
+    // It may never come to anything.
+    expect(log.tornDown).toEqual([undefined])
     resolve()
-    await expect.poll(() => log.tornDown).toEqual([10])
+    await expect.poll(() => log.tornDown).toEqual([undefined, 10])
   })
 
   it('runs an exclusive tool alone, in the order of the calls', async () => {

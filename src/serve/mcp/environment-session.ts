@@ -1,5 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, closeAll, hash32, ownCopy, raced, Resource, Roster, Semaphore } from '../../kit/index.ts'
+import { AbortScope, closeAll, hash32, ownCopy, Resource, Roster, Semaphore } from '../../kit/index.ts'
+import { setUp, setupFailure, tearDown } from '../../rollout/index.ts'
 import type { ToolDefinition } from '../../schema/index.ts'
 import { noServers, type ServerLease, type ToolResult } from '../../tools/index.ts'
 import { CallOrder } from './_call-order.ts'
@@ -45,7 +46,7 @@ export class EnvironmentSession extends Resource {
     })
   }
 
-  /** Sets the environment up. Where that fails, or is given up, what it came to is torn down again. */
+  /** Sets the environment up. Where that fails, or is given up, it is torn down again first. */
   static async open(
     served: ServedTools,
     { id, signal }: { id: string; signal: AbortSignal },
@@ -53,25 +54,13 @@ export class EnvironmentSession extends Resource {
     const session = new EnvironmentSession(served, id, await served.lease(signal))
     const context = session.#context
     const { task, options, rollout, servers } = context
-    const setup = Promise.try(() => served.environment.setup?.({ task, options, rollout, servers, signal }))
     try {
-      context.state = await raced(setup, signal)
+      context.state = await setUp(served.environment, { task, options, rollout, servers, signal })
       return session
-    } catch (error) {
-      if (signal.aborted) {
-        // What it comes to after it was given up must not stay set up.
-        setup
-          .then(
-            (state) => void (context.state = state),
-            () => {},
-          )
-          .then(() => session.close())
-          .catch(() => {})
-        throw signal.reason
-      }
+    } catch (thrown) {
+      const failure = setupFailure(thrown, signal)
       await session.close().catch(() => {})
-      const { rawMessage } = MillraceError.from(error, 'setup_failed')
-      throw new MillraceError('setup_failed', `\`setup\` of ${served.name} failed: ${rawMessage}`, { cause: error })
+      throw failure
     }
   }
 
@@ -118,20 +107,9 @@ export class EnvironmentSession extends Resource {
   }
 
   async #tearDown(): Promise<void> {
-    const { environment, name } = this.#served
-    if (!environment.teardown) return
-    using scope = new AbortScope(undefined, tearDownMs, () => {
-      return new MillraceError('teardown_failed', `\`teardown\` of ${name} took longer than ${tearDownMs} ms`)
+    const failure = await tearDown(this.#served.environment, this.#context, {
+      untilMs: performance.now() + tearDownMs,
     })
-    const { task, options, rollout, servers, state } = this.#context
-    const context = { task, options, rollout, servers, state, signal: scope.signal }
-    try {
-      await raced(
-        Promise.try(() => environment.teardown?.(context)),
-        scope.signal,
-      )
-    } catch (error) {
-      throw MillraceError.from(error, 'teardown_failed')
-    }
+    if (failure) throw failure
   }
 }

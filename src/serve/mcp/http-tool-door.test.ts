@@ -186,7 +186,7 @@ describe('HttpToolDoor', () => {
     })
     await using door = await open(tools)
     const failed = await post(door.url, initialize)
-    expect(failed).toMatchObject({ status: 500, text: expect.stringContaining('`setup` of counter failed: no disk') })
+    expect(failed).toMatchObject({ status: 500, text: expect.stringContaining('setup threw Error: no disk') })
     const list = { jsonrpc: '2.0', id: 2, method: 'tools/list' }
     expect(await post(door.url, list, { 'mcp-session-id': 'none' })).toMatchObject({ status: 404 })
     expect(await post(door.url, list)).toMatchObject({ status: 400 })
