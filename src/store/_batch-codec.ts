@@ -1,3 +1,4 @@
+import { MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { JournalEntry, NodeEntry } from './journal-entry.ts'
 import type { SessionEndReason } from './session-entry.ts'
@@ -171,6 +172,20 @@ class BatchReader {
           record: this.#text(),
           leaf: this.#next() as number | null,
         }
+      case kinds.rolloutEnd:
+        return {
+          kind: 'rollout-end',
+          rollout: this.#text(),
+          attempt: this.#number(),
+          task: this.#number(),
+          sample: this.#number(),
+          at: this.#number(),
+          outcome: this.#next() as Outcome,
+          reward: this.#next() as number | null,
+          record: this.#text(),
+          leaf: this.#next() as number | null,
+          messages: this.#texts(this.#number()),
+        }
       case kinds.sessionStart:
         return {
           kind: 'session-start',
@@ -199,19 +214,7 @@ class BatchReader {
       case kinds.heard:
         return { kind: 'heard', session: this.#text(), node: this.#number(), isHeard: this.#number() === 1 }
       default:
-        return {
-          kind: 'rollout-end',
-          rollout: this.#text(),
-          attempt: this.#number(),
-          task: this.#number(),
-          sample: this.#number(),
-          at: this.#number(),
-          outcome: this.#next() as Outcome,
-          reward: this.#next() as number | null,
-          record: this.#text(),
-          leaf: this.#next() as number | null,
-          messages: this.#texts(this.#number()),
-        }
+        throw new MillraceError('internal', `the journal's writer knows no entry of kind ${String(kind)}`)
     }
   }
 

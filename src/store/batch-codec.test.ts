@@ -22,6 +22,13 @@ test('every kind of entry arrives as it was', () => {
   expect(throughTheClone(entries)).toEqual(entries)
 })
 
+test('an entry of a kind that nobody knows is not taken for another', () => {
+  const { values, ...batch } = encodeBatch(rolloutEntries(7).slice(-1))
+  expect(() => decodeBatch({ ...batch, values: [10, ...values.slice(1)] })).toThrow(
+    expect.objectContaining({ code: 'internal', message: expect.stringContaining('no entry of kind 10') }),
+  )
+})
+
 test('token arrays arrive exactly, and stay with the caller', () => {
   const large = new Int32Array(1_000_000).fill(9)
   const ids = large.subarray(500, 503)
