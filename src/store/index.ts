@@ -18,6 +18,12 @@ export { readRunFile } from './run-file.ts'
 export type { NewRun, RunFile, RunState } from './run-file.ts'
 export { defaultRunsRoot, reserveRunName, runFiles, runFolder } from './run-folder.ts'
 export { RunReader } from './run-reader.ts'
+export type { SessionEndReason, SessionStart } from './session-entry.ts'
+export { sessionAttempt } from './session-attempt.ts'
+export { SessionReader } from './session-reader.ts'
+export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
+export { RunStore } from './run-store.ts'
+export type { StoreStatus } from './store-status.ts'
 export type {
   BareRecord,
   RunCounts,
@@ -26,10 +32,4 @@ export type {
   StoredRollout,
   StoredTask,
   UnfinishedRollout,
-} from './run-reader.ts'
-export type { SessionEndReason, SessionStart } from './session-entry.ts'
-export { sessionAttempt } from './session-attempt.ts'
-export { SessionReader } from './session-reader.ts'
-export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
-export { RunStore } from './run-store.ts'
-export type { StoreStatus } from './store-status.ts'
+} from './stored-run.ts'

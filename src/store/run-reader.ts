@@ -1,108 +1,38 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { Json, Message, MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
+import type { Message, MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openForReading } from './_open-database.ts'
+import { pageRows, pages } from './_pages.ts'
 import { RolloutEvents } from './_rollout-events.ts'
 import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
 import { StoredNodes } from './_stored-nodes.ts'
 import { runFiles } from './run-folder.ts'
+import {
+  attemptOf,
+  eventOf,
+  recordOf,
+  rolloutOf,
+  unacceptedOf,
+  type AttemptRow,
+  type EventRow,
+  type RolloutRow,
+  type UnacceptedRow,
+  type UnfinishedRow,
+} from './_run-rows.ts'
 import { SessionReader } from './session-reader.ts'
-
-/** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
-export type BareRecord = Omit<RolloutRecord, 'messages'>
-
-/** The accepted result of a rollout. */
-export interface StoredRollout {
-  readonly rollout: string
-  readonly attempt: number
-  readonly task: number
-  readonly sample: number
-  readonly outcome: Outcome
-  readonly reward: number | null
-  readonly endedAt: number
-  readonly record: BareRecord
-}
-
-/** One attempt. `end` is missing while it runs and after it was cut off. */
-export interface StoredAttempt {
-  readonly rollout: string
-  readonly attempt: number
-  readonly parent: string | null
-  readonly task: number
-  readonly sample: number
-  readonly startedAt: number
-  readonly end?: {
-    readonly at: number
-    readonly outcome: Outcome
-    readonly record: BareRecord
-    /** The node its conversation ends with. */
-    readonly leaf: number | null
-  }
-  /** It does not count: its rollout started over, or its result was taken back by `retryFailed`. */
-  readonly discarded: boolean
-}
-
-/** A rollout of the run itself that has no accepted result yet, by its latest attempt. */
-export interface UnfinishedRollout {
-  readonly rollout: string
-  readonly attempt: number
-  readonly task: number
-  readonly sample: number
-  /** `held`: the attempt ended and waits for its group. `discarded`: it does not count; run the next attempt. */
-  readonly state: 'cut-off' | 'held' | 'discarded'
-  /** What a held attempt came to, and the node its conversation ends with. */
-  readonly heldRecord?: BareRecord
-  readonly heldLeaf?: number | null
-}
-
-/** An attempt without an accepted result. */
-export interface UnacceptedAttempt {
-  readonly rollout: string
-  readonly attempt: number
-  /** It may still be accepted: it runs, it was cut off, or it waits for its group. */
-  readonly isOpen: boolean
-  /** What it came to, if it came to anything. */
-  readonly record?: BareRecord
-}
-
-export interface StoredTask {
-  readonly index: number
-  readonly id: string
-  readonly digest: string
-}
-
-export interface StoredEvent {
-  readonly rollout: string | null
-  readonly attempt: number
-  readonly name: string
-  readonly at: number
-  readonly data: Json
-}
-
-export interface RunCounts {
-  readonly tasks: number
-  readonly attempts: number
-  readonly nodes: number
-  readonly ended: number
-  readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
-}
-
-/** A stored result as JSON text, for those who only pass it on. */
-export interface StoredText {
-  readonly rollout: string
-  readonly attempt: number
-  readonly record: string
-  readonly messages: readonly string[]
-}
-
-/**
- * Rows are fetched this many at a time and no statement stays open between them, so that a slow reader does not keep
- * the writer from recycling its log.
- */
-const pageRows = 256
+import type {
+  RunCounts,
+  StoredAttempt,
+  StoredEvent,
+  StoredRollout,
+  StoredTask,
+  StoredText,
+  UnacceptedAttempt,
+  UnfinishedRollout,
+} from './stored-run.ts'
 
 /**
  * Reads a run, while it is being written or afterwards, in the writing process or another. What was acknowledged is
@@ -164,11 +94,7 @@ export class RunReader implements Disposable {
   /** In the order they were accepted. Results that are accepted during the iteration appear too. */
   *ended(): Generator<StoredRollout, void, void> {
     const page = this.#database.prepare('SELECT * FROM rollout WHERE position > ? ORDER BY position LIMIT ?')
-    for (const row of pages<RolloutRow>(page)) {
-      const { id, attempt, task, sample, outcome, reward } = row
-      const record = this.#parse(row.record) as BareRecord
-      yield { rollout: id, attempt, task, sample, outcome, reward, endedAt: row.ended_at, record }
-    }
+    for (const row of pages<RolloutRow>(page)) yield rolloutOf(row, this.#blobs)
   }
 
   /** The same as text, with messages. */
@@ -188,7 +114,7 @@ export class RunReader implements Disposable {
     if (!row) return undefined
     const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
     const texts = this.#conversations.messages(id, attempt, leaf)
-    return { ...(this.#parse(record) as BareRecord), messages: texts.map((text) => JSON.parse(text) as Message) }
+    return { ...recordOf(record, this.#blobs), messages: texts.map((text) => JSON.parse(text) as Message) }
   }
 
   /** Every message of an attempt, in the order it was recorded. */
@@ -199,7 +125,7 @@ export class RunReader implements Disposable {
   /** All attempts at a rollout, oldest first. */
   attempts(rollout: string): StoredAttempt[] {
     const statement = this.#database.prepare('SELECT * FROM attempt WHERE rollout = ? ORDER BY attempt')
-    return statement.all(rollout).map((row) => this.#attempt(row as AttemptRow))
+    return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
   }
 
   /** The attempts of the rollouts that this one started, in order. A child carries the attempt number of its parent. */
@@ -207,7 +133,7 @@ export class RunReader implements Disposable {
     const statement = this.#database.prepare(
       'SELECT * FROM attempt WHERE parent = ? ORDER BY started_at, rollout, attempt',
     )
-    return statement.all(rollout).map((row) => this.#attempt(row as AttemptRow))
+    return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
   }
 
   /** The rollout and all below it that ran in one of its attempts. */
@@ -236,7 +162,7 @@ export class RunReader implements Disposable {
         yield { rollout, attempt, task, sample, state: discarded ? 'discarded' : 'cut-off' }
       } else {
         const { leaf, record } = end.get(rollout, attempt) as { leaf: number | null; record: string }
-        const heldRecord = this.#parse(record) as BareRecord
+        const heldRecord = recordOf(record, this.#blobs)
         yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: leaf }
       }
     }
@@ -254,10 +180,7 @@ export class RunReader implements Disposable {
     let last: { rollout: string; attempt: number } | undefined = { rollout: '', attempt: 0 }
     while (last) {
       const rows = page.all(last.rollout, last.attempt, pageRows) as UnacceptedRow[]
-      for (const { rollout, attempt, isOpen, record } of rows) {
-        const known = record === null ? undefined : (this.#parse(record) as BareRecord)
-        yield { rollout, attempt, isOpen: isOpen === 1, ...(known && { record: known }) }
-      }
+      for (const row of rows) yield unacceptedOf(row, this.#blobs)
       last = rows.length < pageRows ? undefined : rows.at(-1)
     }
   }
@@ -277,104 +200,17 @@ export class RunReader implements Disposable {
     const page = this.#database.prepare(
       `SELECT * FROM event WHERE position > ?1 AND (?3 IS NULL OR name = ?3) ORDER BY position LIMIT ?2`,
     )
-    for (const row of pages<EventRow>(page, name ?? null)) {
-      const { rollout, attempt, at } = row
-      yield { rollout, attempt, name: row.name, at, data: this.#parse(row.data) as Json }
-    }
+    for (const row of pages<EventRow>(page, name ?? null)) yield eventOf(row, this.#blobs)
   }
 
   /** What happened in one attempt, by name. */
   eventsOf(rollout: string, attempt: number, name: string): StoredEvent[] {
     this.#rolloutEvents ??= new RolloutEvents(this.#database)
-    return this.#rolloutEvents.rows(rollout, attempt, name).map((row) => {
-      const { at, data } = row as EventRow
-      return { rollout, attempt, name, at, data: this.#parse(data) as Json }
-    })
+    return this.#rolloutEvents.rows(rollout, attempt, name).map((row) => eventOf(row as EventRow, this.#blobs))
   }
 
   /** What is wrong with the run, if anything; at most a few dozen lines of it. Reads everything. */
   integrity(): string[] {
     return checkIntegrity({ database: this.#database, blobs: this.#blobs, folder: this.folder })
   }
-
-  #attempt(row: AttemptRow): StoredAttempt {
-    const { rollout, attempt, parent, task, sample, outcome, record } = row
-    const discarded = row.discarded === 1
-    const common = { rollout, attempt, parent, task, sample, startedAt: row.started_at, discarded }
-    if (outcome === null || record === null) return common
-    const end = { at: row.ended_at ?? 0, outcome, record: this.#parse(record) as BareRecord, leaf: row.leaf }
-    return { ...common, end }
-  }
-
-  #parse(stored: string): unknown {
-    return JSON.parse(this.#blobs.text(stored))
-  }
-}
-
-/** All rows of a statement that takes the last position and a number of rows, page by page. */
-function* pages<Row extends { position: number }>(
-  page: StatementSync,
-  ...more: readonly (string | null)[]
-): Generator<Row, void, void> {
-  let position = -1
-  for (;;) {
-    const rows = page.all(position, pageRows, ...more) as Row[]
-    yield* rows
-    const last = rows.at(-1)
-    if (!last || rows.length < pageRows) return
-    position = last.position
-  }
-}
-
-// Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
-type RolloutRow = {
-  position: number
-  id: string
-  task: number
-  sample: number
-  attempt: number
-  outcome: Outcome
-  reward: number | null
-  leaf: number | null
-  ended_at: number
-  record: string
-}
-
-type UnfinishedRow = {
-  rollout: string
-  attempt: number
-  task: number
-  sample: number
-  discarded: number
-  hasRecord: number
-}
-
-type UnacceptedRow = {
-  rollout: string
-  attempt: number
-  isOpen: number
-  record: string | null
-}
-
-type AttemptRow = {
-  rollout: string
-  attempt: number
-  parent: string | null
-  task: number
-  sample: number
-  started_at: number
-  ended_at: number | null
-  outcome: Outcome | null
-  leaf: number | null
-  discarded: number
-  record: string | null
-}
-
-type EventRow = {
-  position: number
-  rollout: string | null
-  attempt: number
-  name: string
-  at: number
-  data: string
 }

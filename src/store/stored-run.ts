@@ -1,0 +1,88 @@
+import type { Json, Outcome, RolloutRecord } from '../schema/index.ts'
+
+/** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
+export type BareRecord = Omit<RolloutRecord, 'messages'>
+
+/** The accepted result of a rollout. */
+export interface StoredRollout {
+  readonly rollout: string
+  readonly attempt: number
+  readonly task: number
+  readonly sample: number
+  readonly outcome: Outcome
+  readonly reward: number | null
+  readonly endedAt: number
+  readonly record: BareRecord
+}
+
+/** One attempt. `end` is missing while it runs and after it was cut off. */
+export interface StoredAttempt {
+  readonly rollout: string
+  readonly attempt: number
+  readonly parent: string | null
+  readonly task: number
+  readonly sample: number
+  readonly startedAt: number
+  readonly end?: {
+    readonly at: number
+    readonly outcome: Outcome
+    readonly record: BareRecord
+    /** The node its conversation ends with. */
+    readonly leaf: number | null
+  }
+  /** It does not count: its rollout started over, or its result was taken back by `retryFailed`. */
+  readonly discarded: boolean
+}
+
+/** A rollout of the run itself that has no accepted result yet, by its latest attempt. */
+export interface UnfinishedRollout {
+  readonly rollout: string
+  readonly attempt: number
+  readonly task: number
+  readonly sample: number
+  /** `held`: the attempt ended and waits for its group. `discarded`: it does not count; run the next attempt. */
+  readonly state: 'cut-off' | 'held' | 'discarded'
+  /** What a held attempt came to, and the node its conversation ends with. */
+  readonly heldRecord?: BareRecord
+  readonly heldLeaf?: number | null
+}
+
+/** An attempt without an accepted result. */
+export interface UnacceptedAttempt {
+  readonly rollout: string
+  readonly attempt: number
+  /** It may still be accepted: it runs, it was cut off, or it waits for its group. */
+  readonly isOpen: boolean
+  /** What it came to, if it came to anything. */
+  readonly record?: BareRecord
+}
+
+export interface StoredTask {
+  readonly index: number
+  readonly id: string
+  readonly digest: string
+}
+
+export interface StoredEvent {
+  readonly rollout: string | null
+  readonly attempt: number
+  readonly name: string
+  readonly at: number
+  readonly data: Json
+}
+
+export interface RunCounts {
+  readonly tasks: number
+  readonly attempts: number
+  readonly nodes: number
+  readonly ended: number
+  readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
+}
+
+/** A stored result as JSON text, for those who only pass it on. */
+export interface StoredText {
+  readonly rollout: string
+  readonly attempt: number
+  readonly record: string
+  readonly messages: readonly string[]
+}
