@@ -63,3 +63,8 @@ export class PendingCall implements SentCall {
     this.#failedAt = undefined
   }
 }
+
+/** Where a call was admitted. */
+export function laneOf({ lane }: PendingCall): Lane {
+  return lane as Lane
+}

@@ -1,19 +1,17 @@
 import { MillraceError } from '../errors/index.ts'
 import { Resource, sleep, type Draft } from '../kit/index.ts'
-import { AdaptiveLimit } from './limits/adaptive-limit.ts'
+import { Admission } from './_admission.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
-import { estimatedTokens } from './estimated-tokens.ts'
 import { Counter } from './limits/counter.ts'
-import { Lane, Lanes } from './_lanes.ts'
+import type { Lanes } from './_lanes.ts'
+import { lanesTo } from './_lanes-to.ts'
 import { modelCalls, type ModelCall } from './model-calls.ts'
 import type { ModelConfig, Price } from './model-config.ts'
 import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
 import { ownLimits, statusOf, type ModelLimits } from './limits/model-limits.ts'
 import type { CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
-import { OverloadGate, type GatePlace } from './limits/overload-gate.ts'
-import { PendingCall } from './_pending-call.ts'
+import { laneOf, PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
-import { RateLimit } from './limits/rate-limit.ts'
 import { replyFlaw, tryFailure } from './_backend-faults.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 import { shapeOf } from './limits/shared-limits-cells.ts'
@@ -24,11 +22,6 @@ export interface ModelOptions {
   /** Shared with other workers; without it the model's limits are its own. */
   readonly limits?: ModelLimits
 }
-
-/** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
-const overloadThreshold = 5
-/** What a reply is reckoned at against the tokens-per-minute limit when nothing bounds it. */
-const assumedReplyTokens = 256
 
 /**
  * A named policy over its backends: permits, rate limits, retries, parking, routing and accounting. When a permit is free
@@ -41,9 +34,8 @@ export class Model extends Resource implements ModelClient {
   readonly #config: ModelConfig
   readonly #options: ModelOptions
   readonly #random: () => number
-  readonly #limit: AdaptiveLimit
-  readonly #rate: RateLimit | undefined
   readonly #lanes: Lanes
+  readonly #admission: Admission
   readonly #price: Price | undefined
   readonly #limits: ModelLimits
   readonly #calls: Counter
@@ -62,21 +54,22 @@ export class Model extends Resource implements ModelClient {
     this.#random = options.random ?? Math.random
     this.#price = modelPrice(config)
     const limits = options.limits ?? ownLimits({ ...shapeOf(config), backends: backends.length })
-    const { cells, parties, place } = limits
+    const { cells, place } = limits
     this.#limits = limits
     this.#calls = new Counter(cells.calls, place)
     this.#tries = new Counter(cells.tries, place)
-    this.#limit = new AdaptiveLimit({
-      maxConcurrency: config.maxConcurrency,
-      adaptive: config.adaptive,
+    this.#lanes = lanesTo(backends, {
+      config,
       limits,
+      random: this.#random,
+      report: (kind, change) => this.#report(kind, change),
+    })
+    this.#admission = new Admission({
+      config,
+      limits,
+      lanes: this.#lanes,
       onChange: (from, to, why) => this.#report('concurrency', { from, to, why }),
     })
-    const { requestsPerMinute, tokensPerMinute } = config
-    if (requestsPerMinute !== undefined || tokensPerMinute !== undefined) {
-      this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute, shared: { cells, parties, place } })
-    }
-    this.#lanes = new Lanes(backends.map((backend, index) => this.#laneTo(backend, index)))
     this.#stopFollowing = limits.onAnnounced(() => {
       for (const lane of this.#lanes.all) lane.gate.follow()
     })
@@ -101,7 +94,7 @@ export class Model extends Resource implements ModelClient {
     this.#calls.add(1)
     if (this.#isStopped(call)) return this.#persist(call)
     try {
-      if (!this.#admitNow(call)) return this.#persist(call, 'waits')
+      if (!this.#admission.admitNow(call)) return this.#persist(call, 'waits')
     } catch (error) {
       return Promise.reject(error)
     }
@@ -122,9 +115,9 @@ export class Model extends Resource implements ModelClient {
   async #persist(call: PendingCall, state?: 'waits'): Promise<ModelReply> {
     for (let mustWait = state === 'waits'; ; mustWait = false) {
       if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)
-      if (mustWait || !this.#admitNow(call)) {
+      if (mustWait || !this.#admission.admitNow(call)) {
         try {
-          await this.#waiting(call, this.#admit(call))
+          await this.#waiting(call, this.#admission.admit(call))
         } catch (error) {
           return this.#broken(call, error)
         }
@@ -158,63 +151,11 @@ export class Model extends Resource implements ModelClient {
 
   protected override async onClose(): Promise<void> {
     this.#stopFollowing()
-    this.#rate?.shut()
-    for (const lane of this.#lanes.all) lane.gate.shut()
-  }
-
-  /** Without waiting: a rate reservation, a permit and a ticket, or false with no permit and no ticket held. */
-  #admitNow(call: PendingCall): boolean {
-    if (this.#rate && call.reserved === undefined) {
-      const tokens = this.#estimate(call.request)
-      if (!this.#rate.tryTake(tokens)) return false
-      call.reserved = tokens
-    }
-    if (!this.#limit.tryAcquire()) return false
-    const lane = this.#lanes.choose(call)
-    call.ticket = lane.gate.enter()
-    call.lane = lane
-    if (call.ticket) return true
-    this.#limit.release()
-    return false
-  }
-
-  /** The same, waiting for whatever is missing. Nobody holds a permit while parked. */
-  async #admit(call: PendingCall): Promise<void> {
-    const { signal } = call.hooks
-    if (this.#rate && call.reserved === undefined) {
-      const tokens = this.#estimate(call.request)
-      await this.#rate.take(tokens, signal)
-      call.reserved = tokens
-    }
-    for (;;) {
-      const lane = this.#lanes.choose(call)
-      call.lane = lane
-      if (lane.gate.canEnter) {
-        if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
-        // The gate may have closed while this waited for the permit, so it is asked only now.
-        const now = this.#lanes.choose(call)
-        call.lane = now
-        call.ticket = now.gate.enter()
-        if (call.ticket) return
-        this.#limit.release()
-        continue
-      }
-      const ticket = await lane.gate.park(signal)
-      if (!ticket) continue
-      try {
-        if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
-      } catch (error) {
-        lane.gate.leave(ticket, 'cancelled')
-        throw error
-      }
-      call.ticket = ticket
-      return
-    }
+    this.#admission.shut()
   }
 
   #send(call: PendingCall): Promise<BackendReply> {
     const lane = laneOf(call)
-    lane.inFlight.add(1)
     call.tries += 1
     this.#tries.add(1)
     call.sentAt = performance.now()
@@ -243,25 +184,18 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  /** Gives everything back. How long to wait before the next try; undefined if there is none. */
+  /** How long to wait before the next try; undefined if there is none. */
   #onFailure(call: PendingCall, error: MillraceError): number | undefined {
-    const lane = laneOf(call)
-    this.#limit.release()
-    lane.inFlight.add(-1)
-    this.#settle(call, 0)
-    const ticket = call.ticket
-    call.ticket = undefined
     if (call.hooks.signal.aborted) {
-      if (ticket) lane.gate.leave(ticket, 'cancelled')
+      this.#admission.cancelled(call)
       return undefined
     }
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const asked = error.data['retryAfterMs']
     const retryAfterMs = typeof asked === 'number' ? asked : undefined
-    if (rule.cutsConcurrency) this.#limit.onRateLimited(retryAfterMs)
-    const isExcused = ticket !== undefined && lane.gate.leave(ticket, rule.evidence, retryAfterMs)
-    call.failedAt(lane)
+    const isExcused = this.#admission.failed(call, rule, retryAfterMs)
+    call.failedAt(laneOf(call))
     if (call.hasBegun) return undefined
     // Somebody who allows one try wants to see it fail.
     if (isExcused && rule.counts === 'unless-parked' && this.#config.maxTries > 1) return 0
@@ -272,15 +206,10 @@ export class Model extends Resource implements ModelClient {
   }
 
   #complete(call: PendingCall, reply: BackendReply): ModelReply {
-    const lane = laneOf(call)
-    this.#limit.release()
-    this.#limit.onSuccess()
-    lane.inFlight.add(-1)
-    if (call.ticket) lane.gate.leave(call.ticket, 'answered')
-    this.#settle(call, this.#usedBy(reply, call.request))
+    this.#admission.answered(call, reply)
     const { message, finishReason, stopSequence, stopReason, usage, tokens, firstTokenMs, original, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
-    lane.noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
+    laneOf(call).noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.#price)
     const complete: Draft<CompleteReply> = {
       status: 'complete',
@@ -306,7 +235,7 @@ export class Model extends Resource implements ModelClient {
 
   #broken(call: PendingCall, thrown: unknown): ModelReply {
     // A reservation for a try that never came.
-    this.#settle(call, 0)
+    this.#admission.settle(call, 0)
     const { signal } = call.hooks
     if (signal.aborted) {
       return { status: 'aborted', ...this.#facts(call), error: MillraceError.from(signal.reason, 'cancelled') }
@@ -338,60 +267,7 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  #settle(call: PendingCall, used: number): void {
-    if (call.reserved === undefined) return
-    this.#rate?.settle(call.reserved, used)
-    call.reserved = undefined
-  }
-
-  #estimate({ messages, sampling }: ModelRequest): number {
-    if (this.#config.tokensPerMinute === undefined) return 0
-    return estimatedTokens(messages) + (sampling.maxTokens ?? assumedReplyTokens)
-  }
-
-  /** Not every server says it: then it is what came, or what the text of it comes to. */
-  #usedBy({ usage, tokens, message }: BackendReply, { messages }: ModelRequest): number {
-    const reported = usage.input + usage.output
-    if (reported > 0 || this.#config.tokensPerMinute === undefined) return reported
-    return (tokens?.promptIds?.length ?? estimatedTokens(messages)) + (tokens?.ids.length ?? estimatedTokens([message]))
-  }
-
-  #laneTo(backend: Backend, index: number): Lane {
-    const { cells, place } = this.#limits
-    const own = cells.backends[index]
-    if (!own) throw new MillraceError('internal', `the shared limits of ${this.name} do not know ${backend.name}`)
-    const gate = this.#gateFor(backend, { cells: own, place, announce: () => this.#limits.announce() })
-    return new Lane(backend, gate, new Counter(own.inFlight, place))
-  }
-
-  #gateFor(backend: Backend, shared: GatePlace): OverloadGate {
-    const { maxConcurrency, maxTries } = this.#config
-    const gate: OverloadGate = new OverloadGate({
-      threshold: maxTries === 1 ? overloadThreshold : Math.min(overloadThreshold, maxTries),
-      maxConcurrency,
-      random: this.#random,
-      shared,
-      onClose: (failures) => {
-        const why = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
-        this.#report('parked', { from: this.#limit.limit, to: 1, why })
-      },
-      onReopen: (closedMs, parked) => {
-        const why = `${backend.name} answers again after ${(closedMs / 1000).toFixed(1)} s: ${parked} parked requests go on`
-        this.#report('released', { from: 1, to: this.#limit.limit, why })
-      },
-      onRecovering: () => {
-        for (const lane of this.#lanes.all) if (lane.gate !== gate) lane.gate.dismiss()
-      },
-    })
-    return gate
-  }
-
   #report(kind: LimitChange['kind'], change: Pick<LimitChange, 'from' | 'to' | 'why'>): void {
     this.#options.onLimitChange?.({ model: this.name, at: Date.now(), kind, ...change })
   }
-}
-
-/** Where a call was admitted. */
-function laneOf({ lane }: PendingCall): Lane {
-  return lane as Lane
 }

@@ -1,0 +1,148 @@
+import { AdaptiveLimit } from './limits/adaptive-limit.ts'
+import type { BackendReply, ModelRequest } from './backend.ts'
+import { estimatedTokens } from './estimated-tokens.ts'
+import type { Lanes } from './_lanes.ts'
+import type { ModelConfig } from './model-config.ts'
+import type { ModelLimits } from './limits/model-limits.ts'
+import { laneOf, type PendingCall } from './_pending-call.ts'
+import { RateLimit } from './limits/rate-limit.ts'
+import type { RetryRule } from './retry-table.ts'
+
+export interface AdmissionOptions {
+  readonly config: ModelConfig
+  readonly limits: ModelLimits
+  readonly lanes: Lanes
+  /** How many may be on their way at once has changed. */
+  readonly onChange: (from: number, to: number, why: string) => void
+}
+
+/** What a reply is reckoned at against the tokens-per-minute limit when nothing bounds it. */
+const assumedReplyTokens = 256
+
+/**
+ * Lets calls go to a model: each try needs a reservation of its rate, a permit, and a ticket of the gate before the
+ * backend that it goes to. Whoever was admitted says what came of it, once: `answered`, `failed` or `cancelled`.
+ */
+export class Admission {
+  readonly #limit: AdaptiveLimit
+  readonly #rate: RateLimit | undefined
+  readonly #lanes: Lanes
+  readonly #countsTokens: boolean
+
+  constructor({ config, limits, lanes, onChange }: AdmissionOptions) {
+    const { maxConcurrency, adaptive, requestsPerMinute, tokensPerMinute } = config
+    this.#limit = new AdaptiveLimit({ maxConcurrency, adaptive, limits, onChange })
+    this.#lanes = lanes
+    this.#countsTokens = tokensPerMinute !== undefined
+    if (requestsPerMinute === undefined && tokensPerMinute === undefined) return
+    this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute, shared: limits })
+  }
+
+  /** Without waiting: a rate reservation, a permit and a ticket, or false with no permit and no ticket held. */
+  admitNow(call: PendingCall): boolean {
+    if (this.#rate && call.reserved === undefined) {
+      const tokens = this.#estimate(call.request)
+      if (!this.#rate.tryTake(tokens)) return false
+      call.reserved = tokens
+    }
+    return this.#limit.tryAcquire() && this.#enter(call)
+  }
+
+  /** The same, waiting for whatever is missing. Nobody holds a permit while parked. */
+  async admit(call: PendingCall): Promise<void> {
+    const { signal } = call.hooks
+    if (this.#rate && call.reserved === undefined) {
+      const tokens = this.#estimate(call.request)
+      await this.#rate.take(tokens, signal)
+      call.reserved = tokens
+    }
+    for (;;) {
+      const lane = this.#lanes.choose(call)
+      call.lane = lane
+      if (lane.gate.canEnter) {
+        if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
+        // The gate may have closed while this waited for the permit, so it is asked only now.
+        if (this.#enter(call)) return
+        continue
+      }
+      const ticket = await lane.gate.park(signal)
+      // Another backend answers: look again.
+      if (!ticket) continue
+      try {
+        if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
+      } catch (error) {
+        lane.gate.leave(ticket, 'cancelled')
+        throw error
+      }
+      call.ticket = ticket
+      lane.inFlight.add(1)
+      return
+    }
+  }
+
+  answered(call: PendingCall, reply: BackendReply): void {
+    this.#free(call, this.#usedBy(reply, call.request))
+    this.#limit.onSuccess()
+    leave(call, 'answered')
+  }
+
+  /** True: it is excused, the failure lies with the backend and not with the request. */
+  failed(call: PendingCall, rule: RetryRule, retryAfterMs: number | undefined): boolean {
+    this.#free(call, 0)
+    if (rule.cutsConcurrency) this.#limit.onRateLimited(retryAfterMs)
+    return leave(call, rule.evidence, retryAfterMs)
+  }
+
+  /** Its caller gave it up while it was on its way. */
+  cancelled(call: PendingCall): void {
+    this.#free(call, 0)
+    leave(call, 'cancelled')
+  }
+
+  /** Corrects what was reserved for a try, if anything was, to what it used; 0 if the try never came. */
+  settle(call: PendingCall, used: number): void {
+    if (call.reserved === undefined) return
+    this.#rate?.settle(call.reserved, used)
+    call.reserved = undefined
+  }
+
+  /** Turns away whoever waits. */
+  shut(): void {
+    this.#rate?.shut()
+    for (const { gate } of this.#lanes.all) gate.shut()
+  }
+
+  /** With a permit in hand, which is given back if no gate lets it in. */
+  #enter(call: PendingCall): boolean {
+    const lane = this.#lanes.choose(call)
+    call.lane = lane
+    call.ticket = lane.gate.enter()
+    if (call.ticket) lane.inFlight.add(1)
+    else this.#limit.release()
+    return call.ticket !== undefined
+  }
+
+  #free(call: PendingCall, used: number): void {
+    this.#limit.release()
+    laneOf(call).inFlight.add(-1)
+    this.settle(call, used)
+  }
+
+  #estimate({ messages, sampling }: ModelRequest): number {
+    return this.#countsTokens ? estimatedTokens(messages) + (sampling.maxTokens ?? assumedReplyTokens) : 0
+  }
+
+  /** Not every server says it: then it is what came, or what the text of it comes to. */
+  #usedBy({ usage, tokens, message }: BackendReply, { messages }: ModelRequest): number {
+    const reported = usage.input + usage.output
+    if (reported > 0 || !this.#countsTokens) return reported
+    return (tokens?.promptIds?.length ?? estimatedTokens(messages)) + (tokens?.ids.length ?? estimatedTokens([message]))
+  }
+}
+
+/** Tells the gate what came of the try. True: it is excused. */
+function leave(call: PendingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
+  const { ticket } = call
+  call.ticket = undefined
+  return ticket !== undefined && laneOf(call).gate.leave(ticket, result, retryAfterMs)
+}
