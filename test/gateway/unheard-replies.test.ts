@@ -31,13 +31,18 @@ async function over(server: ScriptedServer, folder?: string): Promise<OpenGatewa
 }
 
 /** A request whose client goes away when the reply is complete and only its way to the disk is waited for. */
-async function leftAtTheEnd({ store: { journal } }: OpenGateway, send: () => Sent): Promise<void> {
+async function leftAtTheEnd(
+  { store: { journal } }: OpenGateway,
+  send: () => Sent,
+  meanwhile?: () => void,
+): Promise<void> {
   const durable = journal.durable.bind(journal)
   const { client, done } = send()
   journal.durable = () => {
     journal.durable = durable
     const pending = durable()
     client.leave()
+    meanwhile?.()
     return pending
   }
   await done
@@ -153,6 +158,28 @@ test.each(['the same process', 'the next one'])('whoever goes on from it has got
     ['interaction', 'chatcmpl-2', null, null],
   ])
   expect(await rowsOf(open, 'merged')).toMatchObject([{ ids: [1000, 1, 1000, 2], mask: [0, 1, 0, 1] }])
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
+})
+
+test('whoever goes on from it before it is on disk has got it, too', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const said = [
+    { role: 'assistant', content: 'Hello 1' },
+    { role: 'user', content: 'go on' },
+  ]
+  const second = Promise.withResolvers<unknown>()
+  await leftAtTheEnd(
+    open,
+    () => open.send(caller, hello),
+    () => second.resolve(open.ask(caller, { ...hello, messages: [...hello.messages, ...said] })),
+  )
+  await second.promise
+  expect((await rowsOf(open)).map(shortly)).toEqual([
+    ['interaction', 'chatcmpl-1', null, null],
+    ['interaction', 'chatcmpl-2', null, null],
+  ])
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
 })
 

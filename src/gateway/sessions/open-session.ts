@@ -29,7 +29,7 @@ export class SessionMemory {
 
   constructor({ tree, journal, session, bodies }: SessionMemoryOptions) {
     this.tree = tree
-    this.unheard = new UnheardReplies(journal, session, this.tally)
+    this.unheard = new UnheardReplies({ journal, session, tree, tally: this.tally })
     this.lastBody = new LastBody(bodies)
   }
 

@@ -176,6 +176,11 @@ export class SessionTree {
     return this.#replies.get(replyId)
   }
 
+  /** Whether something was said after this node. */
+  isContinued(node: number): boolean {
+    return this.#continued.has(node)
+  }
+
   /** Whether a reply of Responses had the output of this call in itself. */
   hasOutputOf(callId: string): boolean {
     return this.#servedCalls.has(callId)

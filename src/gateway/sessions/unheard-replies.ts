@@ -1,6 +1,7 @@
 import type { MessageNode } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { SessionTally } from './session-tally.ts'
+import type { SessionTree } from './session-tree.ts'
 
 /** What a session counts of a complete reply. */
 export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boolean }
@@ -12,21 +13,24 @@ export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boo
 export class UnheardReplies {
   readonly #journal: Journal
   readonly #session: string
+  readonly #tree: SessionTree
   readonly #tally: SessionTally
   readonly #replies = new Map<number, ReplyFacts>()
 
-  constructor(journal: Journal, session: string, tally: SessionTally) {
-    this.#journal = journal
-    this.#session = session
-    this.#tally = tally
+  constructor(parts: { journal: Journal; session: string; tree: SessionTree; tally: SessionTally }) {
+    this.#journal = parts.journal
+    this.#session = parts.session
+    this.#tree = parts.tree
+    this.#tally = parts.tally
   }
 
   has(node: number): boolean {
     return this.#replies.has(node)
   }
 
-  /** One that is recorded, and counted, as complete. */
+  /** One that is recorded, and counted, as complete. It stays so if somebody went on from it while it was on its way to the disk. */
   add(node: number, reply: ReplyFacts): void {
+    if (this.#tree.isContinued(node)) return
     this.#replies.set(node, reply)
     this.#tally.lose(reply)
     this.#journal.append({ kind: 'heard', session: this.#session, node, isHeard: false })
