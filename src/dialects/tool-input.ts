@@ -1,4 +1,4 @@
-import { hasInexactNumber, parseExactly } from '../kit/index.ts'
+import { hasInexactNumber, isNestedWithin, parseExactly } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { isJsonObject } from './_json.ts'
 
@@ -31,7 +31,7 @@ function plainInput(written: string): JsonObject {
   } catch {
     return { [invalidKey]: written }
   }
-  return isJsonObject(value) && isWithin(value, maxDepth) ? value : { [invalidKey]: written }
+  return isJsonObject(value) && isNestedWithin(maxDepth, value) ? value : { [invalidKey]: written }
 }
 
 /** The other way round. JSON loses how the model wrote it (spaces, `1.0`): compare with `argumentsKey`. */
@@ -47,11 +47,4 @@ export function writtenArguments(input: JsonObject): string {
  */
 export function argumentsKey(written: string): string {
   return JSON.stringify(plainInput(written))
-}
-
-function isWithin(value: unknown, depth: number): boolean {
-  if (typeof value !== 'object' || value === null) return true
-  if (depth === 0) return false
-  for (const inner of Object.values(value)) if (!isWithin(inner, depth - 1)) return false
-  return true
 }

@@ -15,6 +15,7 @@ export { hasInexactNumber, parseExactly } from './exact-json.ts'
 export { heapShare } from './heap-share.ts'
 export { interpolate } from './interpolate.ts'
 export { isJson } from './is-json.ts'
+export { isNestedWithin } from './is-nested-within.ts'
 export {
   backslash,
   closeBrace,

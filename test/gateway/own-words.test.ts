@@ -317,3 +317,20 @@ test.each([
   }
   expect(server.requests).toHaveLength(1)
 })
+
+test('a reply that is nested deeper than the store can read is kept without its own words', async () => {
+  let nested: unknown[] = []
+  for (let depth = 0; depth < 1100; depth += 1) nested = [nested]
+  const called = { type: 'server_tool_use', id: 's1', name: 'web_search', input: { nested } }
+  await using server = await ScriptedServer.start((reply) => sendJson(reply, messagesReply([called])))
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'messages', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { id, caller } = await open.session()
+  const body = { model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'go' }] }
+  expect((await open.ask(caller, body, { api: 'messages' })).document).toMatchObject({ content: [called] })
+  expect(Array.from(open.store.reader.sessions.bareNodesOf(id), ({ message }) => message.role)).toEqual([
+    'user',
+    'assistant',
+  ])
+})

@@ -1,5 +1,6 @@
 import { callRecord, type BrokenReply, type CompleteReply, type PartialReply } from '../../inference/index.ts'
-import type { CallRecord, ClientApi, DiscardReason, ItemIds } from '../../schema/index.ts'
+import { isNestedWithin } from '../../kit/index.ts'
+import type { CallRecord, ClientApi, DiscardReason, ItemIds, OriginalReply } from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { LiveInteraction } from './live-interaction.ts'
 import type { OpenSession, SessionMemory } from '../sessions/open-session.ts'
@@ -59,7 +60,7 @@ export class SessionPlace {
         ...(tokens === 'missing' && { tokensMissing: true as const }),
         ...(reply.stopSequence !== undefined && { stopSequence: reply.stopSequence }),
         ...(reply.stopReason !== undefined && { stopReason: reply.stopReason }),
-        ...(reply.original?.api === name.api && { original: reply.original }),
+        ...(isKept(reply.original, name.api) && { original: reply.original }),
         requestKey: this.#key,
       },
       ...(reply.tokens && { tokens: reply.tokens }),
@@ -96,6 +97,13 @@ export class SessionPlace {
     this.session.running.delete(interaction)
     this.session.touch()
   }
+}
+
+/** SQLite reads no JSON that is nested a thousand levels deep: nobody could read such a session any more. */
+const maxOriginalDepth = 256
+
+function isKept(original: OriginalReply | undefined, api: ClientApi): original is OriginalReply {
+  return original?.api === api && isNestedWithin(maxOriginalDepth, original.output)
 }
 
 /** Why it was given up is said by the error of whoever did so. */
