@@ -1,4 +1,4 @@
-import { SimulatorServer } from 'millrace'
+import { SimulatorServer, type MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
@@ -22,9 +22,14 @@ test('a gateway comes up before its only backend, and serves what that lists onc
   {
     await using late = await LateServer.start()
     const heard: Finding[] = []
+    const faults: MillraceError[] = []
     await using gateway = await gatewayFor(
       { backends: [late.url] },
-      { aliases: { 'gpt-4o': 'sim' }, onBackend: (finding) => heard.push(finding) },
+      {
+        aliases: { 'gpt-4o': 'sim' },
+        onBackend: (finding) => heard.push(finding),
+        onFault: (error) => faults.push(error),
+      },
     )
     expect((await gateway.ask('/health', { key: null })).status).toBe(200)
     expect(await gateway.ask('/ready', { key: null })).toMatchObject({
@@ -55,6 +60,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
     })
     expect(await gateway.ask('/v1/models/nobody')).toMatchObject({ status: 404 })
     expect((await gateway.ask('/metrics')).text).toContain('\nmillrace_gateway_backends_awaited 0\n')
+    expect(faults).toEqual([])
     expect(heard).toMatchObject([{ backend: late.url, facts: { kind: 'vllm', models: [{ id: 'sim' }] } }])
   }
   expect(await leftSince(before)).toEqual([])

@@ -3,6 +3,7 @@ import { chatServer, messagesServer, type ServerDialect } from '../../dialects/i
 import { MillraceError } from '../../errors/index.ts'
 import type { Gateway, OfferedModel } from '../../gateway/index.ts'
 import { callerFrom, unauthorized } from './_callers.ts'
+import { isFault } from './_is-fault.ts'
 
 interface ListedModels {
   Params: { id?: string }
@@ -22,7 +23,7 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
   app.setErrorHandler(async (thrown, request, reply) => {
     const error = MillraceError.from(thrown, 'internal')
     const { status, headers, body } = shapeFor(request).dialect.error(error)
-    if (status >= 500) onFault?.(error)
+    if (isFault(error, status)) onFault?.(error)
     return await reply.code(status).headers(headers).send(body)
   })
   const requireAccess = async ({ headers, params }: FastifyRequest<ListedModels>): Promise<void> => {

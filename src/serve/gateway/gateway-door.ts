@@ -11,6 +11,7 @@ import { BodyIntake } from './_body.ts'
 import { requireCaller } from './_callers.ts'
 import { clientErrorAnswers } from './_client-error.ts'
 import { endIdleConnections } from './_idle.ts'
+import { isFault } from './_is-fault.ts'
 import { modelListRoutes } from './_model-list.ts'
 import { modelRoutes } from './_model-routes.ts'
 import { noRoute } from './_path-hint.ts'
@@ -135,9 +136,10 @@ interface DoorWords {
 /** The same, with all refusals in one shape. */
 function answerInDoorWords(scope: FastifyInstance, { onFault, bounds }: DoorWords): void {
   nameRequests(scope, bounds)
-  scope.setErrorHandler(async (error, _request, reply) => {
-    const sent = replyWithError(reply, error)
-    if (reply.statusCode >= 500) onFault?.(MillraceError.from(error, 'internal'))
+  scope.setErrorHandler(async (thrown, _request, reply) => {
+    const error = MillraceError.from(thrown, 'internal')
+    const sent = replyWithError(reply, thrown)
+    if (isFault(error, reply.statusCode)) onFault?.(error)
     return await sent
   })
 }
