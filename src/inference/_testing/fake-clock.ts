@@ -2,8 +2,9 @@ import { vi } from 'vitest'
 
 /** Time that passes only when a test says so, until it is disposed. */
 export class FakeClock implements Disposable {
-  constructor() {
-    vi.useFakeTimers()
+  /** `timeouts`: of these alone, so that sockets and the loop go on by themselves. */
+  constructor(of: 'everything' | 'timeouts' = 'everything') {
+    vi.useFakeTimers(of === 'timeouts' ? { toFake: ['setTimeout', 'clearTimeout'] } : {})
   }
 
   get timers(): number {

@@ -2,6 +2,8 @@ import { getEventListeners } from 'node:events'
 import { describe, expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
+import { CollectingSink } from '../_testing/collecting-sink.ts'
+import { FakeClock } from '../_testing/fake-clock.ts'
 import { ask, openBackend, type Setting } from '../_testing/open-backend.ts'
 import { ScriptedServer, chatChunk, chatReply, sendJson, type Handler } from '../_testing/scripted-server.ts'
 import type { HttpBackend } from './http-backend.ts'
@@ -204,17 +206,19 @@ describe('what goes wrong', () => {
   })
 
   test('the idle limit is for silence, not for length', async () => {
-    const reply = await exchange(
-      async (response, request) => {
-        await beginStream(response, request)
-        for (let index = 0; index < 10; index += 1) {
-          await new Promise((resolve) => setTimeout(resolve, 100))
-          response.write(chatChunk({ content: 'a' }))
-        }
-        response.end(chatChunk({}, 'stop'))
-      },
-      { stream: true, idleTimeoutMs: 900 },
-    )
+    using time = new FakeClock('timeouts')
+    const sink = new CollectingSink()
+    await using server = await ScriptedServer.start(async (response, request) => {
+      await beginStream(response, request)
+      for (let heard = 1; heard <= 10; heard += 1) {
+        await expect.poll(() => sink.events.length).toBe(heard)
+        await time.pass(900)
+        response.write(chatChunk({ content: 'a' }))
+      }
+      response.end(chatChunk({}, 'stop'))
+    })
+    await using backend = openBackend(server.url, { idleTimeoutMs: 1000 })
+    const reply = await backend.send(ask({ stream: true, sink }))
     expect(reply.message.content).toBe('aaaaaaaaaa')
   })
 
