@@ -171,9 +171,12 @@ export class Gateway extends Resource {
   }
 
   #expire(session: OpenSession): void {
-    const end = (): void => void this.#expiring.delete(ending)
     // A store that failed says so itself; the session is then still open when the next process comes.
-    const ending = this.#sessions.seal(session, 'expired').then(end, end)
+    const sealing = this.#sessions.seal(session, 'expired').then(
+      () => {},
+      () => this.#book.keepOpen(session),
+    )
+    const ending = sealing.finally(() => this.#expiring.delete(ending))
     this.#expiring.add(ending)
   }
 }

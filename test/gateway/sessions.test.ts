@@ -213,6 +213,23 @@ test('a session that nobody uses expires, one in use does not', async () => {
   expect((await open.ask(idle.caller, body)).status).toBe(410)
 })
 
+test('a session that could not be read when it expired expires later', async () => {
+  // Nothing is remembered, so that it is read to be ended.
+  await using open = await scripted(() => 'Hello', { bounds: { maxRemembered: 0 } })
+  const { sessions } = open.store.reader
+  const read = sessions.bareNodesOf.bind(sessions)
+  let failed = 0
+  sessions.bareNodesOf = (id) => {
+    failed += 1
+    sessions.bareNodesOf = read
+    throw new Error(`the disk does not give back ${id}`)
+  }
+  const { id, caller } = await open.session({ ttlSeconds: 1 })
+  await open.ask(caller, body)
+  await expect.poll(() => failed).toBe(1)
+  await expect.poll(() => sessions.session(id)?.end?.why).toBe('expired')
+})
+
 test('a session whose last reply is asked for again and again is in use', async () => {
   await using open = await scripted(() => 'Hello')
   // Far longer than this machine ever stops for between two requests.

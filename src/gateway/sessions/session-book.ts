@@ -40,10 +40,7 @@ export class SessionBook implements Disposable {
     this.#bodies = new TextAllowance(bounds.maxRememberedBodies, () => false)
     this.#expiry = new ExpiryQueue((session) => {
       if (session.running.size === 0) onExpired(session)
-      else {
-        session.touch()
-        this.#expiry.add(session)
-      }
+      else this.keepOpen(session)
     })
   }
 
@@ -90,6 +87,12 @@ export class SessionBook implements Disposable {
   start(session: OpenSession): void {
     this.#add(session)
     session.isUnused = true
+  }
+
+  /** One that has expired, and is not ended for now. */
+  keepOpen(session: OpenSession): void {
+    session.touch()
+    this.#expiry.add(session)
   }
 
   remove(session: OpenSession): void {
