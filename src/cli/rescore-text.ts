@@ -38,7 +38,7 @@ export function rescoreText(summary: RescoreSummary, { width, style }: { width: 
 }
 
 function problemLines(
-  { withoutTask, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
+  { withoutTask, unscorable, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
   style: Style,
 ): string[] {
   const lines: string[] = []
@@ -48,6 +48,10 @@ function problemLines(
   }
   if (withoutTask > 0) {
     lines.push(style.warn(`${formatQuantity(withoutTask, 'rollout')} not scored: their tasks have changed or are gone`))
+  }
+  for (const { outcome, message, count } of unscorable) {
+    const first = message === '' ? '' : `${count > 1 ? '; the first' : ''}: ${printableLine(message)}`
+    lines.push(`${formatQuantity(count, 'rollout')} had no score then either, having ended as ${outcome}${first}`)
   }
   for (const { message, count } of failures) {
     lines.push(style.warn(`${formatQuantity(count, 'rollout')} not scored: ${printableLine(message)}`))

@@ -132,6 +132,26 @@ describe('on the command line', () => {
     expect(full.stderr).toContain('no room left to write /dev/full; free some [disk_full]')
   })
 
+  test('a row that was no task when the run was made is not taken for one that has changed', async () => {
+    await using folder = await temporaryRuns()
+    const rows = `.map((row) => (row.a === 2 ? { a: 'two' } : row))`
+    const text = environment('Be brief.', '1').replace('({ a })),', `({ a }))${rows},`)
+    const file = await write(folder.root, 'sums.ts', text)
+    const run = { root: join(folder.root, 'runs'), name: 'sums' }
+    const summary = await evaluate({ environment: file, model: 'sim', limit: 4, run }).summary()
+    expect(summary.outcomes).toMatchObject({ completed: 3, env_error: 1 })
+    const rescored = await command(folder.root, 'rescore', 'sums')
+    expect(rescored).toMatchObject({ code: 0 })
+    expect(rescored.stdout).toContain('1 rollout had no score then either, having ended as env_error: ')
+    expect(rescored.stdout).not.toContain('not scored')
+    const one = await command(folder.root, 'replay', 'sums', '2-0')
+    expect(one).toMatchObject({ code: 1, stderr: '' })
+    expect(one.stdout).toContain('nothing ran: it was not a valid task when the run was made (')
+    const all = await command(folder.root, 'replay', 'sums', '--all')
+    expect(all).toMatchObject({ code: 0 })
+    expect(all.stdout).toMatch(/4 rollouts: 3 identical, 0 different, 1 that cannot be replayed\n$/)
+  })
+
   test('what is wrong is said in one sentence', async () => {
     await using folder = await withRun()
     const cases: [words: string[], code: number, message: string][] = [

@@ -46,6 +46,8 @@ export async function replayRollout(
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
   const recording = readRecording(reader, rollout)
+  const why = whyNot(recording)
+  if (why !== undefined) return skipped(recording.record, why)
   await using replayer = await Replayer.open(reader, options)
   const { index } = recording.record.task
   const task = await knownTask(reader, replayer.loaded, { index, signal: options.signal })
@@ -63,7 +65,9 @@ export async function* replayRun(
       const id = `${task.index}-${sample}`
       if (!reader.hasEnded(id)) continue
       const recording = readRecording(reader, id)
-      if (task.problem !== undefined) yield skipped(recording.record, task.problem)
+      const why = whyNot(recording)
+      if (why !== undefined) yield skipped(recording.record, why)
+      else if (task.problem !== undefined) yield skipped(recording.record, task.problem)
       else yield await replayer.replay(recording, task.item)
     }
   }
@@ -122,10 +126,7 @@ class Replayer extends Resource {
   }
 
   async replay(recording: Recording, item: ValidTask): Promise<ReplayReport> {
-    const { record } = recording
-    const why = whyNot(recording)
-    if (why !== undefined) return skipped(record, why)
-    const { id, attempt, sample } = record
+    const { id, attempt, sample } = recording.record
     const opening = storedOpening(this.config)
     const task = { index: item.index, id: item.id, data: item.task }
     const job: RolloutJob = {
@@ -233,6 +234,10 @@ class Replayer extends Resource {
 
 /** What stands against a replay, if anything does. */
 function whyNot({ record, sessions }: Recording): string | undefined {
+  // Whatever the row is now, there was no rollout then.
+  if (record.error?.code === 'task_invalid') {
+    return `nothing ran: it was not a valid task when the run was made (${record.error.message})`
+  }
   if (lostEnds.has(record.outcome)) return `it ended as ${record.outcome}: its own end is not known`
   if (sessions[0]?.nodes.length === 0 && record.outcome !== 'env_error') {
     return `it ended as ${record.outcome} before anything was said`

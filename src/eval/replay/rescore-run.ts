@@ -3,7 +3,7 @@ import { hasHeavyReward, scoreGroup, type Environment, type LoadedEnvironment } 
 import { MillraceError, type WireError } from '../../errors/index.ts'
 import { AbortScope } from '../../kit/index.ts'
 import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../../rollout/index.ts'
-import { outcomes, type Outcome, type RewardComponent, type RolloutRecord } from '../../schema/index.ts'
+import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { ServerCalls } from '../../tools/index.ts'
 import { loadStoredEnvironment, readStoredConfig, storedSeed, type StoredRunConfig } from './stored-config.ts'
@@ -11,7 +11,7 @@ import { settleAgain, settlesGroups } from './settle-again.ts'
 import { readServerAnswers } from './recording.ts'
 import { knownTasks, type KnownTask } from './stored-tasks.ts'
 import { RescoreJudge } from './rescore-judge.ts'
-import { RescoreAccumulator, type RescoreSummary } from './rescore-summary.ts'
+import { isScorable, RescoreAccumulator, type RescoreSummary } from './rescore-summary.ts'
 
 export interface RescoreOptions {
   /** Whose rewards to use: a module, or an environment itself. The one that made the run if not given. */
@@ -146,7 +146,7 @@ class RunningRescore implements Rescoring {
     const task = { index: item.index, id: item.id, data: item.task }
     const after = await Promise.all(
       before.map((record) => {
-        if (!isScorable(record)) return Promise.resolve(record)
+        if (!isScorable(record.outcome)) return Promise.resolve(record)
         return scorer.score({ record, task, seed: storedSeed(config, record.id, record.attempt) })
       }),
     )
@@ -167,9 +167,17 @@ class RunningRescore implements Rescoring {
       this.#accumulator.addTask(pairs)
       return pairs.map(lineOf)
     }
-    for (const { before } of pairs) this.#accumulator.addWithoutTask(before)
     const error: WireError = { code: 'run_mismatch', message: problem }
-    return pairs.map(({ before }) => lineOf({ before, after: Object.assign({}, before, { reward: null, error }) }))
+    return pairs.map((pair) => {
+      const { before } = pair
+      // It had nothing to lose with its task: often it has none because that was no task.
+      if (!isScorable(before.outcome)) {
+        this.#accumulator.addTask([pair])
+        return lineOf(pair)
+      }
+      this.#accumulator.addWithoutTask(before)
+      return lineOf({ before, after: Object.assign({}, before, { reward: null, error }) })
+    })
   }
 
   #recordsOf(task: number): RolloutRecord[] {
@@ -238,11 +246,6 @@ function stateNotices(environment: Environment): string[] {
       'If they change what it looks at, these scores are wrong: such a reward must look at the messages instead, or, if ' +
       'it is heavy or for a group, at what `note` kept',
   ]
-}
-
-/** What infrastructure ended has no reward, whatever the rewards are now. */
-function isScorable({ outcome }: RolloutRecord): boolean {
-  return outcomes[outcome].scored || outcomes[outcome].rule === 'rescore'
 }
 
 function lineOf({ before, after }: Rescored): RescoredRollout {

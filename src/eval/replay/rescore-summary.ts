@@ -1,4 +1,4 @@
-import type { RolloutRecord, Usage } from '../../schema/index.ts'
+import { outcomeNames, outcomes, type Outcome, type RolloutRecord, type Usage } from '../../schema/index.ts'
 import { ClusteredMean } from '../clustered-mean.ts'
 import type { ScoreEstimate } from '../progress.ts'
 import { studentT95 } from '../student-t.ts'
@@ -22,6 +22,8 @@ export interface RescoreSummary {
   readonly changed: number
   /** Rollouts whose tasks are not what they were, or are gone: they keep no score. */
   readonly withoutTask: number
+  /** Rollouts that could not have a score when the run was made either, by how they ended, and why the first of them did. */
+  readonly unscorable: readonly { readonly outcome: Outcome; readonly count: number; readonly message: string }[]
   /** Rewards that failed, by what they said; the most frequent first, and no more than a few. */
   readonly failures: readonly { readonly message: string; readonly count: number }[]
   /** What judges that were asked for it have used. */
@@ -87,6 +89,7 @@ export class RescoreAccumulator {
       change: scoreOf(this.#change.estimate()),
       changed: this.#changed,
       withoutTask: this.#withoutTask,
+      unscorable: unscorableOf(this.#before.snapshot()),
       failures: Array.from(this.#failures, ([message, count]) => ({ message, count })).toSorted(
         (one, other) => other.count - one.count,
       ),
@@ -98,6 +101,18 @@ export class RescoreAccumulator {
     const key = isKnown ? message : 'others'
     this.#failures.set(key, (this.#failures.get(key) ?? 0) + 1)
   }
+}
+
+/** What infrastructure ended, or was no task, has no reward, whatever the rewards are now. */
+export function isScorable(outcome: Outcome): boolean {
+  return outcomes[outcome].scored || outcomes[outcome].rule === 'rescore'
+}
+
+function unscorableOf(before: RolloutSummary): RescoreSummary['unscorable'] {
+  return outcomeNames.flatMap((outcome) => {
+    const count = before.outcomes[outcome]
+    return count === 0 || isScorable(outcome) ? [] : { outcome, count, message: before.reasons[outcome] ?? '' }
+  })
 }
 
 function sideOf(accumulator: SummaryAccumulator): RescoredSide {
