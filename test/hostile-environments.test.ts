@@ -1,6 +1,8 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import { defineEnvironment, evaluate, MillraceError, toolLoop, z, type Json } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test, vi } from 'vitest'
+import { withEnoughTime } from './_with-enough-time.ts'
 
 const task = z.object({ index: z.number() })
 const tasks = () => [{ index: 0 }, { index: 1 }]
@@ -397,41 +399,58 @@ test('a run whose options hold a secret can be resumed, and its difference is to
 })
 
 test('time that a backend wasted in failed tries is not the agent’s', async () => {
-  let tries = 0
-  const { records } = await runScripted({
-    environment: defineEnvironment({ name: 'patient', task, tasks: () => [{ index: 0 }], prompt, reward: () => 1 }),
-    limits: { timeoutMs: 150 },
-    maxTries: 4,
-    script: async () => {
-      tries += 1
-      if (tries === 4) return 'at last'
-      await new Promise((resolve) => setTimeout(resolve, 100))
-      throw new MillraceError('model_server_error', 'sorry')
-    },
+  const environment = defineEnvironment({
+    name: 'patient',
+    task,
+    tasks: () => [{ index: 0 }],
+    prompt,
+    reward: () => 1,
   })
-  expect(records[0]).toMatchObject({ outcome: 'completed', attempt: 1 })
+  const [record] = await withEnoughTime(['completed'], async (factor) => {
+    let tries = 0
+    const { records } = await runScripted({
+      environment,
+      retries: 0,
+      limits: { timeoutMs: 150 * factor },
+      maxTries: 4,
+      script: async () => {
+        tries += 1
+        if (tries === 4) return 'at last'
+        await pause(100 * factor)
+        throw new MillraceError('model_server_error', 'sorry')
+      },
+    })
+    return records
+  })
+  expect(record).toMatchObject({ outcome: 'completed' })
 })
 
 test('waiting for a judge’s turn does not use up the reward’s time', async () => {
-  const { records } = await runScripted({
-    environment: defineEnvironment({
-      name: 'judged',
-      task,
-      *tasks() {
-        for (let index = 0; index < 10; index += 1) yield { index }
-      },
-      prompt,
-      reward: async ({ judge }) => {
-        await judge({ messages: [{ role: 'user', content: 'judge this' }] })
-        return 1
-      },
-    }),
-    judgeConcurrency: 1,
-    limits: { tailMs: 200, wallTimeoutMs: 10_000 },
-    script: async ({ messages }) => {
-      if (messages[0]?.content === 'judge this') await new Promise((resolve) => setTimeout(resolve, 50))
-      return 'fine'
+  const environment = defineEnvironment({
+    name: 'judged',
+    task,
+    *tasks() {
+      for (let index = 0; index < 10; index += 1) yield { index }
+    },
+    prompt,
+    reward: async ({ judge }) => {
+      await judge({ messages: [{ role: 'user', content: 'judge this' }] })
+      return 1
     },
   })
-  expect(records.map(({ outcome }) => outcome)).toEqual(Array.from({ length: 10 }, () => 'completed'))
+  const expected = Array.from({ length: 10 }, () => 'completed' as const)
+  const judged = await withEnoughTime(expected, async (factor) => {
+    const { records } = await runScripted({
+      environment,
+      retries: 0,
+      judgeConcurrency: 1,
+      limits: { tailMs: 200 * factor, wallTimeoutMs: 10_000 * factor },
+      script: async ({ messages }) => {
+        if (messages[0]?.content === 'judge this') await pause(50 * factor)
+        return 'fine'
+      },
+    })
+    return records
+  })
+  expect(judged.map(({ outcome }) => outcome)).toEqual(expected)
 })

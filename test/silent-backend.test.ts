@@ -2,9 +2,10 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { defineEnvironment, evaluate, z, type Outcome, type RolloutRecord } from 'millrace'
+import { defineEnvironment, evaluate, z } from 'millrace'
 import { calls, runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { withEnoughTime } from './_with-enough-time.ts'
 
 const tasks = (count: number) =>
   defineEnvironment({
@@ -56,22 +57,6 @@ async function run(url: string, { timeoutMs, count = 1, stream = false, retries 
   return records.toSorted((one, other) => one.task.index - other.task.index)
 }
 
-/**
- * What a story came to that is about time running out. It is told again with more time if it came to anything else: a
- * machine that stands still uses up a short time before anything could be sent or heard.
- */
-async function told(
-  outcomes: readonly Outcome[],
-  story: (timeoutMs: number) => Promise<readonly RolloutRecord[]>,
-): Promise<readonly RolloutRecord[]> {
-  let records: readonly RolloutRecord[] = []
-  for (const timeoutMs of [300, 3_000, 15_000]) {
-    records = await story(timeoutMs)
-    if (records.every(({ outcome }, index) => outcome === outcomes[index])) break
-  }
-  return records
-}
-
 const whole = JSON.stringify({
   choices: [{ message: { role: 'assistant', content: 'done' }, finish_reason: 'stop' }],
   usage: { prompt_tokens: 1, completion_tokens: 1 },
@@ -79,7 +64,9 @@ const whole = JSON.stringify({
 
 test('time that runs out at a backend that hangs is not the policy’s: no score, and another attempt', async () => {
   await using server = await serve(() => {})
-  const [record] = await told(['infra_timeout'], (timeoutMs) => run(server.url, { timeoutMs, retries: 1 }))
+  const [record] = await withEnoughTime(['infra_timeout'], (factor) =>
+    run(server.url, { timeoutMs: 300 * factor, retries: 1 }),
+  )
   expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null, truncated: false, attempt: 2 })
   expect(record?.error?.message).toContain(`while ${server.host} had answered nothing for`)
   expect(record?.error?.data).toEqual({ limit: 'silence' })
@@ -90,25 +77,27 @@ test('a model that has begun to speak and goes on for too long is scored as trun
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.write(`data: ${JSON.stringify({ choices: [{ delta: { role: 'assistant', content: 'Let me' } }] })}\n\n`)
   })
-  const [record] = await told(['agent_timeout'], (timeoutMs) => run(server.url, { timeoutMs, stream: true }))
+  const [record] = await withEnoughTime(['agent_timeout'], (factor) =>
+    run(server.url, { timeoutMs: 300 * factor, stream: true }),
+  )
   expect(record).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 0.5 })
 })
 
 test('so is one that takes too long at a server that answers others meanwhile', async () => {
-  const [first, second] = await told(['agent_timeout', 'completed'], async (timeoutMs) => {
+  const [first, second] = await withEnoughTime(['agent_timeout', 'completed'], async (factor) => {
     const slow = Promise.withResolvers<void>()
     await using server = await serve((body, response) => {
       if (body.includes('task 0')) slow.resolve()
       else void slow.promise.then(() => response.setHeader('content-type', 'application/json').end(whole))
     })
-    return await run(server.url, { timeoutMs, count: 2 })
+    return await run(server.url, { timeoutMs: 300 * factor, count: 2 })
   })
   expect(first).toMatchObject({ outcome: 'agent_timeout', reward: 0.5 })
   expect(second).toMatchObject({ outcome: 'completed', reward: 1 })
 })
 
 test('a child that the agent waits for and whose backend hangs is not the policy’s time either', async () => {
-  const [record] = await told(['infra_timeout'], async (timeoutMs) => {
+  const [record] = await withEnoughTime(['infra_timeout'], async (factor) => {
     const { records } = await runScripted({
       environment: {
         ...tasks(1),
@@ -120,7 +109,7 @@ test('a child that the agent waits for and whose backend hangs is not the policy
         },
       },
       retries: 0,
-      limits: { timeoutMs },
+      limits: { timeoutMs: 300 * factor },
       script: ({ messages }) => (messages[0]?.content === 'hang' ? never : calls({ delegate: {} })),
     })
     return records

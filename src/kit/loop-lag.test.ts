@@ -39,9 +39,8 @@ describe('LoopLag', () => {
     block(300)
     await delay(30)
     for (let read = 0; read < 2; read += 1) lag.snapshot()
-    await delay(50)
-    expect(lag.snapshot().maxMs).toBeLessThan(lag.worstMs)
     expect(lag.worstMs).toBeGreaterThan(200)
+    await expect.poll(() => lag.snapshot().maxMs).toBeLessThan(lag.worstMs)
   })
 
   it('gives every caller within one window the same figures', async () => {
@@ -49,9 +48,8 @@ describe('LoopLag', () => {
     const early = lag.snapshot()
     expect(early.p99Ms).toBe(0)
     using frequent = new LoopLag(20)
-    await delay(30)
-    const first = frequent.snapshot()
-    expect(frequent.snapshot()).toBe(first)
+    // Asked again, because a window may end between two calls.
+    await expect.poll(() => frequent.snapshot() === frequent.snapshot()).toBe(true)
   })
 
   it('does not keep a process alive', () => {
