@@ -113,6 +113,19 @@ test('a complete reply that nobody got is a lost sample, until a retry gets it',
   expect(open.store.reader.integrity()).toEqual([])
 })
 
+test('of two who retry, one that goes away does not take it from the other', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  await leftAtTheEnd(open, () => open.send(caller, hello))
+  const gone = open.send(caller, hello, { retryCount: 1 })
+  gone.client.leave()
+  const [heard] = await Promise.all([open.ask(caller, hello, { retryCount: 2 }), gone.done])
+  expect(heard.text).toContain('Hello 1')
+  expect((await rowsOf(open)).map(shortly)).toEqual([['interaction', 'chatcmpl-1', null, null]])
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
+})
+
 test('a session with nothing but such a reply has captured nothing', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)

@@ -23,15 +23,19 @@ export interface ReplayOptions {
 /** Sends a reply once more, from its record: nothing is sampled for a client that only did not hear it. */
 export async function replayReply(options: ReplayOptions): Promise<InteractionEnd> {
   const { memory, journal, seq } = options
-  const unheard = memory.unheard.hear(seq)
-  // As with a new one: whoever sees its end finds it on record as complete.
-  if (unheard) await journal.durable()
-  const end = await sendRecorded(options)
-  if (unheard && end.status === goneStatus) {
-    memory.unheard.add(seq, unheard)
-    memory.recent.unhear(seq)
+  const onTold = memory.unheard.tell(seq)
+  if (!onTold) return sendRecorded(options)
+  let wasHeard = false
+  try {
+    // As with a new one: whoever sees its end finds it on record as complete.
+    await journal.durable()
+    const end = await sendRecorded(options)
+    wasHeard = end.status !== goneStatus
+    return end
+  } finally {
+    onTold(wasHeard)
+    if (!wasHeard) memory.recent.unhear(seq)
   }
-  return end
 }
 
 async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {

@@ -6,6 +6,12 @@ import type { SessionTree } from './session-tree.ts'
 /** What a session counts of a complete reply. */
 export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boolean }
 
+interface UnheardReply {
+  readonly reply: ReplyFacts
+  /** How many are being told it again just now. */
+  tellings: number
+}
+
 /**
  * Complete replies of one session that nobody got, because whoever asked had just gone. They count as lost, and no reward
  * is theirs, until somebody gets one after all, or goes on from it: a stream may have been heard but for its end.
@@ -15,7 +21,7 @@ export class UnheardReplies {
   readonly #session: string
   readonly #tree: SessionTree
   readonly #tally: SessionTally
-  readonly #replies = new Map<number, ReplyFacts>()
+  readonly #replies = new Map<number, UnheardReply>()
 
   constructor(parts: { journal: Journal; session: string; tree: SessionTree; tally: SessionTally }) {
     this.#journal = parts.journal
@@ -31,23 +37,46 @@ export class UnheardReplies {
   /** One that is recorded, and counted, as complete. It stays so if somebody went on from it while it was on its way to the disk. */
   add(node: number, reply: ReplyFacts): void {
     if (this.#tree.isContinued(node)) return
-    this.#replies.set(node, reply)
+    this.#replies.set(node, { reply, tellings: 0 })
     this.#tally.lose(reply)
-    this.#journal.append({ kind: 'heard', session: this.#session, node, isHeard: false })
+    this.#record(node, false)
   }
 
   /** One that is recorded as such. */
   restore(node: number, reply: ReplyFacts): void {
-    this.#replies.set(node, reply)
+    this.#replies.set(node, { reply, tellings: 0 })
   }
 
-  /** It is complete again, if it was one of these. Says whether it was. */
-  hear(node: number): ReplyFacts | undefined {
-    const reply = this.#replies.get(node)
-    if (!reply) return undefined
+  /** It is complete again, if it was one of these. */
+  hear(node: number): void {
+    if (this.#take(node)) this.#record(node, true)
+  }
+
+  /**
+   * Somebody is to be told it again: from now on it is recorded as complete, because whoever gets it must find it so. What is
+   * returned is to be called with whether it was got. Undefined if it is none of these.
+   */
+  tell(node: number): ((wasHeard: boolean) => void) | undefined {
+    const unheard = this.#replies.get(node)
+    if (!unheard) return undefined
+    unheard.tellings += 1
+    this.#record(node, true)
+    return (wasHeard) => {
+      unheard.tellings -= 1
+      if (wasHeard) this.#take(node)
+      else if (unheard.tellings === 0 && this.has(node)) this.#record(node, false)
+    }
+  }
+
+  #take(node: number): boolean {
+    const unheard = this.#replies.get(node)
+    if (!unheard) return false
     this.#replies.delete(node)
-    this.#tally.regain(reply)
-    this.#journal.append({ kind: 'heard', session: this.#session, node, isHeard: true })
-    return reply
+    this.#tally.regain(unheard.reply)
+    return true
+  }
+
+  #record(node: number, isHeard: boolean): void {
+    this.#journal.append({ kind: 'heard', session: this.#session, node, isHeard })
   }
 }
