@@ -11,8 +11,8 @@ type Sent = ReturnType<OpenGateway['send']>
 
 const hello = { model: 'm', stream: true, messages: [{ role: 'user', content: 'hello' }] }
 
-/** Each reply has one token more in its prompt for each message, and one token: its number. */
-function numbering(): Handler {
+/** Each reply has one token more in its prompt for each message, and one token: its number. It says that, too, or always the same. */
+function numbering(says = (count: number): string => `Hello ${count}`): Handler {
   let count = 0
   return (response, { body }) => {
     count += 1
@@ -20,7 +20,7 @@ function numbering(): Handler {
     const promptIds = messages.map(({ role, content }) => (role === 'user' ? 1000 : Number(content.split(' ')[1])))
     const more = { id: `chatcmpl-${count}`, token: count, promptIds }
     beginEvents(response)
-    response.write(tokenChunk(`Hello ${count}`, more))
+    response.write(tokenChunk(says(count), more))
     response.end(tokenChunk('', { id: more.id, finish: 'stop' }) + usageChunk(promptIds.length, 1, more.id) + doneEvent)
   }
 }
@@ -195,6 +195,32 @@ test('whoever goes on from it before it is on disk has got it, too', async () =>
   ])
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
 })
+
+test.each(['the same process', 'the next one'])(
+  'of two that say the same, the one is gone on from that somebody got (%s)',
+  async (which) => {
+    using folder = temporaryFolder()
+    await using server = await ScriptedServer.start(numbering(() => 'Hello 1'))
+    const first = await over(server, folder.path)
+    const { id, caller } = await first.session()
+    await first.ask(caller, hello)
+    await leftAtTheEnd(first, () => first.send(caller, hello))
+    if (which === 'the next one') await first[Symbol.asyncDispose]()
+    const open = which === 'the next one' ? await over(server, folder.path) : first
+    await using _closing = open
+    const said = [
+      { role: 'assistant', content: 'Hello 1' },
+      { role: 'user', content: 'go on' },
+    ]
+    await open.ask(caller, { ...hello, messages: [...hello.messages, ...said] })
+    expect(await rowsOf(open)).toMatchObject([
+      { interaction: 'chatcmpl-1', discarded: null },
+      { interaction: 'chatcmpl-3', discarded: null, parentInteraction: 'chatcmpl-1' },
+      { interaction: 'chatcmpl-2', discarded: 'client_gone' },
+    ])
+    expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 1 })
+  },
+)
 
 test('asked for anew in the middle of a conversation, it is a lost sample beside the one that was got', async () => {
   await using server = await ScriptedServer.start(numbering())

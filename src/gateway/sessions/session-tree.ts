@@ -68,6 +68,8 @@ export class SessionTree {
   #hasTwins = false
   /** Of nodes that something was said after. */
   readonly #continued = new Set<number>()
+  /** Replies that nobody got, as far as anybody knows. */
+  readonly #unheard = new Set<number>()
   /** Other spellings of known messages. */
   #spellings = 0
 
@@ -181,6 +183,12 @@ export class SessionTree {
     return this.#continued.has(node)
   }
 
+  /** Of twins, one that nobody got is the last that a conversation goes on from. */
+  setHeard(node: number, isHeard: boolean): void {
+    if (isHeard) this.#unheard.delete(node)
+    else this.#unheard.add(node)
+  }
+
   /** Whether a reply of Responses had the output of this call in itself. */
   hasOutputOf(callId: string): boolean {
     return this.#servedCalls.has(callId)
@@ -235,8 +243,11 @@ export class SessionTree {
         next.push({ node, strangeness: end.strangeness + strangenessOf(node.print, print) })
       }
     }
+    const unheard = ({ node }: Candidate): number => (this.#unheard.has(node.seq) ? 1 : 0)
     // A sort keeps the order of those that are equal.
-    return next.toSorted((one, other) => one.strangeness - other.strangeness).slice(0, maxTwins)
+    return next
+      .toSorted((one, other) => one.strangeness - other.strangeness || unheard(one) - unheard(other))
+      .slice(0, maxTwins)
   }
 
   /** The nodes after it that say what the message does; those to prefer come first. */

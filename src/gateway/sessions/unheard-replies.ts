@@ -37,7 +37,7 @@ export class UnheardReplies {
   /** One that is recorded, and counted, as complete. It stays so if somebody went on from it while it was on its way to the disk. */
   add(node: number, reply: ReplyFacts): void {
     if (this.#tree.isContinued(node)) return
-    this.#replies.set(node, { reply, tellings: 0 })
+    this.restore(node, reply)
     this.#tally.lose(reply)
     this.#record(node, false)
   }
@@ -45,6 +45,7 @@ export class UnheardReplies {
   /** One that is recorded as such. */
   restore(node: number, reply: ReplyFacts): void {
     this.#replies.set(node, { reply, tellings: 0 })
+    this.#tree.setHeard(node, false)
   }
 
   /** It is complete again, if it was one of these. */
@@ -72,6 +73,7 @@ export class UnheardReplies {
     const unheard = this.#replies.get(node)
     if (!unheard) return false
     this.#replies.delete(node)
+    this.#tree.setHeard(node, true)
     this.#tally.regain(unheard.reply)
     return true
   }
