@@ -137,8 +137,12 @@ describe('on the command line', () => {
     const rows = `.map((row) => (row.a === 2 ? { a: 'two' } : row))`
     const text = environment('Be brief.', '1').replace('({ a })),', `({ a }))${rows},`)
     const file = await write(folder.root, 'sums.ts', text)
-    const run = { root: join(folder.root, 'runs'), name: 'sums' }
-    const summary = await evaluate({ environment: file, model: 'sim', limit: 4, run }).summary()
+    const summary = await evaluate({
+      environment: file,
+      model: 'sim',
+      limit: 4,
+      run: { root: join(folder.root, 'runs'), name: 'sums' },
+    }).summary()
     expect(summary.outcomes).toMatchObject({ completed: 3, env_error: 1 })
     const rescored = await command(folder.root, 'rescore', 'sums')
     expect(rescored).toMatchObject({ code: 0 })
