@@ -1,4 +1,4 @@
-import { SummaryAccumulator, unacceptedSpending } from '../eval/index.ts'
+import { keptChanges, SummaryAccumulator, unacceptedSpending } from '../eval/index.ts'
 import type { FoundRun, RunReader } from '../store/index.ts'
 import type { ShownSummary } from './eval-output/summary-text.ts'
 import type { Output } from './output.ts'
@@ -31,6 +31,7 @@ export function storedSummary(
     model: config.model,
     ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
     end: endOf(found),
+    changedCode: keptChanges(found.run),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,
   }

@@ -1,18 +1,45 @@
 import type { EnvironmentCode } from '../env/index.ts'
 import { isJsonObject, type Json } from '../schema/index.ts'
+import type { RunFile } from '../store/index.ts'
 
 /** Names of changed files that are shown. */
 const shownFiles = 3
+/** Names that are kept with a run, whose code may change a little every day. */
+const maxKeptFiles = 100
 
 /**
- * What a person should hear who continues a run with other code than it was begun with; undefined if it is the same. Only
- * files that both know are compared: whatever begins to import another file has changed itself.
+ * The files of a run's code that are not what they were when it began. Only files that both know are compared: whatever
+ * begins to import another file has changed itself.
  */
-export function codeChangeNotice(name: string, before: Json | undefined, now: EnvironmentCode): string | undefined {
-  if (before === undefined || !isJsonObject(before)) return undefined
-  const changed = Object.keys(now).filter((file) => file in before && before[file] !== now[file])
+export function changedFiles(before: Json | undefined, now: EnvironmentCode): readonly string[] {
+  if (before === undefined || !isJsonObject(before)) return []
+  return Object.keys(now).filter((file) => file in before && before[file] !== now[file])
+}
+
+/** What a person should hear who continues a run with other code than it was begun with; undefined if it is the same. */
+export function codeChangeNotice(name: string, changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  const more = changed.length > shownFiles ? ` and ${changed.length - shownFiles} more` : ''
-  const files = changed.slice(0, shownFiles).join(', ') + more
-  return `warning: ${files} changed since run ${name} began: what has ended is of other code than what runs now; --new starts a run of this code alone`
+  return `warning: ${namesOf(changed)} changed since run ${name} began: what has ended is of other code than what runs now; --new starts a run of this code alone`
+}
+
+/** The same for whoever reads the results later. */
+export function mixedCodeNotice(changed: readonly string[]): string | undefined {
+  if (changed.length === 0) return undefined
+  return `${namesOf(changed)} changed between sittings of this run: its results are not all of the same code; --new starts a run of one code alone`
+}
+
+/** The files that any later sitting found changed. */
+export function keptChanges({ provenance }: Pick<RunFile, 'provenance'>): readonly string[] {
+  const { changedCode } = provenance
+  return Array.isArray(changedCode) ? changedCode.filter((file) => typeof file === 'string') : []
+}
+
+/** What a sitting with these changes keeps with its run. */
+export function withChanges(run: Pick<RunFile, 'provenance'>, changed: readonly string[]): string[] {
+  return [...new Set([...keptChanges(run), ...changed])].slice(0, maxKeptFiles)
+}
+
+function namesOf(files: readonly string[]): string {
+  const more = files.length > shownFiles ? ` and ${files.length - shownFiles} more` : ''
+  return files.slice(0, shownFiles).join(', ') + more
 }

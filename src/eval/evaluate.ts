@@ -6,6 +6,7 @@ import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
+import { keptChanges, withChanges } from './code-change.ts'
 import { earlierSitting } from './earlier-sitting.ts'
 import { copyOutputs, forkedPlans, originOf } from './replay/fork.ts'
 import { giveUpRun } from './give-up-run.ts'
@@ -199,6 +200,10 @@ class RunningEvaluation implements Evaluation {
       if (signal.aborted) stop()
       else signal.addEventListener('abort', stop, { once: true })
     }
+    // Only now is it sure that the code runs; the figures of the run are mixed from here on.
+    if (opened.changedCode.length > 0) {
+      store.amend({ provenance: { changedCode: withChanges(store.run, opened.changedCode) } })
+    }
     const shorter = tasks.missingNotice()
     onStarted({
       ...info,
@@ -218,6 +223,7 @@ class RunningEvaluation implements Evaluation {
       end: this.#end,
       state: isWhole ? 'complete' : 'unfinished',
       missingTasks: tasks.missing(),
+      changedCode: keptChanges(store.run),
       wallMs,
       perSecond: perSecondOf(accumulator.rollouts - info.resumed, wallMs),
       tries: {

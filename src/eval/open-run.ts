@@ -16,7 +16,7 @@ import {
   type NewRun,
   type RunFile,
 } from '../store/index.ts'
-import { codeChangeNotice } from './code-change.ts'
+import { changedFiles, codeChangeNotice } from './code-change.ts'
 import { experimentChange, notContinuedNotice } from './experiment-change.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { redacted } from './_redacted-config.ts'
@@ -29,6 +29,8 @@ export interface OpenedRun {
   /** What every draw of the run starts from; kept with it, so that a later sitting draws alike. */
   readonly seed: number
   readonly extent: RunExtent
+  /** Files of its code that are not what they were when it began. */
+  readonly changedCode: readonly string[]
   /** Nothing of it was open before this sitting: doing less than all of it leaves it complete. */
   readonly wasComplete: boolean
 }
@@ -75,19 +77,20 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
       )
     }
     const resumed = store.reader.counts().ended
+    const changedCode = wasComplete || !code ? [] : changedFiles(existing?.provenance['code'], code)
     if (store.isResumed) {
       // More may be asked of it now: its tasks may have become more.
       const found = wasComplete ? `run ${name} was complete` : `continuing run ${name}`
       notices.push(`${found}: ${quantity(resumed)} had ended`)
       const narrow = wasComplete ? undefined : narrowNotice(name, extent, limit)
       if (narrow !== undefined) notices.push(narrow)
-      const changed = wasComplete || !code ? undefined : codeChangeNotice(name, existing?.provenance['code'], code)
+      const changed = codeChangeNotice(name, changedCode)
       if (changed !== undefined) notices.push(changed)
     } else if (options.name === undefined) {
       notices.push(...(await othersBeside(root, name, resolved, options)))
     }
     const seed = Number(store.run.config['drawSeed'])
-    return { store, info: { name, folder, resumed, notices }, seed, extent, wasComplete }
+    return { store, info: { name, folder, resumed, notices }, seed, extent, changedCode, wasComplete }
   } catch (error) {
     await store.close()
     throw error

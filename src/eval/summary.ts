@@ -18,6 +18,8 @@ export interface Summary {
   readonly state: 'complete' | 'unfinished'
   /** Tasks that the run is of and their source does not have any more, as far as it is known how many there were. */
   readonly missingTasks: number
+  /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
+  readonly changedCode: readonly string[]
   readonly tasks: number
   readonly rollouts: number
   /** Rollouts that carry a reward: the denominator of `score`. */

@@ -33,4 +33,13 @@ test('code that has changed between two sittings of a run is a warning, also wit
   expect(await sit(3)).toContain(
     'warning: reward.ts changed since run mixed began: what has ended is of other code than what runs now; --new starts a run of this code alone',
   )
+  const kept =
+    /notice  reward\.ts changed between sittings of this run: its results are not all of the same code; --new starts/
+  expect((await millrace({ cwd }, 'show', 'mixed')).stdout).toMatch(kept)
+  // A sitting of the former code does not make the results of one code again.
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
+  expect(await sit(4)).not.toContain('warning')
+  expect((await millrace({ cwd }, 'show', 'mixed')).stdout).toMatch(kept)
+  const again = await millrace({ cwd }, 'show', 'mixed', '--json')
+  expect(JSON.parse(again.stdout)).toMatchObject({ changedCode: ['reward.ts'] })
 })

@@ -69,6 +69,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     end: 'complete',
     state: 'complete',
     missingTasks: 0,
+    changedCode: [],
     tasks: 75,
     rollouts: 300,
     scored: 300,

@@ -1,4 +1,4 @@
-import type { Spending, Summary } from '../../eval/index.ts'
+import { mixedCodeNotice, type Spending, type Summary } from '../../eval/index.ts'
 import { outcomeNames, outcomes, type Usage } from '../../schema/index.ts'
 import { formatCompactCount, formatCount, formatQuantity, formatShare } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
@@ -255,7 +255,7 @@ function nextLines(
   if (failed) commands.unshift(`${program} show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
-    ...[...missingTaskLines(summary), ...missingServerLines(summary)].map(
+    ...[...missingTaskLines(summary), ...changedCodeLines(summary), ...missingServerLines(summary)].map(
       (line) => `  ${style.warn('notice')}  ${line}`,
     ),
     ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
@@ -268,6 +268,11 @@ function missingTaskLines({ missingTasks = 0 }: ShownSummary): readonly string[]
   if (missingTasks === 0) return []
   const gone = `${formatQuantity(missingTasks, 'task')} of this run ${missingTasks === 1 ? 'is' : 'are'} gone from its source`
   return [`${gone}: restore the tasks to finish it, --new starts a run without them`]
+}
+
+function changedCodeLines({ changedCode }: ShownSummary): readonly string[] {
+  const notice = mixedCodeNotice(changedCode)
+  return notice === undefined ? [] : [printableLine(notice)]
 }
 
 /** Nothing else shows that rollouts had fewer tools than the environment names. */
