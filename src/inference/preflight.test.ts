@@ -74,6 +74,15 @@ test('of several backends one must answer and none refuse', async () => {
   expect(await codeOf(() => preflight(modelOf(good, refusing), never))).toBe('model_auth')
 })
 
+test('a backend that never answers is told with the tries and the way around it', async () => {
+  await using server = await ScriptedServer.start(() => {})
+  await using backend = openBackend(server.url)
+  await using model = modelOf(backend)
+  const error = await failureOf(() => preflight(model, never, { tryTimeoutMs: 50 }))
+  expect(error).toMatchObject({ code: 'model_timeout' })
+  expect(String(error)).toMatch(/in 3 tries of up to 0\.05 s each\. Is the model loaded\? .*--no-preflight/)
+})
+
 test('an abort ends it', async () => {
   await using server = await ScriptedServer.start(() => {})
   await using backend = openBackend(server.url)

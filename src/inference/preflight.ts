@@ -16,7 +16,7 @@ const request: ModelRequest = {
 }
 
 const maxTries = 3
-const tryTimeoutMs = 30_000
+const defaultTryTimeoutMs = 30_000
 const pause: Backoff = { firstMs: 500, factor: 2, maxMs: 2000 }
 const maxListedModels = 20
 
@@ -26,22 +26,30 @@ const maxListedModels = 20
  * limits, because parking would hide an unreachable server. A backend that is merely busy (429, 503) passes: that costs
  * time, not rollouts. Of several backends one must answer, and none may refuse.
  */
-export async function preflight(model: ModelClient, signal: AbortSignal): Promise<void> {
+export async function preflight(
+  model: ModelClient,
+  signal: AbortSignal,
+  { tryTimeoutMs = defaultTryTimeoutMs }: { readonly tryTimeoutMs?: number } = {},
+): Promise<void> {
   if (!(model instanceof Model)) {
     const reply = await model.call(request, { signal })
     if (reply.status !== 'complete') throw reply.error
     return
   }
-  const failures = await Promise.all(model.backends.map((backend) => tryBackend(backend, signal)))
+  const failures = await Promise.all(model.backends.map((backend) => tryBackend(backend, signal, tryTimeoutMs)))
   const refusal = failures.find((failure) => failure && !failure.retryable)
   if (refusal) throw refusal
   if (failures.every((failure) => failure !== undefined)) throw failures[0]
 }
 
 /** What is wrong with it, if anything. */
-async function tryBackend(backend: Backend, signal: AbortSignal): Promise<MillraceError | undefined> {
+async function tryBackend(
+  backend: Backend,
+  signal: AbortSignal,
+  tryTimeoutMs: number,
+): Promise<MillraceError | undefined> {
   for (let tries = 1; ; tries += 1) {
-    const failure = await tryOnce(backend, signal, tries - 1)
+    const failure = await tryOnce(backend, signal, { retry: tries - 1, tryTimeoutMs })
     if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return undefined
     if (failure.code === 'model_not_found') return withOffer(backend, failure, signal)
     if (!failure.retryable || tries === maxTries) return failure
@@ -49,9 +57,15 @@ async function tryBackend(backend: Backend, signal: AbortSignal): Promise<Millra
   }
 }
 
-async function tryOnce(backend: Backend, signal: AbortSignal, retry: number): Promise<MillraceError | undefined> {
+async function tryOnce(
+  backend: Backend,
+  signal: AbortSignal,
+  { retry, tryTimeoutMs }: { readonly retry: number; readonly tryTimeoutMs: number },
+): Promise<MillraceError | undefined> {
   using scope = new AbortScope(signal, tryTimeoutMs, () => {
-    const message = `${backend.name} did not answer a tiny request within ${tryTimeoutMs} ms. Is the model loaded?`
+    const message =
+      `${backend.name} did not answer a tiny request in ${maxTries} tries of up to ${tryTimeoutMs / 1000} s each. Is the ` +
+      'model loaded? If it needs longer than that, --no-preflight (preflight: false) starts without asking.'
     return new MillraceError('model_timeout', message, { data: { backend: backend.name } })
   })
   try {
