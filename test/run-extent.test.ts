@@ -157,3 +157,20 @@ test('tasks that are gone from a file are missed as well', async () => {
   await writeFile(file, lines.slice(0, 4).join('\n'))
   expect(await sit({ root, file })).toMatchObject({ ran: [2, 3], summary: { state: 'unfinished', missingTasks: 2 } })
 })
+
+test('tasks that were added to the source since the last sitting are said, a larger limit is not', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const run = { name: 'grown' }
+  await sit({ root, run, rows: 4, stopAfter: 2 })
+  const added = await sit({ root, run, rows: 6 })
+  expect(added.notices).toContain(
+    'run grown was of 4 tasks and their source has 6 now: those that were added run too; --limit 4 leaves them out',
+  )
+  expect(added.ran).toEqual([2, 3, 4, 5])
+  expect((await sit({ root, run, rows: 6 })).notices.join()).not.toContain('was of')
+  const limited = { name: 'limited' }
+  await sit({ root, run: limited, rows: 6, limit: 2 })
+  expect((await sit({ root, run: limited, rows: 6, limit: 4 })).notices.join()).not.toContain('was of')
+  expect((await sit({ root, run: limited, rows: 6 })).notices.join()).not.toContain('was of')
+})

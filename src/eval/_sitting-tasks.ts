@@ -3,7 +3,7 @@ import { peeked } from '../kit/index.ts'
 import type { OpenedRun } from './open-run.ts'
 import { forkedTask, type Fork } from './replay/fork.ts'
 import type { ResolvedRun } from './resolve-run.ts'
-import { knownTasks, missingNotice, missingTasks } from './run-extent.ts'
+import { addedNotice, knownTasks, missingNotice, missingTasks, tasksFound } from './run-extent.ts'
 
 interface SittingTasksOptions {
   readonly run: OpenedRun
@@ -19,6 +19,7 @@ export class SittingTasks implements AsyncDisposable {
   readonly #limit: number | null
   readonly #stream: TaskStream
   readonly #rest: AsyncIterable<TaskItem> & AsyncDisposable
+  readonly #added: string | undefined
   /** How many the run was found to be of. */
   readonly #known: number | undefined
 
@@ -31,7 +32,10 @@ export class SittingTasks implements AsyncDisposable {
     this.#limit = resolved.config.limit
     this.#stream = stream
     this.#rest = rest
-    this.#known = fork ? undefined : knownTasks(run.store.run, stream.total())
+    const before = tasksFound(run.store.run)
+    const total = stream.total()
+    this.#added = fork ? undefined : addedNotice(run.info.name, { tasks: before, extent: run.formerExtent }, total)
+    this.#known = fork ? undefined : knownTasks(before, total)
   }
 
   /** Reads the first, so that a missing file, or a task that is not the forked one any more, is found before there is a run. */
@@ -57,9 +61,10 @@ export class SittingTasks implements AsyncDisposable {
     return missingTasks(this.#known, this.#limit, this.total())
   }
 
-  /** What a person should hear whose source of tasks has become shorter; undefined if it has not. */
-  missingNotice(): string | undefined {
-    return missingNotice(this.#run.info.name, this.missing(), this.total())
+  /** What a person should hear whose source of tasks has become shorter or longer. */
+  notices(): string[] {
+    const missing = missingNotice(this.#run.info.name, this.missing(), this.total())
+    return [missing, this.#added].filter((notice) => notice !== undefined)
   }
 
   /** Whether those that were read are as many as the run is of, or all there are. */

@@ -204,11 +204,7 @@ class RunningEvaluation implements Evaluation {
     if (opened.changedCode.length > 0) {
       store.amend({ provenance: { changedCode: withChanges(store.run, opened.changedCode) } })
     }
-    const shorter = tasks.missingNotice()
-    onStarted({
-      ...info,
-      notices: [...info.notices, ...(shorter === undefined ? [] : [shorter]), ...telemetry.notices],
-    })
+    onStarted({ ...info, notices: [...info.notices, ...tasks.notices(), ...telemetry.notices] })
     const isWhole = await this.#workThrough(tasks, { opened, resolved, scheduler, accumulator })
     const models = executor.models()
     const wallMs = this.#work.elapsedMs

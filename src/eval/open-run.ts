@@ -21,7 +21,7 @@ import { experimentChange, notContinuedNotice } from './experiment-change.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { redacted } from './_redacted-config.ts'
 import type { ResolvedRun, RunConfig } from './resolve-run.ts'
-import { narrowNotice, widestExtent, type RunExtent } from './run-extent.ts'
+import { extentOf, narrowNotice, widestExtent, type RunExtent } from './run-extent.ts'
 
 export interface OpenedRun {
   readonly store: RunStore
@@ -29,6 +29,8 @@ export interface OpenedRun {
   /** What every draw of the run starts from; kept with it, so that a later sitting draws alike. */
   readonly seed: number
   readonly extent: RunExtent
+  /** What that was before this sitting; undefined if there was no run. */
+  readonly formerExtent: RunExtent | undefined
   /** Files of its code that are not what they were when it began. */
   readonly changedCode: readonly string[]
   /** Nothing of it was open before this sitting: doing less than all of it leaves it complete. */
@@ -64,9 +66,10 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   })
   try {
     const { limit } = resolved.config
-    const extent = widestExtent(existing, limit)
+    const formerExtent = existing && extentOf(existing)
+    const extent = widestExtent(formerExtent, limit)
     store.amend({ config: { limit: extent } })
-    let wasComplete = existing?.state === 'complete' && existing.config['limit'] === extent
+    let wasComplete = existing?.state === 'complete' && formerExtent === extent
     if (options.retryFailed) {
       const count = await reopenFailed(store, resolved.config)
       if (count > 0) wasComplete = false
@@ -90,7 +93,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
       notices.push(...(await othersBeside(root, name, resolved, options)))
     }
     const seed = Number(store.run.config['drawSeed'])
-    return { store, info: { name, folder, resumed, notices }, seed, extent, changedCode, wasComplete }
+    return { store, info: { name, folder, resumed, notices }, seed, extent, formerExtent, changedCode, wasComplete }
   } catch (error) {
     await store.close()
     throw error

@@ -9,10 +9,14 @@ type TaskTotal = { readonly count: number; readonly exact: boolean } | undefined
  */
 export type RunExtent = number | null
 
-export function widestExtent(existing: RunFile | undefined, limit: RunExtent): RunExtent {
-  if (!existing) return limit
-  const before = existing.config['limit']
-  return limit === null || typeof before !== 'number' ? null : Math.max(before, limit)
+export function extentOf({ config }: RunFile): RunExtent {
+  const { limit } = config
+  return typeof limit === 'number' ? limit : null
+}
+
+export function widestExtent(before: RunExtent | undefined, limit: RunExtent): RunExtent {
+  if (before === undefined) return limit
+  return limit === null || before === null ? null : Math.max(before, limit)
 }
 
 /** What a person should hear who asks for less than the run is of; undefined if they do not. */
@@ -25,10 +29,32 @@ export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent):
 }
 
 /** How many tasks a run was found to be of, whichever of its sittings knew; undefined while none does. */
-export function knownTasks(run: RunFile, total: TaskTotal): number | undefined {
-  const before = run.provenance['tasks']
+export function knownTasks(before: number | undefined, total: TaskTotal): number | undefined {
   const now = total?.exact ? total.count : 0
-  return Math.max(typeof before === 'number' ? before : 0, now) || undefined
+  return Math.max(before ?? 0, now) || undefined
+}
+
+/** What the sittings so far have found. */
+export function tasksFound({ provenance }: RunFile): number | undefined {
+  const { tasks } = provenance
+  return typeof tasks === 'number' ? tasks : undefined
+}
+
+/**
+ * What a person should hear whose source of tasks has become longer; undefined if it has not, or if that is not known. A
+ * run that had as many as it asked for says nothing of how many there were.
+ */
+export function addedNotice(
+  name: string,
+  before: { readonly tasks: number | undefined; readonly extent: RunExtent | undefined },
+  total: TaskTotal,
+): string | undefined {
+  const { tasks, extent } = before
+  if (tasks === undefined || extent === undefined || !total?.exact) return undefined
+  if (extent !== null && tasks >= extent) return undefined
+  if (total.count <= tasks) return undefined
+  const count = (number: number): string => number.toLocaleString('en-US')
+  return `run ${name} was of ${count(tasks)} tasks and their source has ${count(total.count)} now: those that were added run too; --limit ${tasks} leaves them out`
 }
 
 /** How many of the tasks that a sitting should find, because the run was of them before, its source does not have any more. */
