@@ -106,9 +106,17 @@ export function defaultBackendUrl(api: ModelConfig['api'], env: Variables): stri
   return defaultUrl(providerFor(api), env)
 }
 
+interface AskedInApi {
+  readonly api: ModelConfig['api']
+  readonly apiKeyEnv: string
+}
+
 /** How a server is asked of which nothing but the url is known: its API, and the variable with the key. */
-export function askedByUrl(url: string): { readonly api: ModelConfig['api']; readonly apiKeyEnv: string } {
-  const api = isAnthropicHost(backendUrl(url).hostname) ? 'messages' : 'chat'
+export function askedByUrl(url: string): AskedInApi {
+  return askedInApi(isAnthropicHost(backendUrl(url).hostname) ? 'messages' : 'chat')
+}
+
+export function askedInApi(api: ModelConfig['api']): AskedInApi {
   return { api, apiKeyEnv: providerFor(api).apiKeyEnv }
 }
 

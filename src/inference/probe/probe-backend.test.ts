@@ -241,7 +241,7 @@ describe('a server that is of no use', () => {
   })
 
   test('lists nonsense, or without end', async () => {
-    for (const page of ['x', [], { data: 'x' }, { data: [null, 5, { id: 7 }] }]) {
+    for (const page of [5, [], { data: 'x' }, { data: [null, 5, { id: 7 }] }]) {
       expect(await factsOf({ '/v1/models': page as object })).toMatchObject({ kind: 'unknown', models: [] })
     }
     await using server = await ScriptedServer.start((response) => {
@@ -249,6 +249,37 @@ describe('a server that is of no use', () => {
       response.end(Buffer.alloc(9 * 1024 * 1024, ' '))
     })
     expect(await codeOf(() => probe(server.url))).toBe('model_malformed')
+  })
+})
+
+describe('a server that', () => {
+  const page = '<!doctype html>\n<title>Hello</title>'
+
+  test('has pages for people only is refused with the start of one', async () => {
+    await using server = await ScriptedServer.start((response) => void response.end(page))
+    const failure = await failureOf(() => probe(server.url))
+    expect(failure).toMatchObject({
+      code: 'config_invalid',
+      message: expect.stringContaining('it is no JSON: <!doctype html> <title>Hello</title>; check the url') as string,
+    })
+  })
+
+  test('has a page where others list their models, and an API, is fit for use', async () => {
+    await using server = await ScriptedServer.start((response, { path }) => {
+      if (path === '/v1/chat/completions') sendJson(response, { error: { message: 'no' } }, 400)
+      else response.end(page)
+    })
+    expect(await probe(server.url)).toMatchObject({ models: [], apis: ['chat'] })
+  })
+
+  test('asks for the header of Messages is not asked in another API', async () => {
+    await using server = await ScriptedServer.start((response) => {
+      sendJson(response, { error: { message: 'the header anthropic-version is missing' } }, 400)
+    })
+    expect(await failureOf(() => probe(server.url))).toMatchObject({
+      code: 'config_invalid',
+      data: { api: 'messages' },
+    })
   })
 })
 

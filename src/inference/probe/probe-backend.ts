@@ -38,6 +38,7 @@ export interface ProbeOptions {
 }
 
 const probeTimeoutMs = 10_000
+const maxQuotedChars = 80
 const apiNames: readonly ApiName[] = ['chat', 'responses', 'messages']
 const noTokenFields: TokenFields = {
   ids: false,
@@ -52,7 +53,8 @@ const noTokenFields: TokenFields = {
  * Asks a server what it is: its models, the APIs it has, and what its replies tell about tokens. That takes ten seconds at
  * most, and one sampled token; the providers themselves, who charge for it and tell nothing about tokens, are asked for
  * none. What a server lacks, or does not say in time, is missing from the facts. Throws `model_*` if it cannot be
- * reached, refuses the key, or fails at listing its models.
+ * reached, refuses the key, or fails at listing its models, `config_invalid` if it has pages for people only, or if it
+ * would answer in Messages alone (then `data.api` says so).
  */
 export async function probeBackend(backend: BackendConfig, options: ProbeOptions): Promise<BackendFacts> {
   const { env, signal, model } = options
@@ -91,6 +93,7 @@ class Probe {
   async facts(listing: ProbeAnswer, model: string | undefined): Promise<BackendFacts> {
     const listed = modelsIn(listing.document)
     const [kind, apis] = await Promise.all([this.#kind(listing.document, listed), this.#apis()])
+    if (apis.length === 0 && isPage(listing)) throw noApi(this.#source, String(listing.document))
     const models = kind === 'sglang' ? await this.#withContextLength(listed) : listed
     const asked = model ?? listed[0]?.id
     const canAsk = apis.includes('chat') && asked !== undefined
@@ -115,7 +118,7 @@ class Probe {
     const answers = await Promise.all(apiNames.map((api) => this.#post(apiPaths[api], {})))
     return apiNames.filter((_api, index) => {
       const answer = answers[index]
-      return answer !== undefined && ![404, 405, 501].includes(answer.status)
+      return answer !== undefined && ![404, 405, 501].includes(answer.status) && !isPage(answer)
     })
   }
 
@@ -174,6 +177,25 @@ function throwIfUnfit(source: Source, answer: ProbeAnswer): void {
   if (answer.status < 300) return
   const failure = failureIn(source, answer)
   if (failure.code === 'model_auth' || failure.retryable) throw failure
+  if (String(failure.data['said']).includes('anthropic-version')) throw messagesOnly(source)
+}
+
+/** Whoever wants that header for a list of models wants it for all else, and would refuse every request in another API. */
+function messagesOnly({ url, backend }: Source): MillraceError {
+  const message = `${url} asks for the header anthropic-version: it knows Messages only, so say api: messages in the model's config`
+  return new MillraceError('config_invalid', message, { data: { backend, api: 'messages' } })
+}
+
+/** Some answer every path with a page: that is neither a list nor an API. */
+function isPage({ status, document }: ProbeAnswer): boolean {
+  return status < 300 && typeof document === 'string'
+}
+
+function noApi({ url, backend }: Source, page: string): MillraceError {
+  const start = page.trim().replaceAll(/\s+/g, ' ').slice(0, maxQuotedChars)
+  const said = start === '' ? 'it is empty' : `it is no JSON: ${start}`
+  const message = `the list of models at ${url}/models cannot be read: ${said}; check the url, which goes up to and including the version: http://localhost:8000/v1`
+  return new MillraceError('config_invalid', message, { data: { backend } })
 }
 
 function failureIn(source: Source, { status, document }: ProbeAnswer): MillraceError {

@@ -1,6 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import {
   askedByUrl,
+  askedInApi,
   probeBackend,
   type BackendConfig,
   type BackendFacts,
@@ -26,15 +27,22 @@ export function questionsAbout(config: ModelConfig, { env }: Asking): BackendQue
 
 /** A backend of which nothing but its url was said. */
 export function questionTo(url: string, { model, env }: Asking): BackendQuestion {
-  const { api, apiKeyEnv } = askedByUrl(url)
-  const backend: BackendConfig = { url, apiKeyEnv, headers: {} }
+  const first = askedByUrl(url)
   return async (signal) => {
-    const finding = await probe(backend, { api, env, signal, ...(model !== undefined && { model }) })
+    const ask = ({ api, apiKeyEnv }: typeof first): Promise<Finding> =>
+      probe({ url, apiKeyEnv, headers: {} }, { api, env, signal, ...(model !== undefined && { model }) })
+    let finding = await ask(first)
+    if (finding.problem?.data['api'] === 'messages') finding = inMessagesOnly(await ask(askedInApi('messages')))
     const { problem } = finding
     if (problem?.code === 'model_auth') return { backend: url, problem: withConfigHint(problem) }
     if (model === undefined) return finding
     return { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
   }
+}
+
+/** What else it seemed to answer it would refuse, without the header that it asked for. */
+function inMessagesOnly(finding: Finding): Finding {
+  return finding.facts ? { ...finding, facts: { ...finding.facts, apis: ['messages'] } } : finding
 }
 
 interface ProbedAs {

@@ -112,6 +112,30 @@ test('Anthropic is asked in its own API, with its own key', async () => {
   })
 })
 
+test('one that knows Messages only is asked in that, with the key of that', async () => {
+  await using server = await SimulatorServer.start({ imitate: 'anthropic', models: 'claude' })
+  const env = { ANTHROPIC_API_KEY: 'a', OPENAI_API_KEY: 'o' }
+  const served = { name: 'claude', api: 'messages', backends: [{ url: server.url, apiKeyEnv: 'ANTHROPIC_API_KEY' }] }
+  expect(await find({ backends: [server.url], env })).toMatchObject({
+    models: [served],
+    findings: [{ facts: { kind: 'anthropic', apis: ['messages'] } }],
+  })
+  expect(await find({ backends: [server.url], model: 'claude', env })).toMatchObject({
+    models: [served],
+    findings: [{ serves: { name: 'claude', api: 'messages' } }],
+  })
+  const inChat = { policy: { api: 'chat' as const, backends: [{ url: server.url }] } }
+  await expect(find({ models: inChat, env })).rejects.toThrow('say api: messages')
+})
+
+test('one that answers with pages for people is refused, also if its model was named', async () => {
+  await using server = createServer((_request, response) => response.end('<html>Welcome'))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`
+  await expect(find({ backends: [url] })).rejects.toThrow('it is no JSON: <html>Welcome; check the url')
+  await expect(find({ backends: [url], model: 'm' })).rejects.toThrow('it is no JSON')
+})
+
 test('one model does not speak for another of the same server', async () => {
   await using simulator = await SimulatorServer.start({ models: 'a,b' })
   const { facts } = await find({ backends: [simulator.url] })
