@@ -92,3 +92,18 @@ test('a session whose time ran out says so, and not that somebody ended it', asy
   await expect.poll(async () => (await send(`${server.url}/v1/sessions/${sessions[0]?.id}`)).state).toBe('expired')
   expect((await ask()).error.message).toMatch(/expired: nobody used it for as long as its ttlSeconds/)
 })
+
+test('the key that a gateway made is not dropped without a word', async () => {
+  await using runs = await temporaryRuns()
+  const start = async (keys: GatewayServerOptions['keys']) => {
+    await using server = await open(runs.root, { keys })
+    return { madeKey: server.madeKey, notices: server.notices }
+  }
+  const { madeKey = '', notices } = await start([])
+  expect(notices).toEqual([])
+  const acme = { tenant: 'acme', key: 'the-key-of-acme' }
+  const [notice] = (await start([acme])).notices
+  expect(notice).toContain(`MILLRACE_ADMIN_KEY=$(cat ${runs.root}/gateway/admin.key)`)
+  expect(notice).not.toContain(madeKey)
+  expect((await start([acme, { tenant: 'default', key: madeKey }])).notices).toEqual([])
+})

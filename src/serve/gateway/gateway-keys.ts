@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
 import { isLoopback } from '../access-key.ts'
@@ -57,6 +57,13 @@ export function keptAdminKey(folder: string): string {
     throw unusable(path, error)
   }
   return key
+}
+
+/** What to tell whoever starts a gateway with keys of others where it once made its own, which then opens nothing. */
+export function unusedKeyNotice(folder: string, keys: readonly TenantKey[]): string | undefined {
+  const path = join(folder, keyFile)
+  if (keys.length === 0 || keys.some(({ tenant }) => tenant === defaultTenant) || !existsSync(path)) return undefined
+  return `the key in ${path} is not taken any more, because other keys are given and none is of tenant ${defaultTenant}, whose sessions nobody can manage now; to keep it, start with MILLRACE_ADMIN_KEY=$(cat ${path})`
 }
 
 function readKept(path: string): string | undefined {

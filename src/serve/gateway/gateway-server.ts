@@ -16,7 +16,7 @@ import type { BackendSurvey } from './backend-survey.ts'
 import type { Finding } from './gateway-backends.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
 import { GatewayDoor } from './gateway-door.ts'
-import { defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey } from './gateway-keys.ts'
+import { unusedKeyNotice, defaultTenant, keptAdminKey, requireAdminKeys, type TenantKey } from './gateway-keys.ts'
 import { checkedPublicUrl } from './public-url.ts'
 
 export interface GatewayServerOptions {
@@ -145,7 +145,8 @@ export class GatewayServer extends Resource {
       owned.use(new AwaitedBackends({ survey, onAnswer, onProblem: onBackend }))
     }
     const { url, routes } = door
-    const { notices } = telemetry
+    const unusedKey = unusedKeyNotice(store.folder, options.keys)
+    const notices = [...telemetry.notices, ...(unusedKey === undefined ? [] : [unusedKey])]
     hasStarted = true
     return new GatewayServer({ gateway, url, routes, madeKey, notices, store, lag, owned: owned.move() })
   }
