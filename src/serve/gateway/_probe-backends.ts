@@ -14,6 +14,8 @@ import type { Finding, FindModelsOptions } from './gateway-backends.ts'
 /** Asks one backend what it is, as often as it is called. Rejects only if the signal aborts. */
 export type BackendQuestion = (signal: AbortSignal) => Promise<Finding>
 
+const maxQuotedChars = 200
+
 type Asking = Pick<FindModelsOptions, 'model' | 'env'>
 
 /** The backends of a model of the configuration. */
@@ -34,7 +36,7 @@ export function questionTo(url: string, { model, env }: Asking): BackendQuestion
     let finding = await ask(first)
     if (finding.problem?.data['api'] === 'messages') finding = inMessagesOnly(await ask(askedInApi('messages')))
     const { problem } = finding
-    if (problem?.code === 'model_auth') return { backend: url, problem: withConfigHint(problem) }
+    if (problem?.code === 'model_auth') return { backend: url, problem: keyRefused(url, problem, env) }
     if (model === undefined) return finding
     return { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
   }
@@ -81,8 +83,14 @@ async function refuseWrongPath(
   throw new MillraceError('config_invalid', `${backend.url} lists no models and answers in no API; ${step}`)
 }
 
-function withConfigHint(problem: MillraceError): MillraceError {
-  const step =
+/** In words that fit a backend of which only the url was given: nobody could say there where its key is. */
+function keyRefused(url: string, problem: MillraceError, env: Asking['env']): MillraceError {
+  const { apiKeyEnv } = askedByUrl(url)
+  const { status = 401, said = '' } = problem.data
+  const answer = said === '' ? `answered ${status}` : `answered ${status}: ${String(said).slice(0, maxQuotedChars)}`
+  const step = env[apiKeyEnv] ? `it refuses the key in ${apiKeyEnv}` : `it wants a key, and ${apiKeyEnv} is not set`
+  const other =
     'A backend with a key of its own, or that knows Messages only, goes into --config: apiKeyEnv, api: messages.'
-  return new MillraceError(problem.code, `${problem.rawMessage} ${step}`, { data: problem.data, cause: problem })
+  const message = `${url.replace(/\?.*$/, '')} ${answer}; ${step}. ${other}`
+  return new MillraceError(problem.code, message, { data: problem.data, cause: problem })
 }

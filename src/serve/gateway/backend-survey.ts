@@ -1,5 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
+import { nearestName } from '../../kit/index.ts'
 import { resolveModelConfig, type ModelConfig } from '../../inference/index.ts'
 import { factsOf, gatewayDefaults, servedModels, withEngines } from './_models-of-findings.ts'
 import { questionsAbout, questionTo, type BackendQuestion } from './_probe-backends.ts'
@@ -42,6 +43,7 @@ export class BackendSurvey {
       resolveModelConfig({ model: name, models: { [name]: config }, defaults: gatewayDefaults, env }),
     )
     const urls = options.backends.filter((backend) => backend !== builtIn)
+    refuseMisspelt(urls)
     const ask = async (question: BackendQuestion): Promise<AskedBackend> => ({
       question,
       finding: await question(signal),
@@ -115,6 +117,16 @@ function simulated({ backends, model, env }: SurveyParts['options']): ModelConfi
   // Where there are others, the name that was given is theirs.
   const name = backends.every((backend) => backend === builtIn) ? (model ?? builtIn) : builtIn
   return [resolveModelConfig({ model: { name, simulator: {} }, defaults: gatewayDefaults, env })]
+}
+
+/** One word is no url, and only one word stands for something else. */
+function refuseMisspelt(urls: readonly string[]): void {
+  const word = urls.find((url) => /^\w+$/.test(url) && nearestName(url, [builtIn]) !== undefined)
+  if (word === undefined) return
+  throw new MillraceError(
+    'config_invalid',
+    `"${word}" is no url of a backend; did you mean ${builtIn}, which is built in?`,
+  )
 }
 
 function calledTwice(name: string): MillraceError {

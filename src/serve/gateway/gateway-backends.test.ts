@@ -151,6 +151,13 @@ test('the built-in simulator needs nothing, and is enough', async () => {
   })
 })
 
+test('a slip in the name of the built-in simulator is noticed', async () => {
+  for (const word of ['smi', 'SIM', 'simulator']) {
+    await expect(find({ backends: [word] })).rejects.toThrow(`"${word}" is no url of a backend; did you mean sim`)
+  }
+  await expect(find({ backends: ['nonsense'] })).rejects.toThrow('Write it like http://localhost:8000/v1')
+})
+
 test('models of the file keep what was said of them', async () => {
   await using simulator = await SimulatorServer.start({ models: 'up' })
   const policy = { upstreamName: 'up', backends: [{ url: simulator.url }], maxConcurrency: 7 }
@@ -217,10 +224,18 @@ test('a key that is missing or refused is told of in words that a gateway has', 
   await using server = createServer((_request, response) => response.writeHead(401).end('{}'))
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const { port } = server.address() as AddressInfo
-  await expect(find({ backends: [`http://127.0.0.1:${port}/v1`] })).rejects.toMatchObject({
-    code: 'model_auth',
-    message: expect.stringMatching(/--config: apiKeyEnv, api: messages/) as string,
-  })
+  const url = `http://127.0.0.1:${port}/v1`
+  const told = async (env: FindModelsOptions['env']) => {
+    const failure = await find({ backends: [url], env }).catch((error: unknown) => error)
+    expect(failure).toMatchObject({
+      code: 'model_auth',
+      message: expect.stringMatching(/--config: apiKeyEnv, api: messages/) as string,
+    })
+    expect(String(failure)).not.toContain('--api-key-env')
+    return String(failure)
+  }
+  expect(await told({})).toContain('it wants a key, and OPENAI_API_KEY is not set')
+  expect(await told({ OPENAI_API_KEY: 'wrong' })).toContain('it refuses the key in OPENAI_API_KEY')
   const claude = { api: 'messages' as const, backends: [{ url: 'https://api.anthropic.com/v1' }] }
   await expect(find({ models: { claude } })).rejects.toMatchObject({
     code: 'model_auth',
