@@ -126,3 +126,19 @@ test('what a gateway has none of is refused with a next step', async () => {
     stderr: expect.stringContaining('--outcome is for rollouts'),
   })
 })
+
+test('what only rollouts can be asked for says that there are sessions', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root, 1)
+  for (const words of [
+    ['replay', 'gateway', '0-0'],
+    ['replay', 'gateway', '--all'],
+    ['fork', 'gateway', '0-0', '--turn', '1'],
+    ['rescore', 'gateway'],
+  ]) {
+    expect(await run(runs.root, ...words)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('run gateway holds the sessions of a gateway, and no rollouts to run again'),
+    })
+  }
+})

@@ -58,8 +58,8 @@ export interface ForkOptions {
  * first turns are repeated by place: the n-th turn gets the reply it got, whatever the prompt says now.
  */
 export async function forkRollout(reader: RunReader, options: ForkOptions): Promise<Evaluation> {
-  const recording = readRecording(reader, options.rollout)
   const config = readStoredConfig(reader)
+  const recording = readRecording(reader, options.rollout)
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)
   const kept = keptSessions(recording, options.turn)
   const { record } = recording

@@ -45,10 +45,11 @@ export async function replayRollout(
   rollout: string,
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
+  const config = readStoredConfig(reader)
   const recording = readRecording(reader, rollout)
   const why = whyNot(recording)
   if (why !== undefined) return skipped(recording.record, why)
-  await using replayer = await Replayer.open(reader, options)
+  await using replayer = await Replayer.open(reader, config, options)
   const { index } = recording.record.task
   const task = await knownTask(reader, replayer.loaded, { index, signal: options.signal })
   return await replayer.replay(recording, task)
@@ -59,7 +60,7 @@ export async function* replayRun(
   reader: RunReader,
   options: ReplayOptions = {},
 ): AsyncGenerator<ReplayReport, void, void> {
-  await using replayer = await Replayer.open(reader, options)
+  await using replayer = await Replayer.open(reader, readStoredConfig(reader), options)
   for await (const task of knownTasks(reader, replayer.loaded, options.signal)) {
     for (let sample = 0; sample < replayer.config.attempts; sample += 1) {
       const id = `${task.index}-${sample}`
@@ -119,8 +120,7 @@ class Replayer extends Resource {
     })
   }
 
-  static async open(reader: RunReader, options: ReplayOptions): Promise<Replayer> {
-    const config = readStoredConfig(reader)
+  static async open(reader: RunReader, config: StoredRunConfig, options: ReplayOptions): Promise<Replayer> {
     const loaded = await loadStoredEnvironment(config, options.environment, options.options)
     return new Replayer({ reader, config, loaded, signal: options.signal })
   }
