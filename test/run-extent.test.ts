@@ -132,6 +132,14 @@ test('tasks that are gone fail the sitting once the others have ended, and nothi
   expect(reader.counts()).toMatchObject({ ended: 6, attempts: 6 })
 })
 
+test('a complete run is complete still when its tasks are not those of before', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const { name } = await sit({ root })
+  await expect(sit({ root, rows: 5, run: { name } })).rejects.toMatchObject({ code: 'run_mismatch' })
+  expect(await states(root)).toEqual(['complete'])
+})
+
 test('tasks that are gone before they had begun leave the run open, and it says so', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs

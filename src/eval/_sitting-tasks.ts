@@ -61,9 +61,10 @@ export class SittingTasks implements AsyncDisposable {
     return missingTasks(this.#known, this.#limit, this.total())
   }
 
-  /** What a person should hear whose source of tasks has become shorter or longer. */
+  /** What a person should hear whose source of tasks has become shorter, unless that is refused, or longer. */
   notices(): string[] {
-    const missing = missingNotice(this.#run.info.name, this.missing(), this.total())
+    const { info, wasComplete } = this.#run
+    const missing = wasComplete ? undefined : missingNotice(info.name, this.missing(), this.total())
     return [missing, this.#added].filter((notice) => notice !== undefined)
   }
 

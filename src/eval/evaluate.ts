@@ -281,6 +281,8 @@ class RunningEvaluation implements Evaluation {
       return isWhole
     } catch (error) {
       this.#end = 'failed'
+      // Of a complete run, tasks that are not those of before are found before anything new begins.
+      isWhole = wasComplete && error instanceof MillraceError && error.code === 'run_mismatch'
       throw error
     } finally {
       this.#work.stop()

@@ -11,3 +11,7 @@ test.each(['', 'gateway.example.com', 'gateway:8787', 'ftp://a', 'https://a:b@c'
   '%s is refused',
   (text) => expect(() => checkedPublicUrl(text)).toThrow('is no public url'),
 )
+
+test('a password is not repeated', () => {
+  expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(/^what was given is no public url/)
+})

@@ -5,8 +5,10 @@ export function checkedPublicUrl(text: string): string {
   const url = URL.parse(text)
   const isPlain = url !== null && !url.username && !url.password && !/[?#]/.test(text)
   if (isPlain && (url.protocol === 'http:' || url.protocol === 'https:')) return url.href.replace(/\/+$/, '')
+  // It may be a password that is wrong with it.
+  const shown = text.includes('@') ? 'what was given' : `"${text}"`
   throw new MillraceError(
     'config_invalid',
-    `"${text}" is no public url: write it like https://gateway.example.com, without a query, a fragment or a password`,
+    `${shown} is no public url: write it like https://gateway.example.com, without a query, a fragment or a password`,
   )
 }
