@@ -70,6 +70,7 @@ test('time that runs out at a backend that hangs is not the policy’s: no score
   expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null, truncated: false, attempt: 2 })
   expect(record?.error?.message).toContain(`while ${server.host} had answered nothing for`)
   expect(record?.error?.data).toEqual({ limit: 'silence' })
+  expect(record?.timing.modelMs).toBeGreaterThan(0)
 })
 
 test('a model that has begun to speak and goes on for too long is scored as truncated', async () => {

@@ -329,7 +329,10 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   }
 
   readonly #onSpent = (what: SpentTime): void => {
-    this.#scope.abort(timeUp(what, { lastSent: this.#lastSent, doing: this.doing ?? this.tools.doing }))
+    const lastSent = this.#lastSent
+    // There will be no reply to count it with.
+    if (lastSent?.isUnheard && !this.signal.aborted) this.tally.modelMs += performance.now() - lastSent.sentAt
+    this.#scope.abort(timeUp(what, { lastSent, doing: this.doing ?? this.tools.doing }))
   }
 }
 

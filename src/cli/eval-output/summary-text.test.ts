@@ -1,3 +1,4 @@
+import { timeUp } from '../../rollout/time-up.ts'
 import { describe, expect, it } from 'vitest'
 import { sampleSummary } from '../_testing/fake-evaluation.ts'
 import { createStyle } from '../format/style.ts'
@@ -93,8 +94,21 @@ describe('summaryText', () => {
     })
     const text = summaryText(summary, frame)
     expect(text).toMatch(/├─ why ─/)
-    expect(text).toMatch(/│ model_error, the first of them +│\n│ {3}the backend answered 500: <p>.*│\n│ .*…  │/)
+    expect(text).toMatch(
+      /│ model_error, the first of them +│\n│ {3}the backend answered 500: <p>.*│\n(│ {3}.*<p>.*│\n){2}│ .*…  │/,
+    )
     expect(text).toMatch(/│ env_error +│\n│ {3}no such image +│/)
+  })
+
+  it('shows the advice of a reason whole', () => {
+    const lastSent = { backend: 'inference.internal.example.org:8000', sentAt: 0, isUnheard: true }
+    const { rawMessage } = timeUp('time', { lastSent, doing: undefined })
+    const summary = sampleSummary({
+      outcomes: { ...sampleSummary().outcomes, infra_timeout: 1 },
+      reasons: { infra_timeout: rawMessage },
+    })
+    const words = summaryText(summary, frame).replaceAll(/[│\s]+/g, ' ')
+    expect(words).toContain(rawMessage)
   })
 
   it('names what tools threw, the first of each kind', () => {

@@ -17,8 +17,9 @@ const cellColumns = 9
 /** Columns of figures beside the label, at the widest. */
 const mostCells = 7
 const shownComponents = 12
-/** A reason is often a page of somebody's stack or HTML; the transcript has it all. */
-const reasonLines = 2
+/** A reason is often a page of somebody's stack or HTML; the transcript has it all. One of ours, with its advice, fits. */
+const reasonLines = 4
+const faultLineCount = 2
 const shownServers = 3
 const shownFaults = 3
 const shownCauseChars = 200
@@ -154,17 +155,20 @@ function reasonSections(summary: ShownSummary, { room, style }: Frame): readonly
     if (reason === undefined) return []
     return [
       `${tint(name, name.length, style)}${style.dim(summary.outcomes[name] > 1 ? ', the first of them' : '')}`,
-      ...shortened(reason, room - 2).map((line) => `  ${line}`),
+      ...shortened(reason, { columns: room - 2, lines: reasonLines }).map((line) => `  ${line}`),
     ]
   })
   return lines.length === 0 ? [] : [{ title: 'why', lines }]
 }
 
-/** As many lines of a text as there are for a reason. */
-function shortened(text: string, columns: number): readonly string[] {
+/** The first lines of a text. */
+function shortened(
+  text: string,
+  { columns, lines }: { readonly columns: number; readonly lines: number },
+): readonly string[] {
   const wrapped = wrapText(printableLine(text), columns)
-  const last = wrapped[reasonLines - 1]
-  const shown = wrapped.length > reasonLines ? [...wrapped.slice(0, reasonLines - 1), `${last} …`] : wrapped
+  const last = wrapped[lines - 1]
+  const shown = wrapped.length > lines ? [...wrapped.slice(0, lines - 1), `${last} …`] : wrapped
   return shown.map((line) => fitText(line, columns))
 }
 
@@ -216,7 +220,7 @@ function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string
   const room = frame.room - labelColumns
   const lines = toolFaults.slice(0, shownFaults).flatMap(({ tool, kind, message, calls: times }) => {
     const text = `${tool} threw ${kind}${times > 1 ? ` ${formatCount(times)} times` : ''}: ${message}`
-    return shortened(text, room)
+    return shortened(text, { columns: room, lines: faultLineCount })
   })
   const more = toolFaults.length - shownFaults
   if (more > 0) lines.push(`and ${formatQuantity(more, 'more kind')}: see --json`)
