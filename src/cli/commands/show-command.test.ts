@@ -182,4 +182,20 @@ describe('millrace show <run> <rollout>', () => {
     expect(code).toBe(1)
     expect(stderr).toContain('run nightly has no rollout 7-0; the first that ended is 0-0')
   })
+
+  it('takes the index or the id of a task for its only rollout, and says which there are of several', async () => {
+    await using runs = await temporaryRuns()
+    const second = { record: { ...failed(2).record, id: '2-1', sample: 1 } }
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), second] })
+    for (const given of ['1', 'task-1']) {
+      expect((await show(runs.root, 'nightly', given)).stdout).toContain('1-0  task task-1 · model_error')
+    }
+    const several = await show(runs.root, 'nightly', 'task-2')
+    expect(several.code).toBe(1)
+    expect(several.stderr).toContain('task task-2 of run nightly has several rollouts; name one: 2-0, 2-1')
+    const none = await show(runs.root, 'nightly', 't7')
+    expect(none.stderr).toContain(
+      'run nightly has no rollout t7; rollouts are named <task>-<attempt>, and the first that ended is 0-0',
+    )
+  })
 })

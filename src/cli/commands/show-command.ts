@@ -6,6 +6,7 @@ import { summaryText } from '../eval-output/summary-text.ts'
 import { exitCodes } from '../exit-codes.ts'
 import { usageError } from '../flag-value.ts'
 import { columns } from '../format/columns.ts'
+import { findRollout } from '../find-rollout.ts'
 import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
@@ -26,7 +27,7 @@ export const showCommand = defineCommand({
     {
       name: 'rollout',
       required: false,
-      help: 'a rollout to read, such as 12-0 (task 12, first attempt), or a session of a gateway',
+      help: 'a rollout to read, such as 12-0 (task 12, first attempt), a task that has one alone, or a session of a gateway',
     },
   ],
   flags: {
@@ -144,11 +145,12 @@ async function showList(
   if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
 }
 
-async function showRollout(rollout: string, { found, reader, io, asJson }: Shown): Promise<void> {
+async function showRollout(given: string, { found, reader, io, asJson }: Shown): Promise<void> {
+  const rollout = findRollout(given, reader, found)
   const attempts = reader.attempts(rollout)
   const accepted = reader.rollout(rollout)
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
-  if (!shown) throw noRollout(found, rollout, reader)
+  if (!shown) throw new MillraceError('internal', `${rollout} was found and is not there`)
   const transcript: Transcript = {
     rollout,
     record: accepted ?? shown.end?.record,
@@ -173,10 +175,4 @@ function noOutcomes({ name }: FoundRun): MillraceError {
 
 function brief({ attempt, startedAt, end, discarded }: StoredAttempt): object {
   return { attempt, startedAt, endedAt: end?.at, outcome: end?.outcome, error: end?.record.error, discarded }
-}
-
-function noRollout(found: FoundRun, rollout: string, reader: RunReader): MillraceError {
-  const first = reader.ended().next().value
-  const hint = first ? `the first that ended is ${first.rollout}` : 'none has ended yet'
-  return new MillraceError('run_not_found', `run ${found.name} has no rollout ${rollout}; ${hint}`)
 }
