@@ -110,14 +110,14 @@ describe.concurrent('a new environment', () => {
     const cwd = place.root
     const here = await millrace({ cwd }, 'init')
     expect(here).toMatchObject({ code: 0, stderr: '' })
-    const [, command = ''] = /^next: millrace (.*)$/m.exec(here.stdout) ?? []
+    const [, command = ''] = /^next: (?:npx )?millrace (.*)$/m.exec(here.stdout) ?? []
     const ran = await millrace({ cwd }, ...command.split(' '), '--seed', '1', '--json')
     expect(ran.code, ran.stderr).toBe(0)
     expect(objects(ran.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 20 })
     await writeFile(join(cwd, 'environment.ts'), '// mine')
     const again = await millrace({ cwd }, 'init')
     expect(again).toMatchObject({ code: 1, stdout: '' })
-    expect(again.stderr).toContain('environment.ts is there already; choose another folder: millrace init <folder>')
+    expect(again.stderr).toContain('environment.ts is there already; choose another folder: npx millrace init <folder>')
     expect(await readFile(join(cwd, 'environment.ts'), 'utf8')).toBe('// mine')
     await millrace({ cwd }, 'init', 'new/one')
     const byFolder = await millrace({ cwd }, 'eval', 'new/one', '-m', 'sim', '--json')

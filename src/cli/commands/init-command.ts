@@ -40,7 +40,7 @@ export const initCommand = defineCommand({
     if (taken !== undefined) {
       throw new MillraceError(
         'folder_unwritable',
-        `${join(given, taken)} is there already; choose another folder: millrace init <folder>`,
+        `${join(given, taken)} is there already; choose another folder: ${io.program} init <folder>`,
       )
     }
     try {
@@ -58,9 +58,8 @@ export const initCommand = defineCommand({
     const { style } = io.stdout
     for (const file of Object.keys(files)) void io.stdout.line(`wrote ${join(given, file)}`)
     const module = `./${relative(io.cwd, join(folder, 'environment.ts'))}`
-    void io.stdout.line(
-      `next: ${style.accent(shellQuote(['millrace', 'eval', module, '-m', 'sim', '--sim.skill=0.8']))}`,
-    )
+    const words = shellQuote(['eval', module, '-m', 'sim', '--sim.skill=0.8'])
+    void io.stdout.line(`next: ${style.accent(`${io.program} ${words}`)}`)
     return exitCodes.ok
   },
 })

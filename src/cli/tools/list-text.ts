@@ -2,6 +2,7 @@ import { describeParameters } from '../../tools/index.ts'
 import { columns } from '../format/columns.ts'
 import { formatDuration } from '../format/duration.ts'
 import { printable, printableLine } from '../format/printable.ts'
+import { shellQuote } from '../format/shell-quote.ts'
 import type { Style } from '../format/style.ts'
 import { fitText, wrapText } from '../format/text-width.ts'
 import type { ListedServer, ListedTool } from './list-tools.ts'
@@ -9,6 +10,8 @@ import type { ListedServer, ListedTool } from './list-tools.ts'
 interface Frame {
   /** As it was given on the command line. */
   readonly config: string
+  /** See `programName`. */
+  readonly program: string
   readonly width: number
   readonly style: Style
 }
@@ -41,11 +44,11 @@ export function listText(servers: readonly ListedServer[], frame: Frame): readon
   return [...table, ...failures, ...tools]
 }
 
-function failure(server: string, error: string, { config, width, style }: Frame): string[] {
+function failure(server: string, error: string, { config, program, width, style }: Frame): string[] {
   const lines = printable(error)
     .split('\n')
     .flatMap((line) => wrapText(line, Math.max(40, width - indent.length)))
-  const more = style.dim(`millrace tools doctor ${config} --server ${server} shows more`)
+  const more = style.dim(`${program} tools doctor ${shellQuote([config, '--server', server])} shows more`)
   return ['', style.bold(server), ...lines.map((line) => indent + style.bad(line)), indent + more]
 }
 

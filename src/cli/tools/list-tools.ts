@@ -32,7 +32,8 @@ export async function listTools(
   if (asJson) void stdout.line(JSON.stringify({ servers: listed }))
   else {
     const width = stdout.isTTY ? stdout.columns : Number.POSITIVE_INFINITY
-    for (const line of listText(listed, { config: source.given, width, style: stdout.style })) void stdout.line(line)
+    const frame = { config: source.given, program: io.program, width, style: stdout.style }
+    for (const line of listText(listed, frame)) void stdout.line(line)
   }
   // No evaluation begins with a wrong configuration, not even of a server that is not required.
   if (servers.all.some(({ error }) => error?.code === 'config_invalid')) return exitCodes.usage
