@@ -86,7 +86,7 @@ describe('millrace tools list', () => {
     await writeServers(cwd, { chatty, broken: script('process.exit(3)') })
     const failing = await millrace({ cwd }, 'tools', 'list', 'servers.json')
     expect(failing.code).toBe(1)
-    expect(failing.stdout).toContain('millrace tools doctor servers.json --server broken shows more')
+    expect(failing.stdout).toContain('npx millrace tools doctor servers.json --server broken shows more')
     const one = await millrace({ cwd }, 'tools', 'list', 'servers.json', '--server', 'chatty')
     expect(one).toMatchObject({ code: 0 })
     expect(one.stdout).not.toContain('broken')
@@ -107,6 +107,7 @@ describe('millrace tools list', () => {
     const cwd = place.root
     await writeFile(join(cwd, 'bad.json'), '{ "mcpServers": {\n  "it": { "command": "node", }\n} }')
     await writeFile(join(cwd, 'code.json'), JSON.stringify({ inputs: [], servers: { chatty } }))
+    await writeFile(join(cwd, 'package.json'), JSON.stringify({ name: 'it', scripts: { start: 'node .' }, files: [] }))
     await writeServers(cwd, { chatty })
     const cases = [
       [['list', 'bad.json'], 2, /bad\.json is not JSON: .*line 2/],
@@ -121,6 +122,7 @@ describe('millrace tools list', () => {
         2,
         /code\.json has its servers under "servers", as VS Code has them: rename it to "mcpServers"/,
       ],
+      [['list', 'package.json'], 2, /package\.json has no "mcpServers": expected \{ "mcpServers": /],
       [['serve', 'servers.json'], 2, /millrace tools serve takes an environment/],
     ] as const
     for (const [words, code, message] of cases) {

@@ -88,20 +88,29 @@ async function readConfiguration(
   // As for every MCP client: what stands beside it belongs to other programs.
   const servers = isJsonObject(content) && 'mcpServers' in content ? content['mcpServers'] : content
   if (!isJsonObject(servers)) {
-    throw new MillraceError(
-      'config_invalid',
-      `${path}: expected { "mcpServers": { "<name>": { "command": … } or { "url": … } } }`,
-    )
+    throw new MillraceError('config_invalid', `${path}: ${expectedShape}`)
   }
-  if (servers === content) refuseOtherName(servers, path)
+  if (servers === content) {
+    refuseOtherName(servers, path)
+    // Most JSON files are about something else.
+    if (!Object.values(servers).some(looksLikeServer)) {
+      throw new MillraceError('config_invalid', `${path} has no "mcpServers": ${expectedShape}`)
+    }
+  }
   return { given: path, label: path, servers: enabledServers(servers) }
+}
+
+const expectedShape = 'expected { "mcpServers": { "<name>": { "command": … } or { "url": … } } }'
+
+function looksLikeServer(entry: unknown): boolean {
+  return isJsonObject(entry) && ('command' in entry || 'url' in entry)
 }
 
 /** Some programs have their servers under another name, and names are misspelt: either would be taken for a server. */
 function refuseOtherName(content: Readonly<Record<string, unknown>>, path: string): void {
   const name = Object.keys(content).find((key) => key === 'servers' || nearestName(key, ['mcpServers']) !== undefined)
   const entry = name === undefined ? undefined : content[name]
-  if (!isJsonObject(entry) || 'command' in entry || 'url' in entry) return
+  if (!isJsonObject(entry) || looksLikeServer(entry)) return
   const whose = name === 'servers' ? ', as VS Code has them' : ''
   throw new MillraceError(
     'config_invalid',
