@@ -77,7 +77,19 @@ test('what an agent’s session is worth is not for the agent to say, unless its
   const own = await gateway.startSession({ selfManaged: true })
   expect((await gateway.ask(`/v1/sessions/${own.id}/end`, { method: 'POST', key: own.key })).status).toBe(200)
   const rewarded = await gateway.ask(`/v1/sessions/${own.id}/rewards`, { body: { reward: 1 }, key: own.key })
-  expect(rewarded.body).toMatchObject({ reward: 1, selfManaged: true })
+  expect(rewarded.body).toMatchObject({ reward: 1, selfManaged: true, rewarded: { node: null, reward: 1 } })
+})
+
+test('the answer to a reward says what was set, and for which reply', async () => {
+  await using gateway = await TestGateway.start()
+  const { id, key } = await gateway.startSession()
+  const { body } = await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
+  const reward = { reward: 0.5, interactionId: body['id'] }
+  expect((await gateway.ask(`/v1/sessions/${id}/rewards`, { body: reward })).body).toMatchObject({
+    id,
+    reward: null,
+    rewarded: { node: 1, reward: 0.5 },
+  })
 })
 
 test('the metrics of several tenants are for the one whose gateway it is', async () => {

@@ -52,8 +52,9 @@ export function sessionRoutes(app: FastifyInstance, { gateway, reader, intake, p
   app.post<OneSession>('/v1/sessions/:id/rewards', async (request, reply) => {
     const caller = callerOf(request)
     const { id } = request.params
-    await gateway.reward(caller, id, await bodyOf(request, intake, rewardSchema))
-    return await reply.send(await gateway.session(caller, id))
+    const said = await bodyOf(request, intake, rewardSchema)
+    const node = await gateway.reward(caller, id, said)
+    return await reply.send({ ...(await gateway.session(caller, id)), rewarded: { node, reward: said.reward } })
   })
 
   app.get('/v1/export', async (request, reply) => {

@@ -38,7 +38,7 @@ const left = z.number().nullable()
 
 export const sessionSummarySchema: z.ZodType<SessionSummary> = z.strictObject(summaryFields)
 
-export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject({
+const viewFields = {
   ...summaryFields,
   used: z.strictObject({
     requests: z.number(),
@@ -61,6 +61,18 @@ export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject({
   alarms: z
     .array(z.enum(['nothing_captured', 'tokens_missing']))
     .describe('What makes the record useless, if anything.'),
+}
+
+export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject(viewFields)
+
+export const rewardedSessionSchema = z.strictObject({
+  ...viewFields,
+  rewarded: z
+    .strictObject({
+      node: z.number().nullable().describe('The reply, by its number in the session; null for the session as a whole.'),
+      reward: z.number(),
+    })
+    .describe('What this request has set. `reward` beside it is that of the session as a whole.'),
 })
 
 export const sessionListSchema = z.strictObject({

@@ -15,6 +15,7 @@ export const namedSchemas = {
   Session: sessions.sessionViewSchema,
   SessionList: sessions.sessionListSchema,
   Reward: sessions.rewardSchema,
+  RewardedSession: sessions.rewardedSessionSchema,
   OpenAiModel: wire.openAiModelSchema,
   OpenAiModels: wire.openAiModelsSchema,
   AnthropicModel: wire.anthropicModelSchema,
@@ -125,7 +126,7 @@ const management: readonly Operation[] = [
     summary: 'Sets the reward of a session, or of one reply in it. The last one said counts.',
     key: 'manager',
     body: 'Reward',
-    replies: { 200: ['Session'] },
+    replies: { 200: ['RewardedSession'] },
     errors: ['Error'],
   },
   {
