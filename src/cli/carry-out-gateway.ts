@@ -15,7 +15,7 @@ import type { FlagValues, Invocation } from './command.ts'
 import { defaultGatewayPort, type GatewayFlags } from './commands/gateway-command.ts'
 import type { ExitCode } from './exit-codes.ts'
 import { readGatewayConfig } from './gateway-config-file.ts'
-import { findingLines, shownUrl } from './gateway-findings.ts'
+import { findingLines, shownUrl, tokensText } from './gateway-findings.ts'
 import type { CommandIo } from './io.ts'
 import { keyIn } from './key-variable.ts'
 import { runsRoot } from './stored-run.ts'
@@ -91,10 +91,11 @@ function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: Gate
 }
 
 /** A backend that did not answer at the start. It is waited for whatever the reason, and somebody may have to do something. */
-function logBackend({ lines }: Logger, { backend: url, facts, problem }: Finding): void {
+function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }: Finding): void {
   const backend = shownUrl(url)
   if (!problem) {
-    lines.info({ backend, kind: facts.kind, models: facts.models.map(({ id }) => id) }, 'a backend has answered')
+    const models = facts.models.map(({ id }) => id)
+    lines.info({ backend, kind: facts.kind, models, tokens: tokensText(facts, serves) }, 'a backend has answered')
     return
   }
   const said = { backend, error: { code: problem.code, message: problem.rawMessage } }

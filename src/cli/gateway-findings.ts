@@ -1,5 +1,4 @@
-import type { TokenFields } from '../inference/index.ts'
-import type { ApiName } from '../schema/index.ts'
+import type { BackendFacts } from '../inference/index.ts'
 import type { Finding, FoundModels } from '../serve/index.ts'
 import { columns } from './format/columns.ts'
 import { formatCompactCount } from './format/count.ts'
@@ -51,7 +50,7 @@ function rowOf({ backend, facts, serves }: Finding): string[] {
     facts.kind,
     served ?? (namesText(facts.models.map(({ id }) => id)) || nothing),
     lengths.length === 0 ? nothing : formatCompactCount(Math.min(...lengths)),
-    tokensOf(facts.tokenFields, serves?.api ?? 'chat'),
+    tokensText(facts, serves),
   ]
 }
 
@@ -66,7 +65,8 @@ function namesText(names: readonly string[]): string {
 }
 
 /** Only the replies of Chat have them. What is not complete is of no use for training, and is better known before. */
-function tokensOf(fields: TokenFields | undefined, api: ApiName): string {
+export function tokensText({ tokenFields: fields }: BackendFacts, serves: Finding['serves']): string {
+  const api = serves?.api ?? 'chat'
   if (api !== 'chat') return `none in ${api}: cannot be trained on`
   if (!fields) return 'not known'
   const { ids, logprobs, promptIds, routedExperts, version, inStreams } = fields

@@ -12,9 +12,11 @@ export function sessionTable(
   sessions: readonly SessionView[],
   { style, isTTY, columns: width }: Pick<Output, 'style' | 'isTTY' | 'columns'>,
 ): readonly string[] {
+  const hasTenants = new Set(sessions.map(({ tenant }) => tenant)).size > 1
   return columns({
     columns: [
       { title: 'session' },
+      ...(hasTenants ? [{ title: 'tenant', shrinks: true }] : []),
       { title: 'group', shrinks: true },
       { title: 'task', shrinks: true },
       { title: 'state' },
@@ -25,6 +27,7 @@ export function sessionTable(
     ],
     rows: sessions.map((session) => [
       session.id,
+      ...(hasTenants ? [printableLine(session.tenant)] : []),
       session.groupId,
       printableLine(session.taskId ?? nothing),
       session.state,

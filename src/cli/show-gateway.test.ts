@@ -43,14 +43,19 @@ const conversation: readonly MessageNode[] = [
 ]
 
 /** Sessions `ses-0` and so on, the first of which talked and ended; the others are open and said nothing. */
-async function writeGatewayRun(root: string, sessions: number): Promise<void> {
+async function writeGatewayRun(root: string, sessions: number, tenants = ['default']): Promise<void> {
   const config = { kind: 'gateway', models: [{ name: 'policy' }, { name: 'claude' }] }
   const create = { name: 'gateway', configDigest: 'digest', config, provenance: {} }
   await using store = await RunStore.open({ folder: join(root, 'gateway'), create })
   const { journal } = store
   for (let index = 0; index < sessions; index += 1) {
     const session = `ses-${index}`
-    const names = { session, group: 'grp-1', tenant: 'default', keyDigest: `digest-${index}` }
+    const names = {
+      session,
+      group: 'grp-1',
+      tenant: tenants[index % tenants.length] ?? '',
+      keyDigest: `digest-${index}`,
+    }
     journal.append({ kind: 'session-start', ...names, at: 1000 + index, data: '{"taskId":"sums"}' })
   }
   const recorder = new AttemptRecorder(journal, 'ses-0', 0)
@@ -67,6 +72,30 @@ test('a list tells a gateway from an evaluation, and how many sessions it has', 
   expect((await run(runs.root, 'list')).stdout).toMatch(/gateway +unfinished +gateway +policy, claude +1 \(2 open\)/)
   const listed = JSON.parse((await run(runs.root, 'list', '--json')).stdout) as Record<string, unknown>
   expect(listed).toMatchObject({ run: 'gateway', environment: 'gateway', model: 'policy, claude', ended: 1, open: 2 })
+})
+
+test('a gateway that was drained is told from one that was cut off', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root, 1)
+  expect((await run(runs.root, 'show', 'gateway')).stdout).toContain('gateway · unfinished ·')
+  {
+    await using store = await RunStore.open({ folder: join(runs.root, 'gateway') })
+    await store.finish('unfinished', { end: 'drained' })
+  }
+  expect((await run(runs.root, 'list')).stdout).toMatch(/gateway +drained +gateway/)
+  expect((await run(runs.root, 'show', 'gateway')).stdout).toContain('gateway · drained ·')
+  for (const command of [['list'], ['show', 'gateway']]) {
+    const document = JSON.parse((await run(runs.root, ...command, '--json')).stdout) as object
+    expect(document).toMatchObject({ state: 'unfinished', end: 'drained' })
+  }
+})
+
+test('whose sessions they are is shown where they are of several', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root, 2, ['default', 'acme'])
+  const { stdout } = await run(runs.root, 'show', 'gateway')
+  expect(stdout).toMatch(/ses-1 +acme +grp-1 +sums +open/)
+  expect(stdout).toMatch(/ses-0 +default +grp-1 +sums +ended/)
 })
 
 test('the run of a gateway is shown by its newest sessions', async () => {

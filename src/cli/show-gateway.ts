@@ -6,7 +6,7 @@ import { formatCount, formatQuantity } from './format/count.ts'
 import type { CommandIo } from './io.ts'
 import { sessionTable } from './session-table.ts'
 import { sessionLines } from './session-transcript.ts'
-import { runReference } from './stored-run.ts'
+import { gatewayEnd, runReference } from './stored-run.ts'
 
 export interface ShownGateway {
   readonly found: FoundRun
@@ -21,14 +21,15 @@ export async function showSessions(limit: number, { found, reader, io, asJson }:
   const counts = reader.sessions.counts()
   const newest = reader.sessions.sessions({ order: 'newest', limit }).map((each) => storedView(reader.sessions, each))
   const { name: run, folder } = found
+  const end = gatewayEnd(found)
   if (asJson) {
     const { state } = found.run
-    await stdout.line(JSON.stringify({ run, folder, state, sessions: counts, newest }))
+    await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest }))
     return
   }
   const { style } = stdout
   const total = counts.open + counts.ended
-  const what = `gateway · ${found.run.state} · ${formatQuantity(total, 'session')}`
+  const what = `gateway · ${end ?? found.run.state} · ${formatQuantity(total, 'session')}`
   void stdout.line(`${style.bold(run)}  ${what}: ${formatCount(counts.open)} open, ${formatCount(counts.ended)} ended`)
   const [latest] = newest
   if (!latest) return

@@ -91,6 +91,15 @@ export function isGatewayRun({ run }: FoundRun): boolean {
   return run.config['kind'] === 'gateway'
 }
 
+/**
+ * How its last sitting ended, of a gateway that nobody runs now: such a run is never complete, and one that was drained
+ * is not one that was cut off, of which nothing is known.
+ */
+export function gatewayEnd(found: FoundRun): string | undefined {
+  const { state, sittings } = found.run
+  return isGatewayRun(found) && state === 'unfinished' ? sittings.at(-1)?.end : undefined
+}
+
 /** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */
 export interface StoredConfig {
   readonly environment: string

@@ -117,6 +117,7 @@ test('the process says what it waits for, and when that answers', async () => {
   const { code, stderr } = await running.ended
   expect(code).toBe(0)
   expect(stderr).not.toContain('secret')
+  expect(stderr).toContain('"tokens":"ids, logprobs, prompt')
 })
 
 test('SIGTERM ends a gateway that waits', async () => {

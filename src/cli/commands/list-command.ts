@@ -9,7 +9,7 @@ import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { SlowProgress } from '../slow-progress.ts'
-import { isGatewayRun, runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
+import { gatewayEnd, isGatewayRun, runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
 
 export const listCommand = defineCommand({
   name: 'list',
@@ -56,6 +56,8 @@ export const listCommand = defineCommand({
 interface ListedRun {
   readonly run: string
   readonly state: string
+  /** How a gateway's last sitting ended, if it did. */
+  readonly end?: string
   readonly environment: string
   readonly model: string
   /** Rollouts, or the sessions of a gateway. */
@@ -75,7 +77,8 @@ const resultsSchema = z.object({ ended: z.number(), scored: z.number(), score: z
 function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
   const { environment, model } = storedConfig(found)
   const { state, createdAt } = found.run
-  const common = { run: found.name, state, environment, model, createdAt }
+  const end = gatewayEnd(found)
+  const common = { run: found.name, state, ...(end !== undefined && { end }), environment, model, createdAt }
   const stored = storedResults(found)
   if (stored) return { ...common, ...stored }
   try {
@@ -146,8 +149,8 @@ function endedText({ ended, open }: ListedRun): string {
   return open === undefined ? formatCount(ended) : `${formatCount(ended)} (${formatCount(open)} open)`
 }
 
-function stateText({ state, problem }: ListedRun, style: Style): string {
+function stateText({ state, end, problem }: ListedRun, style: Style): string {
   if (problem !== undefined) return style.bad('unreadable')
   if (state === 'complete') return style.good(state)
-  return state === 'running' ? style.accent(state) : style.warn(state)
+  return state === 'running' ? style.accent(state) : style.warn(end ?? state)
 }
