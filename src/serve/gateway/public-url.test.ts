@@ -13,5 +13,7 @@ test.each(['', 'gateway.example.com', 'gateway:8787', 'ftp://a', 'https://a:b@c'
 )
 
 test('a password is not repeated', () => {
-  expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(/^what was given is no public url/)
+  expect(() => checkedPublicUrl('https://me:hunter2@gateway.example.com')).toThrow(
+    /what was given is no public url(?!.*hunter2)/,
+  )
 })
