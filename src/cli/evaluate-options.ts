@@ -6,6 +6,7 @@ import type { evalFlags } from './eval-flags.ts'
 import { modelFromFlags } from './model-from-flags.ts'
 import { readModelsFile } from './models-file.ts'
 import { runsRoot } from './stored-run.ts'
+import type { Variables } from '../kit/index.ts'
 
 type EvalInvocation = Invocation<typeof evalFlags>
 type EvalFlags = FlagValues<typeof evalFlags>
@@ -13,7 +14,7 @@ type EvalFlags = FlagValues<typeof evalFlags>
 /** What the flags of `millrace eval` ask for, as the library takes it. */
 export async function evaluateOptions(
   invocation: EvalInvocation,
-  io: { readonly cwd: string; readonly env: Readonly<Record<string, string | undefined>> },
+  io: { readonly cwd: string; readonly env: Variables },
 ): Promise<EvaluateOptions> {
   const { flags, prefixed } = invocation
   const [environment] = invocation.arguments

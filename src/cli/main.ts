@@ -1,11 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
-import { nearestName } from '../kit/index.ts'
+import { nearestName, packageVersion } from '../kit/index.ts'
 import { commandHelp } from './command-help.ts'
 import type { Command } from './command.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
 import { openIo, type CommandIo, type ProcessParts } from './io.ts'
 import { loadEnvFile } from './load-env-file.ts'
-import { packageVersion } from './package-version.ts'
 import { parseCommandLine } from './parse-command-line.ts'
 import { reportError } from './report-error.ts'
 

@@ -2,6 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import { defaultBackendUrl, type ModelConfigInput } from '../inference/index.ts'
 import type { FlagValues } from './command.ts'
 import type { evalFlags } from './eval-flags.ts'
+import type { Variables } from '../kit/index.ts'
 
 type ModelFlags = Pick<
   FlagValues<typeof evalFlags>,
@@ -14,7 +15,7 @@ export interface ModelFromFlags {
   /** The `--sim.<option>` values. */
   readonly simulator: Readonly<Record<string, unknown>>
   readonly models: Readonly<Record<string, ModelConfigInput>>
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
 }
 
 /**

@@ -1,14 +1,13 @@
 import type { Writable } from 'node:stream'
 import { MillraceError } from '../errors/index.ts'
 import { createStyle, wantsColor, type Style } from './format/style.ts'
+import type { Variables } from '../kit/index.ts'
 
 export type OutputStream = Writable & {
   readonly isTTY?: boolean | undefined
   readonly columns?: number | undefined
   readonly rows?: number | undefined
 }
-
-type Environment = Readonly<Record<string, string | undefined>>
 
 /**
  * A stream of the process, written to by commands. A reader that went away (`| head`) is no error: `readerGone` aborts and
@@ -23,7 +22,7 @@ export class Output implements Disposable {
   #error: MillraceError | undefined
   #draining: Promise<void> | undefined
 
-  constructor(stream: OutputStream, env: Environment) {
+  constructor(stream: OutputStream, env: Variables) {
     this.#stream = stream
     this.#write = stream.write.bind(stream)
     this.style = createStyle(wantsColor(stream.isTTY === true, env))

@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
 import type { MillraceError } from '../errors/index.ts'
-import { nearestName } from '../kit/index.ts'
+import { jsonOrText, nearestName } from '../kit/index.ts'
 import type { Command, FlagTable, Invocation } from './command.ts'
 import { commonFlags } from './common-flags.ts'
 import { flagValue, looksLikeFlag, usageError } from './flag-value.ts'
@@ -106,12 +106,7 @@ function settleOptionalValues(command: Command, table: FlagTable, words: readonl
 
 /** `5`, `true`, `null`, `[1,2]` and `"5"` are what JSON says; anything else is text. */
 function looseValue(text: string | undefined): unknown {
-  if (text === undefined) return true
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
+  return text === undefined ? true : jsonOrText(text)
 }
 
 function put(target: Record<string, unknown>, path: readonly string[], value: unknown, rawName: string): void {

@@ -2,7 +2,7 @@ import { existsSync, statSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import type { ForkOrigin } from '../eval/index.ts'
-import { nearestNames } from '../kit/index.ts'
+import { nearestNames, type Variables } from '../kit/index.ts'
 import { isJsonObject, type Json } from '../schema/index.ts'
 import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../store/index.ts'
 import type { FlagSpec, PrefixSpec } from './command.ts'
@@ -25,7 +25,7 @@ export const storedOptionPrefix = {
 
 interface Place {
   readonly cwd: string
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
 }
 
 /** The folder that holds runs; it need not be there yet, but nothing else may be in its place. */

@@ -10,7 +10,7 @@ import {
   type ModelStatus,
   type Price,
 } from '../inference/index.ts'
-import { closeAll, nearestName, Resource } from '../kit/index.ts'
+import { closeAll, nearestName, Resource, type Variables } from '../kit/index.ts'
 import { ModelSet } from '../rollout/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooMuch } from './_refusals.ts'
@@ -55,7 +55,7 @@ export interface ModelOffer {
 }
 
 export interface GatewayModelsOptions extends ModelOffer {
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
   /** Other names for models; `*` for every name that is not known. */
   readonly aliases?: Readonly<Record<string, string>>
   /** Stands in for the configured backends of a model: a test's script. */

@@ -10,6 +10,11 @@ import { temporaryFolder } from '../store/_fixtures.ts'
 type Sent = ReturnType<OpenGateway['send']>
 
 const hello = { model: 'm', stream: true, messages: [{ role: 'user', content: 'hello' }] }
+/** What is asked of whoever answered that with "Hello 1". */
+const goOn = {
+  ...hello,
+  messages: [...hello.messages, { role: 'assistant', content: 'Hello 1' }, { role: 'user', content: 'go on' }],
+}
 
 /** Each reply has one token more in its prompt for each message, and one token: its number. It says that, too, or always the same. */
 function numbering(says = (count: number): string => `Hello ${count}`): Handler {
@@ -161,11 +166,7 @@ test.each(['the same process', 'the next one'])('whoever goes on from it has got
   if (which === 'the next one') await first[Symbol.asyncDispose]()
   const open = which === 'the next one' ? await over(server, folder.path) : first
   await using _closing = open
-  const said = [
-    { role: 'assistant', content: 'Hello 1' },
-    { role: 'user', content: 'go on' },
-  ]
-  await open.ask(caller, { ...hello, messages: [...hello.messages, ...said] })
+  await open.ask(caller, goOn)
   expect((await rowsOf(open)).map(shortly)).toEqual([
     ['interaction', 'chatcmpl-1', null, null],
     ['interaction', 'chatcmpl-2', null, null],
@@ -178,15 +179,11 @@ test('whoever goes on from it before it is on disk has got it, too', async () =>
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)
   const { id, caller } = await open.session()
-  const said = [
-    { role: 'assistant', content: 'Hello 1' },
-    { role: 'user', content: 'go on' },
-  ]
   const second = Promise.withResolvers<unknown>()
   await leftAtTheEnd(
     open,
     () => open.send(caller, hello),
-    () => second.resolve(open.ask(caller, { ...hello, messages: [...hello.messages, ...said] })),
+    () => second.resolve(open.ask(caller, goOn)),
   )
   await second.promise
   expect((await rowsOf(open)).map(shortly)).toEqual([
@@ -208,11 +205,7 @@ test.each(['the same process', 'the next one'])(
     if (which === 'the next one') await first[Symbol.asyncDispose]()
     const open = which === 'the next one' ? await over(server, folder.path) : first
     await using _closing = open
-    const said = [
-      { role: 'assistant', content: 'Hello 1' },
-      { role: 'user', content: 'go on' },
-    ]
-    await open.ask(caller, { ...hello, messages: [...hello.messages, ...said] })
+    await open.ask(caller, goOn)
     expect(await rowsOf(open)).toMatchObject([
       { interaction: 'chatcmpl-1', discarded: null },
       { interaction: 'chatcmpl-3', discarded: null, parentInteraction: 'chatcmpl-1' },

@@ -1,4 +1,5 @@
 import { styleText } from 'node:util'
+import type { Variables } from '../../kit/index.ts'
 
 type Format = Parameters<typeof styleText>[0]
 
@@ -30,7 +31,7 @@ export function createStyle(enabled: boolean): Style {
 }
 
 /** Colours on a terminal only, unless NO_COLOR (no-color.org) or FORCE_COLOR say otherwise. */
-export function wantsColor(isTTY: boolean, env: Readonly<Record<string, string | undefined>>): boolean {
+export function wantsColor(isTTY: boolean, env: Variables): boolean {
   if (env['NO_COLOR']) return false
   const forced = env['FORCE_COLOR']
   if (forced !== undefined && forced !== '') return forced !== '0'

@@ -1,8 +1,7 @@
 import { Client, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
-import { AbortScope, raced } from '../../kit/index.ts'
+import { AbortScope, raced, packageVersion } from '../../kit/index.ts'
 import { listTools, type ServerTool } from '../../tools/index.ts'
 import { formatQuantity } from '../format/count.ts'
-import { packageVersion } from '../package-version.ts'
 import { countTools, type Steps } from './examination.ts'
 
 const goodbyeMs = 1_000

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../errors/index.ts'
-import { Semaphore } from '../../kit/index.ts'
+import { Semaphore, type Variables } from '../../kit/index.ts'
 import { McpSession, refuseUnlisted, type ToolCatalogue } from '../../tools/index.ts'
 import { isRequired, serverConfig, transportOf, type ToolSource, type Transport } from './tool-source.ts'
 
@@ -23,7 +23,7 @@ export interface OpenServers extends AsyncDisposable {
 /** Opens all servers at once. One that fails, or whose entry is wrong, is among them with its error. */
 export async function openServers(
   source: ToolSource,
-  { env, signal }: { readonly env: Readonly<Record<string, string | undefined>>; readonly signal: AbortSignal },
+  { env, signal }: { readonly env: Variables; readonly signal: AbortSignal },
 ): Promise<OpenServers> {
   const starts = new Semaphore(Math.max(8, availableParallelism() * 4))
   await using sessions = new AsyncDisposableStack()

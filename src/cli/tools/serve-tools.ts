@@ -1,4 +1,5 @@
 import process from 'node:process'
+import { packageVersion } from '../../kit/index.ts'
 import { Writable } from 'node:stream'
 import type { LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
@@ -7,7 +8,6 @@ import { exitCodes, type ExitCode } from '../exit-codes.ts'
 import { formatQuantity } from '../format/count.ts'
 import { ForeignOutput } from '../foreign-output.ts'
 import type { CommandIo } from '../io.ts'
-import { packageVersion } from '../package-version.ts'
 
 export interface ServeToolsRequest {
   readonly load: () => Promise<LoadedEnvironment>

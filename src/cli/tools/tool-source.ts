@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
 import { loadEnvironment, type LoadedEnvironment, type RawOptions } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { nearestName } from '../../kit/index.ts'
+import { nearestName, type Variables } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
 import { declaredServers, enabledServers, readServerConfigs, type ServerConfig } from '../../tools/index.ts'
 import type { CommandIo } from '../io.ts'
@@ -54,11 +54,7 @@ export function onlyServer(source: ToolSource, name: string | undefined): ToolSo
 }
 
 /** One server's entry, checked and with its variables filled in. */
-export function serverConfig(
-  { servers, label }: ToolSource,
-  name: string,
-  env: Readonly<Record<string, string | undefined>>,
-): ServerConfig {
+export function serverConfig({ servers, label }: ToolSource, name: string, env: Variables): ServerConfig {
   const config = readServerConfigs({ mcpServers: { [name]: servers[name] } }, label, env)[name]
   if (!config) throw new MillraceError('internal', `${name} was read and is not there`)
   return config

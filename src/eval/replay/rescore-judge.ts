@@ -1,6 +1,6 @@
 import type { JudgeRequest } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { closeAll, Resource, Semaphore } from '../../kit/index.ts'
+import { closeAll, Resource, Semaphore, type Variables } from '../../kit/index.ts'
 import { askJudge, ModelSet, questionDigest, VerdictReader, type Tally } from '../../rollout/index.ts'
 import type { AssistantMessage, RolloutRecord } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
@@ -23,7 +23,7 @@ export class RescoreJudge extends Resource {
     isLive: boolean
     /** What judges that are asked use is added to it. */
     tally: Tally
-    env: Readonly<Record<string, string | undefined>>
+    env: Variables
   }) {
     super()
     const { reader, config, isLive, env } = options

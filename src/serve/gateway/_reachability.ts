@@ -1,23 +1,21 @@
 import { HttpBackend, type ModelConfig } from '../../inference/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, closeAll, Resource } from '../../kit/index.ts'
+import { AbortScope, closeAll, Resource, type Variables } from '../../kit/index.ts'
 
 /** What was found holds for so long, however often it is asked for. */
 const freshMs = 5_000
 const answerTimeoutMs = 2_000
 
-type Environment = Readonly<Record<string, string | undefined>>
-
 /** Whether backends can be reached, asked for by those who want to know if a gateway is ready. */
 export class Reachability extends Resource {
-  readonly #env: Environment
+  readonly #env: Variables
   /** One for all models that it serves to the same key. */
   readonly #backends = new Map<string, HttpBackend>()
   #hasSimulator = false
   #lookedAt = -Infinity
   #found: Promise<boolean> = Promise.resolve(false)
 
-  constructor(models: readonly ModelConfig[], env: Environment) {
+  constructor(models: readonly ModelConfig[], env: Variables) {
     super()
     this.#env = env
     this.include(models)

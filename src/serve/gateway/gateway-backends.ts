@@ -2,6 +2,7 @@ import type { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import type { BackendFacts, ModelConfig, NamedModelInput } from '../../inference/index.ts'
 import { BackendSurvey } from './backend-survey.ts'
+import type { Variables } from '../../kit/index.ts'
 
 export interface FindModelsOptions {
   /** Urls, or `sim` for the built-in simulator. */
@@ -10,7 +11,7 @@ export interface FindModelsOptions {
   readonly model?: string
   /** Models that are known by name, with backends of their own. */
   readonly models?: Readonly<Record<string, NamedModelInput>>
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
   readonly signal: AbortSignal
 }
 

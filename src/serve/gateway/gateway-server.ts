@@ -2,7 +2,7 @@ import type { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
 import { Gateway, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
 import { descriptorBudget, type ModelConfig } from '../../inference/index.ts'
-import { closeAll, LoopLag, Resource, type LoopLagWindow } from '../../kit/index.ts'
+import { closeAll, LoopLag, Resource, type LoopLagWindow, type Variables } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
@@ -39,7 +39,7 @@ export interface GatewayServerOptions {
   readonly bounds?: Partial<GatewayBounds & SessionBounds> | undefined
   readonly run: GatewayRun
   /** Where backends' keys and OpenTelemetry's variables are looked up. */
-  readonly env: Readonly<Record<string, string | undefined>>
+  readonly env: Variables
   /** Hears of every request when it has ended. */
   readonly onRequest?: (request: LoggedRequest) => void
   /** Hears of every session that ended with a record of no use. */
