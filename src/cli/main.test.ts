@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { temporaryRuns } from '../testing/index.ts'
 import { fakeProcess } from './_testing/fake-terminal.ts'
-import { loadEnvFile } from './load-env-file.ts'
+import { loadEnvFile } from './process/load-env-file.ts'
 import { main } from './main.ts'
 
 async function run(...words: string[]) {

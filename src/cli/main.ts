@@ -1,12 +1,12 @@
 import { MillraceError } from '../errors/index.ts'
 import { nearestName, packageVersion } from '../kit/index.ts'
-import { commandHelp } from './command-help.ts'
-import type { Command } from './command.ts'
-import { exitCodes, type ExitCode } from './exit-codes.ts'
-import { openIo, type CommandIo, type ProcessParts } from './io.ts'
-import { loadEnvFile } from './load-env-file.ts'
-import { parseCommandLine } from './parse-command-line.ts'
-import { reportError } from './report-error.ts'
+import { commandHelp } from './command-line/command-help.ts'
+import type { Command } from './command-line/command.ts'
+import { exitCodes, type ExitCode } from './process/exit-codes.ts'
+import { openIo, type CommandIo, type ProcessParts } from './process/io.ts'
+import { loadEnvFile } from './process/load-env-file.ts'
+import { parseCommandLine } from './command-line/parse-command-line.ts'
+import { reportError } from './process/report-error.ts'
 
 /** Loaded only when it is asked for: `millrace --help` must not load a database and an HTTP client. */
 const commands: Readonly<Record<string, { readonly summary: string; load(): Promise<Command> }>> = {

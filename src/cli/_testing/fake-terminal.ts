@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
-import type { OutputStream } from '../output.ts'
+import type { OutputStream } from '../process/output.ts'
 
 /** A stream that keeps what was written, as a terminal or as a pipe. */
 export class FakeStream extends Writable {

@@ -1,12 +1,12 @@
-import { defineCommand } from '../command.ts'
+import { defineCommand } from '../command-line/command.ts'
 import { diagnoseRun } from '../doctor/diagnose-run.ts'
 import { diskCheck } from '../doctor/disk-check.ts'
 import { diagnosisText, machineText } from '../doctor/doctor-text.ts'
 import { lagCheck } from '../doctor/lag-check.ts'
 import { machineChecks } from '../doctor/machine-checks.ts'
-import { exitCodes } from '../exit-codes.ts'
-import type { CommandIo } from '../io.ts'
-import { locateRun, readRun, runReference, runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import type { CommandIo } from '../process/io.ts'
+import { locateRun, readRun, runReference, runsFlag, runsRoot, storedConfig } from '../runs/stored-run.ts'
 
 export const doctorCommand = defineCommand({
   name: 'doctor',

@@ -6,8 +6,8 @@ import type { EvaluateOptions } from '../../eval/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
 import { FakeEvaluation, sampleRecord, sampleSummary } from '../_testing/fake-evaluation.ts'
 import { fakeProcess } from '../_testing/fake-terminal.ts'
-import { openIo } from '../io.ts'
-import { parseCommandLine } from '../parse-command-line.ts'
+import { openIo } from '../process/io.ts'
+import { parseCommandLine } from '../command-line/parse-command-line.ts'
 import { createEvalCommand } from './eval-command.ts'
 
 interface Options {

@@ -1,7 +1,7 @@
-import type { Evaluate } from '../carry-out-eval.ts'
-import { defineCommand, type Command } from '../command.ts'
-import { evalFlags, evalPrefixes } from '../eval-flags.ts'
-import { exitCodes } from '../exit-codes.ts'
+import type { Evaluate } from '../eval/carry-out-eval.ts'
+import { defineCommand, type Command } from '../command-line/command.ts'
+import { evalFlags, evalPrefixes } from '../eval/eval-flags.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 
 /** `millrace eval` over any implementation of `evaluate`. */
 export function createEvalCommand(load: () => Promise<Evaluate>): Command<typeof evalFlags> {
@@ -52,7 +52,7 @@ export function createEvalCommand(load: () => Promise<Evaluate>): Command<typeof
     ],
     async run(invocation, io) {
       // Loaded only now: the help of this command must not load a database and an HTTP client.
-      const { carryOutEval } = await import('../carry-out-eval.ts')
+      const { carryOutEval } = await import('../eval/carry-out-eval.ts')
       return await carryOutEval(invocation, io, await load())
     },
   })

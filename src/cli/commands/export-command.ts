@@ -1,13 +1,13 @@
 import { resolve } from 'node:path'
 import { exportSessions } from '../../gateway/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../store/index.ts'
-import { defineCommand, type FlagTable, type FlagValues } from '../command.ts'
-import { exitCodes } from '../exit-codes.ts'
-import { usageError } from '../flag-value.ts'
-import type { Output } from '../output.ts'
-import { SlowProgress } from '../slow-progress.ts'
-import { isGatewayRun, locateRun, readRun, runsFlag, runsRoot } from '../stored-run.ts'
-import { writeOutputFile } from '../write-output-file.ts'
+import { defineCommand, type FlagTable, type FlagValues } from '../command-line/command.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import { usageError } from '../command-line/flag-value.ts'
+import type { Output } from '../process/output.ts'
+import { SlowProgress } from '../process/slow-progress.ts'
+import { isGatewayRun, locateRun, readRun, runsFlag, runsRoot } from '../runs/stored-run.ts'
+import { writeOutputFile } from '../process/write-output-file.ts'
 
 const rolloutFlags = {
   tokens: {

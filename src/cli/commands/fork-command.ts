@@ -1,6 +1,6 @@
-import { defineCommand } from '../command.ts'
-import { exitCodes } from '../exit-codes.ts'
-import { forkFlags, forkPrefixes } from '../fork-flags.ts'
+import { defineCommand } from '../command-line/command.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import { forkFlags, forkPrefixes } from '../eval/fork-flags.ts'
 
 export const forkCommand = defineCommand({
   name: 'fork',
@@ -41,7 +41,7 @@ export const forkCommand = defineCommand({
     { code: exitCodes.terminated, meaning: 'ended by SIGTERM; the same command continues' },
   ],
   async run(invocation, io) {
-    const { carryOutFork } = await import('../carry-out-fork.ts')
+    const { carryOutFork } = await import('../eval/carry-out-fork.ts')
     return await carryOutFork(invocation, io)
   },
 })

@@ -1,6 +1,6 @@
-import { defineCommand, type FlagTable } from '../command.ts'
-import { portFlag } from '../common-flags.ts'
-import { exitCodes } from '../exit-codes.ts'
+import { defineCommand, type FlagTable } from '../command-line/command.ts'
+import { portFlag } from '../command-line/common-flags.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 
 export const defaultGatewayPort = 8787
 
@@ -101,7 +101,7 @@ export const gatewayCommand = defineCommand({
   ],
   async run(invocation, io) {
     // Loaded only now: the help of this command must not load a database and an HTTP server.
-    const { carryOutGateway } = await import('../carry-out-gateway.ts')
+    const { carryOutGateway } = await import('../serving/carry-out-gateway.ts')
     return await carryOutGateway(invocation, io)
   },
 })

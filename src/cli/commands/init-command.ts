@@ -2,10 +2,10 @@ import { existsSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { basename, join, relative, resolve } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
-import { defineCommand } from '../command.ts'
-import { exitCodes } from '../exit-codes.ts'
+import { defineCommand } from '../command-line/command.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { shellQuote } from '../format/shell-quote.ts'
-import { environmentTemplate, packageTemplate, readmeTemplate } from '../init-template.ts'
+import { environmentTemplate, packageTemplate, readmeTemplate } from './_init-template.ts'
 
 export const initCommand = defineCommand({
   name: 'init',

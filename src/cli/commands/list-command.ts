@@ -1,15 +1,15 @@
 import { z } from 'zod'
 import { findRuns, type FoundRun, RunReader } from '../../store/index.ts'
-import { defineCommand } from '../command.ts'
-import { exitCodes } from '../exit-codes.ts'
+import { defineCommand } from '../command-line/command.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { formatAge } from '../format/age.ts'
 import { columns } from '../format/columns.ts'
 import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
-import { SlowProgress } from '../slow-progress.ts'
-import { gatewayEnd, isGatewayRun, runsFlag, runsRoot, storedConfig } from '../stored-run.ts'
+import { SlowProgress } from '../process/slow-progress.ts'
+import { gatewayEnd, isGatewayRun, runsFlag, runsRoot, storedConfig } from '../runs/stored-run.ts'
 
 export const listCommand = defineCommand({
   name: 'list',

@@ -1,14 +1,14 @@
 import { replayRollout, replayRun, type ReplayReport } from '../../eval/index.ts'
 import type { RunReader } from '../../store/index.ts'
-import { defineCommand } from '../command.ts'
-import { exitNotice } from '../exit-notice.ts'
-import { exitCodes, type ExitCode } from '../exit-codes.ts'
-import { usageError } from '../flag-value.ts'
+import { defineCommand } from '../command-line/command.ts'
+import { exitNotice } from '../process/exit-notice.ts'
+import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
+import { usageError } from '../command-line/flag-value.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
-import type { CommandIo } from '../io.ts'
-import { replayText } from '../replay-text.ts'
-import { SlowProgress } from '../slow-progress.ts'
-import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../stored-run.ts'
+import type { CommandIo } from '../process/io.ts'
+import { replayText } from '../runs/replay-text.ts'
+import { SlowProgress } from '../process/slow-progress.ts'
+import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
 
 export const replayCommand = defineCommand({
   name: 'replay',

@@ -1,14 +1,14 @@
 import { resolve } from 'node:path'
 import { rescoreRun, type Rescoring } from '../../eval/index.ts'
-import { defineCommand } from '../command.ts'
-import { evalFlags } from '../eval-flags.ts'
-import { exitNotice } from '../exit-notice.ts'
-import { exitCodes } from '../exit-codes.ts'
-import type { CommandIo } from '../io.ts'
-import { rescoreText } from '../rescore-text.ts'
-import { SlowProgress } from '../slow-progress.ts'
-import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../stored-run.ts'
-import { writeOutputFile } from '../write-output-file.ts'
+import { defineCommand } from '../command-line/command.ts'
+import { evalFlags } from '../eval/eval-flags.ts'
+import { exitNotice } from '../process/exit-notice.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import type { CommandIo } from '../process/io.ts'
+import { rescoreText } from '../runs/rescore-text.ts'
+import { SlowProgress } from '../process/slow-progress.ts'
+import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
+import { writeOutputFile } from '../process/write-output-file.ts'
 
 export const rescoreCommand = defineCommand({
   name: 'rescore',

@@ -1,7 +1,7 @@
-import { defineCommand, type FlagTable } from '../command.ts'
-import { portFlag } from '../common-flags.ts'
-import { evalFlags, evalPrefixes } from '../eval-flags.ts'
-import { exitCodes } from '../exit-codes.ts'
+import { defineCommand, type FlagTable } from '../command-line/command.ts'
+import { portFlag } from '../command-line/common-flags.ts'
+import { evalFlags, evalPrefixes } from '../eval/eval-flags.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 
 export const defaultPort = 8080
 
@@ -92,7 +92,7 @@ export const serveCommand = defineCommand({
   ],
   async run(invocation, io) {
     // Loaded only now: the help of this command must not load a database and an HTTP server.
-    const { carryOutServe } = await import('../carry-out-serve.ts')
+    const { carryOutServe } = await import('../serving/carry-out-serve.ts')
     return await carryOutServe(invocation, io)
   },
 })

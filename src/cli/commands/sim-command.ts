@@ -1,8 +1,8 @@
-import type { CommandIo } from '../io.ts'
+import type { CommandIo } from '../process/io.ts'
 import { imitationNames, SimulatorServer } from '../../simulator/index.ts'
-import { defineCommand, type FlagSpec, type FlagTable } from '../command.ts'
-import { portFlag } from '../common-flags.ts'
-import { exitCodes } from '../exit-codes.ts'
+import { defineCommand, type FlagSpec, type FlagTable } from '../command-line/command.ts'
+import { portFlag } from '../command-line/common-flags.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 
 const defaultPort = 8765
 

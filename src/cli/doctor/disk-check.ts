@@ -4,7 +4,7 @@ import { open, rm, statfs } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { formatBytes } from '../format/bytes.ts'
 import { formatDuration } from '../format/duration.ts'
-import type { Check } from './check.ts'
+import type { Check } from './_check.ts'
 
 const syncs = 20
 /** A page of the database. */

@@ -5,7 +5,7 @@ import { formatDuration } from '../format/duration.ts'
 import { printableLine } from '../format/printable.ts'
 import type { Style } from '../format/style.ts'
 import { wrapText } from '../format/text-width.ts'
-import type { Check } from './check.ts'
+import type { Check } from './_check.ts'
 import type { RunDiagnosis } from './diagnose-run.ts'
 
 interface Frame {

@@ -1,6 +1,6 @@
 import { LoopLag, sleep } from '../../kit/index.ts'
 import { formatDuration } from '../format/duration.ts'
-import type { Check } from './check.ts'
+import type { Check } from './_check.ts'
 
 const measuredMs = 500
 /** A loop that has nothing to do is late only if the machine has no time for it. */

@@ -2,7 +2,7 @@ import { availableParallelism, cpus, loadavg, totalmem } from 'node:os'
 import process from 'node:process'
 import { formatBytes } from '../format/bytes.ts'
 import { formatCount } from '../format/count.ts'
-import type { Check } from './check.ts'
+import type { Check } from './_check.ts'
 
 /** Below this, connections wait for each other at a few hundred rollouts at once. */
 const fewDescriptors = 4_096

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { answerText } from './answer-text.ts'
+import { answerText } from './_answer-text.ts'
 
 describe('answerText', () => {
   it('shows text, without what moves the cursor', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { callArguments } from './call-arguments.ts'
+import { callArguments } from './_call-arguments.ts'
 
 const schema = { type: 'object', properties: { code: { type: 'string' }, size: { type: 'number' } } }
 

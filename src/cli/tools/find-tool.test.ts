@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
-import { findTool, serverIn } from './find-tool.ts'
+import { findTool, serverIn } from './_find-tool.ts'
 
 const tools = [
   { server: 'web', name: 'search' },

@@ -1,8 +1,8 @@
 import { jsonSchemaOf, type JsonSchema } from '../../tools/index.ts'
-import { exitCodes, type ExitCode } from '../exit-codes.ts'
-import type { CommandIo } from '../io.ts'
-import { listText } from './list-text.ts'
-import { openServers, type OpenedServer } from './open-servers.ts'
+import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
+import type { CommandIo } from '../process/io.ts'
+import { listText } from './_list-text.ts'
+import { openServers, type OpenedServer } from './_open-servers.ts'
 import { onlyServer, type ToolSource } from './tool-source.ts'
 
 export interface ListedTool {

@@ -4,10 +4,10 @@ import { Writable } from 'node:stream'
 import type { LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { HttpToolDoor, ServedTools, StdioToolDoor } from '../../serve/index.ts'
-import { exitCodes, type ExitCode } from '../exit-codes.ts'
+import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { formatQuantity } from '../format/count.ts'
-import { ForeignOutput } from '../foreign-output.ts'
-import type { CommandIo } from '../io.ts'
+import { ForeignOutput } from '../process/foreign-output.ts'
+import type { CommandIo } from '../process/io.ts'
 
 export interface ServeToolsRequest {
   readonly load: () => Promise<LoadedEnvironment>

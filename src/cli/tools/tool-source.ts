@@ -5,7 +5,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { nearestName, type Variables } from '../../kit/index.ts'
 import { isJsonObject } from '../../schema/index.ts'
 import { declaredServers, enabledServers, readServerConfigs, type ServerConfig } from '../../tools/index.ts'
-import type { CommandIo } from '../io.ts'
+import type { CommandIo } from '../process/io.ts'
 
 export type Transport = 'stdio' | 'http' | 'sse'
 

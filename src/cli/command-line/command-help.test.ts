@@ -1,0 +1,30 @@
+import { describe, expect, it } from 'vitest'
+import { commandHelp } from './command-help.ts'
+import { evalCommand } from '../commands/eval-command.ts'
+import { createStyle } from '../format/style.ts'
+import { textWidth } from '../format/text-width.ts'
+
+describe('commandHelp', () => {
+  const help = commandHelp(evalCommand, { columns: 80, style: createStyle(false) })
+
+  it('names every flag, its default, and every family of flags', () => {
+    for (const [name, spec] of Object.entries(evalCommand.flags)) {
+      expect(help).toContain(`--${name}`)
+      if ('default' in spec) expect(help.replaceAll(/\s+/g, ' ')).toContain(`[default: ${spec.default}]`)
+    }
+    for (const prefix of Object.keys(evalCommand.prefixes ?? {})) expect(help).toContain(`--${prefix}.<`)
+    expect(help).toContain('-n, --attempts <count>')
+  })
+
+  it('has usage, examples that name the command, and exit codes', () => {
+    expect(help).toMatch(/^Usage: millrace eval <environment> \[flags\]\n/)
+    for (const { command } of evalCommand.examples) expect(help).toContain(command)
+    for (const { code } of evalCommand.exitCodes) expect(help).toMatch(new RegExp(`^ {2}${code} `, 'm'))
+  })
+
+  it('fits the terminal, examples aside', () => {
+    const examples = new Set(evalCommand.examples.flatMap(({ command, explanation }) => [command, `# ${explanation}`]))
+    const long = help.split('\n').filter((line) => !examples.has(line.trim()) && textWidth(line) > 80)
+    expect(long).toEqual([])
+  })
+})

@@ -1,0 +1,113 @@
+import { describe, expect, it } from 'vitest'
+import { MillraceError } from '../../errors/index.ts'
+import { evalCommand } from '../commands/eval-command.ts'
+import { parseCommandLine } from './parse-command-line.ts'
+
+const parse = (...words: string[]) => parseCommandLine(evalCommand, words)
+
+function refusal(...words: string[]): string {
+  try {
+    parse(...words)
+  } catch (error) {
+    if (error instanceof MillraceError && error.code === 'usage') return error.rawMessage
+    throw error
+  }
+  throw new Error(`${words.join(' ')} was accepted`)
+}
+
+describe('parseCommandLine', () => {
+  it('reads flags long and short, joined and apart, before and after the argument', () => {
+    expect(parse('-n4', 'arithmetic', '-m', 'sim', '-c', '256', '--limit=10', '--json')).toMatchObject({
+      arguments: ['arithmetic'],
+      flags: { attempts: 4, model: 'sim', concurrency: 256, limit: 10, json: true },
+    })
+  })
+
+  it('has no value for what was not given', () => {
+    expect(parse('arithmetic').flags).toEqual({})
+  })
+
+  it('reads durations, repeated texts, choices, negative and grouped numbers', () => {
+    const { flags } = parse(
+      'x',
+      '--timeout',
+      '5m',
+      '--stop',
+      'a',
+      '--stop=b',
+      '--api',
+      'responses',
+      '--seed',
+      '-3',
+      '--limit',
+      '1_000',
+    )
+    expect(flags).toMatchObject({ timeout: 300_000, stop: ['a', 'b'], api: 'responses', seed: -3, limit: 1000 })
+  })
+
+  it('reads options of the environment as JSON where they are, as text where they are not', () => {
+    const { prefixed, arguments: words } = parse(
+      'x',
+      '--env.size=5',
+      '--env.name',
+      'short',
+      '--env.strict',
+      '--env.quoted="5"',
+      '--env.range.from=1',
+      '--env.range.to=2',
+      '--env.list=[1,2]',
+      '--sim.faults.cut=0.1',
+    )
+    expect(words).toEqual(['x'])
+    expect(prefixed['env']).toEqual({
+      size: 5,
+      name: 'short',
+      strict: true,
+      quoted: '5',
+      range: { from: 1, to: 2 },
+      list: [1, 2],
+    })
+    expect(prefixed['sim']).toEqual({ faults: { cut: 0.1 } })
+  })
+
+  it('takes a name after --resume once the environment is there', () => {
+    expect(parse('arithmetic', '-m', 'sim', '--resume', 'nightly')).toMatchObject({
+      arguments: ['arithmetic'],
+      flags: { resume: 'nightly' },
+    })
+    expect(parse('arithmetic', '--resume', '--json').flags).toMatchObject({ resume: '', json: true })
+    expect(parse('-m', 'sim', '--resume', 'arithmetic')).toMatchObject({
+      arguments: ['arithmetic'],
+      flags: { resume: '' },
+    })
+    expect(parse('arithmetic', '--resume=nightly').flags.resume).toBe('nightly')
+  })
+
+  it.each([
+    [['x', '--concurency', '4'], 'unknown flag --concurency; did you mean --concurrency?'],
+    [['x', '--zzz'], 'unknown flag --zzz; millrace eval --help lists them all'],
+    [['x', '-z'], 'unknown flag -z; millrace eval --help lists them all'],
+    [['x', '-m'], '-m needs a value: -m <name>'],
+    [['x', '--model', '--json'], '--model needs a value: --model <name>'],
+    [['x', '--json=1'], '--json takes no value; write it alone, or leave it out'],
+    [['x', '-n', 'four'], '-n is a whole number of at least 1, not four'],
+    [['x', '-n', '0'], '-n is a whole number of at least 1, not 0'],
+    [['x', '-n', '1.5'], '-n is a whole number of at least 1, not 1.5'],
+    [['x', '--temperature=-1'], '--temperature is a number of at least 0, not -1'],
+    [['x', '--seed', 'x'], '--seed is a whole number, not x'],
+    [['x', '--timeout', 'soon'], '--timeout is a duration such as 90 (seconds), 90s, 5m or 1h30m, not soon'],
+    [['x', '--api', 'response'], '--api is one of chat, responses, messages, not response; did you mean responses?'],
+    [['x', 'y'], 'do not know what to do with "y"; see millrace eval --help'],
+    [['x', '--env.=1'], '--env. lacks the name of the option: --env.<option>=<value>'],
+  ])('refuses %j in one sentence', (words, message) => {
+    expect(refusal(...words)).toBe(message)
+  })
+
+  it('says what is missing', () => {
+    expect(refusal('-m', 'sim')).toMatch(/^millrace eval needs an environment/)
+  })
+
+  it('gives help to whoever asks, whatever else is missing', () => {
+    expect('help' in parse('--help').flags).toBe(true)
+  })
+})

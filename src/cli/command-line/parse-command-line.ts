@@ -1,0 +1,145 @@
+import { parseArgs } from 'node:util'
+import type { MillraceError } from '../../errors/index.ts'
+import { jsonOrText, nearestName } from '../../kit/index.ts'
+import type { Command, FlagTable, Invocation } from './command.ts'
+import { commonFlags } from './common-flags.ts'
+import { flagValue, looksLikeFlag, usageError } from './flag-value.ts'
+
+/**
+ * Reads the words after a command's name. node:util splits them into flags and values; which flags exist, which need a
+ * value and what the value means is decided here, so that every mistake gets one sentence with the way out.
+ */
+export function parseCommandLine<Flags extends FlagTable>(
+  command: Command<Flags>,
+  words: readonly string[],
+): Invocation<Flags> {
+  const table: FlagTable = { ...commonFlags, ...command.flags }
+  const prefixes = command.prefixes ?? {}
+  const { tokens } = parseArgs({
+    args: [...settleOptionalValues(command, table, words)],
+    options: { ...declareFlags(table), ...declarePrefixed(words, Object.keys(prefixes)) },
+    strict: false,
+    allowPositionals: true,
+    tokens: true,
+  })
+  const values: Record<string, unknown> = {}
+  const prefixed: Record<string, Record<string, unknown>> = {}
+  const positionals: string[] = []
+  for (const token of tokens) {
+    if (token.kind === 'positional') positionals.push(token.value)
+    if (token.kind !== 'option') continue
+    const spec = Object.hasOwn(table, token.name) ? table[token.name] : undefined
+    const prefix = prefixes[token.name.slice(0, token.name.indexOf('.'))] && token.name.split('.')[0]
+    if (spec) {
+      const value = flagValue(spec, { rawName: token.rawName, text: token.value, isInline: token.inlineValue ?? false })
+      values[token.name] = spec.kind === 'texts' ? [...((values[token.name] as string[]) ?? []), value] : value
+    } else if (prefix !== undefined) {
+      put((prefixed[prefix] ??= {}), token.name.split('.').slice(1), looseValue(token.value), token.rawName)
+    } else {
+      throw unknownFlag(command, table, token.rawName)
+    }
+  }
+  // Whoever asks for help gets it, whatever else is wrong with the line.
+  if (values['help'] !== true) checkArguments(command, positionals)
+  // The table is the command's own, so its values are of the command's types.
+  return { arguments: positionals, flags: values as Invocation<Flags>['flags'], prefixed, words }
+}
+
+function declareFlags(table: FlagTable): Record<string, { type: 'string' | 'boolean'; short?: string }> {
+  return Object.fromEntries(
+    Object.entries(table).map(([name, spec]) => [
+      name,
+      { type: spec.kind === 'switch' ? 'boolean' : 'string', ...(spec.short && { short: spec.short }) },
+    ]),
+  )
+}
+
+/** `--env.size 5` must be known to take a value before the line is read; followed by another flag it is a switch. */
+function declarePrefixed(
+  words: readonly string[],
+  prefixes: readonly string[],
+): Record<string, { type: 'string' | 'boolean' }> {
+  const declared: Record<string, { type: 'string' | 'boolean' }> = {}
+  for (const [index, word] of words.entries()) {
+    if (word === '--') break
+    const name = /^--([^=]+)/.exec(word)?.[1]
+    if (!name || !prefixes.some((prefix) => name.startsWith(`${prefix}.`))) continue
+    const next = words[index + 1]
+    const hasValue = word.includes('=') || (next !== undefined && !looksLikeFlag(next))
+    declared[name] = { type: hasValue ? 'string' : 'boolean' }
+  }
+  return declared
+}
+
+/** Writes `--resume name` as `--resume=name` where the next word is its value, and as `--resume=` where it is not. */
+function settleOptionalValues(command: Command, table: FlagTable, words: readonly string[]): readonly string[] {
+  const optional = new Set(
+    Object.entries(table).flatMap(([name, spec]) => (spec.kind === 'optional' ? [`--${name}`] : [])),
+  )
+  if (optional.size === 0) return words
+  const required = command.arguments.filter((argument) => argument.required).length
+  const settled: string[] = []
+  let positionals = 0
+  for (let index = 0; index < words.length; index += 1) {
+    const word = words[index] ?? ''
+    const next = words[index + 1]
+    if (optional.has(word)) {
+      const takesNext = next !== undefined && !looksLikeFlag(next) && positionals >= required
+      settled.push(`${word}=${takesNext ? next : ''}`)
+      if (takesNext) index += 1
+      continue
+    }
+    settled.push(word)
+    if (looksLikeFlag(word)) {
+      // The value of the flag before it is no argument.
+      const spec = table[word.replace(/^--?/, '')] ?? Object.values(table).find((flag) => word === `-${flag.short}`)
+      if (spec && spec.kind !== 'switch' && next !== undefined) {
+        settled.push(next)
+        index += 1
+      }
+    } else {
+      positionals += 1
+    }
+  }
+  return settled
+}
+
+/** `5`, `true`, `null`, `[1,2]` and `"5"` are what JSON says; anything else is text. */
+function looseValue(text: string | undefined): unknown {
+  return text === undefined ? true : jsonOrText(text)
+}
+
+function put(target: Record<string, unknown>, path: readonly string[], value: unknown, rawName: string): void {
+  const [name, ...rest] = path
+  if (name === undefined || name === '')
+    throw usageError(`${rawName} lacks the name of the option: ${rawName}<option>=<value>`)
+  if (rest.length === 0) {
+    target[name] = value
+    return
+  }
+  const inner = target[name]
+  const next: Record<string, unknown> = typeof inner === 'object' && inner !== null ? { ...inner } : {}
+  target[name] = next
+  put(next, rest, value, rawName)
+}
+
+function unknownFlag(command: Command, table: FlagTable, rawName: string): MillraceError {
+  const known = [
+    ...Object.keys(table).map((name) => `--${name}`),
+    ...Object.keys(command.prefixes ?? {}).map((name) => `--${name}.`),
+  ]
+  const near = rawName.startsWith('--') ? nearestName(rawName, known) : undefined
+  const hint = near ? `; did you mean ${near}?` : `; millrace ${command.name} --help lists them all`
+  return usageError(`unknown flag ${rawName}${hint}`)
+}
+
+function checkArguments(command: Command, positionals: readonly string[]): void {
+  const missing = command.arguments.find((argument, index) => argument.required && index >= positionals.length)
+  if (missing) {
+    throw usageError(`millrace ${command.name} needs ${missing.help}; see millrace ${command.name} --help`)
+  }
+  const extra = positionals[command.arguments.length]
+  if (extra !== undefined) {
+    throw usageError(`do not know what to do with "${extra}"; see millrace ${command.name} --help`)
+  }
+}

@@ -1,0 +1,32 @@
+import type { Evaluation } from '../../../eval/index.ts'
+import { formatDuration } from '../../format/duration.ts'
+import { startupText } from './startup-text.ts'
+
+const firstMs = 2000
+const intervalMs = 10_000
+
+/**
+ * Says what a run that takes its time to start is busy with, where there is no live view to show it. It keeps nothing
+ * alive: that nothing else does must be noticed.
+ */
+export class StartupNotice implements Disposable {
+  readonly #evaluation: Evaluation
+  readonly #show: (text: string) => void
+  #timer: NodeJS.Timeout
+
+  constructor(evaluation: Evaluation, show: (text: string) => void) {
+    this.#evaluation = evaluation
+    this.#show = show
+    this.#timer = setTimeout(this.#tick, firstMs).unref()
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer)
+  }
+
+  readonly #tick = (): void => {
+    const progress = this.#evaluation.progress()
+    this.#show(`${startupText(progress)}… (${formatDuration(progress.elapsedMs)})`)
+    this.#timer = setTimeout(this.#tick, intervalMs).unref()
+  }
+}

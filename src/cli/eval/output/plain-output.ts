@@ -1,0 +1,70 @@
+import type { Evaluation, RunInfo, Summary } from '../../../eval/index.ts'
+import { formatQuantity } from '../../format/count.ts'
+import type { CommandIo } from '../../process/io.ts'
+import { runReference } from '../../runs/stored-run.ts'
+import type { EvalOutput } from './eval-output.ts'
+import { progressLine } from './progress-lines.ts'
+import { RecentRate } from './_recent-rate.ts'
+import { StartupNotice } from './_startup-notice.ts'
+import { summaryText } from './summary-text.ts'
+
+const firstMs = 2000
+const intervalMs = 5000
+
+/** Where there is no terminal: a line every few seconds, then the results. Notices go to stderr. */
+export class PlainOutput implements EvalOutput {
+  readonly #io: CommandIo
+  readonly #evaluation: Evaluation
+  readonly #isQuiet: boolean
+  readonly #rate = new RecentRate()
+  readonly #startup: StartupNotice | undefined
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(io: CommandIo, evaluation: Evaluation, options: { readonly quiet: boolean }) {
+    this.#io = io
+    this.#evaluation = evaluation
+    this.#isQuiet = options.quiet
+    this.#startup = options.quiet ? undefined : new StartupNotice(evaluation, (text) => this.note(text))
+  }
+
+  start(info: RunInfo): void {
+    this.#startup?.[Symbol.dispose]()
+    for (const notice of info.notices) this.note(notice)
+    if (this.#isQuiet) return
+    const resumed = info.resumed > 0 ? `, ${formatQuantity(info.resumed, 'rollout')} already ended` : ''
+    void this.#io.stdout.line(`run ${info.name}${resumed}`)
+    this.#rate.apply(this.#evaluation.progress())
+    this.#timer = setTimeout(this.#tick, firstMs)
+  }
+
+  rollout(): undefined {
+    return undefined
+  }
+
+  note(text: string): void {
+    void this.#io.stderr.line(text)
+  }
+
+  quiet(): void {
+    this.#startup?.[Symbol.dispose]()
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+  }
+
+  end(summary: Summary): void {
+    this.quiet()
+    if (!this.#isQuiet) void this.#io.stdout.line(progressLine(this.#evaluation.progress()))
+    const { columns, style } = this.#io.stdout
+    const run = runReference(summary.folder, this.#io)
+    void this.#io.stdout.write(summaryText(summary, { columns, style, program: this.#io.program, run }))
+  }
+
+  [Symbol.dispose](): void {
+    this.quiet()
+  }
+
+  readonly #tick = (): void => {
+    void this.#io.stdout.line(progressLine(this.#rate.apply(this.#evaluation.progress())))
+    this.#timer = setTimeout(this.#tick, intervalMs)
+  }
+}

@@ -1,0 +1,122 @@
+import { describe, expect, it } from 'vitest'
+import { sampleProgress } from '../../_testing/fake-evaluation.ts'
+import { createStyle } from '../../format/style.ts'
+import { textWidth } from '../../format/text-width.ts'
+import { progressLine, progressLines, startupLine } from './progress-lines.ts'
+
+const style = createStyle(false)
+
+describe('progressLines', () => {
+  it('shows progress, rate, score, outcomes, tokens, cost, limits, lag and time left', () => {
+    const text = progressLines(sampleProgress(), { columns: 80, style }).join('\n')
+    for (const part of [
+      'arithmetic · sim',
+      'brisk-otter',
+      '158/300',
+      '53%',
+      '12.7/s',
+      '64 active',
+      '11s left',
+      '0.812 ± 0.034',
+      '156 of 158 scored, 39 tasks',
+      'completed 152 · max_turns 4 · model_error 2',
+      '1.23M in (32% cached) · 210k out · $0.4212',
+      '61 of 64 in flight · 3 waiting · 320 calls · 331 tries',
+      'loop      lag p99 1.2ms · max 8.4ms · 34% busy',
+      'store     lag p99 0.4ms · max 2.1ms · 12% busy',
+      'Ctrl-C drains, twice stops',
+    ]) {
+      expect(text).toContain(part)
+    }
+  })
+
+  it.each([200, 120, 80, 60, 40])('fits %i columns', (columns) => {
+    const busy = sampleProgress({
+      total: { count: 12_345_678, exact: false },
+      outcomes: { completed: 1_000_000, max_turns: 5, model_error: 7, infra_timeout: 8, agent_error: 9, cancelled: 1 },
+      models: [
+        {
+          name: 'a-model-with-a-long-name',
+          limit: 512,
+          inFlight: 512,
+          waiting: 99,
+          parked: 12,
+          calls: 9e6,
+          tries: 1e7,
+        },
+      ],
+    })
+    for (const line of progressLines(busy, { columns, style: createStyle(true) }).slice(1)) {
+      expect(textWidth(line)).toBeLessThan(columns)
+    }
+  })
+
+  it('does without a total, a score and a price', () => {
+    const lines = progressLines(
+      sampleProgress({ total: undefined, etaMs: undefined, score: undefined, cost: null, outcomes: {}, ended: 0 }),
+      { columns: 80, style },
+    )
+    const text = lines.join('\n')
+    expect(text).toContain('0 ended')
+    expect(text).toContain('no rollout scored yet')
+    expect(text).toContain('cost unknown')
+    expect(text).not.toMatch(/NaN|undefined|left/)
+  })
+
+  it('says when the backend is overloaded, and what state the run is in', () => {
+    const [model] = sampleProgress().models
+    const parked = sampleProgress({ state: 'draining', models: model ? [{ ...model, parked: 12 }] : [] })
+    const text = progressLines(parked, { columns: 80, style }).join('\n')
+    expect(text).toContain('12 parked: the backend is overloaded')
+    expect(text).toContain('draining: 64 still running')
+  })
+
+  it('shows each worker: its lag, its memory, and what blocks it', () => {
+    const lag = { p99Ms: 3, maxMs: 70, meanMs: 1, utilization: 0.5 }
+    const well = { id: 1, kind: 'thread', state: 'ready', running: 32, lag, memoryBytes: 81e6, restarts: 0 } as const
+    const stuck = { ...well, id: 2, state: 'silent', blockedBy: 'grade (env.ts:12)', restarts: 1 } as const
+    const text = progressLines(sampleProgress({ workers: [well, stuck] }), { columns: 120, style }).join('\n')
+    expect(text).toContain('worker 1  32 running · lag p99 3.0ms · max 70ms · 50% busy · 81.0 MB')
+    expect(text).toContain('worker 2  silent in grade (env.ts:12) · 32 running')
+    expect(text).toContain('replaced 1 times')
+    const line = progressLine(sampleProgress({ workers: [well, stuck] }))
+    expect(line).toContain('lag p99 3.0ms')
+    expect(line).toContain('worker 2 is blocked by grade (env.ts:12)')
+    // One that runs a suspect on its own.
+    const apart = sampleProgress({ workers: [{ ...stuck, id: -1 }] })
+    expect(progressLine(apart)).toContain('quarantine worker 1 is blocked by grade (env.ts:12)')
+    expect(progressLines(apart, { columns: 120, style }).join('\n')).toContain('suspect 1 silent in grade (env.ts:12)')
+  })
+
+  it('does not let a name take over the terminal', () => {
+    const text = progressLines(sampleProgress({ model: 'x\u001b[2J\ny' }), { columns: 80, style }).join('\n')
+    expect(text).toContain('arithmetic · x y')
+  })
+})
+
+describe('progressLine', () => {
+  it('has it all on one line', () => {
+    expect(progressLine(sampleProgress())).toBe(
+      '[12.4s] 158/300 rollouts  12.7/s  64 active  reward 0.812 ± 0.034  completed 152  max_turns 4  model_error 2  ' +
+        '1.23M+210k tokens  $0.4212  lag p99 1.2ms  11s left',
+    )
+  })
+})
+
+describe('startupLine', () => {
+  const waiting = { ended: 0, resumed: 0, outcomes: {}, elapsedMs: 2600 }
+
+  it.each([
+    [{ environment: '', run: '', model: '' }, 'loading the environment… 2.6s · Ctrl-C stops'],
+    [{ models: [] }, 'arithmetic · sim starting the rollout thread… 2.6s · Ctrl-C stops'],
+    [{ run: '' }, 'arithmetic · sim opening the run… 2.6s · Ctrl-C stops'],
+    [{}, 'arithmetic · sim asking sim for a word… 2.6s · Ctrl-C stops'],
+    [
+      { resumed: 90_000, ended: 12_000 },
+      'arithmetic · sim reading earlier results: 12,000 of 90,000… 2.6s · Ctrl-C stops',
+    ],
+    [{ outcomes: { completed: 0 } }, 'arithmetic · sim asking the environment for its tasks… 2.6s · Ctrl-C stops'],
+  ])('says what a run that has not started is busy with: %j', (more, expected) => {
+    expect(startupLine(sampleProgress({ ...waiting, ...more }), { columns: 80, style })).toBe(expected)
+  })
+})

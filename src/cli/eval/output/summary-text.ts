@@ -1,0 +1,308 @@
+import { mixedCodeNotice, type Spending, type Summary } from '../../../eval/index.ts'
+import { outcomeNames, outcomes, type Usage } from '../../../schema/index.ts'
+import { formatCompactCount, formatCount, formatQuantity, formatShare } from '../../format/count.ts'
+import { formatDuration } from '../../format/duration.ts'
+import { formatMoney } from '../../format/money.ts'
+import { panel, type PanelSection } from '../../format/panel.ts'
+import { printableLine } from '../../format/printable.ts'
+import { formatRate } from '../../format/rate.ts'
+import { formatEstimate, formatScore } from '../../format/score.ts'
+import type { Style } from '../../format/style.ts'
+import { fitText, padText, wrapText } from '../../format/text-width.ts'
+
+const widest = 80
+const narrowest = 40
+const labelColumns = 10
+const cellColumns = 9
+/** Columns of figures beside the label, at the widest. */
+const mostCells = 7
+const shownComponents = 12
+/** A reason is often a page of somebody's stack or HTML; the transcript has it all. One of ours, with its advice, fits. */
+const reasonLines = 4
+const faultLineCount = 2
+const shownServers = 3
+const shownFaults = 3
+const shownCauseChars = 200
+
+/** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
+export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tries'> & {
+  readonly end: Summary['end'] | 'running' | 'unfinished'
+  readonly state?: Summary['state']
+  readonly missingTasks?: Summary['missingTasks']
+  readonly tries?: Summary['tries']
+}
+
+const ends: Readonly<Record<ShownSummary['end'], string>> = {
+  complete: 'complete',
+  drained: 'drained, can be continued',
+  stopped: 'stopped, can be continued',
+  max_cost: 'cost limit reached',
+  failed: 'failed, can be continued',
+  running: 'running',
+  unfinished: 'unfinished, can be continued',
+}
+
+interface Frame {
+  /** Between the edges of the box. */
+  readonly room: number
+  readonly style: Style
+}
+
+/** The results of a run as a box, and the commands that look further, which call program and run as the options say. */
+export function summaryText(
+  summary: ShownSummary,
+  options: { readonly columns: number; readonly style: Style; readonly program: string; readonly run: string },
+): string {
+  const { style } = options
+  const columns = Math.max(narrowest, Math.min(widest, options.columns))
+  const frame: Frame = { room: columns - 4, style }
+  const lines = panel({
+    sections: [
+      {
+        title: `${printableLine(summary.environment)} · ${printableLine(summary.model)}`,
+        lines: rewardLines(summary, frame),
+      },
+      { title: `pass: a reward of at least ${summary.passThreshold}`, lines: passLines(summary, frame) },
+      ...componentSections(summary, frame),
+      { title: 'outcomes', lines: outcomeLines(summary, frame) },
+      ...reasonSections(summary, frame),
+      { title: 'time', lines: timeLines(summary, frame) },
+      { title: 'usage', lines: usageLines(summary, frame) },
+    ],
+    note: `${ends[shownEnd(summary)]} · ${formatDuration(summary.wallMs)}`,
+    columns,
+    style,
+  })
+  return `${[...lines, ...nextLines(summary, options)].join('\n')}\n`
+}
+
+/** A sitting may have done all it was asked for and leave its run open. */
+function shownEnd({ end, state }: ShownSummary): ShownSummary['end'] {
+  return end === 'complete' && state !== undefined ? state : end
+}
+
+function rewardLines(summary: ShownSummary, frame: Frame): readonly string[] {
+  const { score } = summary
+  const value = formatEstimate(score)
+  const explanation = score && score.tasks > 1 ? '95% interval, clustered by task' : 'too few tasks for an interval'
+  const fits = labelColumns + value.length + 3 + explanation.length <= frame.room
+  const shown = score && fits ? `   ${frame.style.dim(explanation)}` : ''
+  const parts = [
+    `${formatCount(summary.scored)} of ${formatQuantity(summary.rollouts, 'rollout')} scored`,
+    formatQuantity(summary.tasks, 'task'),
+  ]
+  if (summary.voided > 0) parts.push(`${formatCount(summary.voided)} voided with their group`)
+  return [
+    ...rows('reward', [`${frame.style.bold(value)}${shown}`], frame),
+    ...(score && !fits ? rows('', wrapText(explanation, frame.room - labelColumns), frame) : []),
+    ...rows('over', wrapText(parts.join(' · '), frame.room - labelColumns), frame),
+  ]
+}
+
+function passLines(summary: ShownSummary, frame: Frame): readonly string[] {
+  const lines: string[] = []
+  const perLine = Math.min(mostCells, Math.floor((frame.room - labelColumns) / cellColumns))
+  for (let start = 0; start < summary.pass.length; start += perLine) {
+    const cells = summary.pass.slice(start, start + perLine)
+    lines.push(
+      ...rows('k', [figures(cells.map(({ k }) => frame.style.dim(String(k))))], frame),
+      ...rows('pass@k', [figures(cells.map(({ atK }) => formatScore(atK)))], frame),
+      ...rows('pass^k', [figures(cells.map(({ hatK }) => formatScore(hatK)))], frame),
+    )
+  }
+  const tasks = summary.pass[0]?.tasks ?? 0
+  const condition = summary.attemptsPerTask === 1 ? 'scored' : `with all ${summary.attemptsPerTask} attempts scored`
+  const over = `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} ${condition}`
+  return [...lines, ...rows('over', wrapText(over, frame.room - labelColumns), frame)]
+}
+
+function componentSections(summary: ShownSummary, { room, style }: Frame): readonly PanelSection[] {
+  const components = Object.entries(summary.components)
+  // A single component is the reward itself, which is shown already.
+  if (components.length === 0 || (components.length === 1 && components[0]?.[1].weight === 1)) return []
+  const nameColumns = Math.min(26, room - 3 * cellColumns)
+  const line = (name: string, cells: readonly string[]): string => padText(name, nameColumns) + figures(cells)
+  const lines = components
+    .slice(0, shownComponents)
+    .map(([name, { mean, weight, rollouts }]) =>
+      line(printableLine(name), [formatScore(mean), weight === 0 ? 'metric' : String(weight), formatCount(rollouts)]),
+    )
+  const more = components.length - shownComponents
+  if (more > 0) lines.push(style.dim(`and ${more} more: see --json`))
+  return [{ title: 'components', lines: [style.dim(line('', ['mean', 'weight', 'rollouts'])), ...lines] }]
+}
+
+function outcomeLines(summary: ShownSummary, { room, style }: Frame): readonly string[] {
+  const nameColumns = Math.min(20, room - 2 * cellColumns)
+  const lines = outcomeNames.flatMap((name) => {
+    const count = summary.outcomes[name]
+    if (count === 0) return []
+    const { scored, truncated } = outcomes[name]
+    const kept = summary.voided > 0 ? 'scored unless voided' : 'scored'
+    const meaning = truncated ? `${kept}, truncated` : scored ? kept : 'not scored'
+    const line = `${tint(name, nameColumns, style)}${figures([formatCount(count), formatShare(count, summary.rollouts)])}`
+    // Where there is no room for the word, the colour says it.
+    const fits = nameColumns + 2 * cellColumns + 3 + meaning.length <= room
+    return [fits ? `${line}   ${style.dim(meaning)}` : line]
+  })
+  const rest = lines.length === 0 ? 'all' : 'all others'
+  return [...lines, style.dim(`${padText(rest, nameColumns)}${figures(['0'])}`)]
+}
+
+function reasonSections(summary: ShownSummary, { room, style }: Frame): readonly PanelSection[] {
+  const lines = outcomeNames.flatMap((name) => {
+    const reason = summary.reasons[name]
+    if (reason === undefined) return []
+    return [
+      `${tint(name, name.length, style)}${style.dim(summary.outcomes[name] > 1 ? ', the first of them' : '')}`,
+      ...shortened(reason, { columns: room - 2, lines: reasonLines }).map((line) => `  ${line}`),
+    ]
+  })
+  return lines.length === 0 ? [] : [{ title: 'why', lines }]
+}
+
+/** The first lines of a text. */
+function shortened(
+  text: string,
+  { columns, lines }: { readonly columns: number; readonly lines: number },
+): readonly string[] {
+  const wrapped = wrapText(printableLine(text), columns)
+  const last = wrapped[lines - 1]
+  const shown = wrapped.length > lines ? [...wrapped.slice(0, lines - 1), `${last} …`] : wrapped
+  return shown.map((line) => fitText(line, columns))
+}
+
+function timeLines(summary: ShownSummary, frame: Frame): readonly string[] {
+  const { wall, model, tools, reward, wait } = summary.durations
+  const measured = { wall, model, tools, reward, wait }
+  const names = Object.keys(measured)
+  const durations = Object.values(measured)
+  const rate = rows('rate', [formatRate(summary.perSecond).replace('/', ' rollouts/')], frame)
+  if (labelColumns + names.length * cellColumns <= frame.room) {
+    return [
+      frame.style.dim(padText('', labelColumns) + figures(names)),
+      ...rows('p50', [figures(durations.map(({ p50Ms }) => formatDuration(p50Ms)))], frame),
+      ...rows('p95', [figures(durations.map(({ p95Ms }) => formatDuration(p95Ms)))], frame),
+      ...rate,
+    ]
+  }
+  return [
+    frame.style.dim(padText('', labelColumns) + figures(['p50', 'p95'])),
+    ...durations.flatMap(({ p50Ms, p95Ms }, index) =>
+      rows(names[index] ?? '', [figures([formatDuration(p50Ms), formatDuration(p95Ms)])], frame),
+    ),
+    ...rate,
+  ]
+}
+
+function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
+  const wrapped = (label: string, text: string) => rows(label, wrapText(text, frame.room - labelColumns), frame)
+  const lines = [...wrapped('tokens', tokens(summary.usage))]
+  if (summary.judgeUsage.calls > 0) lines.push(...wrapped('judge', tokens(summary.judgeUsage)))
+  const { calls: toolCalls, failed } = summary.tools
+  if (toolCalls > 0) {
+    const errors = failed > 0 ? ` · ${formatCount(failed)} failed` : ''
+    lines.push(...wrapped('tools', `${formatQuantity(toolCalls, 'call')}${errors}`), ...faultLines(summary, frame))
+  }
+  lines.push(...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary)))
+  const { discarded, unfinished } = summary
+  if (discarded.attempts > 0) lines.push(...wrapped('retried', spent(discarded, 'that did not count')))
+  if (unfinished.usage.calls > 0) lines.push(...wrapped('open', spent(unfinished, 'not ended yet')))
+  return lines
+}
+
+function spent({ attempts, usage, costUsd }: Spending, which: string): string {
+  return `${formatQuantity(attempts, 'attempt')} ${which}: ${tokens(usage)} · ${formatMoney(costUsd)}`
+}
+
+/** What tools threw: a bug of a tool is otherwise seen in transcripts alone. */
+function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string[] {
+  const room = frame.room - labelColumns
+  const lines = toolFaults.slice(0, shownFaults).flatMap(({ tool, kind, message, calls: times }) => {
+    const text = `${tool} threw ${kind}${times > 1 ? ` ${formatCount(times)} times` : ''}: ${message}`
+    return shortened(text, { columns: room, lines: faultLineCount })
+  })
+  const more = toolFaults.length - shownFaults
+  if (more > 0) lines.push(`and ${formatQuantity(more, 'more kind')}: see --json`)
+  return rows('', lines, frame)
+}
+
+function calls({ usage, judgeUsage, tries }: ShownSummary): string {
+  const count = usage.calls + judgeUsage.calls
+  const again = tries ? tries.tries - tries.calls : 0
+  if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
+  return tries && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
+}
+
+function cost({ cost: usd, costUnknown, model, discarded, unfinished }: ShownSummary): string {
+  if (usd === null) return `unknown: no price is known for ${printableLine(model)}`
+  const beside = discarded.costUsd + unfinished.costUsd
+  const unknown = costUnknown === 0 ? '' : ` + ${formatQuantity(costUnknown, 'rollout')} of unknown price`
+  const inAll = beside === 0 ? '' : ` · ${formatMoney(usd + beside)} in all`
+  return formatMoney(usd) + unknown + inAll
+}
+
+function tokens(usage: Usage): string {
+  const cached = usage.cachedInput > 0 ? ` (${formatShare(usage.cachedInput, usage.input)} cached)` : ''
+  const reasoning = usage.reasoning > 0 ? ` (${formatShare(usage.reasoning, usage.output)} reasoning)` : ''
+  return `${formatCompactCount(usage.input)} in${cached} · ${formatCompactCount(usage.output)} out${reasoning}`
+}
+
+function nextLines(
+  summary: ShownSummary,
+  { style, program, run }: { readonly style: Style; readonly program: string; readonly run: string },
+): readonly string[] {
+  const failed = outcomeNames.find((name) => summary.outcomes[name] > 0 && !outcomes[name].scored)
+  const { forkedFrom } = summary
+  const first = forkedFrom ? `${forkedFrom.rollout.split('-')[0]}-0` : '0-0'
+  const commands = [`${program} show ${run} ${first}`, `${program} export ${run}`]
+  if (failed) commands.unshift(`${program} show ${run} --outcome ${failed}`)
+  const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
+  return [
+    ...[...missingTaskLines(summary), ...changedCodeLines(summary), ...missingServerLines(summary)].map(
+      (line) => `  ${style.warn('notice')}  ${line}`,
+    ),
+    ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
+    `  ${style.dim('folder')}  ${summary.folder}`,
+    ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
+  ]
+}
+
+function missingTaskLines({ missingTasks = 0 }: ShownSummary): readonly string[] {
+  if (missingTasks === 0) return []
+  const gone = `${formatQuantity(missingTasks, 'task')} of this run ${missingTasks === 1 ? 'is' : 'are'} gone from its source`
+  return [`${gone}: restore the tasks to finish it, --new starts a run without them`]
+}
+
+function changedCodeLines({ changedCode }: ShownSummary): readonly string[] {
+  const notice = mixedCodeNotice(changedCode)
+  return notice === undefined ? [] : [printableLine(notice)]
+}
+
+/** Nothing else shows that rollouts had fewer tools than the environment names. */
+function missingServerLines({ missingServers, rollouts }: ShownSummary): readonly string[] {
+  const lines = missingServers.slice(0, shownServers).map(({ server, rollouts: without, cause }) => {
+    const share = `${formatCount(without)} of ${formatQuantity(rollouts, 'rollout')}`
+    const why = fitText(printableLine(cause), shownCauseChars)
+    return `tool server ${printableLine(server)} was missing in ${share}: ${why}`
+  })
+  const more = missingServers.length - shownServers
+  if (more > 0)
+    lines.push(`${formatQuantity(more, 'more tool server')} ${more === 1 ? 'was' : 'were'} missing: see --json`)
+  return lines
+}
+
+function tint(name: keyof typeof outcomes, columns: number, style: Style): string {
+  const { scored, truncated } = outcomes[name]
+  const label = padText(name, columns)
+  return !scored ? style.bad(label) : truncated ? style.warn(label) : style.good(label)
+}
+
+/** The label beside the first of the lines. */
+function rows(label: string, lines: readonly string[], { style }: Frame): readonly string[] {
+  return lines.map((line, index) => `${style.dim(padText(index === 0 ? label : '', labelColumns))}${line}`)
+}
+
+function figures(cells: readonly string[]): string {
+  return cells.map((cell) => padText(cell, cellColumns, 'right')).join('')
+}

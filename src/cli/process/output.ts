@@ -1,0 +1,112 @@
+import type { Writable } from 'node:stream'
+import { MillraceError } from '../../errors/index.ts'
+import { createStyle, wantsColor, type Style } from '../format/style.ts'
+import type { Variables } from '../../kit/index.ts'
+
+export type OutputStream = Writable & {
+  readonly isTTY?: boolean | undefined
+  readonly columns?: number | undefined
+  readonly rows?: number | undefined
+}
+
+/**
+ * A stream of the process, written to by commands. A reader that went away (`| head`) is no error: `readerGone` aborts and
+ * further writes do nothing.
+ */
+export class Output implements Disposable {
+  readonly style: Style
+  readonly #stream: OutputStream
+  /** To the stream itself, also while what others write to it goes elsewhere. */
+  readonly #write: (chunk: string | Uint8Array) => boolean
+  readonly #gone = new AbortController()
+  #error: MillraceError | undefined
+  #draining: Promise<void> | undefined
+
+  constructor(stream: OutputStream, env: Variables) {
+    this.#stream = stream
+    this.#write = stream.write.bind(stream)
+    this.style = createStyle(wantsColor(stream.isTTY === true, env))
+    stream.on('error', this.#onError)
+  }
+
+  get isTTY(): boolean {
+    return this.#stream.isTTY === true
+  }
+
+  get columns(): number {
+    // A terminal that does not know its size says 0.
+    return this.#stream.columns || 80
+  }
+
+  get rows(): number {
+    return this.#stream.rows || 24
+  }
+
+  get readerGone(): AbortSignal {
+    return this.#gone.signal
+  }
+
+  line(text = ''): Promise<void> | undefined {
+    return this.write(`${text}\n`)
+  }
+
+  /** The promise is back-pressure: await it before writing much more. */
+  write(chunk: string | Uint8Array): Promise<void> | undefined {
+    if (this.#error) throw this.#error
+    if (this.#gone.signal.aborted || this.#write(chunk)) return undefined
+    return this.#drained()
+  }
+
+  /** Until it is disposed of, what anybody else writes to the stream goes to `onText` instead. */
+  divert(onText: (text: string) => void): Disposable {
+    const stream = this.#stream
+    const write = stream.write.bind(stream)
+    stream.write = (chunk: string | Uint8Array, ...rest: readonly unknown[]): boolean => {
+      onText(typeof chunk === 'string' ? chunk : Buffer.from(chunk).toString())
+      const done = rest.at(-1)
+      if (typeof done === 'function') process.nextTick(done)
+      return true
+    }
+    return {
+      [Symbol.dispose]() {
+        stream.write = write
+      },
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#stream.off('error', this.#onError)
+  }
+
+  /** One promise for all who wait, however many there are. */
+  #drained(): Promise<void> {
+    this.#draining ??= new Promise((resolve) => {
+      const settle = (): void => {
+        this.#draining = undefined
+        this.#stream.off('drain', settle)
+        this.#stream.off('error', settle)
+        this.#stream.off('close', settle)
+        resolve()
+      }
+      this.#stream.on('drain', settle)
+      this.#stream.on('error', settle)
+      this.#stream.on('close', settle)
+    })
+    return this.#draining
+  }
+
+  readonly #onError = (error: NodeJS.ErrnoException): void => {
+    if (error.code === 'EPIPE' || error.code === 'ERR_STREAM_DESTROYED') this.#gone.abort()
+    else this.#error = writeFailed(error)
+  }
+}
+
+function writeFailed(error: NodeJS.ErrnoException): MillraceError {
+  return error.code === 'ENOSPC'
+    ? new MillraceError('disk_full', 'the disk that the output goes to is full; free some room and run it again', {
+        cause: error,
+      })
+    : new MillraceError('folder_unwritable', `cannot write the output: ${error.message}; check where it goes`, {
+        cause: error,
+      })
+}

@@ -1,0 +1,28 @@
+import { createWriteStream } from 'node:fs'
+import { pipeline } from 'node:stream/promises'
+import { MillraceError } from '../../errors/index.ts'
+import { peeked } from '../../kit/index.ts'
+
+/** Writes a file piece by piece. `flag` is what names another one. */
+export async function writeOutputFile(
+  chunks: AsyncIterable<string | Uint8Array>,
+  file: string,
+  flag: string,
+): Promise<void> {
+  try {
+    // Whoever refuses to give anything leaves the file alone.
+    await using checked = await peeked(chunks)
+    await pipeline(checked, createWriteStream(file))
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    // What went wrong while reading is for whoever reads.
+    if (error instanceof MillraceError || code === 'ERR_SQLITE_ERROR') throw error
+    if (code === 'ENOSPC')
+      throw new MillraceError('disk_full', `no room left to write ${file}; free some`, { cause: error })
+    throw new MillraceError(
+      'folder_unwritable',
+      `cannot write ${file} (${code ?? String(error)}); choose another with ${flag}`,
+      { cause: error },
+    )
+  }
+}

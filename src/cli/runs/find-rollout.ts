@@ -1,0 +1,29 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { FoundRun, RunReader } from '../../store/index.ts'
+
+/** Rollouts that are looked through for a task, in a run that may hold a million. */
+const maxLookedThrough = 10_000
+const shownRollouts = 8
+
+/** The rollout that was meant: by its id, or by the index or id of its task if that has one alone. */
+export function findRollout(given: string, reader: RunReader, { name }: FoundRun): string {
+  if (reader.attempts(given).length > 0) return given
+  const found: string[] = []
+  let first: string | undefined
+  let count = 0
+  for (const { rollout, task, record } of reader.ended()) {
+    first ??= rollout
+    if (String(task) === given || record.task.id === given) found.push(rollout)
+    count += 1
+    if (count === maxLookedThrough || found.length > shownRollouts) break
+  }
+  const [only, ...others] = found
+  if (only !== undefined && others.length === 0) return only
+  if (only !== undefined) {
+    const shown = found.slice(0, shownRollouts).join(', ') + (found.length > shownRollouts ? ', …' : '')
+    throw new MillraceError('run_not_found', `task ${given} of run ${name} has several rollouts; name one: ${shown}`)
+  }
+  const names = /^\d+-\d+/.test(given) ? '' : 'rollouts are named <task>-<attempt>, and '
+  const hint = first === undefined ? 'none has ended yet' : `${names}the first that ended is ${first}`
+  throw new MillraceError('run_not_found', `run ${name} has no rollout ${given}; ${hint}`)
+}

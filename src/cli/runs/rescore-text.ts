@@ -1,0 +1,77 @@
+import type { RescoredScore, RescoredSide, RescoreSummary } from '../../eval/index.ts'
+import { columns } from '../format/columns.ts'
+import { formatCount, formatQuantity } from '../format/count.ts'
+import { formatDuration } from '../format/duration.ts'
+import { formatMoney } from '../format/money.ts'
+import { printableLine } from '../format/printable.ts'
+import { formatScore } from '../format/score.ts'
+import type { Style } from '../format/style.ts'
+
+/** The scores of a run before and after, as a table with the standard error of each mean. */
+export function rescoreText(summary: RescoreSummary, { width, style }: { width: number; style: Style }): string[] {
+  const { run, environment, rollouts, before, after, change, wallMs } = summary
+  const names = new Set([...Object.keys(before.components), ...Object.keys(after.components)])
+  const rows = [
+    ['score', scoreText(before.score), scoreText(after.score), changeText(change)],
+    ...Array.from(names, (name) => [
+      `  ${printableLine(name)}`,
+      componentText(before, name),
+      componentText(after, name),
+      '',
+    ]),
+    ['scored', formatCount(before.scored), formatCount(after.scored), ''],
+  ]
+  const titles = [
+    { title: '', shrinks: true },
+    { title: 'before', align: 'right' },
+    { title: 'after', align: 'right' },
+    { title: 'change', align: 'right' },
+  ] as const
+  return [
+    `${style.bold(run)}  scored again with the rewards of ${printableLine(environment)}`,
+    '',
+    ...columns({ columns: titles, rows, width, style }),
+    '',
+    `${formatQuantity(rollouts, 'rollout')} in ${formatDuration(wallMs)}; ${formatCount(summary.changed)} with another reward`,
+    ...problemLines(summary, style),
+  ]
+}
+
+function problemLines(
+  { withoutTask, unscorable, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
+  style: Style,
+): string[] {
+  const lines: string[] = []
+  if (judgeUsage.calls > 0) {
+    const cost = judgeCost === null ? 'at an unknown price' : `for ${formatMoney(judgeCost)}`
+    lines.push(`${formatQuantity(judgeUsage.calls, 'judge call')} ${cost}`)
+  }
+  if (withoutTask > 0) {
+    lines.push(style.warn(`${formatQuantity(withoutTask, 'rollout')} not scored: their tasks have changed or are gone`))
+  }
+  for (const { outcome, message, count } of unscorable) {
+    const first = message === '' ? '' : `${count > 1 ? '; the first' : ''}: ${printableLine(message)}`
+    lines.push(`${formatQuantity(count, 'rollout')} had no score then either, having ended as ${outcome}${first}`)
+  }
+  for (const { message, count } of failures) {
+    lines.push(style.warn(`${formatQuantity(count, 'rollout')} not scored: ${printableLine(message)}`))
+  }
+  for (const notice of notices) lines.push(`${style.warn('Note:')} ${notice}.`)
+  return lines
+}
+
+function scoreText(score: RescoredScore | undefined): string {
+  if (!score) return '–'
+  const error = Number.isFinite(score.standardError) ? ` ± ${formatScore(score.standardError)}` : ''
+  return `${formatScore(score.mean)}${error}`
+}
+
+function changeText(change: RescoredScore | undefined): string {
+  const text = scoreText(change)
+  return change && change.mean > 0 ? `+${text}` : text
+}
+
+function componentText({ components }: RescoredSide, name: string): string {
+  const component = components[name]
+  return component ? formatScore(component.mean) : '–'
+}

@@ -1,0 +1,83 @@
+import { MillraceError } from '../../errors/index.ts'
+import { storedView, type SessionView } from '../../gateway/index.ts'
+import type { MessageNode } from '../../schema/index.ts'
+import type { FoundRun, RunReader, StoredReward } from '../../store/index.ts'
+import { formatCount, formatQuantity } from '../format/count.ts'
+import type { CommandIo } from '../process/io.ts'
+import { sessionTable } from './_session-table.ts'
+import { sessionLines } from './_session-transcript.ts'
+import { gatewayEnd, runReference } from './stored-run.ts'
+
+export interface ShownGateway {
+  readonly found: FoundRun
+  readonly reader: RunReader
+  readonly io: CommandIo
+  readonly asJson: boolean
+}
+
+/** The run of a gateway: how many sessions there are, and the newest of them. */
+export async function showSessions(limit: number, { found, reader, io, asJson }: ShownGateway): Promise<void> {
+  const { stdout } = io
+  const counts = reader.sessions.counts()
+  const newest = reader.sessions.sessions({ order: 'newest', limit }).map((each) => storedView(reader.sessions, each))
+  const { name: run, folder } = found
+  const end = gatewayEnd(found)
+  if (asJson) {
+    const { state } = found.run
+    await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest }))
+    return
+  }
+  const { style } = stdout
+  const total = counts.open + counts.ended
+  const what = `gateway · ${end ?? found.run.state} · ${formatQuantity(total, 'session')}`
+  void stdout.line(`${style.bold(run)}  ${what}: ${formatCount(counts.open)} open, ${formatCount(counts.ended)} ended`)
+  const [latest] = newest
+  if (!latest) return
+  void stdout.line()
+  for (const line of sessionTable(newest, stdout)) void stdout.line(line)
+  void stdout.line()
+  const more = total - newest.length
+  if (more > 0) void stdout.line(style.dim(`${formatCount(more)} older ones; --limit shows more`))
+  const reference = runReference(folder, io)
+  void stdout.line(style.dim(`read one:    ${io.program} show ${reference} ${latest.id}`))
+  void stdout.line(style.dim(`export them: ${io.program} export ${reference}`))
+}
+
+/** What was said in one session. */
+export async function showSession(id: string, { found, reader, io, asJson }: ShownGateway): Promise<void> {
+  const session = reader.sessions.session(id)
+  if (!session) throw noSession(found, id, reader)
+  const view = storedView(reader.sessions, session)
+  const rewards = reader.sessions.rewardsOf(id)
+  const nodes = Array.from(reader.sessions.bareNodesOf(id))
+  if (asJson) {
+    await io.stdout.line(JSON.stringify(asDocument(view, nodes, rewards)))
+    return
+  }
+  for (const line of sessionLines({ view, nodes, rewards }, io.stdout.style)) {
+    if (io.stdout.readerGone.aborted) return
+    await io.stdout.line(line)
+  }
+}
+
+function asDocument(view: SessionView, nodes: readonly MessageNode[], rewards: readonly StoredReward[]): object {
+  const byNode = new Map(rewards.map(({ node, value }) => [node, value]))
+  return {
+    ...view,
+    messages: nodes.map(({ seq, parent, message, at, call, discarded }) => ({
+      seq,
+      parent,
+      message,
+      at,
+      call,
+      discarded,
+      reward: byNode.get(seq),
+    })),
+  }
+}
+
+function noSession({ name }: FoundRun, id: string, reader: RunReader): MillraceError {
+  const [newest] = reader.sessions.sessions({ order: 'newest', limit: 1 })
+  const hint = newest ? `the newest is ${newest.id}` : 'there is none yet'
+  return new MillraceError('run_not_found', `run ${name} has no session ${id.slice(0, 64)}; ${hint}`)
+}

@@ -1,0 +1,142 @@
+import { existsSync, statSync } from 'node:fs'
+import { basename, dirname, join, resolve } from 'node:path'
+import { MillraceError } from '../../errors/index.ts'
+import type { ForkOrigin } from '../../eval/index.ts'
+import { nearestNames, type Variables } from '../../kit/index.ts'
+import { isJsonObject, type Json } from '../../schema/index.ts'
+import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../../store/index.ts'
+import type { FlagSpec, PrefixSpec } from '../command-line/command.ts'
+import { shellQuote } from '../format/shell-quote.ts'
+
+/** Where runs are looked for, in every command that looks. */
+export const runsFlag = {
+  kind: 'text',
+  value: '<folder>',
+  group: 'Runs',
+  help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
+} as const satisfies FlagSpec
+
+/** Options of a stored run's environment, in every command that runs it again. */
+export const storedOptionPrefix = {
+  value: '<option>=<value>',
+  group: 'What to run',
+  help: 'An option of the environment that is not as the run had it, or was not stored with it since it is a secret.',
+} as const satisfies PrefixSpec
+
+interface Place {
+  readonly cwd: string
+  readonly env: Variables
+}
+
+/** The folder that holds runs; it need not be there yet, but nothing else may be in its place. */
+export function runsRoot(flag: string | undefined, { cwd, env }: Place): string {
+  const root = resolve(cwd, flag ?? defaultRunsRoot(env))
+  let path = root
+  let stats = statSync(path, { throwIfNoEntry: false })
+  while (!stats) {
+    path = dirname(path)
+    stats = statSync(path, { throwIfNoEntry: false })
+  }
+  if (stats.isDirectory()) return root
+  throw new MillraceError(
+    'folder_unwritable',
+    `${root} cannot hold runs: ${path} is a file, not a folder; choose another with --runs`,
+  )
+}
+
+/** What to call a run by in a command: its name where commands look by themselves, else its path, which always works. */
+export function runReference(folder: string, { cwd, env }: Place): string {
+  const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, defaultRunsRoot(env))
+  return isInDefaultRoot ? basename(folder) : shellQuote([folder])
+}
+
+/** A run by its name below the root, or by the path of its folder. */
+export async function locateRun(nameOrPath: string, root: string, { cwd }: Place): Promise<FoundRun> {
+  const path = resolve(cwd, nameOrPath)
+  const folder = existsSync(join(path, runFiles.run)) ? path : runFolder(root, nameOrPath)
+  const { runs, broken } = await findRuns(dirname(folder))
+  const name = basename(folder)
+  const found = runs.find((run) => run.name === name)
+  if (found) return found
+  const problem = broken.find((run) => run.name === name)?.problem
+  if (problem !== undefined) throw new MillraceError('store_failed', `run ${name} cannot be read: ${problem}`)
+  const near = nearestNames(
+    name,
+    runs.map((run) => run.name),
+  )
+  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : 'millrace list shows those there are'
+  throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
+}
+
+/** Reads a run, and says so where its database cannot be read. */
+export async function readRun<Result>(
+  { name, folder }: FoundRun,
+  read: (reader: RunReader) => Result | Promise<Result>,
+): Promise<Result> {
+  try {
+    using reader = RunReader.open(folder)
+    return await read(reader)
+  } catch (error) {
+    if (!(error instanceof Error) || (error as NodeJS.ErrnoException).code !== 'ERR_SQLITE_ERROR') throw error
+    throw new MillraceError(
+      'store_failed',
+      `the records of run ${name} cannot be read: ${join(folder, runFiles.database)}: ${error.message}; restore that file, or delete the folder`,
+      { cause: error },
+    )
+  }
+}
+
+/** Whether it holds sessions of a gateway, and no rollouts. */
+export function isGatewayRun({ run }: FoundRun): boolean {
+  return run.config['kind'] === 'gateway'
+}
+
+/**
+ * How its last sitting ended, of a gateway that nobody runs now: such a run is never complete, and one that was drained
+ * is not one that was cut off, of which nothing is known.
+ */
+export function gatewayEnd(found: FoundRun): string | undefined {
+  const { state, sittings } = found.run
+  return isGatewayRun(found) && state === 'unfinished' ? sittings.at(-1)?.end : undefined
+}
+
+/** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */
+export interface StoredConfig {
+  readonly environment: string
+  readonly model: string
+  readonly attempts: number
+  readonly passThreshold: number
+  readonly forkedFrom?: ForkOrigin
+}
+
+export function storedConfig(found: FoundRun): StoredConfig {
+  const { environment, model, models, attempts, passThreshold, forkedFrom } = found.run.config
+  if (isGatewayRun(found)) {
+    return { environment: 'gateway', model: namesOf(models), attempts: 1, passThreshold: 1 }
+  }
+  const name =
+    typeof environment === 'object' && environment !== null && 'name' in environment ? environment['name'] : environment
+  return {
+    environment: typeof name === 'string' ? name : '?',
+    model: typeof model === 'string' ? model : '?',
+    attempts: typeof attempts === 'number' ? attempts : 1,
+    passThreshold: typeof passThreshold === 'number' ? passThreshold : 1,
+    ...originIn(forkedFrom),
+  }
+}
+
+function originIn(value: Json | undefined): Pick<StoredConfig, 'forkedFrom'> {
+  if (value === undefined || !isJsonObject(value)) return {}
+  const { run, rollout, turn } = value
+  if (typeof run !== 'string' || typeof rollout !== 'string' || typeof turn !== 'number') return {}
+  return { forkedFrom: { run, rollout, turn } }
+}
+
+function namesOf(models: unknown): string {
+  const names = Array.isArray(models)
+    ? models.flatMap((model: unknown) =>
+        typeof model === 'object' && model !== null && 'name' in model ? [String(model.name)] : [],
+      )
+    : []
+  return names.join(', ') || '?'
+}

@@ -1,0 +1,224 @@
+import type {
+  AssistantMessage,
+  ContentPart,
+  Message,
+  MessageNode,
+  RolloutRecord,
+  ToolRecord,
+  ToolRepair,
+} from '../../schema/index.ts'
+import { outcomes, type Outcome } from '../../schema/index.ts'
+import type { StoredAttempt } from '../../store/index.ts'
+import { formatCount, formatQuantity } from '../format/count.ts'
+import { formatDuration } from '../format/duration.ts'
+import { formatMoney } from '../format/money.ts'
+import { printable, printableLine } from '../format/printable.ts'
+import { formatScore } from '../format/score.ts'
+import type { Style } from '../format/style.ts'
+import { padText } from '../format/text-width.ts'
+
+/** Tool servers that were missing; `--json` has them all. */
+const shownServers = 5
+
+export interface Transcript {
+  readonly rollout: string
+  /** What it came to; undefined while it runs, and after it was cut off. */
+  readonly record: Omit<RolloutRecord, 'messages'> | undefined
+  /** The messages of the attempt that is shown. */
+  readonly nodes: readonly MessageNode[]
+  readonly attempts: readonly StoredAttempt[]
+  readonly children: readonly StoredAttempt[]
+}
+
+/** One rollout to read: what was said and called, how long it took, and what it came to. Yields line by line. */
+export function* transcriptLines(transcript: Transcript, style: Style): Generator<string, void, void> {
+  const { record, nodes } = transcript
+  yield titleLine(transcript, style)
+  let previous: number | null = null
+  for (const node of nodes) {
+    yield ''
+    yield* nodeLines(node, branchMark(node, previous, style), style)
+    previous = node.seq
+  }
+  yield ''
+  yield style.dim('─'.repeat(40))
+  if (record) yield* recordLines(record, style)
+  else yield style.warn('not ended: it is running, or was cut off and can be continued')
+  yield* attemptLines(transcript, style)
+}
+
+/** One message: who said it, how it came, and what it was. */
+export function* nodeLines(node: MessageNode, mark: string, style: Style): Generator<string, void, void> {
+  const lost = node.discarded ? style.bad(`  discarded: ${node.discarded.why}`) : ''
+  yield `${speaker(node, style)}${style.dim(howItCame(node))}${lost}${mark}`
+  yield* messageLines(node.message, style)
+}
+
+function titleLine({ rollout, record }: Transcript, style: Style): string {
+  if (!record) return style.bold(rollout)
+  const task = printableLine(record.task.id)
+  const reward = record.reward === null ? 'no reward' : `reward ${formatScore(record.reward)}`
+  return `${style.bold(rollout)}  task ${task} · ${outcomeText(record.outcome, style)} · ${style.bold(reward)}`
+}
+
+const speakers: Readonly<Record<Message['role'], 'quiet' | 'accent' | 'good' | 'warn'>> = {
+  system: 'quiet',
+  developer: 'quiet',
+  user: 'accent',
+  assistant: 'good',
+  tool: 'warn',
+}
+
+function speaker({ message, tool }: MessageNode, style: Style): string {
+  const name = message.role === 'tool' && tool ? `tool ${printableLine(tool.name)}` : message.role
+  return style.bold(style[speakers[message.role]](`▌ ${name}`))
+}
+
+function howItCame({ call, discarded, tool, tools }: MessageNode): string {
+  const parts: string[] = []
+  const sample = call ?? discarded
+  if (sample) {
+    const { ms, usage, waitMs, tries } = sample
+    parts.push(formatDuration(ms), `${formatCount(usage.input)} in, ${formatCount(usage.output)} out`)
+    if (waitMs >= 1) parts.push(`waited ${formatDuration(waitMs)}`)
+    if (tries > 1) parts.push(`${tries} tries`)
+  }
+  if (call?.finishReason === 'length' || call?.finishReason === 'content_filter') parts.push(call.finishReason)
+  if (tool) parts.push(...toolParts(tool))
+  for (const record of tools ?? []) parts.push([printableLine(record.name), ...toolParts(record)].join(' '))
+  return parts.length > 0 ? `  ${parts.join(' · ')}` : ''
+}
+
+function toolParts({ status, ms, threw, repairs, detail }: ToolRecord): string[] {
+  return [
+    ...(status === 'ok' ? [] : [status]),
+    ...(threw ? [`threw ${printableLine(threw.kind)}`] : []),
+    formatDuration(ms),
+    ...(repairs ?? []).map(repairText),
+    ...(detail?.['sessionRestarted'] ? ['its server was restarted'] : []),
+  ]
+}
+
+function repairText({ rule, at, applied }: ToolRepair): string {
+  const what = at === undefined ? rule : `${rule} ${printableLine(at)}`
+  return applied === false ? `to repair: ${what}` : `repaired: ${what}`
+}
+
+/** Most conversations are a line; where one is a tree, it says from where it goes on. */
+function branchMark(node: MessageNode, previous: number | null, style: Style): string {
+  if (node.parent === previous) return ''
+  return style.warn(node.parent === null ? '  starts anew' : `  goes on from message ${node.parent}`)
+}
+
+function* messageLines(message: Message, style: Style): Generator<string, void, void> {
+  if (message.role === 'assistant') yield* assistantLines(message, style)
+  else yield* contentLines(message.content)
+}
+
+function* assistantLines(message: AssistantMessage, style: Style): Generator<string, void, void> {
+  if (message.reasoning_content) yield* textLines(message.reasoning_content, style.dim)
+  if (message.content) yield* textLines(message.content)
+  if (message.refusal) yield* textLines(`refused: ${message.refusal}`, style.bad)
+  for (const call of message.tool_calls ?? []) {
+    yield style.accent(`→ ${printableLine(call.function.name)}`) + printable(` ${call.function.arguments}`)
+  }
+}
+
+function* contentLines(content: string | readonly ContentPart[]): Generator<string, void, void> {
+  if (typeof content === 'string') {
+    yield* textLines(content)
+    return
+  }
+  for (const part of content) {
+    if (part.type === 'text') yield* textLines(part.text)
+    else if (part.type === 'image_url') yield `[image ${printableLine(part.image_url.url).slice(0, 60)}]`
+    else yield `[${printableLine(JSON.stringify(part.value)).slice(0, 60)}]`
+  }
+}
+
+function* textLines(text: string, as: (line: string) => string = (line) => line): Generator<string, void, void> {
+  for (const line of printable(text).split('\n')) yield as(line)
+}
+
+function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Generator<string, void, void> {
+  const { timing } = record
+  const tools = record.toolCalls > 0 ? ` · ${formatQuantity(record.toolCalls, 'tool call')}` : ''
+  const errors = record.toolErrors > 0 ? `, ${formatCount(record.toolErrors)} failed` : ''
+  const repairs = record.toolRepairs ? `, ${formatQuantity(record.toolRepairs, 'repair')}` : ''
+  yield row(
+    'outcome',
+    `${outcomeText(record.outcome, style)} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}${repairs}`,
+    style,
+  )
+  if (record.error)
+    yield row('error', style.bad(`${printableLine(record.error.message)} [${record.error.code}]`), style)
+  for (const { server, cause } of (record.missingServers ?? []).slice(0, shownServers)) {
+    yield row('missing', style.warn(`tool server ${printableLine(server)}: ${printableLine(cause)}`), style)
+  }
+  yield row('reward', rewardText(record), style)
+  const metrics = Object.entries(record.metrics)
+  if (metrics.length > 0) {
+    yield row(
+      'metrics',
+      metrics.map(([name, value]) => `${printableLine(name)} ${formatScore(value)}`).join(' · '),
+      style,
+    )
+  }
+  yield row(
+    'time',
+    `wall ${formatDuration(timing.wallMs)} · model ${formatDuration(timing.modelMs)} · tools ${formatDuration(timing.toolMs)} · ` +
+      `reward ${formatDuration(timing.rewardMs)} · wait ${formatDuration(timing.waitMs)}`,
+    style,
+  )
+  yield row(
+    'tokens',
+    `${formatCount(record.usage.input)} in, ${formatCount(record.usage.output)} out · ${formatMoney(record.cost)}`,
+    style,
+  )
+}
+
+function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
+  const components = Object.entries(record.rewards).map(([name, { score, weight }]) =>
+    weight === 0
+      ? `${printableLine(name)} ${formatScore(score)} (metric)`
+      : `${printableLine(name)} ${formatScore(score)} × ${weight}`,
+  )
+  const value = record.reward === null ? (record.voided ? 'voided with its group' : 'none') : formatScore(record.reward)
+  return components.length > 0 ? `${value} = ${components.join(', ')}` : value
+}
+
+function* attemptLines({ attempts, children, record }: Transcript, style: Style): Generator<string, void, void> {
+  if (attempts.length > 1) {
+    for (const [index, attempt] of attempts.entries()) {
+      // How the attempt that counts ended is kept with the rollout.
+      const ended = record?.attempt === attempt.attempt ? record : attempt.end?.record
+      const text = attemptText({ ended, discarded: attempt.discarded, name: String(attempt.attempt) }, style)
+      yield row(index === 0 ? 'attempts' : '', text, style)
+    }
+  }
+  for (const [index, child] of children.entries()) {
+    const { end, discarded, rollout: name } = child
+    yield row(index === 0 ? 'children' : '', attemptText({ ended: end?.record, discarded, name }, style), style)
+  }
+}
+
+function attemptText(
+  attempt: { ended: Omit<RolloutRecord, 'messages'> | undefined; discarded: boolean; name: string },
+  style: Style,
+): string {
+  const { ended, discarded, name } = attempt
+  const takenBack = style.dim('taken back to run again')
+  if (!ended) return `${name} ${discarded ? takenBack : 'not ended'}`
+  const error = ended.error ? `: ${printableLine(ended.error.message)}` : ''
+  return `${name} ${outcomeText(ended.outcome, style)}${error}${discarded ? ` (${takenBack})` : ''}`
+}
+
+function outcomeText(outcome: Outcome, style: Style): string {
+  const { scored, truncated } = outcomes[outcome]
+  if (!scored) return style.bad(outcome)
+  return truncated ? style.warn(outcome) : style.good(outcome)
+}
+
+export function row(label: string, text: string, style: Style): string {
+  return `${style.dim(padText(label, 10))}${text}`
+}

@@ -1,0 +1,72 @@
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { parseDocument } from 'yaml'
+import { registerResolver } from '../../env/index.ts'
+import { MillraceError } from '../../errors/index.ts'
+import { interpolate } from '../../kit/index.ts'
+import { parseGatewayConfig, type GatewayConfig } from '../../serve/index.ts'
+import type { CommandIo } from '../process/io.ts'
+
+export interface GatewayConfigFile {
+  readonly config: GatewayConfig
+  /** What came from variables. It is used, and never written down. */
+  readonly secrets: readonly string[]
+}
+
+/** Reads `--config`: YAML (and so JSON), or a module whose default export is the same object. */
+export async function readGatewayConfig(
+  path: string,
+  { cwd, env }: Pick<CommandIo, 'cwd' | 'env'>,
+): Promise<GatewayConfigFile> {
+  const file = resolve(cwd, path)
+  const content = /\.[cm]?[jt]s$/.test(path)
+    ? await loadModule(file, path)
+    : parseYaml(await readText(file, path), path)
+  const { value, filledIn } = interpolate(content, env, path)
+  try {
+    return { config: parseGatewayConfig(value), secrets: filledIn }
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'config_invalid')
+    throw invalid(path, `${rawMessage}; docs/gateway.md lists the fields`, error)
+  }
+}
+
+async function loadModule(file: string, shown: string): Promise<unknown> {
+  registerResolver()
+  let module: Readonly<Record<string, unknown>>
+  try {
+    module = await import(pathToFileURL(file).href)
+  } catch (error) {
+    // What it imports may be what is not there.
+    if (!existsSync(file)) throw unreadable(shown, error)
+    throw invalid(shown, `it does not load: ${String(error)}`, error)
+  }
+  if (module['default'] !== undefined) return module['default']
+  throw invalid(shown, 'it has no default export; write `export default { models: { … } }`')
+}
+
+async function readText(file: string, shown: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8')
+  } catch (error) {
+    throw unreadable(shown, error)
+  }
+}
+
+function parseYaml(text: string, shown: string): unknown {
+  const document = parseDocument(text)
+  const [mistake] = document.errors
+  if (mistake) throw invalid(shown, `it is not YAML: ${mistake.message.split('\n', 1)[0] ?? ''}`, mistake)
+  // An empty file is an empty configuration.
+  return document.toJS() ?? {}
+}
+
+function unreadable(shown: string, cause: unknown): MillraceError {
+  return new MillraceError('file_not_found', `cannot read ${shown}; check the path after --config`, { cause })
+}
+
+function invalid(shown: string, problem: string, cause?: unknown): MillraceError {
+  return new MillraceError('config_invalid', `${shown}: ${problem}`, { cause })
+}

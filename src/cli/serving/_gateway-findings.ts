@@ -1,0 +1,78 @@
+import type { BackendFacts } from '../../inference/index.ts'
+import type { Finding, FoundModels } from '../../serve/index.ts'
+import { columns } from '../format/columns.ts'
+import { formatCompactCount } from '../format/count.ts'
+import type { Output } from '../process/output.ts'
+
+const titles = ['backend', 'kind', 'models', 'context', 'tokens']
+const nothing = '–'
+const maxListedModels = 3
+
+/** What the backends said when they were asked, as a small table, and what is wrong with what they said, or did not. */
+export function findingLines(
+  { models, findings }: Pick<FoundModels, 'models' | 'findings'>,
+  { style }: Pick<Output, 'style'>,
+): string[] {
+  const simulated = models.flatMap(({ name, simulator }) =>
+    simulator ? [['built in', 'simulator', name, nothing, 'ids, logprobs, prompt']] : [],
+  )
+  const rows = [...simulated, ...findings.map(rowOf)]
+  // Nothing in it may be cut off: it is there to be compared with what was meant.
+  const width = Number.POSITIVE_INFINITY
+  const table = columns({ columns: titles.map((title) => ({ title })), rows, width, style })
+  return [...table, ...findings.flatMap(warningsOf).map((warning) => `${style.warn('warning:')} ${warning}`)]
+}
+
+function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
+  if (problem) return [`${shownUrl(backend)} is not used until it answers: ${problem.rawMessage}`]
+  if (!serves) return []
+  const { name, upstreamName = name } = serves
+  const listed = facts.models.map(({ id }) => id)
+  // Providers list the dated names of what may also be asked for without a date.
+  if (listed.length === 0 || listed.some((id) => id.startsWith(upstreamName))) return []
+  const whose = upstreamName === name ? '' : ` (upstreamName of ${name})`
+  return [
+    `${shownUrl(backend)} does not list ${upstreamName}${whose}, and may refuse it; it lists ${namesText(listed)}`,
+  ]
+}
+
+/** A query and a password are for the backend alone. */
+export function shownUrl(url: string): string {
+  return url.replace(/\?.*$/, '').replace(/(?<=:\/\/)[^/@]*@/, '')
+}
+
+function rowOf({ backend, facts, serves }: Finding): string[] {
+  const served = serves && servedText(serves)
+  if (!facts) return [shownUrl(backend), 'unreachable', served ?? nothing, nothing, nothing]
+  const lengths = facts.models.flatMap(({ contextLength }) => (contextLength === undefined ? [] : [contextLength]))
+  return [
+    shownUrl(backend),
+    facts.kind,
+    served ?? (namesText(facts.models.map(({ id }) => id)) || nothing),
+    lengths.length === 0 ? nothing : formatCompactCount(Math.min(...lengths)),
+    tokensText(facts, serves),
+  ]
+}
+
+/** As clients call it, and as the backend does. */
+function servedText({ name, upstreamName = name }: NonNullable<Finding['serves']>): string {
+  return upstreamName === name ? name : `${name} (${upstreamName})`
+}
+
+function namesText(names: readonly string[]): string {
+  const more = names.length > maxListedModels ? ` and ${names.length - maxListedModels} more` : ''
+  return names.slice(0, maxListedModels).join(', ') + more
+}
+
+/** Only the replies of Chat have them. What is not complete is of no use for training, and is better known before. */
+export function tokensText({ tokenFields: fields }: BackendFacts, serves: Finding['serves']): string {
+  const api = serves?.api ?? 'chat'
+  if (api !== 'chat') return `none in ${api}: cannot be trained on`
+  if (!fields) return 'not known'
+  const { ids, logprobs, promptIds, routedExperts, version, inStreams } = fields
+  const names = { ids, logprobs, prompt: promptIds, experts: routedExperts, version }
+  const present = Object.entries(names).flatMap(([name, isThere]) => (isThere ? [name] : []))
+  if (present.length === 0) return 'none: cannot be trained on'
+  if (!ids || !logprobs || !promptIds) return `only ${present.join(', ')}: cannot be trained on`
+  return present.join(', ') + (inStreams ? '' : ' (whole replies)')
+}

@@ -1,0 +1,113 @@
+import { MillraceError } from '../../errors/index.ts'
+import { settleHeapForGateway } from '../../kit/index.ts'
+import {
+  checkedPublicUrl,
+  defaultTenant,
+  findModels,
+  GatewayServer,
+  type Finding,
+  requireAdminKeys,
+  type GatewayConfig,
+  type TenantKey,
+} from '../../serve/index.ts'
+import { Logger } from '../../telemetry/index.ts'
+import type { FlagValues, Invocation } from '../command-line/command.ts'
+import { defaultGatewayPort, type GatewayFlags } from '../commands/gateway-command.ts'
+import type { ExitCode } from '../process/exit-codes.ts'
+import { readGatewayConfig } from './_gateway-config-file.ts'
+import { findingLines, shownUrl, tokensText } from './_gateway-findings.ts'
+import type { CommandIo } from '../process/io.ts'
+import { keyIn } from './_key-variable.ts'
+import { runsRoot } from '../runs/stored-run.ts'
+import { ServerLifetime, type Served } from './_server-lifetime.ts'
+
+const defaultRun = 'gateway'
+
+type Flags = FlagValues<GatewayFlags>
+
+/** What `millrace gateway` does: from its flags to its exit code. */
+export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
+  settleHeapForGateway()
+  if (flags.model !== undefined && !flags.backend) {
+    throw new MillraceError('usage', '--model names what a --backend serves; add that, or leave it to the file')
+  }
+  const file = flags.config === undefined ? undefined : await readGatewayConfig(flags.config, io)
+  const config = file?.config
+  const host = flags.host ?? config?.host ?? '127.0.0.1'
+  const keys = keysOf(flags, config, io)
+  // Before any backend is asked and any run is made.
+  requireAdminKeys(host, keys)
+  const publicUrl = flags['public-url'] ?? config?.publicUrl
+  if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
+  await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
+  using lifetime = new ServerLifetime(io, logger, 'gateway')
+  try {
+    const found = await findModels({
+      backends: flags.backend ?? [],
+      ...(flags.model !== undefined && { model: flags.model }),
+      ...(config && { models: config.models }),
+      env: io.env,
+      signal: lifetime.signal,
+    })
+    for (const line of findingLines(found, io.stdout)) void io.stdout.line(line)
+    for (const finding of found.findings) if (finding.problem) logBackend(logger, finding)
+    await using server = await GatewayServer.open({
+      ...found,
+      ...(config && { aliases: config.aliases, bounds: config.bounds }),
+      keys,
+      ...(file && { secrets: file.secrets }),
+      host,
+      publicUrl,
+      port: flags.port ?? config?.port ?? defaultGatewayPort,
+      run: { root: runsRoot(flags.runs, io), name: flags.run ?? config?.run ?? defaultRun },
+      env: io.env,
+      onRequest: (request) => logger.requestEnded(request),
+      onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
+      onBackend: (finding) => logBackend(logger, finding),
+      onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
+      signal: lifetime.signal,
+    })
+    lifetime.begin(servedBy(server), () => {
+      logger.lines.info({ running: server.gateway.status().running }, 'draining: running requests may end')
+    })
+    announce(io, logger, server)
+    return lifetime.exitCode(await lifetime.end())
+  } catch (error) {
+    return lifetime.exitCodeFor(error)
+  }
+}
+
+/** Those of the file, and that of the environment. */
+function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo): readonly TenantKey[] {
+  const key = keyIn('admin-key-env', flags['admin-key-env'], 'MILLRACE_ADMIN_KEY', io)
+  return [...(config?.keys ?? []), ...(key === undefined ? [] : [{ tenant: defaultTenant, key }])]
+}
+
+function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: GatewayServer): void {
+  const { style } = io.stdout
+  for (const notice of notices) logger.lines.info(notice)
+  if (madeKey !== undefined) void io.stdout.line(`admin key ${style.bold(madeKey)} (kept in the run's folder)`)
+  void io.stdout.line(`gateway on ${style.bold(url)}`)
+}
+
+/** A backend that did not answer at the start. It is waited for whatever the reason, and somebody may have to do something. */
+function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }: Finding): void {
+  const backend = shownUrl(url)
+  if (!problem) {
+    const models = facts.models.map(({ id }) => id)
+    lines.info({ backend, kind: facts.kind, models, tokens: tokensText(facts, serves) }, 'a backend has answered')
+    return
+  }
+  const said = { backend, error: { code: problem.code, message: problem.rawMessage } }
+  if (problem.retryable) lines.warn(said, 'waiting for a backend')
+  else lines.error(said, 'a backend that was waited for cannot be used')
+}
+
+function servedBy(server: GatewayServer): Served {
+  return {
+    failure: server.failure,
+    drain: () => server.drain(),
+    loops: () => server.lag(),
+    workers: () => [],
+  }
+}

@@ -1,0 +1,53 @@
+import { MillraceError } from '../../errors/index.ts'
+import type { JsonSchema } from '../../tools/index.ts'
+import { usageError } from '../command-line/flag-value.ts'
+
+/** What `tools call` was given for arguments: one JSON object, or `--arg name=value` several times, or nothing. */
+export interface GivenArguments {
+  readonly json: string | undefined
+  readonly pairs: readonly string[]
+}
+
+/** The arguments of a call, read by the tool's own schema where a value could be text or JSON. */
+export function callArguments({ json, pairs }: GivenArguments, schema: JsonSchema): Record<string, unknown> {
+  if (json === undefined) return Object.fromEntries(pairs.map((pair) => readPair(pair, schema)))
+  if (pairs.length > 0) throw usageError('give the arguments as one JSON object or with --arg, not both')
+  const value = readJson(json)
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return { ...value }
+  throw usageError(`the arguments must be a JSON object, as in '{"name": "value"}'`)
+}
+
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    const { rawMessage } = MillraceError.from(cause, 'internal')
+    throw new MillraceError('usage', `the arguments are not JSON: ${rawMessage}; quote them for the shell with '…'`, {
+      cause,
+    })
+  }
+}
+
+function readPair(pair: string, schema: JsonSchema): [name: string, value: unknown] {
+  const equals = pair.indexOf('=')
+  if (equals < 1) throw usageError(`--arg ${pair} lacks a name or a value: --arg <name>=<value>`)
+  const name = pair.slice(0, equals)
+  const text = pair.slice(equals + 1)
+  return [name, wantsText(schema, name) ? text : looseValue(text)]
+}
+
+/** `5` is text where the schema says so: a postcode, say. */
+function wantsText(schema: JsonSchema, name: string): boolean {
+  const { properties } = schema
+  if (typeof properties !== 'object' || properties === null) return false
+  const property: unknown = Object.entries(properties).find(([key]) => key === name)?.[1]
+  return typeof property === 'object' && property !== null && 'type' in property && property.type === 'string'
+}
+
+function looseValue(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}

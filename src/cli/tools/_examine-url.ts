@@ -1,0 +1,114 @@
+import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
+import { MillraceError } from '../../errors/index.ts'
+import type { HttpServerConfig, ServerTool } from '../../tools/index.ts'
+import type { Examination, Steps } from './_examination.ts'
+import { shakeHands } from './_handshake.ts'
+
+interface Findings extends Pick<Examination, 'hints'> {
+  readonly listed?: readonly ServerTool[]
+}
+
+/** What came back over HTTP, the last time. */
+interface Seen {
+  status?: number
+  contentType?: string
+  /** Of the last request that nothing came back for, as in `ENOTFOUND`. */
+  networkError?: string
+}
+
+export interface UrlToExamine {
+  readonly server: string
+  readonly config: HttpServerConfig
+  readonly steps: Steps
+  readonly signal: AbortSignal
+}
+
+/** A server at a URL: is anybody there, is it the right path and transport, are we let in. */
+export async function examineUrl({ server, config, steps, signal }: UrlToExamine): Promise<Findings> {
+  const seen: Seen = {}
+  try {
+    const listed = await shakeHands(steps, transportTo(config, seen), {
+      server,
+      signal,
+      explain: (error) => explained(error, seen),
+    })
+    return { listed, hints: [] }
+  } catch (error) {
+    return { hints: await hintsFor(config, seen, error, signal) }
+  }
+}
+
+function transportTo({ type, url, headers = {} }: HttpServerConfig, seen: Seen): Transport {
+  const watchedFetch = async (target: string | URL, init?: RequestInit): Promise<Response> => {
+    const response = await fetch(target, init).catch((error: unknown) => {
+      seen.networkError = networkErrorOf(error)
+      throw error
+    })
+    seen.status = response.status
+    seen.contentType = response.headers.get('content-type') ?? ''
+    return response
+  }
+  const options = { fetch: watchedFetch, requestInit: { headers: { ...headers } } }
+  return type === 'sse'
+    ? new SSEClientTransport(new URL(url), options)
+    : new StreamableHTTPClientTransport(new URL(url), options)
+}
+
+/** `fetch` says only that it failed; its cause knows why. */
+function networkErrorOf(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined
+  return cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+}
+
+function explained(error: unknown, { status }: Seen): unknown {
+  if (error instanceof MillraceError) return error
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : ''
+  if (status === undefined) {
+    return new MillraceError(
+      'tool_infra',
+      `no answer (${error instanceof Error ? error.message : String(error)}${cause})`,
+    )
+  }
+  return status < 400 ? error : new MillraceError('tool_infra', `it answered with HTTP status ${status}`)
+}
+
+async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, signal: AbortSignal): Promise<string[]> {
+  const { url, type, headers = {} } = config
+  const { status, contentType = '', networkError } = seen
+  if (signal.aborted) return ['it takes too long: is it overloaded, or is "startTimeoutMs" too short?']
+  const { origin, hostname, pathname } = new URL(url)
+  if (networkError === 'ENOTFOUND' || networkError === 'EAI_AGAIN') {
+    return [`no address is known for ${hostname}: is the host name right, and can this machine look it up?`]
+  }
+  if (status === undefined) return [`nobody answers at ${origin}: is the server running, and is that its port?`]
+  if (status === 401 || status === 403) {
+    const has = Object.keys(headers).some((name) => name.toLowerCase() === 'authorization')
+    return [
+      has
+        ? 'it refuses the key in "headers": is it right, and still valid?'
+        : 'it wants to know who asks: give it "headers": { "Authorization": "Bearer ${…}" }',
+    ]
+  }
+  if (type === 'sse') return ['if the server speaks Streamable HTTP, as most now do, its "type" is "http"']
+  if (await speaksOldTransport(config)) return ['it speaks the older transport: set "type": "sse"']
+  if (status === 404 || status === 405) return [`there is no MCP at ${pathname}: its path is often /mcp`]
+  if (contentType.includes('text/html')) return [`${url} is a web page: the MCP endpoint has another path, often /mcp`]
+  return [`what it answered is not MCP: ${MillraceError.from(error, 'tool_infra').rawMessage}`]
+}
+
+const askMs = 3_000
+
+/** A server of the old kind begins a stream of events when it is asked for one. */
+async function speaksOldTransport({ url, headers = {} }: HttpServerConfig): Promise<boolean> {
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), askMs)
+  try {
+    const response = await fetch(url, { headers: { ...headers, accept: 'text/event-stream' }, signal: late.signal })
+    return response.ok && (response.headers.get('content-type') ?? '').includes('text/event-stream')
+  } catch {
+    return false
+  } finally {
+    clearTimeout(timer)
+    late.abort()
+  }
+}

@@ -1,0 +1,61 @@
+import { Client, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
+import { AbortScope, raced, packageVersion } from '../../kit/index.ts'
+import { listTools, type ServerTool } from '../../tools/index.ts'
+import { formatQuantity } from '../format/count.ts'
+import { countTools, type Steps } from './_examination.ts'
+
+const goodbyeMs = 1_000
+
+interface Hands {
+  readonly server: string
+  readonly signal: AbortSignal
+  /** Makes of an error of the client's one that says more. */
+  readonly explain: (error: unknown) => unknown
+}
+
+/** Initialises and lists, as two steps. */
+export async function shakeHands(
+  steps: Steps,
+  transport: Transport,
+  { server, signal, explain }: Hands,
+): Promise<readonly ServerTool[]> {
+  const client = new Client({ name: 'millrace', version: packageVersion() })
+  const options = { signal }
+  const explained = (error: unknown): never => {
+    // The client would put the reason into words of its own.
+    throw explain(signal.aborted ? signal.reason : error)
+  }
+  try {
+    await steps.take(
+      'initialise',
+      // The older transport waits for its first event whatever the signal says.
+      () => raced(client.connect(transport, options), signal).catch(explained),
+      () => identity(client),
+    )
+    return await steps.take(
+      'list',
+      () => listTools(server, client, options).catch(explained),
+      (tools) => {
+        const { count, readOnly, idempotent } = countTools(tools)
+        if (count === 0) return 'it offers no tools'
+        return `${formatQuantity(count, 'tool')}, of which ${readOnly} say they only read and ${idempotent} that they may be repeated`
+      },
+    )
+  } finally {
+    await sayGoodbye(transport)
+    await client.close()
+  }
+}
+
+/** A server over HTTP would keep the session, and what belongs to it, until it expires. */
+async function sayGoodbye(transport: Transport): Promise<void> {
+  if (!(transport instanceof StreamableHTTPClientTransport)) return
+  using late = new AbortScope(undefined, goodbyeMs)
+  await raced(transport.terminateSession(), late.signal).catch(() => {})
+}
+
+function identity(client: Client): string {
+  const { name = 'a server without a name', version = '' } = client.getServerVersion() ?? {}
+  const protocol = client.getNegotiatedProtocolVersion()
+  return `${name} ${version}`.trim() + (protocol === undefined ? '' : `, protocol ${protocol}`)
+}
