@@ -1,32 +1,80 @@
-import { globSync, readFileSync } from 'node:fs'
-import { dirname, join, relative, sep } from 'node:path'
+import { globSync, readdirSync, readFileSync } from 'node:fs'
+import { basename, dirname, join, relative, sep } from 'node:path'
 import { expect, test } from 'vitest'
+import { page, tableRows } from '../test/_pages.ts'
 
 const root = import.meta.dirname
 const relativeImport = /\b(?:from|import)\s*\(?\s*'(\.[^']+)'/g
 
+/** From the top: the table that people read is the one place where their order is written. */
+const layers = tableRows(await page('docs/architecture.md'), 'Layers').map(([layer = '']) => layer)
+
+/** One file that names another. Both are paths from `src`. */
+interface Import {
+  readonly file: string
+  readonly imported: string
+}
+
+// Tests may look anywhere.
+const imports = globSync('**/*.ts', { cwd: root })
+  .filter((file) => !file.endsWith('.test.ts'))
+  .flatMap(importsOf)
+const shipped = imports.filter(({ file }) => !file.includes('_testing'))
+
+function importsOf(file: string): Import[] {
+  return Array.from(readFileSync(join(root, file), 'utf8').matchAll(relativeImport), ([, path = '']) => ({
+    file,
+    imported: join(dirname(file), path),
+  }))
+}
+
 /** The folder of `src` that a file belongs to; none of what stands in `src` itself. */
 function layerOf(path: string): string | undefined {
-  const [layer, ...rest] = relative(root, path).split(sep)
+  const [layer, ...rest] = path.split(sep)
   return rest.length === 0 ? undefined : layer
 }
 
-/** What a file imports from another layer, past the index of that layer. */
-function pastIndex(file: string): string[] {
-  const layer = layerOf(file)
-  const imported = Array.from(readFileSync(file, 'utf8').matchAll(relativeImport), ([, path = '']) =>
-    join(dirname(file), path),
-  )
-  return imported.filter((path) => {
-    const other = layerOf(path)
-    return other !== undefined && other !== layer && path !== join(root, other, 'index.ts')
-  })
+function isWithin(folder: string, path: string): boolean {
+  return !relative(folder, path).startsWith('..')
 }
 
-// Their order is for lint, which goes by the text of an import and so cannot tell a layer from a folder of the same name.
+function isFromAboveOrOwn({ file, imported }: Import): boolean {
+  const [layer, other] = [layerOf(file), layerOf(imported)]
+  return layer === undefined || other === undefined || layers.indexOf(other) <= layers.indexOf(layer)
+}
+
+function isThroughIndex({ file, imported }: Import): boolean {
+  const other = layerOf(imported)
+  return other === undefined || other === layerOf(file) || imported === join(other, 'index.ts')
+}
+
+function isIndexAround({ file, imported }: Import): boolean {
+  return basename(imported) === 'index.ts' && isWithin(dirname(imported), file)
+}
+
+function isPrivateElsewhere({ file, imported }: Import): boolean {
+  return basename(imported).startsWith('_') && !isWithin(dirname(imported), file)
+}
+
+test('every folder is a layer that has its place', () => {
+  const folders = readdirSync(root, { withFileTypes: true }).filter((each) => each.isDirectory())
+  expect(layers.toSorted()).toEqual(folders.map(({ name }) => name).toSorted())
+  // What finds imports finds them.
+  expect(imports.length).toBeGreaterThan(3000)
+})
+
+test('a layer imports from those above it in docs/architecture.md, types included, and from no other', () => {
+  expect(imports.filter((each) => !isFromAboveOrOwn(each))).toEqual([])
+})
+
 test('a layer is imported through its index, and in no other way', () => {
-  const files = globSync('**/*.ts', { cwd: root }).filter((file) => !/\.test\.ts$|_testing/.test(file))
-  expect(files.length).toBeGreaterThan(500)
-  const found = files.flatMap((file) => pastIndex(join(root, file)).map((path) => `${file}: ${relative(root, path)}`))
-  expect(found).toEqual([])
+  expect(shipped.filter((each) => !isThroughIndex(each))).toEqual([])
+})
+
+test('an index is for those outside of its folder', () => {
+  expect(imports.filter(isIndexAround)).toEqual([])
+})
+
+test('a file that begins with an underscore is imported from its own folder only', () => {
+  expect(shipped.filter(isPrivateElsewhere)).toEqual([])
 })

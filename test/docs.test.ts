@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { outcomes, Simulator, type Summary } from 'millrace'
@@ -79,15 +79,6 @@ describe('the tables say what the code says', () => {
   test('options of evaluate()', async () => {
     const rows = tableRows(await page('docs/library.md'), 'Options')
     expect(firstCells(rows)).toEqual(evaluateOptionNames)
-  })
-
-  test('layers, in the order that lint enforces', async () => {
-    const lint = await readFile(join(root, '.oxlintrc.json'), 'utf8')
-    const enforced = Array.from(lint.matchAll(/"files": \["src\/(\w+)\/\*\*\/\*\.ts"\]/g), ([, layer = '']) => layer)
-    const folders = await readdir(join(root, 'src'), { withFileTypes: true })
-    const documented = firstCells(tableRows(await page('docs/architecture.md'), 'Layers'))
-    expect(documented).toEqual(enforced)
-    expect(documented.toSorted()).toEqual(folders.flatMap((each) => (each.isDirectory() ? [each.name] : [])).toSorted())
   })
 })
 
