@@ -28,9 +28,11 @@ export class RequestBook {
     return this.#known.get(id)
   }
 
-  /** Newest first. */
-  requests(): KnownRequest[] {
-    return this.#known.newest()
+  /** Newest first; of one id, if that is given, the one it stands for. */
+  requests(id?: string): KnownRequest[] {
+    if (id === undefined) return this.#known.newest()
+    const known = this.#known.get(id)
+    return known ? [known] : []
   }
 
   /** A request, and those of its rollouts that are due. */

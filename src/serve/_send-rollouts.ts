@@ -6,7 +6,7 @@ import type { RecordForm } from './codec-messages.ts'
 import type { CodecPool } from './codec-pool.ts'
 import type { KnownRequest } from './known-request.ts'
 import type { SettledRollout } from './result-reader.ts'
-import type { Submission } from './rollout-service.ts'
+import type { Submission } from './_request-intake.ts'
 
 /** Which request a reply belongs to, and the index of its first task: `task.index` less that is the row of the request. */
 export function requestHeaders({ id, firstTask }: KnownRequest): Record<string, string> {

@@ -1,23 +1,16 @@
-import type { LoopLag } from '../kit/index.ts'
-import type { Executor } from '../rollout/index.ts'
-import type { RunStore } from '../store/index.ts'
-import type { MetricsHub, Telemetry } from '../telemetry/index.ts'
-import type { CodecPool } from './codec-pool.ts'
+import type { MetricsHub } from '../telemetry/index.ts'
+import type { ServiceParts } from './_service-parts.ts'
 import type { ServiceStatus } from './service-status.ts'
 
 /** The metrics of a process that serves: where each figure is read. */
 export function serveMetrics(
-  telemetry: Telemetry,
-  parts: {
-    readonly store: RunStore
-    readonly executor: Executor
-    readonly codec: CodecPool
-    readonly lag: LoopLag
+  { telemetry, store, executor, codec, lag }: ServiceParts,
+  counts: {
     readonly rollouts: { readonly running: number; readonly waiting: number }
     readonly accepted: ServiceStatus['accepted']
   },
 ): MetricsHub {
-  const { store, executor, codec, lag, rollouts, accepted } = parts
+  const { rollouts, accepted } = counts
   return telemetry.metrics({
     rollouts: () => rollouts,
     models: () => executor.models(),
