@@ -1,15 +1,17 @@
 import type { Json } from '../schema/index.ts'
 import { redact, type Redacted } from '../store/index.ts'
-import type { RunConfig } from './resolve-run.ts'
+import type { ResolvedRun } from './resolve-run.ts'
 
-/** What is to be stored or shown, as plain JSON, without the secrets of a configuration. */
-export function redacted(value: object, config: RunConfig): Redacted<Record<string, Json>> {
-  return redact(JSON.parse(JSON.stringify(value)) as Record<string, Json>, secretsOf(config))
+type Keys = Pick<ResolvedRun, 'config' | 'env'>
+
+/** What is to be stored or shown, as plain JSON, without the secrets of a run. */
+export function redacted(value: object, keys: Keys): Redacted<Record<string, Json>> {
+  return redact(JSON.parse(JSON.stringify(value)) as Record<string, Json>, secretsOf(keys))
 }
 
 /** The values of the keys this run uses, should one have found its way into a header or an option. */
-function secretsOf(config: RunConfig): string[] {
+function secretsOf({ config, env }: Keys): string[] {
   return config.models
-    .flatMap((model) => model.backends.map(({ apiKeyEnv }) => process.env[apiKeyEnv]))
+    .flatMap((model) => model.backends.map(({ apiKeyEnv }) => env[apiKeyEnv]))
     .filter((secret) => secret !== undefined)
 }

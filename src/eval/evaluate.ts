@@ -170,11 +170,11 @@ class RunningEvaluation implements Evaluation {
 
   async #runIn(opened: OpenedRun, resolved: ResolvedRun, onStarted: (info: RunInfo) => void): Promise<Summary> {
     const { store, info } = opened
-    const { config } = resolved
+    const { config, env } = resolved
     const { fork } = this.#options
     this.#info = info
     this.#store = store
-    await using telemetry = startTelemetry({ env: process.env, run: info.name, metrics: false })
+    await using telemetry = startTelemetry({ env, run: info.name, metrics: false })
     const traced = telemetry.isTracing ? { run: info.name, metrics: false, onMetrics: () => {} } : undefined
     if (fork) await copyOutputs(fork, join(store.folder, 'outputs'), config.attempts)
     await using executor = await openExecutor(store, resolved, this.#options, traced)

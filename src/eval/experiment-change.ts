@@ -11,12 +11,13 @@ export interface ExperimentChange {
 }
 
 /** In what a stored run is another experiment than the one that is asked for. */
-export function experimentChange(existing: RunFile, { config }: ResolvedRun): ExperimentChange {
+export function experimentChange(existing: RunFile, resolved: ResolvedRun): ExperimentChange {
+  const { config } = resolved
   // What is stored lacks its secrets, so what is given is compared and shown without them too.
-  const now = comparable(redacted(experimentOf(config), config).value)
+  const now = comparable(redacted(experimentOf(config), resolved).value)
   // Older files may lack what every configuration has now; what is left out on purpose must not be filled in.
   const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = config
-  const before = comparable(redacted(experimentOf({ ...always, ...existing.config }), config).value)
+  const before = comparable(redacted(experimentOf({ ...always, ...existing.config }), resolved).value)
   const parts = Object.keys({ ...before, ...now }).filter(
     (key) => JSON.stringify(before[key]) !== JSON.stringify(now[key]),
   )

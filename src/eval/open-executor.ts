@@ -18,7 +18,7 @@ export async function openExecutor(
   options: EvaluateOptions,
   telemetry: WorkerTelemetry | undefined,
 ): Promise<Executor> {
-  const { loaded, supervision, config } = resolved
+  const { env, loaded, supervision, config } = resolved
   const settings = { ...resolved.settings, outputsFolder: join(store.folder, 'outputs') }
   if (config.workers === null || loaded.specifier === undefined) {
     return new InlineExecutor({
@@ -26,7 +26,7 @@ export async function openExecutor(
       options: loaded.options,
       settings,
       models: config.models,
-      env: process.env,
+      env,
       journal: store.journal,
       ...(loaded.specifier !== undefined && {
         module: { specifier: loaded.specifier, options: options.options ?? {} },

@@ -39,7 +39,7 @@ export interface OpenedRun {
 
 /** Finds the run to continue, or starts one, and takes its lock. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
-  const root = options.root ?? defaultRunsRoot(process.env)
+  const root = options.root ?? defaultRunsRoot(resolved.env)
   const notices: string[] = []
   const known = options.name ?? (await continuable(root, resolved, options))
   const name = known ?? reserveRunName(root, newName(resolved.config))
@@ -47,7 +47,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const existing = readRunFile(folder)
   if (existing) requireSameExperiment(name, existing, resolved, options)
   else if (options.resume === 'required') throw nothingToResume(root, name)
-  const clean = redacted(resolved.config, resolved.config)
+  const clean = redacted(resolved.config, resolved)
   for (const path of clean.paths) notices.push(`${path} looks like a secret and is not stored with the run`)
   notices.push(...unwrittenCalls(resolved.config))
   const { specifier } = resolved.loaded

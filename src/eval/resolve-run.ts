@@ -49,6 +49,8 @@ export interface RunConfig {
 }
 
 export interface ResolvedRun {
+  /** Read once, by whoever starts the run; everything that opens it goes by these. */
+  readonly env: Variables
   readonly config: RunConfig
   readonly digest: string
   readonly loaded: LoadedEnvironment
@@ -99,6 +101,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
   // An environment's own limit is left alone: it must run on a local model that costs nothing, too.
   if (options.maxCostUsd !== undefined || options.limits?.maxCostUsd !== undefined) requirePrices(config)
   return {
+    env,
     config,
     digest: digestOf(config),
     loaded,

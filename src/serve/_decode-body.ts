@@ -1,14 +1,11 @@
 import { MillraceError } from '../errors/index.ts'
+import { parseJson } from './_parse-json.ts'
 import type { DecodedBody } from './codec-messages.ts'
 
 /** What a body may say beside its tasks; that part is handed over as objects, which costs the front what parsing would. */
 const maxHeadCharacters = 64 * 1024
 /** Tasks are handed over in lists of about this size, so that taking one takes well under a millisecond. */
 const maxListCharacters = 512 * 1024
-/** Most of what looks at a value calls itself for every level: writing it, validating it, sending it to a worker. */
-const maxLevels = 256
-
-const decoder = new TextDecoder()
 
 /** Parses a request body and gives its tasks back as text: strings change threads at the price of a copy, objects do not. */
 export function decodeBody(bytes: Uint8Array): DecodedBody {
@@ -45,21 +42,4 @@ function takeApart(parsed: unknown): DecodedBody {
     return { head, tasks: [JSON.stringify(task)] }
   }
   return { head: parsed, tasks: undefined }
-}
-
-export function parseJson(bytes: Uint8Array): unknown {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(decoder.decode(bytes))
-  } catch (error) {
-    const { rawMessage } = MillraceError.from(error, 'usage')
-    throw new MillraceError('usage', `the body is not JSON: ${rawMessage}`, { cause: error })
-  }
-  if (isDeeper(parsed, maxLevels)) throw new MillraceError('usage', `a body has at most ${maxLevels} levels of nesting`)
-  return parsed
-}
-
-function isDeeper(value: unknown, levels: number): boolean {
-  if (typeof value !== 'object' || value === null) return false
-  return levels === 0 || Object.values(value).some((each) => isDeeper(each, levels - 1))
 }

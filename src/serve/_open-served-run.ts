@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { openRun, resolveRun, type OpenedRun, type ResolvedRun, type RunConfig } from '../eval/index.ts'
+import type { Variables } from '../kit/index.ts'
 import { defaultRunsRoot, findRuns, readRunFile, runFolder } from '../store/index.ts'
 import type { ServiceOptions } from './service-options.ts'
 
@@ -13,7 +14,7 @@ export async function openServedRun(options: ServiceOptions): Promise<{ resolved
     config: servedConfig(evaluated.config),
     digest: hash('sha256', `serve ${evaluated.digest}`).slice(0, 16),
   }
-  requireServedRun(options)
+  requireServedRun(resolved, options)
   await requireNobodyAtWork(resolved, options)
   return { resolved, opened: await openRun(resolved, options.run ?? {}, options.signal) }
 }
@@ -27,9 +28,9 @@ function servedConfig(config: RunConfig): RunConfig & { readonly isServed: true 
  * Said again, a command means the run it made before. A second server of it would have one of its own, and the next start
  * would find that one, without the requests that the first had accepted.
  */
-async function requireNobodyAtWork({ digest }: ResolvedRun, { run }: ServiceOptions): Promise<void> {
+async function requireNobodyAtWork({ digest, env }: ResolvedRun, { run }: ServiceOptions): Promise<void> {
   if (run?.name !== undefined || run?.resume === 'never') return
-  const { runs } = await findRuns(rootOf(run))
+  const { runs } = await findRuns(rootOf(run, env))
   const busy = runs.find((found) => found.run.configDigest === digest && found.run.state === 'running')
   if (!busy) return
   throw new MillraceError(
@@ -39,9 +40,9 @@ async function requireNobodyAtWork({ digest }: ResolvedRun, { run }: ServiceOpti
   )
 }
 
-function requireServedRun({ run }: ServiceOptions): void {
+function requireServedRun({ env }: ResolvedRun, { run }: ServiceOptions): void {
   if (run?.name === undefined) return
-  const existing = readRunFile(runFolder(rootOf(run), run.name))
+  const existing = readRunFile(runFolder(rootOf(run, env), run.name))
   if (!existing || existing.config['isServed'] === true) return
   throw new MillraceError(
     'run_mismatch',
@@ -50,6 +51,6 @@ function requireServedRun({ run }: ServiceOptions): void {
   )
 }
 
-function rootOf(run: ServiceOptions['run']): string {
-  return run?.root ?? defaultRunsRoot(process.env)
+function rootOf(run: ServiceOptions['run'], env: Variables): string {
+  return run?.root ?? defaultRunsRoot(env)
 }

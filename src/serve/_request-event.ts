@@ -1,5 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { Json, Sampling } from '../schema/index.ts'
+import { z } from 'zod'
+import { MillraceError } from '../errors/index.ts'
+import { describeIssues, samplingSchema, type Sampling } from '../schema/index.ts'
 import type { EventEntry, Journal, JournalEntry, RunReader } from '../store/index.ts'
 import type { CheckedTask } from './_check-tasks.ts'
 import type { KnownRequest } from './known-request.ts'
@@ -14,9 +16,17 @@ const names = { request: 'request', tasks: 'request-tasks' } as const
 const maxPartCharacters = 512 * 1024
 const maxPartTasks = 500
 
-interface RequestHead extends Omit<KnownRequest, 'at'> {
-  readonly sampling?: Sampling
-}
+/** What the events hold; a later version may have written more. */
+const partSchema = z.object({ firstTask: z.int(), upTo: z.int(), tasks: z.array(z.unknown()) })
+const requestSchema = z.object({
+  id: z.string(),
+  digest: z.string(),
+  firstTask: z.int(),
+  attempts: z.int(),
+  isDetached: z.boolean(),
+  sampling: samplingSchema.exactOptional(),
+  tasks: z.array(z.unknown()),
+})
 
 /** Resolves once the request is on disk. Rejects if the store can take no more. */
 export async function journalRequest(
@@ -24,7 +34,7 @@ export async function journalRequest(
   request: KnownRequest,
   parts: { readonly tasks: readonly CheckedTask[]; readonly sampling: Sampling | undefined },
 ): Promise<void> {
-  const { at, ...known } = request
+  const { at, tasks: _count, ...known } = request
   const event = (name: string, data: string): EventEntry => ({
     kind: 'event',
     rollout: null,
@@ -51,7 +61,7 @@ export async function journalRequest(
     texts.push(text)
     characters += text.length
   }
-  const head: RequestHead = { ...known, ...(parts.sampling && { sampling: parts.sampling }) }
+  const head = { ...known, ...(parts.sampling && { sampling: parts.sampling }) }
   journal.appendAll([...entries, event(names.request, withTasks(JSON.stringify(head), texts))])
   await journal.durable()
 }
@@ -60,24 +70,24 @@ export async function journalRequest(
 export interface JournalledRequest {
   readonly request: KnownRequest
   readonly sampling?: Sampling
-  readonly tasks: readonly Json[]
+  readonly tasks: readonly unknown[]
 }
 
 /** Every accepted request, in the order they were accepted, a page per turn of the loop; and the number of the next task. */
 export async function* readRequests(reader: RunReader): AsyncGenerator<JournalledRequest, number, void> {
   /** Tasks whose request has not come yet, by its first task. */
-  const early = new Map<number, Json[]>()
+  const early = new Map<number, unknown[]>()
   let nextTask = 0
   let count = 0
   for (const { name, at, data } of reader.events()) {
     count += 1
     if (count % 256 === 0) await nextTurn()
     if (name === names.tasks) {
-      const part = data as unknown as { firstTask: number; upTo: number; tasks: Json[] }
-      early.set(part.firstTask, [...(early.get(part.firstTask) ?? []), ...part.tasks])
-      nextTask = Math.max(nextTask, part.upTo)
+      const { firstTask, upTo, tasks } = checked(partSchema, data)
+      early.set(firstTask, [...(early.get(firstTask) ?? []), ...tasks])
+      nextTask = Math.max(nextTask, upTo)
     } else if (name === names.request) {
-      const { tasks, sampling, ...known } = data as unknown as RequestHead & { tasks: Json[] }
+      const { tasks, sampling, ...known } = checked(requestSchema, data)
       const { firstTask } = known
       const all = [...(early.get(firstTask) ?? []), ...tasks]
       early.delete(firstTask)
@@ -86,6 +96,15 @@ export async function* readRequests(reader: RunReader): AsyncGenerator<Journalle
     }
   }
   return nextTask
+}
+
+function checked<Schema extends z.ZodType>(schema: Schema, data: unknown): z.output<Schema> {
+  const { success, data: value, error } = schema.safeParse(data)
+  if (success) return value
+  throw new MillraceError(
+    'store_failed',
+    `the run holds a request that cannot be read: ${describeIssues(error.issues)}; start another run with --run <name>`,
+  )
 }
 
 /** Put together as text: the tasks are JSON already. */

@@ -28,7 +28,7 @@ export async function openServiceParts(options: ServiceOptions, started: AsyncDi
   const { resolved, opened } = await openServedRun(options)
   started.defer(() => giveUpRun(opened))
   const { store, info, seed } = opened
-  const telemetry = started.use(startTelemetry({ env: process.env, run: info.name, metrics: true }))
+  const telemetry = started.use(startTelemetry({ env: resolved.env, run: info.name, metrics: true }))
   const counted = { run: info.name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
   const executor = started.use(await openExecutor(store, resolved, options, counted))
   const codec = started.use(await CodecPool.start(store.folder))

@@ -8,6 +8,7 @@ import type { RunReader } from '../../store/index.ts'
 import { adminOf, callerOf } from './_callers.ts'
 import type { BodyIntake } from './_body.ts'
 import { exportQuerySchema, rewardSchema, sessionQuerySchema } from './_session-schemas.ts'
+import { parseJson } from '../_parse-json.ts'
 import { parseQuery } from '../_parse-query.ts'
 
 interface OneSession {
@@ -90,16 +91,8 @@ async function bodyOf<Schema extends z.ZodType>(
     else reject(problem ?? new MillraceError('cancelled', 'the client has gone'))
     body?.[Symbol.dispose]()
   })
-  const checked = schema.safeParse(parseJson(await promise))
+  const bytes = await promise
+  const checked = schema.safeParse(bytes.length === 0 ? {} : parseJson(bytes))
   if (checked.success) return checked.data
   throw new MillraceError('usage', `the body does not fit: ${describeIssues(checked.error.issues)}`)
-}
-
-function parseJson(body: Buffer): unknown {
-  if (body.length === 0) return {}
-  try {
-    return JSON.parse(body.toString())
-  } catch (error) {
-    throw new MillraceError('usage', `the body is not JSON: ${String(error)}`, { cause: error })
-  }
 }
