@@ -29,6 +29,9 @@ export interface Shard {
  */
 const maxShardConnections = 256
 
+/** The exchange has timers of its own, so undici's are off. */
+const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
+
 /**
  * The connections to one backend: bounded pools, or one through a proxy where the environment names one. HTTP/1.1
  * only: one request a connection, so that aborting a request closes its socket and the server stops generating.
@@ -40,21 +43,16 @@ export class Connections extends Resource {
   constructor({ url, connections, connectTimeoutMs, caFile, env }: ConnectionsOptions) {
     super()
     const tls = caFile === undefined ? {} : { secureContext: readAuthority(caFile) }
-    // The exchange has timers of its own, so undici's are off.
-    const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 }
     const proxy = proxyFor(url, env)
     const count = proxy === undefined ? Math.ceil(connections / maxShardConnections) : 1
     this.#shardSize = Math.ceil(connections / count)
+    const size = this.#shardSize
     this.#shards = Array.from({ length: count }, () => ({
       busy: 0,
       dispatcher:
         proxy === undefined
-          ? new Pool(url.origin, {
-              ...shared,
-              connections: this.#shardSize,
-              connect: { timeout: connectTimeoutMs, ...tls },
-            })
-          : new ProxyAgent({ ...shared, connections, uri: proxy, connectTimeout: connectTimeoutMs, requestTls: tls }),
+          ? new Pool(url.origin, { ...shared, connections: size, connect: { timeout: connectTimeoutMs, ...tls } })
+          : throughProxy({ uri: proxy, connections: size, connectTimeoutMs, tls }),
     }))
   }
 
@@ -74,6 +72,27 @@ export class Connections extends Resource {
       await nextTurn()
     }
   }
+}
+
+interface ProxyOptions {
+  readonly uri: string
+  readonly connections: number
+  readonly connectTimeoutMs: number
+  readonly tls: { readonly secureContext?: SecureContext }
+}
+
+/**
+ * undici hands its options on to tunnels only: the pool that carries plain http would have as many connections as there are
+ * requests, and limits of time of its own. And a tunnel is a connection, so a proxy that does not open one has no longer for it.
+ */
+function throughProxy({ uri, connections, connectTimeoutMs, tls }: ProxyOptions): ProxyAgent {
+  return new ProxyAgent({
+    uri,
+    connectTimeout: connectTimeoutMs,
+    requestTls: tls,
+    factory: (origin, more: object) => new Pool(origin, { ...more, ...shared, connections }),
+    clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
+  })
 }
 
 /** Read and parsed once: a context made anew for every connection parses the file every time. */

@@ -1,5 +1,5 @@
 import { mkdtempDisposableSync, writeFileSync } from 'node:fs'
-import { createServer as createProxy, request as forward, type IncomingMessage } from 'node:http'
+import { createServer as createProxy, request as forward, type IncomingMessage, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import { connect, type AddressInfo, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -51,6 +51,33 @@ describe('certificates and proxies', () => {
     await using excepted = openBackend('http://model.test/v1', { env: { ...env, NO_PROXY: 'model.test' } })
     expect(await codeOf(() => excepted.send(ask()))).toBe('model_connect')
   })
+
+  test('a proxy is asked for no more at once than there may be connections', async () => {
+    const held: ServerResponse[] = []
+    await using server = await ScriptedServer.start((response) => void held.push(response))
+    await using proxy = await startProxy({ plain: server.origin, tunnel: 0 })
+    const options = { connections: 2 }
+    await using backend = openBackend('http://model.test/v1', { env: { HTTP_PROXY: proxy.url }, options })
+    const replies = Array.from({ length: 5 }, () => backend.send(ask()))
+    let most = 0
+    for (let answered = 0; answered < replies.length; answered += 1) {
+      await expect.poll(() => held.length).toBeGreaterThan(0)
+      // Those that are not held back get there together.
+      await expect.poll(() => proxy.seen.length).toBe(Math.min(answered + 2, replies.length))
+      most = Math.max(most, held.length)
+      sendJson(held.shift() as ServerResponse, chatReply('x'))
+    }
+    await Promise.all(replies)
+    expect(most).toBe(2)
+  })
+
+  test('a proxy that never opens the tunnel is given up as a server that takes no connection is', async () => {
+    await using proxy = await startProxy({ plain: '', tunnel: 'never' })
+    const env = { HTTPS_PROXY: proxy.url }
+    await using backend = openBackend('https://model.test/v1', { env, connectTimeoutMs: 100 })
+    expect(await codeOf(() => backend.send(ask()))).toBe('model_connect')
+    expect(proxy.seen).toEqual(['CONNECT model.test:443'])
+  })
 })
 
 async function startTls(): Promise<AsyncDisposable & { url: string; port: number }> {
@@ -65,7 +92,7 @@ async function startTls(): Promise<AsyncDisposable & { url: string; port: number
 /** Forwards plain requests to one server and every tunnel to another, whatever host they name. */
 async function startProxy(to: {
   plain: string
-  tunnel: number
+  tunnel: number | 'never'
 }): Promise<AsyncDisposable & { url: string; seen: string[] }> {
   const seen: string[] = []
   const sockets = new Set<Socket>()
@@ -84,6 +111,8 @@ async function startProxy(to: {
   })
   server.on('connect', (request: IncomingMessage, client: Socket) => {
     seen.push(`CONNECT ${request.url}`)
+    sockets.add(client)
+    if (to.tunnel === 'never') return
     const onward = connect(to.tunnel, '127.0.0.1', () => {
       client.write('HTTP/1.1 200 OK\r\n\r\n')
       onward.pipe(client).pipe(onward)
