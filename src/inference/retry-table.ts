@@ -108,7 +108,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
   },
   model_auth: { cause: '401, 403', ...final },
   model_not_found: { cause: '404', ...final },
-  model_rejected: { cause: 'other 4xx, no quota left, an untrusted certificate', ...final },
+  model_rejected: { cause: 'other 4xx, no quota left, an untrusted certificate, a proxy that wants a name', ...final },
   context_length: { cause: '400, 413 or 422 that says the conversation is too long', ...final },
 }
 

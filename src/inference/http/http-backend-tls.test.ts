@@ -71,6 +71,25 @@ describe('certificates and proxies', () => {
     expect(most).toBe(2)
   })
 
+  test('a proxy that wants a name is said to be the one who does, and not asked again', async () => {
+    const refusing = createProxy((request, response) => {
+      request.resume()
+      response.writeHead(407).end()
+    })
+    refusing.on('connect', (_request, client: Socket) =>
+      client.end('HTTP/1.1 407 Proxy Authentication Required\r\n\r\n'),
+    )
+    const proxy = `http://127.0.0.1:${await listening(refusing)}`
+    await using _refusing = { [Symbol.asyncDispose]: () => shut(refusing) }
+    for (const scheme of ['http', 'https']) {
+      const env = { HTTP_PROXY: proxy, HTTPS_PROXY: proxy }
+      await using backend = openBackend(`${scheme}://model.test/v1`, { env })
+      const error = await failureOf(() => backend.send(ask()))
+      expect(error).toMatchObject({ code: 'model_rejected' })
+      expect(String(error)).toMatch(/proxy .*407.*HTTPS_PROXY or HTTP_PROXY/)
+    }
+  })
+
   test('a proxy that never opens the tunnel is given up as a server that takes no connection is', async () => {
     await using proxy = await startProxy({ plain: '', tunnel: 'never' })
     const env = { HTTPS_PROXY: proxy.url }

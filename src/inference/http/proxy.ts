@@ -1,4 +1,8 @@
+import { MillraceError } from '../../errors/index.ts'
 import type { Variables } from '../../kit/index.ts'
+import { isExcepted } from './_no-proxy.ts'
+
+const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'socks5:', 'socks:'])
 
 /**
  * The proxy that the environment names for a url, if any: HTTPS_PROXY or HTTP_PROXY by the url's scheme, unless NO_PROXY
@@ -6,25 +10,26 @@ import type { Variables } from '../../kit/index.ts'
  * inference servers run beside us on machines where a proxy is set for everything else.
  */
 export function proxyFor(url: URL, env: Variables): string | undefined {
-  const name = url.protocol === 'https:' ? 'https_proxy' : 'http_proxy'
-  const proxy = env[name] || env[name.toUpperCase()]
+  const lower = url.protocol === 'https:' ? 'https_proxy' : 'http_proxy'
+  const name = env[lower] ? lower : lower.toUpperCase()
+  const proxy = env[name]
   if (!proxy || isLoopback(url.hostname)) return undefined
-  const exceptions = env['no_proxy'] || env['NO_PROXY'] || ''
-  const isExcepted = exceptions.split(/[\s,]+/).some((entry) => entry !== '' && covers(entry.toLowerCase(), url))
-  return isExcepted ? undefined : proxy
+  return isExcepted(url, env['no_proxy'] || env['NO_PROXY'] || '') ? undefined : proxyUrl(name, proxy)
+}
+
+/** Many write it without `http://`, and other programs take it so. */
+function proxyUrl(name: string, value: string): string {
+  const url = URL.parse(/^[a-z][a-z\d+.-]*:\/\//i.test(value) ? value : `http://${value}`)
+  if (url && schemes.has(url.protocol)) return url.href
+  // Not quoted: there may be a password in it.
+  throw new MillraceError(
+    'config_invalid',
+    `${name} is no url of a proxy. Write it like http://proxy.example.com:3128.`,
+  )
 }
 
 function isLoopback(hostname: string): boolean {
   return (
     hostname === 'localhost' || hostname.endsWith('.localhost') || hostname === '[::1]' || hostname.startsWith('127.')
   )
-}
-
-/** `*`, `example.com`, `.example.com` and `*.example.com` (with or without a port) also cover what is below them. */
-function covers(entry: string, url: URL): boolean {
-  if (entry === '*') return true
-  const [, host = '', port] = /^(.*?)(?::(\d+))?$/.exec(entry) ?? []
-  if (port !== undefined && port !== (url.port || (url.protocol === 'https:' ? '443' : '80'))) return false
-  const suffix = host.replace(/^\*?\./, '')
-  return url.hostname === suffix || url.hostname.endsWith(`.${suffix}`)
 }

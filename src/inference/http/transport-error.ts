@@ -28,6 +28,14 @@ export function transportError(source: Source, error: unknown): MillraceError {
       options,
     )
   }
+  if (isRefusedByProxy(code, message)) {
+    const step = 'Give it a user name and a password in HTTPS_PROXY or HTTP_PROXY: http://user:password@host:port.'
+    return new MillraceError(
+      'model_rejected',
+      `${source.url}: the proxy on the way asks who we are (407). ${step}`,
+      options,
+    )
+  }
   switch (code) {
     case 'EPROTO':
     case 'ERR_SSL_WRONG_VERSION_NUMBER':
@@ -53,6 +61,11 @@ export function transportError(source: Source, error: unknown): MillraceError {
         options,
       )
   }
+}
+
+/** undici has no code for it, and other words where it carries requests and where it opens a tunnel. */
+function isRefusedByProxy(code: string, message: string): boolean {
+  return (code === 'UND_ERR_INVALID_ARG' || code === 'UND_ERR_ABORTED') && message.includes('(407)')
 }
 
 function connectStep(code: string): string {

@@ -1,0 +1,40 @@
+import { BlockList, isIP } from 'node:net'
+
+/** Whether a list, as NO_PROXY has it, covers the host of a url: with commas, spaces or both between its entries. */
+export function isExcepted(url: URL, list: string): boolean {
+  return list.split(/[\s,]+/).some((entry) => entry !== '' && covers(entry.toLowerCase(), url))
+}
+
+/**
+ * `*`, `example.com`, `.example.com` and `*.example.com` also cover what is below them; `10.0.0.0/8` and `fd00::/8` the
+ * addresses in them. Each but the networks may have a port.
+ */
+function covers(entry: string, url: URL): boolean {
+  if (entry === '*') return true
+  const { host, port } = entryOf(entry)
+  if (port !== undefined && port !== (url.port || (url.protocol === 'https:' ? '443' : '80'))) return false
+  const address = url.hostname.replace(/^\[(.*)\]$/, '$1')
+  if (isIP(address) !== 0) return isWithin(address, host)
+  const suffix = host.replace(/^\*?\./, '')
+  return url.hostname === suffix || url.hostname.endsWith(`.${suffix}`)
+}
+
+/** The colons of an address of IPv6 begin no port, unless it is in brackets. */
+function entryOf(entry: string): { readonly host: string; readonly port: string | undefined } {
+  const isBare = entry.indexOf(':') !== entry.lastIndexOf(':') && !entry.startsWith('[')
+  if (isBare) return { host: entry, port: undefined }
+  const [, bracketed, host = '', port] = /^(?:\[(.*)\]|(.*?))(?::(\d+))?$/.exec(entry) ?? []
+  return { host: bracketed ?? host, port }
+}
+
+/** Whether an address is this one, or in this network. */
+function isWithin(address: string, network: string): boolean {
+  const [base = '', written] = network.split('/')
+  const family = isIP(base)
+  const most = family === 6 ? 128 : 32
+  const bits = written === undefined ? most : Number(written || Number.NaN)
+  if (family === 0 || !(Number.isInteger(bits) && bits >= 0 && bits <= most)) return false
+  const addresses = new BlockList()
+  addresses.addSubnet(base, bits, family === 6 ? 'ipv6' : 'ipv4')
+  return addresses.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4')
+}
