@@ -45,6 +45,23 @@ describe('a request', () => {
     expect(JSON.parse(first?.body ?? '')).toEqual({ model: 'm', messages: [{ role: 'user', content: 'hi' }] })
   })
 
+  test('has the headers of the config instead of its own, not beside them', async () => {
+    await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('hello')))
+    const headers = { 'User-Agent': 'mine', Accept: 'a/b', 'X-Session-Id': 'fixed', Authorization: 'Basic x' }
+    await using backend = openBackend(server.url, { headers })
+    await backend.send(ask())
+    await backend.listModels(new AbortController().signal)
+    for (const { headers: sent } of server.requests) {
+      expect(sent).toMatchObject({
+        'user-agent': 'mine',
+        accept: 'a/b',
+        'x-session-id': 'fixed',
+        authorization: 'Basic x',
+      })
+    }
+    expect(server.requests).toHaveLength(2)
+  })
+
   test('without a key says EMPTY, keeps the query of the url and reuses connections', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('x')))
     await using backend = openBackend(`${server.origin}/deployments/a/?api-version=1`)

@@ -114,7 +114,7 @@ export class HttpBackend extends Resource implements Backend {
       const body = request.body ?? this.#dialect.render(request)
       const keepsRaw = request.body !== undefined
       const headers = this.#headersFor(request)
-      headers.push('x-session-id', sessionId)
+      if (!this.#fixedHeaders.has('x-session-id')) headers.push('x-session-id', sessionId)
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
@@ -188,27 +188,29 @@ function connectionShare(
 
 /** Written once; only the session and the retry count are added per request. */
 function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Variables): string[] {
-  return [
-    'content-type',
-    'application/json',
-    'accept',
-    model.stream ? 'text/event-stream, application/json' : 'application/json',
-    ...identityHeaders(backend, env, model.api),
-  ]
+  const accept = model.stream ? 'text/event-stream, application/json' : 'application/json'
+  return requestHeaders(backend, env, { api: model.api, accept })
 }
 
-/** Who asks, with which key, and the headers of the backend's config, which win. */
-export function identityHeaders(backend: BackendConfig, env: Variables, api: ApiName): string[] {
+/** What is sent, who asks, with which key; and the headers of the backend's config, which stand instead of these. */
+export function requestHeaders(
+  backend: BackendConfig,
+  env: Variables,
+  { api, accept }: { readonly api: ApiName; readonly accept: string },
+): string[] {
   const names = headerNames(backend)
   const key = env[backend.apiKeyEnv] || noKey
-  const headers = ['user-agent', 'millrace']
-  if (api === 'messages' && !names.has('anthropic-version')) headers.push('anthropic-version', anthropicVersion)
-  if (api === 'messages' && !names.has('x-api-key') && !names.has('authorization')) headers.push('x-api-key', key)
+  const usual: [name: string, value: string][] = [
+    ['content-type', 'application/json'],
+    ['accept', accept],
+    ['user-agent', 'millrace'],
+  ]
+  if (api === 'messages') usual.push(['anthropic-version', anthropicVersion])
+  if (api === 'messages' && !names.has('authorization')) usual.push(['x-api-key', key])
   // Anthropic takes a key in one place only. Others who serve its API beside OpenAI's look for it where that one has it.
   const isBearer = api !== 'messages' || !(names.has('x-api-key') || isAnthropicHost(backendUrl(backend.url).hostname))
-  if (isBearer && !names.has('authorization')) headers.push('authorization', `Bearer ${key}`)
-  for (const [name, value] of Object.entries(backend.headers)) headers.push(name, value)
-  return headers
+  if (isBearer) usual.push(['authorization', `Bearer ${key}`])
+  return [...usual.filter(([name]) => !names.has(name)), ...Object.entries(backend.headers)].flat()
 }
 
 function headerNames({ headers }: BackendConfig): ReadonlySet<string> {

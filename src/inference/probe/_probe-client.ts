@@ -60,7 +60,7 @@ export class ProbeClient extends Resource {
         origin: url.origin,
         path: path + url.search,
         method,
-        headers: ['content-type', 'application/json', 'accept', 'application/json', ...headers],
+        headers: [...headers],
         ...(body !== undefined && { body }),
         signal,
       })

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, type Variables } from '../../kit/index.ts'
 import { apiPaths, type ApiName } from '../../schema/index.ts'
-import { backendUrl, identityHeaders, isAnthropicHost, isOpenAiHost } from '../http/http-backend.ts'
+import { backendUrl, isAnthropicHost, isOpenAiHost, requestHeaders } from '../http/http-backend.ts'
 import type { BackendConfig } from '../model-config.ts'
 import {
   contextLengthIn,
@@ -64,7 +64,7 @@ export async function probeBackend(backend: BackendConfig, options: ProbeOptions
   const source: Source = { backend: url.host, url: `${url.origin}${base}`, model: model ?? '', apiKeyEnv }
   using scope = new AbortScope(signal, probeTimeoutMs, () => tooSlow(source))
   const api = options.api ?? (isAnthropicHost(url.hostname) ? 'messages' : 'chat')
-  const headers = identityHeaders(backend, env, api)
+  const headers = requestHeaders(backend, env, { api, accept: 'application/json' })
   await using client = new ProbeClient({ url, source, headers, caFile, env, signal: scope.signal })
   const listing = await client.get(`${base}/models`)
   throwIfUnfit(source, listing)
