@@ -1,6 +1,5 @@
-import { MillraceError } from '../../errors/index.ts'
 import type { AssistantMessage, ContentPart, Message, ToolCall, ToolMessage } from '../../schema/index.ts'
-import type { Source } from './source.ts'
+import { foreignPart, unsayable, type Wording } from './_unsayable.ts'
 import { isObject } from './foreign-json.ts'
 
 /** Where the blocks of a message belong: into the system prompt, or into a turn of one of the two sides. */
@@ -10,31 +9,21 @@ export function placeOf({ role }: Message): 'system' | 'user' | 'assistant' {
 }
 
 /** The content blocks of a message as JSON, separated by commas; empty if it says nothing. */
-export function blocksJson(message: Message, source: Source): string {
+export function blocksJson(message: Message, wording: Wording): string {
   if (message.role === 'assistant') return assistantBlocks(message)
-  return message.role === 'tool' ? toolResult(message, source) : contentBlocks(message.content, source)
+  return message.role === 'tool' ? toolResult(message, wording) : contentBlocks(message.content, wording)
 }
 
-/** The error for what a request asks of a model and this API has no words for. */
-export function unsayable(source: Source, what: string, param: string): MillraceError {
-  const step = 'Leave it out, or use a model that is asked in another API.'
-  return new MillraceError(
-    'model_rejected',
-    `${what} cannot be said in the Messages API, in which model ${source.model} is asked. ${step}`,
-    { data: { status: 400, param } },
-  )
-}
-
-function contentBlocks(content: string | readonly ContentPart[], source: Source): string {
+function contentBlocks(content: string | readonly ContentPart[], wording: Wording): string {
   if (typeof content === 'string') return textBlock(content)
-  return joined(content.map((part) => partBlock(part, source)))
+  return joined(content.map((part) => partBlock(part, wording)))
 }
 
-function partBlock(part: ContentPart, source: Source): string {
+function partBlock(part: ContentPart, wording: Wording): string {
   if (part.type === 'text') return textBlock(part.text)
-  if (part.type === 'image_url') return imageBlock(part.image_url.url, source)
+  if (part.type === 'image_url') return imageBlock(part.image_url.url, wording)
   if (part.api === 'messages') return JSON.stringify(part.value)
-  throw unsayable(source, `a part of the ${part.api} API (${nameOf(part.value)})`, 'messages')
+  throw foreignPart(wording, part)
 }
 
 /** The API refuses a block without a visible character. Models write such texts, and they say nothing: left out. */
@@ -42,11 +31,11 @@ function textBlock(text: string): string {
   return /\S/.test(text) ? JSON.stringify({ type: 'text', text }) : ''
 }
 
-function imageBlock(url: string, source: Source): string {
+function imageBlock(url: string, wording: Wording): string {
   if (/^https?:/i.test(url)) return JSON.stringify({ type: 'image', source: { type: 'url', url } })
   // Only the head is matched: the data may be megabytes long.
   const [head, mediaType] = /^data:([^;,]+);base64,/i.exec(url) ?? []
-  if (head === undefined) throw unsayable(source, `an image at "${url.slice(0, 40)}"`, 'messages')
+  if (head === undefined) throw unsayable(wording, `an image at "${url.slice(0, 40)}"`, 'messages')
   const data = url.slice(head.length)
   return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
 }
@@ -76,16 +65,12 @@ function inputJson(written: string): string {
   return JSON.stringify({ INVALID_JSON: written })
 }
 
-function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, source: Source): string {
-  const blocks = contentBlocks(content, source)
+function toolResult({ tool_call_id: id, content, is_error: isError }: ToolMessage, wording: Wording): string {
+  const blocks = contentBlocks(content, wording)
   const said = blocks === '' ? '' : `,"content":[${blocks}]`
   return `{"type":"tool_result","tool_use_id":${JSON.stringify(id)}${said}${isError ? ',"is_error":true' : ''}}`
 }
 
 function joined(blocks: readonly string[]): string {
   return blocks.filter((block) => block !== '').join(',')
-}
-
-function nameOf(value: unknown): string {
-  return isObject(value) && 'type' in value && typeof value.type === 'string' ? value.type : 'without a type'
 }

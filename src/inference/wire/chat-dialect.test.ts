@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { codeOf } from '../_testing/code-of.ts'
+import { codeOf, failureOf } from '../_testing/code-of.ts'
 import { foldDeltas } from '../_testing/collecting-sink.ts'
 import { plainRequest as ask } from '../_testing/plain-request.ts'
 import { seededRandom } from '../../kit/index.ts'
-import type { Message, ToolDefinition } from '../../schema/index.ts'
+import type { Json, Message, ToolDefinition } from '../../schema/index.ts'
 import type { ModelRequest } from '../backend.ts'
 import { ChatDialect } from './chat-dialect.ts'
 import type { DialectOptions } from './dialect.ts'
@@ -22,6 +22,23 @@ const rendered = (request: Partial<ModelRequest>, options: Partial<DialectOption
 describe('what is sent', () => {
   test('messages as they are, and nothing that was not asked for', () => {
     expect(rendered({})).toEqual({ model: 'm', messages: ask.messages })
+  })
+
+  test('what only this API knows, as it came; what only another knows is refused', async () => {
+    const said = (api: 'chat' | 'messages', value: Json): Message => ({
+      role: 'user',
+      content: [
+        { type: 'text', text: 'hear' },
+        { type: 'other', api, value },
+      ],
+    })
+    const audio = { type: 'input_audio', input_audio: { data: 'x', format: 'wav' } }
+    expect(rendered({ messages: [said('chat', audio)] })).toMatchObject({
+      messages: [{ role: 'user', content: [{ type: 'text', text: 'hear' }, audio] }],
+    })
+    const error = await failureOf(() => rendered({ messages: [said('messages', { type: 'document' })] }))
+    expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
+    expect(String(error)).toContain('a part of the messages API (document) cannot be said in the Chat Completions API')
   })
 
   test('sampling, with extra last', () => {

@@ -1,9 +1,11 @@
 import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import { chatMessage } from './_chat-extras.ts'
+import { chatGiven, hasOtherParts, type GivenMessage } from './_chat-given.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
 import { samplingTail } from './_sampling-tail.ts'
+import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
 import { ReplyDraft } from './_reply-draft.ts'
@@ -22,6 +24,7 @@ export class ChatDialect implements Dialect {
   readonly path = apiPaths.chat
   readonly hasTokens = true
   readonly #options: DialectOptions
+  readonly #wording: Wording
   readonly #tokenRequest: TokenRequest
   readonly #head: string
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
@@ -32,6 +35,7 @@ export class ChatDialect implements Dialect {
 
   constructor(options: DialectOptions) {
     this.#options = options
+    this.#wording = { api: 'Chat Completions', source: options.source }
     this.#tokenRequest = tokenRequestOf([options.engine])
     this.#head = `{"model":${JSON.stringify(options.upstreamName)},"messages":[`
   }
@@ -62,13 +66,22 @@ export class ChatDialect implements Dialect {
   }
 
   #message(message: Message): string {
-    if (message.role !== 'assistant') return messageJson(message)
+    if (message.role !== 'assistant') return hasOtherParts(message) ? this.#given(message) : messageJson(message)
     const hidesReasoning = !this.#options.sendReasoning && message.reasoning_content !== undefined
     if (!hidesReasoning && !message.others) return messageJson(message)
     let json = this.#rewritten.get(message)
     if (json === undefined) {
       const { reasoning_content: reasoning, ...sent } = chatMessage(message)
       json = JSON.stringify(hidesReasoning ? sent : { ...sent, reasoning_content: reasoning })
+      this.#rewritten.set(message, json)
+    }
+    return json
+  }
+
+  #given(message: GivenMessage): string {
+    let json = this.#rewritten.get(message)
+    if (json === undefined) {
+      json = JSON.stringify(chatGiven(message, this.#wording))
       this.#rewritten.set(message, json)
     }
     return json

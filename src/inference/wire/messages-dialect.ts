@@ -2,11 +2,12 @@ import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../.
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { readMessagesReply } from './_messages-reply.ts'
-import { blocksJson, placeOf, unsayable } from './_messages-request.ts'
+import { blocksJson, placeOf } from './_messages-request.ts'
 import { MessagesStream } from './_messages-stream.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import { samplingTail } from './_sampling-tail.ts'
+import { unsayable, type Wording } from './_unsayable.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
 /** The API insists on a limit. This one is what a turn of an agent needs; `maxTokens` says more. */
@@ -25,6 +26,7 @@ export class MessagesDialect implements Dialect {
   readonly path = apiPaths.messages
   readonly hasTokens = false
   readonly #options: DialectOptions
+  readonly #wording: Wording
   readonly #head: string
   readonly #blocksJson = new WeakMap<Message, string>()
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
@@ -33,6 +35,7 @@ export class MessagesDialect implements Dialect {
 
   constructor(options: DialectOptions) {
     this.#options = options
+    this.#wording = { api: 'Messages', source: options.source }
     this.#head = `{"model":${JSON.stringify(options.upstreamName)}`
   }
 
@@ -75,7 +78,7 @@ export class MessagesDialect implements Dialect {
   #blocks(message: Message): string {
     let json = this.#blocksJson.get(message)
     if (json === undefined) {
-      json = blocksJson(message, this.#options.source)
+      json = blocksJson(message, this.#wording)
       this.#blocksJson.set(message, json)
     }
     return json
@@ -108,7 +111,7 @@ export class MessagesDialect implements Dialect {
   #writeTail(sampling: Sampling, stream: boolean, format?: ResponseFormat): string {
     const { temperature, topP, maxTokens = defaultMaxTokens, stop, reasoningEffort: effort, extra } = sampling
     if (format?.kind === 'json_object') {
-      throw unsayable(this.#options.source, 'response_format json_object (without a schema)', 'response_format')
+      throw unsayable(this.#wording, 'response_format json_object (without a schema)', 'response_format')
     }
     return samplingTail({
       asked: {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { codeOf } from '../_testing/code-of.ts'
+import { codeOf, failureOf } from '../_testing/code-of.ts'
 import { foldDeltas } from '../_testing/collecting-sink.ts'
-import type { Message } from '../../schema/index.ts'
+import type { ClientApi, Json, Message, OtherPart } from '../../schema/index.ts'
 import type { ModelRequest } from '../backend.ts'
 import type { DialectOptions } from './dialect.ts'
 import { EventDraft } from './event-draft.ts'
@@ -44,6 +44,40 @@ const ask: ModelRequest = {
   captureTokens: false,
   sessionId: 's',
 }
+
+describe('what only one API knows', () => {
+  const other = (value: Json, api: ClientApi = 'responses'): OtherPart => ({ type: 'other', api, value })
+
+  test('goes out as it came, an item as an item and a part as a part, if that is this one', () => {
+    const file = { type: 'input_file', file_id: 'f' }
+    const call = { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'x' }
+    const output = { type: 'custom_tool_call_output', call_id: 'c1', output: 'done' }
+    const approval = { type: 'mcp_approval_response', approval_request_id: 'r', approve: true }
+    const messages: Message[] = [
+      { role: 'user', content: [other(file)] },
+      { role: 'assistant', content: null, others: [other(call)] },
+      { role: 'tool', tool_call_id: 'c1', content: [other(output)] },
+      { role: 'tool', tool_call_id: 'c2', content: [other(file)] },
+      { role: 'user', content: [other(approval)] },
+    ]
+    expect(JSON.parse(dialect().render({ ...ask, messages }))).toMatchObject({
+      input: [
+        { role: 'user', content: [file] },
+        call,
+        output,
+        { type: 'function_call_output', call_id: 'c2', output: [file] },
+        approval,
+      ],
+    })
+  })
+
+  test('is refused otherwise, with its name', async () => {
+    const messages: Message[] = [{ role: 'user', content: [other({ type: 'input_audio' }, 'chat')] }]
+    const error = await failureOf(() => dialect().render({ ...ask, messages }))
+    expect(error).toMatchObject({ code: 'model_rejected', data: { status: 400 } })
+    expect(String(error)).toContain('a part of the chat API (input_audio) cannot be said in the Responses API')
+  })
+})
 
 test('what is sent', () => {
   expect(JSON.parse(dialect().render(ask))).toEqual({

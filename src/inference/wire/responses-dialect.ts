@@ -4,6 +4,7 @@ import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
 import { ResponsesStream } from './_responses-stream.ts'
 import { samplingTail } from './_sampling-tail.ts'
+import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 
@@ -16,6 +17,7 @@ export class ResponsesDialect implements Dialect {
   readonly path = apiPaths.responses
   readonly hasTokens = false
   readonly #options: DialectOptions
+  readonly #wording: Wording
   readonly #head: string
   readonly #sendReasoning: boolean
   readonly #itemsJson = new WeakMap<Message, string>()
@@ -25,6 +27,7 @@ export class ResponsesDialect implements Dialect {
 
   constructor(options: DialectOptions) {
     this.#options = options
+    this.#wording = { api: 'Responses', source: options.source }
     this.#sendReasoning = options.sendReasoning && !options.isOpenAi
     this.#head = `{"model":${JSON.stringify(options.upstreamName)},"store":false,"input":[`
   }
@@ -64,7 +67,7 @@ export class ResponsesDialect implements Dialect {
   #items(message: Message): string {
     let json = this.#itemsJson.get(message)
     if (json === undefined) {
-      json = inputItems(message, this.#sendReasoning)
+      json = inputItems(message, this.#sendReasoning, this.#wording)
         .map((item) => JSON.stringify(item))
         .join(',')
       this.#itemsJson.set(message, json)
