@@ -19,6 +19,8 @@ const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
   abort: 'cut',
   cancelled: 'cut',
   error: 'cut',
+  // DeepSeek's: it had no machine left for it.
+  insufficient_system_resource: 'cut',
 }
 
 /**

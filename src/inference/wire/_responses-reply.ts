@@ -61,7 +61,8 @@ function finishOf({ status, incomplete_details: details }: ResponseWire, source:
   if (status === 'completed') return 'stop'
   if (status === 'incomplete') {
     const { reason } = isObject(details) ? (details as { reason?: unknown }) : {}
-    return typeof reason === 'string' ? reason : 'length'
+    // Whatever else it says, the server does not call it whole.
+    return reason === 'content_filter' ? reason : 'length'
   }
   throw truncatedReply(source, `its status is "${String(status)}"`)
 }

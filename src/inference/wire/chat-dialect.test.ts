@@ -312,6 +312,7 @@ describe('what is read', () => {
     ['no message', { choices: [{ finish_reason: 'stop' }] }, 'model_malformed'],
     ['no finish reason', choice({ content: 'a' }, null), 'model_truncated'],
     ['an aborted generation', choice({ content: 'a' }, 'abort'), 'model_truncated'],
+    ['an interrupted one', choice({ content: 'a' }, 'insufficient_system_resource'), 'model_truncated'],
     ['a tool call without a name', choice({ tool_calls: [{ function: { arguments: '{}' } }] }), 'model_malformed'],
     [
       'ids that do not match',

@@ -199,6 +199,7 @@ describe('what is read', () => {
   test.each([
     ['max_output_tokens', 'length'],
     ['content_filter', 'content_filter'],
+    ['something that nobody knows', 'length'],
   ])('incomplete because of %s', (reason, finishReason) => {
     const body = { ...onlyText, status: 'incomplete', incomplete_details: { reason } }
     expect(dialect().parse(body, {}).finishReason).toBe(finishReason)
