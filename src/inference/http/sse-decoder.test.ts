@@ -69,6 +69,14 @@ describe('SseDecoder', () => {
     }
   })
 
+  test('an event that never ends is refused instead of kept', () => {
+    const decoder = new SseDecoder(new Collector())
+    const line = Buffer.from(`data: ${'x'.repeat(1024 * 1024)}\n`)
+    expect(() => {
+      for (let bytes = 0; bytes <= maxLineBytes; bytes += line.length) decoder.push(line)
+    }).toThrow(RangeError)
+  })
+
   test('a line that never ends is refused instead of kept', () => {
     const decoder = new SseDecoder(new Collector())
     const piece = Buffer.alloc(1024 * 1024, 'x')

@@ -4,7 +4,7 @@ export interface EventSink {
 }
 
 /**
- * A line that does not end is dropped with an error. It is this large because a server may put all token ids of a long
+ * A line that does not end is dropped with an error, and so is an event of many lines. It is this large because a server may put all token ids of a long
  * prompt, or a whole Responses object, into one event.
  */
 export const maxLineBytes = 8 * 1024 * 1024
@@ -29,7 +29,7 @@ export class SseDecoder {
     this.#sink = sink
   }
 
-  /** Throws what the sink throws, and a RangeError when a line grows past `maxLineBytes`. */
+  /** Throws what the sink throws, and a RangeError when a line, or an event, grows past `maxLineBytes`. */
   push(chunk: Buffer): void {
     const end = chunk.lastIndexOf(newline)
     if (end === -1) {
@@ -79,7 +79,13 @@ export class SseDecoder {
       const from = text[colon + 1] === ' ' && colon + 1 < end ? colon + 2 : colon + 1
       value = text.slice(from, end)
     }
-    this.#data = this.#data === undefined ? value : `${this.#data}\n${value}`
+    if (this.#data === undefined) {
+      this.#data = value
+      return
+    }
+    this.#data += `\n${value}`
+    if (this.#data.length > maxLineBytes)
+      throw new RangeError(`an event of the stream is longer than ${maxLineBytes} characters`)
   }
 
   #endEvent(): void {
