@@ -22,6 +22,8 @@ export interface HttpMcpServerOptions {
   readonly endlessList?: 'same' | 'new'
   /** Says that the list has changed while it is read for the first time; the next one has the tool `extra`. */
   readonly changesList?: boolean
+  /** A goodbye is never answered. */
+  readonly isDeafToGoodbyes?: boolean
 }
 
 const tools = [
@@ -34,6 +36,7 @@ const tools = [
   { name: 'overload', inputSchema: { type: 'object' } },
   { name: 'interrupt', inputSchema: { type: 'object' } },
   { name: 'nonsense', inputSchema: { type: 'object' } },
+  { name: 'disown', inputSchema: { type: 'object' } },
 ]
 
 /** A server of Streamable HTTP, written by hand so that it can misbehave: its tools say how. */
@@ -53,6 +56,8 @@ export class HttpMcpServer extends Resource {
   #started = 0
   #pages = 0
   #interrupted: Message | undefined
+  /** Calls of `disown` that have no answer yet. */
+  readonly #disowned: ServerResponse[] = []
 
   private constructor(options: HttpMcpServerOptions) {
     super()
@@ -86,6 +91,11 @@ export class HttpMcpServer extends Resource {
     this.#sessions.clear()
   }
 
+  /** Tells those who called `disown` that it does not know their session. */
+  disown(): void {
+    for (const response of this.#disowned.splice(0)) response.writeHead(404).end('no such session')
+  }
+
   protected override async onClose(): Promise<void> {
     this.#server.closeAllConnections()
     await new Promise((done) => this.#server.close(done))
@@ -105,7 +115,7 @@ export class HttpMcpServer extends Resource {
     if (request.method === 'DELETE') {
       this.ended.push(session)
       this.#sessions.delete(session)
-      response.writeHead(200).end()
+      if (!this.#options.isDeafToGoodbyes) response.writeHead(200).end()
     } else if (request.method === 'GET' && request.headers['last-event-id'] !== undefined) {
       this.resumed.push(String(request.headers['last-event-id']))
       this.#resume(response)
@@ -177,6 +187,8 @@ export class HttpMcpServer extends Resource {
       if (name === 'linger') response.write(`data: ${JSON.stringify(answer)}\n\n`)
       if (name === 'cut') response.end()
       else this.#hang(response)
+    } else if (name === 'disown') {
+      this.#disowned.push(response)
     } else if (name === 'nonsense') {
       response.writeHead(200, { 'content-type': 'application/json' }).end('<html>')
     } else

@@ -105,6 +105,23 @@ test('a session that was lost to some calls goes on for the others', async () =>
   await expect.poll(() => server.ended).toEqual(['session-1'])
 })
 
+test('a call that nobody wants any more is not made again, though there is a session for it', async () => {
+  await using server = await HttpMcpServer.start({ isDeafToGoodbyes: true })
+  await using made = sessionOn(server.url)
+  const { session } = made
+  const caller = new AbortSource()
+  const unwanted = session.call({ ...calling('disown'), signal: caller.signal })
+  await expect.poll(() => server.calls).toEqual(['disown'])
+  server.forget()
+  await session.call(calling('echo'))
+  server.disown()
+  // It is on its way to the next session, and waits for the end of the one before.
+  await expect.poll(() => server.ended).toEqual(['session-1'])
+  caller.abort('left')
+  await expect(unwanted).rejects.toBe('left')
+  expect(server.calls).toEqual(['disown', 'echo'])
+})
+
 test('close ends the requests of all calls, also of those on the session before', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)

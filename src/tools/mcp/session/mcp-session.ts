@@ -98,6 +98,8 @@ export class McpSession extends Resource {
     const attempts = new CallAttempts(call, this.#hold, limitMs)
     for (;;) {
       const connection = this.#kept.usable ?? (await this.#reach(attempts))
+      // The caller may have left between two attempts, and a call hears only of what comes after it was made.
+      call.signal.throwIfAborted()
       const refusal = this.#kept.tools.refusal(call.tool)
       if (refusal !== undefined) return { content: refusal, isError: true, detail: this.#untold(connection, attempts) }
       const answer = await this.#callOn(connection, attempts)
