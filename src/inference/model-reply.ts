@@ -18,7 +18,7 @@ export interface CallFacts {
 
 export interface CompleteReply extends CallFacts, BackendReply {
   readonly status: 'complete'
-  /** US dollars; null where no price is known. */
+  /** US dollars; null where no price is known, or no usage. */
   readonly cost: number | null
 }
 
