@@ -10,6 +10,8 @@ test.each([
   [503, '', 'refused', false],
   [500, '', 'refused', true],
   [504, '', 'refused', true],
+  [202, '', 'refused', true],
+  [307, '', 'refused', false],
 ] as const)('a status %d (%s) means that the call was %s; may have run: %s', (status, page, kind, mayHaveRun) => {
   expect(statusFailure(status, page)).toMatchObject({ kind, mayHaveRun })
   expect(sseFailure(new Error(`Error POSTing to endpoint (HTTP ${status}): ${page}`))).toMatchObject({

@@ -21,7 +21,8 @@ export function statusFailure(status: number, page: string, retryAfterMs: number
   const cause = new Error(`HTTP ${status}: ${page.trim().slice(0, 500) || 'no further words'}`)
   if (isForgottenSession(status, page)) return { kind: 'lost', mayHaveRun: false, cause }
   if (busyStatuses.has(status)) return { kind: 'refused', mayHaveRun: false, cause, retryAfterMs }
-  return { kind: 'refused', mayHaveRun: status >= 500, cause }
+  // With a status that means yes it took the call, and then said nothing of what came of it.
+  return { kind: 'refused', mayHaveRun: status < 300 || status >= 500, cause }
 }
 
 /** The same for the SDK's older transport, which has the status in its text alone. */
