@@ -13,6 +13,8 @@ interface OpenCall {
   readonly index: number
   /** Its arguments so far. */
   written: string
+  /** The last piece ends with a brace, as an object does: without it, they need not be read again. */
+  mayBeWhole: boolean
 }
 
 const emptyThinking: Fields = { type: 'thinking', thinking: '', signature: '' }
@@ -86,13 +88,15 @@ export class MessagesReplyStream implements ReplyStreamWriter {
     if (delta.kind === 'tool-call') {
       const { index, id, name } = delta
       const events = this.#openBlock('tool-call', toolUse(id, name, {}))
-      this.#call = { index, written: '' }
+      this.#call = { index, written: '', mayBeWhole: false }
       return events
     }
     if (delta.text === '') return []
     if (delta.kind === 'arguments') {
       if (this.#call?.index !== delta.index) return []
       this.#call.written += delta.text
+      const said = delta.text.trimEnd()
+      if (said !== '') this.#call.mayBeWhole = said.endsWith('}')
       return [this.#deltaEvent({ type: 'input_json_delta', partial_json: delta.text })]
     }
     return delta.kind === 'reasoning' ? this.#thinking(delta.text) : this.#text(delta.kind, delta.text)
@@ -133,7 +137,7 @@ export class MessagesReplyStream implements ReplyStreamWriter {
 }
 
 function isWhole(call: OpenCall | undefined): boolean {
-  return call === undefined || isJson(call.written)
+  return call === undefined || (call.mayBeWhole && isJson(call.written))
 }
 
 function event(type: string, fields: Fields): WireEvent {

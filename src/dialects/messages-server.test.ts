@@ -351,6 +351,17 @@ test.for([
   expect(last?.data).toMatchObject({ type: 'message_delta', delta: { stop_reason } })
 })
 
+test('a long call beside another is not read anew with each of its pieces', () => {
+  const stream = messagesServer.stream(headOf(messagesServer, read({})))
+  stream.delta({ kind: 'tool-call', index: 0, id: 'c1', name: 'write' })
+  stream.delta({ kind: 'arguments', index: 0, text: '{"text":"' })
+  stream.delta({ kind: 'tool-call', index: 1, id: 'c2', name: 'look' })
+  // A matter of minutes, if it were.
+  for (let piece = 0; piece < 150_000; piece += 1) stream.delta({ kind: 'arguments', index: 0, text: 'word ' })
+  const types = stream.delta({ kind: 'arguments', index: 0, text: '"}' }).map(({ name }) => name)
+  expect(types).toEqual(['content_block_delta', 'content_block_stop', 'content_block_start'])
+})
+
 test('arguments that are no object reach the client as they are, and the reply stays as it was', () => {
   const broken = structuredClone(reply)
   const message = {
