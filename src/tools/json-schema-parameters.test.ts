@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { jsonSchemaOf } from './json-schema.ts'
+import { jsonSchemaOf, type JsonSchema } from './json-schema.ts'
 import { jsonSchemaParameters } from './json-schema-parameters.ts'
 import { validate } from './validate.ts'
 
@@ -19,7 +19,7 @@ const schema = {
   definitions: { box: { type: 'object', properties: { north: { type: 'number' } }, required: ['north'] } },
 }
 
-const problemOf = (args: unknown, parameters = schema): string | undefined => {
+const problemOf = (args: unknown, parameters: JsonSchema = schema): string | undefined => {
   const validated = validate(jsonSchemaParameters(parameters), args)
   if (validated instanceof Promise) throw new Error('expected an answer at once')
   return validated.problem
@@ -70,8 +70,8 @@ test('the newest dialect is understood, and two schemas of one id', () => {
     type: 'object',
     properties: { pair: { prefixItems: [{ type: 'string' }] } },
   }
-  expect(problemOf({ pair: [1] }, newest as never)).toBe('pair.0: expected string, got number')
-  expect(problemOf({ pair: ['a'] }, { ...newest } as never)).toBeUndefined()
+  expect(problemOf({ pair: [1] }, newest)).toBe('pair.0: expected string, got number')
+  expect(problemOf({ pair: ['a'] }, { ...newest })).toBeUndefined()
 })
 
 test.each<[string, Record<string, unknown>]>([
@@ -84,4 +84,20 @@ test.each<[string, Record<string, unknown>]>([
   expect(validate(parameters, { a: 'x' })).toEqual({ value: { a: 'x' } })
   expect(validate(parameters, { b: 1 })).toEqual({ value: { b: 1 } })
   expect(validate(parameters, 3)).toMatchObject({ problem: 'expected an object' })
+})
+
+test('a pattern that takes for ever is given up, and the others still count', () => {
+  const patterned = {
+    type: 'object',
+    properties: {
+      id: { type: 'string', pattern: '^([a-z0-9]+)*$' },
+      trimmed: { type: 'string', pattern: '^(?:.*?\\s*)*?,$' },
+      code: { type: 'string', pattern: '^[A-Z]{3}$' },
+      codes: { type: 'string', pattern: '^([A-Z]{3})+$' },
+    },
+  }
+  const endless = 'a'.repeat(60) + '!'
+  const codes = 'code: must match pattern "^[A-Z]{3}$"; codes: must match pattern "^([A-Z]{3})+$"'
+  expect(problemOf({ id: endless, trimmed: endless, code: 'osl', codes: 'OSLo' }, patterned)).toBe(codes)
+  expect(problemOf({ id: endless, trimmed: endless, code: 'OSL', codes: 'OSLBGO' }, patterned)).toBeUndefined()
 })

@@ -1,6 +1,7 @@
 import { Ajv, type ValidateFunction } from 'ajv'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { isJsonObject, type StandardSchema, type ValidationResult } from '../schema/index.ts'
+import { BoundedPattern } from './_bounded-pattern.ts'
 import { readableIssues } from './_readable-issues.ts'
 import type { JsonSchema } from './json-schema.ts'
 
@@ -12,6 +13,11 @@ export interface JsonSchemaParameters extends StandardSchema<unknown, Arguments>
 }
 
 const cache = new WeakMap<JsonSchema, JsonSchemaParameters>()
+
+/** How ajv is told to make patterns. The name is for code that is written to a file, which is never done here. */
+const patterns = Object.assign((source: string, flags: string) => new BoundedPattern(source, flags), {
+  code: 'boundedPattern',
+})
 
 /** The same for the same schema object. Compiles it when the first arguments come, since most tools of a server are never called. */
 export function jsonSchemaParameters(schema: JsonSchema): JsonSchemaParameters {
@@ -49,6 +55,7 @@ function compile(schema: JsonSchema): ValidateFunction {
     validateFormats: false,
     meta: false,
     logger: false,
+    code: { regExp: patterns },
   })
   try {
     return ajv.compile(plain)

@@ -1,5 +1,5 @@
 import { jsonrepair } from 'jsonrepair'
-import { withinTime } from './_within-time.ts'
+import { withinTime } from '../_within-time.ts'
 
 /** What can be repaired takes milliseconds, also where it is long. The rest is for a machine that is busy. */
 const timeoutMs = 500
