@@ -1,3 +1,4 @@
+import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import {
   askedByUrl,
@@ -12,23 +13,43 @@ import type { Finding, FindModelsOptions } from './gateway-backends.ts'
 /** A gateway has many clients, and what a backend can take at once is known by the backend: it says so when it is too much. */
 export const gatewayDefaults = { maxConcurrency: 1024 } as const
 
+type Naming = Pick<FindModelsOptions, 'model'>
+
 /** One model on all of them if it was named, else each with those that list it. */
 export function servedModels(
   findings: readonly Finding[],
-  { model, env }: Pick<FindModelsOptions, 'model' | 'env'>,
+  { env, ...naming }: Pick<FindModelsOptions, 'env'> & Naming,
 ): ModelConfig[] {
-  if (findings.length === 0) return []
-  const resolve = (name: string, where: readonly Finding[]): ModelConfig => {
+  return Array.from(serversByName(findings, naming), ([name, where]) => {
     const api = apiOf(where)
     const backends = where.map(({ backend }) => ({ url: backend }))
     return resolveModelConfig({ model: { name, backends, ...(api && { api }) }, defaults: gatewayDefaults, env })
+  })
+}
+
+/** A model is asked in one API, wherever a request for it goes. What is wrong with one whose backends speak different ones. */
+export function tornModel(findings: readonly Finding[], naming: Naming): MillraceError | undefined {
+  for (const [name, where] of serversByName(findings, naming)) {
+    const answered = where.filter(({ facts }) => facts && facts.apis.length > 0)
+    const [first] = answered
+    const other = first && answered.find((finding) => apiOf([finding]) !== apiOf([first]))
+    if (!other) continue
+    const [one, another] = [first, other].map(
+      (finding) => `in ${apiOf([finding])} by ${finding.backend.replace(/\?.*$/, '')}`,
+    )
+    const message = `model ${name} is served ${one} and ${another}, and one model has one API. Name two models in --config, each with its backends and their \`api\`.`
+    return new MillraceError('config_invalid', message)
   }
-  if (model !== undefined) return [resolve(model, findings)]
+  return undefined
+}
+
+function serversByName(findings: readonly Finding[], { model }: Naming): ReadonlyMap<string, readonly Finding[]> {
+  if (model !== undefined) return new Map(findings.length === 0 ? [] : [[model, findings]])
   const offers = new Map<string, Finding[]>()
   for (const finding of findings) {
     for (const { id } of finding.facts?.models ?? []) offers.set(id, [...(offers.get(id) ?? []), finding])
   }
-  return [...offers].map(([name, where]) => resolve(name, where))
+  return offers
 }
 
 /** Chat where that is spoken, because only its replies tell about tokens. */

@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import { nearestName } from '../../kit/index.ts'
 import { resolveModelConfig, type ModelConfig } from '../../inference/index.ts'
-import { factsOf, gatewayDefaults, servedModels, withEngines } from './_models-of-findings.ts'
+import { factsOf, gatewayDefaults, servedModels, tornModel, withEngines } from './_models-of-findings.ts'
 import { questionsAbout, questionTo, type BackendQuestion } from './_probe-backends.ts'
 import type { Finding, FindModelsOptions } from './gateway-backends.ts'
 
@@ -55,8 +55,8 @@ export class BackendSurvey {
     const survey = new BackendSurvey({ options, known: [...named, ...simulated(options)], given, others })
     const lasting = survey.findings.find(({ problem }) => problem && !problem.retryable)?.problem
     if (lasting) throw lasting
-    const twice = survey.#nameTwice()
-    if (twice !== undefined) throw calledTwice(twice)
+    const clash = survey.#clash()
+    if (clash) throw clash
     if (survey.models.length === 0 && survey.awaited.length === 0) throw nothingServed(urls)
     return survey
   }
@@ -93,22 +93,27 @@ export class BackendSurvey {
     const finding = await asked.question(signal)
     const { backend, facts, serves } = finding
     asked.finding = finding
-    const twice = this.#nameTwice()
-    if (twice !== undefined) asked.finding = { backend, problem: calledTwice(twice) }
+    const clash = this.#clash()
+    if (clash) asked.finding = { backend, problem: clash }
     // Perhaps a router, whose own backends are not there yet.
     else if (!serves && facts?.models.length === 0) asked.finding = { backend, problem: nothingServed([backend]) }
     return asked.finding
   }
 
   #models(): ModelConfig[] {
-    const { options, known, given } = this.#parts
-    const findings = given.map(({ finding }) => finding)
-    return [...known, ...servedModels(findings, options)]
+    const { options, known } = this.#parts
+    return [...known, ...servedModels(this.#given, options)]
   }
 
-  #nameTwice(): string | undefined {
+  get #given(): readonly Finding[] {
+    return this.#parts.given.map(({ finding }) => finding)
+  }
+
+  /** Why not all of them can be served side by side. */
+  #clash(): MillraceError | undefined {
     const names = this.#models().map(({ name }) => name)
-    return names.find((name, place) => names.indexOf(name) < place)
+    const twice = names.find((name, place) => names.indexOf(name) < place)
+    return twice === undefined ? tornModel(this.#given, this.#parts.options) : calledTwice(twice)
   }
 }
 

@@ -196,6 +196,40 @@ test('nothing to serve and two of one name are refused', async () => {
   })
 })
 
+describe('backends of one model that speak different APIs', () => {
+  const env = { ANTHROPIC_API_KEY: 'a', OPENAI_API_KEY: 'o' }
+
+  test('are refused, because a model is asked in one', async () => {
+    await using inChat = await SimulatorServer.start({ models: 'm' })
+    await using inMessages = await SimulatorServer.start({ imitate: 'anthropic', models: 'm' })
+    const backends = [inChat.url, inMessages.url]
+    for (const options of [{ backends }, { backends: backends.toReversed() }, { backends, model: 'm' }]) {
+      await expect(find({ ...options, env })).rejects.toMatchObject({
+        code: 'config_invalid',
+        message: expect.stringMatching(/model m is served in \w+ by \S+ and in \w+ by \S+, .* in --config/) as string,
+      })
+    }
+    await using other = await SimulatorServer.start({ imitate: 'anthropic', models: 'other' })
+    expect(await find({ backends: [inChat.url, other.url], env })).toMatchObject({
+      models: [
+        { name: 'm', api: 'chat' },
+        { name: 'other', api: 'messages' },
+      ],
+    })
+  })
+
+  test('leave one that answers late out', async () => {
+    await using inChat = await SimulatorServer.start({ models: 'm' })
+    await using late = await LateServer.start()
+    const { survey } = await find({ backends: [late.url, inChat.url], env })
+    await using inMessages = await SimulatorServer.start({ imitate: 'anthropic', models: 'm' })
+    late.put(inMessages.url)
+    const { problem } = await survey.askAgain(0, new AbortController().signal)
+    expect(problem?.rawMessage).toContain('one model has one API')
+    expect(survey.models).toMatchObject([{ name: 'm', api: 'chat', backends: [{ url: inChat.url }] }])
+  })
+})
+
 test('a url that stops before the version is refused with the one that was meant', async () => {
   await using simulator = await SimulatorServer.start({})
   const root = new URL(simulator.url).origin
