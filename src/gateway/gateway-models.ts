@@ -126,12 +126,14 @@ export class GatewayModels extends Resource {
   /** Why nothing can be asked under this name. */
   unknown(name: string): MillraceError {
     const shown = `"${name.slice(0, 80)}"`
-    if (this.#awaited > 0) {
-      const message = `no model ${shown} is known here so far, and not all backends have answered yet; try again in a moment`
-      return tooMuch(message, awaitedRetryMs)
-    }
     const meant = nearestName(name, this.#byName.keys())
     const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
+    if (this.#awaited > 0) {
+      // Whether the name is wrong nobody can say, so both are: a backend may be away for long.
+      const missing = this.#awaited === 1 ? 'one backend is' : `${this.#awaited} backends are`
+      const message = `no model ${shown} is known here so far; GET /v1/models lists those that are.${hint} If the name is right: ${missing} still waited for and may serve it, so try again later`
+      return tooMuch(message, awaitedRetryMs)
+    }
     const message = `there is no model ${shown} here; GET /v1/models lists them.${hint}`
     return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
   }

@@ -2,6 +2,7 @@ import { SimulatorServer, type MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { descriptorBudget } from '../../src/inference/index.ts'
 import { LateServer } from '../../src/inference/_testing/late-server.ts'
 import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
 import { authorized, startGateway } from './_gateway-process.ts'
@@ -44,7 +45,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
       const { path, body } = asked[api]
       const refused = await gateway.ask(path, { body })
       expect(refused).toMatchObject({ status, headers: { 'retry-after': '5' } })
-      expect(refused.text).toContain('not all backends have answered yet')
+      expect(refused.text).toContain('one backend is still waited for and may serve it')
     }
     expect(await gateway.ask('/generate', { body: { text: 'hi' } })).toMatchObject({ status: 503 })
     // Sessions do not wait for anybody.
@@ -98,6 +99,46 @@ test('of several backends, one that comes later takes its part of the requests f
   late.put(second.url)
   await expect.poll(ask, { timeout: 30_000 }).toBe(2)
   expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [{ id: 'sim' }, { id: 'own' }] })
+})
+
+test('while a backend is waited for, a slip in a name that is known is still told', async () => {
+  await using gateway = await gatewayFor({ backends: ['sim', 'http://127.0.0.1:9/v1'] })
+  const refused = await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, model: 'smi' } })
+  expect(refused).toMatchObject({ status: 503, headers: { 'retry-after': '5' } })
+  expect(refused.text).toContain('Did you mean \\"sim\\"?')
+})
+
+test('whoever throws on hearing of a backend is no problem of that backend', async () => {
+  await using late = await LateServer.start()
+  const heard: Finding[] = []
+  const faults: MillraceError[] = []
+  await using gateway = await gatewayFor(
+    { backends: [late.url] },
+    {
+      onBackend: (finding) => {
+        heard.push(finding)
+        throw new Error('the log is full')
+      },
+      onFault: (error) => faults.push(error),
+    },
+  )
+  await using backend = await SimulatorServer.start({})
+  late.put(backend.url)
+  await expect.poll(() => faults, { timeout: 30_000 }).toMatchObject([{ rawMessage: 'the log is full' }])
+  expect(heard).toMatchObject([{ facts: { kind: 'vllm' } }])
+  expect((await gateway.ask(asked.chat.path, { body: asked.chat.body })).status).toBe(200)
+})
+
+test('a backend that has yet to say how many models it serves has its half of the descriptors', async () => {
+  await using awaiting = await gatewayFor({ backends: ['sim', 'http://127.0.0.1:9/v1'] })
+  await using settled = await gatewayFor({ backends: ['sim'] })
+  const clientsOf = async (gateway: TestGateway): Promise<number> => {
+    const { text } = await gateway.ask('/metrics')
+    return Number(/^millrace_gateway_connections_max (\d+)$/m.exec(text)?.[1])
+  }
+  // Of the rest, a few are kept for those who find no room.
+  expect(await clientsOf(awaiting)).toBeLessThanOrEqual(descriptorBudget())
+  expect(await clientsOf(settled)).toBeGreaterThan(descriptorBudget())
 })
 
 test('the process says what it waits for, and when that answers', async () => {

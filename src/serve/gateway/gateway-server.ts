@@ -1,4 +1,4 @@
-import type { MillraceError } from '../../errors/index.ts'
+import { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
 import { Gateway, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
 import { descriptorBudget, type ModelConfig } from '../../inference/index.ts'
@@ -7,7 +7,6 @@ import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
 import { AwaitedBackends } from './_awaited-backends.ts'
-import { gatewayDefaults } from './_models-of-findings.ts'
 import { Reachability } from './_reachability.ts'
 import { openGatewayRun, type GatewayRun } from './_run.ts'
 import { GatewayTelemetry } from './_telemetry.ts'
@@ -136,7 +135,14 @@ export class GatewayServer extends Resource {
       }),
     )
     if (survey) {
-      const onBackend = options.onBackend ?? (() => {})
+      const onBackend = (finding: Finding): void => {
+        try {
+          options.onBackend?.(finding)
+        } catch (error) {
+          // The backend has no part in it, and is served all the same.
+          onFault?.(MillraceError.from(error, 'internal'))
+        }
+      }
       const onAnswer = (finding: Finding): void => {
         reachability.include(survey.models)
         gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted })
@@ -179,7 +185,8 @@ export class GatewayServer extends Resource {
  */
 function clientSockets(models: readonly ModelConfig[], survey?: BackendSurvey): number {
   const half = descriptorBudget()
-  let upstream = gatewayDefaults.maxConcurrency * (survey?.unlisted ?? 0)
+  // One that has yet to say what it serves may list any number of models.
+  let upstream = survey && survey.unlisted > 0 ? half : 0
   for (const { maxConcurrency, backends } of models) upstream += maxConcurrency * backends.length
   return 2 * half - Math.min(half, upstream)
 }
