@@ -131,6 +131,20 @@ test('of two who retry, one that goes away does not take it from the other', asy
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
 })
 
+test('a session that ends while a retry is told such a reply counts it', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  await leftAtTheEnd(open, () => open.send(caller, hello))
+  const retry = open.send(caller, hello, { retryCount: 1 })
+  const ended = await open.gateway.endSession(admin, id)
+  await retry.done
+  expect(retry.client.text).toContain('Hello 1')
+  expect(ended).toMatchObject({ interactions: 1, discarded: 0, alarms: [] })
+  expect(ended).toEqual(await open.gateway.session(admin, id))
+  expect(open.gateway.status().alarms).toBe(0)
+})
+
 test('a session with nothing but such a reply has captured nothing', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)

@@ -153,13 +153,15 @@ export class Sessions {
 
   async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id, group, tenant } = session
-    const { tally } = await this.#book.acquire(session)
+    const { tally, unheard } = await this.#book.acquire(session)
     const end = { at: Date.now(), why }
     try {
       const running = Array.from(session.running)
       for (const interaction of running) interaction.abort(sessionSealed(id, why))
       // They still record what came of them.
       await Promise.all(running.map((interaction) => interaction.ended))
+      // So does a retry that is being given a reply which nobody got: it may be all that there is.
+      await unheard.allTold()
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
     } finally {

@@ -22,6 +22,8 @@ export class UnheardReplies {
   readonly #tree: SessionTree
   readonly #tally: SessionTally
   readonly #replies = new Map<number, UnheardReply>()
+  /** Of those who are being told one, no more than there are requests. */
+  readonly #tellings = new Set<Promise<void>>()
 
   constructor(parts: { journal: Journal; session: string; tree: SessionTree; tally: SessionTally }) {
     this.#journal = parts.journal
@@ -61,12 +63,21 @@ export class UnheardReplies {
     const unheard = this.#replies.get(node)
     if (!unheard) return undefined
     unheard.tellings += 1
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#tellings.add(promise)
     this.#record(node, true)
     return (wasHeard) => {
       unheard.tellings -= 1
       if (wasHeard) this.#take(node)
       else if (unheard.tellings === 0 && this.has(node)) this.#record(node, false)
+      this.#tellings.delete(promise)
+      resolve()
     }
+  }
+
+  /** Resolves when it is known whether those got it who are being told one now. */
+  async allTold(): Promise<void> {
+    await Promise.all(this.#tellings)
   }
 
   #take(node: number): boolean {
