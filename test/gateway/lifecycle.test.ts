@@ -1,4 +1,5 @@
 import { SimulatorServer } from 'millrace'
+import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { asked, TestGateway } from './_test-gateway.ts'
@@ -26,6 +27,31 @@ test('closed twice, closed at work, closed after a drain: nothing is left', asyn
       headers: { 'retry-after': '1' },
       body: { error: { code: 'closed' } },
     })
+  }
+  expect(await leftSince(before)).toEqual([])
+})
+
+test('what closes after a part that could not is closed all the same', async () => {
+  const before = activeResources()
+  {
+    await using runs = await temporaryRuns()
+    const run = { root: runs.root, name: 'gateway' }
+    {
+      await using gateway = await TestGateway.start({ run })
+      const { server } = gateway
+      const end = (server.gateway as unknown as { onClose(): Promise<void> }).onClose.bind(server.gateway)
+      Object.defineProperty(server.gateway, 'onClose', {
+        value: async () => {
+          await end()
+          throw new Error('a backend is stuck')
+        },
+      })
+      await expect(server.close()).rejects.toThrow('failed to close')
+      await expect(fetch(`${gateway.url}/health`)).rejects.toThrow('fetch failed')
+      Object.defineProperty(server, 'close', { value: () => Promise.resolve() })
+    }
+    // Its lock, too.
+    await using _again = await TestGateway.start({ run })
   }
   expect(await leftSince(before)).toEqual([])
 })

@@ -230,6 +230,27 @@ test('a session that could not be read when it expired expires later', async () 
   await expect.poll(() => sessions.session(id)?.end?.why).toBe('expired')
 })
 
+test('a session that could not be ended is open as before, and ends when that is asked again', async () => {
+  await using open = await scripted(() => 'Hello', { bounds: { maxRemembered: 0 } })
+  const { id, caller } = await open.session()
+  await open.ask(caller, body)
+  const { sessions } = open.store.reader
+  const read = sessions.bareNodesOf.bind(sessions)
+  sessions.bareNodesOf = () => {
+    sessions.bareNodesOf = read
+    throw new Error('the disk does not give it back')
+  }
+  // Whoever asks meanwhile waits for the same end.
+  const both = await Promise.allSettled([open.gateway.endSession(admin, id), open.gateway.endSession(admin, id)])
+  expect(both.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  expect(await open.gateway.session(admin, id)).toMatchObject({ state: 'open', interactions: 1 })
+  expect((await open.ask(caller, body)).status).toBe(200)
+  expect(await open.gateway.endSession(admin, id)).toMatchObject({ state: 'ended', interactions: 2 })
+  expect((await open.ask(caller, body)).status).toBe(410)
+  expect(open.gateway.status()).toMatchObject({ openSessions: 0, idleSessions: 0 })
+  expect(open.store.reader.integrity()).toEqual([])
+})
+
 test('a session whose last reply is asked for again and again is in use', async () => {
   await using open = await scripted(() => 'Hello')
   // Far longer than this machine ever stops for between two requests.

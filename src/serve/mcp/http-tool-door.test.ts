@@ -1,5 +1,6 @@
 import { request } from 'node:http'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
+import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/server'
 import { describe, expect, it } from 'vitest'
 import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
 import { ToolServers } from '../../tools/index.ts'
@@ -50,6 +51,26 @@ function post(
 }
 
 describe('HttpToolDoor', () => {
+  it('tears down what was set up for a client that could not be connected', async () => {
+    const { tools, log } = await counter()
+    await using door = await open(tools)
+    const transport = WebStandardStreamableHTTPServerTransport.prototype
+    const { start } = transport
+    transport.start = () => {
+      transport.start = start
+      return Promise.reject(new Error('no transport'))
+    }
+    const refused = await post(door.url, initialize)
+    expect(refused).toMatchObject({ status: 500 })
+    expect(refused.text).toContain('no transport')
+    expect(log.tornDown).toEqual([10])
+    expect(door.sessions).toBe(0)
+    await using next = await connect(door)
+    expect(await next.client.callTool({ name: 'add', arguments: { by: 1 } })).toMatchObject({
+      content: [{ text: '11' }],
+    })
+  })
+
   it('serves an environment to each client by itself', async () => {
     const before = activeResources()
     const { tools, log } = await counter()

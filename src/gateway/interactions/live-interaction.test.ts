@@ -1,0 +1,43 @@
+import { expect, test } from 'vitest'
+import { chatServer } from '../../dialects/index.ts'
+import type { ModelClient } from '../../inference/index.ts'
+import { RecordingClient } from '../_testing/recording-client.ts'
+import type { GatewayModel } from '../gateway-models.ts'
+import { LiveInteraction } from './live-interaction.ts'
+import { Question } from './_question.ts'
+import { readRequest } from './_read-request.ts'
+import { Visit } from './visit.ts'
+
+test('a model that throws before it has begun fails the request, and nothing waits for it', async () => {
+  const body = Buffer.from(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hello' }] }))
+  const client = new RecordingClient()
+  const visit = new Visit({ caller: { kind: 'admin', tenant: 't' }, api: 'chat', body, retryCount: 0 }, client)
+  const request = readRequest(chatServer, body.toString())
+  const parts = { request, model: modelOver(throwing), messages: request.messages, sessionId: 's' }
+  const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
+  const interaction = new LiveInteraction({ question, client, patience: { maxWaitMs: 1000, end: undefined } })
+  expect(await interaction.start()).toMatchObject({
+    answer: { kind: 'broken', error: { code: 'internal', rawMessage: 'out of cells' } },
+    status: 500,
+  })
+  expect(client).toMatchObject({ isEnded: true, status: 500 })
+  // What comes too late changes nothing.
+  client.leave()
+  expect(interaction.signal.aborted).toBe(false)
+})
+
+const throwing: ModelClient = {
+  name: 'm',
+  call: () => {
+    throw new Error('out of cells')
+  },
+  endSession: () => {},
+  status: () => ({ name: 'm', limit: 1, inFlight: 0, waiting: 0, parked: 0, calls: 0, tries: 0 }),
+  [Symbol.asyncDispose]: () => Promise.resolve(),
+}
+
+function modelOver(client: ModelClient): GatewayModel {
+  const tokenRequest = { fields: {}, inStreams: true, isAccepted: false }
+  const names = { name: 'm', upstreamName: 'm', api: 'chat' } as const
+  return { ...names, capturesTokens: false, isSglang: false, tokenRequest, price: undefined, client }
+}
