@@ -5,6 +5,7 @@ import { activeResources, leftSince } from '../../src/kit/_testing/active-resour
 import { descriptorBudget } from '../../src/inference/index.ts'
 import { LateServer } from '../../src/inference/_testing/late-server.ts'
 import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
+import { readRunFile, runFolder } from '../../src/store/index.ts'
 import { authorized, startGateway } from './_gateway-process.ts'
 import { asked, TestGateway } from './_test-gateway.ts'
 
@@ -62,6 +63,7 @@ test('a gateway comes up before its only backend, and serves what that lists onc
     expect(await gateway.ask('/v1/models/nobody')).toMatchObject({ status: 404 })
     expect((await gateway.ask('/metrics')).text).toContain('\nmillrace_gateway_backends_awaited 0\n')
     expect(faults).toEqual([])
+    expect(readRunFile(runFolder(gateway.root, 'gateway'))?.config).toMatchObject({ models: [{ name: 'sim' }] })
     expect(heard).toMatchObject([{ backend: late.url, facts: { kind: 'vllm', models: [{ id: 'sim' }] } }])
   }
   expect(await leftSince(before)).toEqual([])

@@ -2,6 +2,7 @@ import { SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { readRunFile, runFolder } from '../../src/store/index.ts'
 import { asked, TestGateway } from './_test-gateway.ts'
 
 test('closed twice, closed at work, closed after a drain: nothing is left', async () => {
@@ -66,6 +67,27 @@ test('two gateways do not share a run, and a gateway’s run is nobody else’s'
     code: 'config_invalid',
     message: expect.stringContaining('--port') as string,
   })
+})
+
+test('a run says what its gateway serves now, not what it once did', async () => {
+  await using runs = await temporaryRuns()
+  const run = { root: runs.root, name: 'gateway' }
+  const [key, secret] = ['k'.repeat(32), 's'.repeat(32)]
+  const served = (): unknown => readRunFile(runFolder(run.root, run.name))?.config
+  {
+    await using _first = await TestGateway.start({ run })
+    expect(served()).toMatchObject({ kind: 'gateway', models: [{ name: 'sim' }], aliases: {} })
+  }
+  const backends = [{ url: 'http://127.0.0.1:9/v1', headers: { 'x-route': secret } }]
+  await using _second = await TestGateway.start({
+    run,
+    models: [{ name: 'policy', backends }],
+    aliases: { agent: 'policy' },
+    keys: [{ tenant: 'tests', key }],
+    secrets: [secret],
+  })
+  expect(served()).toMatchObject({ kind: 'gateway', models: [{ name: 'policy' }], aliases: { agent: 'policy' } })
+  expect(JSON.stringify(served())).not.toContain(secret)
 })
 
 test('ready means that a backend answers', async () => {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
-import { readRunFile, redact, runFolder, RunStore, type Provenance } from '../../store/index.ts'
+import { readRunFile, redact, runFolder, RunStore, type Provenance, type RunFile } from '../../store/index.ts'
 
 export interface GatewayRun {
   readonly root: string
@@ -14,17 +14,20 @@ export interface GatewayRun {
  */
 const configDigest = hash('sha256', 'millrace gateway').slice(0, 16)
 
-export interface OpenGatewayRun {
-  /** Kept with a new run, without what is secret in it. */
+/** What a run says of its gateway, and what of that is secret: it is not written down. */
+export interface GatewayDescription {
   readonly config: JsonObject
   readonly secrets: readonly string[]
+}
+
+export interface OpenGatewayRun extends GatewayDescription {
   readonly provenance: Provenance
   readonly signal?: AbortSignal | undefined
 }
 
 /** Opens the run of that name, or makes it. */
 export async function openGatewayRun({ root, name }: GatewayRun, options: OpenGatewayRun): Promise<RunStore> {
-  const { config, secrets, provenance, signal } = options
+  const { provenance, signal } = options
   const folder = runFolder(root, name)
   const existing = readRunFile(folder)
   if (existing && existing.config['kind'] !== 'gateway') {
@@ -34,11 +37,15 @@ export async function openGatewayRun({ root, name }: GatewayRun, options: OpenGa
       { data: { run: name } },
     )
   }
-  const create = {
-    name,
-    configDigest,
-    config: redact({ kind: 'gateway', ...config }, secrets).value,
-    provenance: { ...provenance },
-  }
+  const create = { name, configDigest, config: described(options), provenance: { ...provenance } }
   return await RunStore.open({ folder, create, ...(signal && { signal }) })
+}
+
+/** What it serves now: an earlier sitting says nothing about this one. */
+export function describeGateway(store: RunStore, description: GatewayDescription): void {
+  store.amend({ config: described(description) })
+}
+
+function described({ config, secrets }: GatewayDescription): RunFile['config'] {
+  return redact({ kind: 'gateway', ...config }, secrets).value
 }

@@ -8,7 +8,7 @@ import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
 import { AwaitedBackends } from './_awaited-backends.ts'
 import { Reachability } from './_reachability.ts'
-import { openGatewayRun, type GatewayRun } from './_run.ts'
+import { describeGateway, openGatewayRun, type GatewayDescription, type GatewayRun } from './_run.ts'
 import { GatewayTelemetry } from './_telemetry.ts'
 import type { Readiness } from '../_readiness.ts'
 import type { BackendSurvey } from './backend-survey.ts'
@@ -90,12 +90,13 @@ export class GatewayServer extends Resource {
     const publicUrl = options.publicUrl === undefined ? undefined : checkedPublicUrl(options.publicUrl)
     const origin = await provenance()
     await using owned = new AsyncDisposableStack()
-    const config = configOf(options)
-    const store = await openGatewayRun(run, { config, secrets: secretsOf(options), provenance: origin, signal })
+    const description = descriptionOf(options, models)
+    const store = await openGatewayRun(run, { ...description, provenance: origin, signal })
     let hasStarted = false
     owned.defer(() =>
       hasStarted ? store.close() : giveUpRun({ store, info: { name: run.name, folder: store.folder } }),
     )
+    describeGateway(store, description)
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.
@@ -135,17 +136,19 @@ export class GatewayServer extends Resource {
       }),
     )
     if (survey) {
-      const onBackend = (finding: Finding): void => {
+      // What fails here is no problem of the backend, which is served all the same.
+      const attempt = (step: () => void): void => {
         try {
-          options.onBackend?.(finding)
+          step()
         } catch (error) {
-          // The backend has no part in it, and is served all the same.
           onFault?.(MillraceError.from(error, 'internal'))
         }
       }
+      const onBackend = (finding: Finding): void => attempt(() => options.onBackend?.(finding))
       const onAnswer = (finding: Finding): void => {
         reachability.include(survey.models)
         gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted })
+        attempt(() => describeGateway(store, descriptionOf(options, survey.models)))
         onBackend(finding)
       }
       owned.use(new AwaitedBackends({ survey, onAnswer, onProblem: onBackend }))
@@ -236,12 +239,11 @@ async function readinessOf({
   return { isReady: false, why: `none of its backends can be reached (${reachability.count})` }
 }
 
-function configOf({ models, aliases = {}, bounds = {} }: GatewayServerOptions): JsonObject {
-  return JSON.parse(JSON.stringify({ models, aliases, bounds })) as JsonObject
-}
-
-/** Should one have found its way into a header or an option. */
-function secretsOf({ models, keys, secrets = [], env }: GatewayServerOptions): string[] {
+function descriptionOf(options: GatewayServerOptions, models: readonly ModelConfig[]): GatewayDescription {
+  const { aliases = {}, bounds = {}, keys, secrets = [], env } = options
+  const config = JSON.parse(JSON.stringify({ models, aliases, bounds })) as JsonObject
+  // Should one have found its way into a header or an option.
   const upstream = models.flatMap(({ backends }) => backends.map(({ apiKeyEnv }) => env[apiKeyEnv]))
-  return [...secrets, ...keys.map(({ key }) => key), ...upstream.filter((secret) => secret !== undefined)]
+  const known = [...keys.map(({ key }) => key), ...upstream.filter((secret) => secret !== undefined)]
+  return { config, secrets: [...secrets, ...known] }
 }

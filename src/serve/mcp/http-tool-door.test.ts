@@ -55,9 +55,9 @@ describe('HttpToolDoor', () => {
     const { tools, log } = await counter()
     await using door = await open(tools)
     const transport = WebStandardStreamableHTTPServerTransport.prototype
-    const { start } = transport
+    const start = Object.getOwnPropertyDescriptor(transport, 'start')
     transport.start = () => {
-      transport.start = start
+      Object.defineProperty(transport, 'start', start ?? {})
       return Promise.reject(new Error('no transport'))
     }
     const refused = await post(door.url, initialize)
