@@ -114,6 +114,7 @@ describe('millrace show <run>', () => {
     const { code, stderr } = await show(runs.root, 'nigthly')
     expect(code).toBe(1)
     expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
+    expect((await show(runs.root, 'other')).stderr).toContain('npx millrace list shows those there are')
   })
 })
 

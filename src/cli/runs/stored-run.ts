@@ -7,6 +7,7 @@ import { isJsonObject, type Json } from '../../schema/index.ts'
 import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../../store/index.ts'
 import type { FlagSpec, PrefixSpec } from '../command-line/command.ts'
 import { shellQuote } from '../format/shell-quote.ts'
+import type { CommandIo } from '../process/io.ts'
 
 /** Where runs are looked for, in every command that looks. */
 export const runsFlag = {
@@ -51,7 +52,11 @@ export function runReference(folder: string, { cwd, env }: Place): string {
 }
 
 /** A run by its name below the root, or by the path of its folder. */
-export async function locateRun(nameOrPath: string, root: string, { cwd }: Place): Promise<FoundRun> {
+export async function locateRun(
+  nameOrPath: string,
+  root: string,
+  { cwd, program }: Pick<CommandIo, 'cwd' | 'program'>,
+): Promise<FoundRun> {
   const path = resolve(cwd, nameOrPath)
   const folder = existsSync(join(path, runFiles.run)) ? path : runFolder(root, nameOrPath)
   const { runs, broken } = await findRuns(dirname(folder))
@@ -64,7 +69,7 @@ export async function locateRun(nameOrPath: string, root: string, { cwd }: Place
     name,
     runs.map((run) => run.name),
   )
-  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : 'millrace list shows those there are'
+  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : `${program} list shows those there are`
   throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
 }
 

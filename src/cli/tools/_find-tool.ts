@@ -7,6 +7,13 @@ export interface CallableTool {
   readonly name: string
 }
 
+export interface FindToolOptions {
+  /** Of servers that did not open. */
+  readonly failures: readonly MillraceError[]
+  /** See `programName`. */
+  readonly program: string
+}
+
 /** The server of a name written as `server.tool`, if it begins with the name of one. */
 export function serverIn(wanted: string, servers: Iterable<string>): string | undefined {
   for (const server of servers) if (wanted.startsWith(`${server}.`)) return server
@@ -20,7 +27,7 @@ export function serverIn(wanted: string, servers: Iterable<string>): string | un
 export function findTool<Tool extends CallableTool>(
   wanted: string,
   tools: readonly Tool[],
-  [failure]: readonly MillraceError[],
+  { failures: [failure], program }: FindToolOptions,
 ): Tool {
   const exact = tools.find((tool) => fullName(tool) === wanted)
   if (exact) return exact
@@ -35,7 +42,7 @@ export function findTool<Tool extends CallableTool>(
     ...nearestNames(wanted, tools.map(fullName)),
   ])
   if (near.size === 0 && failure) throw failure
-  const hint = near.size > 0 ? `did you mean ${[...near].join(' or ')}?` : 'millrace tools list shows what there is'
+  const hint = near.size > 0 ? `did you mean ${[...near].join(' or ')}?` : `${program} tools list shows what there is`
   throw new MillraceError('usage', `there is no tool "${wanted}"; ${hint}`)
 }
 

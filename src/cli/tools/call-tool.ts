@@ -44,7 +44,7 @@ export async function callTool(source: ToolSource, request: ToolCallRequest, aro
   await using servers = await openServers(onlyServer(source, server), { env: io.env, signal })
   const failures = servers.all.flatMap(({ error }) => error ?? [])
   const tools = [...ownTools(source, request.task, around), ...serverTools(servers.all, around)]
-  const tool = findTool(request.tool, tools, failures)
+  const tool = findTool(request.tool, tools, { failures, program: io.program })
   const given = callArguments(request, tool.inputSchema)
   const startedAt = performance.now()
   const answer = await tool.call(given)
