@@ -145,3 +145,15 @@ test('a refusal at the door takes as long as it takes', async () => {
   expect(logged[0]?.ms).toBeGreaterThan(0)
   socket.destroy()
 })
+
+test('a client that leaves while it says what a session is to be is no fault of the gateway', async () => {
+  const faults: unknown[] = []
+  await using gateway = await TestGateway.start({ onFault: (error) => faults.push(error) })
+  const socket = await dial(gateway)
+  socket.write(`POST /v1/sessions HTTP/1.1\r\nhost: x\r\n${authorization}\r\ncontent-length: 100\r\n\r\n{"task`)
+  const metrics = async (): Promise<string> => (await gateway.ask('/metrics')).text
+  await expect.poll(metrics).toMatch(/^millrace_gateway_body_bytes 6$/m)
+  socket.destroy()
+  await expect.poll(metrics).toMatch(/^millrace_gateway_body_bytes 0$/m)
+  expect(faults).toEqual([])
+})

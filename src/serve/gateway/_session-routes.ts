@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
 import { exportSessions, sessionOptionsSchema, type Gateway } from '../../gateway/index.ts'
-import { describeIssues } from '../../schema/index.ts'
+import { describeIssues, plainWords } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import { adminOf, callerOf } from './_callers.ts'
 import type { BodyIntake } from './_body.ts'
@@ -88,7 +88,7 @@ async function bodyOf<Schema extends z.ZodType>(
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
   intake.read(raw, (problem, body) => {
     if (body) resolve(body.bytes)
-    else reject(problem ?? new MillraceError('cancelled', 'the client has gone'))
+    else reject(problem ?? new MillraceError('cancelled', 'the client has gone', { data: { status: 499 } }))
     body?.[Symbol.dispose]()
   })
   const bytes = await promise
