@@ -134,7 +134,13 @@ export class GatewayModels extends Resource {
       const message = `no model ${shown} is known here so far; GET /v1/models lists those that are.${hint} If the name is right: ${missing} still waited for and may serve it, so try again later`
       return tooMuch(message, awaitedRetryMs)
     }
-    const message = `there is no model ${shown} here; GET /v1/models lists them.${hint}`
+    const { aliases = {} } = this.#options
+    // One that was to be a late backend's, and is not.
+    const target = aliases[Object.hasOwn(aliases, name) ? name : anyName]
+    const message =
+      target === undefined
+        ? `there is no model ${shown} here; GET /v1/models lists them.${hint}`
+        : `${shown} stands for "${target}" here, which no backend serves; whoever runs the gateway should correct that alias`
     return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
   }
 

@@ -3,6 +3,7 @@ import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
 import { gatewayEvents, type Caller, type GatewayEvent } from '../../src/gateway/index.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { modelConfigSchema } from '../../src/inference/index.ts'
 import type { Message, MessageNode } from '../../src/schema/index.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { calls, ScriptedBackend } from '../../src/testing/index.ts'
@@ -387,6 +388,21 @@ test('models are found by their names, by aliases, and by any name if one stands
     expect((await open.ask(admin, { ...body, model })).document['model']).toBe(model)
   }
   await expect(scripted(undefined, { aliases: { x: 'y' } })).rejects.toMatchObject({ code: 'config_invalid' })
+})
+
+test('an alias for a model that no late backend turned out to have is told of', async () => {
+  const aliases = { agent: 'nobody', '*': 'nobody' }
+  await using open = await scripted(() => 'Hello', { aliases, awaited: 1 })
+  expect((await open.ask(admin, { ...body, model: 'agent' })).status).toBe(503)
+  const models = [modelConfigSchema.parse({ name: 'm', backends: [{ url: 'http://scripted.invalid' }] })]
+  open.gateway.offer({ models, awaited: 0 })
+  for (const model of ['agent', 'constructor']) {
+    const refused = await open.ask(admin, { ...body, model })
+    expect(refused.status).toBe(404)
+    expect(refused.document).toMatchObject({
+      error: { message: expect.stringContaining(`"${model}" stands for "nobody" here`) as string },
+    })
+  }
 })
 
 test('a gateway that drains refuses what is new and lets the rest end', async () => {
