@@ -140,6 +140,18 @@ test('a complete run is complete still when its tasks are not those of before', 
   expect(await states(root)).toEqual(['complete'])
 })
 
+test('a sitting that cannot begin leaves a run as it was: complete, and of as many tasks', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const { name } = await sit({ root, limit: 2 })
+  const file = join(root, 'gone.jsonl')
+  await expect(sit({ root, file, run: { name } })).rejects.toMatchObject({ code: 'file_not_found' })
+  expect(await states(root)).toEqual(['complete'])
+  const again = await sit({ root, limit: 2, run: { name } })
+  expect(again.notices).toEqual([`run ${name} was complete: 2 rollouts had ended`])
+  expect(await states(root)).toEqual(['complete'])
+})
+
 test('tasks that are gone before they had begun leave the run open, and it says so', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs

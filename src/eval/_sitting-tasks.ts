@@ -1,5 +1,6 @@
 import { readTasks, type TaskItem, type TaskStream } from '../env/index.ts'
 import { peeked } from '../kit/index.ts'
+import { codeChangeNotice } from './code-change.ts'
 import type { OpenedRun } from './open-run.ts'
 import { forkedTask, type Fork } from './replay/fork.ts'
 import type { ResolvedRun } from './resolve-run.ts'
@@ -63,9 +64,11 @@ export class SittingTasks implements AsyncDisposable {
 
   /** What a person should hear whose source of tasks has become shorter, unless that is refused, or longer. */
   notices(): string[] {
-    const { info, wasComplete } = this.#run
+    const { info, wasComplete, changedCode } = this.#run
     const missing = wasComplete ? undefined : missingNotice(info.name, this.missing(), this.total())
-    return [missing, this.#added].filter((notice) => notice !== undefined)
+    // Of a complete run only what was added runs, if anything.
+    const changed = wasComplete && this.#added !== undefined ? codeChangeNotice(info.name, changedCode) : undefined
+    return [missing, this.#added, changed].filter((notice) => notice !== undefined)
   }
 
   /** Whether those that were read are as many as the run is of, or all there are. */

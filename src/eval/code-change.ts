@@ -1,6 +1,6 @@
 import type { EnvironmentCode } from '../env/index.ts'
 import { isJsonObject, type Json } from '../schema/index.ts'
-import type { RunFile } from '../store/index.ts'
+import type { RunFile, RunStore } from '../store/index.ts'
 
 /** Names of changed files that are shown. */
 const shownFiles = 3
@@ -34,9 +34,19 @@ export function keptChanges({ provenance }: Pick<RunFile, 'provenance'>): readon
   return Array.isArray(changedCode) ? changedCode.filter((file) => typeof file === 'string') : []
 }
 
-/** What a sitting with these changes keeps with its run. */
-export function withChanges(run: Pick<RunFile, 'provenance'>, changed: readonly string[]): string[] {
-  return [...new Set([...keptChanges(run), ...changed])].slice(0, maxKeptFiles)
+/**
+ * To be called whenever a rollout starts: from the first one on, the results of a run whose code changed are mixed, and that
+ * is kept with it.
+ */
+export function keepingChanges(store: Pick<RunStore, 'run' | 'amend'>, changed: readonly string[]): () => undefined {
+  let isKept = changed.length === 0
+  return () => {
+    if (isKept) return undefined
+    isKept = true
+    const changedCode = [...new Set([...keptChanges(store.run), ...changed])].slice(0, maxKeptFiles)
+    store.amend({ provenance: { changedCode } })
+    return undefined
+  }
 }
 
 function namesOf(files: readonly string[]): string {

@@ -6,7 +6,7 @@ import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
 import type { EvaluateOptions, Evaluation, RunInfo } from './evaluation.ts'
-import { keptChanges, withChanges } from './code-change.ts'
+import { keepingChanges, keptChanges } from './code-change.ts'
 import { earlierSitting } from './earlier-sitting.ts'
 import { copyOutputs, forkedPlans, originOf } from './replay/fork.ts'
 import { giveUpRun } from './give-up-run.ts'
@@ -200,10 +200,8 @@ class RunningEvaluation implements Evaluation {
       if (signal.aborted) stop()
       else signal.addEventListener('abort', stop, { once: true })
     }
-    // Only now is it sure that the code runs; the figures of the run are mixed from here on.
-    if (opened.changedCode.length > 0) {
-      store.amend({ provenance: { changedCode: withChanges(store.run, opened.changedCode) } })
-    }
+    // Not before: a sitting that is refused asks nothing of the run.
+    store.amend({ config: { limit: opened.extent } })
     onStarted({ ...info, notices: [...info.notices, ...tasks.notices(), ...telemetry.notices] })
     const isWhole = await this.#workThrough(tasks, { opened, resolved, scheduler, accumulator })
     const models = executor.models()
@@ -229,7 +227,7 @@ class RunningEvaluation implements Evaluation {
     }
   }
 
-  #newScheduler({ store, seed }: OpenedRun, config: RunConfig, executor: Executor): Scheduler {
+  #newScheduler({ store, seed, changedCode }: OpenedRun, config: RunConfig, executor: Executor): Scheduler {
     const { fork } = this.#options
     return new Scheduler({
       labels: { environment: config.environment.name, model: config.model },
@@ -240,6 +238,7 @@ class RunningEvaluation implements Evaluation {
       retries: config.retries,
       group: config.group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
+      onAttemptStart: keepingChanges(store, changedCode),
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: (ended) => {
         this.#spending.add(ended)

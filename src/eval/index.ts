@@ -1,4 +1,4 @@
-export { keptChanges, mixedCodeNotice } from './code-change.ts'
+export { keepingChanges, keptChanges, mixedCodeNotice } from './code-change.ts'
 export type { Fork, ForkOrigin } from './replay/fork.ts'
 export { forkRollout } from './replay/fork-rollout.ts'
 export type { ForkOptions } from './replay/fork-rollout.ts'

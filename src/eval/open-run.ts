@@ -28,12 +28,13 @@ export interface OpenedRun {
   readonly info: RunInfo
   /** What every draw of the run starts from; kept with it, so that a later sitting draws alike. */
   readonly seed: number
+  /** What it is of once this sitting has begun. */
   readonly extent: RunExtent
   /** What that was before this sitting; undefined if there was no run. */
   readonly formerExtent: RunExtent | undefined
   /** Files of its code that are not what they were when it began. */
   readonly changedCode: readonly string[]
-  /** Nothing of it was open before this sitting: doing less than all of it leaves it complete. */
+  /** Nothing of what it is of was open before this sitting: doing less than all of it leaves it complete. */
   readonly wasComplete: boolean
 }
 
@@ -68,26 +69,24 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     const { limit } = resolved.config
     const formerExtent = existing && extentOf(existing)
     const extent = widestExtent(formerExtent, limit)
-    store.amend({ config: { limit: extent } })
-    let wasComplete = existing?.state === 'complete' && formerExtent === extent
     if (options.retryFailed) {
       const count = await reopenFailed(store, resolved.config)
-      if (count > 0) wasComplete = false
       notices.push(
         count === 0
           ? `run ${name} has no rollout without a score: there is nothing to run again`
           : `running again: ${quantity(count)} that ended without a score`,
       )
     }
+    const wasComplete = store.wasComplete && formerExtent === extent
     const resumed = store.reader.counts().ended
-    const changedCode = wasComplete || !code ? [] : changedFiles(existing?.provenance['code'], code)
+    const changedCode = code ? changedFiles(existing?.provenance['code'], code) : []
     if (store.isResumed) {
       // More may be asked of it now: its tasks may have become more.
       const found = wasComplete ? `run ${name} was complete` : `continuing run ${name}`
       notices.push(`${found}: ${quantity(resumed)} had ended`)
       const narrow = wasComplete ? undefined : narrowNotice(name, extent, limit)
       if (narrow !== undefined) notices.push(narrow)
-      const changed = codeChangeNotice(name, changedCode)
+      const changed = wasComplete ? undefined : codeChangeNotice(name, changedCode)
       if (changed !== undefined) notices.push(changed)
     } else if (options.name === undefined) {
       notices.push(...(await othersBeside(root, name, resolved, options)))

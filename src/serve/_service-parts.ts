@@ -1,4 +1,4 @@
-import { giveUpRun, openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
+import { giveUpRun, keepingChanges, openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
 import { LoopLag } from '../kit/index.ts'
 import type { Executor } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
@@ -16,6 +16,8 @@ export interface ServiceParts {
   /** What every draw of the run starts from. */
   readonly seed: number
   readonly store: RunStore
+  /** Puts down, with the first rollout that starts, that the code has changed since the run began. */
+  readonly keepChanges: () => void
   readonly telemetry: Telemetry
   readonly executor: Executor
   readonly codec: CodecPool
@@ -27,14 +29,15 @@ export async function openServiceParts(options: ServiceOptions, started: AsyncDi
   const bounds = { ...defaultBounds, ...options.bounds }
   const { resolved, opened } = await openServedRun(options)
   started.defer(() => giveUpRun(opened))
-  const { store, info, seed } = opened
+  const { store, info, seed, changedCode } = opened
+  const keepChanges = keepingChanges(store, changedCode)
   const telemetry = started.use(startTelemetry({ env: resolved.env, run: info.name, metrics: true }))
   const counted = { run: info.name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
   const executor = started.use(await openExecutor(store, resolved, options, counted))
   const codec = started.use(await CodecPool.start(store.folder))
   if (options.preflight ?? true) await executor.preflight(options.signal ?? new AbortController().signal)
   const lag = started.use(new LoopLag())
-  return { bounds, resolved, info, seed, store, telemetry, executor, codec, lag }
+  return { bounds, resolved, info, seed, store, keepChanges, telemetry, executor, codec, lag }
 }
 
 /** From the last to the first; `end` is how this sitting of the run ended. */

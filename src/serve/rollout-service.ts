@@ -217,6 +217,7 @@ export class RolloutService extends Resource {
   #onAttemptStart(rollout: string): MillraceError | undefined {
     const unsettled = this.#book.unsettled.get(rollout)
     if (!unsettled || unsettled.cancelled) return unsettled?.cancelled
+    this.#parts.keepChanges()
     this.#book.unsettled.start(unsettled)
     return undefined
   }

@@ -37,6 +37,7 @@ export class RunStore extends Resource {
   readonly #lock: RunLock
   readonly #writer: StoreWriter
   #run: RunFile
+  #wasComplete: boolean
 
   private constructor(parts: {
     folder: string
@@ -45,6 +46,7 @@ export class RunStore extends Resource {
     reader: RunReader
     run: RunFile
     isResumed: boolean
+    wasComplete: boolean
   }) {
     super()
     this.folder = parts.folder
@@ -54,6 +56,7 @@ export class RunStore extends Resource {
     this.#lock = parts.lock
     this.#writer = parts.writer
     this.#run = parts.run
+    this.#wasComplete = parts.wasComplete
   }
 
   static async open({ folder, create, signal }: OpenRunOptions): Promise<RunStore> {
@@ -65,6 +68,7 @@ export class RunStore extends Resource {
     const existing = readRunFile(folder)
     const run = existing ?? newRunFile(requireNewRun(create, folder))
     if (existing && create) requireSameConfig(existing, create, folder)
+    const wasComplete = existing?.state === 'complete'
     requireJournal(folder)
     run.state = 'running'
     run.sittings.push({ startedAt: new Date().toISOString() })
@@ -72,7 +76,7 @@ export class RunStore extends Resource {
     await using started = new AsyncDisposableStack()
     const writer = started.use(await StoreWriter.start(folder, signal))
     const reader = started.use(RunReader.open(folder))
-    const store = new RunStore({ folder, lock, writer, reader, run, isResumed: existing !== undefined })
+    const store = new RunStore({ folder, lock, writer, reader, run, isResumed: existing !== undefined, wasComplete })
     // From here on the store owns them.
     started.move()
     opened.move()
@@ -81,6 +85,11 @@ export class RunStore extends Resource {
 
   get run(): Readonly<RunFile> {
     return this.#run
+  }
+
+  /** Nothing of it was open when it was found, and nothing was taken back since. */
+  get wasComplete(): boolean {
+    return this.#wasComplete
   }
 
   /** Aborts once, with a `disk_full` or `store_failed` error, when nothing more can be written. */
@@ -117,7 +126,9 @@ export class RunStore extends Resource {
   async retryFailed(failed: RetryFailed): Promise<number> {
     if (failed.outcomes.length === 0) return 0
     await this.journal.durable()
-    return this.#writer.retryFailed(failed)
+    const count = await this.#writer.retryFailed(failed)
+    if (count > 0) this.#wasComplete = false
+    return count
   }
 
   /**

@@ -43,3 +43,31 @@ test('code that has changed between two sittings of a run is a warning, also wit
   const again = await millrace({ cwd }, 'show', 'mixed', '--json')
   expect(JSON.parse(again.stdout)).toMatchObject({ changedCode: ['reward.ts'] })
 })
+
+test('a complete run whose tasks have become more says so too, and only if they have', async () => {
+  await using place = await temporaryRuns()
+  const cwd = place.root
+  const tasks = join(cwd, 'tasks.jsonl')
+  const grown = environment
+    .replace(/tasks: .*/, `tasks: () => jsonl(${JSON.stringify(tasks)}),`)
+    .replace(', z }', ', jsonl, z }')
+  const line = (row: number): string => `${JSON.stringify({ sum: `${row} + ${row}` })}\n`
+  await writeFile(join(cwd, 'environment.ts'), grown)
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
+  await writeFile(tasks, line(1) + line(2))
+  const sit = async (): Promise<Record<string, unknown>[]> => {
+    const words = ['eval', './environment.ts', '-m', 'sim', '--run', 'grown', '--json']
+    const { code, stdout, stderr } = await millrace({ cwd }, ...words)
+    expect(code, stderr).toBe(0)
+    return objects(stdout)
+  }
+  await sit()
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
+  const same = await sit()
+  expect(JSON.stringify(same.at(0))).not.toContain('reward.ts changed')
+  expect(same.at(-1)).toMatchObject({ changedCode: [] })
+  await writeFile(tasks, line(1) + line(2) + line(3))
+  const more = await sit()
+  expect(JSON.stringify(more.at(0))).toContain('warning: reward.ts changed since run grown began')
+  expect(more.at(-1)).toMatchObject({ changedCode: ['reward.ts'] })
+})
