@@ -1,4 +1,4 @@
-import { defineEnvironment, evaluate, MillraceError, z, type GroupPolicy } from 'millrace'
+import { defineEnvironment, evaluate, MillraceError, z, type Evaluation, type GroupPolicy } from 'millrace'
 import { runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 
@@ -73,6 +73,49 @@ describe('a group with a failed member', () => {
     })
     expect(records.map(({ reward }) => reward)).toEqual([null, null, null, 30, 31, 32])
   })
+})
+
+test('what has ended of a group stays ended when the run is stopped while a failed member is replaced', async () => {
+  await using runs = await temporaryRuns()
+  const scored: string[] = []
+  let isStuck = true
+  const stuck = Promise.withResolvers<void>()
+  const backend = new ScriptedBackend(({ messages, signal }) => {
+    const asked = String(messages[0]?.content)
+    if (!isStuck || asked.startsWith('0-2')) return 'fine'
+    stuck.resolve()
+    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+  })
+  const sit = (): Evaluation =>
+    evaluate({
+      environment: defineEnvironment({
+        name: 'replaced',
+        task: z.object({}),
+        tasks: () => [{}],
+        prompt: ({ rollout }) => {
+          if (rollout.sample < 2 && rollout.attempt === 1) throw new Error('not yet')
+          return `${rollout.id} attempt ${rollout.attempt}`
+        },
+        reward: ({ rollout }) => {
+          scored.push(`${rollout.id} attempt ${rollout.attempt}`)
+          return 1
+        },
+        groupPolicy: 'replace',
+      }),
+      model: { name: 'scripted', maxTries: 1, backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [backend] },
+      attempts: 3,
+      concurrency: 1,
+      preflight: false,
+      run: { root: runs.root, name: 'replaced' },
+    })
+  const first = sit()
+  await stuck.promise
+  first.stop()
+  expect(await first.summary()).toMatchObject({ rollouts: 0, discarded: { attempts: 2 } })
+  isStuck = false
+  expect(await sit().summary()).toMatchObject({ rollouts: 3, scored: 3, discarded: { attempts: 2 } })
+  expect(scored.toSorted()).toEqual(['0-0 attempt 2', '0-1 attempt 2', '0-2 attempt 1'])
 })
 
 test('a group reward that throws is a reward_error of its members, not of the run', async () => {

@@ -163,25 +163,27 @@ export class Scheduler {
 
   async #endMember(member: HeldMember, groups: GroupKeeper): Promise<void> {
     const verdict = groups.add(member)
-    if (verdict?.kind === 'replace') {
-      // One after another: they share the place of the member that ended last.
-      for (const each of verdict.failed) await this.#replace(each)
-      return
-    }
     if (!verdict) {
       this.#options.journal.append(attemptEnd(member, true))
       return
     }
+    if (verdict.kind === 'replace') return await this.#replace(verdict.failed, member)
     if (verdict.kind === 'void') voidGroup(verdict.members)
     else await this.#scoreGroup(verdict.members, member.terms.task)
     if (this.#stopping.signal.aborted) return
     await this.#settle(verdict.members)
   }
 
-  async #replace(failed: HeldMember): Promise<void> {
-    this.#options.journal.append(attemptEnd(failed, false))
-    const { id, sample, attempt } = failed.record
-    await this.#attempts.untilOneCounts({ kind: 'attempt', id, sample, attempt: attempt + 1, ...failed.terms })
+  async #replace(failed: readonly HeldMember[], last: HeldMember): Promise<void> {
+    const { journal } = this.#options
+    // All of it before the first of them runs: whatever cuts that off, what has ended stays ended.
+    journal.appendAll(failed.map((each) => attemptEnd(each, false)))
+    if (!failed.includes(last)) journal.append(attemptEnd(last, true))
+    // One after another: they share the place of the member that ended last.
+    for (const { record, terms } of failed) {
+      const { id, sample, attempt } = record
+      await this.#attempts.untilOneCounts({ kind: 'attempt', id, sample, attempt: attempt + 1, ...terms })
+    }
   }
 
   async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {
