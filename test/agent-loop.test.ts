@@ -1,4 +1,12 @@
-import { defineEnvironment, MillraceError, z, type AssistantMessage, type Message } from 'millrace'
+import {
+  defineEnvironment,
+  MillraceError,
+  z,
+  type Agent,
+  type AssistantMessage,
+  type Message,
+  type WrittenCall,
+} from 'millrace'
 import { calls, runScripted, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 
@@ -265,6 +273,12 @@ describe('limits and outcomes', () => {
     const calling = { tools: { hang: stuck, wait: stuck } }
     expect(await errorOf(calling, () => calls({ hang: {} }))).toContain('is used up, in tool hang')
     expect(await errorOf(calling, () => calls({ hang: {}, wait: {} }))).toContain('is used up, in tools hang, wait')
+    const call = (name: string): WrittenCall => ({ id: name, type: 'function', function: { name, arguments: '{}' } })
+    const agent: Agent = async ({ tools }) => {
+      await Promise.all([tools.call([call('hang')]), tools.call([call('quick')])])
+    }
+    const quick = { ...stuck, run: () => 'done' }
+    expect(await errorOf({ agent, tools: { hang: stuck, quick } })).toContain('is used up, in tool hang')
     expect(await errorOf({ update: never })).toContain('is used up, in update')
     const reward = { quick: { weight: 1, score: () => 1 }, slow: { weight: 1, score: never } }
     expect(await errorOf({ reward })).toContain('took longer than the 50 ms kept for it: "slow" had not ended')

@@ -46,7 +46,8 @@ export class AgentCalls implements AgentTools {
   readonly #toolBox: RolloutTools['box']
   /** In the last reply. */
   #inReply: readonly WrittenCall[] = []
-  #atWork: readonly WrittenCall[] | undefined
+  /** Those that have not all answered; an agent may make several at once. */
+  #atWork: readonly (readonly WrittenCall[])[] = []
 
   constructor(host: CallsHost, toolBox: RolloutTools['box']) {
     this.#host = host
@@ -61,10 +62,16 @@ export class AgentCalls implements AgentTools {
   readonly call: AgentTools['call'] = (calls) => {
     const { outputs } = this.#host.situation
     const startedAt = performance.now()
-    this.#atWork = calls
+    this.#atWork = [...this.#atWork, calls]
     const made = this.#toolBox.call(calls, this.#optionsFor(calls))
     const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
-    return shown.then((results) => this.#answersTo(calls, results, performance.now() - startedAt))
+    return shown.then(
+      (results) => this.#answersTo(calls, results, performance.now() - startedAt),
+      (thrown: unknown) => {
+        this.#isDone(calls)
+        throw thrown
+      },
+    )
   }
 
   #optionsFor(calls: readonly WrittenCall[]): ToolCallOptions<LiveContext> {
@@ -77,7 +84,7 @@ export class AgentCalls implements AgentTools {
 
   #answersTo(calls: readonly WrittenCall[], results: readonly ToolResult[], ms: number): readonly Message[] {
     const { engine, tally } = this.#host
-    this.#atWork = undefined
+    this.#isDone(calls)
     tally.addToolCalls(results, ms)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
@@ -85,10 +92,14 @@ export class AgentCalls implements AgentTools {
     })
   }
 
+  #isDone(calls: readonly WrittenCall[]): void {
+    this.#atWork = this.#atWork.filter((each) => each !== calls)
+  }
+
   /** The tools that were called and have not all answered; undefined while none is at work. */
   get doing(): string | undefined {
-    if (!this.#atWork) return undefined
-    const names = new Set(this.#atWork.map((call) => call.function.name))
+    if (this.#atWork.length === 0) return undefined
+    const names = new Set(this.#atWork.flat().map((call) => call.function.name))
     return `${names.size === 1 ? 'tool' : 'tools'} ${[...names].join(', ')}`
   }
 
