@@ -1,4 +1,5 @@
 import { request } from 'node:http'
+import { setTimeout as pause } from 'node:timers/promises'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/server'
 import { describe, expect, it } from 'vitest'
@@ -196,6 +197,33 @@ describe('HttpToolDoor', () => {
     expect(await one.client.callTool({ name: 'add', arguments: { by: 1 } })).toMatchObject({
       content: [{ text: '11' }],
     })
+  })
+
+  it('waits at its end for the session of a client that has gone while it was set up', async () => {
+    const settingUp = Promise.withResolvers<void>()
+    const tidying = Promise.withResolvers<void>()
+    let isTidy = false
+    const { tools } = await counter({
+      setup: async () => {
+        settingUp.resolve()
+        await new Promise(() => {})
+      },
+      teardown: async () => {
+        tidying.resolve()
+        // Longer than a door takes to close that waits for nobody.
+        await pause(200)
+        isTidy = true
+      },
+    })
+    const door = await open(tools)
+    const sent = request(door.url, { method: 'POST', headers: { 'content-type': 'application/json' } })
+    sent.on('error', () => {})
+    sent.end(JSON.stringify(initialize))
+    await settingUp.promise
+    sent.destroy()
+    await tidying.promise
+    await door.close()
+    expect(isTidy).toBe(true)
   })
 
   it('answers a failed setup, a session that is not there and a request without one', async () => {

@@ -47,7 +47,7 @@ export class HttpToolDoor extends Door {
   readonly #sessions = new Map<string, HttpSession>()
   readonly #maxSessions: number
   /** Being set up; they count as sessions. */
-  #opening = 0
+  readonly #opening = new Set<Promise<HttpSession | Response>>()
 
   private constructor(options: HttpToolDoorOptions) {
     // Whoever can call tools can do what they do, so only this machine is let in.
@@ -88,7 +88,7 @@ export class HttpToolDoor extends Door {
 
   protected override async onClose(): Promise<void> {
     // Their streams of events would otherwise keep the door open.
-    await Promise.all([...this.#sessions.values()].map((session) => session.end()))
+    await Promise.all([...Array.from(this.#sessions.values(), (session) => session.end()), ...this.#opening])
     await super.onClose()
   }
 
@@ -110,22 +110,28 @@ export class HttpToolDoor extends Door {
   }
 
   /** A session for a client that begins one, or why there is none. */
-  async #opened(body: unknown, reply: FastifyReply): Promise<HttpSession | Response> {
+  #opened(body: unknown, reply: FastifyReply): Response | Promise<HttpSession | Response> {
     if (!isInitializeRequest(body)) {
       return refusal(400, refused, 'begin with `initialize`, and send the mcp-session-id you are given from then on')
     }
-    if (this.#sessions.size + this.#opening >= this.#maxSessions) {
+    if (this.#sessions.size + this.#opening.size >= this.#maxSessions) {
       return refusal(
         503,
         refused,
         `there are ${this.#maxSessions} sessions, which is the limit; end one, or come again`,
       )
     }
+    const opening = this.#open(reply).finally(() => this.#opening.delete(opening))
+    this.#opening.add(opening)
+    return opening
+  }
+
+  /** Never rejects. Whoever has gone, or finds the door closing, leaves nothing behind when it resolves. */
+  async #open(reply: FastifyReply): Promise<HttpSession | Response> {
     const { tools, version, idleMs = defaultIdleMs, onFault } = this.#options
     using scope = new AbortScope(this.closedSignal)
     const onGone = (): void => scope.abort(new MillraceError('cancelled', 'the client has gone'))
     reply.raw.once('close', onGone)
-    this.#opening += 1
     try {
       const session = await HttpSession.open({ tools, version, idleMs, onFault, signal: scope.signal })
       if (this.isClosed) {
@@ -138,7 +144,6 @@ export class HttpToolDoor extends Door {
     } catch (error) {
       return refusal(500, refused, MillraceError.from(error, 'setup_failed').rawMessage)
     } finally {
-      this.#opening -= 1
       reply.raw.off('close', onGone)
     }
   }

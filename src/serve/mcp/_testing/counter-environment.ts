@@ -18,7 +18,9 @@ export interface Counter {
 }
 
 /** An environment that counts, one count per session; and what happened to it. */
-export async function counter(options: { readonly setup?: () => void | Promise<void> } = {}): Promise<Counter> {
+export async function counter(
+  options: { readonly setup?: () => void | Promise<void>; readonly teardown?: () => Promise<void> } = {},
+): Promise<Counter> {
   const log: CounterLog = { setUp: [], tornDown: [], stopped: [], events: [] }
   const waiting: (() => void)[] = []
   const waits =
@@ -46,7 +48,10 @@ export async function counter(options: { readonly setup?: () => void | Promise<v
       await options.setup?.()
       return { count: task.from }
     },
-    teardown: ({ state }) => void log.tornDown.push(state?.count),
+    teardown: async ({ state }) => {
+      log.tornDown.push(state?.count)
+      await options.teardown?.()
+    },
     prompt: () => 'Count.',
     tools: {
       add: {
