@@ -44,9 +44,9 @@ describe('the options of an environment', () => {
   test('are named when they do not fit', () => {
     const attempt = () => environmentOf(withOptions(schema), { size: 'large', fast: '7' })
     expect(attempt).toThrow(
-      '[config_invalid] the options of plain do not fit: size: expected number, received string; fast: expected boolean, received number',
+      '[config_invalid] the options of plain do not fit: size: expected number, got string; fast: expected boolean, got number. Set them with --env.<name>=<value> (options).',
     )
-    expect(() => environmentOf(withOptions(schema), { size: '1.5' })).toThrow(/size: expected int/)
+    expect(() => environmentOf(withOptions(schema), { size: '1.5' })).toThrow(/size: expected a whole number/)
   })
 
   test('are known by name', () => {

@@ -38,7 +38,10 @@ export function environmentOf(environment: unknown, rawOptions: RawOptions, spec
     validated = validateNow(name, schema, taken)
   }
   if (validated.problem !== undefined) {
-    throw new MillraceError('config_invalid', `the options of ${name} do not fit: ${validated.problem}`)
+    throw new MillraceError(
+      'config_invalid',
+      `the options of ${name} do not fit: ${validated.problem}. Set them with --env.<name>=<value> (options).`,
+    )
   }
   return { name, environment, options: validated.value, rawOptions: taken, specifier }
 }

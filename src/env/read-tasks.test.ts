@@ -76,7 +76,8 @@ describe('readTasks', () => {
     expect(invalid.map(({ index }) => index)).toEqual([7_311, 7_313])
     expect(invalid[0]?.problem).toMatchObject({
       code: 'task_invalid',
-      rawMessage: 'questions.jsonl line 7312: answer: expected number, received string',
+      rawMessage:
+        "questions.jsonl line 7312: answer: expected number, got string. Correct the row, or the environment's `task` schema.",
     })
     expect(invalid[1]?.problem.rawMessage).toMatch(/^questions.jsonl line 7314: not valid JSON: /)
   })
@@ -95,7 +96,7 @@ describe('readTasks', () => {
   test('waits for a schema that is asynchronous', async () => {
     const task = z.object({ answer: z.number().refine(async (answer) => answer > 0, 'must be positive') })
     const items = await all(environmentWith(() => rows(2), { task }))
-    expect(items.map(problemOf)).toEqual(['tasks[0]: answer: must be positive', undefined])
+    expect(items.map(problemOf)).toEqual([expect.stringMatching(/^tasks\[0\]: answer: must be positive\. /), undefined])
   })
 
   test('reads an endless generator no further than asked, and closes it', async () => {

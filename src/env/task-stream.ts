@@ -135,7 +135,9 @@ export class TaskStream implements AsyncIterable<TaskItem> {
   }
 
   #checked(index: number, digest: string, at: string, validated: Awaited<ReturnType<typeof validate>>): TaskItem {
-    if (validated.problem !== undefined) return invalid(index, digest, at, validated.problem)
+    if (validated.problem !== undefined) {
+      return invalid(index, digest, at, `${validated.problem}. Correct the row, or the environment's \`task\` schema.`)
+    }
     const task = validated.value
     try {
       return { index, id: taskName(this.#environment, task) ?? String(index), digest, task }

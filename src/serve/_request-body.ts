@@ -77,7 +77,7 @@ class LargeBody {
 export function postedRequest(body: unknown): PostedRequest {
   const { head, tasks: texts } = body instanceof LargeBody ? body.decoded : { head: body, tasks: undefined }
   const checked = bodySchema.safeParse(head)
-  if (!checked.success) throw usage(describeIssues(checked.error.issues).replaceAll('Invalid input: ', ''))
+  if (!checked.success) throw usage(describeIssues(checked.error.issues))
   const { requestId, task, tasks, attempts, sampling, include, detached } = checked.data
   const given = texts?.map((text) => new JsonText(text)) ?? tasks ?? (task === undefined ? undefined : [task])
   if (!given || (task !== undefined && tasks)) throw usage('give either "task" or "tasks"')

@@ -108,7 +108,7 @@ describe('one call', () => {
 
   test.each([
     ['{"city": ', 'not valid JSON'],
-    ['{"city": 3}', 'city: expected string, received number'],
+    ['{"city": 3}', 'city: expected string, got number'],
     ['[]', 'they are a list, and must be one JSON object'],
   ])('with the arguments %s says what was wrong and what was expected', async (text, problem) => {
     const schema = z.object({

@@ -10,7 +10,7 @@ test('answers at once where the schema does', () => {
 test('names the field and what was expected of it', () => {
   const schema = z.object({ answer: z.object({ value: z.number() }), id: z.string() })
   expect(validate(schema, { answer: { value: '7' }, id: 1 })).toMatchObject({
-    problem: 'answer.value: expected number, received string; id: expected string, received number',
+    problem: 'answer.value: expected number, got string; id: expected string, got number',
   })
 })
 

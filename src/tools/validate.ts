@@ -31,8 +31,7 @@ export function validate<Schema extends StandardSchema>(
 function toValidated<Value>(result: ValidationResult<unknown>): Validated<Value> {
   // The schema vouches for the type; Standard Schema has no way to say so once its own type is a parameter.
   if (!result.issues) return { value: result.value as Value }
-  // zod puts these two words before most of its messages; the path in front says the same.
-  return { problem: describeIssues(result.issues).replaceAll('Invalid input: ', ''), issues: result.issues }
+  return { problem: describeIssues(result.issues), issues: result.issues }
 }
 
 function thrownProblem(thrown: unknown): { problem: string; issues: readonly ValidationIssue[] } {

@@ -46,8 +46,8 @@ describe.concurrent('a command line that cannot be carried out', () => {
     ['show a --outcome fine', /--outcome is one of completed, .*, not fine/],
     ['export a --format csv', /--format is one of jsonl, binary, not csv/],
     ['prune --older-than soon', /--older-than is a duration such as .*, not soon/],
-    ['sim --port 99999', /port: Too big: expected number to be <=65535/],
-    ['sim --skill 7', /simulator options: skill: Too big/],
+    ['sim --port 99999', /port: expected number to be at most 65535/],
+    ['sim --skill 7', /simulator options: skill: expected number to be at most 1/],
   ])('millrace %s', async (line, message) => {
     await using place = await temporaryRuns()
     expectRefusal(await millrace({ cwd: place.root }, ...line.split(' ')), 2, message)

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import type { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
 import { interpolate, nearestName, type Variables } from '../../../kit/index.ts'
-import { isJsonObject } from '../../../schema/index.ts'
+import { isJsonObject, plainIssue } from '../../../schema/index.ts'
 import { rememberSecrets, secretsOf } from './config-secrets.ts'
 import { enabledServers } from './enabled-servers.ts'
 import { httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
@@ -102,7 +102,7 @@ function checkForMisspeltWrapper(servers: Readonly<Record<string, unknown>>, whe
 function describe(issues: readonly z.core.$ZodIssue[], at: string, kind: 'stdio' | 'http'): string {
   const problems = issues.flatMap((issue) => {
     const place = at + issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
-    if (issue.code !== 'unrecognized_keys') return [`${place}: ${issue.message.replace('Invalid input: ', '')}`]
+    if (issue.code !== 'unrecognized_keys') return [`${place}: ${plainIssue(issue.message)}`]
     const known = knownFields(kind, issue.path)
     return issue.keys.map((key) => `${place}.${key}: unknown field; ${suggestion(key, known)}`)
   })

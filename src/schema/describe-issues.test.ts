@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+import { describeIssues } from './standard-schema.ts'
+
+const schema = z.strictObject({
+  name: z.string().min(1),
+  count: z.int().min(1).max(5),
+  share: z.number().gt(0).lt(1),
+  level: z.enum(['low', 'high']),
+  either: z.union([z.number(), z.boolean()]),
+  own: z.string().refine((text) => text === 'yes', 'say yes'),
+})
+const right = { name: 'a', count: 1, share: 0.5, level: 'low', either: 1, own: 'yes' }
+
+test.each([
+  ['what is not there', { name: undefined }, 'name: missing; expected string'],
+  ['another type', { name: 3 }, 'name: expected string, got number'],
+  ['a fraction', { count: 1.5 }, 'count: expected a whole number'],
+  ['too little', { count: 0 }, 'count: expected number to be at least 1'],
+  ['too much', { count: 6 }, 'count: expected number to be at most 5'],
+  ['too short', { name: '' }, 'name: expected string to have at least 1 characters'],
+  ['below an open bound', { share: 0 }, 'share: expected number to be more than 0'],
+  ['above an open bound', { share: 1 }, 'share: expected number to be less than 1'],
+  ['no choice', { level: 'none' }, 'level: expected one of "low"|"high"'],
+  ['no alternative', { either: 'x' }, 'either: it fits none of what is allowed here'],
+  ['an unknown field', { more: 1 }, 'unknown "more"; leave it out'],
+  ['the words of an author', { own: 'no' }, 'own: say yes'],
+])('%s is said in plain words', (_, wrong, said) => {
+  const { error } = schema.safeParse({ ...right, ...wrong })
+  expect(describeIssues(error?.issues ?? [])).toBe(said)
+})
+
+test('of many only the first are named, and how many there are', () => {
+  const { error } = z.array(z.number()).safeParse(Array.from({ length: 20 }, () => 'x'))
+  expect(describeIssues(error?.issues ?? [])).toMatch(/^0: expected number, got string; .*7: .*; and 12 more$/)
+})

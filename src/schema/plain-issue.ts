@@ -1,0 +1,19 @@
+/** What zod says by itself, and what people and models understand better. Words of an author's own are left as they are. */
+const rules: readonly (readonly [pattern: RegExp, plain: string])[] = [
+  [/^Invalid input: expected int, received number$/, 'expected a whole number'],
+  [/^Invalid input: expected (.+), received undefined$/, 'missing; expected $1'],
+  [/^Invalid input: expected (.+), received (.+)$/, 'expected $1, got $2'],
+  [/^Invalid (?:input|option|string|number): (.+)$/, '$1'],
+  [/^Invalid input$/, 'it fits none of what is allowed here'],
+  [/^Invalid discriminator value\. Expected (.+)$/, 'expected $1'],
+  [/^Too small: (.+ )>=(.+)$/, '$1at least $2'],
+  [/^Too small: (.+ )>(.+)$/, '$1more than $2'],
+  [/^Too big: (.+ )<=(.+)$/, '$1at most $2'],
+  [/^Too big: (.+ )<(.+)$/, '$1less than $2'],
+  [/^Unrecognized keys?: (.+)$/, 'unknown $1; leave it out'],
+]
+
+export function plainIssue(message: string): string {
+  for (const [pattern, plain] of rules) if (pattern.test(message)) return message.replace(pattern, plain)
+  return message
+}
