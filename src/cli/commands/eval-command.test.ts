@@ -145,6 +145,10 @@ describe('millrace eval: what it asks for', () => {
     [['x', '-m', 'gpt', '--sim.skill=1'], '--sim.skill is an option of the simulator, but the model is gpt'],
     [['x', '-m', 'gpt', '--price.input', '1'], 'give both --price.input and --price.output'],
     [['x', '-m', 'gpt', '--base-url', 'localhost:8000'], '--base-url is a URL such as'],
+    [
+      ['x', '-m', 'sim', '--sim.skill=1', '--base-url', 'http://localhost:8000/v1'],
+      '--sim.skill is an option of the built-in simulator, which has no endpoint',
+    ],
     [['x', '-m', 'sim', '--new', '--resume'], 'give only one of them'],
     [['x', '-m', 'sim', '--resume=a', '--run', 'b'], 'give one name'],
     [['x', '-m', 'sim', '--models', 'missing.json'], 'cannot read the models file missing.json'],

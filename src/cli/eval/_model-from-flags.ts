@@ -26,11 +26,18 @@ export function modelFromFlags(input: ModelFromFlags): string | ModelConfigInput
   const { flags, simulator } = input
   const named = Object.hasOwn(input.models, input.name) ? input.models[input.name] : undefined
   const overrides = settings(flags)
+  const hasEndpoint = flags['base-url'] !== undefined || flags['api-key-env'] !== undefined
   if (Object.keys(simulator).length > 0) {
     if (input.name !== 'sim' && named?.simulator === undefined) {
       throw new MillraceError(
         'usage',
         `--sim.${Object.keys(simulator)[0]} is an option of the simulator, but the model is ${input.name}; use -m sim or leave it out`,
+      )
+    }
+    if (hasEndpoint) {
+      throw new MillraceError(
+        'usage',
+        `--sim.${Object.keys(simulator)[0]} is an option of the built-in simulator, which has no endpoint; leave out --base-url and --api-key-env, or give the option to the server (millrace sim)`,
       )
     }
     const base = named ?? { name: input.name }
@@ -40,7 +47,6 @@ export function modelFromFlags(input: ModelFromFlags): string | ModelConfigInput
       simulator: { ...named?.simulator, ...(simulator as ModelConfigInput['simulator']) },
     }
   }
-  const hasEndpoint = flags['base-url'] !== undefined || flags['api-key-env'] !== undefined
   if (!hasEndpoint && Object.keys(overrides).length === 0) return input.name
   if (named && !hasEndpoint) return { ...named, ...overrides }
   if (input.name === 'sim' && !hasEndpoint) return { name: input.name, ...overrides, simulator: {} }
