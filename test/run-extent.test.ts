@@ -185,7 +185,7 @@ test('tasks that were added to the source since the last sitting are said, a lar
   await sit({ root, run, rows: 4, stopAfter: 2 })
   const added = await sit({ root, run, rows: 6 })
   expect(added.notices).toContain(
-    'run grown was of 4 tasks and their source has 6 now: those that were added run too; --limit 4 leaves them out',
+    'run grown was of 4 tasks and their source has 6 now: those that were added run too; --limit 4 (limit) leaves them out',
   )
   expect(added.ran).toEqual([2, 3, 4, 5])
   expect((await sit({ root, run, rows: 6 })).notices.join()).not.toContain('was of')

@@ -36,7 +36,7 @@ function hintFor(thrown: unknown, path: string, place: string | undefined): stri
       return missingModuleHint(thrown instanceof Error ? thrown.message : '')
     default:
       if (thrown instanceof SyntaxError && !place) return `\`node --check ${path}\` shows the place`
-      return 'Correct that and run it again; --debug shows the whole stack'
+      return 'Correct that and run it again; --debug (`cause` of the error) shows the whole stack'
   }
 }
 

@@ -166,7 +166,7 @@ describe('loadEnvironment', () => {
       ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.mjs', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
     )
     const expected = [
-      /^\/project\/throws.ts could not be loaded: boom \(at \/project\/throws.ts:3\)\. Correct that and run it again; --debug shows the whole stack$/,
+      /^\/project\/throws.ts could not be loaded: boom \(at \/project\/throws.ts:3\)\. Correct that and run it again; --debug \(`cause` of the error\) shows the whole stack$/,
       /^\/project\/deep.ts could not be loaded: deeper \(at \/project\/helper.ts:3\)\. Correct that/,
       /enum is not supported.* \(at \/project\/enumerated.ts:2\)\. Node runs TypeScript by leaving out the types/,
       /^\/project\/typo.ts could not be loaded: .* \(at \/project\/typo.ts:1\)\. Correct that/,

@@ -1,6 +1,7 @@
 import type { EnvironmentCode } from '../env/index.ts'
 import { isJsonObject, type Json } from '../schema/index.ts'
 import type { RunFile, RunStore } from '../store/index.ts'
+import { asNewRun } from './_as-new-run.ts'
 
 /** Names of changed files that are shown. */
 const shownFiles = 3
@@ -19,13 +20,13 @@ export function changedFiles(before: Json | undefined, now: EnvironmentCode): re
 /** What a person should hear who continues a run with other code than it was begun with; undefined if it is the same. */
 export function codeChangeNotice(name: string, changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `warning: ${namesOf(changed)} changed since run ${name} began: what has ended is of other code than what runs now; --new starts a run of this code alone`
+  return `warning: ${namesOf(changed)} changed since run ${name} began: what has ended is of other code than what runs now; ${asNewRun} starts one of this code alone`
 }
 
 /** The same for whoever reads the results later. */
 export function mixedCodeNotice(changed: readonly string[]): string | undefined {
   if (changed.length === 0) return undefined
-  return `${namesOf(changed)} changed between sittings of this run: its results are not all of the same code; --new starts a run of one code alone`
+  return `${namesOf(changed)} changed between sittings of this run: its results are not all of the same code; ${asNewRun} starts one of one code alone`
 }
 
 /** The files that any later sitting found changed. */

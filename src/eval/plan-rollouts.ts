@@ -4,6 +4,7 @@ import { MillraceError } from '../errors/index.ts'
 import { recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import type { Journal } from '../store/index.ts'
+import { asNewRun } from './_as-new-run.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
 import type { RunConfig } from './resolve-run.ts'
 
@@ -31,7 +32,7 @@ export async function* planRollouts(options: {
     } else if (known !== item.digest) {
       throw new MillraceError(
         'run_mismatch',
-        `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with --new (run.resume: 'never').`,
+        `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${asNewRun}.`,
         { data: { task: item.index } },
       )
     }
@@ -53,7 +54,7 @@ export async function* planRollouts(options: {
   if (next !== config.limit && earlier?.taskDigest(next) !== undefined) {
     throw new MillraceError(
       'run_mismatch',
-      `the source of tasks ends after ${next}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${next} (limit), or start a new run with --new (run.resume: 'never').`,
+      `the source of tasks ends after ${next}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${next} (limit), or start a new run with ${asNewRun}.`,
       { data: { task: next } },
     )
   }

@@ -152,7 +152,7 @@ function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptio
   if (supervision && workers === undefined) {
     throw new MillraceError(
       'config_invalid',
-      'supervision is of workers, and there are none: say how many (workers, --workers)',
+      'supervision is of workers, and there are none: say how many with --workers (workers)',
     )
   }
 }
@@ -200,7 +200,7 @@ function requirePrices({ models, model, judge }: RunConfig): void {
   if (!unpriced) return
   throw new MillraceError(
     'config_invalid',
-    `a cost limit needs prices, and none is known for ${unpriced.name}; give it one (--price.input and --price.output, or "price" in its config), or leave out the limit`,
+    `a cost limit needs prices, and none is known for ${unpriced.name}; give it one with --price.input and --price.output (price in its config), or leave out the limit`,
   )
 }
 

@@ -1,4 +1,5 @@
 import type { RunFile } from '../store/index.ts'
+import { asNewRun } from './_as-new-run.ts'
 
 /** How many tasks a sitting reads, as far as that is known. */
 type TaskTotal = { readonly count: number; readonly exact: boolean } | undefined
@@ -24,8 +25,8 @@ export function narrowNotice(name: string, extent: RunExtent, limit: RunExtent):
   if (limit === null || limit === extent) return undefined
   const begun = extent === null ? 'all tasks' : `${extent.toLocaleString('en-US')} tasks`
   const here = limit === 1 ? 'the first one' : `the first ${limit.toLocaleString('en-US')}`
-  const next = extent === null ? 'leave out --limit to finish it' : `--limit ${extent} finishes it`
-  return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}, --new starts another run`
+  const next = extent === null ? 'leave out --limit (limit) to finish it' : `--limit ${extent} (limit) finishes it`
+  return `run ${name} is of ${begun}: this sitting does ${here} and leaves it open; ${next}, ${asNewRun} starts another`
 }
 
 /** How many tasks a run was found to be of, whichever of its sittings knew; undefined while none does. */
@@ -54,7 +55,7 @@ export function addedNotice(
   if (extent !== null && tasks >= extent) return undefined
   if (total.count <= tasks) return undefined
   const count = (number: number): string => number.toLocaleString('en-US')
-  return `run ${name} was of ${count(tasks)} tasks and their source has ${count(total.count)} now: those that were added run too; --limit ${tasks} leaves them out`
+  return `run ${name} was of ${count(tasks)} tasks and their source has ${count(total.count)} now: those that were added run too; --limit ${tasks} (limit) leaves them out`
 }
 
 /** How many of the tasks that a sitting should find, because the run was of them before, its source does not have any more. */
@@ -68,5 +69,5 @@ export function missingNotice(name: string, missing: number, total: TaskTotal): 
   if (missing === 0 || !total) return undefined
   const count = (tasks: number): string => tasks.toLocaleString('en-US')
   const now = total.count + missing
-  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, --new starts a run of these alone`
+  return `warning: run ${name} is of ${count(now)} tasks and their source has ${count(total.count)} now: the run stays open; restore the tasks to finish it, ${asNewRun} starts one of these alone`
 }

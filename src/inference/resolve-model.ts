@@ -82,8 +82,9 @@ function inputFor(
   models: Readonly<Record<string, NamedModelInput>>,
 ): ModelConfigInput {
   if (typeof model !== 'string') return model
-  if (model.trim() === '')
-    throw new MillraceError('config_invalid', 'the model has no name. Name one with -m, or use -m sim.')
+  if (model.trim() === '') {
+    throw new MillraceError('config_invalid', "the model has no name. Name one with -m (model), or use -m sim ('sim').")
+  }
   if (Object.hasOwn(models, model)) return named(model, models[model] as NamedModelInput)
   return model === 'sim' ? { name: 'sim', simulator: {} } : { name: model }
 }
@@ -141,7 +142,7 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
     [...known, 'sim'].filter((other) => other !== model),
   )
   const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
-  const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use -m sim, which needs no key.`
+  const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use -m sim ('sim'), which needs no key.`
   return new MillraceError(
     'model_auth',
     `model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}${hint}`,

@@ -123,7 +123,10 @@ export class RewardPool extends Resource {
       return Promise.resolve(thread)
     }
     if (this.#waiting.size >= maxWaiting) {
-      throw new MillraceError('overloaded', `more than ${maxWaiting} heavy rewards wait already; lower --concurrency`)
+      throw new MillraceError(
+        'overloaded',
+        `more than ${maxWaiting} heavy rewards wait already; lower --concurrency (concurrency)`,
+      )
     }
     return new Promise((resolve, reject) => {
       const leave = (): void => {

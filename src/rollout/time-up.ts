@@ -17,6 +17,6 @@ export function timeUp(
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
   const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
   const next =
-    'if the model needs that long, raise --timeout; with "stream": true its first token shows that it is at work'
+    'if the model needs that long, raise --timeout (limits.timeoutMs); with "stream": true its first token shows that it is at work'
   return spent('silence', `${found}. See whether the server hangs; ${next}.`)
 }

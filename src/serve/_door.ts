@@ -66,7 +66,7 @@ export abstract class Door extends Resource {
   }
 
   /** Closes if that fails. `flag` is how the port was given. */
-  protected async listen(port: number, flag = '--port'): Promise<void> {
+  protected async listen(port: number, flag = '--port (port)'): Promise<void> {
     try {
       await this.app.listen({ host: this.#host, port, backlog })
     } catch (error) {

@@ -35,7 +35,7 @@ async function requireNobodyAtWork({ digest, env }: ResolvedRun, { run }: Servic
   if (!busy) return
   throw new MillraceError(
     'run_in_use',
-    `a server with these settings is at work already, on run ${busy.name}; stop it, or give this one a run of its own with --run <name>`,
+    `a server with these settings is at work already, on run ${busy.name}; stop it, or give this one a run of its own with --run <name> (run.name)`,
     { data: { run: busy.name } },
   )
 }
@@ -46,7 +46,7 @@ function requireServedRun({ env }: ResolvedRun, { run }: ServiceOptions): void {
   if (!existing || existing.config['isServed'] === true) return
   throw new MillraceError(
     'run_mismatch',
-    `run ${run.name} belongs to an evaluation; choose another name for the server's run with --run`,
+    `run ${run.name} belongs to an evaluation; choose another name for the server's run with --run (run.name)`,
     { data: { run: run.name } },
   )
 }

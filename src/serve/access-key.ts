@@ -22,7 +22,7 @@ export function requireKeyBeyondLoopback(host: string, key: string | undefined):
   if (key !== undefined || isLoopback(host)) return
   throw new MillraceError(
     'config_invalid',
-    `listening on ${host} lets other machines in, so it needs a key: set MILLRACE_API_KEY, or name another variable with --access-key-env, or listen on 127.0.0.1`,
+    `listening on ${host} lets other machines in, so it needs a key: set MILLRACE_API_KEY, or name another variable with --access-key-env (accessKey), or listen on 127.0.0.1`,
   )
 }
 

@@ -43,7 +43,7 @@ export function checkRequest(
   }
   if (attempts !== undefined && rules.groupSize !== undefined && attempts !== rules.groupSize) {
     throw usage(
-      `this environment settles the ${rules.groupSize} attempts at a task together; ask for that many, or start the server with --attempts ${attempts}`,
+      `this environment settles the ${rules.groupSize} attempts at a task together; ask for that many, or start the server with --attempts ${attempts} (attempts)`,
     )
   }
   if (sampling === undefined) return

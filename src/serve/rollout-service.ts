@@ -251,7 +251,7 @@ function dueRollouts(
 
 function poolOf(executor: Executor): WorkerPool {
   if (executor instanceof WorkerPool) return executor
-  throw new MillraceError('config_invalid', 'this server has no workers: start it with --workers')
+  throw new MillraceError('config_invalid', 'this server has no workers: start it with --workers (workers)')
 }
 
 function unfinished(): MillraceError {

@@ -189,7 +189,7 @@ function storedVersion(database: DatabaseSync): number {
 function tooNew(folder: string, version: number): MillraceError {
   return new MillraceError(
     'store_version',
-    `the run in ${folder} was written by a newer Millrace (schema ${version}, this one knows ${schemaVersion}); update millrace, or start another run with --run <name>`,
+    `the run in ${folder} was written by a newer Millrace (schema ${version}, this one knows ${schemaVersion}); update millrace, or start another run with --run <name> (run.name)`,
     { data: { version, supported: schemaVersion } },
   )
 }

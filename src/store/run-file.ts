@@ -80,9 +80,13 @@ function parseRunFile(text: string, path: string): RunFile {
   try {
     value = JSON.parse(text)
   } catch (error) {
-    throw new MillraceError('store_failed', `${path} is not JSON; restore it, or start another run with --run <name>`, {
-      cause: error,
-    })
+    throw new MillraceError(
+      'store_failed',
+      `${path} is not JSON; restore it, or start another run with --run <name> (run.name)`,
+      {
+        cause: error,
+      },
+    )
   }
   const version = (value as { schemaVersion?: unknown } | null)?.schemaVersion
   if (typeof version === 'number' && version > runFileVersion) {
@@ -96,7 +100,7 @@ function parseRunFile(text: string, path: string): RunFile {
   if (parsed.success) return parsed.data
   throw new MillraceError(
     'store_failed',
-    `${path} does not describe a run; restore it, or start another run with --run <name>`,
+    `${path} does not describe a run; restore it, or start another run with --run <name> (run.name)`,
     { cause: parsed.error },
   )
 }

@@ -55,7 +55,7 @@ export function createRunFolder(folder: string): void {
     if (existsSync(join(folder, runFiles.database))) {
       throw new MillraceError(
         'store_failed',
-        `${folder} holds the records of a run but no ${runFiles.run}; restore that, or choose another name with --run`,
+        `${folder} holds the records of a run but no ${runFiles.run}; restore that, or choose another name with --run (run.name)`,
         { data: { folder } },
       )
     }
@@ -64,7 +64,7 @@ export function createRunFolder(folder: string): void {
     if (foreign === undefined) return
     throw new MillraceError(
       'folder_unwritable',
-      `${folder} is not a run: it holds "${foreign}"; choose another name with --run, or another root`,
+      `${folder} is not a run: it holds "${foreign}"; choose another name with --run (run.name), or another root`,
       { data: { folder } },
     )
   } catch (error) {
@@ -100,7 +100,7 @@ export function folderFailure(error: unknown, folder: string): MillraceError {
   const detail = error instanceof Error ? error.message : String(error)
   return new MillraceError(
     'folder_unwritable',
-    `cannot write to ${folder} (${detail}); check the path and its permissions, or choose another folder with --runs`,
+    `cannot write to ${folder} (${detail}); check the path and its permissions, or choose another folder with --runs (run.root)`,
     { data: { folder }, cause: error },
   )
 }

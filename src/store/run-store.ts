@@ -202,7 +202,7 @@ function requireJournal(folder: string): void {
   if (sizeOf(join(folder, runFiles.lines)) === 0 || sizeOf(join(folder, runFiles.database)) > 0) return
   throw new MillraceError(
     'store_failed',
-    `the run in ${folder} has results in ${runFiles.lines}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name>`,
+    `the run in ${folder} has results in ${runFiles.lines}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name> (run.name)`,
   )
 }
 

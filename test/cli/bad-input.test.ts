@@ -191,7 +191,7 @@ describe.concurrent('a model that cannot be used', () => {
   it('has no key where one is needed', async () => {
     await using place = await temporaryRuns()
     const ended = await millrace({ cwd: place.root }, 'eval', 'arithmetic', '-m', 'gpt-4.1-mini', '--json')
-    expectRefusal(ended, 1, /OPENAI_API_KEY is not set\. Set OPENAI_API_KEY, .* or use -m sim, which needs no key/)
+    expectRefusal(ended, 1, /OPENAI_API_KEY is not set\. Set OPENAI_API_KEY, .* or use -m sim .*, which needs no key/)
   })
 
   it('cannot be reached', async () => {
@@ -209,7 +209,11 @@ describe.concurrent('a model that cannot be used', () => {
     await using place = await temporaryRuns()
     const words = ['eval', 'arithmetic', '-m', 'mine', '--base-url', 'http://127.0.0.1:9/v1', '--max-cost', '5']
     const ended = await millrace({ cwd: place.root }, ...words)
-    expectRefusal(ended, 2, /a cost limit needs prices, and none is known for mine; give it one \(--price\.input and/)
+    expectRefusal(
+      ended,
+      2,
+      /a cost limit needs prices, and none is known for mine; give it one with --price\.input and/,
+    )
   })
 })
 
@@ -276,7 +280,8 @@ describe.concurrent('a run folder that cannot be used', () => {
     const file = join(cwd, 'runs', 'it', 'run.json')
     const whole = await readFile(file, 'utf8')
     await writeFile(file, whole.slice(0, 100))
-    const broken = /it\/run\.json is not JSON; restore it, or start another run with --run <name> \[store_failed\]/
+    const broken =
+      /it\/run\.json is not JSON; restore it, or start another run with --run <name> \(run\.name\) \[store_failed\]/
     expectRefusal(await millrace({ cwd }, ...evaluation, '--run', 'it'), 1, broken)
     expectRefusal(await millrace({ cwd }, 'show', 'it'), 1, broken)
     await writeFile(file, whole)

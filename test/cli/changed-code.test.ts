@@ -31,10 +31,10 @@ test('code that has changed between two sittings of a run is a warning, also wit
   expect(await sit(2)).not.toContain('warning')
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
   expect(await sit(3)).toContain(
-    'warning: reward.ts changed since run mixed began: what has ended is of other code than what runs now; --new starts a run of this code alone',
+    "warning: reward.ts changed since run mixed began: what has ended is of other code than what runs now; --new (run.resume: 'never') starts one of this code alone",
   )
   const kept =
-    /notice  reward\.ts changed between sittings of this run: its results are not all of the same code; --new starts/
+    /notice  reward\.ts changed between sittings of this run: its results are not all of the same code; --new /
   expect((await millrace({ cwd }, 'show', 'mixed')).stdout).toMatch(kept)
   // A sitting of the former code does not make the results of one code again.
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')

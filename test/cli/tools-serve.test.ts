@@ -120,7 +120,7 @@ describe('millrace tools serve', () => {
     const [, port = ''] = /http:\/\/[^:]+:(\d+)/.exec(running.stdout()) ?? []
     const second = await millrace({ cwd }, 'tools', 'serve', './notebook.ts', '--http', port)
     expect(second.code).toBe(2)
-    expect(second.stderr).toContain('Choose another --http, or 0 for any')
+    expect(second.stderr).toContain('Choose another --http (port), or 0 for any')
   })
 
   it('is a server like any other to millrace itself', async () => {
@@ -143,6 +143,6 @@ describe('millrace tools serve', () => {
     expect(await once(child, 'exit')).toEqual([0, null])
     const missing = await millrace({ cwd }, 'tools', 'serve', './notebook.ts', '--task', '7')
     expect(missing).toMatchObject({ code: 2, stdout: '' })
-    expect(missing.stderr).toContain('notebook has 2 tasks, so --task is 0 to 1, not 7')
+    expect(missing.stderr).toContain('notebook has 2 tasks, so --task (task) is 0 to 1, not 7')
   })
 })

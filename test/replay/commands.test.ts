@@ -169,7 +169,11 @@ describe('on the command line', () => {
       [['fork', 'sums', '3-0', '--turn', '0', '--env.level=3'], 2, 'has no option "level"'],
       [['rescore', 'sums', '--judge', 'alive'], 2, 'did you mean live?'],
       [['fork', 'sums', '3-0'], 2, 'after which turn? Add --turn'],
-      [['fork', 'sums', '3-0', '--turn', '1'], 2, 'has 1 turn and cannot be forked after turn 1: --turn takes 0'],
+      [
+        ['fork', 'sums', '3-0', '--turn', '1'],
+        2,
+        'has 1 turn and cannot be forked after turn 1: --turn (turn) takes 0',
+      ],
       [['fork', 'sums', '3-0', '--turn', '0', '--sim.skill=1'], 2, 'say that it is to go on with -m sim'],
       [['fork', 'sums', '0-3', '--turn', '0'], 1, 'did you mean 0-0'],
     ]

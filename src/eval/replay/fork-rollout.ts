@@ -142,7 +142,7 @@ function keptSessions({ record, sessions }: Recording, turn: number): RecordedSe
       'usage',
       replies.length === 0
         ? `rollout ${record.id} has no turn to go on from: it ended as ${record.outcome}`
-        : `rollout ${record.id} has ${turns} and cannot be forked after turn ${turn}: --turn takes ${range}`,
+        : `rollout ${record.id} has ${turns} and cannot be forked after turn ${turn}: --turn (turn) takes ${range}`,
     )
   }
   const next = replies[turn]
@@ -167,7 +167,7 @@ function unrepeatable({ function: { name: tool } }: WrittenCall, turn: number): 
     'config_invalid',
     `tool ${tool} was called in the first ${turn} turn${turn === 1 ? '' : 's'}, and does not say that its calls can be ` +
       'repeated (`resume`): what they had done would be missing from the fork. Fork before that call with a smaller ' +
-      '--turn, or say with --reuse-tools that the recorded answers are enough.',
+      '--turn (turn), or say with --reuse-tools (reusesTools) that the recorded answers are enough.',
     { data: { tool } },
   )
 }

@@ -76,6 +76,6 @@ export class RescoreJudge extends Resource {
 function notRecorded(judge: string): MillraceError {
   return new MillraceError(
     'reward_failed',
-    `it asks the judge ${judge} something that was not asked when the run was made; \`--judge live\` asks it now`,
+    `it asks the judge ${judge} something that was not asked when the run was made; --judge live (judge: 'live') asks it now`,
   )
 }

@@ -73,7 +73,7 @@ function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string)
   const flags = missing.map((name) => `--env.${name}=<value>`).join(' ')
   throw new MillraceError(
     'config_invalid',
-    `run ${run} was not stored with what looked like secrets among the environment's options: give them again with ${flags}`,
+    `run ${run} was not stored with what looked like secrets among the environment's options: give them again with ${flags} (options)`,
     { data: { options: missing.join(',') } },
   )
 }

@@ -3,7 +3,8 @@ import { MillraceError } from '../../errors/index.ts'
 import type { RunReader } from '../../store/index.ts'
 
 /** What to do about a task that is not what it was: tasks may depend on options, too. */
-export const restoreTask = 'restore it, or leave out the --env or --environment that made it another'
+export const restoreTask =
+  'restore it, or leave out the --env (options) or --environment (environment) that made it another'
 
 /** A task of an environment and what a run knows of it. One that is not the same has a reason. */
 export type KnownTask =

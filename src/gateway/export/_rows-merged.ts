@@ -136,7 +136,7 @@ export function withoutTokens(session: string, node: number): MillraceError {
   return new MillraceError(
     'usage',
     `session ${session} has a reply without its prompt ids, ids or log-probabilities (node ${node}), so it cannot be made into training rows; ` +
-      'export its interactions instead, or leave such replies out: --skip-without-tokens, or skipWithoutTokens=true in a query',
+      'export its interactions instead, or leave such replies out with --skip-without-tokens (skipWithoutTokens, also in a query)',
     { data: { status: 409, session, node } },
   )
 }

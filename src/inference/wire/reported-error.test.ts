@@ -93,7 +93,7 @@ test('an account without quota is not asked again', () => {
 test('the message says where, what and what next; the data is plain', () => {
   const error = errorOf(401, { error: { message: 'Incorrect API key provided' } })
   expect(error.rawMessage).toBe(
-    "http://b/v1/chat/completions answered 401: Incorrect API key provided. Check the key in MY_KEY, or name another variable: apiKeyEnv in the model's config, or --api-key-env of eval and serve.",
+    "http://b/v1/chat/completions answered 401: Incorrect API key provided. Check the key in MY_KEY, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).",
   )
   expect(errorOf(429, '', 1500).data).toEqual({ backend: 'b', status: 429, retryAfterMs: 1500 })
   expect(errorOf(404, 'no').message).toContain('"gpt-x"')

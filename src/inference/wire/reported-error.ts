@@ -151,7 +151,7 @@ function isOutOfQuota({ code, message }: ReportedError): boolean {
 
 function nextStep(code: ErrorCode, reported: ReportedError, source: Source): string {
   if (code === 'model_auth')
-    return `Check the key in ${source.apiKeyEnv}, or name another variable: apiKeyEnv in the model's config, or --api-key-env of eval and serve.`
+    return `Check the key in ${source.apiKeyEnv}, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).`
   if (code === 'model_not_found') {
     return `Check the model name "${source.model}" and that the url ends where the API begins (usually /v1).`
   }

@@ -90,7 +90,7 @@ function keyRefused(url: string, problem: MillraceError, env: Asking['env']): Mi
   const answer = said === '' ? `answered ${status}` : `answered ${status}: ${String(said).slice(0, maxQuotedChars)}`
   const step = env[apiKeyEnv] ? `it refuses the key in ${apiKeyEnv}` : `it wants a key, and ${apiKeyEnv} is not set`
   const other =
-    'A backend with a key of its own, or that knows Messages only, goes into --config: apiKeyEnv, api: messages.'
+    'A backend with a key of its own, or that knows Messages only, goes into --config (models): apiKeyEnv, api: messages.'
   const message = `${url.replace(/\?.*$/, '')} ${answer}; ${step}. ${other}`
   return new MillraceError(problem.code, message, { data: problem.data, cause: problem })
 }

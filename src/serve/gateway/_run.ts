@@ -33,7 +33,7 @@ export async function openGatewayRun({ root, name }: GatewayRun, options: OpenGa
   if (existing && existing.config['kind'] !== 'gateway') {
     throw new MillraceError(
       'run_mismatch',
-      `run ${name} belongs to an evaluation or a server of rollouts; choose another name for the gateway's run with --run`,
+      `run ${name} belongs to an evaluation or a server of rollouts; choose another name for the gateway's run with --run (run.name)`,
       { data: { run: name } },
     )
   }

@@ -140,6 +140,12 @@ function calledTwice(name: string): MillraceError {
 
 function nothingServed(urls: readonly string[]): MillraceError {
   return urls.length === 0
-    ? new MillraceError('usage', 'which backend? Add --backend <url>; --backend sim is built in and needs nothing')
-    : new MillraceError('model_not_found', `${urls.join(', ')} lists no models; name the one it serves with --model`)
+    ? new MillraceError(
+        'usage',
+        'which backend? Add --backend <url> (backends); sim in its place is built in and needs nothing',
+      )
+    : new MillraceError(
+        'model_not_found',
+        `${urls.join(', ')} lists no models; name the one it serves with --model (model)`,
+      )
 }

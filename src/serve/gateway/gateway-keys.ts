@@ -32,7 +32,7 @@ export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void
   if (keys.length === 0) {
     throw new MillraceError(
       'config_invalid',
-      `listening on ${host} lets other machines in, so it needs an admin key: set MILLRACE_ADMIN_KEY, or name another variable with --admin-key-env, or listen on 127.0.0.1`,
+      `listening on ${host} lets other machines in, so it needs an admin key: set MILLRACE_ADMIN_KEY, or name another variable with --admin-key-env (keys), or listen on 127.0.0.1`,
     )
   }
   const weak = keys.find(({ key }) => key.length < minKeyCharacters)

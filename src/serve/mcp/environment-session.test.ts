@@ -151,7 +151,7 @@ describe('ServedTools', () => {
   it.each([
     [{}, [1], 0, 'small has no tools of its own to serve: declare some in `tools`'],
     [tools, [], 0, 'small has no tasks, and its tools need one to work on'],
-    [tools, [1, 2], 2, 'small has 2 tasks, so --task is 0 to 1, not 2'],
+    [tools, [1, 2], 2, 'small has 2 tasks, so --task (task) is 0 to 1, not 2'],
     [tools, [1, 'two'], 1, 'expected number'],
   ])('refuses what cannot be served: %#', async (given, tasks, task, message) => {
     await expect(ServedTools.open(environment(given, tasks), { task, env: {} })).rejects.toThrow(message)

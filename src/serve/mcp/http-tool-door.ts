@@ -73,7 +73,7 @@ export class HttpToolDoor extends Door {
 
   static async open(options: HttpToolDoorOptions): Promise<HttpToolDoor> {
     const door = new HttpToolDoor(options)
-    await door.listen(options.port, '--http')
+    await door.listen(options.port, '--http (port)')
     return door
   }
 

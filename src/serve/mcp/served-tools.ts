@@ -87,6 +87,6 @@ async function taskAt(
     'config_invalid',
     count === 0
       ? `${environment.name} has no tasks, and its tools need one to work on`
-      : `${environment.name} has ${count} tasks, so --task is 0 to ${count - 1}, not ${place}`,
+      : `${environment.name} has ${count} tasks, so --task (task) is 0 to ${count - 1}, not ${place}`,
   )
 }
