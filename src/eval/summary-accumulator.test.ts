@@ -43,6 +43,25 @@ describe('SummaryAccumulator', () => {
     expect(summary.cost).toBeCloseTo(0.06)
   })
 
+  it('takes rollouts of a server that are of one task together, however many its request asked for', () => {
+    const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1, isServed: true })
+    for (const [task, reward] of [
+      [0, 1],
+      [1, 1],
+      [1, 0],
+      [2, 0],
+      [2, 0],
+      [3, 1],
+      [3, null],
+    ] as const) {
+      accumulator.add(ended(task, reward))
+    }
+    const summary = accumulator.snapshot()
+    expect(summary).toMatchObject({ tasks: 4, rollouts: 7, scored: 6, score: { mean: 0.5, rollouts: 6, tasks: 4 } })
+    // The last task had an attempt without a score.
+    expect(summary.pass).toEqual([{ k: 1, atK: 0.5, hatK: 0.5, tasks: 3 }])
+  })
+
   it('comes to the same whatever the order rollouts end in', () => {
     const random = seededRandom(7)
     const attemptsPerTask = 4

@@ -82,9 +82,13 @@ const durationNames: readonly DurationName[] = ['wall', 'model', 'tools', 'rewar
  * Turns rollouts, as they end, into the figures of a summary, in memory that does not grow with the run. A task is held
  * open until all its attempts have ended and is then folded into sums; how many are open at once is bounded by how many
  * rollouts run at once. What has no reward is counted and never taken for a zero.
+ *
+ * The run of a server is the exception: each request says how many attempts it wants, so no task is known to have ended,
+ * all stay open, and pass@1 is all that can be said of them together.
  */
 export class SummaryAccumulator {
   readonly #attemptsPerTask: number
+  readonly #isServed: boolean
   readonly #passThreshold: number
   readonly #open = new Map<number, OpenTask>()
   readonly #mean = new ClusteredMean()
@@ -111,10 +115,16 @@ export class SummaryAccumulator {
   #cost = 0
   #costUnknown = 0
 
-  constructor(options: { readonly attemptsPerTask: number; readonly passThreshold: number }) {
+  constructor(options: {
+    readonly attemptsPerTask: number
+    readonly passThreshold: number
+    /** Whether tasks came with requests, each with attempts of its own. */
+    readonly isServed?: boolean
+  }) {
     this.#attemptsPerTask = options.attemptsPerTask
+    this.#isServed = options.isServed ?? false
     this.#passThreshold = options.passThreshold
-    this.#pass = powersOfTwoUpTo(options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
+    this.#pass = powersOfTwoUpTo(this.#isServed ? 1 : options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
   }
 
   get rollouts(): number {
@@ -169,7 +179,7 @@ export class SummaryAccumulator {
 
   /** As of now; may be taken at any time. Tasks still open count for the mean but not for pass@k. */
   snapshot(): RolloutSummary {
-    const passTasks = this.#passTasks
+    const { passTasks, sums } = this.#isServed ? this.#servedPass() : { passTasks: this.#passTasks, sums: this.#pass }
     const rewards = this.#rewards.means()
     return {
       attemptsPerTask: this.#attemptsPerTask,
@@ -179,7 +189,7 @@ export class SummaryAccumulator {
       score: this.estimate(),
       // Rewards first, and a reward where a metric has the same name.
       components: { ...rewards, ...this.#metrics.means(), ...rewards },
-      pass: this.#pass.map(({ k, atK, hatK }) => ({
+      pass: sums.map(({ k, atK, hatK }) => ({
         k,
         atK: passTasks === 0 ? Number.NaN : atK / passTasks,
         hatK: passTasks === 0 ? Number.NaN : hatK / passTasks,
@@ -216,7 +226,7 @@ export class SummaryAccumulator {
 
   #addToTask(index: number, reward: number | null): void {
     // With one attempt a task is never open: it ends with it.
-    const isShared = this.#attemptsPerTask > 1
+    const isShared = this.#attemptsPerTask > 1 || this.#isServed
     const open = isShared ? this.#open.get(index) : undefined
     const task = open ?? { ended: 0, scored: 0, passed: 0, sum: 0 }
     if (isShared && !open) this.#open.set(index, task)
@@ -226,7 +236,7 @@ export class SummaryAccumulator {
       task.sum += reward
       if (reward >= this.#passThreshold) task.passed += 1
     }
-    if (task.ended < this.#attemptsPerTask) return
+    if (task.ended < this.#attemptsPerTask || this.#isServed) return
     if (isShared) this.#open.delete(index)
     this.#foldedTasks += 1
     this.#mean.add(task.sum, task.scored)
@@ -237,5 +247,12 @@ export class SummaryAccumulator {
       sums.atK += passAtK(task.scored, task.passed, sums.k)
       sums.hatK += passHatK(task.scored, task.passed, sums.k)
     }
+  }
+
+  /** Over the tasks all of whose rollouts so far were scored. */
+  #servedPass(): { readonly passTasks: number; readonly sums: readonly PassSums[] } {
+    const scored = Array.from(this.#open.values()).filter((task) => task.scored === task.ended)
+    const sum = scored.reduce((total, task) => total + task.passed / task.scored, 0)
+    return { passTasks: scored.length, sums: [{ k: 1, atK: sum, hatK: sum }] }
   }
 }

@@ -14,11 +14,13 @@ export async function writeRun(options: {
   readonly name: string
   readonly rollouts: readonly WrittenRollout[]
   readonly attempts?: number
+  /** Whether a server wrote it. */
+  readonly isServed?: boolean
   /** `none`: nobody said how it ended, as after a crash. */
   readonly end?: 'complete' | 'drained' | 'none'
   readonly provenance?: NewRun['provenance']
 }): Promise<void> {
-  const { root, name, attempts = 1, end = 'complete', provenance = {} } = options
+  const { root, name, attempts = 1, isServed, end = 'complete', provenance = {} } = options
   await using store = await RunStore.open({
     folder: join(root, name),
     create: {
@@ -29,6 +31,7 @@ export async function writeRun(options: {
         model: 'sim',
         attempts,
         passThreshold: 1,
+        ...(isServed && { isServed }),
       },
       provenance,
     },

@@ -70,6 +70,18 @@ describe('millrace show <run>', () => {
     expect(stdout).toContain('millrace show nightly --outcome model_error')
   })
 
+  it('counts the tasks of a server, whose requests say how many attempts they want', async () => {
+    await using runs = await temporaryRuns()
+    const rollouts = ['0-0', '1-0', '1-1'].map((id) => {
+      const [index, sample] = id.split('-').map(Number) as [number, number]
+      return { record: { id, sample, task: { index, id: `task-${index}` } } }
+    })
+    await writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
+    const { stdout } = await show(runs.root, 'served')
+    expect(stdout).toContain('3 of 3 rollouts scored · 2 tasks')
+    expect(stdout).toContain('2 of 2 tasks scored')
+  })
+
   it('tells how an unfinished run ended, and gives JSON', async () => {
     await using runs = await temporaryRuns()
     await writeRun({ root: runs.root, name: 'cut', rollouts: [talk], end: 'drained', attempts: 2 })

@@ -111,13 +111,15 @@ export interface StoredConfig {
   readonly model: string
   readonly attempts: number
   readonly passThreshold: number
+  /** Whether a server made it, whose requests say how many attempts they want. */
+  readonly isServed: boolean
   readonly forkedFrom?: ForkOrigin
 }
 
 export function storedConfig(found: FoundRun): StoredConfig {
-  const { environment, model, models, attempts, passThreshold, forkedFrom } = found.run.config
+  const { environment, model, models, attempts, passThreshold, isServed, forkedFrom } = found.run.config
   if (isGatewayRun(found)) {
-    return { environment: 'gateway', model: namesOf(models), attempts: 1, passThreshold: 1 }
+    return { environment: 'gateway', model: namesOf(models), attempts: 1, passThreshold: 1, isServed: false }
   }
   const name =
     typeof environment === 'object' && environment !== null && 'name' in environment ? environment['name'] : environment
@@ -126,6 +128,7 @@ export function storedConfig(found: FoundRun): StoredConfig {
     model: typeof model === 'string' ? model : '?',
     attempts: typeof attempts === 'number' ? attempts : 1,
     passThreshold: typeof passThreshold === 'number' ? passThreshold : 1,
+    isServed: isServed === true,
     ...originIn(forkedFrom),
   }
 }

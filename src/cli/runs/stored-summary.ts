@@ -12,7 +12,8 @@ export function storedSummary(
   { now, stderr }: { readonly now: number; readonly stderr: Output },
 ): ShownSummary {
   const config = storedConfig(found)
-  const accumulator = new SummaryAccumulator({ attemptsPerTask: config.attempts, passThreshold: config.passThreshold })
+  const { attempts, passThreshold, isServed } = config
+  const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
   const endedAt: number[] = []
   using progress = new SlowProgress(stderr, 'reading results')
   for (const { record, endedAt: at } of reader.ended()) {

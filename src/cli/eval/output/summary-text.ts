@@ -111,7 +111,8 @@ function passLines(summary: ShownSummary, frame: Frame): readonly string[] {
     )
   }
   const tasks = summary.pass[0]?.tasks ?? 0
-  const condition = summary.attemptsPerTask === 1 ? 'scored' : `with all ${summary.attemptsPerTask} attempts scored`
+  // Of a server's run, too, only pass@1 is told: its tasks have as many attempts as their requests asked for.
+  const condition = summary.pass.length === 1 ? 'scored' : `with all ${summary.attemptsPerTask} attempts scored`
   const over = `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} ${condition}`
   return [...lines, ...rows('over', wrapText(over, frame.room - labelColumns), frame)]
 }
