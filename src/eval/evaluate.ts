@@ -122,6 +122,7 @@ class RunningEvaluation implements Evaluation {
       run: this.#info?.name ?? '',
       environment: config?.environment.name ?? '',
       model: config?.model ?? '',
+      hasToolServers: this.#resolved?.loaded.environment.mcpServers !== undefined,
       elapsedMs,
       total,
       ended,

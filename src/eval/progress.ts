@@ -8,6 +8,8 @@ export interface Progress {
   readonly run: string
   readonly environment: string
   readonly model: string
+  /** Whether rollouts use tool servers, which are opened before the first one starts. */
+  readonly hasToolServers: boolean
   readonly elapsedMs: number
   /** Rollouts to do in all; undefined for an endless or unknown source. */
   readonly total: { readonly count: number; readonly exact: boolean } | undefined

@@ -33,6 +33,7 @@ export function sampleProgress(more: Partial<Progress> = {}): Progress {
     run: 'brisk-otter',
     environment: 'arithmetic',
     model: 'sim',
+    hasToolServers: false,
     elapsedMs: 12_400,
     total: { count: 300, exact: true },
     ended: 158,

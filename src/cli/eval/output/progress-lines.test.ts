@@ -112,6 +112,10 @@ describe('startupLine', () => {
     [{ run: '' }, 'arithmetic · sim opening the run… 2.6s · Ctrl-C stops'],
     [{}, 'arithmetic · sim asking sim for a word… 2.6s · Ctrl-C stops'],
     [
+      { hasToolServers: true },
+      'arithmetic · sim asking sim for a word and opening the tool servers… 2.6s · Ctrl-C stops',
+    ],
+    [
       { resumed: 90_000, ended: 12_000 },
       'arithmetic · sim reading earlier results: 12,000 of 90,000… 2.6s · Ctrl-C stops',
     ],
