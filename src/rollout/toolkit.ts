@@ -98,7 +98,9 @@ export class Toolkit extends Resource {
   /** Opens every server once, so that one that cannot start is found before anything is spent. */
   async preflight(signal: AbortSignal): Promise<void> {
     if (!this.#servers) return
-    await using lease = await this.#servers.lease({ signal })
+    await using lease = await this.#servers.lease({ signal }).catch((error: unknown) => {
+      throw withAdvice(error)
+    })
     // Names that two of them use are found now, too.
     this.#boxOf(lease.catalogues)
   }
@@ -220,4 +222,13 @@ export class Toolkit extends Resource {
   protected onClose(): Promise<void> | undefined {
     return this.#servers?.close()
   }
+}
+
+/** Whoever starts a run can look closer at a server that does not open. */
+function withAdvice(error: unknown): unknown {
+  if (!(error instanceof MillraceError) || error.code !== 'tool_infra') return error
+  const { server } = error.data
+  const which = typeof server === 'string' ? ` --server ${server}` : ''
+  const advice = `\`millrace tools doctor <environment>${which}\` shows more`
+  return new MillraceError('tool_infra', `${error.rawMessage}; ${advice}`, { data: error.data, cause: error })
 }

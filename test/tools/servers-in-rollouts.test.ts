@@ -68,7 +68,11 @@ test('it is found before anything is spent', async () => {
     backends: { scripted: [backend] },
     run: { root: runs.root },
   })
-  await expect(evaluation.summary()).rejects.toMatchObject({ code: 'tool_infra' })
+  await expect(evaluation.summary()).rejects.toMatchObject({
+    code: 'tool_infra',
+    rawMessage: expect.stringMatching(/; `millrace tools doctor <environment> --server sums` shows more$/),
+  })
+  expect(evaluation.progress().hasToolServers).toBe(true)
   expect(liveDescendants()).toEqual([])
 })
 

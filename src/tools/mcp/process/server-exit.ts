@@ -28,16 +28,22 @@ export function exitFailure({ server, command, exit, stderr }: EndedServer): Mil
   if (isGate && exit.code === notExecutable) {
     return failure(`the command '${command}' of server '${server}' cannot be executed: check its permissions`)
   }
-  const lastLine = stderr.trimEnd().split('\n').at(-1)
-  return failure(
-    `server '${server}' ${describeExit(exit)}${lastLine ? `; the last it wrote to stderr: ${lastLine}` : ''}`,
-  )
+  const word = lastWord(stderr)
+  return failure(`server '${server}' ${describeExit(exit)}${word ? `; the last it wrote to stderr: ${word}` : ''}`)
 
   function failure(message: string): MillraceError {
     return new MillraceError('tool_infra', message, {
       data: { server, exitCode: exit.code, signal: exit.signal, ...(stderr && { stderr }) },
     })
   }
+}
+
+/** The last line that says something: Node writes its stack and its version below the error that it ended with. */
+function lastWord(stderr: string): string | undefined {
+  const lines = stderr.trimEnd().split('\n')
+  const last = lines.at(-1)
+  const isNodesFooter = last !== undefined && /^Node\.js v\d/.test(last)
+  return isNodesFooter ? (lines.findLast((line) => /^\w*Error\b.*: /.test(line)) ?? last) : last
 }
 
 function describeExit({ code, signal }: ServerExit): string {

@@ -45,6 +45,14 @@ test('a process that ends by itself says how, with the end of its stderr', async
   })
 })
 
+test('one that Node ended says with what error, not with what version', async () => {
+  await using server = await start({ command: process.execPath, args: ['-e', 'require("./not-there.cjs")'] })
+  await server.ended
+  expect(server.failure?.rawMessage).toBe(
+    "server 'files' exited with code 1; the last it wrote to stderr: Error: Cannot find module './not-there.cjs'",
+  )
+})
+
 test('one that is killed says by what', async () => {
   await using server = await shell('kill -9 $$')
   expect(await server.ended).toEqual({ code: null, signal: 'SIGKILL' })
