@@ -30,6 +30,9 @@ describe('evaluate', () => {
     [{ seed: 'x' }, "seed must be a whole number, not 'x'"],
     [{ seed: 1.5 }, 'seed must be a whole number, not 1.5'],
     [{ passThreshold: Number.NaN }, 'passThreshold must be a number, not NaN'],
+    [{ run: 'nightly' }, "`run` must be an object with fields such as root, name, resume, not 'nightly'"],
+    [{ model: undefined }, "which model? Give its name, such as 'sim'"],
+    [{ model: { simulator: {} } }, "the model's config has no `name`: give it one"],
     [{ run: { resume: 'always' } }, "run.resume must be one of auto, never, required, not 'always'"],
   ])('refuses what it does not know, or what does not fit: %j', async (misspelt: object, problem) => {
     const module = 'workers' in misspelt ? { environment: 'arithmetic' } : { environment }
@@ -38,5 +41,15 @@ describe('evaluate', () => {
     const evaluation = evaluate(options)
     const refusal = expect.objectContaining({ code: 'config_invalid', rawMessage: expect.stringContaining(problem) })
     await expect(evaluation.started).rejects.toEqual(refusal)
+  })
+
+  test.each(['./environment.ts', undefined])('refuses what is no object: %s', async (given) => {
+    // As from JavaScript.
+    const { started } = Reflect.apply(evaluate, undefined, [given]) as ReturnType<typeof evaluate>
+    const problem = 'options of evaluate() must be an object with fields such as environment, options, model, not '
+    await expect(started).rejects.toMatchObject({
+      code: 'config_invalid',
+      rawMessage: expect.stringContaining(problem),
+    })
   })
 })

@@ -145,6 +145,7 @@ class RunningEvaluation implements Evaluation {
 
   async #carryOut(onStarted: (info: RunInfo) => void): Promise<Summary> {
     using _lag = this.#lag
+    requireKnownOptions(this.#options, { of: 'evaluate()', names: evaluateOptionNames })
     const { signal } = this.#options
     const onAbort = (): void => {
       this.#stop(new MillraceError('cancelled', 'the run was stopped by its signal', { cause: signal?.reason }))
@@ -153,7 +154,6 @@ class RunningEvaluation implements Evaluation {
     signal?.addEventListener('abort', onAbort, { once: true })
     try {
       this.#stopping.signal.throwIfAborted()
-      requireKnownOptions(this.#options, { of: 'evaluate()', names: evaluateOptionNames })
       const resolved = await resolveRun(this.#options, process.env, this.#stopping.signal)
       this.#resolved = resolved
       const opened = await openRun(resolved, this.#options.run ?? {}, this.#stopping.signal)

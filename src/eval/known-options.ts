@@ -42,9 +42,19 @@ export function requireKnownOptions(
   options: object,
   { of, names, inner }: { of: string; names: readonly string[]; inner?: Readonly<Record<string, readonly string[]>> },
 ): void {
+  requireObject(options, `options of ${of}`, names)
   let unknown = unknownField(options, names)
   for (const [name, known] of Object.entries({ run: Object.keys(runOptionNames), ...inner })) {
-    unknown ??= unknownField(Object(Reflect.get(options, name) ?? {}), known, `${name}.`)
+    const within: unknown = Reflect.get(options, name) ?? {}
+    requireObject(within, `options of ${of}: \`${name}\``, known)
+    unknown ??= unknownField(within, known, `${name}.`)
   }
   if (unknown !== undefined) throw new MillraceError('config_invalid', `options of ${of}: ${unknown}`)
+}
+
+function requireObject(value: unknown, what: string, names: readonly string[]): asserts value is object {
+  if (typeof value === 'object' && value !== null) return
+  const given = typeof value === 'string' ? `'${value}'` : String(value)
+  const some = names.slice(0, 3).join(', ')
+  throw new MillraceError('config_invalid', `${what} must be an object with fields such as ${some}, not ${given}`)
 }

@@ -81,12 +81,29 @@ function inputFor(
   model: string | ModelConfigInput,
   models: Readonly<Record<string, NamedModelInput>>,
 ): ModelConfigInput {
-  if (typeof model !== 'string') return model
+  if (typeof model !== 'string') return requireNamed(model)
   if (model.trim() === '') {
     throw new MillraceError('config_invalid', "the model has no name. Name one with -m (model), or use -m sim ('sim').")
   }
   if (Object.hasOwn(models, model)) return named(model, models[model] as NamedModelInput)
   return model === 'sim' ? { name: 'sim', simulator: {} } : { name: model }
+}
+
+/** Of whoever calls without types. Only in a file of models does a key name a config. */
+function requireNamed(model: ModelConfigInput | undefined): ModelConfigInput {
+  if (!isObject(model)) {
+    throw new MillraceError(
+      'config_invalid',
+      `which model? Give its name, such as 'sim', which is built in and needs no key, or a config with a \`name\`, not ${String(model)}`,
+    )
+  }
+  if (model.name === undefined) {
+    throw new MillraceError(
+      'config_invalid',
+      "the model's config has no `name`: give it one, by which the run calls it",
+    )
+  }
+  return model
 }
 
 /** A run calls a model by its key; what it was called inside is then what its backends call it. */
