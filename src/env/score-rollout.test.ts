@@ -88,10 +88,16 @@ describe('scoreRollout', () => {
     })
   })
 
+  test('refuses an object, and shows it', async () => {
+    const scored = async () => scoreRollout(environmentWith({ odd: () => ({ score: 1 }) as never }), contextWith())
+    await expect(scored).rejects.toThrow('reward "odd" gave { score: 1 }; a score is a finite number')
+  })
+
   test.each([
     ['NaN', () => Number.NaN],
     ['Infinity', () => Infinity],
     ['undefined', () => undefined as never],
+    ["'1'", () => '1' as never],
   ])('refuses %s', async (name, score) => {
     const message = `[reward_failed] reward "odd" gave ${name}; a score is a finite number or a boolean`
     expect(() => scoreRollout(environmentWith({ odd: score }), contextWith())).toThrow(message)

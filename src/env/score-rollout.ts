@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 import { raced, roundedSum } from '../kit/index.ts'
 import type { RewardComponent } from '../schema/index.ts'
@@ -144,12 +145,15 @@ function sum(components: readonly RolloutComponent[], scores: readonly (Score | 
   return { reward: roundedSum(reward), rewards, metrics }
 }
 
+/** Enough of a wrong score to tell text from a number, and what else it is. */
+const brief = { depth: 0, maxArrayLength: 3, maxStringLength: 60, breakLength: Number.POSITIVE_INFINITY }
+
 function checked(name: string, score: unknown): number {
   if (typeof score === 'boolean') return score ? 1 : 0
   if (typeof score === 'number' && Number.isFinite(score)) return score
   throw new MillraceError(
     'reward_failed',
-    `reward "${name}" gave ${String(score)}; a score is a finite number or a boolean`,
+    `reward "${name}" gave ${inspect(score, brief)}; a score is a finite number or a boolean`,
     {
       data: { component: name },
     },
