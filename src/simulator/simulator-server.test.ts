@@ -555,3 +555,10 @@ test('the same question again gets the same reply under another name', async () 
   expect(again).toEqual(reply)
   expect(second).not.toBe(first)
 })
+
+test('a port that is taken is an error that says so once', async () => {
+  await using first = await SimulatorServer.start()
+  await expect(SimulatorServer.start({ port: first.port })).rejects.toThrow(
+    `cannot listen on 127.0.0.1:${first.port}: listen EADDRINUSE: address already in use`,
+  )
+})

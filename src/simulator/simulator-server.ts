@@ -61,7 +61,8 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
       await once(server.#server, 'listening')
     } catch (error) {
       await server.close()
-      const message = `the simulator cannot listen on ${host}:${port}: ${String(error)}. Choose another port, or 0 for any`
+      const { rawMessage } = MillraceError.from(error, 'config_invalid')
+      const message = `the simulator cannot listen on ${host}:${port}: ${rawMessage}. Choose another port, or 0 for any`
       throw new MillraceError('config_invalid', message, { cause: error })
     }
     return server

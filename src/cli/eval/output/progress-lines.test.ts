@@ -30,6 +30,12 @@ describe('progressLines', () => {
     }
   })
 
+  it('has a word for one task', () => {
+    const score = { mean: 1, low: Number.NaN, high: Number.NaN, rollouts: 4, tasks: 1 }
+    const [, , reward] = progressLines(sampleProgress({ score, ended: 4 }), { columns: 80, style })
+    expect(reward).toBe('reward    1.000 · 4 of 4 scored, 1 task')
+  })
+
   it.each([200, 120, 80, 60, 40])('fits %i columns', (columns) => {
     const busy = sampleProgress({
       total: { count: 12_345_678, exact: false },

@@ -4,7 +4,7 @@ import type { WorkerStatus } from '../../../rollout/index.ts'
 import { outcomeNames, outcomes } from '../../../schema/index.ts'
 import { bar } from '../../format/bar.ts'
 import { formatBytes } from '../../format/bytes.ts'
-import { formatCompactCount, formatCount, formatShare } from '../../format/count.ts'
+import { formatCompactCount, formatCount, formatShare, formatQuantity } from '../../format/count.ts'
 import { formatDuration, formatTimeLeft } from '../../format/duration.ts'
 import { formatMoney } from '../../format/money.ts'
 import { printableLine } from '../../format/printable.ts'
@@ -105,7 +105,7 @@ function barLine(progress: Progress, { columns, style }: Frame): string {
 function scoredOver(progress: Progress): string {
   const { score } = progress
   if (!score) return 'no rollout scored yet'
-  return `${formatCount(score.rollouts)} of ${formatCount(progress.ended)} scored, ${formatCount(score.tasks)} tasks`
+  return `${formatCount(score.rollouts)} of ${formatCount(progress.ended)} scored, ${formatQuantity(score.tasks, 'task')}`
 }
 
 function endedOutcomes(progress: Progress): readonly (readonly [string, number])[] {
