@@ -94,5 +94,5 @@ export function postedRequest(body: unknown): PostedRequest {
 }
 
 function usage(problem: string): MillraceError {
-  return new MillraceError('usage', `the request does not fit: ${problem}; docs/serve.md shows what does`)
+  return new MillraceError('usage', `the request does not fit (docs/serve.md shows what does): ${problem}`)
 }

@@ -45,7 +45,11 @@ export class HttpDoor extends Door {
       return await readBody(payload, Number(headers['content-length'] ?? 0), service.codec)
     })
     app.setNotFoundHandler(async (request, reply) => {
-      return await refuse(reply, 'not_found', `there is no ${request.method} ${request.url}`)
+      return await refuse(
+        reply,
+        'not_found',
+        `there is no ${request.method} ${request.url}; docs/serve.md lists the routes`,
+      )
     })
     app.setErrorHandler(async (error, _request, reply) => {
       const sent = replyWithError(reply, error)

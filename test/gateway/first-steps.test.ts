@@ -59,7 +59,10 @@ test('what is refused at the door is told how to get in', async () => {
   expect(await told(`${url}/chat/completions`, {})).toContain('did you mean POST /v1/chat/completions?')
   expect(await told(`${url}/v1/v1/messages`, {})).toContain('did you mean POST /v1/messages?')
   expect(await told(`${url}/sessions/s/responses`, {})).toContain('did you mean POST /sessions/s/v1/responses?')
-  expect(await told(`${url}/v1/nowhere`, {})).not.toContain('did you mean')
+  expect(await told(`${url}/v1/nowhere?a=1`, {})).toBe(
+    'there is no POST /v1/nowhere; GET /openapi.json lists what there is',
+  )
+  expect(await told(`${url}/v1/export`, {})).toBe('there is no POST /v1/export; it takes GET')
   expect(await told(`${url}/v1/export?sesion=1`)).toContain('`sesion` is not known; did you mean `session`?')
   expect(await told(`${url}/v1/sessions`, { taskID: 'a' })).toContain('`taskID` is not known; did you mean `taskId`?')
   expect(await told(`${url}/v1/sessions`, { limits: { maxToken: 1 } })).toContain(

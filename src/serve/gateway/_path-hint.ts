@@ -1,11 +1,22 @@
-/** Words for what has no route: with the path that was probably meant, where a base url had a `/v1` too many or too few. */
+const methods = ['GET', 'POST']
+
+/**
+ * Words for what has no route: with the path that was probably meant, where a base url had a `/v1` too many or too few;
+ * with the method that the path takes; or with where all of them are listed.
+ */
 export function noRoute(method: string, url: string, routes: readonly string[]): string {
   const [path = ''] = url.split('?', 1)
   const meant = [path.replace(/(\/v1)+\//, '/v1/'), path.replace(/^(\/sessions\/[^/]+)?\//, '$1/v1/')].find(
     (candidate) => candidate !== path && isKnown(method, candidate, routes),
   )
-  const hint = meant === undefined ? '' : `; did you mean ${method} ${meant}? Check the base URL of the client`
-  return `there is no ${method} ${url}${hint}`
+  const other = methods.find((known) => isKnown(known, path, routes))
+  const hint =
+    meant !== undefined
+      ? `did you mean ${method} ${meant}? Check the base URL of the client`
+      : other !== undefined
+        ? `it takes ${other}`
+        : 'GET /openapi.json lists what there is'
+  return `there is no ${method} ${path}; ${hint}`
 }
 
 /** Routes are as `GET /v1/sessions/{id}`. */
