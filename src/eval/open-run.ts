@@ -15,6 +15,7 @@ import {
   RunStore,
   type NewRun,
   type RunFile,
+  type RunReader,
 } from '../store/index.ts'
 import { changedFiles, codeChangeNotice } from './code-change.ts'
 import { experimentChange, notContinuedNotice } from './experiment-change.ts'
@@ -79,7 +80,10 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     }
     const wasComplete = store.wasComplete && formerExtent === extent
     const resumed = store.reader.counts().ended
-    const changedCode = code ? changedFiles(existing?.provenance['code'], code) : []
+    const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
+    // What is left of no earlier sitting is all of the code that runs now, whatever it began with.
+    if (code && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
+    const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
     if (store.isResumed) {
       // More may be asked of it now: its tasks may have become more.
       const found = wasComplete ? `run ${name} was complete` : `continuing run ${name}`
@@ -97,6 +101,12 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     await store.close()
     throw error
   }
+}
+
+/** Whether a rollout goes on, or is only scored again, from what an earlier sitting recorded of it. */
+function isUnderWay(reader: RunReader): boolean {
+  for (const { state } of reader.unfinished()) if (state !== 'discarded') return true
+  return false
 }
 
 /** Takes back what ended without a score; says how many. */

@@ -71,3 +71,28 @@ test('a complete run whose tasks have become more says so too, and only if they 
   expect(JSON.stringify(more.at(0))).toContain('warning: reward.ts changed since run grown began')
   expect(more.at(-1)).toMatchObject({ changedCode: ['reward.ts'] })
 })
+
+test('code that was put right before all of a run is run again is no warning: nothing of the former is left', async () => {
+  await using place = await temporaryRuns()
+  const cwd = place.root
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
+  const words = ['eval', './environment.ts', '-m', 'sim', '--run', 'again']
+  await writeFile(join(cwd, 'environment.ts'), environment.replace('task.sum}', 'task.sum.not.there}'))
+  expect((await millrace({ cwd }, ...words)).code).toBe(3)
+  await writeFile(join(cwd, 'environment.ts'), environment)
+  const { code, stdout, stderr } = await millrace({ cwd }, ...words, '--retry-failed')
+  expect(code, stderr).toBe(0)
+  expect(stdout + stderr).not.toContain('changed')
+})
+
+test('rollouts that are only scored again are of the code that made them', async () => {
+  await using place = await temporaryRuns()
+  const cwd = place.root
+  await writeFile(join(cwd, 'environment.ts'), environment)
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => Number.NaN')
+  const words = ['eval', './environment.ts', '-m', 'sim', '--run', 'scored']
+  expect((await millrace({ cwd }, ...words)).code).toBe(3)
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
+  const { stderr } = await millrace({ cwd }, ...words, '--retry-failed')
+  expect(stderr).toContain('warning: reward.ts changed since run scored began')
+})

@@ -22,7 +22,11 @@ test('a server whose code changed keeps that with its run, from its next rollout
       preflight: false,
       run: { root, name: 'served' },
     })
-  await (await open()).close()
+  {
+    await using service = await open()
+    const { results } = await service.submit({ tasks: [{ left: 2, right: 2 }] })
+    for await (const { id } of results) expect(id).toBeTypeOf('string')
+  }
   const kept = await readFile(file, 'utf8')
   const { code } = await provenance()
   const [digest] = Object.values(code as Record<string, string>)
