@@ -82,7 +82,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     const resumed = store.reader.counts().ended
     const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
     // What is left of no earlier sitting is all of the code that runs now, whatever it began with.
-    if (code && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
+    if (code && store.isResumed && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
     const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
     if (store.isResumed) {
       // More may be asked of it now: its tasks may have become more.

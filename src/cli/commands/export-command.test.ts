@@ -37,8 +37,10 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
 
   const file = join(runs.root, 'train.rows')
   const words = ['--rows', 'merged', '--format', 'binary', '--group', 'group-3', '--discount', '0.5', '-o', file]
-  expect(await run(runs.root, 'gateway', ...words)).toEqual({ code: 0, stdout: '', stderr: '' })
+  const written = await run(runs.root, 'gateway', ...words)
   const merged = readBinaryRows(readFileSync(file))
+  const stderr = `wrote ${merged.length - 1} rows of 2 sessions to ${file}\n`
+  expect(written).toEqual({ code: 0, stdout: '', stderr })
   expect(merged.at(-1)).toMatchObject({ kind: 'end', sessions: 2 })
   expect(merged.slice(0, -1).every((row) => row['group'] === 'group-3' && row.kind === 'merged')).toBe(true)
 })
@@ -102,4 +104,14 @@ test('tokens of a run that has none are said to be missing, and how to have them
   expect(asked).toMatchObject({ code: 0, stderr: expect.stringContaining('was made without --tokens') })
   expect(asked.stderr).toContain('`eval --tokens` makes a run that has them')
   expect(await run(runs.root, 'nightly')).toMatchObject({ code: 0, stderr: '' })
+})
+
+test('what was written to a file is counted', async () => {
+  await using runs = await temporaryRuns()
+  await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
+  const file = join(runs.root, 'out.jsonl')
+  const stderr = `wrote 1 rollout to ${file}\n`
+  expect(await run(runs.root, 'nightly', '-o', file)).toEqual({ code: 0, stdout: '', stderr })
+  const { stdout } = await run(runs.root, 'nightly')
+  expect(readFileSync(file, 'utf8')).toBe(stdout)
 })

@@ -8,6 +8,8 @@ import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { isGatewayRun, locateRun, readRun, runsFlag, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
+import { formatCount, formatQuantity } from '../format/count.ts'
+import { printableLine } from '../format/printable.ts'
 
 const rolloutFlags = {
   tokens: {
@@ -101,12 +103,15 @@ export const exportCommand = defineCommand({
     }
     if (flags.tokens && found.run.config['captureTokens'] !== true) void io.stderr.line(noTokens(found))
     await readRun(found, async (reader) => {
-      const chunks = isGateway ? sessionChunks(reader, flags) : rolloutLines(reader, flags)
-      if (flags.output === undefined) await writeAll(chunks, io.stdout)
-      else {
-        const file = resolve(io.cwd, flags.output)
-        await writeOutputFile(isGateway ? chunks : counted(chunks, io.stderr), file, '-o')
+      const { output } = flags
+      if (output === undefined) {
+        return await writeAll(isGateway ? sessionChunks(reader, flags) : rolloutLines(reader, flags), io.stdout)
       }
+      const chunks = isGateway ? sessionChunks(reader, flags) : counted(rolloutLines(reader, flags), io.stderr)
+      let written = ''
+      const told = telling(chunks, (what) => (written = what))
+      await writeOutputFile(told, resolve(io.cwd, output), '-o')
+      return void io.stderr.line(`wrote ${written} to ${printableLine(output)}`)
     })
     return exitCodes.ok
   },
@@ -116,17 +121,18 @@ function noTokens({ name }: FoundRun): string {
   return `run ${name} was made without --tokens, so its turns have none; \`eval --tokens\` makes a run that has them`
 }
 
-type Chunks = AsyncIterable<string | Uint8Array>
+/** What it returns at its end says, in words, what there was. */
+type Chunks = AsyncGenerator<string | Uint8Array, string, void>
 
-function rolloutLines(reader: RunReader, flags: FlagValues<typeof rolloutFlags>): Chunks {
+function rolloutLines(reader: RunReader, flags: FlagValues<typeof rolloutFlags>): AsyncIterable<string> {
   return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
 }
 
-function sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>): Chunks {
+async function* sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>): Chunks {
   const { tenant, session, group, discount } = flags
   if (tenant !== undefined) requireTenant(reader, tenant)
   else if (group !== undefined) requireOneTenant(reader, group)
-  return exportSessions(reader, {
+  const { rows, sessions, emptySessions } = yield* exportSessions(reader, {
     rows: flags.rows ?? 'interactions',
     format: flags.format ?? 'jsonl',
     skipWithoutTokens: flags['skip-without-tokens'] === true,
@@ -136,6 +142,8 @@ function sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>
     ...(discount !== undefined && { discount }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
+  const empty = emptySessions > 0 ? `, ${formatCount(emptySessions)} of them empty` : ''
+  return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${empty}`
 }
 
 function requireTenant({ sessions }: RunReader, tenant: string): void {
@@ -166,17 +174,24 @@ function refuseFlags(found: FoundRun, flags: Readonly<Record<string, unknown>>, 
   )
 }
 
-async function writeAll(chunks: Chunks, output: Output): Promise<void> {
+async function writeAll(chunks: AsyncIterable<string | Uint8Array>, output: Output): Promise<void> {
   for await (const chunk of chunks) {
     if (output.readerGone.aborted) return
     await output.write(chunk)
   }
 }
 
-async function* counted(lines: Chunks, stderr: Output): Chunks {
+async function* counted(lines: AsyncIterable<string>, stderr: Output): Chunks {
   using progress = new SlowProgress(stderr, 'writing rollouts')
+  let count = 0
   for await (const line of lines) {
     progress.add()
+    count += 1
     yield line
   }
+  return formatQuantity(count, 'rollout')
+}
+
+async function* telling(chunks: Chunks, tell: (what: string) => void): AsyncGenerator<string | Uint8Array> {
+  tell(yield* chunks)
 }

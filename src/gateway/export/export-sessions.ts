@@ -4,7 +4,7 @@ import { binaryFrame, binaryHead } from './_binary-frame.ts'
 import { jsonPieces } from './_rows-jsonl.ts'
 import { withoutTokens } from './_rows-merged.ts'
 import { type RowOptions, rowsOfSession } from './_rows-of-session.ts'
-import type { Row } from './_rows-parts.ts'
+import type { EndRow, Row } from './_rows-parts.ts'
 import { Slice } from '../_slice.ts'
 
 export interface ExportSessionsOptions {
@@ -25,22 +25,25 @@ export interface ExportSessionsOptions {
 
 /** Small rows leave together, so that a session of short turns is not a write each. */
 const chunkBytes = 64 * 1024
+const noRows = { sessions: 0, rows: 0, emptySessions: 0, withoutTokens: 0 }
 
 /**
  * The sessions of a gateway as rows, in the order they were started. The messages of one session are held at a time, and
  * the tokens of one reply, or of the rows that a session is merged into. What can be refused is refused before the first
- * chunk. The last row says how many there were: an export without it was cut off.
+ * chunk. The last row says how many there were: an export without it was cut off. The generator returns it, too.
  */
 export async function* exportSessions(
   reader: Pick<RunReader, 'sessions'>,
   options: ExportSessionsOptions,
-): AsyncGenerator<Uint8Array, void, void> {
+): AsyncGenerator<Uint8Array, EndRow, void> {
   checkOptions(options)
   const slice = new Slice()
   await checkSessions(reader.sessions, options, slice)
   let waiting: (string | Uint8Array)[] = options.format === 'binary' ? [binaryHead] : []
   let waitingBytes = 0
+  let end: EndRow = { kind: 'end', ...noRows }
   for await (const row of exportedRows(reader.sessions, options, slice)) {
+    if (row.kind === 'end') end = row
     for (const piece of options.format === 'binary' ? [binaryFrame(row)] : jsonPieces(row)) {
       waiting.push(piece)
       waitingBytes += piece.length
@@ -53,6 +56,7 @@ export async function* exportSessions(
     }
   }
   yield joined(waiting)
+  return end
 }
 
 async function* exportedRows(
@@ -66,7 +70,7 @@ async function* exportedRows(
     includeDiscarded: options.include === 'discarded',
     skipWithoutTokens: options.skipWithoutTokens === true,
   }
-  const counts = { sessions: 0, rows: 0, emptySessions: 0, withoutTokens: 0 }
+  const counts = { ...noRows }
   for (const session of chosenSessions(reader, options)) {
     const { id } = session
     const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))

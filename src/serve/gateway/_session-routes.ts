@@ -71,8 +71,8 @@ export function sessionRoutes(app: FastifyInstance, { gateway, reader, intake, p
 }
 
 async function* withFirst(
-  first: IteratorResult<Uint8Array, void>,
-  rest: AsyncGenerator<Uint8Array, void, void>,
+  first: IteratorResult<Uint8Array, unknown>,
+  rest: AsyncGenerator<Uint8Array, unknown, void>,
 ): AsyncGenerator<Uint8Array, void, void> {
   if (first.done) return
   yield first.value
