@@ -37,12 +37,18 @@ const tooMany = {
   refusal: { status: 'failed', content: `Error: not called, since at most ${maxCalls} calls of one reply are made.` },
 } as const
 
-interface RunningCall {
+interface BegunCall {
   readonly index: number
   readonly scope: CallScope<object>
-  readonly timer: NodeJS.Timeout
   readonly startedAt: number
 }
+
+interface RunningCall extends BegunCall {
+  readonly timer: NodeJS.Timeout
+}
+
+/** Of a call that is made. */
+type MadePlan<Context extends object> = Extract<CallPlan<Context>, { readonly tool: object }>
 
 /**
  * The tool calls of one model turn. Calls start in order; one to an exclusive tool waits for those before it and holds
@@ -100,20 +106,16 @@ export class ToolTurn<Context extends object> implements AbortListener {
   }
 
   #start(call: WrittenCall, index: number, plan: CallPlan<Context>): void {
-    const { context, signal, recall } = this.#options
-    if (recall && plan.tool?.tool.resume !== 'rerun') {
-      const recorded = recall(call, index)
-      if (recorded) {
-        this.#results[index] = recorded
-        return
-      }
-    }
+    const { recall } = this.#options
+    const recorded = plan.tool?.tool.resume === 'rerun' ? undefined : recall?.(call, index)
+    if (recorded) this.#results[index] = recorded
+    else if (plan.tool) this.#run(call, index, plan)
+    else this.#settle(index, performance.now(), plan.refusal)
+  }
+
+  #run(call: WrittenCall, index: number, plan: MadePlan<Context>): void {
+    const { context, signal } = this.#options
     const startedAt = performance.now()
-    if (!plan.tool) {
-      this.#settle(index, startedAt, plan.refusal)
-      return
-    }
-    const { name, tool } = plan.tool
     const scope = new CallScope<Context>(call)
     let attempt: Attempt | Promise<Attempt>
     try {
@@ -123,23 +125,28 @@ export class ToolTurn<Context extends object> implements AbortListener {
       this.#publish(index, 'ended_attempt', startedAt)
       throw error
     }
-    if (!(attempt instanceof Promise)) {
-      scope.end()
-      // A tool may itself have brought the rollout to its end.
-      if (signal.aborted) throw signal.reason
-      this.#settle(index, startedAt, attempt)
+    if (attempt instanceof Promise) {
+      this.#await(attempt, plan, { index, scope, startedAt })
+      signal.throwIfAborted()
       return
     }
+    scope.end()
+    // A tool may itself have brought the rollout to its end.
+    signal.throwIfAborted()
+    this.#settle(index, startedAt, attempt)
+  }
+
+  #await(attempt: Promise<Attempt>, { tool: { name, tool }, repairs = [] }: MadePlan<Context>, begun: BegunCall): void {
+    const { index, scope, startedAt } = begun
     const timeoutMs = Math.min(tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs, maxTimerMs)
     const onTimeout = (): void => {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(running)
       scope.abort(new MillraceError('tool_timeout', after))
-      const { repairs = [] } = plan
       this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs })
       this.#goOn()
     }
-    const running = { index, scope, timer: setTimeout(onTimeout, timeoutMs), startedAt }
+    const running = { ...begun, timer: setTimeout(onTimeout, timeoutMs) }
     this.#running.add(running)
     attempt.then(
       (settled) => {
@@ -153,7 +160,6 @@ export class ToolTurn<Context extends object> implements AbortListener {
         this.#fail(error)
       },
     )
-    if (signal.aborted) throw signal.reason
   }
 
   /** Takes a call out of those that run; false if it timed out or the turn was stopped in the meantime. */
