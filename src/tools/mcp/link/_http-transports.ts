@@ -1,5 +1,6 @@
 import {
   type FetchLike,
+  type JSONRPCRequest,
   SseError,
   SSEClientTransport,
   StreamableHTTPClientTransport,
@@ -10,7 +11,8 @@ import { Roster, within } from '../../../kit/index.ts'
 import { sseFailure } from './call-failure.ts'
 import { HttpCall } from './_http-call.ts'
 import type { HttpReply } from './_http-reply.ts'
-import type { ServerLink } from './server-link.ts'
+import type { CallOutcome } from './pending-call.ts'
+import type { CallRequest, ServerLink } from './server-link.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 
 /** Requests to one origin at a time, from all sessions together; further ones wait, and the deadlines of calls run. */
@@ -41,69 +43,77 @@ interface CallRequestParts {
 
 /** A session on a server over HTTP, in the transport that its entry names. */
 export function httpLink(config: HttpServerConfig): ServerLink {
-  return config.type === 'sse' ? sseLink(config) : streamableLink(config)
+  return config.type === 'sse' ? sseLink(config) : new StreamableLink(config)
 }
 
-function streamableLink({ url, headers = {} }: HttpServerConfig): ServerLink {
-  // Where posts go in the end. The SDK follows redirects (of `/mcp` to `/mcp/`, say); calls go straight to their target.
-  let endpoint = new URL(url)
-  // The SDK remembers only the last of the timers after which it takes its stream up again; all must end with the link.
-  const resumptions = new Set<NodeJS.Timeout>()
-  const transport = new StreamableHTTPClientTransport(endpoint, {
-    fetch: pooledFetch((posted) => (endpoint = posted)),
-    requestInit: { headers: { ...headers } },
-    reconnectionScheduler(reconnect, delayMs) {
-      const timer = setTimeout(() => {
-        resumptions.delete(timer)
-        reconnect()
-      }, delayMs)
-      resumptions.add(timer)
-    },
-  })
-  const received: Transport = transport
-  const lingering = new Roster<HttpCall>()
-  const given = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])
-  const ownHeaders = Object.fromEntries(given)
-  const send = (how: CallRequestParts, reply: HttpReply): void => {
-    const { sessionId, protocolVersion } = transport
+/** Over Streamable HTTP: calls go past the SDK's transport, all else through it. */
+class StreamableLink implements ServerLink {
+  readonly transport: StreamableHTTPClientTransport
+  readonly hasRequestPerCall = true
+  readonly failure = undefined
+  readonly ending = {}
+  readonly #headers: Readonly<Record<string, string>>
+  readonly #lingering = new Roster<HttpCall>()
+  /** The SDK remembers only the last of the timers after which it takes its stream up again; all must end with the link. */
+  readonly #resumptions = new Set<NodeJS.Timeout>()
+  /** Where posts go in the end. The SDK follows redirects (of `/mcp` to `/mcp/`, say); calls go straight to their target. */
+  #endpoint: URL
+  #closing: Promise<void> | undefined
+
+  constructor({ url, headers = {} }: HttpServerConfig) {
+    this.#endpoint = new URL(url)
+    this.#headers = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
+    this.transport = new StreamableHTTPClientTransport(this.#endpoint, {
+      fetch: pooledFetch((posted) => (this.#endpoint = posted)),
+      requestInit: { headers: { ...headers } },
+      reconnectionScheduler: (reconnect, delayMs) => this.#resumeAfter(reconnect, delayMs),
+    })
+  }
+
+  sendCall(message: JSONRPCRequest & { id: number }, onFailure: (outcome: CallOutcome) => void): CallRequest {
+    const received: Transport = this.transport
+    const post = { dispatcher: requests, method: 'POST', body: JSON.stringify(message), headers: postHeaders } as const
+    return new HttpCall({
+      id: message.id,
+      post: (reply) => this.#send(post, reply),
+      resume: (lastEventId, reply) => {
+        this.#send(
+          { dispatcher: streams, method: 'GET', headers: { ...getHeaders, 'last-event-id': lastEventId } },
+          reply,
+        )
+      },
+      onMessage: (answer) => received.onmessage?.(answer),
+      onFailure,
+      lingering: this.#lingering,
+    })
+  }
+
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close())
+  }
+
+  #send({ dispatcher, method, headers, body }: CallRequestParts, reply: HttpReply): void {
+    const { sessionId, protocolVersion } = this.transport
     const session = sessionId === undefined ? {} : { 'mcp-session-id': sessionId }
     const version = protocolVersion === undefined ? {} : { 'mcp-protocol-version': protocolVersion }
-    how.dispatcher.dispatch(
-      {
-        origin: endpoint.origin,
-        path: endpoint.pathname + endpoint.search,
-        method: how.method,
-        headers: { ...ownHeaders, ...how.headers, ...session, ...version },
-        body: how.body ?? null,
-      },
-      reply,
-    )
+    const { origin, pathname, search } = this.#endpoint
+    const sent = { ...this.#headers, ...headers, ...session, ...version }
+    dispatcher.dispatch({ origin, path: pathname + search, method, headers: sent, body: body ?? null }, reply)
   }
-  let closing: Promise<void> | undefined
-  const close = async (): Promise<void> => {
-    for (const call of lingering) call.abort()
-    await sayGoodbye(transport)
-    await transport.close()
-    for (const timer of resumptions) clearTimeout(timer)
+
+  #resumeAfter(reconnect: () => void, delayMs: number): void {
+    const timer = setTimeout(() => {
+      this.#resumptions.delete(timer)
+      reconnect()
+    }, delayMs)
+    this.#resumptions.add(timer)
   }
-  return {
-    transport,
-    hasRequestPerCall: true,
-    failure: undefined,
-    ending: {},
-    sendCall(message, onFailure) {
-      return new HttpCall({
-        id: message.id,
-        post: (reply) =>
-          send({ dispatcher: requests, method: 'POST', body: JSON.stringify(message), headers: postHeaders }, reply),
-        resume: (lastEventId, reply) =>
-          send({ dispatcher: streams, method: 'GET', headers: { ...getHeaders, 'last-event-id': lastEventId } }, reply),
-        onMessage: (answer) => received.onmessage?.(answer),
-        onFailure,
-        lingering,
-      })
-    },
-    close: () => (closing ??= close()),
+
+  async #close(): Promise<void> {
+    for (const call of this.#lingering) call.abort()
+    await sayGoodbye(this.transport)
+    await this.transport.close()
+    for (const timer of this.#resumptions) clearTimeout(timer)
   }
 }
 
