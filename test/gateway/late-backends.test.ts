@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { createServer, type AddressInfo } from 'node:net'
 import { SimulatorServer, type MillraceError } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -6,6 +8,7 @@ import { descriptorBudget } from '../../src/inference/index.ts'
 import { LateServer } from '../../src/inference/_testing/late-server.ts'
 import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
+import { startMillrace } from '../cli/_millrace.ts'
 import { authorized, startGateway } from './_gateway-process.ts'
 import { asked, TestGateway } from './_test-gateway.ts'
 
@@ -161,6 +164,18 @@ test('the process says what it waits for, and when that answers', async () => {
   expect(code).toBe(0)
   expect(stderr).not.toContain('secret')
   expect(stderr).toContain('"tokens":"ids, logprobs, prompt')
+})
+
+test('a start that a backend holds up says what it is busy with', async () => {
+  await using runs = await temporaryRuns()
+  // It reads, or it would not see the end of its clients.
+  await using silent = createServer((socket) => socket.on('error', () => {}).resume()).listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const { port } = silent.address() as AddressInfo
+  const words = ['gateway', '--backend', `http://127.0.0.1:${port}/v1`, '--port', '0']
+  await using running = startMillrace({ cwd: runs.root }, ...words)
+  await running.shows('stderr', 'asking the backends what they are')
+  expect(running.stdout()).toBe('')
 })
 
 test('SIGTERM ends a gateway that waits', async () => {

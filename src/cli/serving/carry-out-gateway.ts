@@ -22,6 +22,8 @@ import { runsRoot } from '../runs/stored-run.ts'
 import { ServerLifetime, type Served } from './_server-lifetime.ts'
 
 const defaultRun = 'gateway'
+/** A start that says nothing for longer looks stuck; a backend that hangs takes ten seconds. */
+const slowMs = 2_000
 
 type Flags = FlagValues<GatewayFlags>
 
@@ -42,13 +44,14 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
   using lifetime = new ServerLifetime(io, logger, 'gateway')
   try {
+    const asking = setTimeout(() => logger.lines.info('asking the backends what they are'), slowMs)
     const found = await findModels({
       backends: flags.backend ?? [],
       ...(flags.model !== undefined && { model: flags.model }),
       ...(config && { models: config.models }),
       env: io.env,
       signal: lifetime.signal,
-    })
+    }).finally(() => clearTimeout(asking))
     for (const line of findingLines(found, io.stdout)) void io.stdout.line(line)
     for (const finding of found.findings) if (finding.problem) logBackend(logger, finding)
     await using server = await GatewayServer.open({
