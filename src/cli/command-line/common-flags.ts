@@ -1,4 +1,4 @@
-import type { FlagTable } from './command.ts'
+import type { FlagSpec, FlagTable } from './command.ts'
 
 /** The port of a command that serves. */
 export function portFlag(defaultPort: number) {
@@ -11,3 +11,11 @@ export const commonFlags = {
   debug: { kind: 'switch', group: 'General', help: 'Show the stack trace of an error.' },
   help: { kind: 'switch', short: 'h', group: 'General', help: 'Show this help.' },
 } as const satisfies FlagTable
+
+/** Where runs are looked for, in every command that looks. */
+export const runsFlag = {
+  kind: 'text',
+  value: '<folder>',
+  group: 'Runs',
+  help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
+} as const satisfies FlagSpec

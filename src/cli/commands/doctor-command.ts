@@ -1,4 +1,5 @@
 import { defineCommand } from '../command-line/command.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
 import { diagnoseRun } from '../doctor/diagnose-run.ts'
 import { diskCheck } from '../doctor/disk-check.ts'
 import { diagnosisText, machineText } from '../doctor/doctor-text.ts'
@@ -6,7 +7,7 @@ import { lagCheck } from '../doctor/lag-check.ts'
 import { machineChecks } from '../doctor/machine-checks.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import type { CommandIo } from '../process/io.ts'
-import { locateRun, readRun, runReference, runsFlag, runsRoot, storedConfig } from '../runs/stored-run.ts'
+import { locateRun, readRun, runReference, runsRoot, storedConfig } from '../runs/stored-run.ts'
 
 export const doctorCommand = defineCommand({
   name: 'doctor',

@@ -1,5 +1,5 @@
 import { defineCommand, type FlagTable } from '../command-line/command.ts'
-import { portFlag } from '../command-line/common-flags.ts'
+import { portFlag, runsFlag } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 
 export const defaultGatewayPort = 8787
@@ -59,12 +59,7 @@ const gatewayFlags = {
     help: 'The run whose folder keeps the sessions. The same name continues it.',
     default: 'gateway',
   },
-  runs: {
-    kind: 'text',
-    value: '<folder>',
-    group: 'The run',
-    help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
-  },
+  runs: { ...runsFlag, group: 'The run' },
 } as const satisfies FlagTable
 
 export type GatewayFlags = typeof gatewayFlags

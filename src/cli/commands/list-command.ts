@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { findRuns, type FoundRun, RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { formatAge } from '../format/age.ts'
 import { columns } from '../format/columns.ts'
@@ -9,7 +10,7 @@ import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
-import { gatewayEnd, isGatewayRun, runsFlag, runsRoot, storedConfig } from '../runs/stored-run.ts'
+import { gatewayEnd, isGatewayRun, runsRoot, storedConfig } from '../runs/stored-run.ts'
 
 export const listCommand = defineCommand({
   name: 'list',

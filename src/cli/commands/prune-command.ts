@@ -1,10 +1,11 @@
 import { pruneRuns, type PrunedRun, type PruneOptions } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { formatBytes } from '../format/bytes.ts'
 import { columns } from '../format/columns.ts'
 import { formatQuantity } from '../format/count.ts'
-import { runsFlag, runsRoot } from '../runs/stored-run.ts'
+import { runsRoot } from '../runs/stored-run.ts'
 
 const defaultAgeMs = 30 * 86_400_000
 

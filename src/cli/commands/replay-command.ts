@@ -1,6 +1,7 @@
 import { replayRollout, replayRun, type ReplayReport } from '../../eval/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
 import { exitNotice } from '../process/exit-notice.ts'
 import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
@@ -8,7 +9,7 @@ import { formatCount, formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
 import { replayText } from '../runs/replay-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
-import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
+import { locateRun, readRun, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
 
 export const replayCommand = defineCommand({
   name: 'replay',

@@ -1,13 +1,14 @@
 import { resolve } from 'node:path'
 import { rescoreRun, type Rescoring } from '../../eval/index.ts'
 import { defineCommand } from '../command-line/command.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
 import { evalFlags } from '../eval/eval-flags.ts'
 import { exitNotice } from '../process/exit-notice.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import type { CommandIo } from '../process/io.ts'
 import { rescoreText } from '../runs/rescore-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
-import { locateRun, readRun, runsFlag, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
+import { locateRun, readRun, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
 
 export const rescoreCommand = defineCommand({

@@ -1,8 +1,9 @@
 import { MillraceError } from '../../errors/index.ts'
 import { outcomeNames, type Outcome } from '../../schema/index.ts'
-import type { FoundRun, RunReader, StoredAttempt } from '../../store/index.ts'
+import type { FoundRun, StoredAttempt } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
-import { summaryText } from '../eval/output/summary-text.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
+import { writeSummary } from '../eval/output/write-summary.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
 import { columns } from '../format/columns.ts'
@@ -10,9 +11,8 @@ import { findRollout } from '../runs/find-rollout.ts'
 import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
-import type { CommandIo } from '../process/io.ts'
-import { showSession, showSessions } from '../runs/show-gateway.ts'
-import { isGatewayRun, locateRun, readRun, runReference, runsFlag, runsRoot } from '../runs/stored-run.ts'
+import { showSession, showSessions, type ShownRun } from '../runs/show-gateway.ts'
+import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { storedSummary } from '../runs/stored-summary.ts'
 import { transcriptLines, type Transcript } from '../runs/transcript.ts'
 
@@ -69,7 +69,7 @@ export const showCommand = defineCommand({
     const found = await locateRun(name, runsRoot(flags.runs, io), io)
     const asJson = flags.json === true
     await readRun(found, async (reader) => {
-      const shown: Shown = { found, reader, io, asJson }
+      const shown: ShownRun = { found, reader, io, asJson }
       if (isGatewayRun(found)) {
         if (flags.outcome !== undefined) throw noOutcomes(found)
         await (rollout === undefined ? showSessions(flags.limit ?? 20, shown) : showSession(rollout, shown))
@@ -83,27 +83,15 @@ export const showCommand = defineCommand({
   },
 })
 
-interface Shown {
-  readonly found: FoundRun
-  readonly reader: RunReader
-  readonly io: CommandIo
-  readonly asJson: boolean
-}
-
-function showSummary({ found, reader, io, asJson }: Shown): void {
-  const { stdout } = io
+function showSummary({ found, reader, io, asJson }: ShownRun): void {
   const summary = storedSummary(found, reader, { now: Date.now(), stderr: io.stderr })
-  if (asJson) void stdout.line(JSON.stringify(summary))
-  else {
-    const run = runReference(found.folder, io)
-    const frame = { columns: stdout.columns, style: stdout.style, program: io.program }
-    void stdout.write(summaryText(summary, { ...frame, run }))
-  }
+  if (asJson) void io.stdout.line(JSON.stringify(summary))
+  else writeSummary(summary, io)
 }
 
 async function showList(
   { outcome, limit }: { outcome: Outcome | undefined; limit: number },
-  { found, reader, io, asJson }: Shown,
+  { found, reader, io, asJson }: ShownRun,
 ): Promise<void> {
   const rows: string[][] = []
   let shown = 0
@@ -145,7 +133,7 @@ async function showList(
   if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
 }
 
-async function showRollout(given: string, { found, reader, io, asJson }: Shown): Promise<void> {
+async function showRollout(given: string, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const rollout = findRollout(given, reader, found)
   const attempts = reader.attempts(rollout)
   const accepted = reader.rollout(rollout)

@@ -1,4 +1,5 @@
 import type { FlagTable, PrefixSpec } from '../command-line/command.ts'
+import { runsFlag } from '../command-line/common-flags.ts'
 
 /** The flags of `millrace eval`, in the order its help shows them. */
 export const evalFlags = {
@@ -188,12 +189,7 @@ export const evalFlags = {
   },
 
   run: { kind: 'text', value: '<name>', group: 'The run', help: 'Name the run, or continue the run of that name.' },
-  runs: {
-    kind: 'text',
-    value: '<folder>',
-    group: 'The run',
-    help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
-  },
+  runs: { ...runsFlag, group: 'The run' },
   resume: {
     kind: 'optional',
     value: 'name',

@@ -8,7 +8,8 @@ import { sessionTable } from './_session-table.ts'
 import { sessionLines } from './_session-transcript.ts'
 import { gatewayEnd, runReference } from './stored-run.ts'
 
-export interface ShownGateway {
+/** A stored run that is to be shown, and where. */
+export interface ShownRun {
   readonly found: FoundRun
   readonly reader: RunReader
   readonly io: CommandIo
@@ -16,7 +17,7 @@ export interface ShownGateway {
 }
 
 /** The run of a gateway: how many sessions there are, and the newest of them. */
-export async function showSessions(limit: number, { found, reader, io, asJson }: ShownGateway): Promise<void> {
+export async function showSessions(limit: number, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const { stdout } = io
   const counts = reader.sessions.counts()
   const newest = reader.sessions.sessions({ order: 'newest', limit }).map((each) => storedView(reader.sessions, each))
@@ -44,7 +45,7 @@ export async function showSessions(limit: number, { found, reader, io, asJson }:
 }
 
 /** What was said in one session. */
-export async function showSession(id: string, { found, reader, io, asJson }: ShownGateway): Promise<void> {
+export async function showSession(id: string, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const session = reader.sessions.session(id)
   if (!session) throw noSession(found, id, reader)
   const view = storedView(reader.sessions, session)

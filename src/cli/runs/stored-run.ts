@@ -5,17 +5,9 @@ import type { ForkOrigin } from '../../eval/index.ts'
 import { nearestNames, type Variables } from '../../kit/index.ts'
 import { isJsonObject, type Json } from '../../schema/index.ts'
 import { defaultRunsRoot, findRuns, runFiles, runFolder, RunReader, type FoundRun } from '../../store/index.ts'
-import type { FlagSpec, PrefixSpec } from '../command-line/command.ts'
+import type { PrefixSpec } from '../command-line/command.ts'
 import { shellQuote } from '../format/shell-quote.ts'
 import type { CommandIo } from '../process/io.ts'
-
-/** Where runs are looked for, in every command that looks. */
-export const runsFlag = {
-  kind: 'text',
-  value: '<folder>',
-  group: 'Runs',
-  help: 'Where runs are kept. [default: MILLRACE_RUNS, or runs]',
-} as const satisfies FlagSpec
 
 /** Options of a stored run's environment, in every command that runs it again. */
 export const storedOptionPrefix = {

@@ -2,12 +2,11 @@ import type { Evaluation, RunInfo, Summary } from '../../../eval/index.ts'
 import { ForeignOutput } from '../../process/foreign-output.ts'
 import { wrapText } from '../../format/text-width.ts'
 import type { CommandIo } from '../../process/io.ts'
-import { runReference } from '../../runs/stored-run.ts'
 import type { EvalOutput } from './eval-output.ts'
 import { LiveView } from './_live-view.ts'
 import { progressLines, startupLine } from './progress-lines.ts'
 import { RecentRate } from './_recent-rate.ts'
-import { summaryText } from './summary-text.ts'
+import { writeSummary } from './write-summary.ts'
 
 /** Eight times a second: smooth to the eye, and under a tenth of a percent of a core. */
 const redrawMs = 125
@@ -60,9 +59,7 @@ export class LiveOutput implements EvalOutput {
 
   end(summary: Summary): void {
     this.quiet()
-    const { columns, style } = this.#io.stdout
-    const run = runReference(summary.folder, this.#io)
-    void this.#io.stdout.write(summaryText(summary, { columns, style, program: this.#io.program, run }))
+    writeSummary(summary, this.#io)
   }
 
   [Symbol.dispose](): void {

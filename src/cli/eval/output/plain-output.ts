@@ -1,12 +1,11 @@
 import type { Evaluation, RunInfo, Summary } from '../../../eval/index.ts'
 import { formatQuantity } from '../../format/count.ts'
 import type { CommandIo } from '../../process/io.ts'
-import { runReference } from '../../runs/stored-run.ts'
 import type { EvalOutput } from './eval-output.ts'
 import { progressLine } from './progress-lines.ts'
 import { RecentRate } from './_recent-rate.ts'
 import { StartupNotice } from './_startup-notice.ts'
-import { summaryText } from './summary-text.ts'
+import { writeSummary } from './write-summary.ts'
 
 const firstMs = 2000
 const intervalMs = 5000
@@ -54,9 +53,7 @@ export class PlainOutput implements EvalOutput {
   end(summary: Summary): void {
     this.quiet()
     if (!this.#isQuiet) void this.#io.stdout.line(progressLine(this.#evaluation.progress()))
-    const { columns, style } = this.#io.stdout
-    const run = runReference(summary.folder, this.#io)
-    void this.#io.stdout.write(summaryText(summary, { columns, style, program: this.#io.program, run }))
+    writeSummary(summary, this.#io)
   }
 
   [Symbol.dispose](): void {
