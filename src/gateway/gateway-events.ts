@@ -5,14 +5,20 @@ import type { ClientApi } from '../schema/index.ts'
 import type { SessionEndReason } from '../store/index.ts'
 import type { SessionAlarm } from './sessions/session-view.ts'
 
-export interface SessionStartEvent {
+/** Whose event it is: there may be several gateways in a process. */
+interface OfGateway {
+  /** Of its run. */
+  readonly folder: string
+}
+
+export interface SessionStartEvent extends OfGateway {
   readonly kind: 'session-start'
   readonly session: string
   readonly group: string
   readonly tenant: string
 }
 
-export interface SessionEndEvent {
+export interface SessionEndEvent extends OfGateway {
   readonly kind: 'session-end'
   readonly session: string
   readonly group: string
@@ -24,7 +30,7 @@ export interface SessionEndEvent {
 }
 
 /** A session that was open when the last process ended, and cannot be known again. The others can. */
-export interface SessionUnreadableEvent {
+export interface SessionUnreadableEvent extends OfGateway {
   readonly kind: 'session-unreadable'
   readonly session: string
   readonly error: MillraceError
@@ -37,7 +43,7 @@ export interface SessionUnreadableEvent {
  */
 export type InteractionOutcome = 'complete' | 'repeated' | 'refused' | 'failed' | 'abandoned'
 
-export interface InteractionEndEvent {
+export interface InteractionEndEvent extends OfGateway {
   readonly kind: 'interaction-end'
   readonly outcome: InteractionOutcome
   readonly api: ClientApi

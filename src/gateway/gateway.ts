@@ -49,6 +49,8 @@ export interface GatewayStatus {
  * tokens, and nobody is told that a reply is complete before it is there. A door gives it a network; it needs none.
  */
 export class Gateway extends Resource {
+  /** Of its run. */
+  readonly folder: string
   readonly #journal: RunStore['journal']
   readonly #keys: KeyRing
   readonly #models: GatewayModels
@@ -62,6 +64,7 @@ export class Gateway extends Resource {
   private constructor({ store, adminKeys, bounds: given, ...models }: GatewayOptions) {
     super()
     const bounds = { ...defaultSessionBounds, ...given }
+    this.folder = store.folder
     this.#journal = store.journal
     this.#keys = new KeyRing(adminKeys, (digest) => this.#book.callerFor(digest))
     this.#models = new GatewayModels({ ...models, onLimitChange: (change) => recordLimitChange(store.journal, change) })

@@ -245,6 +245,7 @@ export class Interactions {
     const { reply } = answer
     gatewayEvents.publish({
       kind: 'interaction-end',
+      folder: this.#store.folder,
       outcome,
       api: call.api,
       tenant: call.caller.tenant,

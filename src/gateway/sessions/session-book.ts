@@ -54,7 +54,7 @@ export class SessionBook implements Disposable {
       } catch (cause) {
         const message = `session ${id} cannot be read, so that nobody can go on with it; if it matters, restore the run from a copy`
         const error = new MillraceError('store_failed', message, { data: { session: id }, cause })
-        gatewayEvents.publish({ kind: 'session-unreadable', session: id, error })
+        gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
       }
     }
   }

@@ -92,7 +92,8 @@ export class Sessions {
     for (const { session } of started) {
       this.#book.start(session)
       if (gatewayEvents.hasSubscribers) {
-        gatewayEvents.publish({ kind: 'session-start', session: session.id, group: groupId, tenant: caller.tenant })
+        const names = { session: session.id, group: groupId, tenant: caller.tenant }
+        gatewayEvents.publish({ kind: 'session-start', folder: this.#store.folder, ...names })
       }
     }
     return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
@@ -173,7 +174,8 @@ export class Sessions {
     if (alarms.length > 0) this.alarms += 1
     if (gatewayEvents.hasSubscribers) {
       const { interactions } = tally
-      gatewayEvents.publish({ kind: 'session-end', session: id, group, tenant, why, interactions, alarms })
+      const { folder } = this.#store
+      gatewayEvents.publish({ kind: 'session-end', folder, session: id, group, tenant, why, interactions, alarms })
     }
     return viewOf(summaryOf(session, end), tally, { running: 0, reward: this.#rewardOf(id) })
   }

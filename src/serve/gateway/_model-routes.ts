@@ -112,7 +112,8 @@ class ModelExchange {
     this.#reply.whole(status, headers, JSON.stringify(body))
     if (!gatewayRefusals.hasSubscribers) return
     const ms = performance.now() - this.#startedAt
-    gatewayRefusals.publish({ api: this.#dialect.api, requestId: this.#requestId, status, ms, error })
+    const { folder } = this.#parts.gateway
+    gatewayRefusals.publish({ folder, api: this.#dialect.api, requestId: this.#requestId, status, ms, error })
   }
 
   async #interact(caller: Caller, held: HeldBody): Promise<void> {

@@ -4,6 +4,8 @@ import type { GatewayMetrics, LoggedRequest } from '../../telemetry/index.ts'
 import { gatewayRefusals, type GatewayRefusal } from './gateway-refusals.ts'
 
 export interface GatewayListeners {
+  /** Of the run of the gateway that is listened to. */
+  readonly folder: string
   readonly metrics: GatewayMetrics
   /** Every request, when it has ended. */
   readonly onRequest?: ((request: LoggedRequest) => void) | undefined
@@ -20,12 +22,17 @@ export class GatewayTelemetry implements Disposable {
 
   constructor(listeners: GatewayListeners) {
     this.#listeners = listeners
-    this.#subscriptions.use(gatewayEvents.subscribe((event) => this.#onEvent(event)))
-    this.#subscriptions.use(gatewayRefusals.subscribe((refusal) => this.#onRefusal(refusal)))
+    this.#subscriptions.use(gatewayEvents.subscribe((event) => this.#isOurs(event) && this.#onEvent(event)))
+    this.#subscriptions.use(gatewayRefusals.subscribe((refusal) => this.#isOurs(refusal) && this.#onRefusal(refusal)))
   }
 
   [Symbol.dispose](): void {
     this.#subscriptions.dispose()
+  }
+
+  /** The channels are those of the process. */
+  #isOurs({ folder }: GatewayEvent | GatewayRefusal): boolean {
+    return folder === this.#listeners.folder
   }
 
   #onEvent(event: GatewayEvent): void {

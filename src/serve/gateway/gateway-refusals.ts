@@ -4,6 +4,8 @@ import type { ClientApi } from '../../schema/index.ts'
 
 /** A request for a model that the door itself refused: no key, or a body that it does not take. */
 export interface GatewayRefusal {
+  /** Of the gateway's run: there may be several gateways in a process. */
+  readonly folder: string
   readonly api: ClientApi
   readonly requestId: string
   readonly status: number

@@ -103,7 +103,8 @@ export class GatewayServer extends Resource {
     requireAdminKeys(host, adminKeys)
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
     const { onRequest, onAlarm, onFault, bounds, facts, aliases, survey } = options
-    owned.use(new GatewayTelemetry({ metrics: telemetry.gatewayMetrics(), onRequest, onAlarm, onFault }))
+    const metrics = telemetry.gatewayMetrics()
+    owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onFault }))
     const lag = owned.use(new LoopLag())
     const reachability = owned.use(new Reachability(models, env))
     const gateway = owned.use(
