@@ -131,6 +131,20 @@ test('of two who retry, one that goes away does not take it from the other', asy
   expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 1, discarded: 0 })
 })
 
+test('whoever names it as the one to go on from has got it, also with other instructions', async () => {
+  await using server = await ScriptedServer.start(numbering())
+  await using open = await over(server)
+  const { id, caller } = await open.session()
+  const asked = { model: 'm', stream: true, input: 'hello', instructions: 'Prompt 7' }
+  let first: Sent | undefined
+  await leftAtTheEnd(open, () => (first = open.send(caller, asked, { api: 'responses' })))
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 0, discarded: 1 })
+  const [begun] = (first?.client.events ?? []) as { readonly response: { readonly id: string } }[]
+  const next = { ...asked, input: 'go on', instructions: 'Prompt 8', previous_response_id: begun?.response.id }
+  expect((await open.ask(caller, next, { api: 'responses' })).text).toContain('Hello 2')
+  expect(await open.gateway.session(admin, id)).toMatchObject({ interactions: 2, discarded: 0 })
+})
+
 test('a session that ends while a retry is told such a reply counts it', async () => {
   await using server = await ScriptedServer.start(numbering())
   await using open = await over(server)

@@ -38,6 +38,14 @@ import type { TreeNode } from '../sessions/session-tree.ts'
 /** Of a conversation without messages. */
 const noLeaf = -1
 
+/** What a request that names a reply goes on with. */
+interface EarlierMessages {
+  /** Its own among them. */
+  readonly messages: readonly Message[]
+  readonly reply: TreeNode
+  readonly known: KnownBeginning<TreeNode> | undefined
+}
+
 /** All requests under way: reads each, finds its model and its place in its session, and sees it to its end. */
 export class Interactions {
   readonly #store: RunStore
@@ -180,6 +188,8 @@ export class Interactions {
       this.#checkRoom(session, memory, messages.length - match.known)
       // Whoever goes on from a reply has got it. Nothing was said after one that nobody got, so it is the last that is known.
       memory.unheard.hear(match.end.seq)
+      // With other instructions it is known from nothing but its name.
+      if (earlier) memory.unheard.hear(earlier.reply.seq)
       const leaf = memory.tree.append(messages, match)
       if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
       const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
@@ -204,7 +214,7 @@ export class Interactions {
   async #conversationAfter(
     replyId: string,
     { session, memory, request }: { session: OpenSession; memory: SessionMemory; request: DialectRequest },
-  ): Promise<{ readonly messages: readonly Message[]; readonly known: KnownBeginning<TreeNode> | undefined }> {
+  ): Promise<EarlierMessages> {
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
     const { journal, reader } = this.#store
@@ -214,7 +224,7 @@ export class Interactions {
     const messages = wholeConversation(earlier, request)
     // With other instructions it is another conversation from its first message on.
     const isAfter = isDeepStrictEqual(messages.slice(0, earlier.messages.length), earlier.messages)
-    return { messages, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
+    return { messages, reply: leaf, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
   }
 
   /** The answer to an earlier request with the same body, if there is one or will be. */
