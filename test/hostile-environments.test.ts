@@ -340,6 +340,39 @@ describe('money', () => {
     expect(second).toMatchObject({ end: 'max_cost', rollouts: first.rollouts })
   })
 
+  test('once it is spent, what fails is not tried again', async () => {
+    let asked = 0
+    await using runs = await temporaryRuns()
+    const summary = await evaluate({
+      environment: defineEnvironment({
+        name: 'failing',
+        task,
+        tasks: () => [{ index: 0 }],
+        prompt,
+        agent: async ({ turn }) => {
+          await turn()
+          await turn()
+        },
+        reward: () => 1,
+      }),
+      model: { name: 'dear', price: dear, maxTries: 1, backends: [{ url: 'http://scripted.invalid' }] },
+      backends: {
+        dear: [
+          new ScriptedBackend(() => {
+            asked += 1
+            if (asked % 2 === 0) throw new MillraceError('model_rejected', 'refused')
+            return reply()
+          }),
+        ],
+      },
+      maxCostUsd: 3,
+      preflight: false,
+      run: { root: runs.root, name: 'failing' },
+    }).summary()
+    expect(summary).toMatchObject({ rollouts: 1, cost: 4, outcomes: { model_error: 1 }, discarded: { attempts: 0 } })
+    expect(asked).toBe(2)
+  })
+
   test('what a retried attempt cost is counted, beside the results', async () => {
     const { summary } = await runScripted({
       environment: defineEnvironment({

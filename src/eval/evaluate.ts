@@ -239,6 +239,7 @@ class RunningEvaluation implements Evaluation {
       retries: config.retries,
       group: config.group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
+      mayStartOver: () => this.#end !== 'max_cost',
       onAttemptStart: keepingChanges(store, changedCode),
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: (ended) => {

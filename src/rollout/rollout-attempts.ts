@@ -23,6 +23,8 @@ export interface AttemptOptions {
   readonly reader: RunReader
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries: number
+  /** Whether there is money left for that; there is if not given. */
+  readonly mayStartOver?: () => boolean
   readonly seedOf: (id: string, attempt: number) => number
   /** Called when an attempt is about to run; why it must not, if it was cancelled on its way there or since the last one. */
   readonly onAttemptStart?: (rollout: string) => MillraceError | undefined
@@ -136,9 +138,11 @@ export class RolloutAttempts {
     { isLast, signal }: { isLast: boolean; signal: AbortSignal },
   ): HeldRollout | undefined {
     const { record } = result
-    const isFinal = outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted
-    this.#options.onAttemptEnd(record)
-    if (isFinal) return result
+    const { onAttemptEnd, mayStartOver } = this.#options
+    // First: what it cost may have been the last that may be spent.
+    onAttemptEnd(record)
+    if (outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted) return result
+    if (mayStartOver && !mayStartOver()) return result
     this.#options.journal.append(attemptEnd(result, false))
     return undefined
   }
