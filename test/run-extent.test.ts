@@ -12,7 +12,7 @@ import {
   type RunInfo,
   type Summary,
 } from 'millrace'
-import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
 interface Sitting {
@@ -193,4 +193,20 @@ test('tasks that were added to the source since the last sitting are said, a lar
   await sit({ root, run: limited, rows: 6, limit: 2 })
   expect((await sit({ root, run: limited, rows: 6, limit: 4 })).notices.join()).not.toContain('was of')
   expect((await sit({ root, run: limited, rows: 6 })).notices.join()).not.toContain('was of')
+})
+
+test('tasks of the same id are named with the results', async () => {
+  const environment = (ids: readonly string[]) =>
+    defineEnvironment({
+      name: 'named',
+      task: z.object({ id: z.string() }),
+      tasks: () => ids.map((id) => ({ id })),
+      taskId: ({ id }) => id,
+      prompt: ({ task }) => task.id,
+      reward: () => 1,
+    })
+  const repeated = await runScripted({ environment: environment(['b', 'a', 'b', 'c', 'a', 'a']), script: () => 'done' })
+  expect(repeated.summary).toMatchObject({ rollouts: 6, repeatedTaskIds: ['b', 'a'] })
+  const single = await runScripted({ environment: environment(['a', 'b']), script: () => 'done' })
+  expect(single.summary.repeatedTaskIds).toEqual([])
 })

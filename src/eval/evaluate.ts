@@ -31,6 +31,9 @@ export function evaluate(options: EvaluateOptions): Evaluation {
 /** Results that wait for a slow reader; beyond this, rollouts wait for their place. */
 const maxUnreadResults = 256
 
+/** Ids of several tasks that are named; what is wrong with them shows in the first. */
+const maxRepeatedIds = 10
+
 /** What one sitting works with. */
 interface SittingParts {
   readonly opened: OpenedRun
@@ -218,6 +221,8 @@ class RunningEvaluation implements Evaluation {
       end: this.#end,
       state: isWhole ? 'complete' : 'unfinished',
       missingTasks: tasks.missing(),
+      // Without names of its own, each task is called by its place.
+      repeatedTaskIds: resolved.loaded.environment.taskId ? store.reader.repeatedTaskIds(maxRepeatedIds) : [],
       changedCode: keptChanges(store.run),
       wallMs,
       perSecond: perSecondOf(accumulator.rollouts - info.resumed, wallMs),

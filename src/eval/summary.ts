@@ -18,6 +18,8 @@ export interface Summary {
   readonly state: 'complete' | 'unfinished'
   /** Tasks that the run is of and their source does not have any more, as far as it is known how many there were. */
   readonly missingTasks: number
+  /** Ids that several tasks have, up to ten of them: nobody can tell those tasks apart by it, and one may be there twice. */
+  readonly repeatedTaskIds: readonly string[]
   /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
   readonly changedCode: readonly string[]
   readonly tasks: number

@@ -1,4 +1,4 @@
-/** Tokens of one or more model calls. `input` includes `cachedInput`; `output` includes `reasoning`. */
+/** Tokens of one or more model calls that were answered; one that failed or hung has none. `input` includes `cachedInput`; `output` includes `reasoning`. */
 export interface Usage {
   calls: number
   input: number

@@ -196,6 +196,14 @@ export class RunReader implements Disposable {
     return row && { ...(row as { index: number; id: string; digest: string }) }
   }
 
+  /** Ids that several tasks have, up to so many of them. Looks at all tasks. */
+  repeatedTaskIds(limit: number): string[] {
+    const statement = this.#database.prepare(
+      'SELECT id FROM task GROUP BY id HAVING count(*) > 1 ORDER BY min(number) LIMIT ?',
+    )
+    return statement.all(limit).map((row) => row['id'] as string)
+  }
+
   *events(name?: string): Generator<StoredEvent, void, void> {
     const page = this.#database.prepare(
       `SELECT * FROM event WHERE position > ?1 AND (?3 IS NULL OR name = ?3) ORDER BY position LIMIT ?2`,

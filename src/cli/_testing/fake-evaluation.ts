@@ -70,6 +70,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     end: 'complete',
     state: 'complete',
     missingTasks: 0,
+    repeatedTaskIds: [],
     changedCode: [],
     tasks: 75,
     rollouts: 300,

@@ -25,10 +25,11 @@ const shownFaults = 3
 const shownCauseChars = 200
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
-export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tries'> & {
+export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'repeatedTaskIds' | 'tries'> & {
   readonly end: Summary['end'] | 'running' | 'unfinished'
   readonly state?: Summary['state']
   readonly missingTasks?: Summary['missingTasks']
+  readonly repeatedTaskIds?: Summary['repeatedTaskIds']
   readonly tries?: Summary['tries']
 }
 
@@ -260,9 +261,12 @@ function nextLines(
   if (failed) commands.unshift(`${program} show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
-    ...[...missingTaskLines(summary), ...changedCodeLines(summary), ...missingServerLines(summary)].map(
-      (line) => `  ${style.warn('notice')}  ${line}`,
-    ),
+    ...[
+      ...missingTaskLines(summary),
+      ...repeatedIdLines(summary),
+      ...changedCodeLines(summary),
+      ...missingServerLines(summary),
+    ].map((line) => `  ${style.warn('notice')}  ${line}`),
     ...(origin === undefined ? [] : [`  ${style.dim('forked')}  ${origin}`]),
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
@@ -273,6 +277,12 @@ function missingTaskLines({ missingTasks = 0 }: ShownSummary): readonly string[]
   if (missingTasks === 0) return []
   const gone = `${formatQuantity(missingTasks, 'task')} of this run ${missingTasks === 1 ? 'is' : 'are'} gone from its source`
   return [`${gone}: restore the tasks to finish it, --new starts a run without them`]
+}
+
+function repeatedIdLines({ repeatedTaskIds: [first, ...others] = [] }: ShownSummary): readonly string[] {
+  if (first === undefined) return []
+  const more = others.length === 0 ? '' : ', and other ids are not unique either'
+  return [`several tasks have the id ${printableLine(first)}${more}: is one there twice? \`taskId\` should name each`]
 }
 
 function changedCodeLines({ changedCode }: ShownSummary): readonly string[] {
