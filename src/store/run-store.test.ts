@@ -185,6 +185,20 @@ test('stopping while it opens leaves nothing held', async () => {
   expect(store.reader.integrity()).toEqual([])
 })
 
+test('stopping while it opens leaves a complete run complete', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  {
+    await using store = await RunStore.open({ folder, create: newRun() })
+    await store.finish('complete')
+  }
+  const controller = new AbortController()
+  const opening = RunStore.open({ folder, signal: controller.signal })
+  controller.abort(new Error('changed my mind'))
+  await expect(opening).rejects.toThrow('changed my mind')
+  expect(readRunFile(folder)).toMatchObject({ state: 'complete', sittings: [{}] })
+})
+
 test('an opening that fails lets go of the lock', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')

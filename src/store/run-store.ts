@@ -72,10 +72,12 @@ export class RunStore extends Resource {
     requireJournal(folder)
     run.state = 'running'
     run.sittings.push({ startedAt: new Date().toISOString() })
-    writeRunFile(folder, run)
+    // A new run's own file comes first; what there was stays as it was if it cannot be opened.
+    if (!existing) writeRunFile(folder, run)
     await using started = new AsyncDisposableStack()
     const writer = started.use(await StoreWriter.start(folder, signal))
     const reader = started.use(RunReader.open(folder))
+    if (existing) writeRunFile(folder, run)
     const store = new RunStore({ folder, lock, writer, reader, run, isResumed: existing !== undefined, wasComplete })
     // From here on the store owns them.
     started.move()
