@@ -263,7 +263,7 @@ test('a key that is missing or refused is told of in words that a gateway has', 
     const failure = await find({ backends: [url], env }).catch((error: unknown) => error)
     expect(failure).toMatchObject({
       code: 'model_auth',
-      message: expect.stringMatching(/--config: apiKeyEnv, api: messages/) as string,
+      message: expect.stringMatching(/--config \(models\): apiKeyEnv, api: messages/) as string,
     })
     expect(String(failure)).not.toContain('--api-key-env')
     return String(failure)
