@@ -18,7 +18,7 @@ test.each([
   ['a fraction', { count: 1.5 }, 'count: expected a whole number'],
   ['too little', { count: 0 }, 'count: expected number to be at least 1'],
   ['too much', { count: 6 }, 'count: expected number to be at most 5'],
-  ['too short', { name: '' }, 'name: expected string to have at least 1 characters'],
+  ['nothing', { name: '' }, 'name: must not be empty'],
   ['below an open bound', { share: 0 }, 'share: expected number to be more than 0'],
   ['above an open bound', { share: 1 }, 'share: expected number to be less than 1'],
   ['no choice', { level: 'none' }, 'level: expected one of "low"|"high"'],

@@ -6,6 +6,7 @@ const rules: readonly (readonly [pattern: RegExp, plain: string])[] = [
   [/^Invalid (?:input|option|string|number): (.+)$/, '$1'],
   [/^Invalid input$/, 'it fits none of what is allowed here'],
   [/^Invalid discriminator value\. Expected (.+)$/, 'expected $1'],
+  [/^Too small: expected (?:string|array) to have >=1 \w+$/, 'must not be empty'],
   [/^Too small: (.+ )>=(.+)$/, '$1at least $2'],
   [/^Too small: (.+ )>(.+)$/, '$1more than $2'],
   [/^Too big: (.+ )<=(.+)$/, '$1at most $2'],
