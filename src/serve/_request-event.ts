@@ -103,7 +103,7 @@ function checked<Schema extends z.ZodType>(schema: Schema, data: unknown): z.out
   if (success) return value
   throw new MillraceError(
     'store_failed',
-    `the run holds a request that cannot be read: ${describeIssues(error.issues)}; start another run with --run <name>`,
+    `the run holds a request that cannot be read: ${describeIssues(error.issues)}; start another run with --run <name> (run.name)`,
   )
 }
 

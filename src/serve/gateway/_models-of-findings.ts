@@ -37,7 +37,7 @@ export function tornModel(findings: readonly Finding[], naming: Naming): Millrac
     const [one, another] = [first, other].map(
       (finding) => `in ${apiOf([finding])} by ${finding.backend.replace(/\?.*$/, '')}`,
     )
-    const message = `model ${name} is served ${one} and ${another}, and one model has one API. Name two models in --config, each with its backends and their \`api\`.`
+    const message = `model ${name} is served ${one} and ${another}, and one model has one API. Name two models in --config (models), each with its backends and their \`api\`.`
     return new MillraceError('config_invalid', message)
   }
   return undefined
