@@ -14,8 +14,8 @@ const plan = ['arithmetic', '-n', '2', '--limit', '20', '--seed', '1']
 const skill = { skill: 0.8, sloppiness: 0.2 }
 const simulated = ['-m', 'sim', ...Object.entries(skill).map(([name, value]) => `--sim.${name}=${value}`)]
 
-/** Of what this seed led to before there was a gateway (0.1.0). */
-const before = 'ce54748b02d23ad0fb6d845b979463240a319dd0de87c71ef8d13751a1d32f16'
+/** Of what this seed led to before there was a gateway (0.1.0), in the words that a model is told of bad arguments since. */
+const before = '450c1a186d167eda4a9b1b5adc46a09bdea810ddbd50b9624e5c8abc96ede941'
 
 interface Evaluated {
   /** Everything on a network that the command took part in. */
