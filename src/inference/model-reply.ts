@@ -18,7 +18,7 @@ export interface CallFacts {
 
 export interface CompleteReply extends CallFacts, BackendReply {
   readonly status: 'complete'
-  /** US dollars; null where no price is known, or no usage. */
+  /** US dollars; null where no price is known. */
   readonly cost: number | null
 }
 

@@ -61,11 +61,9 @@ export function modelPrice({ name, upstreamName = name, price, simulator }: Pric
   return price ?? priceOf(simulator ? 'sim' : upstreamName)
 }
 
-/** US dollars; null where no price is known, or where the server has counted nothing: then it was not for nothing. */
+/** US dollars; null where no price is known. */
 export function costOf(usage: Readonly<Usage>, price: Price | undefined): number | null {
   if (!price) return null
-  const isFree = price.input === 0 && price.output === 0
-  if (usage.input + usage.output === 0 && !isFree) return null
   const cached = Math.min(usage.cachedInput, usage.input)
   const input = (usage.input - cached) * price.input + cached * (price.cachedInput ?? price.input)
   return (input + usage.output * price.output) / 1_000_000

@@ -32,7 +32,7 @@ export interface CallRecord {
   readonly backend: string
   readonly finishReason: FinishReason
   readonly usage: Usage
-  /** US dollars; null where no price is known, or no usage. */
+  /** US dollars; null where no price is known. */
   readonly cost: number | null
   readonly tries: number
   /** The last try on the wire; `waitMs` is everything before it: permits, rate limits, failed tries, back-off, parking. */
