@@ -194,6 +194,8 @@ test('stopping while it opens leaves a complete run complete', async () => {
   }
   const controller = new AbortController()
   const opening = RunStore.open({ folder, signal: controller.signal })
+  // Whoever looks for a run to continue sees meanwhile that this one is taken.
+  expect(readRunFile(folder)).toMatchObject({ state: 'running' })
   controller.abort(new Error('changed my mind'))
   await expect(opening).rejects.toThrow('changed my mind')
   expect(readRunFile(folder)).toMatchObject({ state: 'complete', sittings: [{}] })

@@ -70,14 +70,14 @@ export class RunStore extends Resource {
     if (existing && create) requireSameConfig(existing, create, folder)
     const wasComplete = existing?.state === 'complete'
     requireJournal(folder)
+    const former = existing && structuredClone(existing)
     run.state = 'running'
     run.sittings.push({ startedAt: new Date().toISOString() })
-    // A new run's own file comes first; what there was stays as it was if it cannot be opened.
-    if (!existing) writeRunFile(folder, run)
+    writeRunFile(folder, run)
+    if (former) opened.defer(() => putBack(folder, former))
     await using started = new AsyncDisposableStack()
     const writer = started.use(await StoreWriter.start(folder, signal))
     const reader = started.use(RunReader.open(folder))
-    if (existing) writeRunFile(folder, run)
     const store = new RunStore({ folder, lock, writer, reader, run, isResumed: existing !== undefined, wasComplete })
     // From here on the store owns them.
     started.move()
@@ -176,6 +176,15 @@ export class RunStore extends Resource {
     } catch {
       // See above.
     }
+  }
+}
+
+/** If that cannot be done, the file says that the run is under way, which nobody believes where nobody has its lock. */
+function putBack(folder: string, former: RunFile): void {
+  try {
+    writeRunFile(folder, former)
+  } catch {
+    // Whoever could not open the run is told why.
   }
 }
 
