@@ -86,18 +86,13 @@ test.each<[string, Record<string, unknown>]>([
   expect(validate(parameters, 3)).toMatchObject({ problem: 'expected an object' })
 })
 
-test('a pattern that takes for ever is given up, and the others still count', () => {
-  const patterned = {
-    type: 'object',
-    properties: {
-      id: { type: 'string', pattern: '^([a-z0-9]+)*$' },
-      trimmed: { type: 'string', pattern: '^(?:.*?\\s*)*?,$' },
-      code: { type: 'string', pattern: '^[A-Z]{3}$' },
-      codes: { type: 'string', pattern: '^([A-Z]{3})+$' },
-    },
-  }
-  const endless = 'a'.repeat(60) + '!'
-  const codes = 'code: must match pattern "^[A-Z]{3}$"; codes: must match pattern "^([A-Z]{3})+$"'
-  expect(problemOf({ id: endless, trimmed: endless, code: 'osl', codes: 'OSLo' }, patterned)).toBe(codes)
-  expect(problemOf({ id: endless, trimmed: endless, code: 'OSL', codes: 'OSLBGO' }, patterned)).toBeUndefined()
+test.each([
+  ['^([a-z0-9]+)*$', `${'a'.repeat(60)}!`],
+  ['^.*,.*,.*,.*=$', ','.repeat(2_000)],
+  [`^${'(a|a)?'.repeat(40)}b$`, 'a'.repeat(40)],
+])('a check that takes for ever is left to the server: %s', (pattern, endless) => {
+  const patterned = { type: 'object', properties: { id: { type: 'string', pattern }, code: { pattern: '^[A-Z]{3}$' } } }
+  expect(problemOf({ code: 'osl' }, patterned)).toBe('code: must match pattern "^[A-Z]{3}$"')
+  // More often than it is tried.
+  for (let call = 0; call < 5; call += 1) expect(problemOf({ id: endless }, patterned)).toBeUndefined()
 })

@@ -1,8 +1,8 @@
 import { Ajv, type ValidateFunction } from 'ajv'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { isJsonObject, type StandardSchema, type ValidationResult } from '../schema/index.ts'
-import { BoundedPattern } from './_bounded-pattern.ts'
 import { readableIssues } from './_readable-issues.ts'
+import { withinTime } from './_within-time.ts'
 import type { JsonSchema } from './json-schema.ts'
 
 type Arguments = Readonly<Record<string, unknown>>
@@ -14,16 +14,16 @@ export interface JsonSchemaParameters extends StandardSchema<unknown, Arguments>
 
 const cache = new WeakMap<JsonSchema, JsonSchemaParameters>()
 
-/** How ajv is told to make patterns. The name is for code that is written to a file, which is never done here. */
-const patterns = Object.assign((source: string, flags: string) => new BoundedPattern(source, flags), {
-  code: 'boundedPattern',
-})
+/** Arguments are checked in microseconds. The rest is for a machine that is busy. */
+const timeoutMs = 100
+/** A check that was stopped as often is not made again: each time it has held up all rollouts of the thread. */
+const maxStops = 3
 
 /** The same for the same schema object. Compiles it when the first arguments come, since most tools of a server are never called. */
 export function jsonSchemaParameters(schema: JsonSchema): JsonSchemaParameters {
   const known = cache.get(schema)
   if (known) return known
-  let check: ValidateFunction | undefined
+  let check: ReturnType<typeof boundedCheck> | undefined
   const made: JsonSchemaParameters = {
     // Models send named arguments, whatever a careless server says about them.
     jsonSchema: schema['type'] === 'object' ? schema : { ...schema, type: 'object' },
@@ -32,13 +32,31 @@ export function jsonSchemaParameters(schema: JsonSchema): JsonSchemaParameters {
       vendor: 'millrace',
       validate(value): ValidationResult<Arguments> {
         if (!isJsonObject(value)) return { issues: [{ message: 'expected an object' }] }
-        check ??= compile(schema)
-        return check(value) ? { value } : { issues: readableIssues(check.errors ?? []) }
+        check ??= boundedCheck(schema)
+        return check(value)
       },
     },
   }
   cache.set(schema, made)
   return made
+}
+
+/**
+ * Patterns are somebody else's, the texts a model wrote, and there are some that take twice as long with every character more:
+ * where there are any, the check is stopped in time, and the server is left to say what it thinks of the arguments.
+ */
+function boundedCheck(schema: JsonSchema): (value: Arguments) => ValidationResult<Arguments> {
+  const check = compile(schema)
+  const resultOf = (value: Arguments, fits: boolean): ValidationResult<Arguments> =>
+    fits ? { value } : { issues: readableIssues(check.errors ?? []) }
+  if (!/"pattern(?:Properties)?":/.test(JSON.stringify(schema))) return (value) => resultOf(value, check(value))
+  let stops = 0
+  return (value) => {
+    if (stops === maxStops) return { value }
+    const fits = withinTime(timeoutMs, () => check(value))
+    if (fits === undefined) stops += 1
+    return resultOf(value, fits ?? true)
+  }
 }
 
 /** Never throws. */
@@ -55,7 +73,6 @@ function compile(schema: JsonSchema): ValidateFunction {
     validateFormats: false,
     meta: false,
     logger: false,
-    code: { regExp: patterns },
   })
   try {
     return ajv.compile(plain)
