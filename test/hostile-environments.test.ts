@@ -340,10 +340,13 @@ describe('money', () => {
     expect(second).toMatchObject({ end: 'max_cost', rollouts: first.rollouts })
   })
 
-  test('once it is spent, what fails is not tried again', async () => {
+  test.for([
+    ['', 'max_cost'],
+    [', after a drain either', 'drained'],
+  ])('once it is spent, what fails is not tried again%s', async ([drained, end]) => {
     let asked = 0
     await using runs = await temporaryRuns()
-    const summary = await evaluate({
+    const evaluation = evaluate({
       environment: defineEnvironment({
         name: 'failing',
         task,
@@ -360,6 +363,7 @@ describe('money', () => {
         dear: [
           new ScriptedBackend(() => {
             asked += 1
+            if (drained) evaluation.drain()
             if (asked % 2 === 0) throw new MillraceError('model_rejected', 'refused')
             return reply()
           }),
@@ -368,8 +372,14 @@ describe('money', () => {
       maxCostUsd: 3,
       preflight: false,
       run: { root: runs.root, name: 'failing' },
-    }).summary()
-    expect(summary).toMatchObject({ rollouts: 1, cost: 4, outcomes: { model_error: 1 }, discarded: { attempts: 0 } })
+    })
+    expect(await evaluation.summary()).toMatchObject({
+      end,
+      rollouts: 1,
+      cost: 4,
+      outcomes: { model_error: 1 },
+      discarded: { attempts: 0 },
+    })
     expect(asked).toBe(2)
   })
 

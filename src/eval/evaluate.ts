@@ -57,6 +57,7 @@ class RunningEvaluation implements Evaluation {
   readonly #spending = new RunSpending()
   #state: Progress['state'] = 'running'
   #end: Summary['end'] = 'complete'
+  #hasRefusedRetry = false
   #resolved: ResolvedRun | undefined
   #info: RunInfo | undefined
   #store: OpenedRun['store'] | undefined
@@ -244,7 +245,7 @@ class RunningEvaluation implements Evaluation {
       retries: config.retries,
       group: config.group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
-      mayStartOver: () => this.#end !== 'max_cost',
+      mayStartOver: () => this.#mayRetry(config.maxCostUsd),
       onAttemptStart: keepingChanges(store, changedCode),
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: (ended) => {
@@ -281,8 +282,8 @@ class RunningEvaluation implements Evaluation {
       })
       const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, settings.sendSeed) : plans)
       store.failure.throwIfAborted()
-      // Drained or stopped too late to matter.
-      if (hasRunAll) this.#end = 'complete'
+      // Drained or stopped too late to matter, unless a retry was.
+      if (hasRunAll) this.#end = this.#hasRefusedRetry ? 'max_cost' : 'complete'
       isWhole = hasRunAll && (wasComplete || tasks.areAll())
       return isWhole
     } catch (error) {
@@ -308,7 +309,17 @@ class RunningEvaluation implements Evaluation {
   }
 
   #checkCost(maxCostUsd: number | null): void {
-    if (maxCostUsd !== null && this.#spending.costUsd >= maxCostUsd) this.#drain('max_cost')
+    if (this.#isSpent(maxCostUsd)) this.#drain('max_cost')
+  }
+
+  #mayRetry(maxCostUsd: number | null): boolean {
+    if (!this.#isSpent(maxCostUsd)) return true
+    this.#hasRefusedRetry = true
+    return false
+  }
+
+  #isSpent(maxCostUsd: number | null): boolean {
+    return maxCostUsd !== null && this.#spending.costUsd >= maxCostUsd
   }
 
   #drain(end: 'drained' | 'max_cost'): void {

@@ -19,6 +19,7 @@ import {
 } from '../store/index.ts'
 import { changedFiles, codeChangeNotice } from './code-change.ts'
 import { experimentChange, notContinuedNotice } from './experiment-change.ts'
+import { giveUpRun } from './give-up-run.ts'
 import type { RunInfo, RunOptions } from './evaluation.ts'
 import { redacted } from './_redacted-config.ts'
 import type { ResolvedRun, RunConfig } from './resolve-run.ts'
@@ -98,7 +99,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     const seed = Number(store.run.config['drawSeed'])
     return { store, info: { name, folder, resumed, notices }, seed, extent, formerExtent, changedCode, wasComplete }
   } catch (error) {
-    await store.close()
+    await giveUpRun({ store, info: { name, folder } })
     throw error
   }
 }
