@@ -54,10 +54,10 @@ test.each([
 test('a proxy may be named without its scheme, and one that is none is said to be none', async () => {
   expect(find('http://a.test', { HTTP_PROXY: 'proxy.test:3128' })).toBe('http://proxy.test:3128/')
   expect(find('http://a.test', { http_proxy: '10.0.0.1:3128' })).toBe('http://10.0.0.1:3128/')
-  for (const value of ['ftp://user:secret@proxy.test', 'http://', 'a b']) {
+  for (const value of ['ftp://user:secret@proxy.test', 'socks5://proxy.test', 'http://', 'a b']) {
     const error = await failureOf(() => find('https://a.test', { HTTPS_PROXY: value }))
     expect(error).toMatchObject({ code: 'config_invalid' })
-    expect(String(error)).toContain('HTTPS_PROXY is no url of a proxy')
+    expect(String(error)).toContain('HTTPS_PROXY is no url of an HTTP proxy')
     expect(String(error)).not.toContain('secret')
   }
 })

@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { Variables } from '../../kit/index.ts'
 import { isExcepted } from './_no-proxy.ts'
 
-const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'socks5:', 'socks:'])
+const schemes: ReadonlySet<string> = new Set(['http:', 'https:'])
 
 /**
  * The proxy that the environment names for a url, if any: HTTPS_PROXY or HTTP_PROXY by the url's scheme, unless NO_PROXY
@@ -24,7 +24,7 @@ function proxyUrl(name: string, value: string): string {
   // Not quoted: there may be a password in it.
   throw new MillraceError(
     'config_invalid',
-    `${name} is no url of a proxy. Write it like http://proxy.example.com:3128.`,
+    `${name} is no url of an HTTP proxy. Write it like http://proxy.example.com:3128.`,
   )
 }
 
