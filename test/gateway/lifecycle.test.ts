@@ -93,6 +93,10 @@ test('a run says what its gateway serves now, not what it once did', async () =>
     await using _first = await TestGateway.start({ run })
     expect(served()).toMatchObject({ kind: 'gateway', models: [{ name: 'sim' }], aliases: {} })
   }
+  await using taken = await SimulatorServer.start({})
+  const port = Number(new URL(taken.url).port)
+  await expect(TestGateway.start({ run, port, aliases: { never: 'sim' } })).rejects.toThrow(/port|in use/i)
+  expect(served()).toMatchObject({ aliases: {} })
   const backends = [{ url: 'http://127.0.0.1:9/v1', headers: { 'x-route': secret } }]
   await using _second = await TestGateway.start({
     run,

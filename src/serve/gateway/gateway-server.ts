@@ -96,7 +96,6 @@ export class GatewayServer extends Resource {
     owned.defer(() =>
       hasStarted ? store.close() : giveUpRun({ store, info: { name: run.name, folder: store.folder } }),
     )
-    describeGateway(store, description)
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.
@@ -157,6 +156,7 @@ export class GatewayServer extends Resource {
     const { url, routes } = door
     const unusedKey = unusedKeyNotice(store.folder, options.keys)
     const notices = [...telemetry.notices, ...(unusedKey === undefined ? [] : [unusedKey])]
+    describeGateway(store, description)
     hasStarted = true
     return new GatewayServer({ gateway, url, routes, madeKey, notices, store, lag, owned: owned.move() })
   }
