@@ -40,10 +40,10 @@ test('what closes after a part that could not is closed all the same', async () 
     {
       await using gateway = await TestGateway.start({ run })
       const { server } = gateway
-      const end = (server.gateway as unknown as { onClose(): Promise<void> }).onClose.bind(server.gateway)
-      Object.defineProperty(server.gateway, 'onClose', {
+      const close = server.gateway.close.bind(server.gateway)
+      Object.defineProperty(server.gateway, 'close', {
         value: async () => {
-          await end()
+          await close()
           throw new Error('a backend is stuck')
         },
       })

@@ -184,13 +184,11 @@ async function writeAll(chunks: AsyncIterable<string | Uint8Array>, output: Outp
 
 async function* counted(lines: AsyncIterable<string>, stderr: Output): Chunks {
   using progress = new SlowProgress(stderr, 'writing rollouts')
-  let count = 0
   for await (const line of lines) {
     progress.add()
-    count += 1
     yield line
   }
-  return formatQuantity(count, 'rollout')
+  return formatQuantity(progress.count, 'rollout')
 }
 
 async function* telling(chunks: Chunks, tell: (what: string) => void): AsyncGenerator<string | Uint8Array> {

@@ -20,6 +20,10 @@ export class SlowProgress implements Disposable {
     this.#what = what
   }
 
+  get count(): number {
+    return this.#count
+  }
+
   add(): void {
     this.#count += 1
     if (this.#count % stride !== 0 || !this.#output.isTTY) return
