@@ -35,15 +35,15 @@ export async function* recoverRequests(
 }
 
 async function recover(journalled: JournalledRequest, recovery: Recovery): Promise<RecoveredRequest> {
-  const { request, tasks } = journalled
+  const { request, tasks, problem } = journalled
   const unfinished: DueRollout[] = []
   for (const [offset, task] of tasks.entries()) {
     const index = request.firstTask + offset
     const samples = Array.from({ length: request.attempts }, (_, sample) => sample)
     const due = samples.filter((sample) => !recovery.earlier.hasEnded(rolloutId(index, sample)))
     if (due.length === 0) continue
-    const checked = await checkTask(recovery.environment, task, Number.POSITIVE_INFINITY)
-    const bytes = typeof checked === 'string' ? 0 : checked.bytes
+    const checked = problem ?? (await checkAgain(recovery.environment, task))
+    const bytes = checked instanceof MillraceError ? 0 : checked.bytes
     for (const sample of due) {
       const plan = planAgain({ index, sample, checked, sampling: journalled.sampling }, recovery)
       unfinished.push({ plan, bytes })
@@ -52,23 +52,31 @@ async function recover(journalled: JournalledRequest, recovery: Recovery): Promi
   return { request, unfinished }
 }
 
+/** It was valid when it was accepted: if it is not, the environment has changed. */
+async function checkAgain(environment: Environment, task: unknown): Promise<CheckedTask | MillraceError> {
+  const checked = await checkTask(environment, task, Number.POSITIVE_INFINITY)
+  if (typeof checked !== 'string') return checked
+  return new MillraceError('task_invalid', `the task does not fit the environment any more: ${checked}`)
+}
+
 function planAgain(
   due: {
     readonly index: number
     readonly sample: number
-    readonly checked: CheckedTask | string
+    readonly checked: CheckedTask | MillraceError
     readonly sampling: JournalledRequest['sampling']
   },
   { config, earlier }: Recovery,
 ): PlannedRollout {
   const { index, sample, checked, sampling } = due
   const id = rolloutId(index, sample)
-  if (typeof checked === 'string') {
-    // It was valid when it was accepted: the environment has changed.
-    const error = new MillraceError('task_invalid', `the task does not fit the environment any more: ${checked}`)
+  const unfinished = earlier.unfinished(id)
+  if (checked instanceof MillraceError) {
     const labels = { environment: config.environment.name, model: config.model }
     const task = { index, id: String(index) }
-    const record = recordWithoutRun({ ...labels, id, task, sample, attempt: 1, outcome: 'env_error', error })
+    // What an earlier sitting has of it is another attempt, and stays in the journal with what it cost.
+    const attempt = (unfinished?.attempt ?? 0) + 1
+    const record = recordWithoutRun({ ...labels, id, task, sample, attempt, outcome: 'env_error', error: checked })
     return { kind: 'settled', record }
   }
   const { name, digest, value } = checked
@@ -76,7 +84,7 @@ function planAgain(
     id,
     sample,
     item: { index, id: name ?? String(index), digest, task: value },
-    unfinished: earlier.unfinished(id),
+    unfinished,
     isHoldingGroups: holdsGroups(config.group),
   })
   return plan.kind !== 'settled' && sampling ? { ...plan, sampling } : plan

@@ -24,7 +24,7 @@ const requestSchema = z.object({
   firstTask: z.int(),
   attempts: z.int(),
   isDetached: z.boolean(),
-  sampling: samplingSchema.exactOptional(),
+  sampling: z.unknown().exactOptional(),
   tasks: z.array(z.unknown()),
 })
 
@@ -71,6 +71,8 @@ export interface JournalledRequest {
   readonly request: KnownRequest
   readonly sampling?: Sampling
   readonly tasks: readonly unknown[]
+  /** Why what is left of it cannot run as it was asked for. */
+  readonly problem?: MillraceError
 }
 
 /** Every accepted request, in the order they were accepted, a page per turn of the loop; and the number of the next task. */
@@ -92,10 +94,19 @@ export async function* readRequests(reader: RunReader): AsyncGenerator<Journalle
       const all = [...(early.get(firstTask) ?? []), ...tasks]
       early.delete(firstTask)
       nextTask = Math.max(nextTask, firstTask + all.length)
-      yield { request: { ...known, tasks: all.length, at }, tasks: all, ...(sampling && { sampling }) }
+      yield { request: { ...known, tasks: all.length, at }, tasks: all, ...readSampling(sampling) }
     }
   }
   return nextTask
+}
+
+/** Of another version of Millrace it may say what this one does not know, and would leave out of what it asks of the model. */
+function readSampling(stored: unknown): Pick<JournalledRequest, 'sampling' | 'problem'> {
+  if (stored === undefined) return {}
+  const { success, data: sampling, error } = samplingSchema.safeParse(stored)
+  if (success) return { sampling }
+  const why = `its sampling is of another version of Millrace: ${describeIssues(error.issues)}`
+  return { problem: new MillraceError('store_version', `${why}; ask again under another id, or of that version`) }
 }
 
 function checked<Schema extends z.ZodType>(schema: Schema, data: unknown): z.output<Schema> {

@@ -1,6 +1,8 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { echo, HeldAnswers, TestServer } from './_server.ts'
+import { echo, HeldAnswers, TestServer, type RecordLine } from './_server.ts'
 
 const request = { requestId: 'again', tasks: [{ word: 'a' }, { word: 'b' }] }
 
@@ -76,6 +78,46 @@ test('what had not ended is finished by the next sitting, with the sampling it w
   expect(new Set(asked)).toEqual(new Set(['b', 'c', 'd']))
   expect(asked).toHaveLength(3)
   expect(server.backend.requests.every(({ sampling }) => sampling.temperature === 0.25)).toBe(true)
+})
+
+test('what was asked for in the words of a later version fails with that as its reason, and the others run', async () => {
+  await using runs = await temporaryRuns()
+  const run = { root: runs.root, name: 'served' }
+  const answers = new HeldAnswers()
+  answers.release('a')
+  {
+    await using server = await TestServer.start(answers.script, { run, concurrency: 2 })
+    const tasks = [{ word: 'a' }, { word: 'b' }, { word: 'c' }]
+    await server.post({ requestId: 'later', tasks, sampling: { temperature: 0.25 }, detached: true })
+    await server.post({ requestId: 'known', task: { word: 'd' }, detached: true })
+    await expect.poll(() => server.service.state('0-0')).toBe('ended')
+    await expect.poll(() => answers.asked.has('b')).toBe(true)
+  }
+  const database = new DatabaseSync(join(runs.root, 'served', 'journal.sqlite'))
+  const later = "UPDATE event SET data = json_set(data, '$.sampling.minP', 0.1) WHERE data ->> '$.id' = 'later'"
+  expect(database.prepare(later).run().changes).toBe(1)
+  database.close()
+
+  await using server = await TestServer.start(echo, { run })
+  const endsOf = async (id: string): Promise<unknown[]> => {
+    const text = await server.text(`/v1/requests/${id}`, { accept: 'application/x-ndjson' })
+    const records = text
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as RecordLine)
+    return records.toSorted(byId).map(({ id: rollout, attempt, outcome, error }) => [rollout, attempt, outcome, error])
+  }
+  const error = {
+    code: 'store_version',
+    message: expect.stringMatching(/of another version of Millrace: `minP` is not known.*ask again under another id/),
+  }
+  expect(await endsOf('later')).toEqual([
+    ['0-0', 1, 'completed', undefined],
+    // Its first attempt was cut off, and stays what it is.
+    ['1-0', 2, 'env_error', expect.objectContaining(error)],
+    ['2-0', expect.any(Number), 'env_error', expect.objectContaining(error)],
+  ])
+  expect(await endsOf('known')).toEqual([['3-0', 1, 'completed', undefined]])
 })
 
 test('a request of many tasks is kept in parts, and comes back whole', async () => {
