@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { defineEnvironment, evaluate, RunReader, z, type Backend } from 'millrace'
+import { defineEnvironment, evaluate, findRuns, MillraceError, RunReader, z, type Backend } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import errand from './fixtures/errand.ts'
@@ -128,4 +128,38 @@ test('a row that was no task may be corrected, and runs with --retry-failed; one
   const second = await sitWith([{ sum: '1 + 1' }, { sum: '2 + 2' }], true)
   expect(second).toMatchObject({ end: 'complete', rollouts: 4, scored: 4 })
   await expect(sitWith([{ sum: '1 + 1' }, { sum: '3 + 3' }])).rejects.toMatchObject({ code: 'run_mismatch' })
+})
+
+test.each([
+  ['whose backend refuses', { refused: true }, 'model_auth'],
+  ['whose tasks are gone', { tasks: [] }, 'tasks_failed'],
+])('--retry-failed in a sitting %s takes nothing back', async (_what, change, code) => {
+  await using runs = await temporaryRuns()
+  const sitWith = ({ tasks = [1, 2], refused = false, retryFailed = true }) =>
+    evaluate({
+      environment: defineEnvironment({
+        name: 'kept',
+        task: z.number(),
+        tasks: () => tasks,
+        prompt: ({ task }) => String(task),
+        reward: () => 1,
+      }),
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }], maxTries: 1 },
+      backends: {
+        scripted: [
+          new ScriptedBackend(({ messages: [first] }) => {
+            if (refused) throw new MillraceError('model_auth', 'the key is wrong')
+            if (first?.content === '2' && !retryFailed) throw new MillraceError('model_rejected', 'not this one')
+            return 'done'
+          }),
+        ],
+      },
+      run: { root: runs.root, name: 'kept', retryFailed },
+    }).summary()
+  expect(await sitWith({ retryFailed: false })).toMatchObject({ state: 'complete', rollouts: 2, scored: 1 })
+  await expect(sitWith(change)).rejects.toMatchObject({ code })
+  using reader = RunReader.open(join(runs.root, 'kept'))
+  expect(reader.counts()).toMatchObject({ ended: 2, outcomes: { model_error: 1 } })
+  expect((await findRuns(runs.root)).runs).toMatchObject([{ run: { state: 'complete' } }])
+  expect(await sitWith({})).toMatchObject({ state: 'complete', rollouts: 2, scored: 2 })
 })

@@ -4,6 +4,7 @@ import { codeChangeNotice } from './code-change.ts'
 import type { OpenedRun } from './open-run.ts'
 import { forkedTask, type Fork } from './replay/fork.ts'
 import type { ResolvedRun } from './resolve-run.ts'
+import type { TakenUpRun } from './take-up-run.ts'
 import { addedNotice, knownTasks, missingNotice, missingTasks, tasksFound } from './run-extent.ts'
 
 interface SittingTasksOptions {
@@ -35,7 +36,7 @@ export class SittingTasks implements AsyncDisposable {
     this.#rest = rest
     const before = tasksFound(run.store.run)
     const total = stream.total()
-    this.#added = fork ? undefined : addedNotice(run.info.name, { tasks: before, extent: run.formerExtent }, total)
+    this.#added = fork ? undefined : addedNotice(run.name, { tasks: before, extent: run.formerExtent }, total)
     this.#known = fork ? undefined : knownTasks(before, total)
   }
 
@@ -63,11 +64,11 @@ export class SittingTasks implements AsyncDisposable {
   }
 
   /** What a person should hear whose source of tasks has become shorter, unless that is refused, or longer. */
-  notices(): string[] {
-    const { info, wasComplete, changedCode } = this.#run
-    const missing = wasComplete ? undefined : missingNotice(info.name, this.missing(), this.total())
+  notices({ wasComplete, changedCode }: TakenUpRun): string[] {
+    const { name } = this.#run
+    const missing = wasComplete ? undefined : missingNotice(name, this.missing(), this.total())
     // Of a complete run only what was added runs, if anything.
-    const changed = wasComplete && this.#added !== undefined ? codeChangeNotice(info.name, changedCode) : undefined
+    const changed = wasComplete && this.#added !== undefined ? codeChangeNotice(name, changedCode) : undefined
     return [missing, this.#added, changed].filter((notice) => notice !== undefined)
   }
 

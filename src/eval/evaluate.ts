@@ -20,6 +20,7 @@ import { resolveRun, type ResolvedRun, type RunConfig } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
 import { SummaryAccumulator } from './summary-accumulator.ts'
 import { SittingTasks } from './_sitting-tasks.ts'
+import { takeUpRun, type TakenUpRun } from './take-up-run.ts'
 import { Stopwatch } from './_stopwatch.ts'
 import { TaskDigest } from './_task-digest.ts'
 
@@ -37,6 +38,7 @@ const maxRepeatedIds = 10
 /** What one sitting works with. */
 interface SittingParts {
   readonly opened: OpenedRun
+  readonly taken: TakenUpRun
   readonly resolved: ResolvedRun
   readonly scheduler: Scheduler
   readonly accumulator: SummaryAccumulator
@@ -123,7 +125,7 @@ class RunningEvaluation implements Evaluation {
     const perSecond = perSecondOf(ended - resumed, this.#work.elapsedMs)
     const total = this.#total()
     return {
-      run: this.#info?.name ?? '',
+      run: this.#store?.run.name ?? '',
       environment: config?.environment.name ?? '',
       model: config?.model ?? '',
       hasToolServers: this.#resolved?.loaded.environment.mcpServers !== undefined,
@@ -174,26 +176,28 @@ class RunningEvaluation implements Evaluation {
   }
 
   async #runIn(opened: OpenedRun, resolved: ResolvedRun, onStarted: (info: RunInfo) => void): Promise<Summary> {
-    const { store, info } = opened
+    const { store, name, folder } = opened
     const { config, env } = resolved
     const { fork } = this.#options
-    this.#info = info
     this.#store = store
-    await using telemetry = startTelemetry({ env, run: info.name, metrics: false })
-    const traced = telemetry.isTracing ? { run: info.name, metrics: false, onMetrics: () => {} } : undefined
+    await using telemetry = startTelemetry({ env, run: name, metrics: false })
+    const traced = telemetry.isTracing ? { run: name, metrics: false, onMetrics: () => {} } : undefined
     if (fork) await copyOutputs(fork, join(store.folder, 'outputs'), config.attempts)
     await using executor = await openExecutor(store, resolved, this.#options, traced)
     this.#executor = executor
     if (this.#options.preflight ?? true) await executor.preflight(this.#stopping.signal)
+    await using tasks = await SittingTasks.open({ run: opened, resolved, fork, signal: this.#admission.signal })
+    this.#tasks = tasks
+    const taken = await takeUpRun(opened, config, this.#options.run ?? {})
+    const { info } = taken
+    this.#info = info
     const accumulator = new SummaryAccumulator({
       attemptsPerTask: config.attempts,
       passThreshold: config.passThreshold,
     })
     this.#accumulator = accumulator
     await readEarlier(store, accumulator, this.#spending)
-    await using tasks = await SittingTasks.open({ run: opened, resolved, fork, signal: this.#admission.signal })
-    this.#tasks = tasks
-    const scheduler = this.#newScheduler(opened, config, executor)
+    const scheduler = this.#newScheduler(opened, taken, { config, executor })
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)
     // It may have been said before there was a scheduler to hear it.
@@ -207,15 +211,15 @@ class RunningEvaluation implements Evaluation {
     }
     // Not before: a sitting that is refused asks nothing of the run.
     store.amend({ config: { limit: opened.extent } })
-    onStarted({ ...info, notices: [...info.notices, ...tasks.notices(), ...telemetry.notices] })
-    const isWhole = await this.#workThrough(tasks, { opened, resolved, scheduler, accumulator })
+    onStarted({ ...info, notices: [...info.notices, ...tasks.notices(taken), ...telemetry.notices] })
+    const isWhole = await this.#workThrough(tasks, { opened, taken, resolved, scheduler, accumulator })
     const models = executor.models()
     const wallMs = this.#work.elapsedMs
     return {
       ...accumulator.snapshot(),
       ...unacceptedSpending(store.reader),
-      run: info.name,
-      folder: info.folder,
+      run: name,
+      folder,
       environment: config.environment.name,
       model: config.model,
       ...(fork && { forkedFrom: originOf(fork) }),
@@ -234,7 +238,11 @@ class RunningEvaluation implements Evaluation {
     }
   }
 
-  #newScheduler({ store, seed, changedCode }: OpenedRun, config: RunConfig, executor: Executor): Scheduler {
+  #newScheduler(
+    { store, seed }: OpenedRun,
+    { changedCode }: TakenUpRun,
+    { config, executor }: { readonly config: RunConfig; readonly executor: Executor },
+  ): Scheduler {
     const { fork } = this.#options
     return new Scheduler({
       labels: { environment: config.environment.name, model: config.model },
@@ -263,9 +271,8 @@ class RunningEvaluation implements Evaluation {
   /** Runs what is due of these tasks, and keeps with the run how that ended. Resolves to whether nothing of the run is left open. */
   async #workThrough(
     tasks: SittingTasks,
-    { opened, resolved, scheduler, accumulator }: SittingParts,
+    { opened: { store }, taken: { wasComplete }, resolved, scheduler, accumulator }: SittingParts,
   ): Promise<boolean> {
-    const { store, wasComplete } = opened
     const { config, settings } = resolved
     const { fork } = this.#options
     const taskDigest = new TaskDigest()

@@ -24,6 +24,7 @@ export type { RescoredScore, RescoredSide, RescoreSummary } from './replay/resco
 export { resolveRun } from './resolve-run.ts'
 export type { ResolvedRun, RunConfig } from './resolve-run.ts'
 export type { Summary } from './summary.ts'
+export { takeUpRun } from './take-up-run.ts'
 export { unacceptedSpending } from './run-spending.ts'
 export type { Spending } from './run-spending.ts'
 export { SummaryAccumulator } from './summary-accumulator.ts'

@@ -1,9 +1,8 @@
 import { randomInt } from 'node:crypto'
 import { rmSync } from 'node:fs'
-import { environmentCode } from '../env/index.ts'
+import { environmentCode, type EnvironmentCode } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { holdsGroups } from '../rollout/index.ts'
-import { outcomeNames, outcomes, isJsonObject } from '../schema/index.ts'
+import { isJsonObject } from '../schema/index.ts'
 import {
   defaultRunsRoot,
   findRuns,
@@ -15,35 +14,32 @@ import {
   RunStore,
   type NewRun,
   type RunFile,
-  type RunReader,
 } from '../store/index.ts'
-import { changedFiles, codeChangeNotice } from './code-change.ts'
 import { experimentChange, notContinuedNotice } from './experiment-change.ts'
-import { giveUpRun } from './give-up-run.ts'
-import type { RunInfo, RunOptions } from './evaluation.ts'
+import type { RunOptions } from './evaluation.ts'
 import { redacted } from './_redacted-config.ts'
 import type { ResolvedRun, RunConfig } from './resolve-run.ts'
-import { extentOf, narrowNotice, widestExtent, type RunExtent } from './run-extent.ts'
+import { extentOf, widestExtent, type RunExtent } from './run-extent.ts'
 
 export interface OpenedRun {
   readonly store: RunStore
-  readonly info: RunInfo
+  readonly name: string
+  readonly folder: string
   /** What every draw of the run starts from; kept with it, so that a later sitting draws alike. */
   readonly seed: number
   /** What it is of once this sitting has begun. */
   readonly extent: RunExtent
   /** What that was before this sitting; undefined if there was no run. */
   readonly formerExtent: RunExtent | undefined
-  /** Files of its code that are not what they were when it began. */
-  readonly changedCode: readonly string[]
-  /** Nothing of what it is of was open before this sitting: doing less than all of it leaves it complete. */
-  readonly wasComplete: boolean
+  /** That of the environment, as it is now; undefined if it is no module. */
+  readonly code: EnvironmentCode | undefined
+  /** Worth telling a person before it starts. */
+  readonly notices: readonly string[]
 }
 
-/** Finds the run to continue, or starts one, and takes its lock. */
+/** Finds the run to continue, or starts one, and takes its lock. Nothing in it is changed until it is taken up. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
   const root = options.root ?? defaultRunsRoot(resolved.env)
-  const notices: string[] = []
   const known = options.name ?? (await continuable(root, resolved, options))
   const name = known ?? reserveRunName(root, newName(resolved.config))
   const folder = runFolder(root, name)
@@ -51,8 +47,11 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   if (existing) requireSameExperiment(name, existing, resolved, options)
   else if (options.resume === 'required') throw nothingToResume(root, name)
   const clean = redacted(resolved.config, resolved)
-  for (const path of clean.paths) notices.push(`${path} looks like a secret and is not stored with the run`)
-  notices.push(...unwrittenCalls(resolved.config))
+  const notices = [
+    ...clean.paths.map((path) => `${path} looks like a secret and is not stored with the run`),
+    ...unwrittenCalls(resolved.config),
+    ...(existing || options.name !== undefined ? [] : await othersBeside(root, name, resolved, options)),
+  ]
   const { specifier } = resolved.loaded
   const code = specifier === undefined ? undefined : await environmentCode(specifier)
   const drawSeed = resolved.config.seed ?? randomInt(2 ** 31)
@@ -67,58 +66,9 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     if (known === undefined) rmSync(folder, { recursive: true, force: true })
     throw error
   })
-  try {
-    const { limit } = resolved.config
-    const formerExtent = existing && extentOf(existing)
-    const extent = widestExtent(formerExtent, limit)
-    if (options.retryFailed) {
-      const count = await reopenFailed(store, resolved.config)
-      notices.push(
-        count === 0
-          ? `run ${name} has no rollout without a score: there is nothing to run again`
-          : `running again: ${quantity(count)} that ended without a score`,
-      )
-    }
-    const wasComplete = store.wasComplete && formerExtent === extent
-    const resumed = store.reader.counts().ended
-    const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
-    // What is left of no earlier sitting is all of the code that runs now, whatever it began with.
-    if (code && store.isResumed && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
-    const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
-    if (store.isResumed) {
-      // More may be asked of it now: its tasks may have become more.
-      const found = wasComplete ? `run ${name} was complete` : `continuing run ${name}`
-      notices.push(`${found}: ${quantity(resumed)} had ended`)
-      const narrow = wasComplete ? undefined : narrowNotice(name, extent, limit)
-      if (narrow !== undefined) notices.push(narrow)
-      const changed = wasComplete ? undefined : codeChangeNotice(name, changedCode)
-      if (changed !== undefined) notices.push(changed)
-    } else if (options.name === undefined) {
-      notices.push(...(await othersBeside(root, name, resolved, options)))
-    }
-    const seed = Number(store.run.config['drawSeed'])
-    return { store, info: { name, folder, resumed, notices }, seed, extent, formerExtent, changedCode, wasComplete }
-  } catch (error) {
-    await giveUpRun({ store, info: { name, folder } })
-    throw error
-  }
-}
-
-/** Whether a rollout goes on, or is only scored again, from what an earlier sitting recorded of it. */
-function isUnderWay(reader: RunReader): boolean {
-  for (const { state } of reader.unfinished()) if (state !== 'discarded') return true
-  return false
-}
-
-/** Takes back what ended without a score; says how many. */
-async function reopenFailed(store: RunStore, { group }: RunConfig): Promise<number> {
-  const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
-  return await store.retryFailed({
-    outcomes: failed,
-    // What only lacks its score is read back from its journal, where its tools allow that, and scored again.
-    reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
-    wholeGroups: holdsGroups(group),
-  })
+  const formerExtent = existing && extentOf(existing)
+  const extent = widestExtent(formerExtent, resolved.config.limit)
+  return { store, name, folder, seed: Number(store.run.config['drawSeed']), extent, formerExtent, code, notices }
 }
 
 /** The run that the same command, said again, means. */
@@ -195,10 +145,6 @@ function requireSameOrigin(name: string, existing: RunFile, { config }: Resolved
     `run ${name} is not a fork of rollout ${rollout} of run ${run}: choose another name with --run (run.name)`,
     { data: { run: name, changed: 'forkedFrom' } },
   )
-}
-
-function quantity(rollouts: number): string {
-  return `${rollouts.toLocaleString('en-US')} rollout${rollouts === 1 ? '' : 's'}`
 }
 
 function nothingToResume(root: string, name: string | undefined): MillraceError {

@@ -1,4 +1,4 @@
-import { giveUpRun, keepingChanges, openExecutor, type ResolvedRun, type RunInfo } from '../eval/index.ts'
+import { giveUpRun, keepingChanges, openExecutor, takeUpRun, type ResolvedRun, type RunInfo } from '../eval/index.ts'
 import { LoopLag } from '../kit/index.ts'
 import type { Executor } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
@@ -29,13 +29,14 @@ export async function openServiceParts(options: ServiceOptions, started: AsyncDi
   const bounds = { ...defaultBounds, ...options.bounds }
   const { resolved, opened } = await openServedRun(options)
   started.defer(() => giveUpRun(opened))
-  const { store, info, seed, changedCode } = opened
-  const keepChanges = keepingChanges(store, changedCode)
-  const telemetry = started.use(startTelemetry({ env: resolved.env, run: info.name, metrics: true }))
-  const counted = { run: info.name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
+  const { store, name, seed } = opened
+  const telemetry = started.use(startTelemetry({ env: resolved.env, run: name, metrics: true }))
+  const counted = { run: name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
   const executor = started.use(await openExecutor(store, resolved, options, counted))
   const codec = started.use(await CodecPool.start(store.folder))
   if (options.preflight ?? true) await executor.preflight(options.signal ?? new AbortController().signal)
+  const { info, changedCode } = await takeUpRun(opened, resolved.config, options.run ?? {})
+  const keepChanges = keepingChanges(store, changedCode)
   const lag = started.use(new LoopLag())
   return { bounds, resolved, info, seed, store, keepChanges, telemetry, executor, codec, lag }
 }

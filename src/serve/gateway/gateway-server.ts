@@ -93,9 +93,7 @@ export class GatewayServer extends Resource {
     const description = descriptionOf(options, models)
     const store = await openGatewayRun(run, { ...description, provenance: origin, signal })
     let hasStarted = false
-    owned.defer(() =>
-      hasStarted ? store.close() : giveUpRun({ store, info: { name: run.name, folder: store.folder } }),
-    )
+    owned.defer(() => (hasStarted ? store.close() : giveUpRun({ store, name: run.name, folder: store.folder })))
     const madeKey = options.keys.length > 0 ? undefined : keptAdminKey(store.folder)
     const adminKeys = madeKey === undefined ? options.keys : [{ tenant: defaultTenant, key: madeKey }]
     // Somebody may have written into the file.

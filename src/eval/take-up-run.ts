@@ -1,0 +1,70 @@
+import { holdsGroups } from '../rollout/index.ts'
+import { outcomeNames, outcomes } from '../schema/index.ts'
+import type { RunReader, RunStore } from '../store/index.ts'
+import { changedFiles, codeChangeNotice } from './code-change.ts'
+import type { RunInfo, RunOptions } from './evaluation.ts'
+import type { OpenedRun } from './open-run.ts'
+import type { RunConfig } from './resolve-run.ts'
+import { narrowNotice } from './run-extent.ts'
+
+/** A run as this sitting goes on with it. */
+export interface TakenUpRun {
+  readonly info: RunInfo
+  /** Files of its code that are not what they were when it began. */
+  readonly changedCode: readonly string[]
+  /** Nothing of what it is of was open before this sitting: doing less than all of it leaves it complete. */
+  readonly wasComplete: boolean
+}
+
+/**
+ * Takes back what is to run again, and finds how far the run has come. Only once everything else is known to be there: a
+ * sitting whose backend does not answer must not cost the run its results.
+ */
+export async function takeUpRun(
+  { store, name, folder, extent, formerExtent, code, notices }: OpenedRun,
+  config: RunConfig,
+  { retryFailed }: RunOptions,
+): Promise<TakenUpRun> {
+  const again = retryFailed ? [againNotice(name, await reopenFailed(store, config))] : []
+  const wasComplete = store.wasComplete && formerExtent === extent
+  const resumed = store.reader.counts().ended
+  const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
+  // What is left of no earlier sitting is all of the code that runs now, whatever it began with.
+  if (code && store.isResumed && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
+  const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
+  const found = [
+    // More may be asked of it now: its tasks may have become more.
+    `${wasComplete ? `run ${name} was complete` : `continuing run ${name}`}: ${quantity(resumed)} had ended`,
+    wasComplete ? undefined : narrowNotice(name, extent, config.limit),
+    wasComplete ? undefined : codeChangeNotice(name, changedCode),
+  ].filter((notice) => notice !== undefined)
+  const said = [...notices, ...again, ...(store.isResumed ? found : [])]
+  return { info: { name, folder, resumed, notices: said }, changedCode, wasComplete }
+}
+
+/** Whether a rollout goes on, or is only scored again, from what an earlier sitting recorded of it. */
+function isUnderWay(reader: RunReader): boolean {
+  for (const { state } of reader.unfinished()) if (state !== 'discarded') return true
+  return false
+}
+
+/** Takes back what ended without a score; says how many. */
+async function reopenFailed(store: RunStore, { group }: RunConfig): Promise<number> {
+  const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
+  return await store.retryFailed({
+    outcomes: failed,
+    // What only lacks its score is read back from its journal, where its tools allow that, and scored again.
+    reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
+    wholeGroups: holdsGroups(group),
+  })
+}
+
+function againNotice(name: string, count: number): string {
+  return count === 0
+    ? `run ${name} has no rollout without a score: there is nothing to run again`
+    : `running again: ${quantity(count)} that ended without a score`
+}
+
+function quantity(rollouts: number): string {
+  return `${rollouts.toLocaleString('en-US')} rollout${rollouts === 1 ? '' : 's'}`
+}
