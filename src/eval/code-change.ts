@@ -36,8 +36,8 @@ export function keptChanges({ provenance }: Pick<RunFile, 'provenance'>): readon
 }
 
 /**
- * To be called whenever a rollout starts: from the first one on, the results of a run whose code changed are mixed, and that
- * is kept with it.
+ * To be called whenever a rollout starts or a group is scored: from the first one on, the results of a run whose code changed
+ * are mixed, and that is kept with it.
  */
 export function keepingChanges(store: Pick<RunStore, 'run' | 'amend'>, changed: readonly string[]): () => undefined {
   let isKept = changed.length === 0

@@ -244,6 +244,7 @@ class RunningEvaluation implements Evaluation {
     { config, executor }: { readonly config: RunConfig; readonly executor: Executor },
   ): Scheduler {
     const { fork } = this.#options
+    const keepChanges = keepingChanges(store, changedCode)
     return new Scheduler({
       labels: { environment: config.environment.name, model: config.model },
       executor,
@@ -254,7 +255,8 @@ class RunningEvaluation implements Evaluation {
       group: config.group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
       mayStartOver: () => this.#mayRetry(config.maxCostUsd),
-      onAttemptStart: keepingChanges(store, changedCode),
+      onAttemptStart: keepChanges,
+      onGroupScore: keepChanges,
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: (ended) => {
         this.#spending.add(ended)

@@ -20,6 +20,8 @@ export type PlannedRollout =
 export interface SchedulerOptions extends AttemptOptions {
   readonly concurrency: number
   readonly group: GroupRules
+  /** Called when a group is about to be scored: its members may all have run in an earlier sitting. */
+  readonly onGroupScore?: () => void
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
   /** Nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
@@ -188,10 +190,12 @@ export class Scheduler {
 
   async #scoreGroup(members: readonly HeldRollout[], task: RolloutJob['task']): Promise<void> {
     const scored = members.filter(({ record }) => outcomes[record.outcome].scored)
-    if (scored.length === 0 || !this.#options.group.isScored) return
+    const { executor, group, onGroupScore } = this.#options
+    if (scored.length === 0 || !group.isScored) return
+    onGroupScore?.()
     const records = scored.map(({ record }) => record)
     try {
-      const scores = await this.#options.executor.scoreGroup({ task, members: records }, this.#stopping.signal)
+      const scores = await executor.scoreGroup({ task, members: records }, this.#stopping.signal)
       applyGroupScores(records, scores)
     } catch (thrown) {
       if (this.#stopping.signal.aborted) return

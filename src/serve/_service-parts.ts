@@ -16,7 +16,7 @@ export interface ServiceParts {
   /** What every draw of the run starts from. */
   readonly seed: number
   readonly store: RunStore
-  /** Puts down, with the first rollout that starts, that the code has changed since the run began. */
+  /** Puts down, with the first rollout that starts or group that is scored, that the code has changed since the run began. */
   readonly keepChanges: () => void
   readonly telemetry: Telemetry
   readonly executor: Executor

@@ -231,12 +231,13 @@ export class RolloutService extends Resource {
 }
 
 function dueRollouts(
-  { resolved, seed, store, executor }: ServiceParts,
+  { resolved, seed, store, executor, keepChanges }: ServiceParts,
   heard: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onAttemptLost'>,
 ): DueRollouts {
   const { environment, model, concurrency, retries, group } = resolved.config
   return new DueRollouts({
     ...heard,
+    onGroupScore: keepChanges,
     onAttemptEnd: () => {},
     labels: { environment: environment.name, model },
     executor,

@@ -1,8 +1,9 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { RunReader } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { millrace, objects } from './_millrace.ts'
+import { millrace, objects, startMillrace } from './_millrace.ts'
 
 const environment = `
   import { defineEnvironment, z } from 'millrace'
@@ -95,4 +96,39 @@ test('rollouts that are only scored again are of the code that made them', async
   await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
   const { stderr } = await millrace({ cwd }, ...words, '--retry-failed')
   expect(stderr).toContain('warning: reward.ts changed since run scored began')
+})
+
+test('a group that only lacks its score is scored by the code that runs now, and that is kept', async () => {
+  await using place = await temporaryRuns()
+  const cwd = place.root
+  const hung = "(what: string) => process.env['HUNG'] === what && new Promise(() => {})"
+  await writeFile(
+    join(cwd, 'environment.ts'),
+    environment.replace(
+      /reward: .*/,
+      `reward: {
+         own: async ({ rollout }) => { await (${hung})(String(rollout.sample)); return 1 },
+         all: { group: async ({ members }) => { await (${hung})('group'); return members.map(rewardOf) } },
+       },`,
+    ),
+  )
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 1')
+  const words = ['eval', './environment.ts', '-m', 'sim', '-n', '2', '--limit', '1', '--run', 'grouped', '--json']
+  const held = (): string[] => {
+    using reader = RunReader.open(join(cwd, 'runs', 'grouped'))
+    return [...reader.unfinished()].flatMap(({ rollout, state }) => (state === 'held' ? [rollout] : []))
+  }
+  // What was cut off while another member was held ends before that one is taken up: then all of them are held.
+  for (const [hungAt, ended] of [
+    ['0', ['0-1']],
+    ['group', ['0-0', '0-1']],
+  ] as const) {
+    await using running = startMillrace({ cwd, env: { HUNG: hungAt } }, ...words, '-c', hungAt === 'group' ? '1' : '2')
+    await running.shows('stdout', '"start"')
+    await expect.poll(held, { timeout: 20_000 }).toEqual(ended)
+  }
+  await writeFile(join(cwd, 'reward.ts'), 'export const rewardOf = () => 2')
+  const { code, stdout, stderr } = await millrace({ cwd }, ...words)
+  expect(code, stderr).toBe(0)
+  expect(objects(stdout).at(-1)).toMatchObject({ rollouts: 2, scored: 2, changedCode: ['reward.ts'] })
 })
