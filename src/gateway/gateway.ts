@@ -8,7 +8,13 @@ import { KeyRing, type AdminKey } from './_keys.ts'
 import type { OpenSession } from './sessions/open-session.ts'
 import { draining } from './_refusals.ts'
 import { SessionBook } from './sessions/session-book.ts'
-import { Sessions, type RewardOptions, type SessionListQuery, type StartedSessions } from './sessions/sessions.ts'
+import {
+  Sessions,
+  type RewardOptions,
+  type SessionList,
+  type SessionListQuery,
+  type StartedSessions,
+} from './sessions/sessions.ts'
 import type { InteractionCall } from './interactions/visit.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './interactions/client-reply.ts'
@@ -16,7 +22,7 @@ import type { InteractionOutcome } from './gateway-events.ts'
 import { GatewayModels, type GatewayModelsOptions, type ModelOffer } from './gateway-models.ts'
 import { defaultSessionBounds, type SessionBounds } from './sessions/session-bounds.ts'
 import type { SessionOptionsInput } from './sessions/session-options.ts'
-import type { SessionSummary, SessionView } from './sessions/session-view.ts'
+import type { SessionView } from './sessions/session-view.ts'
 
 export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChange'> {
   /** Where sessions are kept. Stays open when the gateway closes. */
@@ -111,7 +117,7 @@ export class Gateway extends Resource {
   }
 
   /** In the order they were started. */
-  sessions(caller: Caller, query: SessionListQuery): SessionSummary[] {
+  sessions(caller: Caller, query: SessionListQuery): SessionList {
     return this.#sessions.list(caller, query)
   }
 

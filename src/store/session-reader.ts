@@ -1,4 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
@@ -13,7 +14,7 @@ export interface StoredSession {
   readonly tenant: string
   readonly keyDigest: string
   readonly startedAt: number
-  /** What else was said about it when it was started. */
+  /** What else was said about it when it was started. Read when it is looked at, and throws then if it is damaged. */
   readonly data: JsonObject
   /** Missing while it is open. */
   readonly end?: { readonly at: number; readonly why: SessionEndReason }
@@ -128,14 +129,6 @@ export class SessionReader {
     return this.each({ state: 'open' })
   }
 
-  /** Only their names, which can be read whatever else is wrong with them. */
-  openIds(): string[] {
-    const rows = this.#database
-      .prepare('SELECT id FROM session INDEXED BY session_open WHERE ended_at IS NULL ORDER BY position')
-      .all()
-    return rows.map((row) => String(row['id']))
-  }
-
   /** Every message of a session, in the order it was recorded. A few are held at a time. */
   nodesOf(session: string): Generator<MessageNode, void, void> {
     return this.#nodes.of(session, attempt)
@@ -174,16 +167,29 @@ export class SessionReader {
 
   #session(row: SessionRow): StoredSession {
     const { id, tenant, ended_at: endedAt, end_reason: why } = row
+    const blobs = this.#blobs
     return {
       id,
       group: row.group_id,
       tenant,
       keyDigest: row.key_digest,
       startedAt: row.started_at,
-      data: JSON.parse(this.#blobs.text(row.data)) as JsonObject,
+      get data(): JsonObject {
+        try {
+          return JSON.parse(blobs.text(row.data)) as JsonObject
+        } catch (cause) {
+          throw damagedSession(id, cause)
+        }
+      },
       ...(endedAt !== null && why !== null && { end: { at: endedAt, why } }),
     }
   }
+}
+
+/** What was said in it may be whole all the same, but not what it is about, or what it may use up. */
+export function damagedSession(id: string, cause?: unknown): MillraceError {
+  const message = `what was said about session ${id} at its start cannot be read; if it matters, restore the run from a copy`
+  return new MillraceError('store_failed', message, { data: { session: id }, cause })
 }
 
 /** Named, because SQLite keeps no statistics here: it would read all of a tenant for a group, and all that ended for the open. */

@@ -84,6 +84,20 @@ test('one session that cannot be read does not keep the others', async () => {
   expect(events).toMatchObject([{ kind: 'session-unreadable', session: bad.id, error: { code: 'store_failed' } }])
   expect(second.gateway.status().openSessions).toBe(1)
   expect((await second.ask(good.caller, asked('hello'))).status).toBe(200)
+  // Lists name it, and go on after it.
+  expect(second.gateway.sessions(admin, { limit: 2 })).toMatchObject({
+    sessions: [{ id: good.id }],
+    unreadable: [bad.id],
+    after: good.id,
+  })
+  expect(second.gateway.sessions(admin, { limit: 1 })).toEqual({ sessions: [], unreadable: [bad.id], after: bad.id })
+  expect(second.gateway.sessions(admin, { limit: 2, after: bad.id })).toMatchObject({
+    sessions: [{ id: good.id }],
+    after: null,
+  })
+  expect(events.filter(({ kind }) => kind === 'session-unreadable')).toHaveLength(3)
+  await expect(second.gateway.session(admin, bad.id)).rejects.toMatchObject({ code: 'store_failed' })
+  expect((await second.ask(bad.caller, asked('hello'))).status).toBe(503)
 })
 
 test('sessions that are being started count for the bound, too', async () => {
@@ -93,7 +107,7 @@ test('sessions that are being started count for the bound, too', async () => {
   expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(3)
   expect(gateway.gateway.status().openSessions).toBe(3)
   // What was refused holds no place.
-  const [{ id } = { id: '' }] = gateway.gateway.sessions(admin, { limit: 1 })
+  const [{ id } = { id: '' }] = gateway.gateway.sessions(admin, { limit: 1 }).sessions
   await gateway.gateway.endSession(admin, id)
   await gateway.session()
 })

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
@@ -31,12 +32,12 @@ test('a group is started together, and each session is known by its own key', as
     expect(gateway.callerFor(key)).toEqual({ kind: 'session', tenant: 'acme', sessionId: id })
     expect(id).toMatch(/^[\w-]{1,64}$/)
   }
-  expect(gateway.sessions(admin, { group: groupId, limit: 10 })).toMatchObject(
+  expect(gateway.sessions(admin, { group: groupId, limit: 10 }).sessions).toMatchObject(
     sessions.map(({ id }) => ({ id, groupId, taskId: 't1', metadata: { a: 1 }, state: 'open' })),
   )
   const more = await gateway.startSessions(admin, { groupId })
   expect(more.groupId).toBe(groupId)
-  expect(gateway.sessions(admin, { group: groupId, limit: 10 })).toHaveLength(4)
+  expect(gateway.sessions(admin, { group: groupId, limit: 10 }).sessions).toHaveLength(4)
 })
 
 test('a tenant sees its own sessions only, a session itself only', async () => {
@@ -50,7 +51,7 @@ test('a tenant sees its own sessions only, a session itself only', async () => {
     await expect(gateway.reward(caller, one.id, { reward: 1 })).rejects.toMatchObject({ code: 'session_not_found' })
     expect((await open.ask(caller, body, { sessionId: one.id })).status).toBe(404)
   }
-  expect(gateway.sessions(stranger, { limit: 10 })).toEqual([])
+  expect(gateway.sessions(stranger, { limit: 10 })).toEqual({ sessions: [], after: null })
   expect(() => gateway.sessions(one.caller, { limit: 10 })).toThrow('admin key')
   await expect(gateway.startSessions(one.caller, {})).rejects.toMatchObject({ data: { status: 403 } })
   expect((await open.ask(admin, body, { sessionId: one.id })).status).toBe(200)
@@ -212,6 +213,20 @@ test('a session that nobody uses expires, one in use does not', async () => {
   expect(client.status).toBe(200)
   await expect.poll(async () => (await open.gateway.session(admin, used.id)).state).toBe('expired')
   expect((await open.ask(idle.caller, body)).status).toBe(410)
+})
+
+test('while an expired session is being ended, whoever asks is told that it expired', async () => {
+  await using open = await scripted()
+  const { caller } = await open.session({ ttlSeconds: 0.02 })
+  const told: string[] = []
+  // A body that cannot be read uses nothing, so the session expires under it; its end takes a write to the disk.
+  do {
+    await setImmediate()
+    const { status, text } = await open.ask(caller, '{')
+    if (status === 410) told.push(text)
+  } while (open.gateway.status().openSessions > 0)
+  expect(told.length).toBeGreaterThan(0)
+  for (const text of told) expect(text).toContain('expired: nobody used it')
 })
 
 test('a session that could not be read when it expired expires later', async () => {

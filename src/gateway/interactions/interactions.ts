@@ -3,7 +3,7 @@ import type { DialectRequest } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { Roster } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
-import type { RunStore } from '../../store/index.ts'
+import { damagedSession, type RunStore } from '../../store/index.ts'
 import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
@@ -128,8 +128,9 @@ export class Interactions {
   #openSession(caller: Caller, id: string): OpenSession {
     const found = this.#book.find(caller, id)
     if (!found) throw sessionUnknown(id)
-    if (!(found instanceof OpenSession)) throw sessionSealed(id, found.end?.why)
-    if (found.ending) throw sessionSealed(id)
+    // One that has not ended and is not open either could not be read when the gateway started.
+    if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : damagedSession(id)
+    if (found.ending) throw sessionSealed(id, found.ending.why)
     return found
   }
 
@@ -168,7 +169,7 @@ export class Interactions {
       const messages = earlier?.messages ?? request.messages
       if (earlier && call.api !== 'generate') refuseUntranslatableEarlier(messages, model, call.api)
       // Only now: the session may have ended while something was read.
-      if (session.ending) throw sessionSealed(session.id)
+      if (session.ending) throw sessionSealed(session.id, session.ending.why)
       const match = earlier?.known
         ? memory.tree.matchAfter(earlier.known, messages)
         : memory.tree.match(

@@ -1,12 +1,12 @@
 import { Roster } from '../../kit/index.ts'
-import type { Journal, StoredSession } from '../../store/index.ts'
+import type { Journal, SessionEndReason, StoredSession } from '../../store/index.ts'
 import type { Expiring } from './_expiry-queue.ts'
 import { LastBody } from './last-body.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 import type { LiveInteraction } from '../interactions/live-interaction.ts'
 import { RecentRequests } from './recent-requests.ts'
 import type { Caller } from '../caller.ts'
-import { sessionDataSchema, type SessionData } from './session-options.ts'
+import { storedData, type SessionData } from './session-options.ts'
 import type { SessionView } from './session-view.ts'
 import { SessionTally } from './session-tally.ts'
 import type { SessionTree, TreeNode } from './session-tree.ts'
@@ -51,8 +51,8 @@ export class OpenSession implements Expiring {
   /** Whoever has its key. */
   readonly caller: Caller
   readonly running = new Roster<LiveInteraction>()
-  /** Set as soon as the end has begun; settles when it is on disk. */
-  ending: Promise<SessionView> | undefined
+  /** Set as soon as the end has begun; `view` settles when it is on disk. */
+  ending: { readonly why: SessionEndReason; readonly view: Promise<SessionView> } | undefined
   memory: SessionMemory | undefined
   /** Started by this process, and nobody has said anything in it yet. */
   isUnused = false
@@ -74,8 +74,8 @@ export class OpenSession implements Expiring {
   }
 
   /** One that an earlier process left open. Its time begins anew: nobody could use it meanwhile. */
-  static restored({ id, group, tenant, keyDigest, startedAt, data }: StoredSession): OpenSession {
-    return new OpenSession({ id, group, tenant, keyDigest, startedAt, data: sessionDataSchema.parse(data) })
+  static restored(stored: StoredSession): OpenSession {
+    return new OpenSession({ ...stored, data: storedData(stored) })
   }
 
   get expiresAt(): number {

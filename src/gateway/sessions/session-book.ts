@@ -46,17 +46,19 @@ export class SessionBook implements Disposable {
 
   /** Knows those again that an earlier process left open. One that cannot be read is reported, and left alone. */
   restore(): void {
-    const { sessions } = this.#store.reader
-    for (const id of sessions.openIds()) {
+    for (const stored of this.#store.reader.sessions.openSessions()) {
       try {
-        const stored = sessions.session(id)
-        if (stored) this.#add(OpenSession.restored(stored))
-      } catch (cause) {
-        const message = `session ${id} cannot be read, so that nobody can go on with it; if it matters, restore the run from a copy`
-        const error = new MillraceError('store_failed', message, { data: { session: id }, cause })
-        gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
+        this.#add(OpenSession.restored(stored))
+      } catch (error) {
+        this.reportDamaged(stored, error)
       }
     }
+  }
+
+  /** Nobody can go on with it, but the others are as they were. */
+  reportDamaged({ id }: StoredSession, thrown: unknown): void {
+    const error = MillraceError.from(thrown, 'store_failed')
+    gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
   }
 
   get size(): number {

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { closedObject, type JsonObject } from '../../schema/index.ts'
+import { damagedSession, type StoredSession } from '../../store/index.ts'
 
 const maxNameChars = 256
 const maxGroupSize = 1024
@@ -44,7 +45,7 @@ export type SessionOptions = z.infer<typeof sessionOptionsSchema>
 export type SessionOptionsInput = z.input<typeof sessionOptionsSchema>
 
 /** What the journal keeps of them, beside the names. */
-export const sessionDataSchema = sessionOptionsSchema.pick({
+const sessionDataSchema = sessionOptionsSchema.pick({
   taskId: true,
   ttlSeconds: true,
   metadata: true,
@@ -53,3 +54,10 @@ export const sessionDataSchema = sessionOptionsSchema.pick({
 })
 
 export type SessionData = z.infer<typeof sessionDataSchema>
+
+/** Throws if it is damaged, or not what this version writes. */
+export function storedData(stored: StoredSession): SessionData {
+  const checked = sessionDataSchema.safeParse(stored.data)
+  if (checked.success) return checked.data
+  throw damagedSession(stored.id, checked.error)
+}

@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../schema/index.ts'
 import type { StoredSession } from '../../store/index.ts'
 import type { Caller } from '../caller.ts'
-import { sessionDataSchema, type SessionData, type SessionLimits } from './session-options.ts'
+import { storedData, type SessionData, type SessionLimits } from './session-options.ts'
 import type { SessionTally } from './session-tally.ts'
 
 /** What makes a session's record worthless: no complete reply in it, or one without the tokens that were asked for. */
@@ -84,7 +84,7 @@ export function seenBy(caller: Caller, view: SessionView): SessionView {
 }
 
 export function storedSummary(stored: StoredSession): SessionSummary {
-  return summaryOf({ ...stored, data: sessionDataSchema.parse(stored.data) }, stored.end)
+  return summaryOf({ ...stored, data: storedData(stored) }, stored.end)
 }
 
 export function viewOf(

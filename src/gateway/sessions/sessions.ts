@@ -10,12 +10,7 @@ import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
 import type { GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from './session-bounds.ts'
-import {
-  sessionDataSchema,
-  sessionOptionsSchema,
-  type SessionData,
-  type SessionOptionsInput,
-} from './session-options.ts'
+import { sessionOptionsSchema, storedData, type SessionData, type SessionOptionsInput } from './session-options.ts'
 import { SessionTally } from './session-tally.ts'
 import {
   alarmsOf,
@@ -39,6 +34,14 @@ export interface SessionListQuery {
   /** The last session of the list before. */
   readonly after?: string
   readonly limit: number
+}
+
+export interface SessionList {
+  readonly sessions: readonly SessionSummary[]
+  /** Those of which the store gives nothing back but their names, if there are any. */
+  readonly unreadable?: readonly string[]
+  /** What a list that goes on gives as its own `after`; null if nothing follows. */
+  readonly after: string | null
 }
 
 export interface RewardOptions {
@@ -113,15 +116,27 @@ export class Sessions {
     )
   }
 
-  /** In the order they were started. */
-  list(caller: Caller, query: SessionListQuery): SessionSummary[] {
+  /** In the order they were started. One whose record is damaged costs itself only. */
+  list(caller: Caller, query: SessionListQuery): SessionList {
     if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
     const { after } = query
     if (after !== undefined && !this.#book.find(caller, after)) {
       const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
       throw new MillraceError('usage', message, { data: { status: 400, param: 'after' } })
     }
-    return this.#store.reader.sessions.sessions({ ...query, tenant: caller.tenant }).map(storedSummary)
+    const found = this.#store.reader.sessions.sessions({ ...query, tenant: caller.tenant })
+    const sessions: SessionSummary[] = []
+    const unreadable: string[] = []
+    for (const stored of found) {
+      try {
+        sessions.push(storedSummary(stored))
+      } catch (error) {
+        unreadable.push(stored.id)
+        this.#book.reportDamaged(stored, error)
+      }
+    }
+    const last = found.length < query.limit ? undefined : found.at(-1)
+    return { sessions, ...(unreadable.length > 0 && { unreadable }), after: last?.id ?? null }
   }
 
   async end(caller: Caller, id: string): Promise<SessionView> {
@@ -145,11 +160,14 @@ export class Sessions {
 
   /** Ends it for all who ask, once. If that fails it is open as before, and may be ended again. */
   seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
-    session.ending ??= this.#seal(session, why).catch((error: unknown) => {
-      session.ending = undefined
-      throw error
-    })
-    return session.ending
+    session.ending ??= {
+      why,
+      view: this.#seal(session, why).catch((error: unknown) => {
+        session.ending = undefined
+        throw error
+      }),
+    }
+    return session.ending.view
   }
 
   async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
@@ -189,7 +207,8 @@ export class Sessions {
   /** For what decides about it: nobody is the judge of itself unless that was said when it was started. */
   #findManaged(caller: Caller, id: string): OpenSession | StoredSession {
     const found = this.#find(caller, id)
-    if (caller.kind === 'admin' || sessionDataSchema.parse(found.data).selfManaged) return found
+    if (caller.kind === 'admin' || (found instanceof OpenSession ? found.data : storedData(found)).selfManaged)
+      return found
     throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')
   }
 

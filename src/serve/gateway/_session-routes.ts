@@ -37,9 +37,7 @@ export function sessionRoutes(app: FastifyInstance, { gateway, reader, intake, p
   app.get('/v1/sessions', async (request, reply) => {
     const caller = adminOf(request)
     const query = parseQuery(sessionQuerySchema, request)
-    const sessions = gateway.sessions(caller, query)
-    const after = sessions.length < query.limit ? null : (sessions.at(-1)?.id ?? null)
-    return await reply.send({ sessions, after })
+    return await reply.send(gateway.sessions(caller, query))
   })
 
   app.get<OneSession>('/v1/sessions/:id', async (request, reply) => {

@@ -77,6 +77,10 @@ export const rewardedSessionSchema = z.strictObject({
 
 export const sessionListSchema = z.strictObject({
   sessions: z.array(sessionSummarySchema),
+  unreadable: z
+    .array(z.string())
+    .exactOptional()
+    .describe('The ids of those whose record is damaged, if there are any. Nothing else is known of them.'),
   after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
 })
 
