@@ -14,14 +14,14 @@ export interface SamplingTail {
 
 /** The end of a request body. Begins with a comma if not empty. */
 export function samplingTail({ asked, extra, fixed, reserved }: SamplingTail): string {
-  for (const key of reserved) {
-    if (extra && Object.hasOwn(extra, key)) {
-      throw new MillraceError(
-        'config_invalid',
-        `sampling.extra cannot set "${key}": Millrace writes that itself. Remove it.`,
-      )
-    }
-  }
+  for (const key of reserved) refuseInExtra(extra, key)
   const json = JSON.stringify({ ...asked, ...extra, ...fixed })
   return json === '{}' ? '' : `,${json.slice(1, -1)}`
+}
+
+/** For what the body says already: of two fields with one name, each server takes the one it likes. */
+export function refuseInExtra(extra: Sampling['extra'], key: string): void {
+  if (!extra || !Object.hasOwn(extra, key)) return
+  const message = `sampling.extra cannot set "${key}": Millrace writes that itself. Remove it.`
+  throw new MillraceError('config_invalid', message, { data: { param: key } })
 }

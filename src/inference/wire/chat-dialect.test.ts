@@ -70,6 +70,20 @@ describe('what is sent', () => {
     expect(() => dialect().render({ ...ask, sampling })).toThrow(/sampling\.extra cannot set "stream"/)
   })
 
+  test('extra cannot say again what the request says', () => {
+    const responseFormat = { kind: 'json_object' } as const
+    const says = { tools: [tool], toolChoice: 'auto', parallelToolCalls: true, responseFormat } as const
+    for (const [name, value] of Object.entries({
+      tool_choice: 'none',
+      parallel_tool_calls: false,
+      response_format: { type: 'text' },
+    })) {
+      const sampling = { extra: { [name]: value } }
+      expect(() => rendered({ ...says, sampling }), name).toThrow(`cannot set "${name}"`)
+      expect(rendered({ sampling })).toMatchObject({ [name]: value })
+    }
+  })
+
   test('extra cannot switch off what is recorded, or the usage', () => {
     const extra = { logprobs: false, return_token_ids: false, return_meta_info: false, stream_options: null, top_k: 5 }
     const request = { sampling: { extra }, captureTokens: true, stream: true }

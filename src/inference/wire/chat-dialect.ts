@@ -4,7 +4,7 @@ import { chatMessage } from './_chat-extras.ts'
 import { chatGiven, hasOtherParts, type GivenMessage } from './_chat-given.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
-import { samplingTail } from './_sampling-tail.ts'
+import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
 import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
@@ -42,6 +42,7 @@ export class ChatDialect implements Dialect {
 
   render(request: ModelRequest): string {
     const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
+    const { extra } = request.sampling
     let body = this.#head
     for (let index = 0; index < messages.length; index += 1) {
       if (index > 0) body += ','
@@ -50,10 +51,19 @@ export class ChatDialect implements Dialect {
     body += ']'
     if (tools.length > 0) {
       body += this.#tools(tools)
-      if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
-      if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
+      if (toolChoice !== undefined) {
+        refuseInExtra(extra, 'tool_choice')
+        body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+      }
+      if (parallelToolCalls !== undefined) {
+        refuseInExtra(extra, 'parallel_tool_calls')
+        body += `,"parallel_tool_calls":${parallelToolCalls}`
+      }
     }
-    if (responseFormat) body += `,"response_format":${responseFormatJson(responseFormat)}`
+    if (responseFormat) {
+      refuseInExtra(extra, 'response_format')
+      body += `,"response_format":${responseFormatJson(responseFormat)}`
+    }
     return `${body}${this.#tail(request)}}`
   }
 

@@ -252,6 +252,15 @@ describe('what only one API knows', () => {
     const sampling = { reasoningEffort: 'high' }
     const expected = { effort: 'high', format: { type: 'json_schema', schema } }
     expect(sent({ responseFormat, sampling })['output_config']).toEqual(expected)
+    const twice = { extra: { output_config: { effort: 'low' } } }
+    expect(sent({ sampling: twice })).toMatchObject(twice.extra)
+    expect(() => sent({ responseFormat, sampling: twice })).toThrow('sampling.extra cannot set "output_config"')
+    const chosen = {
+      ...ask({ sampling: { extra: { tool_choice: { type: 'any' } } } }),
+      tools: [{ type: 'function', function: { name: 'look', parameters: {} } }],
+    } as const
+    expect(() => sent({ ...chosen, toolChoice: 'auto' })).toThrow('sampling.extra cannot set "tool_choice"')
+    expect(sent(chosen)).toMatchObject({ tool_choice: { type: 'any' } })
   })
 })
 

@@ -6,7 +6,7 @@ import { blocksJson, placeOf } from './_messages-request.ts'
 import { MessagesStream } from './_messages-stream.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
-import { samplingTail } from './_sampling-tail.ts'
+import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
 import { unsayable, type Wording } from './_unsayable.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
@@ -42,7 +42,11 @@ export class MessagesDialect implements Dialect {
   render(request: ModelRequest): string {
     const { messages, tools, toolChoice, parallelToolCalls } = request
     let body = this.#head + this.#conversation(messages)
-    if (tools.length > 0) body += this.#tools(tools) + toolChoiceJson(toolChoice, parallelToolCalls)
+    if (tools.length > 0) {
+      const choice = toolChoiceJson(toolChoice, parallelToolCalls)
+      if (choice !== '') refuseInExtra(request.sampling.extra, 'tool_choice')
+      body += this.#tools(tools) + choice
+    }
     return `${body}${this.#tail(request)}}`
   }
 
@@ -113,6 +117,7 @@ export class MessagesDialect implements Dialect {
     if (format?.kind === 'json_object') {
       throw unsayable(this.#wording, 'response_format json_object (without a schema)', 'response_format')
     }
+    if (format) refuseInExtra(extra, 'output_config')
     return samplingTail({
       asked: {
         max_tokens: maxTokens,

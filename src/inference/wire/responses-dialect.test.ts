@@ -115,6 +115,18 @@ test('extra can neither change the conversation nor have it stored', () => {
   }
 })
 
+test('a field that the request says already is refused in extra, and taken from there if not', () => {
+  const says = { ...ask, parallelToolCalls: true, responseFormat: { kind: 'json_object' } } as const
+  const plain = { ...ask, tools: [] }
+  for (const name of ['tool_choice', 'parallel_tool_calls', 'text']) {
+    const sampling = { extra: { [name]: {} } }
+    expect(() => dialect().render({ ...says, sampling }), name).toThrow(`sampling.extra cannot set "${name}"`)
+    expect(JSON.parse(dialect().render({ ...plain, sampling }))).toMatchObject({ [name]: {} })
+  }
+  const sampling = { extra: { verbosity: 'low', text: {} } }
+  expect(() => dialect().render({ ...plain, sampling })).toThrow('sampling.extra cannot set "text"')
+})
+
 test('what else a request may say', () => {
   const schema = { name: 'answer', schema: { type: 'object' } }
   const asked = { ...ask, parallelToolCalls: false, responseFormat: { kind: 'json_schema', ...schema } } as const

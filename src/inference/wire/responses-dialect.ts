@@ -3,7 +3,7 @@ import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
 import { ResponsesStream } from './_responses-stream.ts'
-import { samplingTail } from './_sampling-tail.ts'
+import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
 import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import type { ResponseHeaders } from './retry-after.ts'
@@ -34,6 +34,7 @@ export class ResponsesDialect implements Dialect {
 
   render(request: ModelRequest): string {
     const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
+    const { extra } = request.sampling
     let body = this.#head
     let isFirst = true
     for (const message of messages) {
@@ -46,11 +47,18 @@ export class ResponsesDialect implements Dialect {
     body += ']'
     if (tools.length > 0) {
       body += this.#tools(tools)
-      if (toolChoice !== undefined) body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
-      if (parallelToolCalls !== undefined) body += `,"parallel_tool_calls":${parallelToolCalls}`
+      if (toolChoice !== undefined) {
+        refuseInExtra(extra, 'tool_choice')
+        body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
+      }
+      if (parallelToolCalls !== undefined) {
+        refuseInExtra(extra, 'parallel_tool_calls')
+        body += `,"parallel_tool_calls":${parallelToolCalls}`
+      }
     }
-    const verbosity = request.sampling.extra?.['verbosity']
+    const verbosity = extra?.['verbosity']
     if (responseFormat || verbosity !== undefined) {
+      refuseInExtra(extra, 'text')
       body += `,"text":${JSON.stringify({ format: responseFormat && formatOf(responseFormat), verbosity })}`
     }
     return `${body}${this.#tail(request)}}`
