@@ -126,6 +126,8 @@ export interface RawReply {
  */
 export interface Backend extends AsyncDisposable {
   readonly name: string
+  /** What serves it, as spans say it (`gen_ai.provider.name`). If not given: who made the API that its model is asked in. */
+  readonly provider?: string
   /** When the first bytes of a reply last came, by `performance.now()`. Without it only whole replies tell that it lives. */
   readonly heardAt?: number
   send(request: BackendRequest): Promise<BackendReply>

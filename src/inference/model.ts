@@ -12,6 +12,7 @@ import { ownLimits, statusOf, type ModelLimits } from './limits/model-limits.ts'
 import type { CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
 import { laneOf, PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
+import { providerOfApi } from './provider-name.ts'
 import { replyFlaw, tryFailure } from './_backend-faults.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 import { shapeOf } from './limits/shared-limits-cells.ts'
@@ -84,7 +85,8 @@ export class Model extends Resource implements ModelClient {
     modelCalls.publish({ kind: 'start', call })
     const { traceparent } = call
     const reply = await this.#carryOut(traceparent === undefined ? request : { ...request, traceparent }, hooks)
-    modelCalls.publish({ kind: 'end', call, reply })
+    const asked = this.backends.find(({ name }) => name === reply.backend) ?? this.backends[0]
+    modelCalls.publish({ kind: 'end', call, reply, provider: asked?.provider ?? providerOfApi(this.#config.api) })
     return reply
   }
 

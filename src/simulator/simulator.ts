@@ -36,6 +36,7 @@ const unpacedGroupSize = 8
  */
 export class Simulator extends Resource implements Backend, JobHost {
   readonly name = 'simulator'
+  readonly provider = 'millrace.simulator'
   /** The replies in the making, which can be paused and aborted. */
   readonly engine = new Engine()
   readonly #sends = new Set<PendingSend>()

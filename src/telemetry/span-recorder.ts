@@ -1,4 +1,4 @@
-import { modelCalls, type ModelCall, type ModelReply } from '../inference/index.ts'
+import { modelCalls, type ModelCall, type ModelCallEvent } from '../inference/index.ts'
 import { rolloutEvents, type RolloutEndEvent, type RolloutStartEvent } from '../rollout/index.ts'
 import { outcomes } from '../schema/index.ts'
 import { toolCalls, type ToolCallEvent } from '../tools/index.ts'
@@ -13,6 +13,8 @@ export interface SpanRecorderOptions {
   /** Takes a span as OTLP/JSON. */
   readonly onSpan: (json: string) => void
 }
+
+type ModelCallEnd = Extract<ModelCallEvent, { readonly kind: 'end' }>
 
 /**
  * Makes spans of what happens in the rollouts of this thread: one for an attempt, below it one for each model call, tool
@@ -33,7 +35,7 @@ export class SpanRecorder implements Disposable {
     this.#subscriptions.use(
       modelCalls.subscribe((event) => {
         if (event.kind === 'start') this.#onCallStart(event.call)
-        else if (event.kind === 'end') this.#onCallEnd(event.call, event.reply)
+        else if (event.kind === 'end') this.#onCallEnd(event)
       }),
     )
     this.#subscriptions.use(toolCalls.subscribe((event) => this.#onToolCall(event)))
@@ -96,7 +98,7 @@ export class SpanRecorder implements Disposable {
     if (trace) call.traceparent = traceparentOf(trace.traceId, trace.nextSpanId())
   }
 
-  #onCallEnd(call: ModelCall, reply: ModelReply): void {
+  #onCallEnd({ call, reply, provider }: ModelCallEnd): void {
     const trace = this.#own(call.request.trace)
     // Without one it started before there was anybody to listen.
     if (!trace || call.traceparent === undefined) return
@@ -112,8 +114,7 @@ export class SpanRecorder implements Disposable {
       error,
       attributes: {
         'gen_ai.operation.name': 'chat',
-        // The flavour of the API, not who made the model.
-        'gen_ai.provider.name': 'openai',
+        'gen_ai.provider.name': provider,
         'gen_ai.conversation.id': sessionId,
         'gen_ai.request.model': call.model,
         'gen_ai.request.max_tokens': sampling.maxTokens,

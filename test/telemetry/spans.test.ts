@@ -1,7 +1,7 @@
 import { evaluate, type Message } from 'millrace'
 import { runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { modelCalls } from '../../src/inference/index.ts'
+import { modelCalls, type ModelConfigInput } from '../../src/inference/index.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { rolloutEvents, type RolloutStartEvent } from '../../src/rollout/index.ts'
@@ -122,6 +122,26 @@ test('a rollout with tools and a child is one tree, and backends are told where 
     }
   }
   expect(await leftSince(before)).toEqual([])
+})
+
+test('the span of a call says what served it', async () => {
+  await using collector = await Collector.start()
+  await using server = await backend()
+  const models: Record<string, ModelConfigInput> = {
+    sglang: { name: 'm', stream: false, backends: [{ url: server.url, engine: 'sglang' }] },
+    'millrace.simulator': { name: 'm', simulator: {} },
+  }
+  for (const [provider, model] of Object.entries(models)) {
+    await using runs = await temporaryRuns()
+    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.server.origin }
+    await using telemetry = startTelemetry({ env, run: provider, metrics: false })
+    await Array.fromAsync(
+      evaluate({ environment: household, model, limit: 1, preflight: false, run: { root: runs.root } }),
+    )
+    await telemetry.close()
+    const chats = named(collector.spans, 'chat m').filter(({ attributes }) => attributes['millrace.run'] === provider)
+    expect(new Set(chats.map(({ attributes }) => attributes['gen_ai.provider.name']))).toEqual(new Set([provider]))
+  }
 })
 
 test('a call that needs two tries is one span, and both tries carry it', async () => {

@@ -14,6 +14,7 @@ import { MessagesDialect } from '../wire/messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from '../model-config.ts'
 import { isObject } from '../wire/foreign-json.ts'
 import { PromptMemory } from '../tokens/prompt-memory.ts'
+import { providerAt } from '../provider-name.ts'
 import { readReportedError, reportedError } from '../wire/reported-error.ts'
 import { ResponsesDialect } from '../wire/responses-dialect.ts'
 import { transportError } from './transport-error.ts'
@@ -47,6 +48,7 @@ interface Outlet {
 /** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
 export class HttpBackend extends Resource implements Backend {
   readonly name: string
+  readonly provider: string
   /** What the server calls the model. */
   readonly upstreamName: string
   /** Sockets at most. */
@@ -74,6 +76,7 @@ export class HttpBackend extends Resource implements Backend {
     this.#base = url.pathname.replace(/\/+$/, '')
     this.#query = url.search
     this.name = this.#base === '/v1' ? url.host : url.host + this.#base
+    this.provider = providerAt(url.hostname, model.api, backend.engine)
     const upstreamName = model.upstreamName ?? model.name
     this.upstreamName = upstreamName
     const source = {
