@@ -31,6 +31,7 @@ export {
   refuseTaken,
   refuseUnlisted,
   serverConfigsOf,
+  serverFetch,
   ServerProcess,
   sharingOf,
   ToolServers,

@@ -1,6 +1,7 @@
 import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../errors/index.ts'
-import type { HttpServerConfig, ServerTool } from '../../tools/index.ts'
+import { lastingFailure } from '../../inference/index.ts'
+import { serverFetch, type HttpServerConfig, type ServerTool } from '../../tools/index.ts'
 import type { Examination, Steps } from './_examination.ts'
 import { shakeHands } from './_handshake.ts'
 
@@ -12,8 +13,8 @@ interface Findings extends Pick<Examination, 'hints'> {
 interface Seen {
   status?: number
   contentType?: string
-  /** Of the last request that nothing came back for, as in `ENOTFOUND`. */
-  networkError?: string
+  /** Why nothing came back for the last request that had no answer. */
+  networkError?: unknown
 }
 
 export interface UrlToExamine {
@@ -26,8 +27,9 @@ export interface UrlToExamine {
 /** A server at a URL: is anybody there, is it the right path and transport, are we let in. */
 export async function examineUrl({ server, config, steps, signal }: UrlToExamine): Promise<Findings> {
   const seen: Seen = {}
+  const transport = transportTo(config, seen)
   try {
-    const listed = await shakeHands(steps, transportTo(config, seen), {
+    const listed = await shakeHands(steps, transport, {
       server,
       signal,
       explain: (error) => explained(error, seen),
@@ -38,10 +40,13 @@ export async function examineUrl({ server, config, steps, signal }: UrlToExamine
   }
 }
 
-function transportTo({ type, url, headers = {} }: HttpServerConfig, seen: Seen): Transport {
-  const watchedFetch = async (target: string | URL, init?: RequestInit): Promise<Response> => {
+function transportTo(config: HttpServerConfig, seen: Seen): Transport {
+  const { type, url, headers = {} } = config
+  const fetch = serverFetch(config)
+  const watchedFetch: typeof fetch = async (target, init) => {
     const response = await fetch(target, init).catch((error: unknown) => {
-      seen.networkError = networkErrorOf(error)
+      // `fetch` says only that it failed; its cause knows why.
+      seen.networkError = error instanceof Error ? error.cause : undefined
       throw error
     })
     seen.status = response.status
@@ -52,12 +57,6 @@ function transportTo({ type, url, headers = {} }: HttpServerConfig, seen: Seen):
   return type === 'sse'
     ? new SSEClientTransport(new URL(url), options)
     : new StreamableHTTPClientTransport(new URL(url), options)
-}
-
-/** `fetch` says only that it failed; its cause knows why. */
-function networkErrorOf(error: unknown): string {
-  const cause = error instanceof Error ? error.cause : undefined
-  return cause instanceof Error && 'code' in cause ? String(cause.code) : ''
 }
 
 function explained(error: unknown, { status }: Seen): unknown {
@@ -77,7 +76,9 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   const { status, contentType = '', networkError } = seen
   if (signal.aborted) return ['it takes too long: is it overloaded, or is "startTimeoutMs" too short?']
   const { origin, hostname, pathname } = new URL(url)
-  if (networkError === 'ENOTFOUND' || networkError === 'EAI_AGAIN') {
+  // The step that failed says it, and what to do.
+  if (lastingFailure(networkError) !== undefined) return []
+  if (isUnknownHost(networkError)) {
     return [`no address is known for ${hostname}: is the host name right, and can this machine look it up?`]
   }
   if (status === undefined) return [`nobody answers at ${origin}: is the server running, and is that its port?`]
@@ -96,10 +97,16 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   return [`what it answered is not MCP: ${MillraceError.from(error, 'tool_infra').rawMessage}`]
 }
 
+function isUnknownHost(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && (error.code === 'ENOTFOUND' || error.code === 'EAI_AGAIN')
+}
+
 const askMs = 3_000
 
 /** A server of the old kind begins a stream of events when it is asked for one. */
-async function speaksOldTransport({ url, headers = {} }: HttpServerConfig): Promise<boolean> {
+async function speaksOldTransport(config: HttpServerConfig): Promise<boolean> {
+  const { url, headers = {} } = config
+  const fetch = serverFetch(config)
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), askMs)
   try {

@@ -1,10 +1,10 @@
-import { readFileSync } from 'node:fs'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { createSecureContext, type SecureContext } from 'node:tls'
-import { Pool, ProxyAgent, type Dispatcher } from 'undici'
+import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
 import { Resource, type Variables } from '../../kit/index.ts'
+import { poolTo } from './pool-to.ts'
 import { proxyFor } from './proxy.ts'
+import { readAuthority } from './read-authority.ts'
 
 export interface ConnectionsOptions {
   readonly url: URL
@@ -29,31 +29,19 @@ export interface Shard {
  */
 const maxShardConnections = 256
 
-/** The exchange has timers of its own, so undici's are off. */
-const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
-
-/**
- * The connections to one backend: bounded pools, or one through a proxy where the environment names one. HTTP/1.1
- * only: one request a connection, so that aborting a request closes its socket and the server stops generating.
- */
+/** The connections to one backend: bounded pools, or one through a proxy where the environment names one. */
 export class Connections extends Resource {
   readonly #shards: readonly Shard[]
   readonly #shardSize: number
 
   constructor({ url, connections, connectTimeoutMs, caFile, env }: ConnectionsOptions) {
     super()
-    const tls = caFile === undefined ? {} : { secureContext: readAuthority(caFile) }
+    const authority = caFile === undefined ? undefined : readAuthority(caFile)
     const proxy = proxyFor(url, env)
     const count = proxy === undefined ? Math.ceil(connections / maxShardConnections) : 1
     this.#shardSize = Math.ceil(connections / count)
-    const size = this.#shardSize
-    this.#shards = Array.from({ length: count }, () => ({
-      busy: 0,
-      dispatcher:
-        proxy === undefined
-          ? new Pool(url.origin, { ...shared, connections: size, connect: { timeout: connectTimeoutMs, ...tls } })
-          : throughProxy({ uri: proxy, connections: size, connectTimeoutMs, tls }),
-    }))
+    const pool = { origin: url.origin, proxy, connections: this.#shardSize, connectTimeoutMs, authority }
+    this.#shards = Array.from({ length: count }, () => ({ busy: 0, dispatcher: poolTo(pool) }))
   }
 
   /** The first with a connection to spare, so that those in use stay warm; when none has, the one with the least to do. */
@@ -71,36 +59,5 @@ export class Connections extends Resource {
       await dispatcher.destroy(new MillraceError('closed', 'the connections are closed'))
       await nextTurn()
     }
-  }
-}
-
-interface ProxyOptions {
-  readonly uri: string
-  readonly connections: number
-  readonly connectTimeoutMs: number
-  readonly tls: { readonly secureContext?: SecureContext }
-}
-
-/**
- * undici hands its options on to tunnels only: the pool that carries plain http would have as many connections as there are
- * requests, and limits of time of its own. And a tunnel is a connection, so a proxy that does not open one has no longer for it.
- */
-function throughProxy({ uri, connections, connectTimeoutMs, tls }: ProxyOptions): ProxyAgent {
-  return new ProxyAgent({
-    uri,
-    connectTimeout: connectTimeoutMs,
-    requestTls: tls,
-    factory: (origin, more: object) => new Pool(origin, { ...more, ...shared, connections }),
-    clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
-  })
-}
-
-/** Read and parsed once: a context made anew for every connection parses the file every time. */
-function readAuthority(caFile: string): SecureContext {
-  try {
-    return createSecureContext({ ca: readFileSync(caFile) })
-  } catch (error) {
-    const message = `the certificate authority ${caFile} cannot be read: ${String(error)}. Give caFile a PEM file.`
-    throw new MillraceError('config_invalid', message, { cause: error })
   }
 }

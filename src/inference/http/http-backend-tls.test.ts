@@ -1,12 +1,13 @@
 import { mkdtempDisposableSync, writeFileSync } from 'node:fs'
-import { createServer as createProxy, request as forward, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer as createProxy, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
-import { connect, type AddressInfo, type Server, type Socket } from 'node:net'
+import type { AddressInfo, Server, Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
 import { ask, openBackend } from '../_testing/open-backend.ts'
+import { ProxyServer } from '../_testing/proxy-server.ts'
 import { ScriptedServer, chatReply, sendJson } from '../_testing/scripted-server.ts'
 import { testCertificate, testCertificateKey } from '../_testing/test-certificate.ts'
 
@@ -38,7 +39,7 @@ describe('certificates and proxies', () => {
   test('HTTP_PROXY gets plain requests, HTTPS_PROXY a tunnel', async () => {
     await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('plain')))
     await using secure = await startTls()
-    await using proxy = await startProxy({ plain: server.origin, tunnel: secure.port })
+    await using proxy = await ProxyServer.start({ plain: server.origin, tunnel: secure.port })
     const env = { HTTP_PROXY: proxy.url, HTTPS_PROXY: proxy.url }
     await using plain = openBackend('http://model.test/v1', { env })
     expect((await plain.send(ask())).message.content).toBe('plain')
@@ -55,7 +56,7 @@ describe('certificates and proxies', () => {
   test('a proxy is asked for no more at once than there may be connections', async () => {
     const held: ServerResponse[] = []
     await using server = await ScriptedServer.start((response) => void held.push(response))
-    await using proxy = await startProxy({ plain: server.origin, tunnel: 0 })
+    await using proxy = await ProxyServer.start({ plain: server.origin })
     const options = { connections: 2 }
     await using backend = openBackend('http://model.test/v1', { env: { HTTP_PROXY: proxy.url }, options })
     const replies = Array.from({ length: 5 }, () => backend.send(ask()))
@@ -91,7 +92,7 @@ describe('certificates and proxies', () => {
   })
 
   test('a proxy that never opens the tunnel is given up as a server that takes no connection is', async () => {
-    await using proxy = await startProxy({ plain: '', tunnel: 'never' })
+    await using proxy = await ProxyServer.start({})
     const env = { HTTPS_PROXY: proxy.url }
     await using backend = openBackend('https://model.test/v1', { env, connectTimeoutMs: 100 })
     expect(await codeOf(() => backend.send(ask()))).toBe('model_connect')
@@ -106,50 +107,6 @@ async function startTls(): Promise<AsyncDisposable & { url: string; port: number
   })
   const port = await listening(server)
   return { url: `https://127.0.0.1:${port}/v1`, port, [Symbol.asyncDispose]: () => shut(server) }
-}
-
-/** Forwards plain requests to one server and every tunnel to another, whatever host they name. */
-async function startProxy(to: {
-  plain: string
-  tunnel: number | 'never'
-}): Promise<AsyncDisposable & { url: string; seen: string[] }> {
-  const seen: string[] = []
-  const sockets = new Set<Socket>()
-  const server = createProxy((request, response) => {
-    seen.push(`${request.method} ${request.url}`)
-    const { pathname } = new URL(request.url ?? '')
-    const onward = forward(
-      to.plain + pathname,
-      { method: request.method ?? 'POST', headers: request.headers },
-      (answer) => {
-        response.writeHead(answer.statusCode ?? 500, answer.headers)
-        answer.pipe(response)
-      },
-    )
-    request.pipe(onward)
-  })
-  server.on('connect', (request: IncomingMessage, client: Socket) => {
-    seen.push(`CONNECT ${request.url}`)
-    sockets.add(client)
-    if (to.tunnel === 'never') return
-    const onward = connect(to.tunnel, '127.0.0.1', () => {
-      client.write('HTTP/1.1 200 OK\r\n\r\n')
-      onward.pipe(client).pipe(onward)
-    })
-    for (const socket of [client, onward]) {
-      sockets.add(socket)
-      socket.on('error', () => socket.destroy())
-    }
-  })
-  const port = await listening(server)
-  return {
-    url: `http://127.0.0.1:${port}`,
-    seen,
-    [Symbol.asyncDispose]: async () => {
-      for (const socket of sockets) socket.destroy()
-      await shut(server)
-    },
-  }
 }
 
 async function listening(server: Server): Promise<number> {

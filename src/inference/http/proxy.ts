@@ -7,7 +7,7 @@ const schemes: ReadonlySet<string> = new Set(['http:', 'https:'])
 /**
  * The proxy that the environment names for a url, if any: HTTPS_PROXY or HTTP_PROXY by the url's scheme, unless NO_PROXY
  * covers the host. The lower-case names win, as in curl. This machine itself is never reached through a proxy, because
- * inference servers run beside us on machines where a proxy is set for everything else.
+ * inference servers and tool servers run beside us on machines where a proxy is set for everything else.
  */
 export function proxyFor(url: URL, env: Variables): string | undefined {
   const lower = url.protocol === 'https:' ? 'https_proxy' : 'http_proxy'

@@ -1,5 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
+import { testCertificate, testCertificateKey } from '../../../inference/_testing/test-certificate.ts'
 import { Resource } from '../../../kit/index.ts'
 
 interface Message {
@@ -16,6 +18,8 @@ interface Message {
 export interface HttpMcpServerOptions {
   /** How calls are answered: in a stream of their own, or as plain JSON. Streams if not given. */
   readonly answers?: 'stream' | 'json'
+  /** Over TLS, with a certificate that only `testCertificate` vouches for. */
+  readonly isSecure?: boolean
   /** Nobody who does not send this is let in. */
   readonly authorization?: string
   /** Each page of the list says that there is another: the same one over again, or always a new one. */
@@ -62,7 +66,9 @@ export class HttpMcpServer extends Resource {
   private constructor(options: HttpMcpServerOptions) {
     super()
     this.#options = options
-    this.#server = createServer((request, response) => void this.#answer(request, response))
+    const answer = (request: IncomingMessage, response: ServerResponse) => void this.#answer(request, response)
+    const certificate = { cert: testCertificate, key: testCertificateKey }
+    this.#server = options.isSecure ? createTlsServer(certificate, answer) : createServer(answer)
     this.#server.on('connection', () => (this.sockets += 1))
   }
 
@@ -73,7 +79,11 @@ export class HttpMcpServer extends Resource {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/mcp`
+    return `${this.#options.isSecure ? 'https' : 'http'}://127.0.0.1:${this.port}/mcp`
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port
   }
 
   get sessions(): number {

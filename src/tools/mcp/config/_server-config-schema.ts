@@ -52,6 +52,7 @@ export const httpServerSchema = z.strictObject({
     .url({ protocol: /^https?$/, error: 'expected an http or https URL' })
     .refine(hasNoCredentials, 'a user name or password in a URL ends up in logs: send it in "headers"'),
   headers: variables.exactOptional(),
+  caFile: text.exactOptional(),
   ...options,
 })
 

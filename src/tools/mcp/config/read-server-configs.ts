@@ -2,11 +2,12 @@ import { readFile } from 'node:fs/promises'
 import type { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
 import { interpolate, nearestName, type Variables } from '../../../kit/index.ts'
+import { readAuthority } from '../../../inference/index.ts'
 import { isJsonObject, plainIssue } from '../../../schema/index.ts'
 import { rememberSecrets, secretsOf } from './config-secrets.ts'
 import { enabledServers } from './enabled-servers.ts'
 import { httpServerSchema, knownFields, stdioServerSchema } from './_server-config-schema.ts'
-import type { ServerConfig, Sharing } from './server-config.ts'
+import type { ServerConfig } from './server-config.ts'
 import { sharingOf } from './sharing-of.ts'
 
 /** Problems beyond these say nothing new. */
@@ -77,12 +78,10 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
   const parsed = kind === 'stdio' ? stdioServerSchema.safeParse(entry) : httpServerSchema.safeParse(entry)
   if (!parsed.success) throw invalid(where, describe(parsed.error.issues, at, kind))
   const config: ServerConfig = parsed.data
-  let sharing: Sharing
-  try {
-    sharing = sharingOf(name, config)
-  } catch (error) {
-    throw invalid(where, `${at}.sharing: ${MillraceError.from(error, 'config_invalid').rawMessage}`)
-  }
+  // Read again where it is used; here, so that a wrong one is found before anything starts.
+  const caFile = 'url' in config ? config.caFile : undefined
+  if (caFile !== undefined) checked(`${where}: ${at}.caFile`, () => readAuthority(caFile))
+  const sharing = checked(`${where}: ${at}.sharing`, () => sharingOf(name, config))
   if (config.pool && sharing !== 'pooled') {
     throw invalid(where, `${at}.pool: there is no pool with "sharing": "${sharing}"; leave it out`)
   }
@@ -113,6 +112,16 @@ function describe(issues: readonly z.core.$ZodIssue[], at: string, kind: 'stdio'
 function suggestion(key: string, known: readonly string[]): string {
   const near = nearestName(key, known)
   return near === undefined ? `known are ${known.join(', ')}` : `did you mean "${near}"?`
+}
+
+/** What `check` returns; what it throws, as an error of this place. */
+function checked<T>(place: string, check: () => T): T {
+  try {
+    return check()
+  } catch (error) {
+    const { rawMessage } = MillraceError.from(error, 'config_invalid')
+    throw new MillraceError('config_invalid', `${place}: ${rawMessage}`, { cause: error })
+  }
 }
 
 function parseJson(text: string, where: string): unknown {

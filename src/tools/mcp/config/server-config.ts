@@ -25,6 +25,8 @@ export interface HttpServerConfig {
   readonly type?: 'http' | 'streamable-http' | 'sse'
   readonly url: string
   readonly headers?: Readonly<Record<string, string>>
+  /** A PEM file with the authority to trust, instead of those whom Node trusts. */
+  readonly caFile?: string
 }
 
 export interface ServerOptions {

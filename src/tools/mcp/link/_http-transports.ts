@@ -1,41 +1,29 @@
 import {
-  type FetchLike,
   type JSONRPCRequest,
   SseError,
   SSEClientTransport,
   StreamableHTTPClientTransport,
   type Transport,
 } from '@modelcontextprotocol/client'
-import { Agent, fetch } from 'undici'
+import type { Dispatcher } from 'undici'
 import { Roster, within } from '../../../kit/index.ts'
 import { sseFailure } from './call-failure.ts'
 import { HttpCall } from './_http-call.ts'
+import { type HttpPools, httpPools } from './_http-pools.ts'
 import type { HttpReply } from './_http-reply.ts'
 import type { CallOutcome } from './pending-call.ts'
+import { serverFetch } from './server-fetch.ts'
 import type { CallRequest, ServerLink } from './server-link.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 
-/** Requests to one origin at a time, from all sessions together; further ones wait, and the deadlines of calls run. */
-const maxRequests = 1024
-/** Each session may hold one stream on which its server speaks unasked. Past this, a session goes without until one ends. */
-const maxStreams = 4096
 /** For the server to hear that a session is over. It would find out by itself, later. */
 const goodbyeMs = 1000
-
-/**
- * The connections of this thread to servers over HTTP. Streams have their own, since those that stay open would otherwise
- * leave none for calls. Nobody closes them: idle sockets do not keep a process alive, and undici ends them after seconds.
- * Its time limits are off, because a tool may take longer than it thinks proper; every call has a deadline of its own.
- */
-const unlimited = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
-const requests = new Agent({ ...unlimited, connections: maxRequests })
-const streams = new Agent({ ...unlimited, connections: maxStreams })
 
 const postHeaders = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' }
 const getHeaders = { accept: 'text/event-stream' }
 
 interface CallRequestParts {
-  readonly dispatcher: Agent
+  readonly dispatcher: Dispatcher
   readonly method: 'POST' | 'GET'
   readonly headers: Readonly<Record<string, string>>
   readonly body?: string
@@ -53,6 +41,7 @@ class StreamableLink implements ServerLink {
   readonly failure = undefined
   readonly ending = {}
   readonly #headers: Readonly<Record<string, string>>
+  readonly #pools: HttpPools
   readonly #lingering = new Roster<HttpCall>()
   /** The SDK remembers only the last of the timers after which it takes its stream up again; all must end with the link. */
   readonly #resumptions = new Set<NodeJS.Timeout>()
@@ -60,11 +49,13 @@ class StreamableLink implements ServerLink {
   #endpoint: URL
   #closing: Promise<void> | undefined
 
-  constructor({ url, headers = {} }: HttpServerConfig) {
+  constructor(config: HttpServerConfig) {
+    const { url, headers = {}, caFile } = config
     this.#endpoint = new URL(url)
+    this.#pools = httpPools(caFile)
     this.#headers = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]))
     this.transport = new StreamableHTTPClientTransport(this.#endpoint, {
-      fetch: pooledFetch((posted) => (this.#endpoint = posted)),
+      fetch: serverFetch(config, (posted) => (this.#endpoint = posted)),
       requestInit: { headers: { ...headers } },
       reconnectionScheduler: (reconnect, delayMs) => this.#resumeAfter(reconnect, delayMs),
     })
@@ -72,6 +63,7 @@ class StreamableLink implements ServerLink {
 
   sendCall(message: JSONRPCRequest & { id: number }, onFailure: (outcome: CallOutcome) => void): CallRequest {
     const received: Transport = this.transport
+    const { requests, streams } = this.#pools
     const post = { dispatcher: requests, method: 'POST', body: JSON.stringify(message), headers: postHeaders } as const
     return new HttpCall({
       id: message.id,
@@ -126,9 +118,10 @@ async function sayGoodbye(transport: StreamableHTTPClientTransport): Promise<voi
   }
 }
 
-function sseLink({ url, headers = {} }: HttpServerConfig): ServerLink {
+function sseLink(config: HttpServerConfig): ServerLink {
+  const { url, headers = {} } = config
   const transport = new SSEClientTransport(new URL(url), {
-    fetch: pooledFetch(() => {}),
+    fetch: serverFetch(config),
     requestInit: { headers: { ...headers } },
   })
   let closing: Promise<void> | undefined
@@ -150,21 +143,5 @@ function sseLink({ url, headers = {} }: HttpServerConfig): ServerLink {
       return undefined
     },
     close,
-  }
-}
-
-/** `fetch` over the connections above, for what the SDK sends; says where a post was taken. */
-function pooledFetch(onPosted: (url: URL) => void): FetchLike {
-  return async (url, { method = 'GET', headers, body, signal, redirect = 'follow' } = {}) => {
-    const response = await fetch(url, {
-      method,
-      headers: [...new Headers(headers)],
-      ...(typeof body === 'string' && { body }),
-      signal: signal ?? null,
-      redirect,
-      dispatcher: method === 'GET' ? streams : requests,
-    })
-    if (method === 'POST' && response.ok) onPosted(new URL(url))
-    return response
   }
 }

@@ -1,0 +1,13 @@
+import { readFileSync } from 'node:fs'
+import { createSecureContext, type SecureContext } from 'node:tls'
+import { MillraceError } from '../../errors/index.ts'
+
+/** Read and parsed once: a context made anew for every connection parses the file every time. */
+export function readAuthority(caFile: string): SecureContext {
+  try {
+    return createSecureContext({ ca: readFileSync(caFile) })
+  } catch (error) {
+    const message = `the certificate authority ${caFile} cannot be read: ${String(error)}. Give caFile a PEM file.`
+    throw new MillraceError('config_invalid', message, { cause: error })
+  }
+}

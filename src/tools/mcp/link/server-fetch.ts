@@ -1,0 +1,29 @@
+import type { FetchLike } from '@modelcontextprotocol/client'
+import { fetch } from 'undici'
+import { lastingFailure } from '../../../inference/index.ts'
+import { httpPools } from './_http-pools.ts'
+import type { HttpServerConfig } from '../config/server-config.ts'
+
+/** `fetch` over the connections that all sessions share, for what the SDK sends; says where a post was taken. */
+export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) => void = () => {}): FetchLike {
+  const { requests, streams } = httpPools(caFile)
+  return async (url, { method = 'GET', headers, body, signal, redirect = 'follow' } = {}) => {
+    const response = await fetch(url, {
+      method,
+      headers: [...new Headers(headers)],
+      ...(typeof body === 'string' && { body }),
+      signal: signal ?? null,
+      redirect,
+      dispatcher: method === 'GET' ? streams : requests,
+    }).catch(explain)
+    if (method === 'POST' && response.ok) onPosted(new URL(url))
+    return response
+  }
+}
+
+/** `fetch` says only that it failed; its cause knows why. */
+function explain(error: unknown): never {
+  const cause = error instanceof Error ? error.cause : undefined
+  const why = lastingFailure(cause)
+  throw why === undefined ? error : new Error(why, { cause })
+}
