@@ -10,7 +10,8 @@ interface ChatMessage {
 
 interface ChatDocument {
   readonly id: string
-  readonly choices: readonly { readonly message?: ChatMessage; readonly delta?: ChatMessage }[]
+  /** None in an event that says what went wrong. */
+  readonly choices?: readonly { readonly message?: ChatMessage; readonly delta?: ChatMessage }[]
 }
 
 /** A client of Chat Completions. */
@@ -48,14 +49,14 @@ export class ChatVoice implements Voice {
 
   heard(reply: JsonObject): Heard {
     const { id, choices } = reply as unknown as ChatDocument
-    return heardMessage(id, choices[0]?.message ?? {})
+    return heardMessage(id, choices?.[0]?.message ?? {})
   }
 
   heardStream(events: readonly StreamEvent[]): Heard {
     const chunks = documentsOf(events) as unknown as ChatDocument[]
     const message: ChatMessage & { content: string; reasoning_content: string } = { content: '', reasoning_content: '' }
     const calls: HeardCall[] = []
-    for (const delta of chunks.flatMap(({ choices }) => choices[0]?.delta ?? [])) {
+    for (const delta of chunks.flatMap(({ choices }) => choices?.[0]?.delta ?? [])) {
       message.content += delta.content ?? ''
       message.reasoning_content += delta.reasoning_content ?? ''
       for (const { index = 0, id, function: called } of delta.tool_calls ?? []) {
