@@ -112,9 +112,7 @@ test('a limit beyond the last task is all of them', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs
   await sit({ root, stopAfter: 2 })
-  const { progress, summary } = await sit({ root, limit: 100 })
-  // The last line of progress and the results say the same.
-  expect(progress.perSecond).toBe(summary.perSecond)
+  await sit({ root, limit: 100 })
   expect(await states(root)).toEqual(['complete'])
 })
 
@@ -209,4 +207,17 @@ test('tasks of the same id are named with the results', async () => {
   expect(repeated.summary).toMatchObject({ rollouts: 6, repeatedTaskIds: ['b', 'a'] })
   const single = await runScripted({ environment: environment(['a', 'b']), script: () => 'done' })
   expect(single.summary.repeatedTaskIds).toEqual([])
+})
+
+test('a complete run that is run again took as long as it took', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const run = { name: 'again' }
+  const first = await sit({ root, run, rows: 3 })
+  // The last line of progress and the results say the same.
+  expect(first.progress.perSecond).toBe(first.summary.perSecond)
+  const second = await sit({ root, run, rows: 3 })
+  expect(second.ran).toEqual([])
+  expect(second.summary.wallMs).toBeGreaterThan(Math.floor(first.summary.wallMs))
+  expect(second.summary.perSecond).toBeGreaterThan(0)
 })

@@ -23,6 +23,7 @@ import { SittingTasks } from './_sitting-tasks.ts'
 import { takeUpRun, type TakenUpRun } from './take-up-run.ts'
 import { Stopwatch } from './_stopwatch.ts'
 import { TaskDigest } from './_task-digest.ts'
+import { WorkedTime } from './worked-time.ts'
 
 /** Runs an environment's tasks against a model and hands out every rollout as it ends. */
 export function evaluate(options: EvaluateOptions): Evaluation {
@@ -31,9 +32,6 @@ export function evaluate(options: EvaluateOptions): Evaluation {
 
 /** Results that wait for a slow reader; beyond this, rollouts wait for their place. */
 const maxUnreadResults = 256
-
-/** Ids of several tasks that are named; what is wrong with them shows in the first. */
-const maxRepeatedIds = 10
 
 /** What one sitting works with. */
 interface SittingParts {
@@ -186,17 +184,16 @@ class RunningEvaluation implements Evaluation {
     await using executor = await openExecutor(store, resolved, this.#options, traced)
     this.#executor = executor
     if (this.#options.preflight ?? true) await executor.preflight(this.#stopping.signal)
-    await using tasks = await SittingTasks.open({ run: opened, resolved, fork, signal: this.#admission.signal })
-    this.#tasks = tasks
-    const taken = await takeUpRun(opened, config, this.#options.run ?? {})
-    const { info } = taken
-    this.#info = info
     const accumulator = new SummaryAccumulator({
       attemptsPerTask: config.attempts,
       passThreshold: config.passThreshold,
     })
     this.#accumulator = accumulator
-    await readEarlier(store, accumulator, this.#spending)
+    await using tasks = await SittingTasks.open({ run: opened, resolved, fork, signal: this.#admission.signal })
+    this.#tasks = tasks
+    const taken = await takeUpRun(opened, config, this.#options.run ?? {})
+    this.#info = taken.info
+    const earlierMs = await readEarlier(store, accumulator, this.#spending)
     const scheduler = this.#newScheduler(opened, taken, { config, executor })
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)
@@ -211,10 +208,10 @@ class RunningEvaluation implements Evaluation {
     }
     // Not before: a sitting that is refused asks nothing of the run.
     store.amend({ config: { limit: opened.extent } })
-    onStarted({ ...info, notices: [...info.notices, ...tasks.notices(taken), ...telemetry.notices] })
+    onStarted({ ...taken.info, notices: [...taken.info.notices, ...tasks.notices(taken), ...telemetry.notices] })
     const isWhole = await this.#workThrough(tasks, { opened, taken, resolved, scheduler, accumulator })
     const models = executor.models()
-    const wallMs = this.#work.elapsedMs
+    const wallMs = earlierMs + this.#work.elapsedMs
     return {
       ...accumulator.snapshot(),
       ...unacceptedSpending(store.reader),
@@ -227,10 +224,10 @@ class RunningEvaluation implements Evaluation {
       state: isWhole ? 'complete' : 'unfinished',
       missingTasks: tasks.missing(),
       // Without names of its own, each task is called by its place.
-      repeatedTaskIds: resolved.loaded.environment.taskId ? store.reader.repeatedTaskIds(maxRepeatedIds) : [],
+      repeatedTaskIds: resolved.loaded.environment.taskId ? store.reader.repeatedTaskIds() : [],
       changedCode: keptChanges(store.run),
       wallMs,
-      perSecond: perSecondOf(accumulator.rollouts - info.resumed, wallMs),
+      perSecond: perSecondOf(accumulator.rollouts, wallMs),
       tries: {
         calls: models.reduce((sum, { calls }) => sum + calls, 0),
         tries: models.reduce((sum, { tries }) => sum + tries, 0),
@@ -366,18 +363,21 @@ function resultsOf(accumulator: SummaryAccumulator): { ended: number; scored: nu
   return { ended: rollouts, scored, score: score?.mean ?? null }
 }
 
-/** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. */
+/** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. Resolves to how long they took. */
 async function readEarlier(
   store: OpenedRun['store'],
   accumulator: SummaryAccumulator,
   spending: RunSpending,
-): Promise<void> {
+): Promise<number> {
+  const worked = new WorkedTime(store.run.sittings.slice(0, -1))
   let count = 0
-  for (const { record } of store.reader.ended()) {
+  for (const { record, endedAt } of store.reader.ended()) {
+    worked.noteEnd(endedAt)
     accumulator.add(record)
     spending.add(record)
     count += 1
     if (count % 256 === 0) await nextTurn()
   }
   await spending.addUnaccepted(store.reader)
+  return worked.sumMs()
 }

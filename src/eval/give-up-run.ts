@@ -9,7 +9,7 @@ import type { OpenedRun } from './open-run.ts'
 export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
   if (store.isResumed) {
     await using _store = store
-    if (store.wasComplete && !store.failure.aborted) await store.finish('complete')
+    if (!store.failure.aborted) await store.finish(store.wasComplete ? 'complete' : 'unfinished', { workedMs: 0 })
     return
   }
   const discarded = join(dirname(folder), `.${name}-${process.pid}`)

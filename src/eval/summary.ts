@@ -58,6 +58,7 @@ export interface Summary {
   readonly discarded: Spending
   /** Attempts that have not come to their end, as far as they are: they go on when the run is continued. */
   readonly unfinished: Spending
+  /** What its sittings took, from their first rollouts on, and the rollouts that ended in a second of that. */
   readonly wallMs: number
   readonly perSecond: number
   readonly tries: { readonly calls: number; readonly tries: number }

@@ -34,6 +34,8 @@ import type {
   UnfinishedRollout,
 } from './stored-run.ts'
 
+const maxRepeatedIds = 10
+
 /**
  * Reads a run, while it is being written or afterwards, in the writing process or another. What was acknowledged is
  * visible at once. Cheap to open; one per thread.
@@ -196,12 +198,12 @@ export class RunReader implements Disposable {
     return row && { ...(row as { index: number; id: string; digest: string }) }
   }
 
-  /** Ids that several tasks have, up to so many of them. Looks at all tasks. */
-  repeatedTaskIds(limit: number): string[] {
+  /** Ids that several tasks have, up to ten of them: what is wrong with them shows in the first. Looks at all tasks. */
+  repeatedTaskIds(): string[] {
     const statement = this.#database.prepare(
       'SELECT id FROM task GROUP BY id HAVING count(*) > 1 ORDER BY min(number) LIMIT ?',
     )
-    return statement.all(limit).map((row) => row['id'] as string)
+    return statement.all(maxRepeatedIds).map((row) => row['id'] as string)
   }
 
   *events(name?: string): Generator<StoredEvent, void, void> {

@@ -70,6 +70,18 @@ describe('millrace show <run>', () => {
     expect(stdout).toContain('millrace show nightly --outcome model_error')
   })
 
+  it('names ids that several tasks have, unless a server was asked for them', async () => {
+    await using runs = await temporaryRuns()
+    const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, task: { index, id: 'same' } } }))
+    await writeRun({ root: runs.root, name: 'twice', rollouts })
+    expect((await show(runs.root, 'twice')).stdout).toContain(
+      'notice  several tasks have the id same: is one there twice?',
+    )
+    expect(JSON.parse((await show(runs.root, 'twice', '--json')).stdout)).toMatchObject({ repeatedTaskIds: ['same'] })
+    await writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
+    expect((await show(runs.root, 'served')).stdout).not.toContain('notice')
+  })
+
   it('counts the tasks of a server, whose requests say how many attempts they want', async () => {
     await using runs = await temporaryRuns()
     const rollouts = ['0-0', '1-0', '1-1'].map((id) => {

@@ -1,4 +1,4 @@
-import { keptChanges, SummaryAccumulator, unacceptedSpending } from '../../eval/index.ts'
+import { keptChanges, SummaryAccumulator, unacceptedSpending, WorkedTime } from '../../eval/index.ts'
 import type { FoundRun, RunReader } from '../../store/index.ts'
 import type { ShownSummary } from '../eval/output/summary-text.ts'
 import type { Output } from '../process/output.ts'
@@ -14,15 +14,14 @@ export function storedSummary(
   const config = storedConfig(found)
   const { attempts, passThreshold, isServed } = config
   const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
-  const endedAt: number[] = []
+  const worked = new WorkedTime(found.run.sittings)
   using progress = new SlowProgress(stderr, 'reading results')
-  for (const { record, endedAt: at } of reader.ended()) {
+  for (const { record, endedAt } of reader.ended()) {
     progress.add()
     accumulator.add(record)
-    // Kept per sitting at most: only the latest end within each is of use.
-    noteEnd(found, endedAt, at)
+    worked.noteEnd(endedAt)
   }
-  const wallMs = workedMs(found, endedAt, now)
+  const wallMs = worked.sumMs(found.run.state === 'running' ? now : undefined)
   return {
     ...accumulator.snapshot(),
     ...unacceptedSpending(reader),
@@ -32,27 +31,12 @@ export function storedSummary(
     model: config.model,
     ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
     end: endOf(found),
+    // Whoever asks a server may ask for a task again.
+    repeatedTaskIds: isServed ? [] : reader.repeatedTaskIds(),
     changedCode: keptChanges(found.run),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,
   }
-}
-
-function noteEnd({ run }: FoundRun, latest: number[], at: number): void {
-  const index = run.sittings.findLastIndex(({ startedAt }) => Date.parse(startedAt) <= at)
-  if (index >= 0) latest[index] = Math.max(latest[index] ?? 0, at)
-}
-
-/** The sum of all sittings. One that was cut off counts up to the last rollout that ended in it. */
-function workedMs({ run }: FoundRun, latest: readonly number[], now: number): number {
-  let sum = 0
-  for (const [index, sitting] of run.sittings.entries()) {
-    const start = Date.parse(sitting.startedAt)
-    const isGoingOn = run.state === 'running' && index === run.sittings.length - 1
-    const end = sitting.endedAt === undefined ? (isGoingOn ? now : latest[index]) : Date.parse(sitting.endedAt)
-    sum += sitting.workedMs ?? Math.max(0, (end ?? start) - start)
-  }
-  return sum
 }
 
 const interruptions = ['drained', 'stopped', 'max_cost', 'failed'] as const

@@ -25,11 +25,10 @@ const shownFaults = 3
 const shownCauseChars = 200
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
-export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'repeatedTaskIds' | 'tries'> & {
+export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tries'> & {
   readonly end: Summary['end'] | 'running' | 'unfinished'
   readonly state?: Summary['state']
   readonly missingTasks?: Summary['missingTasks']
-  readonly repeatedTaskIds?: Summary['repeatedTaskIds']
   readonly tries?: Summary['tries']
 }
 
@@ -279,7 +278,7 @@ function missingTaskLines({ missingTasks = 0 }: ShownSummary): readonly string[]
   return [`${gone}: restore the tasks to finish it, --new starts a run without them`]
 }
 
-function repeatedIdLines({ repeatedTaskIds: [first, ...others] = [] }: ShownSummary): readonly string[] {
+function repeatedIdLines({ repeatedTaskIds: [first, ...others] }: ShownSummary): readonly string[] {
   if (first === undefined) return []
   const more = others.length === 0 ? '' : ', and other ids are not unique either'
   return [`several tasks have the id ${printableLine(first)}${more}: is one there twice? \`taskId\` should name each`]
