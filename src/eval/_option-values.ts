@@ -21,6 +21,6 @@ function atLeast(least: number | undefined): string {
   return least === undefined ? '' : ` of at least ${least}`
 }
 
-function unfit(name: string, wanted: string, value: unknown): MillraceError {
+export function unfit(name: string, wanted: string, value: unknown): MillraceError {
   return new MillraceError('config_invalid', `${name} must be ${wanted}, not ${inspect(value)}`)
 }

@@ -10,7 +10,7 @@ import { keepingChanges, keptChanges } from './code-change.ts'
 import { earlierSitting } from './earlier-sitting.ts'
 import { copyOutputs, forkedPlans, originOf } from './replay/fork.ts'
 import { giveUpRun } from './give-up-run.ts'
-import { evaluateOptionNames, requireKnownOptions } from './known-options.ts'
+import { knownEvaluateOptions, requireKnownOptions } from './known-options.ts'
 import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
@@ -149,7 +149,7 @@ class RunningEvaluation implements Evaluation {
 
   async #carryOut(onStarted: (info: RunInfo) => void): Promise<Summary> {
     using _lag = this.#lag
-    requireKnownOptions(this.#options, { of: 'evaluate()', names: evaluateOptionNames })
+    requireKnownOptions(this.#options, 'evaluate()', knownEvaluateOptions)
     const { signal } = this.#options
     const onAbort = (): void => {
       this.#stop(new MillraceError('cancelled', 'the run was stopped by its signal', { cause: signal?.reason }))

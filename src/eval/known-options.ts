@@ -1,60 +1,83 @@
 import { MillraceError } from '../errors/index.ts'
 import { unknownField } from '../kit/index.ts'
 import type { EvaluateOptions, RunOptions } from './evaluation.ts'
+import { unfit } from './_option-values.ts'
 
-const optionNames: Readonly<Record<keyof EvaluateOptions, true>> = {
-  environment: true,
-  options: true,
-  model: true,
-  models: true,
-  judge: true,
-  attempts: true,
-  concurrency: true,
-  judgeConcurrency: true,
-  limit: true,
-  limits: true,
-  sampling: true,
-  seed: true,
-  toolFormat: true,
-  captureTokens: true,
-  retries: true,
-  maxCostUsd: true,
-  passThreshold: true,
-  workers: true,
-  supervision: true,
-  preflight: true,
-  run: true,
-  fork: true,
-  backends: true,
-  signal: true,
-}
-export const evaluateOptionNames: readonly string[] = Object.keys(optionNames)
+const kinds = {
+  object: { words: 'an object', fits: isObject },
+  text: { words: 'a text', fits: (value: unknown) => typeof value === 'string' },
+  switch: { words: 'true or false', fits: (value: unknown) => typeof value === 'boolean' },
+  amount: { words: 'a number of at least 0', fits: (value: unknown) => typeof value === 'number' && value >= 0 },
+  function: { words: 'a function', fits: (value: unknown) => typeof value === 'function' },
+  signal: { words: 'an AbortSignal', fits: (value: unknown) => value instanceof AbortSignal },
+  /** Whoever takes it says what does not fit. */
+  any: { words: 'anything', fits: () => true },
+} as const
 
-const runOptionNames: Readonly<Record<keyof RunOptions, true>> = {
-  root: true,
-  name: true,
-  resume: true,
-  retryFailed: true,
+/** The options that there are, and what each must be; of an object whose fields are known, those. */
+export interface KnownOptions {
+  readonly [name: string]: keyof typeof kinds | KnownOptions
 }
 
-/** JavaScript has no types, and TypeScript checks the names of literals only. `inner` has names of options within options. */
-export function requireKnownOptions(
-  options: object,
-  { of, names, inner }: { of: string; names: readonly string[]; inner?: Readonly<Record<string, readonly string[]>> },
+const runOptions = {
+  root: 'text',
+  name: 'text',
+  resume: 'any',
+  retryFailed: 'switch',
+} as const satisfies KnownOptions & Record<keyof RunOptions, unknown>
+
+export const knownEvaluateOptions = {
+  environment: 'any',
+  options: 'object',
+  model: 'any',
+  models: 'object',
+  judge: 'text',
+  attempts: 'any',
+  concurrency: 'any',
+  judgeConcurrency: 'any',
+  limit: 'any',
+  limits: 'object',
+  sampling: 'object',
+  seed: 'any',
+  toolFormat: 'text',
+  captureTokens: 'switch',
+  retries: 'any',
+  maxCostUsd: 'any',
+  passThreshold: 'any',
+  workers: 'any',
+  supervision: 'object',
+  preflight: 'switch',
+  run: runOptions,
+  fork: 'object',
+  backends: 'object',
+  signal: 'signal',
+} as const satisfies KnownOptions & Record<keyof EvaluateOptions, unknown>
+
+/** JavaScript has no types, and TypeScript checks the names of literals only. */
+export function requireKnownOptions(options: unknown, of: string, known: KnownOptions): void {
+  requireFields(options, known, { what: `options of ${of}`, path: '' })
+}
+
+function requireFields(
+  value: unknown,
+  known: KnownOptions,
+  { what, path }: { readonly what: string; readonly path: string },
 ): void {
-  requireObject(options, `options of ${of}`, names)
-  let unknown = unknownField(options, names)
-  for (const [name, known] of Object.entries({ run: Object.keys(runOptionNames), ...inner })) {
-    const within: unknown = Reflect.get(options, name) ?? {}
-    requireObject(within, `options of ${of}: \`${name}\``, known)
-    unknown ??= unknownField(within, known, `${name}.`)
+  const names = Object.keys(known)
+  if (!isObject(value)) {
+    const called = path === '' ? what : `${what}: \`${path.slice(0, -1)}\``
+    throw unfit(called, `an object with fields such as ${names.slice(0, 3).join(', ')}`, value)
   }
-  if (unknown !== undefined) throw new MillraceError('config_invalid', `options of ${of}: ${unknown}`)
+  const unknown = unknownField(value, names, path)
+  if (unknown !== undefined) throw new MillraceError('config_invalid', `${what}: ${unknown}`)
+  for (const [name, kind] of Object.entries(known)) {
+    const given: unknown = Reflect.get(value, name)
+    if (given === undefined) continue
+    if (typeof kind === 'object') requireFields(given, kind, { what, path: `${path}${name}.` })
+    else if (!kinds[kind].fits(given)) throw unfit(`${what}: \`${path}${name}\``, kinds[kind].words, given)
+  }
 }
 
-function requireObject(value: unknown, what: string, names: readonly string[]): asserts value is object {
-  if (typeof value === 'object' && value !== null) return
-  const given = typeof value === 'string' ? `'${value}'` : String(value)
-  const some = names.slice(0, 3).join(', ')
-  throw new MillraceError('config_invalid', `${what} must be an object with fields such as ${some}, not ${given}`)
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

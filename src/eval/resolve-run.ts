@@ -20,7 +20,7 @@ import { parseSimulatorOptions } from '../simulator/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import type { EvaluateOptions, RunOptions } from './evaluation.ts'
 import type { Fork } from './replay/fork.ts'
-import { choiceOption, numberOption, wholeOption } from './_option-values.ts'
+import { choiceOption, numberOption, unfit, wholeOption } from './_option-values.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
 export interface RunConfig {
@@ -134,6 +134,9 @@ function modelsOf(
       ...(named && { models: named }),
       ...(backends && { standIns: backends }),
     })
+  for (const [name, list] of Object.entries(backends ?? {})) {
+    if (!Array.isArray(list)) throw unfit(`backends.${name}`, 'a list of backends', list)
+  }
   const policy = resolve(policyModel)
   const models = new Map([[policy.name, policy]])
   for (const name of [...Object.keys(named ?? {}), ...(judge ? [judge] : [])]) {

@@ -60,7 +60,7 @@ export class RolloutService extends Resource {
 
   /** Opens the run, the workers and the codec threads, and takes up what an earlier sitting left unfinished. */
   static async open(options: ServiceOptions): Promise<RolloutService> {
-    requireKnownOptions(options, serviceOptions)
+    requireKnownOptions(options, 'RolloutService.open()', serviceOptions)
     await using started = new AsyncDisposableStack()
     const parts = await openServiceParts(options, started)
     const service = new RolloutService(parts, options.onSettled ?? (() => {}))

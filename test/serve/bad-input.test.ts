@@ -128,6 +128,7 @@ test('a request that runs is not forgotten, however few are remembered', async (
 test.each([
   [{ concurency: 3 }, '`concurency` is not known; did you mean `concurrency`?'],
   [{ limit: 3 }, '`limit` is not known; did you mean `limits`?'],
+  [{ bounds: { maxTaskBytes: '3' } }, "`bounds.maxTaskBytes` must be a number of at least 0, not '3'"],
   [{ bounds: { maxTaskByte: 3 } }, '`bounds.maxTaskByte` is not known; did you mean `maxTaskBytes`?'],
   [{ run: { folder: 'x' } }, '`run.folder` is not known; there are root, name'],
 ])('a service is refused what it does not know: %j', async (misspelt: object, problem) => {
