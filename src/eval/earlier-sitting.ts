@@ -4,9 +4,11 @@ import {
   type HeldRollout,
   type RecordedVerdict,
   type RolloutJob,
+  type UsedTries,
 } from '../rollout/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 import type { BareRecord, RunReader } from '../store/index.ts'
+import { usedTries } from './_used-tries.ts'
 
 /** What an earlier sitting of a run left behind, as planning the rest needs it. */
 export interface EarlierSitting {
@@ -16,33 +18,37 @@ export interface EarlierSitting {
 }
 
 /** A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for. */
-export type UnfinishedWork =
-  | { readonly state: 'cut-off'; readonly attempt: number; recorded(): RecordedWork }
-  | {
-      readonly state: 'held'
-      readonly attempt: number
-      held(): HeldRollout
-      recorded(): RecordedWork
-    }
-  | { readonly state: 'discarded'; readonly attempt: number }
+export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | undefined } & (
+  | { readonly state: 'cut-off'; recorded(): RecordedWork }
+  | { readonly state: 'held'; held(): HeldRollout; recorded(): RecordedWork }
+  | { readonly state: 'discarded' }
+)
 
 /** What a rollout goes on from: see `RolloutJob`. */
 export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls'>>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
-export function earlierSitting(reader: RunReader): EarlierSitting {
+export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
   const unfinished = new Map<string, UnfinishedWork>()
+  let takenBackAt: number | undefined
   for (const { rollout, attempt, state, heldRecord, heldLeaf } of reader.unfinished()) {
+    const used = (): UsedTries | undefined => {
+      // As most are: there is nothing to look for.
+      if (attempt === 1 && state !== 'discarded') return undefined
+      takenBackAt ??= lastTakenBack(reader)
+      return usedTries(reader.attempts(rollout), { retries, takenBackAt })
+    }
+    const recorded = (): RecordedWork => recordedWork(reader, rollout, attempt)
     if (state === 'held' && heldRecord) {
       const held = (): HeldRollout => {
         const nodes = reader.nodes(rollout, attempt)
         return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: heldLeaf ?? null }
       }
-      unfinished.set(rollout, { state, attempt, held, recorded: () => recordedWork(reader, rollout, attempt) })
+      unfinished.set(rollout, { state, attempt, used, held, recorded })
     } else if (state === 'cut-off') {
-      unfinished.set(rollout, { state, attempt, recorded: () => recordedWork(reader, rollout, attempt) })
+      unfinished.set(rollout, { state, attempt, used, recorded })
     } else {
-      unfinished.set(rollout, { state: 'discarded', attempt })
+      unfinished.set(rollout, { state: 'discarded', attempt, used })
     }
   }
   return {
@@ -50,6 +56,13 @@ export function earlierSitting(reader: RunReader): EarlierSitting {
     taskDigest: (index) => reader.task(index)?.digest,
     unfinished: (id) => unfinished.get(id),
   }
+}
+
+/** When results were last taken back to be run again; before all else if they never were. */
+function lastTakenBack(reader: RunReader): number {
+  let last = 0
+  for (const { at } of reader.events('retry-failed')) last = at
+  return last
 }
 
 /** The attempt's own nodes and judges and those of all its children, and what the children came to. */

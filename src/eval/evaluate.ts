@@ -283,7 +283,7 @@ class RunningEvaluation implements Evaluation {
         config,
         journal: store.journal,
         onTask: (task) => taskDigest.add(task),
-        earlier: store.isResumed ? earlierSitting(store.reader) : undefined,
+        earlier: store.isResumed ? earlierSitting(store.reader, config.retries) : undefined,
         isHoldingGroups: holdsGroups(config.group),
       })
       const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, settings.sendSeed) : plans)

@@ -83,18 +83,20 @@ export function planOne(options: {
   const task = { index: item.index, id: item.id, data: item.task }
   if (!unfinished) return { kind: 'attempt', id, sample, task, attempt: 1 }
   const { attempt } = unfinished
+  const tries = unfinished.used()
+  const common = { task, ...(tries && { used: tries }) }
   if (unfinished.state === 'cut-off') {
-    return { kind: 'attempt', id, sample, task, attempt, ...unfinished.recorded() }
+    return { kind: 'attempt', id, sample, attempt, ...common, ...unfinished.recorded() }
   }
   if (unfinished.state === 'held' && isHoldingGroups) {
     const held = unfinished.held()
     // One that only lacks its score gets it from its journal.
     if (outcomes[held.record.outcome].rule === 'rescore') {
-      return { kind: 'attempt', id, sample, task, attempt, ...unfinished.recorded() }
+      return { kind: 'attempt', id, sample, attempt, ...common, ...unfinished.recorded() }
     }
-    return { kind: 'held', task, held: { ...held, record: unvoided(held.record) } }
+    return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
   }
-  return { kind: 'attempt', id, sample, task, attempt: attempt + 1 }
+  return { kind: 'attempt', id, sample, attempt: attempt + 1, ...common }
 }
 
 /** A record as it was before its group was judged: the group will be judged again. */

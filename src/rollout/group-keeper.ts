@@ -56,6 +56,11 @@ export class GroupKeeper {
     return this.#held.size
   }
 
+  /** A member was replaced so often before: that counts. */
+  noteReplaced(rollout: string, times: number): void {
+    if (times > 0) this.#replaced.set(rollout, times)
+  }
+
   /** Takes an ended member; the verdict once it was the last. */
   add(member: HeldMember): GroupVerdict | undefined {
     const { index } = member.record.task

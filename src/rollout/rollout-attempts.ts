@@ -12,6 +12,15 @@ import { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
 
 export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly kind: 'attempt'
+  /** None if not given. */
+  readonly used?: UsedTries
+}
+
+/** What earlier sittings have used up of how often a rollout may start over: its retries go on from there. */
+export interface UsedTries {
+  /** Since it last took the place of a failed member of its group, if it did. */
+  readonly retries: number
+  readonly replacements: number
 }
 
 export interface AttemptOptions {
@@ -91,7 +100,7 @@ export class RolloutAttempts {
     this.#running.set(plan.id, source)
     try {
       let { attempt } = plan
-      let retriesLeft = retries
+      let retriesLeft = Math.max(0, retries - (plan.used?.retries ?? 0))
       while (!ended) {
         if (this.#stopping.aborted) return
         const job = this.#jobOf(plan, attempt)
@@ -124,7 +133,7 @@ export class RolloutAttempts {
     if (ending) await ending
   }
 
-  #jobOf({ kind: _kind, ...plan }: PlannedAttempt, attempt: number): RolloutJob {
+  #jobOf({ kind: _kind, used: _used, ...plan }: PlannedAttempt, attempt: number): RolloutJob {
     const job = { ...plan, attempt, seed: this.#options.seedOf(plan.id, attempt) }
     if (attempt === plan.attempt) return job
     // What was recorded is that of the attempt it was planned with.

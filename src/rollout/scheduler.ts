@@ -6,14 +6,14 @@ import { attemptEnd, rolloutEnd } from './end-entries.ts'
 import { GroupKeeper, holdsGroups, type HeldMember, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { RolloutJob, RolloutTerms } from './job.ts'
 import { startWithoutRun } from './record-without-run.ts'
-import { RolloutAttempts, type AttemptOptions, type PlannedAttempt } from './rollout-attempts.ts'
+import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedTries } from './rollout-attempts.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 
 /** A rollout that is due, and how far an earlier sitting had come with it. */
 export type PlannedRollout =
   | PlannedAttempt
   /** It had ended and only waits for its group. */
-  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout })
+  | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedTries })
   /** It cannot run, and this says why. */
   | { readonly kind: 'settled'; readonly record: RolloutRecord }
 
@@ -48,6 +48,8 @@ export class Scheduler {
   readonly #attempts: RolloutAttempts
   /** Rollouts that have not ended, and results that have not been taken. */
   #work = 0
+  /** A failed member of a group was not replaced any more: another sitting may. */
+  #hasLeftGroup = false
   #onIdle: (() => void) | undefined
   #failure: unknown
 
@@ -87,7 +89,7 @@ export class Scheduler {
     }
     while (this.#work > 0) await this.#idle()
     if (this.#failure) throw this.#failure
-    const hasRunAll = hasStartedAll && !this.#stopping.signal.aborted
+    const hasRunAll = hasStartedAll && !this.#hasLeftGroup && !this.#stopping.signal.aborted
     if (hasRunAll && this.#groups && this.#groups.open > 0) {
       throw new MillraceError('internal', `${this.#groups.open} groups never got all their members; please report this`)
     }
@@ -117,6 +119,9 @@ export class Scheduler {
   /** It holds a place while it runs. What goes wrong here is the run's failure. */
   #carryOut(plan: PlannedRollout): void {
     this.#work += 1
+    if (plan.kind !== 'settled' && plan.used) {
+      this.#groups?.noteReplaced(plan.kind === 'held' ? plan.held.record.id : plan.id, plan.used.replacements)
+    }
     const carriedOut = plan.kind === 'attempt' ? this.#attempts.untilOneCounts(plan) : this.#settleWithoutRun(plan)
     // Chained, not awaited: another async frame would be held for as long as the rollout takes.
     carriedOut.then(this.#onPlaceFree, this.#onFailure)
@@ -177,12 +182,16 @@ export class Scheduler {
   }
 
   async #replace(failed: readonly HeldMember[], last: HeldMember): Promise<void> {
-    const { journal } = this.#options
+    const { journal, mayStartOver } = this.#options
     // All of it before the first of them runs: whatever cuts that off, what has ended stays ended.
     journal.appendAll(failed.map((each) => attemptEnd(each, false)))
     if (!failed.includes(last)) journal.append(attemptEnd(last, true))
     // One after another: they share the place of the member that ended last.
     for (const { record, terms } of failed) {
+      if (mayStartOver && !mayStartOver()) {
+        this.#hasLeftGroup = true
+        return
+      }
       const { id, sample, attempt } = record
       await this.#attempts.untilOneCounts({ kind: 'attempt', id, sample, attempt: attempt + 1, ...terms })
     }

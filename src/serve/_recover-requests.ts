@@ -25,7 +25,7 @@ export async function* recoverRequests(
   reader: RunReader,
   parts: Pick<Recovery, 'environment' | 'config'>,
 ): AsyncGenerator<RecoveredRequest, number, void> {
-  const recovery: Recovery = { ...parts, earlier: earlierSitting(reader) }
+  const recovery: Recovery = { ...parts, earlier: earlierSitting(reader, parts.config.retries) }
   const requests = readRequests(reader)
   for (;;) {
     const next = await requests.next()

@@ -1,0 +1,81 @@
+import { defineEnvironment, evaluate, MillraceError, RunReader, z, type EvaluateOptions, type Summary } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+
+interface Sitting extends Pick<EvaluateOptions, 'attempts' | 'retries' | 'maxCostUsd'> {
+  readonly root: string
+  /** Stopped, as by Ctrl-C twice, when this attempt at rollout 0-1 asks its model. */
+  readonly stopAt?: number
+  readonly retryFailed?: boolean
+  /** What an attempt at 0-1 fails with. */
+  readonly failure?: 'model' | 'reward'
+}
+
+/** One task; of its attempts the second never succeeds. Each turn costs two dollars. */
+async function sit({ root, stopAt, retryFailed = false, failure = 'model', ...options }: Sitting): Promise<Summary> {
+  const stop = new AbortController()
+  const backend = new ScriptedBackend(({ messages: [first], signal }) => {
+    const [sample, attempt] = String(first?.content).split(' ').map(Number)
+    if (sample === 1 && attempt === stopAt) {
+      stop.abort()
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    }
+    if (sample === 1 && failure === 'model') throw new MillraceError('model_rejected', 'not this one')
+    const usage = { calls: 1, input: 0, cachedInput: 0, output: 2, reasoning: 0 }
+    return { message: { role: 'assistant', content: 'done' }, finishReason: 'stop', usage }
+  })
+  return await evaluate({
+    environment: defineEnvironment({
+      name: 'tried',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: ({ rollout }) => `${rollout.sample} ${rollout.attempt}`,
+      reward: ({ rollout }) => (rollout.sample === 1 ? Number.NaN : 1),
+      groupPolicy: 'replace',
+    }),
+    model: {
+      name: 'scripted',
+      maxTries: 1,
+      backends: [{ url: 'http://scripted.invalid' }],
+      price: { input: 0, output: 1_000_000 },
+    },
+    backends: { scripted: [backend] },
+    attempts: 2,
+    retries: 1,
+    preflight: false,
+    signal: stop.signal,
+    run: { root, name: 'tried', retryFailed },
+    ...options,
+  }).summary()
+}
+
+function attemptsIn(root: string): (string | undefined)[] {
+  using reader = RunReader.open(join(root, 'tried'))
+  return reader.attempts('0-1').map(({ end }) => end?.outcome)
+}
+
+test.each([2, 3, 4])('tries go on from those of earlier sittings: cut off in attempt %i', async (stopAt) => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  expect(await sit({ root, stopAt })).toMatchObject({ end: 'stopped', rollouts: 0 })
+  // One retry, one replacement, and one retry of that.
+  expect(await sit({ root })).toMatchObject({ end: 'complete', rollouts: 2, scored: 0, voided: 1 })
+  expect(attemptsIn(root)).toHaveLength(4)
+  // Whoever asks for another try of what failed gets as many again.
+  expect(await sit({ root, retryFailed: true, stopAt: 6 })).toMatchObject({ end: 'stopped', rollouts: 0 })
+  expect(await sit({ root })).toMatchObject({ end: 'complete', rollouts: 2, scored: 0, voided: 1 })
+  expect(attemptsIn(root)).toHaveLength(8)
+})
+
+test('once --max-cost is spent, no failed member of a group is replaced; the next sitting does that', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const failure = 'reward'
+  const spent = await sit({ root, failure, maxCostUsd: 4 })
+  expect(spent).toMatchObject({ end: 'max_cost', state: 'unfinished', rollouts: 0 })
+  expect(attemptsIn(root)).toEqual(['reward_error'])
+  // With more to spend, it is replaced once.
+  expect(await sit({ root, failure, maxCostUsd: 100 })).toMatchObject({ end: 'complete', rollouts: 2, voided: 1 })
+  expect(attemptsIn(root)).toHaveLength(2)
+})
