@@ -8,6 +8,7 @@ import type {
   ToolMessage,
   UserMessage,
 } from '../schema/index.ts'
+import { thoughtIn } from '../inference/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
 import { contentOf, imagePart } from './_content.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
@@ -74,7 +75,7 @@ function readAssistant(value: JsonObject, at: string, untranslatable: Untranslat
   readSpoken(draft, value['content'], at, untranslatable)
   // The field has two names among servers; a client sends back what it got.
   draft.reasoning =
-    optionalText(value, 'reasoning_content', `${at}.`) || optionalText(value, 'reasoning', `${at}.`) || ''
+    optionalText(value, 'reasoning_content', `${at}.`) || optionalText(value, 'reasoning', `${at}.`) || draft.reasoning
   draft.refusal += optionalText(value, 'refusal', `${at}.`) ?? ''
   if (!isAbsent(value['function_call'])) {
     throw rejected(`${at}.function_call`, 'was replaced by tool_calls: send the call as one of these')
@@ -128,7 +129,9 @@ function readSpoken(
   for (let index = 0; index < content.length; index += 1) {
     const place = `${at}.content[${index}]`
     const part = typedObject(content[index], place)
-    if (part.type === 'text') draft.text += anyText(part, 'text', `${place}.`)
+    const thought = thoughtIn(part)
+    if (thought !== undefined) draft.reasoning += thought
+    else if (part.type === 'text') draft.text += anyText(part, 'text', `${place}.`)
     else if (part.type === 'refusal') draft.refusal += anyText(part, 'refusal', `${place}.`)
     else {
       untranslatable.add(`${place}.type ${part.type}`)

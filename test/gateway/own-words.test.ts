@@ -78,6 +78,11 @@ const completion = {
   ],
   usage: { prompt_tokens: 3, completion_tokens: 2 },
 }
+/** As Mistral's models do it. */
+const pondered = [
+  { type: 'thinking', thinking: [{ type: 'text', text: 'hm' }] },
+  { type: 'text', text: 'Found.' },
+]
 const chunk = (delta: object, finish_reason: string | null = null): object => ({
   id: 'chatcmpl-theirs',
   choices: [{ index: 0, delta, finish_reason }],
@@ -160,6 +165,27 @@ const cases: readonly Case[] = [
     recorded: { content: null, others: [{ value: sql }, { value: { audio: spoken } }] },
   },
   {
+    api: 'chat',
+    name: 'thoughts within the content',
+    document: {
+      ...completion,
+      choices: [{ index: 0, message: { role: 'assistant', content: pondered }, finish_reason: 'stop' }],
+    },
+    events: [
+      chunk({ role: 'assistant', content: '' }),
+      chunk({ content: [{ type: 'thinking', thinking: [{ type: 'text', text: 'h' }] }] }),
+      chunk({ content: [{ type: 'thinking', thinking: [{ type: 'text', text: 'm' }] }] }),
+      chunk({ content: [{ type: 'text', text: 'Fou' }] }),
+      chunk({ content: 'nd.' }),
+      chunk({}, 'stop'),
+    ],
+    said: ({ id, choices }) => [id, (choices as [{ message: object }])[0].message],
+    ask: (later) => ({ model: 'm', messages: [{ role: 'user', content: 'go' }, ...later] }),
+    back: [{ role: 'assistant', content: pondered }, goOn],
+    rewritten: [{ role: 'assistant', content: [pondered[0], { type: 'text', text: 'Lost.' }] }, goOn],
+    recorded: { content: 'Found.', reasoning_content: 'hm' },
+  },
+  {
     api: 'messages',
     name: 'signed and redacted thinking, and tools that the server runs',
     document: messagesReply(blocks),
@@ -209,10 +235,9 @@ async function wholeOf(api: ApiName, events: readonly unknown[]): Promise<Record
   }
   const message: Record<string, unknown> = {}
   for (const { choices } of documents) Object.assign(message, (choices as { delta?: object }[])[0]?.delta)
-  const { tool_calls: calls, refusal: _none, ...said } = message as { tool_calls: object[]; refusal: unknown }
-  const choice = {
-    message: { ...said, tool_calls: calls.map((call) => Object.assign({}, call, { index: undefined })) },
-  }
+  const { tool_calls: calls, refusal: _none, ...said } = message as { tool_calls?: object[]; refusal: unknown }
+  const numberless = calls?.map((call) => Object.assign({}, call, { index: undefined }))
+  const choice = { message: { ...said, ...(numberless && { tool_calls: numberless }) } }
   return { id: documents[0]?.['id'], choices: [choice] }
 }
 

@@ -14,7 +14,7 @@ import { MessagesDialect } from '../wire/messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from '../model-config.ts'
 import { isObject } from '../wire/foreign-json.ts'
 import { PromptMemory } from '../tokens/prompt-memory.ts'
-import { providerAt } from '../provider-name.ts'
+import { isMistralHost, isOpenAiHost, isAnthropicHost, providerAt, providerOfApi } from '../providers.ts'
 import { readReportedError, reportedError } from '../wire/reported-error.ts'
 import { ResponsesDialect } from '../wire/responses-dialect.ts'
 import { transportError } from './transport-error.ts'
@@ -76,7 +76,7 @@ export class HttpBackend extends Resource implements Backend {
     this.#base = url.pathname.replace(/\/+$/, '')
     this.#query = url.search
     this.name = this.#base === '/v1' ? url.host : url.host + this.#base
-    this.provider = providerAt(url.hostname, model.api, backend.engine)
+    this.provider = backend.engine ?? providerAt(url.hostname) ?? providerOfApi(model.api)
     const upstreamName = model.upstreamName ?? model.name
     this.upstreamName = upstreamName
     const source = {
@@ -86,7 +86,8 @@ export class HttpBackend extends Resource implements Backend {
       apiKeyEnv: backend.apiKeyEnv,
     }
     const { stream, sendReasoning } = model
-    const written = { source, upstreamName, stream, sendReasoning, isOpenAi, engine: backend.engine }
+    const isMistral = isMistralHost(url.hostname)
+    const written = { source, upstreamName, stream, sendReasoning, isOpenAi, isMistral, engine: backend.engine }
     this.#dialect = new dialects[model.api](written)
     this.#headers = writeHeaders(model, backend, env)
     this.#fixedHeaders = headerNames(backend)
@@ -234,12 +235,4 @@ export function backendUrl(text: string): URL {
     throw new MillraceError('config_invalid', `the url of backend ${url.host} contains credentials. ${step}`)
   }
   return url
-}
-
-export function isOpenAiHost(hostname: string): boolean {
-  return hostname === 'api.openai.com' || hostname.endsWith('.api.openai.com') || hostname.endsWith('.openai.azure.com')
-}
-
-export function isAnthropicHost(hostname: string): boolean {
-  return hostname === 'api.anthropic.com'
 }

@@ -1,7 +1,8 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, type Variables } from '../../kit/index.ts'
 import { apiPaths, type ApiName } from '../../schema/index.ts'
-import { backendUrl, isAnthropicHost, isOpenAiHost, requestHeaders } from '../http/http-backend.ts'
+import { backendUrl, requestHeaders } from '../http/http-backend.ts'
+import { isAnthropicHost, isOpenAiHost } from '../providers.ts'
 import type { BackendConfig } from '../model-config.ts'
 import {
   contextLengthIn,

@@ -1,5 +1,6 @@
 import { isJsonList, isJsonObject, type AssistantMessage, type Json, type JsonObject } from '../../schema/index.ts'
 import type { ReplyDraft } from './_reply-draft.ts'
+import { thoughtfulContent } from './thinking-part.ts'
 
 /** What a message of ours holds, or what a server says that nobody misses. */
 const known = new Set(['role', 'content', 'reasoning_content', 'reasoning', 'refusal', 'tool_calls', 'function_call'])
@@ -31,11 +32,19 @@ export class ChatExtras {
   /** Keeps the reply in its own words if the message cannot hold all of it: these are in `whole`, or are put together. */
   keepIn(draft: ReplyDraft, whole?: object): void {
     const extras: JsonObject | undefined = this.#fields
-    if (!extras && !draft.hasCustomCalls) return
+    if (!extras && !draft.hasCustomCalls && !draft.thinksInContent) return
     const audio = extras?.['audio']
     if (audio !== undefined) draft.addOther({ type: 'other', api: 'chat', value: { audio } })
-    draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...chatMessage(draft.message()), ...extras }] }
+    draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wordsOf(draft), ...extras }] }
   }
+}
+
+/** A message that came in pieces, as its server would have written it whole. */
+function wordsOf(draft: ReplyDraft): JsonObject {
+  const message = chatMessage(draft.message())
+  if (!draft.thinksInContent) return message
+  const { reasoning_content: _thought, ...said } = message
+  return { ...said, content: thoughtfulContent(draft.reasoning, draft.content) }
 }
 
 /** A message in the words of Chat, those included that only it knows. Audio is repeated by its name alone. */

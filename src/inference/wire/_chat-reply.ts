@@ -6,6 +6,7 @@ import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 import { isObject, textOrNothing, tokenCount } from './foreign-json.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
+import { textIn, thoughtIn } from './thinking-part.ts'
 
 export interface ChatReplyWire {
   choices?: unknown
@@ -95,7 +96,7 @@ export function readEnd(draft: ReplyDraft, choice: ChatChoiceWire): void {
 
 function readMessage(draft: ReplyDraft, message: ChatMessageWire): void {
   draft.content = readContent(message.content)
-  draft.reasoning = readReasoning(message) ?? ''
+  draft.reasoning = readReasoning(draft, message) ?? ''
   draft.refusal = textOrNothing(message.refusal) ?? ''
   if (Array.isArray(message.tool_calls)) readToolCalls(draft, message.tool_calls)
   const extras = new ChatExtras()
@@ -110,21 +111,24 @@ function readToolCalls(draft: ReplyDraft, calls: readonly unknown[]): void {
   }
 }
 
-/** A string, or nothing, or (from a few servers) a list of text parts. */
+/** A string, or nothing, or (from a few servers) a list of parts, of which the texts are the content. */
 export function readContent(content: unknown): string | null {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) return null
-  let text = ''
-  for (const part of content as readonly unknown[]) {
-    if (isObject(part) && 'text' in part && typeof part.text === 'string') text += part.text
-  }
-  return text
+  const texts = content.map(textIn).filter((text) => text !== undefined)
+  return texts.length === 0 ? null : texts.join('')
 }
 
-/** The field had another name first, and has again at some servers. */
-export function readReasoning(message: ChatMessageWire): string | undefined {
-  return textOrNothing(message.reasoning_content) ?? textOrNothing(message.reasoning)
+/** The field had another name first, and has again at some servers; others put it into the content. */
+export function readReasoning(draft: ReplyDraft, message: ChatMessageWire): string | undefined {
+  const { content } = message
+  const thoughts = Array.isArray(content) ? content.map(thoughtIn).filter((thought) => thought !== undefined) : none
+  if (thoughts.length > 0) draft.thinksInContent = true
+  const named = textOrNothing(message.reasoning_content) ?? textOrNothing(message.reasoning)
+  return named ?? (thoughts.length > 0 ? thoughts.join('') : undefined)
 }
+
+const none: readonly string[] = []
 
 /** Adds what is there, a whole call or the next piece of one, and returns what its arguments grew by. */
 export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {

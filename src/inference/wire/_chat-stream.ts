@@ -96,7 +96,7 @@ export class ChatStream implements StreamAssembler {
   #delta(delta: ChatMessageWire, event: EventDraft | undefined): void {
     const draft = this.#draft
     // Where one event has both, the thought ends in it and the answer begins.
-    const reasoning = readReasoning(delta)
+    const reasoning = readReasoning(draft, delta)
     if (reasoning !== undefined) {
       draft.reasoning += reasoning
       this.hasOutput = true

@@ -31,6 +31,8 @@ export class ReplyDraft {
   readonly source: Source
   content: string | null = null
   reasoning = ''
+  /** The server puts it into the content, of which a message of ours has only the text. */
+  thinksInContent = false
   refusal = ''
   /** What the server said; empty until it did. */
   finish = ''

@@ -158,6 +158,11 @@ describe('what is sent', () => {
       messages: [{ role: 'assistant', content: 'a' }],
     })
     expect(JSON.stringify(rendered({ messages }, { sendReasoning: false }))).not.toContain('because')
+    const thinking = { type: 'thinking', thinking: [{ type: 'text', text: 'because' }] }
+    expect(rendered({ messages }, { isMistral: true })).toMatchObject({
+      messages: [{ role: 'assistant', content: [thinking, { type: 'text', text: 'a' }] }],
+    })
+    expect(JSON.stringify(rendered({ messages }, { isMistral: true }))).not.toContain('reasoning_content')
   })
 
   test('each turn writes only what is new', () => {
@@ -201,6 +206,27 @@ describe('what is read', () => {
       content: null,
       reasoning_content: 'r',
       refusal: 'no',
+    })
+  })
+
+  test('thoughts that stand in the content', () => {
+    const thinking = {
+      type: 'thinking',
+      thinking: [
+        { type: 'text', text: 'so' },
+        { type: 'text', text: ' be it' },
+      ],
+    }
+    const content = [thinking, { type: 'text', text: 'h' }, { type: 'text', text: 'i' }]
+    const { message, original } = parse(choice({ content }))
+    expect(message).toEqual({ role: 'assistant', content: 'hi', reasoning_content: 'so be it' })
+    expect(original?.output).toEqual([{ role: 'assistant', content }])
+    const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } }
+    expect(parse(choice({ content: [thinking], tool_calls: [call] }, 'tool_calls')).message).toEqual({
+      role: 'assistant',
+      content: null,
+      reasoning_content: 'so be it',
+      tool_calls: [call],
     })
   })
 
@@ -405,6 +431,24 @@ describe('streams', () => {
       expect(stream.isComplete).toBe(true)
       expect(stream.reply(), `seed ${seed}`).toEqual(parse({ ...choice(message, finish), usage }))
     }
+  })
+
+  test('thoughts that stand in the content are told as reasoning', () => {
+    const stream = dialect({ stream: true }).assemble({}, true)
+    const event = new EventDraft('')
+    const thinking = (text: string): object => ({ type: 'thinking', thinking: [{ type: 'text', text }] })
+    for (const content of [[thinking('so')], [thinking('!'), { type: 'text', text: 'h' }], 'i'])
+      stream.onEvent(chunk({ content }), event)
+    stream.onEvent(chunk({}, 'stop'), event)
+    expect(event.deltas).toEqual([
+      { kind: 'reasoning', text: 'so' },
+      { kind: 'reasoning', text: '!' },
+      { kind: 'content', text: 'h' },
+      { kind: 'content', text: 'i' },
+    ])
+    const { message, original } = stream.reply()
+    expect(message).toEqual({ role: 'assistant', content: 'hi', reasoning_content: 'so!' })
+    expect(original?.output).toEqual([{ role: 'assistant', content: [thinking('so!'), { type: 'text', text: 'hi' }] }])
   })
 
   test('token ids and log-probabilities add up', () => {

@@ -1,4 +1,11 @@
-import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import {
+  apiPaths,
+  type AssistantMessage,
+  type JsonObject,
+  type Message,
+  type Sampling,
+  type ToolDefinition,
+} from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import { chatMessage } from './_chat-extras.ts'
 import { chatGiven, hasOtherParts, type GivenMessage } from './_chat-given.ts'
@@ -10,6 +17,7 @@ import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
+import { thoughtfulContent } from './thinking-part.ts'
 import { tokenRequestOf, type TokenRequest } from '../tokens/token-request.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
@@ -77,15 +85,22 @@ export class ChatDialect implements Dialect {
 
   #message(message: Message): string {
     if (message.role !== 'assistant') return hasOtherParts(message) ? this.#given(message) : messageJson(message)
-    const hidesReasoning = !this.#options.sendReasoning && message.reasoning_content !== undefined
-    if (!hidesReasoning && !message.others) return messageJson(message)
+    const { sendReasoning, isMistral = false } = this.#options
+    const movesReasoning = (!sendReasoning || isMistral) && message.reasoning_content !== undefined
+    if (!movesReasoning && !message.others) return messageJson(message)
     let json = this.#rewritten.get(message)
     if (json === undefined) {
-      const { reasoning_content: reasoning, ...sent } = chatMessage(message)
-      json = JSON.stringify(hidesReasoning ? sent : { ...sent, reasoning_content: reasoning })
+      json = JSON.stringify(movesReasoning ? this.#withoutReasoning(message) : chatMessage(message))
       this.#rewritten.set(message, json)
     }
     return json
+  }
+
+  /** Beside the content. */
+  #withoutReasoning(message: AssistantMessage): JsonObject {
+    const { reasoning_content: reasoning = '', ...said } = message
+    const sent = chatMessage(said)
+    return this.#options.sendReasoning ? { ...sent, content: thoughtfulContent(reasoning, said.content) } : sent
   }
 
   #given(message: GivenMessage): string {

@@ -15,6 +15,8 @@ export interface DialectOptions {
   readonly sendReasoning: boolean
   /** OpenAI's own API differs from what its imitators accept in a few places. */
   readonly isOpenAi: boolean
+  /** Mistral's own API has reasoning in the content, and refuses it beside. */
+  readonly isMistral?: boolean
   /** Decides how tokens are asked for; vLLM's way if it is not known. */
   readonly engine?: EngineName | undefined
 }
