@@ -25,10 +25,8 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
       isHeld: true,
       during: async (run) => {
         await areRunning(run, 50)
-        const restarted = run.pool.restart()
-        await expect.poll(() => run.pool.workers().some(({ state }) => state === 'draining')).toBe(true)
-        run.open()
-        await restarted
+        const isDraining = (): boolean => run.pool.workers().some(({ state }) => state === 'draining')
+        await Promise.all([run.pool.restart(), expect.poll(isDraining).toBe(true).then(run.open)])
         await expect.poll(() => run.pool.workers().map((worker) => worker.restarts)).toEqual([1, 1])
       },
     })
