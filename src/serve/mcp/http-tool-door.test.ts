@@ -1,8 +1,7 @@
 import { request } from 'node:http'
-import { setTimeout as pause } from 'node:timers/promises'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { WebStandardStreamableHTTPServerTransport } from '@modelcontextprotocol/server'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
 import { ToolServers } from '../../tools/index.ts'
 import { counter } from './_testing/counter-environment.ts'
@@ -22,11 +21,20 @@ function open(tools: ServedTools, options: Partial<HttpToolDoorOptions> = {}): P
 
 async function connect({ url }: HttpToolDoor, mode: 'legacy' | 'auto' = 'legacy') {
   const client = new Client({ name: 'test', version: '1' }, { versionNegotiation: { mode } })
-  const transport = new StreamableHTTPClientTransport(new URL(url))
+  const { promise: listens, resolve } = Promise.withResolvers<void>()
+  const transport = new StreamableHTTPClientTransport(new URL(url), {
+    fetch: async (target, init) => {
+      const response = await fetch(target, init)
+      if (init?.method === 'GET') resolve()
+      return response
+    },
+  })
   await client.connect(transport)
   return {
     client,
     transport,
+    /** Resolves when the stream is open on which the door may speak unasked. */
+    listens,
     [Symbol.asyncDispose]: () => client.close(),
   }
 }
@@ -188,21 +196,29 @@ describe('HttpToolDoor', () => {
 
   it('ends a session that nobody uses, but none that somebody listens to', async () => {
     const { tools, log } = await counter()
-    // Longer than the SDK's client takes from its first request to the stream of events that it keeps open.
-    await using door = await open(tools, { idleMs: 1000 })
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    using _time = { [Symbol.dispose]: () => void vi.useRealTimers() }
+    await using door = await open(tools)
     await using one = await connect(door)
+    await one.listens
+    const add = () => one.client.callTool({ name: 'add', arguments: { by: 1 } })
+    expect(await add()).toMatchObject({ content: [{ text: '11' }] })
     await post(door.url, initialize)
     expect(door.sessions).toBe(2)
-    await expect.poll(() => [door.sessions, log.tornDown], { timeout: 10_000 }).toEqual([1, [10]])
-    expect(await one.client.callTool({ name: 'add', arguments: { by: 1 } })).toMatchObject({
-      content: [{ text: '11' }],
-    })
+    const later = () => {
+      vi.advanceTimersByTime(10 * 60_000)
+      return [door.sessions, log.tornDown]
+    }
+    // Again and again, because the door notes that a request has ended only after its client does.
+    await expect.poll(later).toEqual([1, [10]])
+    expect(later()).toEqual([1, [10]])
+    expect(await add()).toMatchObject({ content: [{ text: '12' }] })
   })
 
   it('waits at its end for the session of a client that has gone while it was set up', async () => {
     const settingUp = Promise.withResolvers<void>()
     const tidying = Promise.withResolvers<void>()
-    let isTidy = false
+    const isTidy = Promise.withResolvers<void>()
     const { tools } = await counter({
       setup: async () => {
         settingUp.resolve()
@@ -210,9 +226,7 @@ describe('HttpToolDoor', () => {
       },
       teardown: async () => {
         tidying.resolve()
-        // Longer than a door takes to close that waits for nobody.
-        await pause(200)
-        isTidy = true
+        await isTidy.promise
       },
     })
     const door = await open(tools)
@@ -222,8 +236,13 @@ describe('HttpToolDoor', () => {
     await settingUp.promise
     sent.destroy()
     await tidying.promise
-    await door.close()
-    expect(isTidy).toBe(true)
+    let isClosed = false
+    const closing = door.close().then(() => (isClosed = true))
+    // Meanwhile doors that have nobody to wait for come to their end.
+    for (let other = 0; other < 5; other += 1) await (await open(tools)).close()
+    expect(isClosed).toBe(false)
+    isTidy.resolve()
+    await closing
   })
 
   it('answers a failed setup, a session that is not there and a request without one', async () => {
