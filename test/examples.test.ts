@@ -71,7 +71,7 @@ describe('as processes, as a person would start them', () => {
     return await run(
       process.execPath,
       ['--disable-warning=ExperimentalWarning', '--import', './test/own-sources.ts', ...args],
-      { cwd: root, env: { PATH: process.env['PATH'], MILLRACE_RUNS: runs.root }, timeout: 20_000 },
+      { cwd: root, env: { PATH: process.env['PATH'], MILLRACE_RUNS: runs.root }, timeout: 120_000 },
     )
   }
 

@@ -9,7 +9,7 @@ import {
   type Summary,
 } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 
 const fixture = (name: string): string => join(import.meta.dirname, 'fixtures', `${name}.ts`)
 
@@ -144,10 +144,10 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     } satisfies EvaluateOptions
     const evaluation = evaluate({ ...options, signal: stop.signal })
     const summary = evaluation.summary()
-    await vi.waitFor(() => expect(server.stats.inFlight).toBe(50), { timeout: 20_000 })
+    await expect.poll(() => server.stats.inFlight).toBe(50)
     stop.abort()
     expect(await summary).toMatchObject({ end: 'stopped', rollouts: 0 })
-    await vi.waitFor(() => expect(server.stats.aborted).toBe(50), { timeout: 20_000 })
+    await expect.poll(() => server.stats.aborted).toBe(50)
     server.simulator.change({ 'faults.hang': 0 })
     const { records } = await run(options)
     expect(records).toHaveLength(50)

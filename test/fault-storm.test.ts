@@ -35,42 +35,36 @@ async function run(
   return { records, summary: await evaluation.summary(), requests: server.stats.requests }
 }
 
-test(
-  'a storm of 429s, 500s, cut streams and hangs costs tries, not rollouts, and does not bend the score',
-  {
-    timeout: 180_000,
-  },
-  async () => {
-    const count = 5_000
-    const calm = await run({}, count)
-    const stormy = await run(storm, count)
-    expect(stormy.records).toHaveLength(count)
-    expect(new Set(stormy.records.map(({ id }) => id)).size).toBe(count)
+test('a storm of 429s, 500s, cut streams and hangs costs tries, not rollouts, and does not bend the score', async () => {
+  const count = 5_000
+  const calm = await run({}, count)
+  const stormy = await run(storm, count)
+  expect(stormy.records).toHaveLength(count)
+  expect(new Set(stormy.records.map(({ id }) => id)).size).toBe(count)
 
-    // The retry budget: no call is tried more than maxTries times, no rollout attempted more than retries + 1 times.
-    const { calls, tries } = stormy.summary.tries
-    expect(tries).toBe(stormy.requests)
-    expect(tries).toBeLessThanOrEqual(calls * maxTries)
-    expect(Math.max(...stormy.records.map(({ attempt }) => attempt))).toBeLessThanOrEqual(retries + 1)
-    // 37% of tries fail, so a call takes 1 / 0.63 tries on average; the bound leaves room for chance, not for a retry storm.
-    expect(tries / calls).toBeLessThan(1.75)
-    expect(tries / calls).toBeGreaterThan(1.45)
+  // The retry budget: no call is tried more than maxTries times, no rollout attempted more than retries + 1 times.
+  const { calls, tries } = stormy.summary.tries
+  expect(tries).toBe(stormy.requests)
+  expect(tries).toBeLessThanOrEqual(calls * maxTries)
+  expect(Math.max(...stormy.records.map(({ attempt }) => attempt))).toBeLessThanOrEqual(retries + 1)
+  // 37% of tries fail, so a call takes 1 / 0.63 tries on average; the bound leaves room for chance, not for a retry storm.
+  expect(tries / calls).toBeLessThan(1.75)
+  expect(tries / calls).toBeGreaterThan(1.45)
 
-    // Nothing hangs past its deadline: a call has maxTries times its timeout plus its waits, and all rollouts have ended.
-    const scored = stormy.records.filter(({ outcome }) => outcomes[outcome].scored)
-    expect(scored.length).toBeGreaterThanOrEqual(count * 0.99)
-    for (const { outcome, reward } of stormy.records) {
-      if (!outcomes[outcome].scored) expect(reward).toBeNull()
-    }
+  // Nothing hangs past its deadline: a call has maxTries times its timeout plus its waits, and all rollouts have ended.
+  const scored = stormy.records.filter(({ outcome }) => outcomes[outcome].scored)
+  expect(scored.length).toBeGreaterThanOrEqual(count * 0.99)
+  for (const { outcome, reward } of stormy.records) {
+    if (!outcomes[outcome].scored) expect(reward).toBeNull()
+  }
 
-    const quiet = calm.summary.score
-    const rough = stormy.summary.score
-    expect(rough?.mean).toBeGreaterThanOrEqual(quiet?.low ?? NaN)
-    expect(rough?.mean).toBeLessThanOrEqual(quiet?.high ?? NaN)
-  },
-)
+  const quiet = calm.summary.score
+  const rough = stormy.summary.score
+  expect(rough?.mean).toBeGreaterThanOrEqual(quiet?.low ?? NaN)
+  expect(rough?.mean).toBeLessThanOrEqual(quiet?.high ?? NaN)
+})
 
-test('a backend that answers 503 to everything for a while costs time, not rollouts', { timeout: 60_000 }, async () => {
+test('a backend that answers 503 to everything for a while costs time, not rollouts', async () => {
   await using server = await SimulatorServer.start({ ttftMs: 5 })
   await using runs = await temporaryRuns()
   const count = 400

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { defineEnvironment, evaluate, MillraceError, toolLoop, z, type Json } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { withEnoughTime } from './_with-enough-time.ts'
 
 const task = z.object({ index: z.number() })
@@ -264,7 +264,7 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     })
     expect(records[0]?.outcome).toBe('infra_timeout')
     late.resolve()
-    await vi.waitFor(() => expect(closed).toContain('a sandbox'), { timeout: 15_000 })
+    await expect.poll(() => closed).toContain('a sandbox')
     expect(opened).toEqual([1])
   })
 })

@@ -11,7 +11,7 @@ import { RunReader } from '../src/store/index.ts'
 const rollouts = 2_000
 const kills = 20
 
-test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothing', { timeout: 240_000 }, async () => {
+test('20 random kill -9 in a run of 2,000 rollouts lose nothing and repeat nothing', async () => {
   await using runs = await temporaryRuns()
   const random = seededRandom(20)
   const reported = new Set<string>()

@@ -7,37 +7,33 @@ import { expect, test } from 'vitest'
 
 const rows = 1_000_000
 
-test(
-  'an environment with a million JSONL tasks starts at once: only what runs is read',
-  { timeout: 60_000 },
-  async () => {
-    await using runs = await temporaryRuns()
-    const file = join(runs.root, 'tasks.jsonl')
-    await writeRows(file)
-    const environment = defineEnvironment({
-      name: 'million',
-      task: z.object({ left: z.number(), right: z.number() }),
-      tasks: () => jsonl(file),
-      prompt: ({ task }) => `What is ${task.left} + ${task.right}?`,
-      reward: () => 1,
-    })
-    const evaluation = evaluate({
-      environment,
-      model: 'sim',
-      concurrency: 50,
-      run: { root: runs.root, name: 'million' },
-    })
-    let ended = 0
-    for await (const _record of evaluation) {
-      ended += 1
-      if (ended === 200) break
-    }
-    expect(await evaluation.summary()).toMatchObject({ end: 'stopped' })
-    using reader = RunReader.open(join(runs.root, 'million'))
-    expect(reader.counts().tasks).toBeGreaterThanOrEqual(200)
-    expect(reader.counts().tasks).toBeLessThan(2_000)
-  },
-)
+test('an environment with a million JSONL tasks starts at once: only what runs is read', async () => {
+  await using runs = await temporaryRuns()
+  const file = join(runs.root, 'tasks.jsonl')
+  await writeRows(file)
+  const environment = defineEnvironment({
+    name: 'million',
+    task: z.object({ left: z.number(), right: z.number() }),
+    tasks: () => jsonl(file),
+    prompt: ({ task }) => `What is ${task.left} + ${task.right}?`,
+    reward: () => 1,
+  })
+  const evaluation = evaluate({
+    environment,
+    model: 'sim',
+    concurrency: 50,
+    run: { root: runs.root, name: 'million' },
+  })
+  let ended = 0
+  for await (const _record of evaluation) {
+    ended += 1
+    if (ended === 200) break
+  }
+  expect(await evaluation.summary()).toMatchObject({ end: 'stopped' })
+  using reader = RunReader.open(join(runs.root, 'million'))
+  expect(reader.counts().tasks).toBeGreaterThanOrEqual(200)
+  expect(reader.counts().tasks).toBeLessThan(2_000)
+})
 
 async function writeRows(file: string): Promise<void> {
   const stream = createWriteStream(file)

@@ -11,7 +11,7 @@ const root = join(import.meta.dirname, '..')
 const sources = ['src', 'bin', 'docs', 'examples', 'package.json', 'tsconfig.json', 'tsconfig.build.json']
 const papers = ['README.md', 'CHANGELOG.md', 'LICENSE']
 
-test('the packed tarball works in a fresh folder', { timeout: 120_000 }, async () => {
+test('the packed tarball works in a fresh folder', async () => {
   await using temporary = await temporaryRuns()
   const [staging, project] = [join(temporary.root, 'staging'), join(temporary.root, 'project')]
   await Promise.all([mkdir(staging), mkdir(project)])

@@ -1,6 +1,6 @@
 import { defineEnvironment, evaluate, z, type Evaluation } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
-import { describe, expect, test, vi } from 'vitest'
+import { describe, expect, test } from 'vitest'
 
 /** More than may wait unread and on their way to disk together. */
 const tasks = 700
@@ -23,7 +23,7 @@ function evaluateMany(root: string): Evaluation {
 
 /** As many wait unread as may. */
 async function standsStill(run: Evaluation): Promise<void> {
-  await vi.waitFor(() => expect(run.progress().unread).toBeGreaterThan(256), 20_000)
+  await expect.poll(() => run.progress().unread).toBeGreaterThan(256)
 }
 
 describe('a run whose reader stands still', () => {

@@ -8,7 +8,7 @@ function run(words: readonly string[], nodeFlags: readonly string[] = []) {
   const { status, stdout, stderr } = spawnSync(process.execPath, [...nodeFlags, bin, ...words], {
     encoding: 'utf8',
     env: { PATH: process.env['PATH'] },
-    timeout: 20_000,
+    timeout: 120_000,
   })
   return { status, stdout, stderr }
 }

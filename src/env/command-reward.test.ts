@@ -48,7 +48,7 @@ function isAlive(pid: number): boolean {
 }
 
 async function expectEnd(pid: number): Promise<void> {
-  await expect.poll(() => isAlive(pid), { timeout: 5_000, interval: 5 }).toBe(false)
+  await expect.poll(() => isAlive(pid), { interval: 5 }).toBe(false)
 }
 
 describe('commandReward', () => {

@@ -37,7 +37,7 @@ function sit(): { code: number | null; stderr: string; ids: string[]; summary: u
   const child = spawnSync(
     process.execPath,
     [path('../../bin/millrace.js'), 'eval', path('../fixtures/counting.ts'), ...words],
-    { cwd: mount, encoding: 'utf8', maxBuffer: 64 * 1024 * 1024, timeout: 40_000 },
+    { cwd: mount, encoding: 'utf8', maxBuffer: 64 * 1024 * 1024, timeout: 90_000 },
   )
   const objects = child.stdout
     .split('\n')

@@ -9,7 +9,7 @@ it('a full disk stops the command clearly; with more room the same command ends 
   const inNamespace = 'mount -t tmpfs -o size=6m tmpfs "$1" && exec "$2" --no-warnings "$3" "$1"'
   const child = spawnSync('unshare', ['-m', 'sh', '-c', inNamespace, 'sh', place.root, process.execPath, script], {
     encoding: 'utf8',
-    timeout: 90_000,
+    timeout: 200_000,
     maxBuffer: 64 * 1024 * 1024,
   })
   expect(child.status, `unshare and mount must be permitted: ${child.error?.message ?? child.stderr}`).toBe(0)
@@ -27,4 +27,4 @@ it('a full disk stops the command clearly; with more room the same command ends 
   expect(second.code, second.stderr).toBe(0)
   expect(second.summary).toMatchObject({ end: 'complete', rollouts: 3000, scored: 3000 })
   expect(found).toEqual({ ended: 3000, distinct: 3000, lines: 3000, lost: 0, repeated: 0, problems: [] })
-}, 100_000)
+})

@@ -50,7 +50,7 @@ export default defineEnvironment({
 `
 
 // Seven processes, one after another.
-test('the commands and the program of docs/replay.md', { timeout: 180_000 }, async () => {
+test('the commands and the program of docs/replay.md', async () => {
   await using folder = await temporaryRuns()
   const { text } = await page('docs/replay.md')
   const [commands] = markedBlocks(text, 'commands')

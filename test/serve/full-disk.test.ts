@@ -9,7 +9,7 @@ it('a full disk is said to everybody; with more room the next sitting finishes w
   const inNamespace = 'mount -t tmpfs -o size=6m tmpfs "$1" && exec "$2" --no-warnings "$3" "$1"'
   const child = spawnSync('unshare', ['-m', 'sh', '-c', inNamespace, 'sh', place.root, process.execPath, script], {
     encoding: 'utf8',
-    timeout: 90_000,
+    timeout: 200_000,
   })
   expect(child.status, `unshare and mount must be permitted: ${child.error?.message ?? child.stderr}`).toBe(0)
   const { reported, ...found } = JSON.parse(child.stdout) as Record<string, unknown>
@@ -23,4 +23,4 @@ it('a full disk is said to everybody; with more room the next sitting finishes w
     lost: 0,
     problems: [],
   })
-}, 100_000)
+})

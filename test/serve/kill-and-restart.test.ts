@@ -9,46 +9,42 @@ import { post, startServe } from './_serve-process.ts'
 
 const count = 300
 
-test(
-  'a server that is killed and started again finishes everything it accepted, once',
-  { timeout: 120_000 },
-  async () => {
-    await using runs = await temporaryRuns()
-    const words = [
-      fixture('counting.ts'),
-      ...`-m sim --sim.ttftMs=300 -c 20 --seed 3 --log-level warn --runs ${runs.root} --run served`.split(' '),
-    ]
-    const tasks = Array.from({ length: count }, (_, index) => ({ left: index, right: 2 * index }))
-    const request = { requestId: 'survives', tasks, detached: true }
-    const ended = new Set<string>()
-    for (const enough of [count / 4, count / 2]) {
-      await using server = await startServe(runs.root, ...words)
-      // The second time, the same words mean the same rollouts.
-      expect((await post(server.url, request)).status).toBe(202)
-      await expect.poll(() => endedIn(server.url, ended), { timeout: 60_000 }).toBeGreaterThan(enough)
-      server.running.process.kill('SIGKILL')
-      await once(server.running.process, 'exit')
-    }
-    expect(ended.size).toBeLessThan(count)
-
+test('a server that is killed and started again finishes everything it accepted, once', async () => {
+  await using runs = await temporaryRuns()
+  const words = [
+    fixture('counting.ts'),
+    ...`-m sim --sim.ttftMs=300 -c 20 --seed 3 --log-level warn --runs ${runs.root} --run served`.split(' '),
+  ]
+  const tasks = Array.from({ length: count }, (_, index) => ({ left: index, right: 2 * index }))
+  const request = { requestId: 'survives', tasks, detached: true }
+  const ended = new Set<string>()
+  for (const enough of [count / 4, count / 2]) {
     await using server = await startServe(runs.root, ...words)
-    const reply = await fetch(`${server.url}/v1/requests/survives`, { headers: { accept: 'application/x-ndjson' } })
-    const lines = (await reply.text()).trimEnd().split('\n')
-    const records = lines.map((line) => JSON.parse(line) as { id: string; outcome: string; reward: number })
-    const expected = tasks.map((_, index) => `${index}-0`)
-    expect(records.map(({ id }) => id).toSorted()).toEqual(expected.toSorted())
-    expect(records.every(({ outcome, reward }) => outcome === 'completed' && reward === 1)).toBe(true)
-    server.running.process.kill('SIGTERM')
-    expect((await server.running.ended).code).toBe(0)
+    // The second time, the same words mean the same rollouts.
+    expect((await post(server.url, request)).status).toBe(202)
+    await expect.poll(() => endedIn(server.url, ended)).toBeGreaterThan(enough)
+    server.running.process.kill('SIGKILL')
+    await once(server.running.process, 'exit')
+  }
+  expect(ended.size).toBeLessThan(count)
 
-    using reader = RunReader.open(join(runs.root, 'served'))
-    expect(reader.integrity()).toEqual([])
-    expect([...reader.events('duplicate-result')]).toEqual([])
-    for (const id of ended) expect(reader.hasEnded(id), `${id} was reported and is gone`).toBe(true)
-    const file = await readFile(join(runs.root, 'served', 'rollouts.jsonl'), 'utf8')
-    expect(file.trimEnd().split('\n')).toHaveLength(count)
-  },
-)
+  await using server = await startServe(runs.root, ...words)
+  const reply = await fetch(`${server.url}/v1/requests/survives`, { headers: { accept: 'application/x-ndjson' } })
+  const lines = (await reply.text()).trimEnd().split('\n')
+  const records = lines.map((line) => JSON.parse(line) as { id: string; outcome: string; reward: number })
+  const expected = tasks.map((_, index) => `${index}-0`)
+  expect(records.map(({ id }) => id).toSorted()).toEqual(expected.toSorted())
+  expect(records.every(({ outcome, reward }) => outcome === 'completed' && reward === 1)).toBe(true)
+  server.running.process.kill('SIGTERM')
+  expect((await server.running.ended).code).toBe(0)
+
+  using reader = RunReader.open(join(runs.root, 'served'))
+  expect(reader.integrity()).toEqual([])
+  expect([...reader.events('duplicate-result')]).toEqual([])
+  for (const id of ended) expect(reader.hasEnded(id), `${id} was reported and is gone`).toBe(true)
+  const file = await readFile(join(runs.root, 'served', 'rollouts.jsonl'), 'utf8')
+  expect(file.trimEnd().split('\n')).toHaveLength(count)
+})
 
 async function endedIn(url: string, ended: Set<string>): Promise<number> {
   const { rollouts } = (await (await fetch(`${url}/v1/requests/survives`)).json()) as {

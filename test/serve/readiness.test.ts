@@ -6,7 +6,7 @@ import { HttpDoor, RolloutService } from '../../src/serve/index.ts'
 import type { WorkerStatus } from '../../src/rollout/index.ts'
 import { post } from './_serve-process.ts'
 
-test('a server whose only worker is blocked is not ready, and is again afterwards', { timeout: 60_000 }, async () => {
+test('a server whose only worker is blocked is not ready, and is again afterwards', async () => {
   await using runs = await temporaryRuns()
   await using service = await RolloutService.open({
     environment: fileURLToPath(new URL('_blocking.ts', import.meta.url)),

@@ -14,7 +14,7 @@ async function ask(url: string, method: string, body?: unknown): Promise<{ statu
   return { status: reply.status, body: await reply.json() }
 }
 
-test('a served pool is looked at, resized and restarted over HTTP', { timeout: 60_000 }, async () => {
+test('a served pool is looked at, resized and restarted over HTTP', async () => {
   await using runs = await temporaryRuns()
   await using service = await RolloutService.open({
     environment,

@@ -11,7 +11,7 @@ import { temporaryFolder } from './_fixtures.ts'
 const rounds = 8
 const seedsPerRound = 100_000
 
-test('kill -9 in the middle of sessions loses nothing that was reported', { timeout: 120_000 }, async () => {
+test('kill -9 in the middle of sessions loses nothing that was reported', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const random = seededRandom(4)

@@ -8,37 +8,33 @@ import { temporaryFolder } from './_fixtures.ts'
 
 const rounds = 12
 
-test(
-  'kill -9 in the middle of writing loses nothing that was reported, twelve times over',
-  { timeout: 120_000 },
-  async () => {
-    using root = temporaryFolder()
-    const folder = join(root.path, 'run')
-    const random = seededRandom(9)
-    const reported: string[] = []
-    for (let round = 0; round < rounds; round += 1) {
-      const target = reported.length + 20 + Math.floor(random() * 1_500)
-      await using child = startChild('./_acking-writer.ts', [folder, String(round * 100_000), '100000'])
-      for await (const line of child.lines) {
-        reported.push(line)
-        // Not awaited: what the child still reported before it died counts as well.
-        if (reported.length === target) child.process.kill('SIGKILL')
-      }
-      expect(reported.length, child.errors()).toBeGreaterThanOrEqual(target)
-
-      using reader = RunReader.open(folder)
-      expect(missing(reader, reported)).toEqual([])
+test('kill -9 in the middle of writing loses nothing that was reported, twelve times over', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  const random = seededRandom(9)
+  const reported: string[] = []
+  for (let round = 0; round < rounds; round += 1) {
+    const target = reported.length + 20 + Math.floor(random() * 1_500)
+    await using child = startChild('./_acking-writer.ts', [folder, String(round * 100_000), '100000'])
+    for await (const line of child.lines) {
+      reported.push(line)
+      // Not awaited: what the child still reported before it died counts as well.
+      if (reported.length === target) child.process.kill('SIGKILL')
     }
+    expect(reported.length, child.errors()).toBeGreaterThanOrEqual(target)
 
-    await using store = await RunStore.open({ folder })
-    expect(missing(store.reader, reported)).toEqual([])
-    expect(store.reader.integrity()).toEqual([])
-    const exported = await Array.fromAsync(exportRollouts(store.reader, { format: 'jsonl' }))
-    expect(exported.join('') === readFileSync(join(folder, runFiles.lines), 'utf8')).toBe(true)
-    expect(exported).toHaveLength(store.reader.counts().ended)
-    expect(store.run.sittings).toHaveLength(rounds + 1)
-  },
-)
+    using reader = RunReader.open(folder)
+    expect(missing(reader, reported)).toEqual([])
+  }
+
+  await using store = await RunStore.open({ folder })
+  expect(missing(store.reader, reported)).toEqual([])
+  expect(store.reader.integrity()).toEqual([])
+  const exported = await Array.fromAsync(exportRollouts(store.reader, { format: 'jsonl' }))
+  expect(exported.join('') === readFileSync(join(folder, runFiles.lines), 'utf8')).toBe(true)
+  expect(exported).toHaveLength(store.reader.counts().ended)
+  expect(store.run.sittings).toHaveLength(rounds + 1)
+})
 
 /** The reports whose thing is not in the run. */
 function missing(reader: RunReader, reports: readonly string[]): string[] {

@@ -20,7 +20,7 @@ async function cycle(folder: string, index: number): Promise<void> {
   if (index % 2 === 0) await store.journal.durable()
 }
 
-test('opening and closing leaves no thread and no descriptor behind', { timeout: 120_000 }, async () => {
+test('opening and closing leaves no thread and no descriptor behind', async () => {
   using root = temporaryFolder()
   const folders = ['a', 'b', 'c', 'd'].map((name) => join(root.path, name))
   const cycleAll = (index: number): Promise<unknown> => Promise.all(folders.map((folder) => cycle(folder, index)))
@@ -36,7 +36,7 @@ test('opening and closing leaves no thread and no descriptor behind', { timeout:
   }
 })
 
-test('neither do openings that fail or are stopped', { timeout: 60_000 }, async () => {
+test('neither do openings that fail or are stopped', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')
   const newer = join(root.path, 'newer')

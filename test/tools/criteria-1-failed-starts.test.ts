@@ -78,7 +78,7 @@ test.concurrent('V1.3 so does what left its group and wrote over its environment
   expect(isRunning(pid)).toBe(false)
 })
 
-test('V1.1 two hundred failed starts leave no process and no descriptor', { timeout: 60_000 }, async () => {
+test('V1.1 two hundred failed starts leave no process and no descriptor', async () => {
   const nodes = ['initialize-error', 'exit-before-initialize', 'list-error']
   const configs: ServerConfig[] = [
     shell('exit 3'),

@@ -14,9 +14,8 @@ import { family, survivors } from './_survivors.ts'
 import { temporaryFolder } from './_temporary-folder.ts'
 
 const stubborn = '--env.modes=ignore-eof,ignore-sigterm,fork-grandchild'
-const timeout = 120_000
 /** A command, its workers and their servers take a while to start on a busy machine. */
-const patience = { timeout: 45_000 }
+const patience = { timeout: 120_000 }
 
 // Each is half a dozen processes.
 vi.setConfig({ maxConcurrency: 3 })
@@ -54,43 +53,35 @@ async function startHeld(log: ServerLog, module: string, ...words: readonly stri
 test.concurrent.for([
   ['SIGINT', 130],
   ['SIGTERM', 143],
-] as const)(
-  'V2.2 %s: the servers are gone before the exit code %i is there',
-  { timeout },
-  async ([signal, code], { expect }) => {
-    using log = new ServerLog()
-    await using held = await startHeld(log, 'held', '--env.holdMs=400')
-    await held.isHeld()
-    expect(survivors(log, held.pid)).not.toEqual([])
-    held.running.process.kill(signal)
-    expect(await held.leftAtExit).toEqual([])
-    const ended = await held.running.ended
-    expect(ended.code, ended.stderr).toBe(code)
-    expect(ended.stderr).toContain('Draining')
-  },
-)
+] as const)('V2.2 %s: the servers are gone before the exit code %i is there', async ([signal, code], { expect }) => {
+  using log = new ServerLog()
+  await using held = await startHeld(log, 'held', '--env.holdMs=400')
+  await held.isHeld()
+  expect(survivors(log, held.pid)).not.toEqual([])
+  held.running.process.kill(signal)
+  expect(await held.leftAtExit).toEqual([])
+  const ended = await held.running.ended
+  expect(ended.code, ended.stderr).toBe(code)
+  expect(ended.stderr).toContain('Draining')
+})
 
 test.concurrent.for([
   ['on the main thread', []],
   ['in two workers', ['--workers', '2']],
-] as const)(
-  'V2.2 a second signal does not wait for stubborn servers: %s',
-  { timeout },
-  async ([, where], { expect }) => {
-    using log = new ServerLog()
-    await using held = await startHeld(log, 'held', stubborn, ...where)
-    await held.isHeld()
-    held.running.process.kill('SIGINT')
-    await held.running.shows('stderr', 'Draining')
-    held.running.process.kill('SIGINT')
-    expect(await held.leftAtExit).toEqual([])
-    const ended = await held.running.ended
-    expect(ended.code, ended.stderr).toBe(130)
-    expect(family(log).length).toBeGreaterThanOrEqual(6)
-  },
-)
+] as const)('V2.2 a second signal does not wait for stubborn servers: %s', async ([, where], { expect }) => {
+  using log = new ServerLog()
+  await using held = await startHeld(log, 'held', stubborn, ...where)
+  await held.isHeld()
+  held.running.process.kill('SIGINT')
+  await held.running.shows('stderr', 'Draining')
+  held.running.process.kill('SIGINT')
+  expect(await held.leftAtExit).toEqual([])
+  const ended = await held.running.ended
+  expect(ended.code, ended.stderr).toBe(130)
+  expect(family(log).length).toBeGreaterThanOrEqual(6)
+})
 
-test.concurrent('V2.2 a third signal ends us at once, and still nothing is left', { timeout }, async ({ expect }) => {
+test.concurrent('V2.2 a third signal ends us at once, and still nothing is left', async ({ expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held', stubborn)
   await held.isHeld()
@@ -108,21 +99,17 @@ test.concurrent.for([
   ['on the main thread', 'held', []],
   ['in two threads', 'held', ['--workers', '2']],
   ['in two processes', 'held-isolated', ['--workers', '2']],
-] as const)(
-  'V2.3 SIGKILL: what servers started is gone, rollouts %s',
-  { timeout },
-  async ([, module, where], { expect }) => {
-    using log = new ServerLog()
-    await using held = await startHeld(log, module, stubborn, ...where)
-    await held.isHeld()
-    const all = [...liveDescendants(held.pid).map(({ pid }) => pid), ...family(log)]
-    expect(family(log).filter(isRunning).length).toBeGreaterThanOrEqual(6)
-    held.running.process.kill('SIGKILL')
-    await expect.poll(() => [...all.filter(isRunning), ...survivors(log)]).toEqual([])
-  },
-)
+] as const)('V2.3 SIGKILL: what servers started is gone, rollouts %s', async ([, module, where], { expect }) => {
+  using log = new ServerLog()
+  await using held = await startHeld(log, module, stubborn, ...where)
+  await held.isHeld()
+  const all = [...liveDescendants(held.pid).map(({ pid }) => pid), ...family(log)]
+  expect(family(log).filter(isRunning).length).toBeGreaterThanOrEqual(6)
+  held.running.process.kill('SIGKILL')
+  await expect.poll(() => [...all.filter(isRunning), ...survivors(log)]).toEqual([])
+})
 
-test.concurrent('V2.3 SIGKILL of one worker after another', { timeout }, async ({ expect }) => {
+test.concurrent('V2.3 SIGKILL of one worker after another', async ({ expect }) => {
   using log = new ServerLog()
   await using held = await startHeld(log, 'held-isolated', stubborn, '--workers', '2')
   await held.isHeld()
@@ -140,7 +127,7 @@ test.concurrent('V2.3 SIGKILL of one worker after another', { timeout }, async (
   await expect.poll(() => survivors(log)).toEqual([])
 })
 
-test.concurrent('V2.3 so is what hides, when its server died with us', { timeout }, async ({ expect }) => {
+test.concurrent('V2.3 so is what hides, when its server died with us', async ({ expect }) => {
   await using folder = await temporaryFolder()
   const config = { command: 'sh', args: ['-c', hidden(folder.path, 'wait')] }
   const source = `
@@ -162,21 +149,17 @@ test.concurrent('V2.3 so is what hides, when its server died with us', { timeout
   await expect.poll(() => isRunning(pid)).toBe(false)
 })
 
-test.concurrent(
-  'V2.5 an exception that nobody catches: the servers are gone before we are',
-  { timeout },
-  async ({ expect }) => {
-    using log = new ServerLog()
-    await using held = await startHeld(log, 'held', stubborn, '-c', '4', '--env.stray=throws')
-    expect(await held.leftAtExit).toEqual([])
-    const ended = await held.running.ended
-    expect(ended.code, ended.stderr).toBe(1)
-    expect(ended.stderr).toContain('nobody catches this')
-    expect(log.count('start')).toBeGreaterThan(0)
-  },
-)
+test.concurrent('V2.5 an exception that nobody catches: the servers are gone before we are', async ({ expect }) => {
+  using log = new ServerLog()
+  await using held = await startHeld(log, 'held', stubborn, '-c', '4', '--env.stray=throws')
+  expect(await held.leftAtExit).toEqual([])
+  const ended = await held.running.ended
+  expect(ended.code, ended.stderr).toBe(1)
+  expect(ended.stderr).toContain('nobody catches this')
+  expect(log.count('start')).toBeGreaterThan(0)
+})
 
-test.concurrent('V2.5 so they are after a rejection that nobody handles', { timeout }, async ({ expect }) => {
+test.concurrent('V2.5 so they are after a rejection that nobody handles', async ({ expect }) => {
   using log = new ServerLog()
   const words = ['--env.count=4', '--env.holdMs=10', '--env.stray=rejects']
   await using held = await startHeld(log, 'held', ...words)

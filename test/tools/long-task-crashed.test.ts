@@ -26,51 +26,45 @@ function start(log: ServerLog, root: string, retries: number) {
   })
 }
 
-test(
-  'a storm that kills servers costs attempts, not rollouts, and repeats only what may be',
-  { timeout: 240_000 },
-  () =>
-    seeded(async (random) => {
-      await using runs = await temporaryRuns()
-      using log = new ServerLog()
-      const kills = 12
-      // A kill ends at most one attempt of each rollout.
-      const evaluation = start(log, runs.root, kills)
-      const summary = evaluation.summary()
-      const isOver = (): boolean => evaluation.progress().state === 'ended'
-      for (let kill = 0; kill < kills; kill += 1) {
-        await callsNoted(log.path, notedCalls(log.path).length + 1 + random(100), isOver)
-        const running = log.entries('start').filter(({ pid }) => isRunning(pid))
-        const victim = running[random(running.length)]
-        if (victim) process.kill(victim.pid, 'SIGKILL')
-      }
-      const { folder } = await summary
-      expect(liveDescendants()).toEqual([])
-      const records = expectOneRecordEach(folder, count)
-      expect(records.map(({ outcome, reward }) => [outcome, reward])).toEqual(records.map(() => ['completed', 1]))
+test('a storm that kills servers costs attempts, not rollouts, and repeats only what may be', () =>
+  seeded(async (random) => {
+    await using runs = await temporaryRuns()
+    using log = new ServerLog()
+    const kills = 12
+    // A kill ends at most one attempt of each rollout.
+    const evaluation = start(log, runs.root, kills)
+    const summary = evaluation.summary()
+    const isOver = (): boolean => evaluation.progress().state === 'ended'
+    for (let kill = 0; kill < kills; kill += 1) {
+      await callsNoted(log.path, notedCalls(log.path).length + 1 + random(100), isOver)
+      const running = log.entries('start').filter(({ pid }) => isRunning(pid))
+      const victim = running[random(running.length)]
+      if (victim) process.kill(victim.pid, 'SIGKILL')
+    }
+    const { folder } = await summary
+    expect(liveDescendants()).toEqual([])
+    const records = expectOneRecordEach(folder, count)
+    expect(records.map(({ outcome, reward }) => [outcome, reward])).toEqual(records.map(() => ['completed', 1]))
 
-      const made = notedCalls(log.path)
-      const times = timesMade(made)
-      for (const { tool, key } of made) {
-        const mayRepeat = tool === 'echo_read_only' || tool === 'echo_idempotent'
-        expect(times.get(key), `${tool} ${key}`).toBeLessThanOrEqual(mayRepeat ? 2 : 1)
-      }
-      using reader = RunReader.open(folder)
-      const earlier = records.flatMap(({ id, attempt }) => reader.attempts(id).filter((one) => one.attempt < attempt))
-      expect(earlier.map(({ end }) => [end?.outcome, end?.record.reward])).toEqual(
-        earlier.map(() => ['tool_infra_error', null]),
-      )
-      // Each time all rollouts went over to the same new connection.
-      const reconnects = Array.from(reader.events('mcp.reconnect'), ({ data }) => data as Record<string, unknown>)
-      const generations = reconnects
-        .filter(({ server, ok }) => server === 'words' && ok)
-        .map((one) => one['generation'])
-      expect(generations.length).toBeGreaterThan(0)
-      expect(generations).toEqual(generations.map((_, index) => index + 2))
-    }),
-)
+    const made = notedCalls(log.path)
+    const times = timesMade(made)
+    for (const { tool, key } of made) {
+      const mayRepeat = tool === 'echo_read_only' || tool === 'echo_idempotent'
+      expect(times.get(key), `${tool} ${key}`).toBeLessThanOrEqual(mayRepeat ? 2 : 1)
+    }
+    using reader = RunReader.open(folder)
+    const earlier = records.flatMap(({ id, attempt }) => reader.attempts(id).filter((one) => one.attempt < attempt))
+    expect(earlier.map(({ end }) => [end?.outcome, end?.record.reward])).toEqual(
+      earlier.map(() => ['tool_infra_error', null]),
+    )
+    // Each time all rollouts went over to the same new connection.
+    const reconnects = Array.from(reader.events('mcp.reconnect'), ({ data }) => data as Record<string, unknown>)
+    const generations = reconnects.filter(({ server, ok }) => server === 'words' && ok).map((one) => one['generation'])
+    expect(generations.length).toBeGreaterThan(0)
+    expect(generations).toEqual(generations.map((_, index) => index + 2))
+  }))
 
-test('a rollout whose own server is killed has no reward, and those beside it have theirs', { timeout: 240_000 }, () =>
+test('a rollout whose own server is killed has no reward, and those beside it have theirs', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
@@ -92,8 +86,7 @@ test('a rollout whose own server is killed has no reward, and those beside it ha
       ['completed', 1],
     ])
     expect(records[1]?.error?.data).toMatchObject({ server: 'memory', tool: 'counter' })
-  }),
-)
+  }))
 
 test('a sub-agent whose server is gone ends its parent', async () => {
   using log = new ServerLog()

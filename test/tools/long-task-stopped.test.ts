@@ -42,7 +42,7 @@ function held() {
   }
 }
 
-test('stopped again and again, a run goes on each time and leaves nothing behind', { timeout: 240_000 }, () =>
+test('stopped again and again, a run goes on each time and leaves nothing behind', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
@@ -74,10 +74,9 @@ test('stopped again and again, a run goes on each time and leaves nothing behind
     expect(records.filter(({ attempt }) => attempt === 1).length).toBeGreaterThanOrEqual(count / 2)
     const made = timesMade(notedCalls(log.path))
     for (const [key, times] of settled) expect([key, made.get(key) ?? 0]).toEqual([key, times])
-  }),
-)
+  }))
 
-test('rollouts that are cancelled end so, at once, and those beside them go on', { timeout: 240_000 }, () =>
+test('rollouts that are cancelled end so, at once, and those beside them go on', () =>
   seeded(async (random) => {
     await using runs = await temporaryRuns()
     using log = new ServerLog()
@@ -114,5 +113,4 @@ test('rollouts that are cancelled end so, at once, and those beside them go on',
       await expectNothingLeft()
       if (round === 0) expectNothingLeft = held()
     }
-  }),
-)
+  }))

@@ -53,7 +53,7 @@ async function areAtWork(log: ServerLog, random: (below: number) => number): Pro
   await callsNoted(log.path, 1 + random(250), () => false)
 }
 
-test('a worker process that is killed takes its servers with it', { timeout: 240_000 }, () =>
+test('a worker process that is killed takes its servers with it', () =>
   seeded(async (random) => {
     await runInWorkers('long-task-isolated.ts', async ({ log }) => {
       await areAtWork(log, random)
@@ -65,10 +65,9 @@ test('a worker process that is killed takes its servers with it', { timeout: 240
       if (victim) process.kill(victim.pid, 'SIGKILL')
       await expect.poll(() => victim?.below.filter(({ pid }) => isRunning(pid))).toEqual([])
     })
-  }),
-)
+  }))
 
-test('worker threads that are replaced leave no servers behind', { timeout: 240_000 }, () =>
+test('worker threads that are replaced leave no servers behind', () =>
   seeded(async (random) => {
     await runInWorkers('long-task.ts', async ({ service, log, model }) => {
       await areAtWork(log, random)
@@ -79,5 +78,4 @@ test('worker threads that are replaced leave no servers behind', { timeout: 240_
       await expect.poll(() => before.filter(({ pid }) => isRunning(pid))).toEqual([])
       release()
     })
-  }),
-)
+  }))

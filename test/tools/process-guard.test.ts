@@ -3,7 +3,6 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { Worker } from 'node:worker_threads'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { isRunning, liveDescendants, liveGuards } from './_processes.ts'
@@ -18,6 +17,12 @@ async function startHost(...given: string[]) {
   return {
     pid: child.pid ?? 0,
     kill: () => child.kill('SIGKILL'),
+    /** Resolves when it has done what it was at. */
+    async answers() {
+      const answer = once(child.stdout, 'data')
+      child.kill('SIGUSR2')
+      await answer
+    },
     write: () => child.stdin.write('end\n'),
     exited: once(child, 'exit'),
     async [Symbol.asyncDispose]() {
@@ -93,8 +98,8 @@ test('a guard that was killed is replaced, and the new one knows the servers', a
   const [first] = liveGuards(parent.pid)
   process.kill(first?.pid ?? Number.NaN, 'SIGKILL')
   await expect.poll(() => liveGuards(parent.pid).filter(({ pid }) => pid !== first?.pid)).toHaveLength(1)
-  // It is there a moment before it is told, which is longer where the parent has to wait for a core.
-  await sleep(1_000)
+  // It is told of the servers in the same breath in which it is started.
+  await parent.answers()
   expect(pids.filter(isRunning)).toEqual(pids)
   parent.kill()
   await expect.poll(() => pids.filter(isRunning)).toEqual([])

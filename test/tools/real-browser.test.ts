@@ -25,9 +25,7 @@ async function servedPage() {
   }
 }
 
-const timeout = 180_000
-
-test('a browser that a rollout has used, lost or was cancelled with is gone with it', { timeout }, async () => {
+test('a browser that a rollout has used, lost or was cancelled with is gone with it', async () => {
   await using browser = await unpackedBrowser()
   await using served = await servedPage()
   const before = liveDescendants()

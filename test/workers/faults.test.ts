@@ -5,15 +5,13 @@ import type { BlockedLoop } from '../../src/rollout/index.ts'
 import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
 import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
 
-const patient = { timeout: 120_000 }
-
 let before: ReturnType<typeof held>
-beforeAll(warmUp, 60_000)
+beforeAll(warmUp)
 beforeEach(() => void (before = held()))
 afterEach(() => expectNothingLeftSince(before))
 
 describe('a worker process', () => {
-  test('that is killed is replaced, and what it ran starts over', patient, async () => {
+  test('that is killed is replaced, and what it ran starts over', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -34,7 +32,7 @@ describe('a worker process', () => {
     expectOneOutcomeEach(runs.root, records, 200)
   })
 
-  test('that is stopped is replaced, and does no harm when it goes on', patient, async () => {
+  test('that is stopped is replaced, and does no harm when it goes on', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -59,7 +57,7 @@ describe('a worker process', () => {
   })
 })
 
-test.each(['thread', 'process'] as const)('what blocks a worker is named (%s)', patient, async (kind) => {
+test.each(['thread', 'process'] as const)('what blocks a worker is named (%s)', async (kind) => {
   await using runs = await temporaryRuns()
   const blocked: BlockedLoop[] = []
   await pooledRun({
@@ -99,7 +97,7 @@ describe('a poison rollout among 200 others', () => {
     ['kills its process', 'process', 'sigkill'],
     ['exits', 'process', 'exit'],
     ['never gives the loop back', 'process', 'endless'],
-  ] as const)('%s (%s)', patient, async (_, kind, mishap) => {
+  ] as const)('%s (%s)', async (_, kind, mishap) => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,

@@ -53,7 +53,7 @@ test('a teardown that is under way when its rollout is cancelled gets a moment, 
   expect(await Array.fromAsync(run)).toEqual([])
   using reader = RunReader.open(join(runs.root, 'stuck'))
   expect([...reader.unfinished()]).toHaveLength(1)
-}, 60_000)
+})
 
 test.each([
   [{ workers: 126 }, /at most 125 workers, not 126/],

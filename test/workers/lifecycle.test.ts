@@ -5,18 +5,17 @@ import { afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest
 import { expectNothingLeftSince, held, warmUp } from './_leftovers.ts'
 import { areRunning, countOutcomes, expectOneOutcomeEach, pooledRun, restarts } from './_pooled-run.ts'
 
-const patient = { timeout: 120_000 }
 const refusal = 'MILLRACE_TEST_REFUSE'
 const home = 'MILLRACE_TEST_HOME_THREAD'
 const cancelled = new MillraceError('cancelled', 'no longer wanted')
 
 let before: ReturnType<typeof held>
-beforeAll(warmUp, 60_000)
+beforeAll(warmUp)
 beforeEach(() => void (before = held()))
 afterEach(() => expectNothingLeftSince(before))
 
 describe.each(['thread', 'process'] as const)('under load, each worker a %s', (kind) => {
-  test('a rolling restart replaces every worker and costs no rollout an attempt', patient, async () => {
+  test('a rolling restart replaces every worker and costs no rollout an attempt', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -35,7 +34,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 400)
   })
 
-  test('what a worker that is to go does not end in its time starts over elsewhere', patient, async () => {
+  test('what a worker that is to go does not end in its time starts over elsewhere', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -55,7 +54,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 20)
   })
 
-  test('a drain lets what runs end, starts nothing, and leaves nothing half done', patient, async () => {
+  test('a drain lets what runs end, starts nothing, and leaves nothing half done', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -75,7 +74,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 50)
   })
 
-  test('what is lost during a drain runs again, and the drain waits for it', patient, async () => {
+  test('what is lost during a drain runs again, and the drain waits for it', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -100,7 +99,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 40)
   })
 
-  test('there can be more workers and fewer at any time', patient, async () => {
+  test('there can be more workers and fewer at any time', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -131,7 +130,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
   test.each([
     ['old', { maxAgeMs: 500 }],
     ['large', { maxMemoryBytes: 1 }],
-  ])('a worker that is too %s is replaced', patient, async (_, supervision) => {
+  ])('a worker that is too %s is replaced', async (_, supervision) => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -146,7 +145,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 200)
   })
 
-  test('one rollout that is cancelled while its worker is blocked is recorded as cancelled', patient, async () => {
+  test('one rollout that is cancelled while its worker is blocked is recorded as cancelled', async () => {
     await using runs = await temporaryRuns()
     const records = await pooledRun({
       root: runs.root,
@@ -164,7 +163,7 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
     expectOneOutcomeEach(runs.root, records, 1)
   })
 
-  test('if no new worker can be started the run ends and says so', patient, async () => {
+  test('if no new worker can be started the run ends and says so', async () => {
     await using runs = await temporaryRuns()
     const failed = pooledRun({
       root: runs.root,
@@ -185,7 +184,6 @@ describe.each(['thread', 'process'] as const)('under load, each worker a %s', (k
 
 test.each(['thread', 'process'] as const)(
   'a module that never ends to load in a %s is named, with the place',
-  patient,
   async (kind) => {
     await using runs = await temporaryRuns()
     process.env[home] = `${process.pid}/${threadId}`

@@ -3,9 +3,7 @@ import { expect, test } from 'vitest'
 import { MillraceError } from '../../src/errors/index.ts'
 import { countOutcomes, pooledRun } from './_pooled-run.ts'
 
-const patient = { timeout: 120_000 }
-
-test('a call that comes while the only worker is being replaced waits for the next', patient, async () => {
+test('a call that comes while the only worker is being replaced waits for the next', async () => {
   await using runs = await temporaryRuns()
   await pooledRun({
     root: runs.root,
@@ -24,7 +22,7 @@ test('a call that comes while the only worker is being replaced waits for the ne
   })
 })
 
-test('a suspect that is cancelled before its own worker is ready leaves no worker behind', patient, async () => {
+test('a suspect that is cancelled before its own worker is ready leaves no worker behind', async () => {
   await using runs = await temporaryRuns()
   const records = await pooledRun({
     root: runs.root,
@@ -43,25 +41,21 @@ test('a suspect that is cancelled before its own worker is ready leaves no worke
   expect(countOutcomes(records)).toEqual({ cancelled: 1 })
 })
 
-test(
-  'a pool that is closed while workers are replaced and added tells those who asked, and nobody else',
-  patient,
-  async () => {
-    await using runs = await temporaryRuns()
-    await pooledRun({
-      root: runs.root,
-      kind: 'thread',
-      count: 1,
-      size: 1,
-      during: async ({ pool, records }) => {
-        await expect.poll(() => records.length).toBe(1)
-        const asked = Promise.allSettled([pool.restart(), pool.resize(3)])
-        await expect.poll(() => pool.workers().some(({ state }) => state === 'starting'), { interval: 5 }).toBe(true)
-        await pool.close()
-        const refused = { status: 'rejected', reason: { code: 'closed' } }
-        expect(await asked).toMatchObject([refused, refused])
-        expect(pool.workers()).toEqual([])
-      },
-    })
-  },
-)
+test('a pool that is closed while workers are replaced and added tells those who asked, and nobody else', async () => {
+  await using runs = await temporaryRuns()
+  await pooledRun({
+    root: runs.root,
+    kind: 'thread',
+    count: 1,
+    size: 1,
+    during: async ({ pool, records }) => {
+      await expect.poll(() => records.length).toBe(1)
+      const asked = Promise.allSettled([pool.restart(), pool.resize(3)])
+      await expect.poll(() => pool.workers().some(({ state }) => state === 'starting'), { interval: 5 }).toBe(true)
+      await pool.close()
+      const refused = { status: 'rejected', reason: { code: 'closed' } }
+      expect(await asked).toMatchObject([refused, refused])
+      expect(pool.workers()).toEqual([])
+    },
+  })
+})
