@@ -7,6 +7,7 @@ import type { ModelLimits } from './limits/model-limits.ts'
 import { laneOf, type PendingCall } from './_pending-call.ts'
 import { RateLimit } from './limits/rate-limit.ts'
 import type { RetryRule } from './retry-table.ts'
+import { untoldUsage } from './untold-usage.ts'
 
 export interface AdmissionOptions {
   readonly config: ModelConfig
@@ -133,10 +134,11 @@ export class Admission {
   }
 
   /** Not every server says it: then it is what came, or what the text of it comes to. */
-  #usedBy({ usage, tokens, message }: BackendReply, { messages }: ModelRequest): number {
-    const reported = usage.input + usage.output
+  #usedBy(reply: BackendReply, { messages }: ModelRequest): number {
+    const reported = reply.usage.input + reply.usage.output
     if (reported > 0 || !this.#countsTokens) return reported
-    return (tokens?.promptIds?.length ?? estimatedTokens(messages)) + (tokens?.ids.length ?? estimatedTokens([message]))
+    const { input, output } = untoldUsage(reply, messages)
+    return input + output
   }
 }
 

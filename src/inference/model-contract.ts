@@ -1,3 +1,4 @@
+import type { Price } from './model-config.ts'
 import type { ModelReply } from './model-reply.ts'
 import type { ModelRequest } from './backend.ts'
 
@@ -48,6 +49,8 @@ export interface ModelStatus {
 /** A named policy. `call` never rejects because of a backend: what went wrong is in the reply. */
 export interface ModelClient extends AsyncDisposable {
   readonly name: string
+  /** undefined where none is known. */
+  readonly price: Price | undefined
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply>
   /** The session is over: where it was served need not be remembered. */
   endSession(sessionId: string): void

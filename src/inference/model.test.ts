@@ -306,8 +306,8 @@ describe('permits', () => {
     }
 
     test('its text and that of its prompt', async () => {
-      expect(await leftAfter({ message: { role: 'assistant', content: 'ok' } })).toBe(700)
-      expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(2000) } })).toBe(200)
+      expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(100) } })).toBe(700)
+      expect(await leftAfter({ message: { role: 'assistant', content: 'x'.repeat(2100) } })).toBe(200)
     })
 
     test('its tokens, where they came along', async () => {

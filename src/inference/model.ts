@@ -37,7 +37,7 @@ export class Model extends Resource implements ModelClient {
   readonly #random: () => number
   readonly #lanes: Lanes
   readonly #admission: Admission
-  readonly #price: Price | undefined
+  readonly price: Price | undefined
   readonly #limits: ModelLimits
   readonly #calls: Counter
   readonly #tries: Counter
@@ -53,7 +53,7 @@ export class Model extends Resource implements ModelClient {
     this.#config = config
     this.#options = options
     this.#random = options.random ?? Math.random
-    this.#price = modelPrice(config)
+    this.price = modelPrice(config)
     const limits = options.limits ?? ownLimits({ ...shapeOf(config), backends: backends.length })
     const { cells, place } = limits
     this.#limits = limits
@@ -212,7 +212,7 @@ export class Model extends Resource implements ModelClient {
     const { message, finishReason, stopSequence, stopReason, usage, tokens, firstTokenMs, original, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
     laneOf(call).noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
-    const cost = costOf(usage, this.#price)
+    const cost = costOf(usage, this.price)
     const complete: Draft<CompleteReply> = {
       status: 'complete',
       model,

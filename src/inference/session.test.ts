@@ -8,6 +8,7 @@ import type { Recorder } from './recorder.ts'
 import { Session } from './session.ts'
 
 class Echo implements ModelClient {
+  readonly price = undefined
   readonly name = 'echo'
   readonly asked: ModelRequest[] = []
 

@@ -9,6 +9,7 @@ import type { CompleteReply, ModelReply } from './model-reply.ts'
 import { requireReadable } from './_readable-message.ts'
 import type { Recorder } from './recorder.ts'
 import { TapeReader, type Tape } from './tape.ts'
+import { withUsage } from './untold-usage.ts'
 
 export interface SessionOptions {
   readonly id: string
@@ -103,12 +104,12 @@ export class Session {
 
   #ask(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
     const asked = { ...request, messages: request.messages ?? this.messages, sessionId: this.id }
-    return this.#model.call(asked, hooks).then((reply) => this.#take(reply))
+    return this.#model.call(asked, hooks).then((reply) => this.#take(reply, asked.messages))
   }
 
-  #take(reply: ModelReply): SessionReply {
+  #take(reply: ModelReply, prompt: readonly Message[]): SessionReply {
     if (reply.status !== 'complete') throw reply.error
-    const call = callRecord(reply)
+    const call = callRecord(withUsage(reply, prompt, this.#model.price))
     this.#add(reply.message, { call, tokens: reply.tokens })
     return { message: reply.message, call, replayed: false }
   }

@@ -1,6 +1,6 @@
 import type { JudgeRequest } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import type { CallHooks } from '../inference/index.ts'
+import { withUsage, type CallHooks } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
 import type { StopClock } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
@@ -85,7 +85,7 @@ export async function askJudge(
         cause: reply.error,
       })
     }
-    const { message, usage, cost } = reply
+    const { message, usage, cost } = withUsage(reply, request.messages, model.price)
     return keep({ request: question, model: model.name, reply: message, usage, cost })
   } finally {
     engine.judgePermits.release()

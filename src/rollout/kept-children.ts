@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Json, Usage } from '../schema/index.ts'
+import { usageSchema, type Json, type Usage } from '../schema/index.ts'
 import type { BareRecord } from '../store/index.ts'
 import { turnOf } from './child-id.ts'
 import type { RolloutJob } from './job.ts'
@@ -25,13 +25,6 @@ export type KeptChildren = Readonly<Record<string, KeptChild>>
 /** The name of the event that keeps one whose conversation is another run's. */
 export const keptChildEvent = 'child-kept'
 
-const usageSchema = z.object({
-  calls: z.number(),
-  input: z.number(),
-  cachedInput: z.number(),
-  output: z.number(),
-  reasoning: z.number(),
-})
 const eventSchema = z.object({
   child: z.string(),
   turns: z.number(),

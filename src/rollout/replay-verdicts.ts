@@ -2,7 +2,7 @@ import { hash } from 'node:crypto'
 import { z } from 'zod'
 import type { JudgeRequest } from '../env/index.ts'
 import { MillraceError, type WireError } from '../errors/index.ts'
-import { messageSchema, type AssistantMessage, type Json, type Usage } from '../schema/index.ts'
+import { messageSchema, usageSchema, type AssistantMessage, type Json, type Usage } from '../schema/index.ts'
 
 /** What a judge said to one question: the data of a `judge-call` event. */
 export interface RecordedVerdict {
@@ -16,14 +16,13 @@ export interface RecordedVerdict {
   readonly earlier?: number
 }
 
-const count = z.number()
 const verdictSchema = z.object({
   request: z.string(),
   model: z.string(),
   reply: messageSchema.refine((message) => message.role === 'assistant'),
-  usage: z.object({ calls: count, input: count, cachedInput: count, output: count, reasoning: count }),
+  usage: usageSchema,
   cost: z.number().nullable(),
-  earlier: count.optional(),
+  earlier: z.number().optional(),
 })
 
 /** A recorded event as a verdict; undefined for one that was recorded before questions were kept, or is none. */

@@ -26,14 +26,15 @@ export class SampledSpendings {
              total(meta ->> '$.call.usage.cachedInput') AS cachedInput,
              total(meta ->> '$.call.usage.output') AS output,
              total(meta ->> '$.call.usage.reasoning') AS reasoning,
+             total(meta ->> '$.call.usage.estimated') AS estimated,
              CASE count(meta ->> '$.call.usage.calls') WHEN count(meta ->> '$.call.cost')
                THEN total(meta ->> '$.call.cost') END AS cost
       FROM family JOIN node ON node.rollout = family.rollout AND node.attempt = ?2`)
   }
 
   of(rollout: string, attempt: number): SampledSpending {
-    const { cost, ...usage } = this.#sum.get(rollout, attempt) as SpendingRow
-    return { usage, cost }
+    const { cost, estimated, ...usage } = this.#sum.get(rollout, attempt) as SpendingRow
+    return { usage: estimated > 0 ? { ...usage, estimated } : usage, cost }
   }
 }
 
@@ -44,5 +45,6 @@ type SpendingRow = {
   cachedInput: number
   output: number
   reasoning: number
+  estimated: number
   cost: number | null
 }

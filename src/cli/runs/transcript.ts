@@ -6,6 +6,7 @@ import type {
   RolloutRecord,
   ToolRecord,
   ToolRepair,
+  Usage,
 } from '../../schema/index.ts'
 import { outcomes, type Outcome } from '../../schema/index.ts'
 import type { StoredAttempt } from '../../store/index.ts'
@@ -79,7 +80,7 @@ function howItCame({ call, discarded, tool, tools }: MessageNode): string {
   const sample = call ?? discarded
   if (sample) {
     const { ms, usage, waitMs, tries } = sample
-    parts.push(formatDuration(ms), `${formatCount(usage.input)} in, ${formatCount(usage.output)} out`)
+    parts.push(formatDuration(ms), tokensText(usage))
     if (waitMs >= 1) parts.push(`waited ${formatDuration(waitMs)}`)
     if (tries > 1) parts.push(`${tries} tries`)
   }
@@ -87,6 +88,10 @@ function howItCame({ call, discarded, tool, tools }: MessageNode): string {
   if (tool) parts.push(...toolParts(tool))
   for (const record of tools ?? []) parts.push([printableLine(record.name), ...toolParts(record)].join(' '))
   return parts.length > 0 ? `  ${parts.join(' · ')}` : ''
+}
+
+function tokensText({ input, output, estimated }: Usage): string {
+  return `${formatCount(input)} in, ${formatCount(output)} out${estimated === undefined ? '' : ', estimated'}`
 }
 
 function toolParts({ status, ms, threw, repairs, detail }: ToolRecord): string[] {
@@ -172,7 +177,7 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   )
   yield row(
     'tokens',
-    `${formatCount(record.usage.input)} in, ${formatCount(record.usage.output)} out · ${formatMoney(record.cost)}`,
+    `${tokensText(record.usage)} · ${formatMoney(record.cost)}`,
     style,
   )
 }

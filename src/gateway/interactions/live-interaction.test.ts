@@ -28,6 +28,7 @@ test('a model that throws before it has begun fails the request, and nothing wai
 
 const throwing: ModelClient = {
   name: 'm',
+  price: undefined,
   call: () => {
     throw new Error('out of cells')
   },

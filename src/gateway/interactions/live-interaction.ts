@@ -3,6 +3,8 @@ import { MillraceError } from '../../errors/index.ts'
 import { AbortSource } from '../../kit/index.ts'
 import {
   costOf,
+  untoldUsage,
+  withUsage,
   type BackendReply,
   type BrokenReply,
   type CallHooks,
@@ -15,7 +17,7 @@ import {
 import type { ItemIds } from '../../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
-import { isEmpty, untoldUsage } from './_untold-usage.ts'
+import { isEmpty } from './_is-empty.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { type Patience, Wait } from './_patience.ts'
 import type { Question } from './_question.ts'
@@ -212,11 +214,11 @@ export class LiveInteraction implements ReplySink, CallHooks {
       this.#fail(reply.error, reply)
       return
     }
-    const { dialect, capturesTokens } = this.#question
+    const { dialect, capturesTokens, model, request } = this.#question
     this.#question.learn()
     const replyId = this.#replyIdOf(reply)
     const itemIds = this.#itemIdsOf(reply)
-    const hasInstructions = this.#question.request.hasInstructions
+    const { hasInstructions } = request
     const name = {
       replyId,
       api: dialect.api,
@@ -224,7 +226,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
       ...(hasInstructions && { hasInstructions }),
     }
     this.#isRecorded = true
-    const recorded = this.#withUsage(this.#withPrompt(reply))
+    const recorded = withUsage(this.#withPrompt(reply), request.messages, model.price)
     const lacking = capturesTokens ? 'missing' : 'unasked'
     this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
     const pending = this.#place?.durable()
@@ -255,14 +257,6 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const { promptIds } = this.#question.request
     if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
     return { ...reply, tokens: { ...reply.tokens, promptIds } }
-  }
-
-  /** Not every server says what it used, and limits hold all the same. */
-  #withUsage(reply: CompleteReply): CompleteReply {
-    if (reply.usage.input + reply.usage.output > 0) return reply
-    const { model, request } = this.#question
-    const usage = untoldUsage(reply, request.messages)
-    return { ...reply, usage, cost: costOf(usage, model.price) }
   }
 
   #replyIdOf({ raw }: BackendReply): string {

@@ -155,6 +155,16 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary({ cost, costUnknown }), frame)).toMatch(expected)
   })
 
+  it.each([
+    [undefined, /tokens +1\.00k in · 200 out +│/],
+    [10, /tokens +1\.00k in · 200 out · estimated +│/],
+    [3, /tokens +1\.00k in · 200 out · 30% of calls estimated +│/],
+  ])('says which tokens are an estimate: %j of 10 calls', (estimated, expected) => {
+    const usage = { calls: 10, input: 1000, cachedInput: 0, output: 200, reasoning: 0 }
+    const shown = sampleSummary({ usage: estimated === undefined ? usage : { ...usage, estimated } })
+    expect(summaryText(shown, frame)).toMatch(expected)
+  })
+
   it('lists components where there is more than the reward itself', () => {
     const components = {
       exact: { mean: 0.75, rollouts: 300, weight: 0.5 },

@@ -246,7 +246,13 @@ function cost({ cost: usd, costUnknown, model, discarded, unfinished }: ShownSum
 function tokens(usage: Usage): string {
   const cached = usage.cachedInput > 0 ? ` (${formatShare(usage.cachedInput, usage.input)} cached)` : ''
   const reasoning = usage.reasoning > 0 ? ` (${formatShare(usage.reasoning, usage.output)} reasoning)` : ''
-  return `${formatCompactCount(usage.input)} in${cached} · ${formatCompactCount(usage.output)} out${reasoning}`
+  return `${formatCompactCount(usage.input)} in${cached} · ${formatCompactCount(usage.output)} out${reasoning}${estimate(usage)}`
+}
+
+/** Servers need not say what a call used. */
+function estimate({ estimated = 0, calls: all }: Usage): string {
+  if (estimated === 0) return ''
+  return estimated === all ? ' · estimated' : ` · ${formatShare(estimated, all)} of calls estimated`
 }
 
 function nextLines(

@@ -1,0 +1,63 @@
+import { defineEnvironment, evaluate, z, type EvaluateOptions } from 'millrace'
+import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+/** Ten tokens, as far as can be told. */
+const answer = 'x'.repeat(40)
+
+const environment = defineEnvironment({
+  name: 'untold',
+  task: z.object({ row: z.number() }),
+  tasks: () => [{ row: 0 }, { row: 1 }, { row: 2 }],
+  prompt: ({ task }) => `row ${task.row}`,
+  update: () => ({ messages: [{ role: 'user', content: 'go on' }] }),
+  reward: async ({ judge }) => {
+    await judge({ messages: [{ role: 'user', content: 'is it good?' }] })
+    return 1
+  },
+  limits: { maxTurns: 9 },
+})
+
+/** Over a server that never says what its replies used. A token of output costs a dollar. */
+async function run(root: string, options: Partial<EvaluateOptions>) {
+  const usage = { calls: 1, input: 0, cachedInput: 0, output: 0, reasoning: 0 }
+  const evaluation = evaluate({
+    environment,
+    model: {
+      name: 'terse',
+      backends: [{ url: 'http://terse.invalid' }],
+      price: { input: 0, output: 1_000_000 },
+    },
+    backends: {
+      terse: [
+        new ScriptedBackend(() => ({ message: { role: 'assistant', content: answer }, finishReason: 'stop', usage })),
+      ],
+    },
+    concurrency: 1,
+    preflight: false,
+    run: { root },
+    ...options,
+  })
+  const records = await Array.fromAsync(evaluation)
+  return { records, summary: await evaluation.summary() }
+}
+
+test('where a server does not say what replies used, an estimate counts, and is called one', async () => {
+  await using runs = await temporaryRuns()
+  const { records, summary } = await run(runs.root, { limits: { maxTokens: 25 } })
+  expect(records[0]).toMatchObject({
+    outcome: 'max_tokens',
+    turns: 3,
+    usage: { calls: 3, output: 30, estimated: 3 },
+    judgeUsage: { calls: 1, output: 10, estimated: 1 },
+    cost: 40,
+  })
+  expect(records[0]?.usage.input).toBeGreaterThan(0)
+  expect(summary).toMatchObject({ usage: { calls: 9, output: 90, estimated: 9 }, cost: 120 })
+})
+
+test('the same for what the whole run may cost', async () => {
+  await using runs = await temporaryRuns()
+  const { summary } = await run(runs.root, { limits: { maxTurns: 1 }, maxCostUsd: 30 })
+  expect(summary).toMatchObject({ end: 'max_cost', rollouts: 2, cost: 40 })
+})
