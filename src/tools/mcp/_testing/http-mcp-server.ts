@@ -22,6 +22,10 @@ export interface HttpMcpServerOptions {
   readonly isSecure?: boolean
   /** Nobody who does not send this is let in. */
   readonly authorization?: string
+  /** Whoever begins a session is answered with this. */
+  readonly refuses?: { readonly status: number; readonly page: string }
+  /** So many tools, in one page. */
+  readonly listLength?: number
   /** Each page of the list says that there is another: the same one over again, or always a new one. */
   readonly endlessList?: 'same' | 'new'
   /** Says that the list has changed while it is read for the first time; the next one has the tool `extra`. */
@@ -138,7 +142,9 @@ export class HttpMcpServer extends Resource {
   }
 
   #post(session: string, message: Message, response: ServerResponse): void {
-    if (message.method === 'initialize') {
+    const { refuses } = this.#options
+    if (message.method === 'initialize' && refuses) response.writeHead(refuses.status).end(refuses.page)
+    else if (message.method === 'initialize') {
       this.#started += 1
       const name = `session-${this.#started}`
       this.#sessions.set(name, undefined)
@@ -156,10 +162,17 @@ export class HttpMcpServer extends Resource {
   }
 
   #list(message: Message, response: ServerResponse): void {
-    const { endlessList, changesList } = this.#options
+    const { endlessList, changesList, listLength } = this.#options
     this.#pages += 1
     if (changesList) {
       this.#listChanging(message, response)
+      return
+    }
+    if (listLength !== undefined) {
+      const inputSchema = { type: 'object' }
+      this.#say(message, response, {
+        tools: Array.from({ length: listLength }, (_, n) => ({ name: `t${n}`, inputSchema })),
+      })
       return
     }
     const nextCursor = endlessList === 'new' ? `page-${this.#pages}` : 'page'

@@ -30,12 +30,12 @@ export async function listTools(server: string, client: Client, options: Request
         isIdempotent: isReadOnly || annotations?.idempotentHint === true,
       })
     }
+    if (tools.size > maxTools) throw endless(server, `it has more than ${maxTools} tools`)
     cursor = page.nextCursor
     if (cursor === undefined) break
     if (cursors.has(cursor)) throw endless(server, `the page '${cursor}' leads back to itself`)
     cursors.add(cursor)
     if (cursors.size >= maxPages) throw endless(server, `it has more than ${maxPages} pages`)
-    if (tools.size > maxTools) throw endless(server, `it has more than ${maxTools} tools`)
   } while (cursor !== undefined)
   return [...tools.values()]
 }

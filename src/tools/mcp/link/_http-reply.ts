@@ -3,17 +3,13 @@ import type { Dispatcher } from 'undici'
 import { retryAfterMs } from '../../../inference/index.ts'
 import { neverConnected, statusFailure } from './call-failure.ts'
 import { EventLines } from './_event-lines.ts'
+import { maxErrorBytes, maxMessageBytes } from './_message-limits.ts'
 import { MessageLines } from './_message-lines.ts'
 import type { CallFailure } from './pending-call.ts'
 import { isRpcMessage } from './_rpc-message.ts'
 
 type Controller = Dispatcher.DispatchController
 type ResponseHeaders = Parameters<typeof retryAfterMs>[0]
-
-/** As for a server over stdio. */
-const maxReplyBytes = 64 * 1024 * 1024
-/** What is read of a page that explains a status. */
-const maxErrorBytes = 64 * 1024
 
 /** How a reply ended, once. */
 export type ReplyEnd =
@@ -55,7 +51,7 @@ export class HttpReply implements Dispatcher.DispatchHandler {
 
   constructor(options: HttpReplyOptions) {
     this.#options = options
-    this.#maxBytes = options.maxBytes ?? maxReplyBytes
+    this.#maxBytes = options.maxBytes ?? maxMessageBytes
   }
 
   /** Whether its request has had a socket to go out on. */

@@ -1,11 +1,11 @@
 import { within } from '../../../kit/index.ts'
 import type { JSONRPCMessage, Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../../errors/index.ts'
+import { maxMessageBytes } from './_message-limits.ts'
 import { MessageLines } from './_message-lines.ts'
 import { isRpcMessage } from './_rpc-message.ts'
 import type { ServerProcess } from '../process/server-process.ts'
 
-const defaultMaxLineBytes = 64 * 1024 * 1024
 const exitLimitMs = 1_000
 const maxWaitingBytes = 64 * 1024 * 1024
 
@@ -28,7 +28,7 @@ export class StdioTransport implements Transport {
   #closed: Promise<void> | undefined
   #failure: MillraceError | undefined
 
-  constructor(process: ServerProcess, { maxLineBytes = defaultMaxLineBytes }: StdioTransportOptions = {}) {
+  constructor(process: ServerProcess, { maxLineBytes = maxMessageBytes }: StdioTransportOptions = {}) {
     this.#process = process
     this.#lines = new MessageLines({
       maxBytes: maxLineBytes,

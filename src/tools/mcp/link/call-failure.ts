@@ -1,3 +1,4 @@
+import { SdkHttpError } from '@modelcontextprotocol/client'
 import type { CallFailure } from './pending-call.ts'
 
 /** A request that failed with one of these never reached a server. */
@@ -18,7 +19,7 @@ const busyMs = 1000
 
 /** What it means for a call that it was answered with a status, before or instead of any answer of MCP. */
 export function statusFailure(status: number, page: string, retryAfterMs: number = busyMs): CallFailure {
-  const cause = new Error(`HTTP ${status}: ${page.trim().slice(0, 500) || 'no further words'}`)
+  const cause = new Error(statusWords(status, page))
   if (isForgottenSession(status, page)) return { kind: 'lost', mayHaveRun: false, cause }
   if (busyStatuses.has(status)) return { kind: 'refused', mayHaveRun: false, cause, retryAfterMs }
   // With a status that means yes it took the call, and then said nothing of what came of it.
@@ -31,6 +32,19 @@ export function sseFailure(error: Error): CallFailure {
   if (status !== undefined) return statusFailure(Number(status), page)
   const isLost = neverConnected(error)
   return { kind: isLost ? 'lost' : 'cut', mayHaveRun: !isLost, cause: error }
+}
+
+/** What an error says. The SDK's has a status beside its words, and often nothing but the status says what is wrong. */
+export function wordsOf(error: Error): string {
+  if (!(error instanceof SdkHttpError)) return error.message
+  const { status } = error
+  const said = statusWords(status, error.message.replace(/^Error POSTing to endpoint:/, ''))
+  if (status === 401 || status === 403) return `${said}. Check the key in "headers"`
+  return status === 404 || status === 405 ? `${said}. Check the path in "url", which is often /mcp` : said
+}
+
+function statusWords(status: number, page: string): string {
+  return `HTTP ${status}: ${page.trim() || 'no further words'}`
 }
 
 export function neverConnected(error: Error): boolean {

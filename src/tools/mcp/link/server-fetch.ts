@@ -1,10 +1,11 @@
 import type { FetchLike } from '@modelcontextprotocol/client'
 import { fetch } from 'undici'
 import { lastingFailure } from '../../../inference/index.ts'
+import { boundedResponse } from './_bounded-response.ts'
 import { httpPools } from './_http-pools.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 
-/** `fetch` over the connections that all sessions share, for what the SDK sends; says where a post was taken. */
+/** `fetch` over the connections that all sessions share, for what the SDK sends, with bounds; says where a post was taken. */
 export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) => void = () => {}): FetchLike {
   const { requests, streams } = httpPools(caFile)
   return async (url, { method = 'GET', headers, body, signal, redirect = 'follow' } = {}) => {
@@ -17,7 +18,7 @@ export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) =
       dispatcher: method === 'GET' ? streams : requests,
     }).catch(explain)
     if (method === 'POST' && response.ok) onPosted(new URL(url))
-    return response
+    return boundedResponse(response)
   }
 }
 

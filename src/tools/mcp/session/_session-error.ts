@@ -1,5 +1,5 @@
 import { MillraceError } from '../../../errors/index.ts'
-import { causesOf } from '../link/call-failure.ts'
+import { causesOf, wordsOf } from '../link/call-failure.ts'
 import type { Redaction } from '../config/redaction.ts'
 import type { ServerEnding } from '../link/server-link.ts'
 
@@ -15,6 +15,9 @@ export interface FailureFacts {
   readonly reconnectError?: string | undefined
   readonly sessionRestarted?: true | undefined
 }
+
+/** Of what others say: a whole web page, at times. */
+const maxForeignChars = 500
 
 /** Makes the errors of one session: `tool_infra`, with everything that helps to find out why and no secrets. */
 export class SessionErrors {
@@ -45,11 +48,17 @@ export class SessionErrors {
   text(error: unknown): string {
     let text = ''
     for (const cause of causesOf(error)) {
-      // What was redacted of one of ours has its code before its words.
-      const words = cause instanceof MillraceError ? cause.rawMessage : cause.message.replace(/^\[\w+\] /, '')
+      const words = cause instanceof MillraceError ? cause.rawMessage : this.#foreignWords(cause)
       // Many errors say in their own words what caused them.
       if (!text.includes(words)) text += text === '' ? words : `: ${words}`
     }
     return this.#redaction.text(text || String(error))
+  }
+
+  /** Redacted before it is cut, which would leave half a secret that nothing finds. */
+  #foreignWords(error: Error): string {
+    // What was redacted of one of ours has its code before its words.
+    const words = this.#redaction.text(wordsOf(error).replace(/^\[\w+\] /, ''))
+    return words.length > maxForeignChars ? `${words.slice(0, maxForeignChars)}…` : words
   }
 }

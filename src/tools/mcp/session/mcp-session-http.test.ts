@@ -209,6 +209,27 @@ test('what is secret in the headers stays out of errors', async () => {
   expect(told).not.toContain('wrong-and-secret')
 })
 
+test.each([
+  [401, '', 'HTTP 401: no further words. Check the key in "headers"'],
+  [404, 'nothing here', 'HTTP 404: nothing here. Check the path in "url", which is often /mcp'],
+  [502, '', 'HTTP 502: no further words'],
+])('a server that answers with %d says so', async (status, page, said) => {
+  await using server = await HttpMcpServer.start({ refuses: { status, page } })
+  await using made = sessionOn(server.url)
+  expect((await thrown(made.session.open())).rawMessage).toBe(`server 'web' could not be opened: ${said}`)
+})
+
+test('of a long page its beginning is told, and nothing of a secret that it is cut off in', async () => {
+  const secret = 'a-very-long-key-of-ours'
+  const page = `${'x'.repeat(480)}${secret}${'x'.repeat(10_000)}`
+  await using server = await HttpMcpServer.start({ refuses: { status: 500, page } })
+  await using made = sessionOn(server.url, { headers: { authorization: `Bearer ${secret}` } })
+  const { rawMessage } = await thrown(made.session.open())
+  expect(rawMessage).toContain('HTTP 500: xxx')
+  expect(rawMessage.length).toBeLessThan(1_000)
+  expect(rawMessage).not.toContain('a-very')
+})
+
 test('calls that time out or are aborted free their connections and leave no listener', async () => {
   await using server = await HttpMcpServer.start()
   await using made = sessionOn(server.url)
@@ -291,4 +312,10 @@ test.each([
   const error = await thrown(made.session.open())
   expect(error.rawMessage).toContain(`the tool list of server 'web' does not end: ${why}`)
   expect(made.session.state).toBe('closed')
+})
+
+test('so is one of a single page that no model could choose from', async () => {
+  await using server = await HttpMcpServer.start({ listLength: 10_001 })
+  await using made = sessionOn(server.url)
+  expect((await thrown(made.session.open())).rawMessage).toContain('it has more than 10000 tools')
 })
