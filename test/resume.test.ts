@@ -163,3 +163,32 @@ test.each([
   expect((await findRuns(runs.root)).runs).toMatchObject([{ run: { state: 'complete' } }])
   expect(await sitWith({})).toMatchObject({ state: 'complete', rollouts: 2, scored: 2 })
 })
+
+test('what was spent on a row that is no task any more stays spent', async () => {
+  await using runs = await temporaryRuns()
+  const sitWith = (maximum: number) =>
+    evaluate({
+      environment: defineEnvironment({
+        name: 'stricter',
+        task: z.number().max(maximum),
+        tasks: () => [1, 2],
+        prompt: ({ task }) => String(task),
+        reward: ({ task }) => (task === 2 ? Number.NaN : 1),
+      }),
+      model: {
+        name: 'scripted',
+        backends: [{ url: 'http://scripted.invalid' }],
+        price: { input: 0, output: 1_000_000 },
+      },
+      backends: { scripted: [new ScriptedBackend(() => 'done')] },
+      preflight: false,
+      run: { root: runs.root, name: 'stricter', retryFailed: maximum === 1 },
+    }).summary()
+  const first = await sitWith(2)
+  expect(first).toMatchObject({ outcomes: { reward_error: 1 }, discarded: { attempts: 0 } })
+  const second = await sitWith(1)
+  expect(second).toMatchObject({ outcomes: { env_error: 1 }, discarded: { attempts: 1 } })
+  expect((second.cost ?? 0) + second.discarded.costUsd).toBe(first.cost)
+  using reader = RunReader.open(join(runs.root, 'stricter'))
+  expect(reader.rollout('1-0')).toMatchObject({ attempt: 2, outcome: 'env_error', cost: 0 })
+})

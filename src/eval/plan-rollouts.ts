@@ -45,7 +45,9 @@ export async function* planRollouts(options: {
         continue
       }
       if (item.problem) {
-        yield { kind: 'settled', record: unrunnable(id, sample, item, config) }
+        // What an earlier sitting has of it is another attempt, with what it cost.
+        const attempt = (earlier?.unfinished(id)?.attempt ?? 0) + 1
+        yield { kind: 'settled', record: unrunnable({ id, sample, attempt }, item, config) }
       } else {
         yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isHoldingGroups })
       }
@@ -107,14 +109,16 @@ function unvoided(record: RolloutRecord): RolloutRecord {
 }
 
 /** A row that is no task still has its outcome. */
-function unrunnable(id: string, sample: number, item: InvalidTask, config: RunConfig): RolloutRecord {
+function unrunnable(
+  which: Pick<RolloutRecord, 'id' | 'sample' | 'attempt'>,
+  item: InvalidTask,
+  config: RunConfig,
+): RolloutRecord {
   return recordWithoutRun({
-    id,
+    ...which,
     environment: config.environment.name,
     model: config.model,
     task: { index: item.index, id: item.id },
-    sample,
-    attempt: 1,
     outcome: 'env_error',
     error: item.problem,
   })

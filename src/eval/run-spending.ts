@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { roundedSum } from '../kit/index.ts'
 import { journalledSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
@@ -59,6 +60,7 @@ export function unacceptedSpending(reader: RunReader): { readonly discarded: Spe
     spending.costUsd += costUsd
     addUsage(spending.usage, usage)
   }
+  for (const spending of [discarded, unfinished]) spending.costUsd = roundedSum(spending.costUsd)
   return { discarded, unfinished }
 }
 

@@ -40,7 +40,7 @@ describe('SummaryAccumulator', () => {
       { k: 2, atK: 1, hatK: 1, tasks: 1 },
     ])
     expect(summary.usage).toMatchObject({ calls: 12, input: 600, output: 60 })
-    expect(summary.cost).toBeCloseTo(0.06)
+    expect(summary.cost).toBe(0.06)
   })
 
   it('takes rollouts of a server that are of one task together, however many its request asked for', () => {

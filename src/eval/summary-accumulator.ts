@@ -1,3 +1,4 @@
+import { roundedSum } from '../kit/index.ts'
 import { ToolFaults } from '../rollout/index.ts'
 import {
   addUsage,
@@ -141,7 +142,7 @@ export class SummaryAccumulator {
 
   /** The sum of what is known; null while nothing is. */
   get cost(): number | null {
-    return this.#costUnknown > 0 && this.#costUnknown === this.#rollouts ? null : this.#cost
+    return this.#costUnknown > 0 && this.#costUnknown === this.#rollouts ? null : roundedSum(this.#cost)
   }
 
   add(record: EndedRollout): void {

@@ -43,7 +43,7 @@ const parsers: Readonly<Record<Exclude<FlagKind, 'switch' | 'optional'>, Parser>
   duration: (text, _spec, rawName) => {
     const ms = parseDurationMs(text)
     if (ms !== undefined && ms > 0) return ms
-    throw usageError(`${rawName} is a duration such as 90 (seconds), 90s, 5m or 1h30m, not ${text}`)
+    throw usageError(`${rawName} is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not ${text}`)
   },
   number: numberInRange,
   integer: numberInRange,

@@ -95,7 +95,7 @@ describe('parseCommandLine', () => {
     [['x', '-n', '1.5'], '-n is a whole number of at least 1, not 1.5'],
     [['x', '--temperature=-1'], '--temperature is a number of at least 0, not -1'],
     [['x', '--seed', 'x'], '--seed is a whole number, not x'],
-    [['x', '--timeout', 'soon'], '--timeout is a duration such as 90 (seconds), 90s, 5m or 1h30m, not soon'],
+    [['x', '--timeout', 'soon'], '--timeout is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not soon'],
     [['x', '--api', 'response'], '--api is one of chat, responses, messages, not response; did you mean responses?'],
     [['x', 'y'], 'do not know what to do with "y"; see millrace eval --help'],
     [['x', '--env.=1'], '--env. lacks the name of the option: --env.<option>=<value>'],

@@ -75,5 +75,5 @@ function total(pruned: readonly PrunedRun[], { dryRun }: PruneOptions): string {
   const gone = dryRun ? pruned : pruned.filter(({ removed }) => removed)
   const bytes = formatBytes(gone.reduce((sum, run) => sum + run.bytes, 0))
   const what = formatQuantity(gone.length, 'run')
-  return dryRun ? `${what}, ${bytes}; --yes deletes them` : `${what} deleted, ${bytes}`
+  return dryRun ? `${what}, ${bytes}; --yes deletes ${gone.length === 1 ? 'it' : 'them'}` : `${what} deleted, ${bytes}`
 }

@@ -116,7 +116,7 @@ describe('millrace prune', () => {
     await writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
     expect((await run(runs.root, 'prune')).stdout).toBe(`nothing to delete in ${runs.root}\n`)
     const listed = await run(runs.root, 'prune', '--keep', '0')
-    expect(listed.stdout).toMatch(/2 runs, .*; --yes deletes them/)
+    expect(listed.stdout).toMatch(/2 runs, .*; --yes deletes them\n/)
     expect(existsSync(join(runs.root, 'a'))).toBe(true)
     const deleted = await run(runs.root, 'prune', '--keep', '0', '--yes')
     expect(deleted.code).toBe(0)
