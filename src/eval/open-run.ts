@@ -37,7 +37,7 @@ export interface OpenedRun {
   readonly notices: readonly string[]
 }
 
-/** Finds the run to continue, or starts one, and takes its lock. Nothing in it is changed until it is taken up. */
+/** Finds the run to continue, or starts one, and takes its lock. What it holds is left alone until it is taken up. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
   const root = options.root ?? defaultRunsRoot(resolved.env)
   const known = options.name ?? (await continuable(root, resolved, options))
