@@ -1,4 +1,3 @@
-import { isDeepStrictEqual } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 import {
   modelPrice,
@@ -10,10 +9,10 @@ import {
   type ModelStatus,
   type Price,
 } from '../inference/index.ts'
-import { closeAll, nearestName, Resource, type Variables } from '../kit/index.ts'
-import { ModelSet } from '../rollout/index.ts'
+import { closeAll, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooMuch } from './_refusals.ts'
+import { ServedModel } from './_served-model.ts'
 
 /** What is known of a model beside its config, from asking its backends. */
 export interface ModelFacts {
@@ -68,18 +67,16 @@ const anyName = '*'
 const awaitedRetryMs = 5000
 
 interface OwnModel {
-  readonly config: ModelConfig
+  readonly served: ServedModel
   readonly model: GatewayModel
 }
 
 /** The models behind a gateway, by the names that clients use. */
 export class GatewayModels extends Resource {
   readonly #options: Omit<GatewayModelsOptions, keyof ModelOffer>
-  /** One for each offer with something new in it. */
-  readonly #sets: ModelSet[] = []
-  readonly #own = new Map<string, OwnModel>()
-  /** Others are in their place, with more backends. Requests that they had are still theirs. */
-  readonly #replaced: ModelClient[] = []
+  #own = new Map<string, OwnModel>()
+  /** No backend lists them any more. Requests that they had are still theirs. */
+  readonly #retired = new Set<ServedModel>()
   readonly #byName = new Map<string, GatewayModel>()
   #fallback: GatewayModel | undefined
   #awaited = 0
@@ -88,32 +85,21 @@ export class GatewayModels extends Resource {
     super()
     checkNames({ models, awaited }, options.aliases ?? {})
     this.#options = options
+    refuseUnknownBackends(models, options.backends ?? {})
     this.offer({ models, awaited, ...(facts && { facts }) })
   }
 
-  /** When more backends have answered: once for each at most, so that what is replaced need not be closed before the end. */
-  offer(offer: ModelOffer): void {
+  /** What there is from now on, when backends have said something new. */
+  offer({ models, facts = {}, awaited = 0 }: ModelOffer): void {
     if (this.isClosed) return
-    const { models, facts = {}, awaited = 0 } = offer
     this.#awaited = awaited
-    const configs = models.filter((config) => !isDeepStrictEqual(config, this.#own.get(config.name)?.config))
-    const opened = configs.length === 0 ? undefined : this.#open(configs, offer)
-    for (const config of models) {
-      const { name } = config
-      const before = this.#own.get(name)?.model
-      const client = configs.includes(config) ? opened?.get(name) : before?.client
-      if (!client) continue
-      if (before && before.client !== client) this.#replaced.push(before.client)
-      const model = modelOf(config, client, facts[name])
-      const tokenRequest = before?.client === client ? before.tokenRequest : model.tokenRequest
-      this.#own.set(name, { config, model: { ...model, tokenRequest } })
-    }
-    for (const [name, { model }] of this.#own) this.#byName.set(name, model)
-    for (const [alias, name] of Object.entries(this.#options.aliases ?? {})) {
-      const model = this.#own.get(name)?.model
-      if (model && alias === anyName) this.#fallback = model
-      else if (model) this.#byName.set(alias, model)
-    }
+    const sharers = awaited + models.reduce((sum, config) => sum + config.backends.length, 0)
+    const before = this.#own
+    this.#own = new Map(
+      models.map((config) => [config.name, this.#offered(config, { before, facts: facts[config.name], sharers })]),
+    )
+    for (const [name, { served }] of before) if (!this.#own.has(name)) this.#retire(served)
+    this.#nameAll()
   }
 
   /** Throws for a name that nobody has. */
@@ -161,26 +147,59 @@ export class GatewayModels extends Resource {
   }
 
   endSession(session: string): void {
-    for (const { model } of this.#own.values()) model.client.endSession(session)
-    for (const client of this.#replaced) client.endSession(session)
+    for (const { client } of this.#all()) client.endSession(session)
   }
 
   status(): ModelStatus[] {
-    const own = Array.from(this.#own.values(), ({ model }) => model.client.status())
+    const own = Array.from(this.#own.values(), ({ served }) => served.status())
     // What they may still ask at once is not theirs any more.
-    return [...own, ...this.#replaced.map((client) => ({ ...client.status(), limit: 0 }))]
+    return [...own, ...Array.from(this.#retired, (served) => ({ ...served.status(), limit: 0 }))]
   }
 
   protected onClose(): Promise<void> {
-    return closeAll(this.#sets)
+    return closeAll(this.#all())
   }
 
-  #open(configs: readonly ModelConfig[], { models, awaited = 0 }: ModelOffer): ModelSet {
+  #all(): ServedModel[] {
+    return [...Array.from(this.#own.values(), ({ served }) => served), ...this.#retired]
+  }
+
+  #offered(
+    config: ModelConfig,
+    {
+      before,
+      facts,
+      sharers,
+    }: { before: ReadonlyMap<string, OwnModel>; facts: ModelFacts | undefined; sharers: number },
+  ): OwnModel {
+    const known = before.get(config.name)
     const { env, onLimitChange, backends } = this.#options
-    const sharers = awaited + models.reduce((sum, config) => sum + config.backends.length, 0)
-    const set = new ModelSet({ configs, env, onLimitChange, sharers, ...(backends && { backends }) })
-    this.#sets.push(set)
-    return set
+    const given = backends?.[config.name]
+    const served = known?.served ?? new ServedModel(config, { env, onLimitChange, given, sharers })
+    const hasChanged = known?.served.change(config, sharers) ?? true
+    const model = modelOf(config, served.client, facts)
+    // What backends take is found out anew where others are among them.
+    return { served, model: known && !hasChanged ? { ...model, tokenRequest: known.model.tokenRequest } : model }
+  }
+
+  #retire(served: ServedModel): void {
+    this.#retired.add(served)
+    // One that cannot be closed stays, and is reported when all are.
+    void served.retire().then(
+      () => this.#retired.delete(served),
+      () => {},
+    )
+  }
+
+  #nameAll(): void {
+    this.#byName.clear()
+    this.#fallback = undefined
+    for (const [name, { model }] of this.#own) this.#byName.set(name, model)
+    for (const [alias, name] of Object.entries(this.#options.aliases ?? {})) {
+      const model = this.#own.get(name)?.model
+      if (model && alias === anyName) this.#fallback = model
+      else if (model) this.#byName.set(alias, model)
+    }
   }
 }
 
@@ -210,6 +229,13 @@ function notSglang(name: string | undefined, able: readonly GatewayModel[]): Mil
   const which = name === undefined ? 'the request names no model, in a field "model"' : `model ${name} is not that`
   const message = `/generate is an API of SGLang alone, and ${which}. ${offer}`
   return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
+}
+
+/** Whoever misspells a name would be served by somebody else, and perhaps pay for it. */
+function refuseUnknownBackends(models: readonly ModelConfig[], backends: object): void {
+  const names = models.map(({ name }) => name)
+  const unknown = unknownField(backends, names, 'backends.')
+  if (unknown !== undefined) throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
 }
 
 /** Before anything is opened. */

@@ -76,7 +76,7 @@ export class Admission {
         throw error
       }
       call.ticket = ticket
-      lane.inFlight.add(1)
+      lane.depart()
       return
     }
   }
@@ -118,14 +118,14 @@ export class Admission {
     const lane = this.#lanes.choose(call)
     call.lane = lane
     call.ticket = lane.gate.enter()
-    if (call.ticket) lane.inFlight.add(1)
+    if (call.ticket) lane.depart()
     else this.#limit.release()
     return call.ticket !== undefined
   }
 
   #free(call: PendingCall, used: number): void {
     this.#limit.release()
-    laneOf(call).inFlight.add(-1)
+    laneOf(call).arrive()
     this.settle(call, used)
   }
 

@@ -1,23 +1,59 @@
 import type { Backend } from './backend.ts'
-import type { Counter } from './limits/counter.ts'
+import { Counter } from './limits/counter.ts'
 import type { OverloadGate } from './limits/overload-gate.ts'
 import type { PendingCall } from './_pending-call.ts'
+import type { BackendCells } from './limits/shared-limits-cells.ts'
 import { StickyRoutes } from './sticky-routes.ts'
+
+interface LaneParts {
+  readonly backend: Backend
+  readonly gate: OverloadGate
+  readonly cells: BackendCells
+  readonly place: number
+}
 
 /** A backend and what stands before it. */
 export class Lane {
   readonly backend: Backend
   readonly gate: OverloadGate
+  readonly cells: BackendCells
   /** Requests on their way to it, from all workers. */
-  readonly inFlight: Counter
+  readonly #inFlight: Counter
+  #onIdle: (() => void) | undefined
   /** When its last answer was complete, and the longest that one took to begin. */
   #answeredAt = 0
   #longestSilenceMs = 0
 
-  constructor(backend: Backend, gate: OverloadGate, inFlight: Counter) {
+  constructor({ backend, gate, cells, place }: LaneParts) {
     this.backend = backend
     this.gate = gate
-    this.inFlight = inFlight
+    this.cells = cells
+    this.#inFlight = new Counter(cells.inFlight, place)
+  }
+
+  get inFlight(): number {
+    return this.#inFlight.value
+  }
+
+  /** A request is on its way. */
+  depart(): void {
+    this.#inFlight.add(1)
+  }
+
+  /** It is no longer. */
+  arrive(): void {
+    this.#inFlight.add(-1)
+    if (this.#onIdle && this.inFlight === 0) this.#onIdle()
+  }
+
+  /** It is not chosen any more: who is parked here looks elsewhere. Resolves when what was on its way has ended. */
+  retire(): Promise<void> {
+    this.gate.dismiss()
+    this.gate.shut()
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#onIdle = resolve
+    if (this.inFlight === 0) resolve()
+    return promise
   }
 
   noteAnswer(answeredAt: number, silenceMs: number): void {
@@ -37,13 +73,18 @@ export class Lane {
  * failed this very call or lets nobody in while another one does. New and moved sessions go where least is on its way.
  */
 export class Lanes {
-  readonly all: readonly Lane[]
+  #all: readonly Lane[] = []
   readonly #sticky = new StickyRoutes<Lane>()
   /** Where the search begins, so that equally idle backends take turns. */
   #turn = 0
 
-  constructor(lanes: readonly Lane[]) {
-    this.all = lanes
+  get all(): readonly Lane[] {
+    return this.#all
+  }
+
+  /** These from now on. A session that was sent to another one moves, because its gate lets nobody in any more. */
+  set(lanes: readonly Lane[]): void {
+    this.#all = lanes
   }
 
   /** The backend to use now. If its gate lets nobody in, no gate does, and the call has to park there. */
@@ -81,7 +122,7 @@ export class Lanes {
     let best: Lane | undefined
     for (let step = 0; step < candidates.length; step += 1) {
       const lane = candidates[(this.#turn + step) % candidates.length] as Lane
-      if (!best || lane.inFlight.value < best.inFlight.value) best = lane
+      if (!best || lane.inFlight < best.inFlight) best = lane
     }
     return best
   }

@@ -607,3 +607,69 @@ test('closing turns away who waits, leaves the backends open, and is final', asy
   expect(await model.call(ask, new Hooks())).toMatchObject({ status: 'failed', error: { code: 'closed' } })
   expect(clock.timers).toBe(0)
 })
+
+describe('other backends', () => {
+  test('share the limits that the model has', async () => {
+    using clock = new FakeClock()
+    const [one, other] = [new FakeBackend('one', () => goodReply), new FakeBackend('other', () => goodReply)]
+    const { model } = open([one], { maxConcurrency: 2, requestsPerMinute: 18 })
+    const first = [model.call(ask, new Hooks()), model.call(ask, new Hooks())]
+    await model.changeBackends([one, other])
+    const third = model.call(ask, new Hooks())
+    expect(model.status()).toMatchObject({ limit: 2, inFlight: 2, waiting: 1, calls: 3 })
+    await clock.pass(10)
+    expect(await Promise.all(first)).toMatchObject([{ backend: 'one' }, { backend: 'one' }])
+    await clock.pass(10)
+    expect(await third).toMatchObject({ status: 'complete' })
+    // What was asked before counts for the rate, too: three at once, and then one every 3.3 s.
+    const fourth = model.call(ask, new Hooks())
+    await clock.pass(100)
+    expect(model.status()).toMatchObject({ inFlight: 0, waiting: 1, tries: 3 })
+    await clock.pass(4000)
+    expect(await fourth).toMatchObject({ status: 'complete' })
+    expect(other.requests.length).toBeGreaterThan(0)
+  })
+
+  test('a limit that a refusal cut stays cut', async () => {
+    using clock = new FakeClock()
+    const { model } = open([script(failure('model_rate_limited'))], { maxConcurrency: 100 })
+    const call = model.call(ask, new Hooks())
+    await clock.pass(60_000)
+    await call
+    await model.changeBackends([script()])
+    expect(model.status().limit).toBe(80)
+  })
+
+  test('those that go end what they are at', async () => {
+    using clock = new FakeClock()
+    const [gone, next] = [new FakeBackend('gone', () => goodReply, 500), new FakeBackend('next', () => goodReply)]
+    const { model } = open([gone])
+    const under = model.call(ask, new Hooks())
+    let hasEnded = false
+    const changed = model.changeBackends([next]).then(() => (hasEnded = true))
+    const later = model.call(ask, new Hooks())
+    await clock.pass(20)
+    expect(await later).toMatchObject({ backend: 'next' })
+    expect(hasEnded).toBe(false)
+    await clock.pass(500)
+    expect(await under).toMatchObject({ status: 'complete', backend: 'gone' })
+    await changed
+    expect(model.status()).toMatchObject({ inFlight: 0, tries: 2 })
+  })
+
+  test('whoever is parked at one that goes is served by another', async () => {
+    using clock = new FakeClock()
+    const gone = new FakeBackend('gone', () => failure('model_overloaded'))
+    const { model } = open([gone])
+    const calls = Array.from({ length: 5 }, () => model.call(ask, new Hooks()))
+    await clock.pass(20)
+    expect(model.status()).toMatchObject({ parked: 1, inFlight: 0 })
+    await model.changeBackends([new FakeBackend('next', () => goodReply)])
+    await clock.pass(20)
+    expect(model.status()).toMatchObject({ parked: 0 })
+    // The others wait for their next tries.
+    await clock.pass(10_000)
+    for (const reply of await Promise.all(calls)) expect(reply).toMatchObject({ status: 'complete', backend: 'next' })
+    expect(model.status()).toMatchObject({ parked: 0, inFlight: 0 })
+  })
+})

@@ -3,19 +3,19 @@ import { Resource, sleep, type Draft } from '../kit/index.ts'
 import { Admission } from './_admission.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { Counter } from './limits/counter.ts'
-import type { Lanes } from './_lanes.ts'
-import { lanesTo } from './_lanes-to.ts'
+import { Lanes, type Lane } from './_lanes.ts'
+import { laneTo, type LaneOptions } from './_lane-to.ts'
 import { modelCalls, type ModelCall } from './model-calls.ts'
 import type { ModelConfig, Price } from './model-config.ts'
 import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
-import { ownLimits, statusOf, type ModelLimits } from './limits/model-limits.ts'
+import { ownBackendCells, ownLimits, statusOf, type ModelLimits } from './limits/model-limits.ts'
 import type { CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
 import { laneOf, PendingCall } from './_pending-call.ts'
 import { costOf, modelPrice } from './prices.ts'
 import { providerOfApi } from './providers.ts'
 import { replyFlaw, tryFailure } from './_backend-faults.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
-import { shapeOf } from './limits/shared-limits-cells.ts'
+import { shapeOf, type BackendCells } from './limits/shared-limits-cells.ts'
 
 export interface ModelOptions {
   readonly onLimitChange?: (change: LimitChange) => void
@@ -31,11 +31,11 @@ export interface ModelOptions {
  */
 export class Model extends Resource implements ModelClient {
   readonly name: string
-  readonly backends: readonly Backend[]
   readonly #config: ModelConfig
   readonly #options: ModelOptions
   readonly #random: () => number
-  readonly #lanes: Lanes
+  readonly #lanes = new Lanes()
+  readonly #laneOptions: LaneOptions
   readonly #admission: Admission
   readonly price: Price | undefined
   readonly #limits: ModelLimits
@@ -49,7 +49,6 @@ export class Model extends Resource implements ModelClient {
       throw new MillraceError('config_invalid', `model ${config.name} has no backend. Give it a url or the simulator.`)
     }
     this.name = config.name
-    this.backends = backends
     this.#config = config
     this.#options = options
     this.#random = options.random ?? Math.random
@@ -59,12 +58,13 @@ export class Model extends Resource implements ModelClient {
     this.#limits = limits
     this.#calls = new Counter(cells.calls, place)
     this.#tries = new Counter(cells.tries, place)
-    this.#lanes = lanesTo(backends, {
+    this.#laneOptions = {
       config,
       limits,
       random: this.#random,
       report: (kind, change) => this.#report(kind, change),
-    })
+    }
+    this.#lanes.set(backends.map((backend, index) => this.#laneTo(backend, cells.backends[index])))
     this.#admission = new Admission({
       config,
       limits,
@@ -76,6 +76,28 @@ export class Model extends Resource implements ModelClient {
     })
   }
 
+  get backends(): readonly Backend[] {
+    return this.#lanes.all.map(({ backend }) => backend)
+  }
+
+  /**
+   * Served by these from now on; what is known of those that stay, and how much may be asked of the model, goes on as it
+   * is. Resolves when what the others were at has ended. For a model that shares its limits with nobody.
+   */
+  async changeBackends(backends: readonly Backend[]): Promise<void> {
+    const before = this.#lanes.all
+    const known = new Map(before.map((lane) => [lane.backend, lane]))
+    const cells = ownBackendCells(backends.length)
+    this.#lanes.set(backends.map((backend, index) => known.get(backend) ?? this.#laneTo(backend, cells[index])))
+    const retired = before.filter((lane) => !this.#lanes.all.includes(lane))
+    await Promise.all(retired.map((lane) => lane.retire()))
+  }
+
+  #laneTo(backend: Backend, cells: BackendCells | undefined): Lane {
+    if (!cells) throw new MillraceError('internal', `the limits of ${this.name} do not know ${backend.name}`)
+    return laneTo(backend, cells, this.#lanes, this.#laneOptions)
+  }
+
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     return modelCalls.hasSubscribers ? this.#observed(request, hooks) : this.#carryOut(request, hooks)
   }
@@ -85,8 +107,10 @@ export class Model extends Resource implements ModelClient {
     modelCalls.publish({ kind: 'start', call })
     const { traceparent } = call
     const reply = await this.#carryOut(traceparent === undefined ? request : { ...request, traceparent }, hooks)
-    const asked = this.backends.find(({ name }) => name === reply.backend) ?? this.backends[0]
-    modelCalls.publish({ kind: 'end', call, reply, provider: asked?.provider ?? providerOfApi(this.#config.api) })
+    const { all } = this.#lanes
+    const asked = all.find(({ backend }) => backend.name === reply.backend) ?? all[0]
+    const provider = asked?.backend.provider ?? providerOfApi(this.#config.api)
+    modelCalls.publish({ kind: 'end', call, reply, provider })
     return reply
   }
 
@@ -144,11 +168,15 @@ export class Model extends Resource implements ModelClient {
 
   endSession(sessionId: string): void {
     this.#lanes.forget(sessionId)
-    for (const backend of this.backends) backend.endSession?.(sessionId)
+    for (const { backend } of this.#lanes.all) backend.endSession?.(sessionId)
   }
 
   status(): ModelStatus {
-    return statusOf(this.name, this.#limits.cells)
+    return statusOf(
+      this.name,
+      this.#limits.cells,
+      this.#lanes.all.map(({ cells }) => cells),
+    )
   }
 
   protected override async onClose(): Promise<void> {

@@ -25,8 +25,6 @@ export class ModelSet extends Resource {
     backends?: Readonly<Record<string, readonly Backend[]>>
     /** Shared with other workers; without it every limit is this thread's own. Stays open. */
     limits?: WorkerLimits
-    /** How many backends divide the descriptors, if there are more than those of `configs`. */
-    sharers?: number
   }) {
     super()
     const { env, limits, onLimitChange } = options
@@ -37,7 +35,7 @@ export class ModelSet extends Resource {
       throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
     const shares = {
       workers: limits?.workers ?? 1,
-      backends: options.sharers ?? options.configs.reduce((sum, config) => sum + config.backends.length, 0),
+      backends: options.configs.reduce((sum, config) => sum + config.backends.length, 0),
     }
     for (const config of options.configs) {
       const given = options.backends?.[config.name]

@@ -5,7 +5,9 @@ import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
 import { descriptorBudget } from '../../src/inference/index.ts'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { LateServer } from '../../src/inference/_testing/late-server.ts'
+import { BackendWatch } from '../../src/serve/gateway/_backend-watch.ts'
 import { findModels, type Finding, type FindModelsOptions, type GatewayServerOptions } from '../../src/serve/index.ts'
 import { readRunFile, runFolder } from '../../src/store/index.ts'
 import { startMillrace } from '../cli/_millrace.ts'
@@ -104,6 +106,77 @@ test('of several backends, one that comes later takes its part of the requests f
   late.put(second.url)
   await expect.poll(ask, { timeout: 30_000 }).toBe(2)
   expect((await gateway.ask('/v1/models')).body).toMatchObject({ data: [{ id: 'sim' }, { id: 'own' }] })
+})
+
+test('a backend that comes back with other models is taken in anew, and what it no longer has is gone', async () => {
+  await using late = await LateServer.start()
+  await using first = await SimulatorServer.start({ models: 'old,both', ttftMs: 300 })
+  await using second = await SimulatorServer.start({ models: 'both,new' })
+  late.put(first.url)
+  const { survey } = await findModels({ backends: [late.url], env: {}, signal: new AbortController().signal })
+  await using open = await OpenGateway.open({
+    models: survey.models,
+    aliases: { agent: 'old', other: 'new' },
+    awaited: 1,
+  })
+  const heard: Finding[] = []
+  await using _watch = new BackendWatch({
+    survey,
+    listMs: 20,
+    onProblem: (finding) => heard.push(finding),
+    onAnswer: (finding) => {
+      open.gateway.offer({ models: survey.models, facts: survey.facts })
+      heard.push(finding)
+    },
+  })
+  const ask = async (model: string): Promise<number | undefined> =>
+    (await open.ask(admin, { ...asked.chat.body, model })).status
+  expect([await ask('old'), await ask('agent'), await ask('both')]).toEqual([200, 200, 200])
+  const under = open.send(admin, { ...asked.chat.body, model: 'old' })
+  await expect.poll(() => first.stats.inFlight).toBe(1)
+  late.put(second.url)
+  await expect.poll(() => heard).toMatchObject([{ facts: { models: [{ id: 'both' }, { id: 'new' }] } }])
+  // What was under way ends where it began.
+  await under.done
+  expect(under.client.status).toBe(200)
+  expect([await ask('new'), await ask('other'), await ask('both'), await ask('old')]).toEqual([200, 200, 200, 404])
+  const { client } = open.send(admin, { ...asked.chat.body, model: 'agent' })
+  await expect.poll(() => client.text).toContain('which no backend serves')
+  expect(open.gateway.models().map(({ id }) => id)).toEqual(['both', 'new', 'other'])
+})
+
+test('a model that gets a backend keeps its limits', async () => {
+  await using late = await LateServer.start()
+  await using first = await SimulatorServer.start({ ttftMs: 60_000 })
+  await using gateway = await gatewayFor({ backends: [first.url, late.url] })
+  const { key } = await gateway.startSession()
+  const waiting = gateway.ask(asked.chat.path, { body: asked.chat.body, key }).catch(() => undefined)
+  await expect.poll(() => gateway.server.gateway.status().models).toMatchObject([{ calls: 1, inFlight: 1 }])
+  await using second = await SimulatorServer.start({})
+  late.put(second.url)
+  await expect.poll(async () => (await gateway.ask('/metrics')).text, { timeout: 30_000 }).toContain('_awaited 0')
+  expect(gateway.server.gateway.status().models).toMatchObject([{ name: 'sim', calls: 1, inFlight: 1 }])
+  await gateway.server.close()
+  await waiting
+})
+
+test('ready says why none of the backends can be used', async () => {
+  await using late = await LateServer.start()
+  const heard: Finding[] = []
+  await using gateway = await gatewayFor(
+    { backends: [late.url], model: 'nobody' },
+    { onBackend: (finding) => heard.push(finding) },
+  )
+  await using backend = await SimulatorServer.start({ models: 'sim' })
+  late.put(backend.url)
+  await expect.poll(() => heard, { timeout: 30_000 }).toMatchObject([{ problem: { code: 'model_not_found' } }])
+  expect(await gateway.ask('/ready', { key: null })).toMatchObject({
+    status: 503,
+    body: { why: 'none of its backends can be used (1): model_not_found; the log says more' },
+  })
+  expect(await gateway.ask(asked.chat.path, { body: { ...asked.chat.body, model: 'nobody' } })).toMatchObject({
+    status: 404,
+  })
 })
 
 test('while a backend is waited for, a slip in a name that is known is still told', async () => {

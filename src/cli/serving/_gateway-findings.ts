@@ -24,7 +24,10 @@ export function findingLines(
 }
 
 function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
-  if (problem) return [`${shownUrl(backend)} is not used until it answers: ${problem.rawMessage}`]
+  if (problem) {
+    const until = problem.retryable ? 'answers' : 'can be'
+    return [`${shownUrl(backend)} is not used until it ${until}: ${problem.rawMessage}`]
+  }
   if (!serves) return []
   const { name, upstreamName = name } = serves
   const listed = facts.models.map(({ id }) => id)
@@ -41,9 +44,10 @@ export function shownUrl(url: string): string {
   return url.replace(/\?.*$/, '').replace(/(?<=:\/\/)[^/@]*@/, '')
 }
 
-function rowOf({ backend, facts, serves }: Finding): string[] {
+function rowOf({ backend, facts, problem, serves }: Finding): string[] {
   const served = serves && servedText(serves)
-  if (!facts) return [shownUrl(backend), 'unreachable', served ?? nothing, nothing, nothing]
+  if (problem)
+    return [shownUrl(backend), problem.retryable ? 'unreachable' : 'unusable', served ?? nothing, nothing, nothing]
   const lengths = facts.models.flatMap(({ contextLength }) => (contextLength === undefined ? [] : [contextLength]))
   return [
     shownUrl(backend),

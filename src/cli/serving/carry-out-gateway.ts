@@ -93,7 +93,7 @@ function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: Gate
   void io.stdout.line(`gateway on ${style.bold(url)}`)
 }
 
-/** A backend that did not answer at the start. It is waited for whatever the reason, and somebody may have to do something. */
+/** A backend that said something new. One with a problem is asked again whatever that is, and somebody may have to do something. */
 function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }: Finding): void {
   const backend = shownUrl(url)
   if (!problem) {
@@ -103,7 +103,7 @@ function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }:
   }
   const said = { backend, error: { code: problem.code, message: problem.rawMessage } }
   if (problem.retryable) lines.warn(said, 'waiting for a backend')
-  else lines.error(said, 'a backend that was waited for cannot be used')
+  else lines.error(said, 'a backend cannot be used')
 }
 
 function servedBy(server: GatewayServer): Served {

@@ -30,6 +30,7 @@ test('a model of the file is shown by its own name, whole, and told of when its 
   expect(lines).toMatch(/answers \(two\) +\S+ +none in responses: cannot be trained on/)
   expect(lines).toContain('one-with-a-long-name, two, three and 1 more')
   expect(lines.match(/warning: .*/g)).toEqual([
-    `warning: ${simulator.url} does not list seven (upstreamName of lost), and may refuse it; it lists one-with-a-long-name, two, three and 1 more`,
+    expect.stringContaining(`warning: ${simulator.url} is not used until it can be: ${simulator.url} answered 404`),
   ])
+  expect(lines).toMatch(/unusable +lost \(seven\)/)
 })

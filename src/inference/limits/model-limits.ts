@@ -1,7 +1,14 @@
 import { Semaphore, SemaphoreLedger } from '../../kit/index.ts'
 import { sumOf } from './counter.ts'
 import type { ModelStatus } from '../model-contract.ts'
-import { bytesOfCells, mapCells, type CellMap, type LimitCells, type LimitShape } from './shared-limits-cells.ts'
+import {
+  bytesOfCells,
+  mapCells,
+  type BackendCells,
+  type CellMap,
+  type LimitCells,
+  type LimitShape,
+} from './shared-limits-cells.ts'
 
 /** What is learned from replies, where the limit that learns is in another process. */
 export interface LimitLessons {
@@ -37,6 +44,12 @@ export function ownLimits(shape: LimitShape): ModelLimits {
   }
 }
 
+/** The numbers of so many backends that come later, to a model that shares its limits with nobody. */
+export function ownBackendCells(count: number): readonly BackendCells[] {
+  const shape = { name: 'later', maxConcurrency: 1, adaptive: false, backends: count }
+  return mapCells([shape], 1, new ArrayBuffer(bytesOfCells([shape], 1))).limits[0]?.backends ?? []
+}
+
 /** Gives cells that were just made what they start with. */
 export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
   map.parties[0] = 1
@@ -47,14 +60,14 @@ export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
 }
 
 /** How a model stands, all workers together. */
-export function statusOf(name: string, cells: LimitCells): ModelStatus {
+export function statusOf(name: string, cells: LimitCells, backends = cells.backends): ModelStatus {
   const { limit, held, waiting } = new SemaphoreLedger(cells.permits, 0)
   return {
     name,
     limit,
     inFlight: held,
     waiting: waiting + sumOf(cells.rateWaiting),
-    parked: cells.backends.reduce((parked, backend) => parked + sumOf(backend.parked), 0),
+    parked: backends.reduce((parked, backend) => parked + sumOf(backend.parked), 0),
     calls: sumOf(cells.calls),
     tries: sumOf(cells.tries),
   }

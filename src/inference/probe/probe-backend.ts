@@ -54,11 +54,35 @@ const noTokenFields: TokenFields = {
  * Asks a server what it is: its models, the APIs it has, and what its replies tell about tokens. That takes ten seconds at
  * most, and one sampled token; the providers themselves, who charge for it and tell nothing about tokens, are asked for
  * none. What a server lacks, or does not say in time, is missing from the facts. Throws `model_*` if it cannot be
- * reached, refuses the key, or fails at listing its models, `config_invalid` if it has pages for people only, or if it
- * would answer in Messages alone (then `data.api` says so).
+ * reached, refuses the key, does not know the model that was named, or fails at listing its models, `config_invalid` if it
+ * has pages for people only, or if it would answer in Messages alone (then `data.api` says so).
  */
 export async function probeBackend(backend: BackendConfig, options: ProbeOptions): Promise<BackendFacts> {
-  const { env, signal, model } = options
+  const { hostname } = backendUrl(backend.url)
+  return await withListing(backend, options, async ({ client, base, source, listing }) => {
+    if (isOpenAiHost(hostname)) return providerFacts('openai', listing)
+    if (isAnthropicHost(hostname)) return providerFacts('anthropic', listing)
+    return await new Probe(client, base, source).facts(listing, options.model)
+  })
+}
+
+/** Only which models it lists: one request, and nothing is sampled. Throws as `probeBackend` does. */
+export function listedModels(backend: BackendConfig, options: ProbeOptions): Promise<readonly ServedModel[]> {
+  return withListing(backend, options, ({ listing }) => modelsIn(listing.document))
+}
+
+interface Listed {
+  readonly client: ProbeClient
+  readonly base: string
+  readonly source: Source
+  readonly listing: ProbeAnswer
+}
+
+async function withListing<Answer>(
+  backend: BackendConfig,
+  { env, signal, model, ...options }: ProbeOptions,
+  use: (listed: Listed) => Answer | Promise<Answer>,
+): Promise<Answer> {
   const url = backendUrl(backend.url)
   const base = url.pathname.replace(/\/+$/, '')
   const { apiKeyEnv, caFile } = backend
@@ -69,11 +93,9 @@ export async function probeBackend(backend: BackendConfig, options: ProbeOptions
   await using client = new ProbeClient({ url, source, headers, caFile, env, signal: scope.signal })
   const listing = await client.get(`${base}/models`)
   throwIfUnfit(source, listing)
-  if (isOpenAiHost(url.hostname)) return providerFacts('openai', listing)
-  if (isAnthropicHost(url.hostname)) return providerFacts('anthropic', listing)
-  const facts = await new Probe(client, base, source).facts(listing, model)
+  const answer = await use({ client, base, source, listing })
   signal.throwIfAborted()
-  return facts
+  return answer
 }
 
 /** Everything after the list of models: each answer may be missing, and the next question is asked all the same. */
@@ -98,7 +120,7 @@ class Probe {
     const models = kind === 'sglang' ? await this.#withContextLength(listed) : listed
     const asked = model ?? listed[0]?.id
     const canAsk = apis.includes('chat') && asked !== undefined
-    const tokenFields = canAsk ? await this.#tokenFields(asked, kind) : unasked(apis)
+    const tokenFields = canAsk ? await this.#tokenFields(asked, kind, model !== undefined) : unasked(apis)
     return { kind, models, tokenFields, apis }
   }
 
@@ -133,7 +155,8 @@ class Probe {
     return contextLength === undefined ? models : models.map((model) => ({ contextLength, ...model }))
   }
 
-  async #tokenFields(model: string, kind: BackendKind): Promise<TokenFields | undefined> {
+  /** `isWanted`: somebody is going to ask for this very model. */
+  async #tokenFields(model: string, kind: BackendKind, isWanted: boolean): Promise<TokenFields | undefined> {
     const { fields, inStreams } = tokenRequestOf([engineOf(kind)])
     const answer = await this.#post(apiPaths.chat, {
       model,
@@ -144,7 +167,7 @@ class Probe {
     if (!answer) return undefined
     if (answer.status < 300) return tokenFieldsIn(answer, inStreams)
     const failure = failureIn(this.#source, answer)
-    if (failure.code === 'model_auth') throw failure
+    if (failure.code === 'model_auth' || (failure.code === 'model_not_found' && isWanted)) throw failure
     // A server that refuses to be asked for them has none.
     return failure.retryable ? undefined : noTokenFields
   }

@@ -61,6 +61,18 @@ export function apiOf(findings: readonly Finding[]): ApiName | undefined {
   return apis.includes('chat') ? 'chat' : apis[0]
 }
 
+/** Whether it said something that does not mend itself: every request that it got would fail. */
+export function isUnusable({ problem }: Finding): boolean {
+  return problem !== undefined && !problem.retryable
+}
+
+/** Only with those of its backends that may be of use, now or later. */
+export function withoutUnusable(config: ModelConfig, findings: readonly Finding[]): ModelConfig {
+  const unusable = findings.filter((finding) => finding.serves?.name === config.name && isUnusable(finding))
+  const urls = new Set(unusable.map(({ backend }) => backend))
+  return urls.size === 0 ? config : { ...config, backends: config.backends.filter(({ url }) => !urls.has(url)) }
+}
+
 /** With what serves it, where its config does not say. */
 export function withEngines(config: ModelConfig, findings: readonly Finding[]): ModelConfig {
   const backends = config.backends.map((backend): BackendConfig => {

@@ -2,17 +2,24 @@ import { MillraceError } from '../../errors/index.ts'
 import {
   askedByUrl,
   askedInApi,
+  listedModels,
   probeBackend,
   type BackendConfig,
   type BackendFacts,
   type ModelConfig,
+  type ServedModel,
 } from '../../inference/index.ts'
 import type { ApiName } from '../../schema/index.ts'
 import { apiOf } from './_models-of-findings.ts'
 import type { Finding, FindModelsOptions } from './gateway-backends.ts'
 
-/** Asks one backend what it is, as often as it is called. Rejects only if the signal aborts. */
-export type BackendQuestion = (signal: AbortSignal) => Promise<Finding>
+/** What one backend is asked, as often as somebody wants to know. */
+export interface BackendQuestion {
+  /** What it is. Rejects only if the signal aborts. */
+  ask(signal: AbortSignal): Promise<Finding>
+  /** Which models it lists, where it is they that are served. Rejects if it does not say. */
+  list?(finding: Finding, signal: AbortSignal): Promise<readonly ServedModel[]>
+}
 
 const maxQuotedChars = 200
 
@@ -21,25 +28,32 @@ type Asking = Pick<FindModelsOptions, 'model' | 'env'>
 /** The backends of a model of the configuration. */
 export function questionsAbout(config: ModelConfig, { env }: Asking): BackendQuestion[] {
   const { api, upstreamName = config.name } = config
-  return config.backends.map((backend) => async (signal) => ({
-    ...(await probe(backend, { api, model: upstreamName, env, signal })),
-    serves: config,
+  return config.backends.map((backend) => ({
+    ask: async (signal) => ({
+      ...(await probe(backend, { api, model: upstreamName, env, signal })),
+      serves: config,
+    }),
   }))
 }
 
 /** A backend of which nothing but its url was said. */
 export function questionTo(url: string, { model, env }: Asking): BackendQuestion {
   const first = askedByUrl(url)
-  return async (signal) => {
-    const ask = ({ api, apiKeyEnv }: typeof first): Promise<Finding> =>
+  const ask = async (signal: AbortSignal): Promise<Finding> => {
+    const askIn = ({ api, apiKeyEnv }: typeof first): Promise<Finding> =>
       probe({ url, apiKeyEnv, headers: {} }, { api, env, signal, ...(model !== undefined && { model }) })
-    let finding = await ask(first)
-    if (finding.problem?.data['api'] === 'messages') finding = inMessagesOnly(await ask(askedInApi('messages')))
-    const { problem } = finding
-    if (problem?.code === 'model_auth') return { backend: url, problem: keyRefused(url, problem, env) }
-    if (model === undefined) return finding
-    return { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
+    let finding = await askIn(first)
+    if (finding.problem?.data['api'] === 'messages') finding = inMessagesOnly(await askIn(askedInApi('messages')))
+    if (finding.problem?.code === 'model_auth')
+      finding = { backend: url, problem: keyRefused(url, finding.problem, env) }
+    return model === undefined ? finding : { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
   }
+  if (model !== undefined) return { ask }
+  const list = ({ facts }: Finding, signal: AbortSignal): Promise<readonly ServedModel[]> => {
+    const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? askedInApi(facts.apis[0] ?? 'chat') : first
+    return listedModels({ url, apiKeyEnv, headers: {} }, { api, env, signal })
+  }
+  return { ask, list }
 }
 
 /** What else it seemed to answer it would refuse, without the header that it asked for. */

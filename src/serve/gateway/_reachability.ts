@@ -11,6 +11,7 @@ export class Reachability extends Resource {
   readonly #env: Variables
   /** One for all models that it serves to the same key. */
   readonly #backends = new Map<string, HttpBackend>()
+  readonly #leaving = new Set<HttpBackend>()
   #hasSimulator = false
   #lookedAt = -Infinity
   #found: Promise<boolean> = Promise.resolve(false)
@@ -18,24 +19,28 @@ export class Reachability extends Resource {
   constructor(models: readonly ModelConfig[], env: Variables) {
     super()
     this.#env = env
-    this.include(models)
+    this.watch(models)
   }
 
   get count(): number {
     return this.#backends.size
   }
 
-  /** The backends of these, too, from now on. */
-  include(models: readonly ModelConfig[]): void {
-    this.#hasSimulator ||= models.some(({ simulator }) => simulator !== undefined)
+  /** The backends of these from now on. */
+  watch(models: readonly ModelConfig[]): void {
+    if (this.isClosed) return
+    this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
+    const before = new Map(this.#backends)
+    this.#backends.clear()
     for (const model of models) {
       for (const backend of model.backends) {
         const { url, apiKeyEnv, headers } = backend
         const identity = JSON.stringify([url, model.api, this.#env[apiKeyEnv], headers])
-        if (this.#backends.has(identity)) continue
-        this.#backends.set(identity, new HttpBackend(model, backend, this.#env, { connections: 1 }))
+        const known = this.#backends.get(identity) ?? before.get(identity)
+        this.#backends.set(identity, known ?? new HttpBackend(model, backend, this.#env, { connections: 1 }))
       }
     }
+    for (const [identity, backend] of before) if (!this.#backends.has(identity)) this.#leave(backend)
     this.#lookedAt = -Infinity
   }
 
@@ -50,7 +55,16 @@ export class Reachability extends Resource {
   }
 
   protected async onClose(): Promise<void> {
-    await closeAll([...this.#backends.values()])
+    await closeAll([...this.#backends.values(), ...this.#leaving])
+  }
+
+  #leave(backend: HttpBackend): void {
+    this.#leaving.add(backend)
+    // One that cannot be closed stays, and is reported when all are.
+    backend.close().then(
+      () => this.#leaving.delete(backend),
+      () => {},
+    )
   }
 
   /** The first good answer decides; only the last bad one does. */

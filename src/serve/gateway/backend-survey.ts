@@ -1,8 +1,17 @@
+import { isDeepStrictEqual } from 'node:util'
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import { nearestName } from '../../kit/index.ts'
-import { resolveModelConfig, type ModelConfig } from '../../inference/index.ts'
-import { factsOf, gatewayDefaults, servedModels, tornModel, withEngines } from './_models-of-findings.ts'
+import { resolveModelConfig, type ModelConfig, type ServedModel } from '../../inference/index.ts'
+import {
+  factsOf,
+  gatewayDefaults,
+  isUnusable,
+  servedModels,
+  tornModel,
+  withEngines,
+  withoutUnusable,
+} from './_models-of-findings.ts'
 import { questionsAbout, questionTo, type BackendQuestion } from './_probe-backends.ts'
 import type { Finding, FindModelsOptions } from './gateway-backends.ts'
 
@@ -46,14 +55,15 @@ export class BackendSurvey {
     refuseMisspelt(urls)
     const ask = async (question: BackendQuestion): Promise<AskedBackend> => ({
       question,
-      finding: await question(signal),
+      finding: await question.ask(signal),
     })
     const [given, others] = await Promise.all([
       Promise.all(urls.map((url) => ask(questionTo(url, options)))),
       Promise.all(named.flatMap((config) => questionsAbout(config, options)).map(ask)),
     ])
     const survey = new BackendSurvey({ options, known: [...named, ...simulated(options)], given, others })
-    const lasting = survey.findings.find(({ problem }) => problem && !problem.retryable)?.problem
+    // A model that one does not know may be loaded later.
+    const lasting = survey.unusable.find(({ code }) => code !== 'model_not_found')
     if (lasting) throw lasting
     const clash = survey.#clash()
     if (clash) throw clash
@@ -61,8 +71,22 @@ export class BackendSurvey {
     return survey
   }
 
+  /** Where none of its backends is of use, a model has them all: whoever asks for it is then told what is wrong. */
   get models(): readonly ModelConfig[] {
-    return this.#models().map((config) => withEngines(config, this.findings))
+    return this.#models().map((config) => {
+      const usable = withoutUnusable(config, this.findings)
+      return withEngines(usable.backends.length > 0 ? usable : config, this.findings)
+    })
+  }
+
+  /** The same without backends that are of no use. */
+  get usable(): readonly ModelConfig[] {
+    return this.#models().map((config) => withoutUnusable(config, this.findings))
+  }
+
+  /** What is wrong with those that are of no use until somebody does something about it. */
+  get unusable(): readonly MillraceError[] {
+    return this.findings.filter(isUnusable).flatMap(({ problem }) => problem ?? [])
   }
 
   /** By the model's name, as far as its backends told. */
@@ -86,18 +110,44 @@ export class BackendSurvey {
     return options.model === undefined ? given.filter(({ finding }) => finding.problem).length : 0
   }
 
-  /** What the backend at this place says now, with which the above may change. Rejects only if the signal aborts. */
-  async askAgain(place: number, signal: AbortSignal): Promise<Finding> {
-    const asked = this.#asked[place]
-    if (!asked) throw new MillraceError('internal', `there is no backend ${place}`)
-    const finding = await asked.question(signal)
+  /** Whether what the backend at this place serves is what it lists, and may so change. */
+  lists(place: number): boolean {
+    return this.#at(place).question.list !== undefined
+  }
+
+  /** Whether one that has answered lists other models by now. No list, or an empty one, tells nothing. */
+  async listsOthers(place: number, signal: AbortSignal): Promise<boolean> {
+    const { question, finding } = this.#at(place)
+    try {
+      const listed = (await question.list?.(finding, signal)) ?? []
+      return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(finding.facts?.models ?? []))
+    } catch {
+      signal.throwIfAborted()
+      return false
+    }
+  }
+
+  /**
+   * What the backend at this place says now, with which the above may change; undefined if it had answered and cannot
+   * now, for a while: then what it said holds. Rejects only if the signal aborts.
+   */
+  async askAgain(place: number, signal: AbortSignal): Promise<Finding | undefined> {
+    const asked = this.#at(place)
+    const finding = await asked.question.ask(signal)
+    if (finding.problem?.retryable && !asked.finding.problem) return undefined
     const { backend, facts, serves } = finding
     asked.finding = finding
     const clash = this.#clash()
-    if (clash) asked.finding = { backend, problem: clash }
+    if (clash) asked.finding = { backend, ...(serves && { serves }), problem: clash }
     // Perhaps a router, whose own backends are not there yet.
     else if (!serves && facts?.models.length === 0) asked.finding = { backend, problem: nothingServed([backend]) }
     return asked.finding
+  }
+
+  #at(place: number): AskedBackend {
+    const asked = this.#asked[place]
+    if (!asked) throw new MillraceError('internal', `there is no backend ${place}`)
+    return asked
   }
 
   #models(): ModelConfig[] {
@@ -115,6 +165,10 @@ export class BackendSurvey {
     const twice = names.find((name, place) => names.indexOf(name) < place)
     return twice === undefined ? tornModel(this.#given, this.#parts.options) : calledTwice(twice)
   }
+}
+
+function namesOf(models: readonly ServedModel[]): string[] {
+  return models.map(({ id }) => id).toSorted()
 }
 
 function simulated({ backends, model, env }: SurveyParts['options']): ModelConfig[] {

@@ -47,6 +47,63 @@ test('one that cannot be reached now is awaited, also if nobody says what it ser
 describe('asked again', () => {
   const never = new AbortController().signal
 
+  test('one that serves the named model and cannot be used gets no requests, unless there is no other', async () => {
+    await using late = await LateServer.start()
+    await using good = await SimulatorServer.start({ models: 'm' })
+    await using other = await SimulatorServer.start({ models: 'x' })
+    const [beside, alone] = [
+      (await find({ backends: [good.url, late.url], model: 'm' })).survey,
+      (await find({ backends: [], models: { m: { backends: [{ url: late.url }] } } })).survey,
+    ]
+    expect(beside.models).toMatchObject([{ backends: [{ url: good.url }, { url: late.url }] }])
+    late.put(other.url)
+    await beside.askAgain(1, never)
+    await alone.askAgain(0, never)
+    expect(beside).toMatchObject({ awaited: [1], unusable: [{ code: 'model_not_found' }] })
+    expect(beside.models[0]?.backends.map(({ url }) => url)).toEqual([good.url])
+    // Whoever asks for it is told what is wrong.
+    expect(alone.models[0]?.backends.map(({ url }) => url)).toEqual([late.url])
+    expect(alone.usable[0]?.backends).toEqual([])
+    late.put(good.url)
+    await beside.askAgain(1, never)
+    expect(beside.models[0]?.backends.map(({ url }) => url)).toEqual([good.url, late.url])
+    expect(beside).toMatchObject({ awaited: [], unusable: [] })
+  })
+
+  test('a wrong key keeps one out, too', async () => {
+    await using late = await LateServer.start()
+    await using good = await SimulatorServer.start({})
+    const { survey } = await find({ backends: [late.url, good.url], model: 'sim' })
+    await using strict = createServer((_request, response) => response.writeHead(401).end('{}'))
+    await once(strict.listen(0, '127.0.0.1'), 'listening')
+    late.put(`http://127.0.0.1:${(strict.address() as AddressInfo).port}`)
+    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_auth' }, serves: { name: 'sim' } })
+    strict.closeAllConnections()
+    expect(survey.models[0]?.backends.map(({ url }) => url)).toEqual([good.url])
+  })
+
+  test('one that has answered is asked for its list, and then for more if that is another', async () => {
+    await using late = await LateServer.start()
+    await using first = await SimulatorServer.start({ models: 'a,b' })
+    await using second = await SimulatorServer.start({ models: 'b,c' })
+    late.put(first.url)
+    const { survey } = await find({ backends: [late.url] })
+    const asked = first.stats.requests
+    expect(await survey.listsOthers(0, never)).toBe(false)
+    // Nothing was sampled for that.
+    expect(first.stats.requests).toBe(asked)
+    late.put(nobody)
+    expect(await survey.listsOthers(0, never)).toBe(false)
+    expect(await survey.askAgain(0, never)).toBeUndefined()
+    expect(survey.models.map(({ name }) => name)).toEqual(['a', 'b'])
+    late.put(second.url)
+    expect(await survey.listsOthers(0, never)).toBe(true)
+    await survey.askAgain(0, never)
+    expect(survey.models.map(({ name }) => name)).toEqual(['b', 'c'])
+    const named = (await find({ backends: [late.url], model: 'b' })).survey
+    expect([survey.lists(0), named.lists(0)]).toEqual([true, false])
+  })
+
   test('a backend adds what it lists, to others who list the same, too', async () => {
     await using first = await SimulatorServer.start({ models: 'a' })
     await using late = await LateServer.start()
@@ -77,7 +134,7 @@ describe('asked again', () => {
       )
       await once(server.listen(0, '127.0.0.1'), 'listening')
       late.put(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
-      const { problem } = await survey.askAgain(0, never)
+      const { problem } = (await survey.askAgain(0, never)) ?? {}
       server.closeAllConnections()
       return problem?.rawMessage
     }
@@ -224,7 +281,7 @@ describe('backends of one model that speak different APIs', () => {
     const { survey } = await find({ backends: [late.url, inChat.url], env })
     await using inMessages = await SimulatorServer.start({ imitate: 'anthropic', models: 'm' })
     late.put(inMessages.url)
-    const { problem } = await survey.askAgain(0, new AbortController().signal)
+    const { problem } = (await survey.askAgain(0, new AbortController().signal)) ?? {}
     expect(problem?.rawMessage).toContain('one model has one API')
     expect(survey.models).toMatchObject([{ name: 'm', api: 'chat', backends: [{ url: inChat.url }] }])
   })

@@ -6,7 +6,7 @@ import { closeAll, LoopLag, Resource, type LoopLagWindow, type Variables } from 
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
 import { startTelemetry, type LoggedRequest, type Telemetry } from '../../telemetry/index.ts'
-import { AwaitedBackends } from './_awaited-backends.ts'
+import { BackendWatch } from './_backend-watch.ts'
 import { Reachability } from './_reachability.ts'
 import { describeGateway, openGatewayRun, type GatewayDescription, type GatewayRun } from './_run.ts'
 import { GatewayTelemetry } from './_telemetry.ts'
@@ -22,7 +22,7 @@ export interface GatewayServerOptions {
   readonly models: readonly ModelConfig[]
   /** What their backends said of them. */
   readonly facts?: Readonly<Record<string, ModelFacts>>
-  /** Where the models are from. Backends that have not answered are asked again, and taken in when they do. */
+  /** Where the models are from. Backends are asked again, and taken in, when they have not answered, or list other models. */
   readonly survey?: BackendSurvey
   readonly aliases?: Readonly<Record<string, string>> | undefined
   /** Without any, one is made and kept in the run's folder; only for a host that no other machine reaches. */
@@ -43,7 +43,7 @@ export interface GatewayServerOptions {
   readonly onRequest?: (request: LoggedRequest) => void
   /** Hears of every session that ended with a record of no use. */
   readonly onAlarm?: (session: string, alarms: readonly string[]) => void
-  /** Hears of a backend that was awaited: that it has answered, or that there is another reason why it does not. */
+  /** Hears of a backend: that it has answered, serves other models than before, or that there is another reason why it cannot be used. */
   readonly onBackend?: (finding: Finding) => void
   /** Hears of what is a fault of the gateway's own. */
   readonly onFault?: (error: MillraceError) => void
@@ -103,7 +103,7 @@ export class GatewayServer extends Resource {
     const metrics = telemetry.gatewayMetrics()
     owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onFault }))
     const lag = owned.use(new LoopLag())
-    const reachability = owned.use(new Reachability(models, env))
+    const reachability = owned.use(new Reachability(survey?.usable ?? models, env))
     const gateway = owned.use(
       await Gateway.open({
         store,
@@ -142,14 +142,14 @@ export class GatewayServer extends Resource {
           onFault?.(MillraceError.from(error, 'internal'))
         }
       }
-      const onBackend = (finding: Finding): void => attempt(() => options.onBackend?.(finding))
-      const onAnswer = (finding: Finding): void => {
-        reachability.include(survey.models)
+      // Also after a problem: requests are kept from a backend that cannot be used.
+      const takeIn = (finding: Finding): void => {
+        reachability.watch(survey.usable)
         gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted })
         attempt(() => describeGateway(store, descriptionOf(options, survey.models)))
-        onBackend(finding)
+        attempt(() => options.onBackend?.(finding))
       }
-      owned.use(new AwaitedBackends({ survey, onAnswer, onProblem: onBackend }))
+      owned.use(new BackendWatch({ survey, onAnswer: takeIn, onProblem: takeIn }))
     }
     const { url, routes } = door
     const unusedKey = unusedKeyNotice(store.folder, options.keys)
@@ -232,6 +232,11 @@ async function readinessOf({
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
   if (await reachability.any()) return { isReady: true }
   // Not which: whoever asks has no key.
+  const unusable = new Set(survey?.unusable.map(({ code }) => code))
+  if (reachability.count === 0 && unusable.size > 0) {
+    const why = `none of its backends can be used (${survey?.awaited.length ?? 0}): ${[...unusable].join(', ')}; the log says more`
+    return { isReady: false, why }
+  }
   if (reachability.count === 0) {
     return { isReady: false, why: `no backend could be used since the start (${survey?.awaited.length ?? 0})` }
   }

@@ -1,0 +1,67 @@
+import { MillraceError } from '../../errors/index.ts'
+import { backoffMs, Resource, sleep, type Backoff } from '../../kit/index.ts'
+import type { BackendSurvey } from './backend-survey.ts'
+import type { Finding } from './gateway-backends.ts'
+
+/** A server that loads a model takes minutes, one that is only a little late must not be noticed. */
+const schedule: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
+
+/** One request for each backend that serves what it lists. */
+const defaultListMs = 10_000
+
+export interface BackendWatchOptions {
+  readonly survey: BackendSurvey
+  /** Hears of one that has answered, or serves others than before; the survey knows already what. */
+  readonly onAnswer: (finding: Finding) => void
+  /** Hears of one that cannot be used, when the reason is another than before. */
+  readonly onProblem: (finding: Finding) => void
+  /** How often those that have answered are asked for their lists. */
+  readonly listMs?: number
+}
+
+/**
+ * Asks each backend that has not answered again, less and less often, until it does or this is closed. One that has, and
+ * serves what it lists, is asked for its list from then on: a server may come back with another model, or load one.
+ */
+export class BackendWatch extends Resource {
+  readonly #options: BackendWatchOptions
+  readonly #watching: Promise<unknown>
+
+  constructor(options: BackendWatchOptions) {
+    super()
+    this.#options = options
+    this.#watching = Promise.all(options.survey.findings.map((_finding, place) => this.#watch(place)))
+  }
+
+  protected async onClose(): Promise<void> {
+    await this.#watching
+  }
+
+  async #watch(place: number): Promise<void> {
+    try {
+      await this.#follow(place)
+    } catch (error) {
+      if (this.isClosed) return
+      const backend = this.#options.survey.findings[place]?.backend ?? ''
+      this.#options.onProblem({ backend, problem: MillraceError.from(error, 'internal') })
+    }
+  }
+
+  async #follow(place: number): Promise<void> {
+    const { survey, onAnswer, onProblem, listMs = defaultListMs } = this.#options
+    const problemNow = (): MillraceError | undefined => survey.findings[place]?.problem
+    let known = problemNow()?.rawMessage
+    let tries = 0
+    while (problemNow() || survey.lists(place)) {
+      tries = problemNow() ? tries + 1 : 0
+      await sleep(tries > 0 ? backoffMs(schedule, tries) : listMs, this.closedSignal)
+      if (tries === 0 && !(await survey.listsOthers(place, this.closedSignal))) continue
+      const finding = await survey.askAgain(place, this.closedSignal)
+      if (!finding) continue
+      const problem = finding.problem?.rawMessage
+      if (!finding.problem) onAnswer(finding)
+      else if (problem !== known) onProblem(finding)
+      known = problem
+    }
+  }
+}
