@@ -75,6 +75,11 @@ export class Admission {
         lane.gate.leave(ticket, 'cancelled')
         throw error
       }
+      // The model may have got other backends while this waited for the permit.
+      if (!this.#lanes.all.includes(lane)) {
+        this.#limit.release()
+        continue
+      }
       call.ticket = ticket
       lane.depart()
       return

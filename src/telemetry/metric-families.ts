@@ -134,7 +134,7 @@ export const metricFamilies = {
   gatewaySessionsOpen: gauge('millrace_gateway_sessions_open', 'Sessions that are open.'),
   gatewayBackendsAwaited: gauge(
     'millrace_gateway_backends_awaited',
-    'Backends that have not answered since the gateway was started; they are asked again.',
+    'Backends that have not answered, or cannot be used; they are asked again.',
   ),
   gatewayConnections: gauge('millrace_gateway_connections', 'Connections of clients.'),
   gatewayConnectionsMax: gauge('millrace_gateway_connections_max', 'Connections of clients that may be kept.'),
