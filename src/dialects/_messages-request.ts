@@ -6,7 +6,6 @@ import { isAbsent, isEmpty, isJsonObject } from './_json.ts'
 import { rejected } from './_rejected.ts'
 import type { RequestDraft } from './_request-draft.ts'
 import {
-  optionalCount,
   optionalFlag,
   optionalInteger,
   optionalObject,
@@ -16,6 +15,7 @@ import {
   typedObject,
   unknownFields,
   readTemperature,
+  requiredCount,
 } from './_request-fields.ts'
 import type { DialectRequest } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
@@ -92,8 +92,7 @@ function refuseThread(body: JsonObject): void {
 }
 
 function readSampling(body: JsonObject, untranslatable: Untranslatable): Sampling {
-  const maxTokens = optionalCount(body, 'max_tokens')
-  if (maxTokens === undefined) throw rejected('max_tokens', 'is missing: say how many tokens the reply may have')
+  const maxTokens = requiredCount(body, 'max_tokens', 'is missing: say how many tokens the reply may have')
   const sampling: Sampling = { maxTokens, ...readTemperature(body) }
   const stop = optionalTexts(body, 'stop_sequences')
   if (stop !== undefined) sampling.stop = stop

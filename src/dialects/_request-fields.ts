@@ -66,6 +66,13 @@ export function optionalCount(body: JsonObject, key: string): number | undefined
   throw rejected(key, 'must be a whole number from 1 on, or left out')
 }
 
+/** The same where it must be said. */
+export function requiredCount(body: JsonObject, key: string, missing: string): number {
+  const value = body[key]
+  if (isWhole(value) && value >= 1) return value
+  throw rejected(key, isAbsent(value) ? missing : 'must be a whole number from 1 on')
+}
+
 export function optionalInteger(body: JsonObject, key: string, at = ''): number | undefined {
   const value = body[key]
   if (isAbsent(value)) return undefined

@@ -238,6 +238,11 @@ test('a block that only this API knows is the same one wherever the mark for cac
   for (const each of [document, marked]) expect(read(block(each)).messages).toEqual(expected)
 })
 
+test('a number of tokens that must be said is not offered to be left out', () => {
+  expect(() => read({ max_tokens: null })).toThrow('max_tokens is missing')
+  expect(() => read({ max_tokens: 0 })).toThrow(/max_tokens must be a whole number from 1 on$/)
+})
+
 test.for([
   [{ max_tokens: null }, 'max_tokens'],
   [{ max_tokens: 0 }, 'max_tokens'],

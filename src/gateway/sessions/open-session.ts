@@ -75,7 +75,8 @@ export class OpenSession implements Expiring {
 
   /** One that an earlier process left open. Its time begins anew: nobody could use it meanwhile. */
   static restored(stored: StoredSession): OpenSession {
-    return new OpenSession({ ...stored, data: storedData(stored) })
+    const { id, group, tenant, keyDigest, startedAt } = stored
+    return new OpenSession({ id, group, tenant, keyDigest, startedAt, data: storedData(stored) })
   }
 
   get expiresAt(): number {

@@ -84,7 +84,9 @@ export function seenBy(caller: Caller, view: SessionView): SessionView {
 }
 
 export function storedSummary(stored: StoredSession): SessionSummary {
-  return summaryOf({ ...stored, data: storedData(stored) }, stored.end)
+  // Not spread: `data` is read whenever it is looked at.
+  const { id, group, tenant, startedAt, end } = stored
+  return summaryOf({ id, group, tenant, startedAt, data: storedData(stored) }, end)
 }
 
 export function viewOf(
