@@ -24,8 +24,8 @@ export interface HttpMcpServerOptions {
   readonly authorization?: string
   /** Whoever begins a session is answered with this. */
   readonly refuses?: { readonly status: number; readonly page: string }
-  /** So many tools, in one page. */
-  readonly listLength?: number
+  /** These instead of its tools, in one page. */
+  readonly lists?: readonly unknown[]
   /** Each page of the list says that there is another: the same one over again, or always a new one. */
   readonly endlessList?: 'same' | 'new'
   /** Says that the list has changed while it is read for the first time; the next one has the tool `extra`. */
@@ -162,17 +162,14 @@ export class HttpMcpServer extends Resource {
   }
 
   #list(message: Message, response: ServerResponse): void {
-    const { endlessList, changesList, listLength } = this.#options
+    const { endlessList, changesList, lists } = this.#options
     this.#pages += 1
     if (changesList) {
       this.#listChanging(message, response)
       return
     }
-    if (listLength !== undefined) {
-      const inputSchema = { type: 'object' }
-      this.#say(message, response, {
-        tools: Array.from({ length: listLength }, (_, n) => ({ name: `t${n}`, inputSchema })),
-      })
+    if (lists) {
+      this.#say(message, response, { tools: lists })
       return
     }
     const nextCursor = endlessList === 'new' ? `page-${this.#pages}` : 'page'

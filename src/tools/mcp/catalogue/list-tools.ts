@@ -1,6 +1,7 @@
 import type { Client, RequestOptions } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../../errors/index.ts'
 import type { ServerTool } from './tool-catalogue.ts'
+import { unreadableList } from './_unreadable-list.ts'
 
 /** No model can choose among more; a server that lists them is broken or not meant for this. */
 const maxTools = 10_000
@@ -14,7 +15,10 @@ export async function listTools(server: string, client: Client, options: Request
   const cursors = new Set<string>()
   let cursor: string | undefined
   do {
-    const page = await client.request({ method: 'tools/list', params: cursor === undefined ? {} : { cursor } }, options)
+    const params = cursor === undefined ? {} : { cursor }
+    const page = await client.request({ method: 'tools/list', params }, options).catch((error: unknown) => {
+      throw unreadableList(error)
+    })
     for (const { name, description, inputSchema, outputSchema, annotations } of page.tools) {
       // Of two with the same name only one can be called; the first is the one that most clients take.
       if (tools.has(name)) continue

@@ -315,7 +315,26 @@ test.each([
 })
 
 test('so is one of a single page that no model could choose from', async () => {
-  await using server = await HttpMcpServer.start({ listLength: 10_001 })
+  const lists = Array.from({ length: 10_001 }, (_, n) => ({ name: `t${n}`, inputSchema: { type: 'object' } }))
+  await using server = await HttpMcpServer.start({ lists })
   await using made = sessionOn(server.url)
   expect((await thrown(made.session.open())).rawMessage).toContain('it has more than 10000 tools')
+})
+
+test('what is wrong with a list is told in one line', async () => {
+  const good = { name: 'good', inputSchema: { type: 'object' } }
+  const lists = [
+    good,
+    { name: 'bare' },
+    { name: 'old', inputSchema: { properties: {} } },
+    { ...good, description: null },
+    {},
+  ]
+  await using server = await HttpMcpServer.start({ lists })
+  await using made = sessionOn(server.url)
+  expect((await thrown(made.session.open())).rawMessage).toBe(
+    "server 'web' could not be opened: its tool list is not as MCP has it: tools[1].inputSchema: missing; expected object; " +
+      'tools[2].inputSchema.type: expected "object"; tools[3].description: expected string, got null; and 2 more. ' +
+      'That is for the server to correct',
+  )
 })
