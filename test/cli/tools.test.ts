@@ -9,6 +9,7 @@ import { loadEnvironment } from '../../src/env/index.ts'
 import { HttpToolDoor, ServedTools } from '../../src/serve/index.ts'
 import { fakeProcess } from '../../src/cli/_testing/fake-terminal.ts'
 import { main } from '../../src/cli/main.ts'
+import { HttpMcpServer } from '../../src/tools/mcp/_testing/http-mcp-server.ts'
 import { fixture, objects, startMillrace } from './_millrace.ts'
 import { chatty, everything, script, writeServers } from './_tool-servers.ts'
 
@@ -348,5 +349,16 @@ describe('millrace tools doctor', () => {
     expect(text).toContain('✗ initialise')
     expect(text).toContain(hint)
     expect(text).toContain('fails at initialise; it is not required: rollouts do without it')
+  })
+
+  it('finds a certificate that nobody vouches for, and a file that is no authority', async () => {
+    await using server = await HttpMcpServer.start({ isSecure: true })
+    const { code, text } = await examined({ url: server.url })
+    expect(code).toBe(1)
+    expect(text).toMatch(/✗ initialise .*the certificate is not trusted .*caFile/)
+    expect(text).not.toContain('nobody answers')
+    const misspelt = await examined({ url: server.url, caFile: 'none.pem' })
+    expect(misspelt.code).toBe(2)
+    expect(misspelt.text).toMatch(/✗ config .*caFile: the certificate authority none\.pem cannot be read/)
   })
 })
