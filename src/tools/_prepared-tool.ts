@@ -76,9 +76,9 @@ export class PreparedTool<Context extends object> implements NamedTool {
       if (!isPromise(output)) return this.#succeeded(output)
       return Promise.resolve(output)
         .then((made) => this.#succeeded(made))
-        .catch(failed)
+        .catch((error: unknown) => this.#failed(error))
     } catch (error) {
-      return failed(error)
+      return this.#failed(error)
     }
   }
 
@@ -92,7 +92,17 @@ export class PreparedTool<Context extends object> implements NamedTool {
   #badArguments(problem: string): Attempt {
     this.#signature ??= describeParameters(this.definition.function.parameters)
     const content = `Error: bad arguments for ${this.name}: ${problem}. Expected ${this.#signature}. Correct them and call it again.`
-    return { status: 'bad_arguments', content }
+    return { status: 'bad_arguments', content: contentOf(content, this.#maxOutputChars) }
+  }
+
+  #failed(thrown: unknown): Attempt {
+    if (endsAttempt(thrown)) throw thrown
+    const { kind, place, message } = describeThrown(thrown)
+    const failure = { status: 'failed', content: contentOf(`Error: ${message}`, this.#maxOutputChars) } as const
+    // An error of ours is not a fault of the tool's code.
+    if (kind === undefined) return failure
+    const threw = { kind: place === undefined ? kind : `${kind} at ${place}`, message: firstLine(message) }
+    return { ...failure, threw }
   }
 }
 
@@ -111,16 +121,6 @@ function parametersOf(name: string, schema: StandardSchema): Record<string, unkn
     )
   }
   return parameters
-}
-
-function failed(thrown: unknown): Attempt {
-  if (endsAttempt(thrown)) throw thrown
-  const { kind, place, message } = describeThrown(thrown)
-  const failure = { status: 'failed', content: `Error: ${message}` } as const
-  // An error of ours is not a fault of the tool's code.
-  if (kind === undefined) return failure
-  const threw = { kind: place === undefined ? kind : `${kind} at ${place}`, message: firstLine(message) }
-  return { ...failure, threw }
 }
 
 /** Of a message that may be a page, and is in the result as a whole. */

@@ -138,6 +138,19 @@ describe('one call', () => {
     expect(await callOne(tool(nothing, run))).toMatchObject({ status: 'failed', content: 'Error: no such file' })
   })
 
+  test('that fails with a long story, or is asked with one, tells as much of it as of an output', async () => {
+    const story = 'x'.repeat(1_000_000)
+    const thrown = await callOne(tool(nothing, () => Promise.reject(new Error(story))))
+    const refused = await callOne(
+      tool(z.strictObject({}), () => 'fine'),
+      JSON.stringify({ [story]: 1 }),
+    )
+    for (const { content } of [thrown, refused]) {
+      expect(content).toMatch(/^Error: [^]*x{1000}\n\[\d+ of \d+ characters were cut off\]$/)
+      expect(content.length).toBeLessThan(300_000)
+    }
+  })
+
   test('whose output is not JSON has failed', async () => {
     const run = () => 1n as unknown as string
     expect(await callOne(tool(nothing, run))).toMatchObject({
