@@ -1,3 +1,5 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
@@ -250,15 +252,15 @@ test('a session that could not be ended is open as before, and ends when that is
   await using open = await scripted(() => 'Hello', { bounds: { maxRemembered: 0 } })
   const { id, caller } = await open.session()
   await open.ask(caller, body)
-  const { sessions } = open.store.reader
-  const read = sessions.bareNodesOf.bind(sessions)
-  sessions.bareNodesOf = () => {
-    sessions.bareNodesOf = read
-    throw new Error('the disk does not give it back')
-  }
+  await open.store.journal.durable()
+  // It has to be read to be ended, and cannot be.
+  using database = new DatabaseSync(join(open.store.folder, 'journal.sqlite'), { timeout: 10_000 })
+  const damage = database.prepare(`UPDATE node SET message = replace(message, ?, ?) WHERE rollout = ?`)
+  damage.run('}', ']', id)
   // Whoever asks meanwhile waits for the same end.
   const both = await Promise.allSettled([open.gateway.endSession(admin, id), open.gateway.endSession(admin, id)])
   expect(both.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  damage.run(']', '}', id)
   expect(await open.gateway.session(admin, id)).toMatchObject({ state: 'open', interactions: 1 })
   expect((await open.ask(caller, body)).status).toBe(200)
   expect(await open.gateway.endSession(admin, id)).toMatchObject({ state: 'ended', interactions: 2 })
