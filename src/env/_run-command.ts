@@ -4,6 +4,8 @@ import { maxTimerMs } from '../kit/index.ts'
 
 const maxOutputBytes = 1024 * 1024
 const keptErrorChars = 2_000
+/** For pipes to end when the program has. One that left its group may hold them open, and has nothing to say here. */
+const pipeLimitMs = 1_000
 
 export interface Command {
   readonly file: string
@@ -28,10 +30,12 @@ export function runCommand(command: Command): Promise<string> {
     let outputBytes = 0
     let errorText = ''
     let isOver = false
+    let lingering: NodeJS.Timeout | undefined
     const end = (settle: () => void): void => {
       if (isOver) return
       isOver = true
       clearTimeout(timer)
+      clearTimeout(lingering)
       signal.removeEventListener('abort', onAbort)
       if (child.exitCode === null && child.signalCode === null) killGroup(child)
       // A process that left the group could hold the pipes open for ever.
@@ -62,12 +66,18 @@ export function runCommand(command: Command): Promise<string> {
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       errorText = (errorText + text).slice(-keptErrorChars)
     })
-    // `close` comes after the last output; what outlived the program must not delay it.
-    child.on('exit', () => killGroup(child))
-    child.on('close', (code, killedBy) => {
+    const onEnd = (code: number | null, killedBy: NodeJS.Signals | null): void => {
       if (code !== 0) fail(code === null ? `was killed by ${killedBy}` : `ended with code ${code}`)
       else end(() => resolve(Buffer.concat(output).toString('utf8')))
+    }
+    // `close` comes after the last output; what outlived the program must not delay it.
+    child.on('exit', (code, killedBy) => {
+      killGroup(child)
+      if (isOver) return
+      // What was printed is read before an immediate runs, also by a loop that was held up meanwhile.
+      lingering = setTimeout(() => setImmediate(onEnd, code, killedBy), pipeLimitMs)
     })
+    child.on('close', onEnd)
     // A program need not read its input; whether it did shows in its output.
     child.stdin.on('error', () => {})
     child.stdin.end(command.input)

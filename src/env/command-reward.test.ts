@@ -52,6 +52,18 @@ async function expectEnd(pid: number): Promise<void> {
 }
 
 describe('commandReward', () => {
+  test('does not wait for what the program left behind in a group of its own, with the pipes in its hands', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-reward-'))
+    const written = join(folder.path, 'pid')
+    const daemon = `setsid sh -c 'echo $$ > ${written}.new; mv ${written}.new ${written}; exec sleep 600' &`
+    const waits = `while [ ! -e ${written} ]; do sleep 0.05; done`
+    try {
+      expect(await shell(`${daemon} ${waits}; echo 0.5`, { timeoutMs: 60_000 })).toBe(0.5)
+    } finally {
+      process.kill(Number(readFileSync(written, 'utf8')), 'SIGKILL')
+    }
+  })
+
   test('gives the program the rollout as JSON and takes its last line', async () => {
     const program = `
       let text = ''
