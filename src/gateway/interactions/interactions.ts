@@ -191,14 +191,16 @@ export class Interactions {
       memory.unheard.hear(match.end.seq)
       // With other instructions it is known from nothing but its name.
       if (earlier) memory.unheard.hear(earlier.reply.seq)
-      const leaf = memory.tree.append(messages, match)
-      if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
-      const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
-      const place = new SessionPlace({ session, memory, journal, leaf, key })
+      const record = (): SessionPlace => {
+        const leaf = memory.tree.append(messages, match)
+        if (call.api === 'chat' && leaf) memory.lastBody.keep(call.body, { request, node: leaf, continued })
+        const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
+        return new SessionPlace({ session, memory, journal, leaf, key })
+      }
       const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
       const parts = { request, model, messages, sessionId: session.id }
       const question = new Question(visit, { ...parts, isWhole, isRecorded: true })
-      await this.#ask(visit, new LiveInteraction({ question, client, place, patience: this.#patience }))
+      await this.#ask(visit, new LiveInteraction({ question, client, record, patience: this.#patience }))
     } finally {
       this.#book.release(session)
     }

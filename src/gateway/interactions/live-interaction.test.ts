@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { chatServer } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
 import type { ModelClient } from '../../inference/index.ts'
 import { RecordingClient } from '../_testing/recording-client.ts'
 import type { GatewayModel } from '../gateway-models.ts'
@@ -8,14 +9,11 @@ import { Question } from './_question.ts'
 import { readRequest } from './_read-request.ts'
 import { Visit } from './visit.ts'
 
+const patience = { maxWaitMs: 1000, end: undefined }
+
 test('a model that throws before it has begun fails the request, and nothing waits for it', async () => {
-  const body = Buffer.from(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hello' }] }))
   const client = new RecordingClient()
-  const visit = new Visit({ caller: { kind: 'admin', tenant: 't' }, api: 'chat', body, retryCount: 0 }, client)
-  const request = readRequest(chatServer, body.toString())
-  const parts = { request, model: modelOver(throwing), messages: request.messages, sessionId: 's' }
-  const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
-  const interaction = new LiveInteraction({ question, client, patience: { maxWaitMs: 1000, end: undefined } })
+  const interaction = new LiveInteraction({ question: questionTo(throwing, client), client, patience })
   expect(await interaction.start()).toMatchObject({
     answer: { kind: 'broken', error: { code: 'internal', rawMessage: 'out of cells' } },
     status: 500,
@@ -26,6 +24,28 @@ test('a model that throws before it has begun fails the request, and nothing wai
   expect(interaction.signal.aborted).toBe(false)
 })
 
+test('a request that cannot be recorded is given up at the backend, and its client is told', async () => {
+  const client = new RecordingClient()
+  const record = (): never => {
+    throw new Error('no room in the tree')
+  }
+  const interaction = new LiveInteraction({ question: questionTo(waiting, client), client, patience, record })
+  expect(await interaction.start()).toMatchObject({
+    answer: { kind: 'broken', error: { code: 'internal', rawMessage: 'no room in the tree' } },
+    status: 500,
+  })
+  expect(interaction.signal.aborted).toBe(true)
+  expect(client).toMatchObject({ isEnded: true, status: 500 })
+})
+
+function questionTo(model: ModelClient, client: RecordingClient): Question {
+  const body = Buffer.from(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hello' }] }))
+  const visit = new Visit({ caller: { kind: 'admin', tenant: 't' }, api: 'chat', body, retryCount: 0 }, client)
+  const request = readRequest(chatServer, body.toString())
+  const parts = { request, model: modelOver(model), messages: request.messages, sessionId: 's' }
+  return new Question(visit, { ...parts, isWhole: true, isRecorded: false })
+}
+
 const throwing: ModelClient = {
   name: 'm',
   price: undefined,
@@ -35,6 +55,18 @@ const throwing: ModelClient = {
   endSession: () => {},
   status: () => ({ name: 'm', limit: 1, inFlight: 0, waiting: 0, parked: 0, calls: 0, tries: 0 }),
   [Symbol.asyncDispose]: () => Promise.resolve(),
+}
+
+/** Says nothing until it is given up. */
+const waiting: ModelClient = {
+  ...throwing,
+  call: (_request, { signal }) =>
+    new Promise((resolve) => {
+      signal.addEventListener('abort', () => {
+        const error = MillraceError.from(signal.reason, 'cancelled')
+        resolve({ status: 'aborted', error, model: 'm', backend: 'b', tries: 1, ms: 0, waitMs: 0 })
+      })
+    }),
 }
 
 function modelOver(client: ModelClient): GatewayModel {

@@ -48,8 +48,8 @@ export interface LiveInteractionOptions {
   readonly question: Question
   readonly client: ClientReply
   readonly patience: Patience
-  /** Where it is recorded, if it is. */
-  readonly place?: SessionPlace
+  /** Records the request, if it is to be, and says where the reply goes. Called when the backend has been asked. */
+  readonly record?: () => SessionPlace
 }
 
 /** A client that is gone gets no status; this is what logs say instead. */
@@ -64,7 +64,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   /** Changes if the backend refuses what was asked of it for the record. */
   #question: Question
   readonly #patience: Patience
-  readonly #place: SessionPlace | undefined
+  readonly #record: (() => SessionPlace) | undefined
+  #place: SessionPlace | undefined
   readonly #abort = new AbortSource()
   readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
   #client: ClientReply | undefined
@@ -76,6 +77,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #partial: PartialReply | undefined
   /** None before it had to wait for a backend. */
   #wait: Wait | undefined
+  /** Once it was written: see `#wholeText`. */
+  #text: string | undefined
   /** There is nothing left to give up: its client may come again for it. */
   #isRecorded = false
   /** When a backend that refused it said that it would take it. */
@@ -85,11 +88,11 @@ export class LiveInteraction implements ReplySink, CallHooks {
   /** Lets the backend go on, while the client is the one that is waited for. */
   #resume: (() => void) | undefined
 
-  constructor({ question, client, patience, place }: LiveInteractionOptions) {
+  constructor({ question, client, patience, record }: LiveInteractionOptions) {
     this.#question = question
     this.#client = client
     this.#patience = patience
-    this.#place = place
+    this.#record = record
   }
 
   get signal(): AbortSignal {
@@ -102,19 +105,27 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   start(): Promise<InteractionEnd> {
-    this.#place?.enter(this)
     if (this.#client?.isGone) this.#onClientGone()
     else this.#client?.onGone(this.#onClientGone)
     this.#ask()
+    this.#enter()
     return this.#end.promise
   }
 
   #ask(): void {
     const { model } = this.#question
+    Promise.try(() => model.client.call(this.#question.toModel(this), this))
+      .then(this.#onReply)
+      .catch(this.#onFault)
+  }
+
+  /** Its place is worked out while the backend works. */
+  #enter(): void {
     try {
-      model.client.call(this.#question.toModel(this), this).then(this.#onReply).catch(this.#onFault)
+      this.#place = this.#record?.()
+      this.#place?.enter(this)
     } catch (error) {
-      this.#onFault(error)
+      this.abort(MillraceError.from(error, 'internal'))
     }
   }
 
@@ -230,8 +241,13 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const lacking = capturesTokens ? 'missing' : 'unasked'
     this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
     const pending = this.#place?.durable()
-    if (pending) pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
-    else this.#deliver(reply, replyId)
+    if (!pending) {
+      this.#deliver(reply, replyId)
+      return
+    }
+    // While the disk is at it: what waits for the disk leaves at the end of this turn of the loop, before this is called.
+    setImmediate(this.#prepare, reply)
+    pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
   }
 
   /** The store failed, or we did: the client must not take the reply for recorded. */
@@ -268,6 +284,11 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return raw && this.#question.dialect.api === 'responses' ? itemIdsIn(raw.document) : undefined
   }
 
+  /** What there is to do for a whole reply until it may be sent. */
+  readonly #prepare = ({ raw }: CompleteReply): void => {
+    if (raw && this.#client && !this.#question.request.stream) this.#wholeText(raw)
+  }
+
   #deliver(reply: CompleteReply, replyId: string): void {
     const client = this.#client
     if (client) {
@@ -283,7 +304,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     request: DialectRequest,
     { reply, replyId }: { readonly reply: CompleteReply; readonly replyId: string },
   ): void {
-    if (reply.raw && !request.stream) sendWhole(client, this.#rawText(reply.raw))
+    if (reply.raw && !request.stream) sendWhole(client, this.#wholeText(reply.raw))
     else {
       const head = { ...this.#head(replyId, request), itemIds: this.#itemIdsOf(reply) }
       sendReply(client, this.#question.dialect, head, reply)
@@ -304,9 +325,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
   }
 
-  #rawText({ text, document }: NonNullable<BackendReply['raw']>): string {
+  /** As the backend wrote it, without what nobody but us has asked for. */
+  #wholeText({ text, document }: NonNullable<BackendReply['raw']>): string {
     const { unasked } = this.#question
-    return unasked ? JSON.stringify(unasked.without(document)) : text
+    return (this.#text ??= unasked ? JSON.stringify(unasked.without(document)) : text)
   }
 
   #fail(error: MillraceError, reply?: BrokenReply): void {
