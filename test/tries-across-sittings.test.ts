@@ -79,3 +79,15 @@ test('once --max-cost is spent, no failed member of a group is replaced; the nex
   expect(await sit({ root, failure, maxCostUsd: 100 })).toMatchObject({ end: 'complete', rollouts: 2, voided: 1 })
   expect(attemptsIn(root)).toHaveLength(2)
 })
+
+test('--retry-failed takes nothing back that --max-cost leaves no money for', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const complete = { state: 'complete', rollouts: 2, voided: 1 }
+  // Two dollars for 0-0, and nothing for what never was answered.
+  expect(await sit({ root })).toMatchObject({ ...complete, end: 'complete' })
+  expect(await sit({ root, retryFailed: true, maxCostUsd: 2 })).toMatchObject({ ...complete, end: 'max_cost' })
+  expect(attemptsIn(root)).toHaveLength(4)
+  expect(await sit({ root, retryFailed: true, maxCostUsd: 3 })).toMatchObject({ ...complete, end: 'complete' })
+  expect(attemptsIn(root)).toHaveLength(8)
+})

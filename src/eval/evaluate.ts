@@ -58,6 +58,8 @@ class RunningEvaluation implements Evaluation {
   #state: Progress['state'] = 'running'
   #end: Summary['end'] = 'complete'
   #hasRefusedRetry = false
+  /** Something of the run was worked on in this sitting. */
+  #hasBegun = false
   #resolved: ResolvedRun | undefined
   #info: RunInfo | undefined
   #store: OpenedRun['store'] | undefined
@@ -252,7 +254,10 @@ class RunningEvaluation implements Evaluation {
       group: config.group,
       seedOf: (id, attempt) => fork?.from.seed ?? hash32(seed, id, attempt) >>> 1,
       mayStartOver: () => this.#mayRetry(config.maxCostUsd),
-      onAttemptStart: keepChanges,
+      onAttemptStart: () => {
+        this.#hasBegun = true
+        return keepChanges()
+      },
       onGroupScore: keepChanges,
       onSettled: (record) => this.#onSettled(record),
       onAttemptEnd: (ended) => {
@@ -290,7 +295,8 @@ class RunningEvaluation implements Evaluation {
       store.failure.throwIfAborted()
       // Drained or stopped too late to matter, unless a retry was.
       if (hasRunAll) this.#end = this.#hasRefusedRetry ? 'max_cost' : 'complete'
-      isWhole = hasRunAll && (wasComplete || tasks.areAll())
+      // Drained before anything began, a complete run still is.
+      isWhole = hasRunAll ? wasComplete || tasks.areAll() : wasComplete && !this.#hasBegun
       return isWhole
     } catch (error) {
       this.#end = 'failed'
@@ -310,6 +316,7 @@ class RunningEvaluation implements Evaluation {
   }
 
   #onSettled(record: RolloutRecord): Promise<void> | undefined {
+    this.#hasBegun = true
     this.#accumulator?.add(record)
     return this.#results.push(record)
   }

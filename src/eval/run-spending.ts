@@ -26,6 +26,19 @@ export class RunSpending {
   readonly #open = new Map<string, number>()
   #costUsd = 0
 
+  /** What all sittings so far have spent. All results are read for that. */
+  static async soFar(reader: RunReader): Promise<RunSpending> {
+    const spending = new RunSpending()
+    let count = 0
+    for (const { record } of reader.ended()) {
+      spending.add(record)
+      count += 1
+      if (count % 256 === 0) await nextTurn()
+    }
+    await spending.addUnaccepted(reader)
+    return spending
+  }
+
   /** US dollars, as far as prices are known. */
   get costUsd(): number {
     return this.#costUsd

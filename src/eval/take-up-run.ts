@@ -6,6 +6,7 @@ import type { RunInfo, RunOptions } from './evaluation.ts'
 import type { OpenedRun } from './open-run.ts'
 import type { RunConfig } from './resolve-run.ts'
 import { narrowNotice } from './run-extent.ts'
+import { RunSpending } from './run-spending.ts'
 
 /** A run as this sitting goes on with it. */
 export interface TakenUpRun {
@@ -18,14 +19,14 @@ export interface TakenUpRun {
 
 /**
  * Takes back what is to run again, and finds how far the run has come. Only once everything else is known to be there: a
- * sitting whose backend does not answer must not cost the run its results.
+ * sitting whose backend does not answer, or that has no money left, must not cost the run its results.
  */
 export async function takeUpRun(
   { store, name, folder, extent, formerExtent, code, notices }: OpenedRun,
   config: RunConfig,
   { retryFailed }: RunOptions,
 ): Promise<TakenUpRun> {
-  const again = retryFailed ? [againNotice(name, await reopenFailed(store, config))] : []
+  const again = retryFailed ? [await runAgain(store, name, config)] : []
   const wasComplete = store.wasComplete && formerExtent === extent
   const resumed = store.reader.counts().ended
   const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
@@ -46,6 +47,15 @@ export async function takeUpRun(
 function isUnderWay(reader: RunReader): boolean {
   for (const { state } of reader.unfinished()) if (state !== 'discarded') return true
   return false
+}
+
+/** Says what of it runs again. Without money for that, nothing is taken back: it would only be missing. */
+async function runAgain(store: RunStore, name: string, config: RunConfig): Promise<string> {
+  const { maxCostUsd } = config
+  if (maxCostUsd !== null && (await RunSpending.soFar(store.reader)).costUsd >= maxCostUsd) {
+    return `run ${name} has spent its --max-cost (maxCostUsd) of ${maxCostUsd} dollars: nothing runs again until that is raised`
+  }
+  return againNotice(name, await reopenFailed(store, config))
 }
 
 /** Takes back what ended without a score; says how many. */
