@@ -77,14 +77,13 @@ export class ServedModel extends Resource {
   /** Nobody is to ask for it any more. Resolves when it is closed. */
   async retire(): Promise<void> {
     while (!this.isClosed) {
-      const before = this.status()
+      const { calls } = this.status()
       try {
         await sleep(idleMs, this.closedSignal)
       } catch {
         break
       }
-      const { calls, inFlight, waiting, parked } = this.status()
-      if (calls === before.calls && inFlight + waiting + parked === 0) break
+      if (this.client.isIdle && this.status().calls === calls) break
     }
     await this.close()
   }

@@ -42,6 +42,8 @@ export class Model extends Resource implements ModelClient {
   readonly #calls: Counter
   readonly #tries: Counter
   readonly #stopFollowing: () => void
+  /** Calls that wait for their next try. */
+  #pausing = 0
 
   constructor(config: ModelConfig, backends: readonly Backend[], options: ModelOptions = {}) {
     super()
@@ -74,6 +76,12 @@ export class Model extends Resource implements ModelClient {
     this.#stopFollowing = limits.onAnnounced(() => {
       for (const lane of this.#lanes.all) lane.gate.follow()
     })
+  }
+
+  /** Whether no call from here is under way, wherever it is on that way. For a model that shares its limits with nobody. */
+  get isIdle(): boolean {
+    const { inFlight, waiting, parked } = this.status()
+    return inFlight + waiting + parked + this.#pausing === 0
   }
 
   get backends(): readonly Backend[] {
@@ -206,11 +214,14 @@ export class Model extends Resource implements ModelClient {
     const delayMs = this.#onFailure(call, error)
     if (delayMs === undefined) return this.#broken(call, error)
     if (delayMs === 0) return undefined
+    this.#pausing += 1
     try {
       await this.#waiting(call, sleep(delayMs, hooks.signal))
       return undefined
     } catch (reason) {
       return this.#broken(call, reason)
+    } finally {
+      this.#pausing -= 1
     }
   }
 

@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest'
+import { FakeBackend, failure, goodReply } from '../inference/_testing/fake-backend.ts'
+import { FakeClock } from '../inference/_testing/fake-clock.ts'
+import { plainRequest } from '../inference/_testing/plain-request.ts'
+import { resolveModelConfig } from '../inference/index.ts'
+import { ServedModel } from './_served-model.ts'
+
+test('one that nobody lists any more stays until a call that was told to wait has ended', async () => {
+  using clock = new FakeClock()
+  const backend = new FakeBackend('b', (_request, number) =>
+    number === 1 ? failure('model_rate_limited', 120_000) : goodReply,
+  )
+  const config = resolveModelConfig({ model: { name: 'm', backends: [{ url: 'http://b.invalid/v1' }] }, env: {} })
+  const served = new ServedModel(config, { env: {}, onLimitChange: () => {}, given: [backend], sharers: 1 })
+  const call = served.client.call(plainRequest, { signal: new AbortController().signal })
+  await clock.pass(100)
+  const retired = served.retire()
+  await clock.pass(90_000)
+  expect(served.isClosed).toBe(false)
+  await clock.pass(60_000)
+  expect(await call).toMatchObject({ status: 'complete', tries: 2 })
+  await clock.pass(60_000)
+  await retired
+  expect(clock.timers).toBe(0)
+})
