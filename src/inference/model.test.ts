@@ -657,6 +657,17 @@ describe('other backends', () => {
     expect(model.status()).toMatchObject({ inFlight: 0, tries: 2 })
   })
 
+  test('nobody is told that requests park at one that has gone', async () => {
+    using clock = new FakeClock()
+    const gone = new FakeBackend('gone', () => failure('model_overloaded'), 500)
+    const { model, changes } = open([gone])
+    const calls = Array.from({ length: 10 }, () => model.call(ask, new Hooks()))
+    void model.changeBackends([new FakeBackend('next', () => goodReply)])
+    await clock.pass(10_000)
+    for (const reply of await Promise.all(calls)) expect(reply).toMatchObject({ status: 'complete', backend: 'next' })
+    expect(changes).toEqual([])
+  })
+
   test('whoever is parked at one that goes is served by another', async () => {
     using clock = new FakeClock()
     const gone = new FakeBackend('gone', () => failure('model_overloaded'))

@@ -198,7 +198,8 @@ export class OverloadGate {
 
   #close(word: number, failures: number, retryAfterMs: number): void {
     if (!this.#cells.close(word, this.#probeDelayMs(1, retryAfterMs))) return
-    this.#options.onClose(failures)
+    // Of one that lets nobody in any more there is nothing to tell.
+    if (!this.#isShut) this.#options.onClose(failures)
     this.#changed()
   }
 
