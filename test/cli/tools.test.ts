@@ -351,6 +351,22 @@ describe('millrace tools doctor', () => {
     expect(text).toContain('fails at initialise; it is not required: rollouts do without it')
   })
 
+  it.each([
+    ['has no address', 'http://nowhere.invalid:3128', ['ENOTFOUND', 'NO_PROXY=tools.test goes past it']],
+    ['does not run', 'http://127.0.0.1:9', ['ECONNREFUSED', 'NO_PROXY=tools.test goes past it']],
+    ['is of another kind', 'socks5://127.0.0.1:9', ['HTTP_PROXY is no url of an HTTP proxy']],
+  ])('does not blame the server for a proxy that %s', async (_name, proxy, said) => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    await writeServers(cwd, { it: { url: 'http://tools.test/mcp' } })
+    // A process of its own: this is the environment of the process.
+    await using running = startMillrace({ cwd, env: { HTTP_PROXY: proxy } }, 'tools', 'doctor', 'servers.json')
+    const { code, stdout } = await running.ended
+    expect(code).toBe(1)
+    for (const each of said) expect(stdout).toContain(each)
+    expect(stdout).not.toMatch(/nobody answers|no address is known/)
+  })
+
   it('finds a certificate that nobody vouches for, and a file that is no authority', async () => {
     await using server = await HttpMcpServer.start({ isSecure: true })
     const { code, text } = await examined({ url: server.url })

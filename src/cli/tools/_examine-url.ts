@@ -1,6 +1,6 @@
 import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../errors/index.ts'
-import { lastingFailure } from '../../inference/index.ts'
+import { lastingFailure, proxyFor } from '../../inference/index.ts'
 import { serverFetch, type HttpServerConfig, type ServerTool } from '../../tools/index.ts'
 import type { Examination, Steps } from './_examination.ts'
 import { shakeHands } from './_handshake.ts'
@@ -75,9 +75,14 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   const { url, type, headers = {} } = config
   const { status, contentType = '', networkError } = seen
   if (signal.aborted) return ['it takes too long: is it overloaded, or is "startTimeoutMs" too short?']
-  const { origin, hostname, pathname } = new URL(url)
+  const target = new URL(url)
+  const { origin, hostname, pathname } = target
   // The step that failed says it, and what to do.
-  if (lastingFailure(networkError) !== undefined) return []
+  if (networkError instanceof MillraceError || lastingFailure(networkError) !== undefined) return []
+  if (status === undefined && proxyFor(target, process.env) !== undefined) {
+    const way = `HTTPS_PROXY or HTTP_PROXY says to go through a proxy to ${hostname}`
+    return [`${way}: is that right, and does it run? NO_PROXY=${hostname} goes past it`]
+  }
   if (isUnknownHost(networkError)) {
     return [`no address is known for ${hostname}: is the host name right, and can this machine look it up?`]
   }
