@@ -54,14 +54,18 @@ export class ServedModel extends Resource {
   /** True if something about it has changed. Requests under way end where they began, and its limits go on. */
   change(config: ModelConfig, sharers: number): boolean {
     if (isDeepStrictEqual(config, this.#config)) return false
-    this.#config = config
-    if (this.#simulator || this.#options.given) return true
+    if (this.#simulator || this.#options.given) {
+      this.#config = config
+      return true
+    }
     const before = this.#backends
     this.#backends = config.backends.map(
       (each) =>
         before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ??
         this.#opened(config, each, sharers),
     )
+    // Only now: one that could not be opened is opened when the same is asked for again.
+    this.#config = config
     const gone = before.filter((own) => !this.#backends.includes(own))
     for (const own of gone) this.#leaving.add(own)
     const ended = this.client.changeBackends(this.#backends.map(({ backend }) => backend))

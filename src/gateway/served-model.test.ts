@@ -1,7 +1,11 @@
+import { mkdtempDisposableSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { FakeBackend, failure, goodReply } from '../inference/_testing/fake-backend.ts'
 import { FakeClock } from '../inference/_testing/fake-clock.ts'
 import { plainRequest } from '../inference/_testing/plain-request.ts'
+import { testCertificate } from '../inference/_testing/test-certificate.ts'
 import { resolveModelConfig } from '../inference/index.ts'
 import { ServedModel } from './_served-model.ts'
 
@@ -22,4 +26,20 @@ test('one that nobody lists any more stays until a call that was told to wait ha
   await clock.pass(60_000)
   await retired
   expect(clock.timers).toBe(0)
+})
+
+test('a change that could not be made is made when it is asked for again', async () => {
+  using folder = mkdtempDisposableSync(join(tmpdir(), 'millrace-ca-'))
+  const caFile = join(folder.path, 'ca.pem')
+  const configOf = (backend: object) =>
+    resolveModelConfig({ model: { name: 'm', backends: [{ url: 'https://b.invalid/v1', ...backend }] }, env: {} })
+  const before = configOf({})
+  await using served = new ServedModel(before, { env: {}, onLimitChange: () => {}, given: undefined, sharers: 1 })
+  const after = configOf({ caFile })
+  expect(() => served.change(after, 1)).toThrow('ca.pem cannot be read')
+  const [old] = served.client.backends
+  writeFileSync(caFile, testCertificate)
+  expect(served.change(after, 1)).toBe(true)
+  expect(served.client.backends).toHaveLength(1)
+  expect(served.client.backends).not.toContain(old)
 })
