@@ -1,4 +1,5 @@
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { emptyUsage, type CallRecord, type Message, type MessageNode } from '../../schema/index.ts'
 import { AttemptRecorder, RunStore } from '../../store/index.ts'
@@ -170,4 +171,23 @@ test('what only rollouts can be asked for says that there are sessions', async (
       stderr: expect.stringContaining('run gateway holds the sessions of a gateway, and no rollouts to run again'),
     })
   }
+})
+
+test('a session whose record is damaged costs its own row', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root, 3)
+  {
+    using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
+    database.exec(`UPDATE session SET data = '{' WHERE id = 'ses-1'`)
+  }
+  const { code, stdout } = await run(runs.root, 'show', 'gateway')
+  expect(code).toBe(0)
+  expect(stdout).toMatch(/^ses-1 cannot be read; why: .* show gateway ses-1$/m)
+  expect(stdout).toMatch(/^ses-2 .*\nses-0 /m)
+  expect((await run(runs.root, 'show', 'gateway', 'ses-1')).stderr).toContain('session ses-1 at its start cannot be read')
+  const { newest, unreadable } = JSON.parse((await run(runs.root, 'show', 'gateway', '--json')).stdout) as {
+    newest: { id: string }[]
+    unreadable: string[]
+  }
+  expect([newest.map(({ id }) => id), unreadable]).toEqual([['ses-2', 'ses-0'], ['ses-1']])
 })

@@ -20,28 +20,47 @@ export interface ShownRun {
 export async function showSessions(limit: number, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const { stdout } = io
   const counts = reader.sessions.counts()
-  const newest = reader.sessions.sessions({ order: 'newest', limit }).map((each) => storedView(reader.sessions, each))
+  const { newest, unreadable } = newestSessions(reader, limit)
   const { name: run, folder } = found
   const end = gatewayEnd(found)
   if (asJson) {
     const { state } = found.run
-    await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest }))
+    await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest, unreadable }))
     return
   }
   const { style } = stdout
   const total = counts.open + counts.ended
   const what = `gateway · ${end ?? found.run.state} · ${formatQuantity(total, 'session')}`
   void stdout.line(`${style.bold(run)}  ${what}: ${formatCount(counts.open)} open, ${formatCount(counts.ended)} ended`)
+  const reference = runReference(folder, io)
+  const [damaged] = unreadable
+  if (damaged !== undefined) {
+    const others = unreadable.length > 1 ? ` and ${formatQuantity(unreadable.length - 1, 'other')}` : ''
+    void stdout.line(style.warn(`${damaged}${others} cannot be read; why:  ${io.program} show ${reference} ${damaged}`))
+  }
   const [latest] = newest
   if (!latest) return
   void stdout.line()
   for (const line of sessionTable(newest, stdout)) void stdout.line(line)
   void stdout.line()
-  const more = total - newest.length
+  const more = total - newest.length - unreadable.length
   if (more > 0) void stdout.line(style.dim(`${formatCount(more)} older ones; --limit shows more`))
-  const reference = runReference(folder, io)
   void stdout.line(style.dim(`read one:    ${io.program} show ${reference} ${latest.id}`))
   void stdout.line(style.dim(`export them: ${io.program} export ${reference}`))
+}
+
+/** One whose record is damaged costs itself only. */
+function newestSessions(reader: RunReader, limit: number): { newest: SessionView[]; unreadable: string[] } {
+  const newest: SessionView[] = []
+  const unreadable: string[] = []
+  for (const session of reader.sessions.sessions({ order: 'newest', limit })) {
+    try {
+      newest.push(storedView(reader.sessions, session))
+    } catch {
+      unreadable.push(session.id)
+    }
+  }
+  return { newest, unreadable }
 }
 
 /** What was said in one session. */
