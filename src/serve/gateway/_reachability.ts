@@ -10,7 +10,7 @@ const answerTimeoutMs = 2_000
 export class Reachability extends Resource {
   readonly #env: Variables
   /** One for all models that it serves to the same key. */
-  readonly #backends = new Map<string, HttpBackend>()
+  #backends: ReadonlyMap<string, HttpBackend> = new Map()
   readonly #leaving = new Set<HttpBackend>()
   #hasSimulator = false
   #lookedAt = -Infinity
@@ -29,18 +29,20 @@ export class Reachability extends Resource {
   /** The backends of these from now on. */
   watch(models: readonly ModelConfig[]): void {
     if (this.isClosed) return
-    this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
-    const before = new Map(this.#backends)
-    this.#backends.clear()
+    const before = this.#backends
+    const backends = new Map<string, HttpBackend>()
     for (const model of models) {
       for (const backend of model.backends) {
         const { url, apiKeyEnv, headers } = backend
         const identity = JSON.stringify([url, model.api, this.#env[apiKeyEnv], headers])
-        const known = this.#backends.get(identity) ?? before.get(identity)
-        this.#backends.set(identity, known ?? new HttpBackend(model, backend, this.#env, { connections: 1 }))
+        const known = backends.get(identity) ?? before.get(identity)
+        backends.set(identity, known ?? new HttpBackend(model, backend, this.#env, { connections: 1 }))
       }
     }
-    for (const [identity, backend] of before) if (!this.#backends.has(identity)) this.#leave(backend)
+    // Only now: where one cannot be opened, all is as it was.
+    this.#backends = backends
+    this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
+    for (const [identity, backend] of before) if (!backends.has(identity)) this.#leave(backend)
     this.#lookedAt = -Infinity
   }
 

@@ -144,10 +144,8 @@ export class GatewayServer extends Resource {
       }
       // Also after a problem: requests are kept from a backend that cannot be used.
       const takeIn = (finding: Finding): void => {
-        attempt(() => {
-          reachability.watch(survey.usable)
-          gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted })
-        })
+        attempt(() => reachability.watch(survey.usable))
+        attempt(() => gateway.offer({ models: survey.models, facts: survey.facts, awaited: survey.unlisted }))
         attempt(() => describeGateway(store, descriptionOf(options, survey.models)))
         attempt(() => options.onBackend?.(finding))
       }
