@@ -32,6 +32,20 @@ test('what is no result has cost what its journal says', () => {
   expect(unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 20 }, costUsd: 1 })
 })
 
+test('what costs nobody knows what is counted, not taken for nothing', () => {
+  using folder = temporaryFolder()
+  const unpriced = JSON.stringify({ call: { usage: spent.usage, cost: null } })
+  applyAll(folder.path, [
+    ...cutOff('3-0', 1),
+    ...cutOff('4-0', 1),
+    nodeEntry({ rollout: '4-0', attempt: 1, seq: 2, meta: unpriced }),
+  ])
+  using reader = RunReader.open(folder.path)
+  const { discarded, unfinished } = unacceptedSpending(reader)
+  expect(discarded).toMatchObject({ attempts: 0, costUsd: 0, costUnknown: 0 })
+  expect(unfinished).toMatchObject({ attempts: 2, costUsd: 1, costUnknown: 1 })
+})
+
 test('judges of an attempt that was cut off are in what it has cost, a child’s too', () => {
   using folder = temporaryFolder()
   const verdict = { request: 'q', model: 'm', reply: { role: 'assistant', content: 'ok' }, ...spent }

@@ -11,13 +11,17 @@ export interface Spending {
   readonly usage: Usage
   /** US dollars, as far as prices are known. */
   readonly costUsd: number
+  /** Attempts whose cost is not known, and so not in `costUsd`. */
+  readonly costUnknown: number
 }
 
 /** What one attempt has cost: by its record or, if it left none, by its journal. */
-interface SpentAttempt extends Omit<Spending, 'attempts'> {
+interface SpentAttempt {
   readonly rollout: string
   readonly attempt: number
   readonly isOpen: boolean
+  readonly usage: Usage
+  readonly cost: number | null
 }
 
 /** What a run has cost, attempts that did not count included: a retry is paid for like anything else. */
@@ -54,9 +58,9 @@ export class RunSpending {
   /** What earlier sittings spent on attempts that are no results, a page per turn of the loop. */
   async addUnaccepted(reader: RunReader): Promise<void> {
     let count = 0
-    for (const { rollout, attempt, isOpen, costUsd } of spentAttempts(reader)) {
-      this.#costUsd += costUsd
-      if (isOpen) this.#open.set(keyOf(rollout, attempt), costUsd)
+    for (const { rollout, attempt, isOpen, cost } of spentAttempts(reader)) {
+      this.#costUsd += cost ?? 0
+      if (isOpen) this.#open.set(keyOf(rollout, attempt), cost ?? 0)
       count += 1
       if (count % 256 === 0) await nextTurn()
     }
@@ -65,12 +69,13 @@ export class RunSpending {
 
 /** Of attempts that do not count, and of those that have not come to their end yet. */
 export function unacceptedSpending(reader: RunReader): { readonly discarded: Spending; readonly unfinished: Spending } {
-  const discarded = { attempts: 0, usage: emptyUsage(), costUsd: 0 }
-  const unfinished = { attempts: 0, usage: emptyUsage(), costUsd: 0 }
-  for (const { isOpen, usage, costUsd } of spentAttempts(reader)) {
+  const discarded = { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
+  const unfinished = { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
+  for (const { isOpen, usage, cost } of spentAttempts(reader)) {
     const spending = isOpen ? unfinished : discarded
     spending.attempts += 1
-    spending.costUsd += costUsd
+    if (cost === null) spending.costUnknown += 1
+    else spending.costUsd += cost
     addUsage(spending.usage, usage)
   }
   for (const spending of [discarded, unfinished]) spending.costUsd = roundedSum(spending.costUsd)
@@ -82,7 +87,7 @@ function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> 
     const { judgeUsage, cost, ...spent } = record ?? journalledSpending(reader, rollout, attempt)
     const usage = { ...spent.usage }
     addUsage(usage, judgeUsage)
-    yield { rollout, attempt, isOpen, usage, costUsd: cost ?? 0 }
+    yield { rollout, attempt, isOpen, usage, cost }
   }
 }
 

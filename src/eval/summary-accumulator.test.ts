@@ -102,7 +102,10 @@ describe('SummaryAccumulator', () => {
     expect(accumulator.cost).toBe(0)
     accumulator.add(ended(0, 1, { cost: null }))
     expect(accumulator.snapshot()).toMatchObject({ cost: null, costUnknown: 1 })
-    accumulator.add(ended(1, 1, { cost: 0.25 }))
+    // A row that is no task has asked nobody: that is no price.
+    accumulator.add(ended(1, null, { outcome: 'env_error', usage: emptyUsage(), cost: 0 }))
+    expect(accumulator.snapshot()).toMatchObject({ cost: null, costUnknown: 1 })
+    accumulator.add(ended(2, 1, { cost: 0.25 }))
     expect(accumulator.snapshot()).toMatchObject({ cost: 0.25, costUnknown: 1 })
   })
 

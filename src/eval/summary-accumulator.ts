@@ -115,6 +115,7 @@ export class SummaryAccumulator {
   #toolErrors = 0
   #cost = 0
   #costUnknown = 0
+  #priced = 0
 
   constructor(options: {
     readonly attemptsPerTask: number
@@ -140,9 +141,9 @@ export class SummaryAccumulator {
     return this.#outcomes
   }
 
-  /** The sum of what is known; null while nothing is. */
+  /** The sum of what is known; null while nothing is. That a rollout which asked no model cost nothing says nothing of prices. */
   get cost(): number | null {
-    return this.#costUnknown > 0 && this.#costUnknown === this.#rollouts ? null : roundedSum(this.#cost)
+    return this.#costUnknown > 0 && this.#priced === 0 ? null : roundedSum(this.#cost)
   }
 
   add(record: EndedRollout): void {
@@ -157,7 +158,8 @@ export class SummaryAccumulator {
     addUsage(this.#usage, record.usage)
     addUsage(this.#judgeUsage, record.judgeUsage)
     if (record.cost === null) this.#costUnknown += 1
-    else this.#cost += record.cost
+    else if (record.usage.calls + record.judgeUsage.calls > 0) this.#priced += 1
+    this.#cost += record.cost ?? 0
     this.#addDurations(record.timing)
     for (const name in record.metrics) this.#metrics.add(name, record.metrics[name] ?? 0, 0)
     if (record.reward !== null) {

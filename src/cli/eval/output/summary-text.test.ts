@@ -155,6 +155,22 @@ describe('summaryText', () => {
     expect(summaryText(sampleSummary({ cost, costUnknown }), frame)).toMatch(expected)
   })
 
+  it('names no model as the one without a price where others were asked as well', () => {
+    const judgeUsage = { calls: 3, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
+    const text = summaryText(sampleSummary({ cost: null, costUnknown: 300, judgeUsage }), frame)
+    expect(text).toMatch(/cost +unknown: a model that was asked has no known price +│/)
+  })
+
+  it.each([
+    [0, 2, /open +2 attempts not ended yet: .* out · cost unknown +│/],
+    [1.2, 1, /open +2 attempts not ended yet: .* out · \$1\.20 \+ 1 attempt of +│\n│ +unknown price +│/],
+    [0, 0, /open +2 attempts not ended yet: .* out · \$0 +│/],
+  ])('says what is not known of the cost of attempts: %j, %i unknown', (costUsd, costUnknown, expected) => {
+    const usage = { calls: 4, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
+    const unfinished = { attempts: 2, usage, costUsd, costUnknown }
+    expect(summaryText(sampleSummary({ unfinished }), frame)).toMatch(expected)
+  })
+
   it.each([
     [undefined, /tokens +1\.00k in · 200 out +│/],
     [10, /tokens +1\.00k in · 200 out · estimated +│/],

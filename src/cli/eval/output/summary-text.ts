@@ -212,8 +212,11 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   return lines
 }
 
-function spent({ attempts, usage, costUsd }: Spending, which: string): string {
-  return `${formatQuantity(attempts, 'attempt')} ${which}: ${tokens(usage)} · ${formatMoney(costUsd)}`
+function spent({ attempts, usage, costUsd, costUnknown }: Spending, which: string): string {
+  // An attempt that has asked nobody costs nothing, whatever the prices.
+  const isKnown = costUnknown === 0 || costUsd > 0
+  const money = isKnown ? formatMoney(costUsd) + ofUnknownPrice(costUnknown, 'attempt') : formatMoney(null)
+  return `${formatQuantity(attempts, 'attempt')} ${which}: ${tokens(usage)} · ${money}`
 }
 
 /** What tools threw: a bug of a tool is otherwise seen in transcripts alone. */
@@ -235,12 +238,22 @@ function calls({ usage, judgeUsage, tries }: ShownSummary): string {
   return tries && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }
 
-function cost({ cost: usd, costUnknown, model, discarded, unfinished }: ShownSummary): string {
-  if (usd === null) return `unknown: no price is known for ${printableLine(model)}`
+function cost(summary: ShownSummary): string {
+  const { cost: usd, costUnknown, discarded, unfinished } = summary
+  if (usd === null) return `unknown: ${unpriced(summary)}`
   const beside = discarded.costUsd + unfinished.costUsd
-  const unknown = costUnknown === 0 ? '' : ` + ${formatQuantity(costUnknown, 'rollout')} of unknown price`
   const inAll = beside === 0 ? '' : ` · ${formatMoney(usd + beside)} in all`
-  return formatMoney(usd) + unknown + inAll
+  return formatMoney(usd) + ofUnknownPrice(costUnknown, 'rollout') + inAll
+}
+
+/** A judge, and who made the turns that a fork repeats, may be other models: the price that is missing may be theirs. */
+function unpriced({ model, judgeUsage, forkedFrom }: ShownSummary): string {
+  const isOneAlone = judgeUsage.calls === 0 && forkedFrom === undefined
+  return isOneAlone ? `no price is known for ${printableLine(model)}` : 'a model that was asked has no known price'
+}
+
+function ofUnknownPrice(count: number, what: string): string {
+  return count === 0 ? '' : ` + ${formatQuantity(count, what)} of unknown price`
 }
 
 function tokens(usage: Usage): string {
