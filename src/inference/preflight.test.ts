@@ -28,10 +28,10 @@ test('a backend that answers passes with one tiny request', async () => {
   expect(JSON.parse(server.requests[0]?.body ?? '')).toMatchObject({ max_tokens: 16 })
 })
 
-test('a wrong key is reported at once', async () => {
+test('a key that is missing is reported at once', async () => {
   const { error, requests } = await check((response) => sendJson(response, { error: { message: 'bad key' } }, 401))
   expect(error).toMatchObject({ code: 'model_auth' })
-  expect(String(error)).toContain('OPENAI_API_KEY')
+  expect(String(error)).toContain('OPENAI_API_KEY is not set')
   expect(requests).toBe(1)
 })
 

@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName, type Variables } from '../kit/index.ts'
 import { describeIssues } from '../schema/index.ts'
 import type { Backend } from './backend.ts'
-import { backendUrl } from './http/http-backend.ts'
+import { backendUrl, lacksKey } from './http/http-backend.ts'
 import { isAnthropicHost, isOpenAiHost } from './providers.ts'
 import { modelConfigSchema, type ModelConfig, type ModelConfigInput, type NamedModelInput } from './model-config.ts'
 import { isObject } from './wire/foreign-json.ts'
@@ -52,7 +52,7 @@ export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
   for (const backend of config.backends) {
     const { hostname } = backendUrl(backend.url)
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
-    if (provider && !env[backend.apiKeyEnv] && !hasOwnAuthorization(backend.headers)) {
+    if (provider && lacksKey(backend, env)) {
       throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
     }
   }
@@ -148,10 +148,6 @@ function defaultUrl({ url, urlEnv }: Provider, env: Variables): string {
   if (!given) return url
   // Anthropic's clients add the version themselves, so their variable usually ends before it; OpenAI's ends after it.
   return urlEnv === anthropic.urlEnv && !/\/v1\/*$/.test(given) ? `${given.replace(/\/+$/, '')}/v1` : given
-}
-
-function hasOwnAuthorization(headers: Readonly<Record<string, string>>): boolean {
-  return Object.keys(headers).some((name) => ['authorization', 'api-key', 'x-api-key'].includes(name.toLowerCase()))
 }
 
 function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known: readonly string[]): MillraceError {

@@ -84,6 +84,7 @@ export class HttpBackend extends Resource implements Backend {
       url: `${url.origin}${this.#base}${apiPaths[model.api]}`,
       model: upstreamName,
       apiKeyEnv: backend.apiKeyEnv,
+      lacksKey: lacksKey(backend, env),
     }
     const { stream, sendReasoning } = model
     const isMistral = isMistralHost(url.hostname)
@@ -215,6 +216,12 @@ export function requestHeaders(
   const isBearer = api !== 'messages' || !(names.has('x-api-key') || isAnthropicHost(backendUrl(backend.url).hostname))
   if (isBearer) usual.push(['authorization', `Bearer ${key}`])
   return [...usual.filter(([name]) => !names.has(name)), ...Object.entries(backend.headers)].flat()
+}
+
+/** Whether there is no key for a backend: servers of one's own often want none. */
+export function lacksKey(backend: BackendConfig, env: Variables): boolean {
+  const names = headerNames(backend)
+  return !env[backend.apiKeyEnv] && !['authorization', 'api-key', 'x-api-key'].some((name) => names.has(name))
 }
 
 function headerNames({ headers }: BackendConfig): ReadonlySet<string> {

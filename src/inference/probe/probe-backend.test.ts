@@ -226,6 +226,14 @@ describe('a server that is of no use', () => {
     expect(server.requests).toHaveLength(1)
   })
 
+  test.each([
+    [{ KEY: 'secret' }, 'Check the key in KEY, or name another'],
+    [{}, 'KEY is not set: put the key there, or name another'],
+  ])('with %j, says what to do about the key', async (env, step) => {
+    await using server = await ScriptedServer.start((response) => sendJson(response, {}, 401))
+    expect(String(await failureOf(() => probe(server.url, { env })))).toContain(step)
+  })
+
   test('refuses the key only for the real thing', async () => {
     await using server = await ScriptedServer.start((response, { path, body }) => {
       if (path === '/v1/models') sendJson(response, listing(model('a')))

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, type Variables } from '../../kit/index.ts'
 import { apiPaths, type ApiName } from '../../schema/index.ts'
-import { backendUrl, requestHeaders } from '../http/http-backend.ts'
+import { backendUrl, lacksKey, requestHeaders } from '../http/http-backend.ts'
 import { isAnthropicHost, isOpenAiHost } from '../providers.ts'
 import type { BackendConfig } from '../model-config.ts'
 import {
@@ -86,7 +86,13 @@ async function withListing<Answer>(
   const url = backendUrl(backend.url)
   const base = url.pathname.replace(/\/+$/, '')
   const { apiKeyEnv, caFile } = backend
-  const source: Source = { backend: url.host, url: `${url.origin}${base}`, model: model ?? '', apiKeyEnv }
+  const source: Source = {
+    backend: url.host,
+    url: `${url.origin}${base}`,
+    model: model ?? '',
+    apiKeyEnv,
+    lacksKey: lacksKey(backend, env),
+  }
   using scope = new AbortScope(signal, probeTimeoutMs, () => tooSlow(source))
   const api = options.api ?? (isAnthropicHost(url.hostname) ? 'messages' : 'chat')
   const headers = requestHeaders(backend, env, { api, accept: 'application/json' })

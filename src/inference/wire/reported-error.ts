@@ -150,8 +150,7 @@ function isOutOfQuota({ code, message }: ReportedError): boolean {
 }
 
 function nextStep(code: ErrorCode, reported: ReportedError, source: Source): string {
-  if (code === 'model_auth')
-    return `Check the key in ${source.apiKeyEnv}, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).`
+  if (code === 'model_auth') return keyStep(source)
   if (code === 'model_not_found') {
     return `Check the model name "${source.model}" and that the url ends where the API begins (usually /v1).`
   }
@@ -163,6 +162,11 @@ function nextStep(code: ErrorCode, reported: ReportedError, source: Source): str
   }
   if (code === 'model_rejected') return rejectedStep(reported)
   return "It is tried again; if it stays so, look at the server's log."
+}
+
+function keyStep({ apiKeyEnv, lacksKey }: Source): string {
+  const first = lacksKey ? `${apiKeyEnv} is not set: put the key there` : `Check the key in ${apiKeyEnv}`
+  return `${first}, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).`
 }
 
 function rejectedStep(reported: ReportedError): string {

@@ -6,4 +6,6 @@ export interface Source {
   readonly model: string
   /** The name of the variable that holds the key. */
   readonly apiKeyEnv: string
+  /** Whether there was no key to send: that variable is not set, and no header stands instead. */
+  readonly lacksKey?: boolean
 }
