@@ -69,11 +69,11 @@ describe('progressLines', () => {
     expect(text).not.toMatch(/NaN|undefined|left/)
   })
 
-  it('says when the backend is overloaded, and what state the run is in', () => {
+  it('says when requests are parked, and what state the run is in', () => {
     const [model] = sampleProgress().models
     const parked = sampleProgress({ state: 'draining', models: model ? [{ ...model, parked: 12 }] : [] })
     const text = progressLines(parked, { columns: 80, style }).join('\n')
-    expect(text).toContain('12 parked: the backend is overloaded')
+    expect(text).toContain('12 parked: the backend is overloaded or gone')
     expect(text).toContain('draining: 64 still running')
   })
 

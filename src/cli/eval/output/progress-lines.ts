@@ -67,7 +67,7 @@ export function progressLine(progress: Progress): string {
     `lag p99 ${formatDuration(worstLagMs(progress))}`,
   ]
   const parked = parkedCount(progress.models)
-  if (parked > 0) parts.push(`${formatCount(parked)} parked: the backend is overloaded`)
+  if (parked > 0) parts.push(`${formatCount(parked)} parked: the backend is overloaded or gone`)
   for (const { id, state, blockedBy } of progress.workers) {
     if (state === 'silent')
       parts.push(`${workerName(id)} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
@@ -142,7 +142,7 @@ function modelLines(models: readonly ModelStatus[], frame: Frame): readonly stri
 
 function modelParts(model: ModelStatus, style: Style): readonly string[] {
   const parts = [`${formatCount(model.inFlight)} of ${formatCount(model.limit)} in flight`]
-  if (model.parked > 0) parts.push(style.warn(`${formatCount(model.parked)} parked: the backend is overloaded`))
+  if (model.parked > 0) parts.push(style.warn(`${formatCount(model.parked)} parked: the backend is overloaded or gone`))
   if (model.waiting > 0) parts.push(`${formatCount(model.waiting)} waiting`)
   parts.push(`${formatCompactCount(model.calls)} calls`)
   if (model.tries > model.calls) parts.push(`${formatCompactCount(model.tries)} tries`)
