@@ -192,7 +192,7 @@ test.each([
   [['--config', 'missing.yaml'], 'cannot read missing.yaml'],
   [['--config', 'unset.yaml'], 'unset.yaml: keys[0].key needs the variable NOT_SET'],
   [['--config', 'wrong.yaml'], 'models.policy: `maxConcurency` is not known; did you mean `maxConcurrency`?'],
-  [['--config', 'broken.yaml'], 'broken.yaml: it is not YAML'],
+  [['--config', 'broken.yaml'], 'at line 2, column 1 [config_invalid]'],
   [['--config', 'imports.ts'], 'imports.ts: it does not load: Error [ERR_MODULE_NOT_FOUND]: Cannot find module'],
   [['--config', 'wrong.yaml', '--model', 'a'], '--model names what a --backend serves'],
   [['--backend', 'sim', '--public-url', 'here'], '"here" is no public url'],

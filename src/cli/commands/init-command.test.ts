@@ -34,6 +34,16 @@ describe('millrace init', () => {
     expect(readFileSync(join(folder.root, 'package.json'), 'utf8')).toBe('{}')
   })
 
+  it('says why a folder cannot be written', async () => {
+    await using folder = await temporaryRuns()
+    writeFileSync(join(folder.root, 'file'), '')
+    const { code, stderr } = await init(folder.root, 'file/below')
+    expect(code).toBe(1)
+    expect(stderr).toMatch(
+      /error: cannot write to .*below \(ENOTDIR: .*\); choose another folder \[folder_unwritable\]/,
+    )
+  })
+
   it('overwrites nothing, and then writes nothing', async () => {
     await using folder = await temporaryRuns()
     writeFileSync(join(folder.root, 'README.md'), 'mine')

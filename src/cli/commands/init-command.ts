@@ -49,7 +49,7 @@ export const initCommand = defineCommand({
     } catch (error) {
       throw new MillraceError(
         'folder_unwritable',
-        `cannot write to ${folder} (${String(error)}); choose another folder`,
+        `cannot write to ${folder} (${error instanceof Error ? error.message : String(error)}); choose another folder`,
         {
           cause: error,
         },

@@ -58,7 +58,8 @@ async function readText(file: string, shown: string): Promise<string> {
 function parseYaml(text: string, shown: string): unknown {
   const document = parseDocument(text)
   const [mistake] = document.errors
-  if (mistake) throw invalid(shown, `it is not YAML: ${mistake.message.split('\n', 1)[0] ?? ''}`, mistake)
+  // The lines after the first draw the place, which that one ends by announcing.
+  if (mistake) throw invalid(shown, `it is not YAML: ${mistake.message.split(/:?\n/, 1)[0] ?? ''}`, mistake)
   // An empty file is an empty configuration.
   return document.toJS() ?? {}
 }
