@@ -4,15 +4,15 @@ import { formatCount, formatQuantity } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
 import { formatMoney } from '../format/money.ts'
 import { printableLine } from '../format/printable.ts'
-import { formatScore } from '../format/score.ts'
+import { formatEstimate, formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 
-/** The scores of a run before and after, as a table with the standard error of each mean. */
+/** The scores of a run before and after, as a table, with the intervals that `eval` and `show` tell. */
 export function rescoreText(summary: RescoreSummary, { width, style }: { width: number; style: Style }): string[] {
   const { run, environment, rollouts, before, after, change, wallMs } = summary
   const names = new Set([...Object.keys(before.components), ...Object.keys(after.components)])
   const rows = [
-    ['score', scoreText(before.score), scoreText(after.score), changeText(change)],
+    ['score', formatEstimate(before.score), formatEstimate(after.score), changeText(change)],
     ...Array.from(names, (name) => [
       `  ${printableLine(name)}`,
       componentText(before, name),
@@ -31,6 +31,7 @@ export function rescoreText(summary: RescoreSummary, { width, style }: { width: 
     `${style.bold(run)}  scored again with the rewards of ${printableLine(environment)}`,
     '',
     ...columns({ columns: titles, rows, width, style }),
+    style.dim('±: 95% interval, clustered by task'),
     '',
     `${formatQuantity(rollouts, 'rollout')} in ${formatDuration(wallMs)}; ${formatCount(summary.changed)} with another reward`,
     ...problemLines(summary, style),
@@ -60,14 +61,8 @@ function problemLines(
   return lines
 }
 
-function scoreText(score: RescoredScore | undefined): string {
-  if (!score) return '–'
-  const error = Number.isFinite(score.standardError) ? ` ± ${formatScore(score.standardError)}` : ''
-  return `${formatScore(score.mean)}${error}`
-}
-
 function changeText(change: RescoredScore | undefined): string {
-  const text = scoreText(change)
+  const text = formatEstimate(change)
   return change && change.mean > 0 ? `+${text}` : text
 }
 
