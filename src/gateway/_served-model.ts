@@ -59,12 +59,18 @@ export class ServedModel extends Resource {
       return true
     }
     const before = this.#backends
+    using opened = new DisposableStack()
+    const open = (each: BackendConfig): OwnBackend => {
+      const own = this.#opened(config, each, sharers)
+      opened.defer(() => void own.backend.close())
+      return own
+    }
     this.#backends = config.backends.map(
       (each) =>
-        before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ??
-        this.#opened(config, each, sharers),
+        before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ?? open(each),
     )
-    // Only now: one that could not be opened is opened when the same is asked for again.
+    // Only now do they stay: where one cannot be opened, all is as it was until the same is asked for again.
+    opened.move()
     this.#config = config
     const gone = before.filter((own) => !this.#backends.includes(own))
     for (const own of gone) this.#leaving.add(own)

@@ -6,7 +6,7 @@ import { FakeBackend, failure, goodReply } from '../inference/_testing/fake-back
 import { FakeClock } from '../inference/_testing/fake-clock.ts'
 import { plainRequest } from '../inference/_testing/plain-request.ts'
 import { testCertificate } from '../inference/_testing/test-certificate.ts'
-import { resolveModelConfig } from '../inference/index.ts'
+import { decodePool, resolveModelConfig } from '../inference/index.ts'
 import { ServedModel } from './_served-model.ts'
 
 test('one that nobody lists any more stays until a call that was told to wait has ended', async () => {
@@ -42,4 +42,17 @@ test('a change that could not be made is made when it is asked for again', async
   expect(served.change(after, 1)).toBe(true)
   expect(served.client.backends).toHaveLength(1)
   expect(served.client.backends).not.toContain(old)
+})
+
+test('of a change that could not be made nothing is left open', async () => {
+  const configOf = (...backends: { url: string; caFile?: string }[]) =>
+    resolveModelConfig({ model: { name: 'm', backends }, env: {} })
+  const before = configOf({ url: 'http://a.invalid/v1' })
+  const served = new ServedModel(before, { env: {}, onLimitChange: () => {}, given: undefined, sharers: 1 })
+  const broken = configOf({ url: 'http://b.invalid/v1' }, { url: 'https://c.invalid/v1', caFile: 'none.pem' })
+  expect(() => served.change(broken, 2)).toThrow('none.pem cannot be read')
+  await served.close()
+  // Threads are started for whoever still holds the pool.
+  decodePool.warm()
+  expect(decodePool.status().threads).toBe(0)
 })

@@ -1,4 +1,4 @@
-import { HttpBackend, type ModelConfig } from '../../inference/index.ts'
+import { HttpBackend, type BackendConfig, type ModelConfig } from '../../inference/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope, closeAll, Resource, type Variables } from '../../kit/index.ts'
 
@@ -31,15 +31,22 @@ export class Reachability extends Resource {
     if (this.isClosed) return
     const before = this.#backends
     const backends = new Map<string, HttpBackend>()
+    using opened = new DisposableStack()
+    const open = (model: ModelConfig, backend: BackendConfig): HttpBackend => {
+      const own = new HttpBackend(model, backend, this.#env, { connections: 1 })
+      opened.defer(() => void own.close())
+      return own
+    }
     for (const model of models) {
       for (const backend of model.backends) {
         const { url, apiKeyEnv, headers } = backend
         const identity = JSON.stringify([url, model.api, this.#env[apiKeyEnv], headers])
         const known = backends.get(identity) ?? before.get(identity)
-        backends.set(identity, known ?? new HttpBackend(model, backend, this.#env, { connections: 1 }))
+        backends.set(identity, known ?? open(model, backend))
       }
     }
-    // Only now: where one cannot be opened, all is as it was.
+    // Only now do they stay: where one cannot be opened, all is as it was.
+    opened.move()
     this.#backends = backends
     this.#hasSimulator = models.some(({ simulator }) => simulator !== undefined)
     for (const [identity, backend] of before) if (!backends.has(identity)) this.#leave(backend)
