@@ -89,17 +89,28 @@ export class GatewayModels extends Resource {
     this.offer({ models, awaited, ...(facts && { facts }) })
   }
 
-  /** What there is from now on, when backends have said something new. */
+  /** What there is from now on, when backends have said something new. A model that cannot be opened so stays as it was; throws then. */
   offer({ models, facts = {}, awaited = 0 }: ModelOffer): void {
     if (this.isClosed) return
     this.#awaited = awaited
     const sharers = awaited + models.reduce((sum, config) => sum + config.backends.length, 0)
     const before = this.#own
-    this.#own = new Map(
-      models.map((config) => [config.name, this.#offered(config, { before, facts: facts[config.name], sharers })]),
-    )
-    for (const [name, { served }] of before) if (!this.#own.has(name)) this.#retire(served)
+    const own = new Map<string, OwnModel>()
+    const failures: unknown[] = []
+    for (const config of models) {
+      const { name } = config
+      try {
+        own.set(name, this.#offered(config, { before, facts: facts[name], sharers }))
+      } catch (error) {
+        failures.push(error)
+        const known = before.get(name)
+        if (known) own.set(name, known)
+      }
+    }
+    this.#own = own
+    for (const [name, { served }] of before) if (!own.has(name)) this.#retire(served)
     this.#nameAll()
+    if (failures.length > 0) throw failures[0]
   }
 
   /** Throws for a name that nobody has. */
