@@ -117,3 +117,18 @@ test('a child that the agent waits for and whose backend hangs is not the policy
   })
   expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null })
 })
+
+test('time that runs out while requests are parked names what was waited for', async () => {
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: tasks(1),
+    model: { name: 'm', simulator: { overload: { afterMs: 0, forMs: 600_000 } } },
+    preflight: false,
+    retries: 0,
+    limits: { wallTimeoutMs: 400, tailMs: 100 },
+    run: { root: runs.root },
+  })
+  const [record] = await Array.fromAsync(evaluation)
+  expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null })
+  expect(record?.error?.message).toContain('used up, while it waited for the model: for a limit, or for a backend that')
+})

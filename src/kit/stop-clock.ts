@@ -54,6 +54,10 @@ export class StopClock {
     return this.#waitedMs + (this.#waiting > 0 ? this.#now - this.#waitStartedAt : 0)
   }
 
+  get isWaiting(): boolean {
+    return this.#waiting > 0
+  }
+
   get isStopped(): boolean {
     return this.#stoppedAt !== undefined
   }

@@ -332,7 +332,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const lastSent = this.#lastSent
     // There will be no reply to count it with.
     if (lastSent?.isUnheard && !this.signal.aborted) this.tally.modelMs += performance.now() - lastSent.sentAt
-    this.#scope.abort(timeUp(what, { lastSent, doing: this.doing ?? this.tools.doing }))
+    const doing = this.doing ?? this.tools.doing
+    this.#scope.abort(timeUp(what, { lastSent, doing, isWaiting: this.budget.isWaiting }))
   }
 }
 

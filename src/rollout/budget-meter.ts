@@ -64,6 +64,10 @@ export class BudgetMeter implements Budget {
     return this.#clock.waitedMs
   }
 
+  get isWaiting(): boolean {
+    return this.#clock.isWaiting
+  }
+
   /** The agent has ended: its clock stands still for good, its timer is gone. */
   get isStopped(): boolean {
     return this.#clock.isStopped

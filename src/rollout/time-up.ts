@@ -9,10 +9,22 @@ import { spent } from './budget-meter.ts'
  */
 export function timeUp(
   what: SpentTime,
-  { lastSent, doing }: { readonly lastSent: SentCall | undefined; readonly doing: string | undefined },
+  {
+    lastSent,
+    doing,
+    isWaiting,
+  }: {
+    readonly lastSent: SentCall | undefined
+    readonly doing: string | undefined
+    /** Whether its working time stands still. */
+    readonly isWaiting: boolean
+  },
 ): MillraceError {
   const where = doing === undefined ? '' : `, in ${doing}`
-  if (what === 'wall') return spent('wall', `its time on the clock is used up${where}`)
+  if (what === 'wall') {
+    const waits = 'while it waited for the model: for a limit, or for a backend that is overloaded or gone'
+    return spent('wall', `its time on the clock is used up${isWaiting && doing === undefined ? `, ${waits}` : where}`)
+  }
   if (!lastSent?.isUnheard) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)
   const found = `its working time ran out while ${lastSent.backend} had answered nothing for ${silentS} s`
