@@ -1,4 +1,4 @@
-import { stat } from 'node:fs/promises'
+import { readdir, stat } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
@@ -38,23 +38,29 @@ async function locatePackage(specifier: string, cwd: string): Promise<URL> {
     found = resolveFrom(specifier, pathToFileURL(join(cwd, 'package.json')).href)
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ERR_MODULE_NOT_FOUND')
-      throw await unknownName(specifier)
+      throw await unknownName(specifier, cwd)
     const { rawMessage } = MillraceError.from(error, 'env_load_failed')
     throw new MillraceError('env_load_failed', `the package ${specifier} cannot be used: ${rawMessage}`, {
       cause: error,
     })
   }
   // The name of one of Node's own modules leads to those.
-  if (!found.startsWith('file:')) throw await unknownName(specifier)
+  if (!found.startsWith('file:')) throw await unknownName(specifier, cwd)
   return new URL(found)
 }
 
-async function unknownName(specifier: string): Promise<MillraceError> {
+async function unknownName(specifier: string, cwd: string): Promise<MillraceError> {
   const names = await exampleNames()
-  const near = nearestName(specifier, names)
+  const near = nearestName(specifier, [...(await environmentsIn(cwd)), ...names])
   return new MillraceError(
     'env_load_failed',
     `there is no environment "${specifier}": neither a file or folder of that name, nor an installed package, nor an ` +
       `example.${near ? ` Did you mean ${near}?` : ''} Examples: ${names.join(', ')}`,
   )
+}
+
+/** Folders that could have been meant. */
+async function environmentsIn(folder: string): Promise<readonly string[]> {
+  const names = await readdir(folder).catch(() => [])
+  return names.filter((name) => environmentEntry(join(folder, name)))
 }
