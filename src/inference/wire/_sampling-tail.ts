@@ -19,6 +19,12 @@ export function samplingTail({ asked, extra, fixed, reserved }: SamplingTail): s
   return json === '{}' ? '' : `,${json.slice(1, -1)}`
 }
 
+/** One more field of a body, which begins with others. */
+export function bodyField(name: string, json: string, extra: Sampling['extra']): string {
+  refuseInExtra(extra, name)
+  return `,"${name}":${json}`
+}
+
 /** For what the body says already: of two fields with one name, each server takes the one it likes. */
 export function refuseInExtra(extra: Sampling['extra'], key: string): void {
   if (!extra || !Object.hasOwn(extra, key)) return

@@ -11,7 +11,7 @@ import { chatMessage } from './_chat-extras.ts'
 import { chatGiven, hasOtherParts, type GivenMessage } from './_chat-given.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
-import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
+import { bodyField, samplingTail } from './_sampling-tail.ts'
 import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
@@ -59,19 +59,10 @@ export class ChatDialect implements Dialect {
     body += ']'
     if (tools.length > 0) {
       body += this.#tools(tools)
-      if (toolChoice !== undefined) {
-        refuseInExtra(extra, 'tool_choice')
-        body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
-      }
-      if (parallelToolCalls !== undefined) {
-        refuseInExtra(extra, 'parallel_tool_calls')
-        body += `,"parallel_tool_calls":${parallelToolCalls}`
-      }
+      if (toolChoice !== undefined) body += bodyField('tool_choice', toolChoiceJson(toolChoice), extra)
+      if (parallelToolCalls !== undefined) body += bodyField('parallel_tool_calls', String(parallelToolCalls), extra)
     }
-    if (responseFormat) {
-      refuseInExtra(extra, 'response_format')
-      body += `,"response_format":${responseFormatJson(responseFormat)}`
-    }
+    if (responseFormat) body += bodyField('response_format', responseFormatJson(responseFormat), extra)
     return `${body}${this.#tail(request)}}`
   }
 

@@ -3,7 +3,7 @@ import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
 import { ResponsesStream } from './_responses-stream.ts'
-import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
+import { bodyField, samplingTail } from './_sampling-tail.ts'
 import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import type { ResponseHeaders } from './retry-after.ts'
@@ -47,19 +47,16 @@ export class ResponsesDialect implements Dialect {
     body += ']'
     if (tools.length > 0) {
       body += this.#tools(tools)
-      if (toolChoice !== undefined) {
-        refuseInExtra(extra, 'tool_choice')
-        body += `,"tool_choice":${toolChoiceJson(toolChoice)}`
-      }
-      if (parallelToolCalls !== undefined) {
-        refuseInExtra(extra, 'parallel_tool_calls')
-        body += `,"parallel_tool_calls":${parallelToolCalls}`
-      }
+      if (toolChoice !== undefined) body += bodyField('tool_choice', toolChoiceJson(toolChoice), extra)
+      if (parallelToolCalls !== undefined) body += bodyField('parallel_tool_calls', String(parallelToolCalls), extra)
     }
     const verbosity = extra?.['verbosity']
     if (responseFormat || verbosity !== undefined) {
-      refuseInExtra(extra, 'text')
-      body += `,"text":${JSON.stringify({ format: responseFormat && formatOf(responseFormat), verbosity })}`
+      body += bodyField(
+        'text',
+        JSON.stringify({ format: responseFormat && formatOf(responseFormat), verbosity }),
+        extra,
+      )
     }
     return `${body}${this.#tail(request)}}`
   }
