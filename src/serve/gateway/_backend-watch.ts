@@ -6,7 +6,7 @@ import type { Finding } from './gateway-backends.ts'
 /** A server that loads a model takes minutes, one that is only a little late must not be noticed. */
 const schedule: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
 
-/** One request for each backend that serves what it lists. */
+/** One request for each backend. */
 const defaultListMs = 10_000
 
 export interface BackendWatchOptions {
@@ -20,8 +20,8 @@ export interface BackendWatchOptions {
 }
 
 /**
- * Asks each backend that has not answered again, less and less often, until it does or this is closed. One that has, and
- * serves what it lists, is asked for its list from then on: a server may come back with another model, or load one.
+ * Asks each backend that has not answered again, less and less often, until it does or this is closed. One that has is asked
+ * for its list from then on: a server may come back with another model, or load one.
  */
 export class BackendWatch extends Resource {
   readonly #options: BackendWatchOptions
@@ -52,7 +52,7 @@ export class BackendWatch extends Resource {
     const problemNow = (): MillraceError | undefined => survey.findings[place]?.problem
     let known = problemNow()?.rawMessage
     let tries = 0
-    while (problemNow() || survey.lists(place)) {
+    for (;;) {
       tries = problemNow() ? tries + 1 : 0
       await sleep(tries > 0 ? backoffMs(schedule, tries) : listMs, this.closedSignal)
       if (tries === 0 && !(await survey.listsOthers(place, this.closedSignal))) continue

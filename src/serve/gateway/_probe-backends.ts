@@ -17,8 +17,8 @@ import type { Finding, FindModelsOptions } from './gateway-backends.ts'
 export interface BackendQuestion {
   /** What it is. Rejects only if the signal aborts. */
   ask(signal: AbortSignal): Promise<Finding>
-  /** Which models it lists, where it is they that are served. Rejects if it does not say. */
-  list?(finding: Finding, signal: AbortSignal): Promise<readonly ServedModel[]>
+  /** Which models it lists. Rejects if it does not say. */
+  list(finding: Finding, signal: AbortSignal): Promise<readonly ServedModel[]>
 }
 
 const maxQuotedChars = 200
@@ -33,6 +33,7 @@ export function questionsAbout(config: ModelConfig, { env }: Asking): BackendQue
       ...(await probe(backend, { api, model: upstreamName, env, signal })),
       serves: config,
     }),
+    list: (_finding, signal) => listedModels(backend, { api, env, signal }),
   }))
 }
 
@@ -48,7 +49,6 @@ export function questionTo(url: string, { model, env }: Asking): BackendQuestion
       finding = { backend: url, problem: keyRefused(url, finding.problem, env) }
     return model === undefined ? finding : { ...finding, serves: { name: model, api: apiOf([finding]) ?? 'chat' } }
   }
-  if (model !== undefined) return { ask }
   const list = ({ facts }: Finding, signal: AbortSignal): Promise<readonly ServedModel[]> => {
     const { api, apiKeyEnv } = facts?.apis.includes('chat') === false ? askedInApi(facts.apis[0] ?? 'chat') : first
     return listedModels({ url, apiKeyEnv, headers: {} }, { api, env, signal })

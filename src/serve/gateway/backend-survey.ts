@@ -110,16 +110,11 @@ export class BackendSurvey {
     return options.model === undefined ? given.filter(({ finding }) => finding.problem).length : 0
   }
 
-  /** Whether what the backend at this place serves is what it lists, and may so change. */
-  lists(place: number): boolean {
-    return this.#at(place).question.list !== undefined
-  }
-
   /** Whether one that has answered lists other models by now. No list, or an empty one, tells nothing. */
   async listsOthers(place: number, signal: AbortSignal): Promise<boolean> {
     const { question, finding } = this.#at(place)
     try {
-      const listed = (await question.list?.(finding, signal)) ?? []
+      const listed = await question.list(finding, signal)
       return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(finding.facts?.models ?? []))
     } catch {
       signal.throwIfAborted()

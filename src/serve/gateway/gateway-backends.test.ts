@@ -82,6 +82,22 @@ describe('asked again', () => {
     expect(survey.models[0]?.backends.map(({ url }) => url)).toEqual([good.url])
   })
 
+  test.each([
+    ['named', (url: string) => ({ backends: [url], model: 'a' })],
+    ['of a file', (url: string) => ({ backends: [], models: { a: { backends: [{ url }] } } })],
+  ])('one that has answered and comes back without its model, %s, cannot be used', async (_how, options) => {
+    await using late = await LateServer.start()
+    await using first = await SimulatorServer.start({ models: 'a' })
+    await using second = await SimulatorServer.start({ models: 'b' })
+    late.put(first.url)
+    const { survey } = await find(options(late.url))
+    expect([await survey.listsOthers(0, never), survey.awaited]).toEqual([false, []])
+    late.put(second.url)
+    expect(await survey.listsOthers(0, never)).toBe(true)
+    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_not_found' } })
+    expect(survey.usable[0]?.backends).toEqual([])
+  })
+
   test('one that has answered is asked for its list, and then for more if that is another', async () => {
     await using late = await LateServer.start()
     await using first = await SimulatorServer.start({ models: 'a,b' })
@@ -100,8 +116,6 @@ describe('asked again', () => {
     expect(await survey.listsOthers(0, never)).toBe(true)
     await survey.askAgain(0, never)
     expect(survey.models.map(({ name }) => name)).toEqual(['b', 'c'])
-    const named = (await find({ backends: [late.url], model: 'b' })).survey
-    expect([survey.lists(0), named.lists(0)]).toEqual([true, false])
   })
 
   test('a backend adds what it lists, to others who list the same, too', async () => {
