@@ -201,9 +201,11 @@ function requirePrices({ models, model, judge }: RunConfig): void {
       (name === model || name === judge) && !price && !simulator && !priceOf(upstreamName ?? name),
   )
   if (!unpriced) return
+  // The flags are about the policy.
+  const how = unpriced.name === model ? '--price.input and --price.output (price in its config)' : 'price in its config'
   throw new MillraceError(
     'config_invalid',
-    `a cost limit needs prices, and none is known for ${unpriced.name}; give it one with --price.input and --price.output (price in its config), or leave out the limit`,
+    `a cost limit needs prices, and none is known for ${unpriced.name}; give it one with ${how}, or leave out the limit`,
   )
 }
 

@@ -214,6 +214,14 @@ describe.concurrent('a model that cannot be used', () => {
       2,
       /a cost limit needs prices, and none is known for mine; give it one with --price\.input and/,
     )
+    // Those flags are about the policy.
+    await writeFile(
+      join(place.root, 'models.json'),
+      '{ "other": { "backends": [{ "url": "http://127.0.0.1:9/v1" }] } }',
+    )
+    const judge = ['--price.input=1', '--price.output=1', '--models', 'models.json', '--judge', 'other']
+    const judged = await millrace({ cwd: place.root }, ...words, ...judge)
+    expectRefusal(judged, 2, /none is known for other; give it one with price in its config, or leave out the limit/)
   })
 })
 

@@ -14,7 +14,7 @@ export const evalFlags = {
     kind: 'text',
     value: '<name>',
     group: 'Model',
-    help: 'The model that judges, named as for --model. [default: the policy itself]',
+    help: 'The model that judges, named as for --model. Endpoint, prices and rates below are of the policy, not of another judge. [default: the policy itself]',
   },
   models: {
     kind: 'text',
