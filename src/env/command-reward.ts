@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../errors/index.ts'
 import { Semaphore } from '../kit/index.ts'
+import { checkOptions } from './_check-options.ts'
 import { runCommand } from './_run-command.ts'
 import type { RewardFunction } from './reward.ts'
 
@@ -13,6 +14,14 @@ export interface CommandRewardOptions {
   readonly env?: Readonly<Record<string, string>>
   /** How many of these run at once; otherwise all commands together run one per processor. */
   readonly maxConcurrency?: number
+}
+
+const optionNames: Readonly<Record<keyof CommandRewardOptions, true>> = {
+  command: true,
+  cwd: true,
+  timeoutMs: true,
+  env: true,
+  maxConcurrency: true,
 }
 
 const passedOn = ['PATH', 'HOME', 'LANG']
@@ -29,6 +38,10 @@ const permitsOfAll = new Semaphore(availableParallelism(), maxWaiting)
 export function commandReward<Task, State, Options>(
   options: CommandRewardOptions,
 ): RewardFunction<Task, State, Options> {
+  checkOptions('commandReward()', options, optionNames)
+  if (!Array.isArray(options.command)) {
+    throw new MillraceError('env_invalid', "`command` of commandReward() is a list: ['python3', 'score.py']")
+  }
   const [file, ...args] = options.command
   const { cwd, timeoutMs = 30_000, maxConcurrency } = options
   const permits = maxConcurrency === undefined ? permitsOfAll : new Semaphore(maxConcurrency, maxWaiting)

@@ -1,5 +1,6 @@
 import { CsvError, parse, type Options, type Parser } from 'csv-parse'
 import { MillraceError } from '../errors/index.ts'
+import { checkOptions } from './_check-options.ts'
 import { FileSource } from './_file-source.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
@@ -13,12 +14,15 @@ export interface CsvOptions {
   readonly delimiter?: string
 }
 
+const optionNames: Readonly<Record<keyof CsvOptions, true>> = { columns: true, delimiter: true }
+
 /**
  * Tasks from a file of comma-separated values (unpacked if its name ends in `.gz`), read as they are needed. Each record
  * becomes an object of strings; a schema with `z.coerce.number()` makes numbers of them. Rows are counted as a
  * spreadsheet does: the header is row 1.
  */
 export function csv(path: string | URL, options: CsvOptions = {}): TaskSource {
+  checkOptions('csv()', options, optionNames)
   return new FileSource(path, (chunks, label) => new RecordReader(label, options).read(chunks))
 }
 

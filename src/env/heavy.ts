@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { maxTimerMs } from '../kit/index.ts'
 import type { Json } from '../schema/index.ts'
+import { checkOptions } from './_check-options.ts'
 import type { RewardContext } from './context.ts'
 import type { RewardFunction } from './reward.ts'
 
@@ -32,6 +33,8 @@ export interface HeavyReward {
   readonly timeoutMs: number
 }
 
+const optionNames: Readonly<Record<keyof HeavyRewardOptions, true>> = { timeoutMs: true }
+
 const defaultTimeoutMs = 30_000
 
 /** By the function that stands for it, which is a reward like any other to everybody else. */
@@ -43,8 +46,10 @@ const heavyRewards = new WeakMap<object, HeavyReward>()
  */
 export function heavy<Task, State, Options>(
   score: HeavyRewardFunction<Task, Options>,
-  { timeoutMs = defaultTimeoutMs }: HeavyRewardOptions = {},
+  options: HeavyRewardOptions = {},
 ): RewardFunction<Task, State, Options> {
+  checkOptions('heavy()', options, optionNames)
+  const { timeoutMs = defaultTimeoutMs } = options
   if (!(timeoutMs > 0 && timeoutMs <= maxTimerMs)) {
     throw new MillraceError(
       'env_invalid',

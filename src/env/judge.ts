@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { textOf, type Message } from '../schema/index.ts'
+import { checkOptions } from './_check-options.ts'
 import { readVerdict } from './_read-verdict.ts'
 import type { RewardContext } from './context.ts'
 import type { RewardFunction } from './reward.ts'
@@ -25,6 +26,15 @@ export interface JudgeOptions<Task, State, Options> {
   readonly threshold?: number
 }
 
+const optionNames: Readonly<Record<keyof JudgeOptions<unknown, unknown, unknown>, true>> = {
+  question: true,
+  answer: true,
+  reference: true,
+  rubric: true,
+  model: true,
+  threshold: true,
+}
+
 const scoreFormat = '`Score: <number between 0 and 1>`'
 
 /**
@@ -34,6 +44,7 @@ const scoreFormat = '`Score: <number between 0 and 1>`'
 export function judge<Task, State, Options>(
   options: JudgeOptions<Task, State, Options> = {},
 ): RewardFunction<Task, State, Options> {
+  checkOptions('judge()', options, optionNames)
   return async (context) => {
     const answer = resolve(options.answer, context) ?? context.answer
     const messages: Message[] = promptFor({ ...options, answer }, context)

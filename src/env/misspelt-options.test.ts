@@ -1,0 +1,21 @@
+import { expect, test } from 'vitest'
+import { commandReward } from './command-reward.ts'
+import { csv } from './csv.ts'
+import { heavy } from './heavy.ts'
+import { judge } from './judge.ts'
+
+// As Node runs a module: without its types.
+const untyped = (options: object): never => options as never
+
+test.each([
+  [() => judge(untyped({ rubrik: 'Is it polite?' })), 'judge(): `rubrik` is not known; did you mean `rubric`?'],
+  [
+    () => commandReward(untyped({ command: ['true'], timeout: 1 })),
+    'commandReward(): `timeout` is not known; did you mean `timeoutMs`?',
+  ],
+  [() => commandReward(untyped({ command: 'python3 score.py' })), "is a list: ['python3', 'score.py']"],
+  [() => heavy(() => 1, untyped({ timeout: 1 })), 'heavy(): `timeout` is not known; did you mean `timeoutMs`?'],
+  [() => csv('rows.csv', untyped({ delimeter: ';' })), 'csv(): `delimeter` is not known; did you mean `delimiter`?'],
+])('%s is refused', (make, message) => {
+  expect(make).toThrow(message)
+})
