@@ -1,5 +1,6 @@
 import type { ContentPart, Message } from '../schema/index.ts'
 import { checkCount } from './_check-count.ts'
+import { checkOptions } from './_check-options.ts'
 import type { ContextPolicy } from './context-policy.ts'
 
 export interface KeepToolResultsOptions {
@@ -8,6 +9,8 @@ export interface KeepToolResultsOptions {
   /** How many results are left out at a time; as many as are kept if not given. */
   readonly every?: number
 }
+
+const optionNames: Readonly<Record<keyof KeepToolResultsOptions, true>> = { stub: true, every: true }
 
 const standardStub = '[This result was left out to save room. Call the tool again if you need it.]'
 
@@ -23,6 +26,7 @@ interface Stubbed {
  * With 1 it would be lost from that place on after every single result.
  */
 export function keepToolResults(count: number, options: KeepToolResultsOptions = {}): ContextPolicy {
+  checkOptions('keepToolResults()', options, optionNames)
   const { stub = standardStub, every = Math.max(1, count) } = options
   checkCount('the count of keepToolResults', count, 0)
   checkCount('`every` of keepToolResults', every, 1)

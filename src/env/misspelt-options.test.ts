@@ -3,6 +3,8 @@ import { commandReward } from './command-reward.ts'
 import { csv } from './csv.ts'
 import { heavy } from './heavy.ts'
 import { judge } from './judge.ts'
+import { keepToolResults } from './keep-tool-results.ts'
+import { summariseContext } from './summarise-context.ts'
 
 // As Node runs a module: without its types.
 const untyped = (options: object): never => options as never
@@ -16,6 +18,11 @@ test.each([
   [() => commandReward(untyped({ command: 'python3 score.py' })), "is a list: ['python3', 'score.py']"],
   [() => heavy(() => 1, untyped({ timeout: 1 })), 'heavy(): `timeout` is not known; did you mean `timeoutMs`?'],
   [() => csv('rows.csv', untyped({ delimeter: ';' })), 'csv(): `delimeter` is not known; did you mean `delimiter`?'],
+  [() => keepToolResults(3, untyped({ stubb: '' })), 'keepToolResults(): `stubb` is not known; did you mean `stub`?'],
+  [
+    () => summariseContext(untyped({ whenTokens: 9, keepLast: 1, promt: '' })),
+    'summariseContext(): `promt` is not known; did you mean `prompt`?',
+  ],
 ])('%s is refused', (make, message) => {
   expect(make).toThrow(message)
 })
