@@ -1,7 +1,6 @@
 import { join } from 'node:path'
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, AbortSource, AsyncQueue, hash32, LoopLag } from '../kit/index.ts'
+import { AbortScope, AbortSource, AsyncQueue, hash32, inTurns, LoopLag } from '../kit/index.ts'
 import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
@@ -377,13 +376,10 @@ async function readEarlier(
   spending: RunSpending,
 ): Promise<number> {
   const worked = new WorkedTime(store.run.sittings.slice(0, -1))
-  let count = 0
-  for (const { record, endedAt } of store.reader.ended()) {
+  for await (const { record, endedAt } of inTurns(store.reader.ended())) {
     worked.noteEnd(endedAt)
     accumulator.add(record)
     spending.add(record)
-    count += 1
-    if (count % 256 === 0) await nextTurn()
   }
   await spending.addUnaccepted(store.reader)
   return worked.sumMs()

@@ -1,5 +1,4 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
-import { roundedSum } from '../kit/index.ts'
+import { inTurns, roundedSum } from '../kit/index.ts'
 import { journalledSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
@@ -33,12 +32,7 @@ export class RunSpending {
   /** What all sittings so far have spent. All results are read for that. */
   static async soFar(reader: RunReader): Promise<RunSpending> {
     const spending = new RunSpending()
-    let count = 0
-    for (const { record } of reader.ended()) {
-      spending.add(record)
-      count += 1
-      if (count % 256 === 0) await nextTurn()
-    }
+    for await (const { record } of inTurns(reader.ended())) spending.add(record)
     await spending.addUnaccepted(reader)
     return spending
   }
@@ -57,12 +51,9 @@ export class RunSpending {
 
   /** What earlier sittings spent on attempts that are no results, a page per turn of the loop. */
   async addUnaccepted(reader: RunReader): Promise<void> {
-    let count = 0
-    for (const { rollout, attempt, isOpen, cost } of spentAttempts(reader)) {
+    for await (const { rollout, attempt, isOpen, cost } of inTurns(spentAttempts(reader))) {
       this.#costUsd += cost ?? 0
       if (isOpen) this.#open.set(keyOf(rollout, attempt), cost ?? 0)
-      count += 1
-      if (count % 256 === 0) await nextTurn()
     }
   }
 }

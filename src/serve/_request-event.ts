@@ -1,6 +1,6 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
+import { inTurns } from '../kit/index.ts'
 import { describeIssues, samplingSchema, type Sampling } from '../schema/index.ts'
 import type { EventEntry, Journal, JournalEntry, RunReader } from '../store/index.ts'
 import type { CheckedTask } from './_check-tasks.ts'
@@ -80,10 +80,7 @@ export async function* readRequests(reader: RunReader): AsyncGenerator<Journalle
   /** Tasks whose request has not come yet, by its first task. */
   const early = new Map<number, unknown[]>()
   let nextTask = 0
-  let count = 0
-  for (const { name, at, data } of reader.events()) {
-    count += 1
-    if (count % 256 === 0) await nextTurn()
+  for await (const { name, at, data } of inTurns(reader.events())) {
     if (name === names.tasks) {
       const { firstTask, upTo, tasks } = checked(partSchema, data)
       early.set(firstTask, [...(early.get(firstTask) ?? []), ...tasks])
