@@ -11,7 +11,6 @@ export default defineConfig({
     ],
   },
   test: {
-    include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     // Only for what hangs: on a machine that is busy with other things a test takes ten times as long as alone.
     testTimeout: 240_000,
     hookTimeout: 240_000,
@@ -20,5 +19,10 @@ export default defineConfig({
     // V8 now and then crashes when it frees WebAssembly code that threads share: see bin/millrace.js.
     execArgv: ['--no-wasm-code-gc'],
     expect: { poll: { timeout: 60_000 } },
+    projects: [
+      // They leave nothing behind, and most take less time than a process needs to start.
+      { extends: true, test: { name: 'units', include: ['src/**/*.test.ts'], isolate: false } },
+      { extends: true, test: { name: 'stories', include: ['test/**/*.test.ts'] } },
+    ],
   },
 })
