@@ -1,13 +1,11 @@
 import { MillraceError } from '../errors/index.ts'
 import {
-  modelPrice,
   tokenRequestOf,
   type Backend,
   type LimitChange,
   type ModelClient,
   type ModelConfig,
   type ModelStatus,
-  type Price,
 } from '../inference/index.ts'
 import { closeAll, nearestName, Resource, unknownField, type Variables } from '../kit/index.ts'
 import type { ApiName, JsonObject } from '../schema/index.ts'
@@ -40,8 +38,6 @@ export interface GatewayModel {
   readonly isSglang: boolean
   readonly tokenRequest: TokenHabit
   readonly contextLength?: number
-  /** Undefined where none is known. */
-  readonly price: Price | undefined
   readonly client: ModelClient
 }
 
@@ -228,7 +224,6 @@ function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {
     capturesTokens,
     isSglang,
     tokenRequest: { ...tokenRequestOf(engines), isAccepted: false },
-    price: modelPrice(config),
     client,
   }
   return { ...model, ...(contextLength !== undefined && { contextLength }) }

@@ -185,7 +185,7 @@ export class Interactions {
         this.#onEnd(visit, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
         return
       }
-      if (session.data.limits.maxCost !== undefined && !model.price) throw unpriced(model.name)
+      if (session.data.limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
       // Whoever goes on from a reply has got it. Nothing was said after one that nobody got, so it is the last that is known.
       memory.unheard.hear(match.end.seq)

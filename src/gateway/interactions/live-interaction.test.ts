@@ -72,5 +72,5 @@ const waiting: ModelClient = {
 function modelOver(client: ModelClient): GatewayModel {
   const tokenRequest = { fields: {}, inStreams: true, isAccepted: false }
   const names = { name: 'm', upstreamName: 'm', api: 'chat' } as const
-  return { ...names, capturesTokens: false, isSglang: false, tokenRequest, price: undefined, client }
+  return { ...names, capturesTokens: false, isSglang: false, tokenRequest, client }
 }

@@ -237,7 +237,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
       ...(hasInstructions && { hasInstructions }),
     }
     this.#isRecorded = true
-    const recorded = withUsage(this.#withPrompt(reply), request.messages, model.price)
+    const recorded = withUsage(this.#withPrompt(reply), request.messages, model.client.price)
     const lacking = capturesTokens ? 'missing' : 'unasked'
     this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
     const pending = this.#place?.durable()
@@ -265,7 +265,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const usage = untoldUsage(partial, request.messages)
     const replyId = this.#stream?.replyId
     const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
-    this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.price) })
+    this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.client.price) })
   }
 
   /** A client that sent the prompt in tokens need not be told which they were, and older backends do not tell. */
