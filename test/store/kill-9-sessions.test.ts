@@ -5,8 +5,8 @@ import { seededRandom } from '../../src/kit/index.ts'
 import { RunReader, RunStore } from '../../src/store/index.ts'
 import { randomSession } from '../gateway/_random-session.ts'
 import { readJsonRows } from '../gateway/_read-rows.ts'
-import { startChild } from './_child.ts'
 import { temporaryFolder } from './_fixtures.ts'
+import { reportsUntilKilled } from './_reports-until-killed.ts'
 
 const rounds = 8
 const seedsPerRound = 100_000
@@ -17,14 +17,10 @@ test('kill -9 in the middle of sessions loses nothing that was reported', async 
   const random = seededRandom(4)
   const reported: string[] = []
   for (let round = 0; round < rounds; round += 1) {
-    const target = reported.length + 20 + Math.floor(random() * 1_500)
-    await using child = startChild('./_acking-sessions.ts', [folder, String(round * seedsPerRound)])
-    for await (const line of child.lines) {
-      reported.push(line)
-      // Not awaited: what the child still reported before it died counts as well.
-      if (reported.length === target) child.process.kill('SIGKILL')
-    }
-    expect(reported.length, child.errors()).toBeGreaterThanOrEqual(target)
+    const count = 20 + Math.floor(random() * 1_500)
+    reported.push(
+      ...(await reportsUntilKilled('./_acking-sessions.ts', [folder, String(round * seedsPerRound)], count)),
+    )
     using reader = RunReader.open(folder)
     expect(missing(reader, reported)).toEqual([])
   }

@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { seededRandom } from '../../src/kit/index.ts'
 import { exportRollouts, runFiles, RunReader, RunStore } from '../../src/store/index.ts'
-import { startChild } from './_child.ts'
 import { temporaryFolder } from './_fixtures.ts'
+import { reportsUntilKilled } from './_reports-until-killed.ts'
 
 const rounds = 12
 
@@ -14,14 +14,10 @@ test('kill -9 in the middle of writing loses nothing that was reported, twelve t
   const random = seededRandom(9)
   const reported: string[] = []
   for (let round = 0; round < rounds; round += 1) {
-    const target = reported.length + 20 + Math.floor(random() * 1_500)
-    await using child = startChild('./_acking-writer.ts', [folder, String(round * 100_000), '100000'])
-    for await (const line of child.lines) {
-      reported.push(line)
-      // Not awaited: what the child still reported before it died counts as well.
-      if (reported.length === target) child.process.kill('SIGKILL')
-    }
-    expect(reported.length, child.errors()).toBeGreaterThanOrEqual(target)
+    const count = 20 + Math.floor(random() * 1_500)
+    reported.push(
+      ...(await reportsUntilKilled('./_acking-writer.ts', [folder, String(round * 100_000), '100000'], count)),
+    )
 
     using reader = RunReader.open(folder)
     expect(missing(reader, reported)).toEqual([])
