@@ -1,6 +1,6 @@
 import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../errors/index.ts'
-import { lastingFailure, proxyFor } from '../../inference/index.ts'
+import { lastingFailure, networkCause, proxyFor } from '../../inference/index.ts'
 import { serverFetch, type HttpServerConfig, type ServerTool } from '../../tools/index.ts'
 import type { Examination, Steps } from './_examination.ts'
 import { shakeHands } from './_handshake.ts'
@@ -83,7 +83,8 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
     const way = `HTTPS_PROXY or HTTP_PROXY says to go through a proxy to ${hostname}`
     return [`${way}: is that right, and does it run? NO_PROXY=${hostname} goes past it`]
   }
-  if (isUnknownHost(networkError)) {
+  const { code } = networkCause(networkError)
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
     return [`no address is known for ${hostname}: is the host name right, and can this machine look it up?`]
   }
   if (status === undefined) return [`nobody answers at ${origin}: is the server running, and is that its port?`]
@@ -100,10 +101,6 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   if (status === 404 || status === 405) return [`there is no MCP at ${pathname}: its path is often /mcp`]
   if (contentType.includes('text/html')) return [`${url} is a web page: the MCP endpoint has another path, often /mcp`]
   return [`what it answered is not MCP: ${MillraceError.from(error, 'tool_infra').rawMessage}`]
-}
-
-function isUnknownHost(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && (error.code === 'ENOTFOUND' || error.code === 'EAI_AGAIN')
 }
 
 const askMs = 3_000
