@@ -8,7 +8,14 @@ export function unopenedTools(
   options: unknown,
   catalogues: readonly ToolCatalogue[],
 ): RolloutTools['box'] {
-  const journal = { pressure: 0, append() {}, appendAll() {}, durable: () => undefined, durableSoon: () => undefined }
+  const journal = {
+    pressure: 0,
+    append() {},
+    appendAll() {},
+    durable: () => undefined,
+    durableSoon: () => undefined,
+    written: () => undefined,
+  }
   // Without servers it holds nothing, so that nothing is to be closed.
   return new Toolkit(environment, options, journal, false).offered(catalogues)
 }

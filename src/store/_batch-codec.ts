@@ -11,6 +11,8 @@ type Flat = string | number | null
  * transferred: they are copied once, the caller keeps its own, and a view into a large buffer does not drag it along.
  */
 export interface Batch {
+  /** Whether it is answered as soon as it is written, and not when it is on disk. */
+  readonly isEarly: boolean
   readonly count: number
   readonly values: readonly Flat[]
   readonly tokens: ArrayBuffer | undefined
@@ -29,7 +31,7 @@ const kinds = {
   heard: 9,
 } as const
 
-export function encodeBatch(entries: readonly JournalEntry[]): Batch {
+export function encodeBatch(entries: readonly JournalEntry[], isEarly = false): Batch {
   const values: Flat[] = []
   let tokenBytes = 0
   for (const entry of entries) if (entry.kind === 'node') tokenBytes += nodeTokenBytes(entry)
@@ -84,7 +86,7 @@ export function encodeBatch(entries: readonly JournalEntry[]): Batch {
         break
     }
   }
-  return { count: entries.length, values, tokens: tokens?.buffer }
+  return { isEarly, count: entries.length, values, tokens: tokens?.buffer }
 }
 
 /** The entries as they were, except that token arrays share the batch's buffer. */

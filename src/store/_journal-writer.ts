@@ -1,3 +1,4 @@
+import { closeSync, fdatasyncSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Outcome } from '../schema/index.ts'
@@ -18,10 +19,16 @@ export class JournalWriter {
   readonly #blobs: BlobStore
   readonly #lines: RolloutLines
   readonly #statements: ReturnType<typeof prepareAll>
+  readonly #logPath: string
+  /** The descriptor of the database's log, once `sync` needed it. */
+  #log: number | undefined
+  /** Whether a commit syncs the log. */
+  #syncsCommits = true
   /** Of the last accepted result. */
   #position: number
 
-  private constructor(database: DatabaseSync, blobs: BlobStore, lines: RolloutLines) {
+  private constructor(folder: string, database: DatabaseSync, blobs: BlobStore, lines: RolloutLines) {
+    this.#logPath = join(folder, `${runFiles.database}-wal`)
     this.#database = database
     this.#blobs = blobs
     this.#lines = lines
@@ -35,14 +42,19 @@ export class JournalWriter {
     try {
       const blobs = new BlobStore(join(folder, runFiles.blobs))
       const lines = RolloutLines.open({ database, blobs, path: join(folder, runFiles.lines) })
-      return new JournalWriter(database, blobs, lines)
+      return new JournalWriter(folder, database, blobs, lines)
     } catch (error) {
       database.close()
       throw error
     }
   }
 
-  begin(): void {
+  /** `isEarly`: its commit does not wait for the disk. That is for `sync` then. */
+  begin(isEarly = false): void {
+    if (isEarly === this.#syncsCommits) {
+      this.#database.exec(`PRAGMA synchronous = ${isEarly ? 'NORMAL' : 'FULL'}`)
+      this.#syncsCommits = !isEarly
+    }
     this.#statements.begin.run()
   }
 
@@ -92,11 +104,23 @@ export class JournalWriter {
     }
   }
 
-  /** When it returns, everything applied since `begin` is on disk. */
+  /**
+   * When it returns, everything applied since `begin` is on disk, or if that was early, with the operating system: no end of
+   * this process takes it back.
+   */
   commit(): void {
     this.#lines.write()
     this.#statements.commit.run()
     this.#lines.committed()
+  }
+
+  /**
+   * When it returns, what was committed early is on disk. SQLite syncs its log as part of a commit or not at all, so it is done
+   * through a descriptor of our own; the log is one file for as long as the database is open, and nobody locks it.
+   */
+  sync(): void {
+    this.#log ??= openSync(this.#logPath, 'r')
+    fdatasyncSync(this.#log)
   }
 
   /** Never throws: it is called when something already went wrong. */
@@ -162,6 +186,7 @@ export class JournalWriter {
     } catch {
       // What was committed is in the log, and the next opening finds it there.
     } finally {
+      if (this.#log !== undefined) closeSync(this.#log)
       this.#lines.close()
       this.#database.close()
     }

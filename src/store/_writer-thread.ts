@@ -8,6 +8,12 @@ import { storeFailure } from './_store-failure.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
+/** A batch, and whom to tell when it is there. */
+interface Arrival {
+  readonly port: MessagePort
+  readonly batch: Batch
+}
+
 if (!parentPort) throw new MillraceError('internal', 'the store writer must be started as a thread')
 const control: MessagePort = parentPort
 const options = workerData as WriterOptions
@@ -49,36 +55,33 @@ function onCommand(command: WriterCommand): void {
 }
 
 /** One transaction for this batch and all that came in meanwhile. A client has one batch under way, so it is bounded. */
-function commitWaiting(first?: { port: MessagePort; batch: Batch }): void {
+function commitWaiting(first?: Arrival): void {
   if (failure || !writer) {
     first?.port.postMessage(failure)
     return
   }
-  const answered: MessagePort[] = []
   const startedAt = performance.now()
-  let entries = 0
+  const arrived = first ? [first] : []
+  const isEarly = first?.batch.isEarly ?? false
   try {
-    writer.begin()
-    if (first) entries += applyBatch(writer, first.batch)
+    writer.begin(isEarly)
     for (const port of ports) {
       const waiting = receiveMessageOnPort(port)
-      if (!waiting) continue
-      answered.push(port)
-      entries += applyBatch(writer, waiting.message as Batch)
+      if (waiting) arrived.push({ port, batch: waiting.message as Batch })
     }
+    for (const { batch } of arrived) for (const entry of decodeBatch(batch)) writer.apply(entry)
     writer.commit()
+    if (isEarly) {
+      for (const { port, batch } of arrived) if (batch.isEarly) port.postMessage(null)
+      writer.sync()
+    }
+    const entries = arrived.reduce((sum, { batch }) => sum + batch.count, 0)
     figures.committed(entries, performance.now() - startedAt)
   } catch (error) {
     fail(error)
     return
   }
-  first?.port.postMessage(null)
-  for (const port of answered) port.postMessage(null)
-}
-
-function applyBatch(target: JournalWriter, batch: Batch): number {
-  for (const entry of decodeBatch(batch)) target.apply(entry)
-  return batch.count
+  for (const { port, batch } of arrived) if (!isEarly || !batch.isEarly) port.postMessage(null)
 }
 
 function fail(error: unknown): void {

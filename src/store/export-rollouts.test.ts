@@ -46,6 +46,7 @@ test('routed experts come back as they were, and are exported as text', async ()
     pressure: 0,
     durable: () => undefined,
     durableSoon: () => undefined,
+    written: () => undefined,
   }
   const recorder = new AttemptRecorder(journal, '1-0', 1)
   const message = { role: 'assistant', content: 'x' } as const

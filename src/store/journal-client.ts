@@ -71,8 +71,16 @@ class Group {
   readonly entries: JournalEntry[] = []
   readonly waiters: Waiters[] = []
   bytes = 0
+  /** What those who wait for it need; the most that one of them does. */
+  needs: 'nothing' | 'written' | 'durable' = 'nothing'
 
-  wait(): Promise<void> {
+  /** If all who wait for it need no more than that it is written, nobody waits for the disk. */
+  get isEarly(): boolean {
+    return this.needs === 'written'
+  }
+
+  wait(needed: 'written' | 'durable'): Promise<void> {
+    if (this.needs !== 'durable') this.needs = needed
     let last = this.waiters.at(-1)
     if (!last || last.count >= maxReleasedPerTurn) {
       last = new Waiters()
@@ -95,6 +103,8 @@ export class JournalClient extends Resource implements Journal {
   readonly #released = new RingQueue<Waiters>()
   #tail: Group | undefined
   #sent: Group | undefined
+  /** Whether the last group that was sent is on disk when it is answered. If not, it is when the next one is. */
+  #isLastOnDisk = true
   /** When the next batch goes: soon for somebody who waits, a little later in a crowd. */
   #departure: 'none' | 'crowd' | 'now' = 'none'
   #immediate: NodeJS.Immediate | undefined
@@ -124,7 +134,6 @@ export class JournalClient extends Resource implements Journal {
   append(entry: JournalEntry): void {
     if (this.isClosed || this.#failure.signal.aborted) return
     this.#put(this.#openGroup(), entry)
-    this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
   }
 
   appendAll(entries: readonly JournalEntry[]): void {
@@ -132,19 +141,23 @@ export class JournalClient extends Resource implements Journal {
     // One batch is one transaction, so what belongs together is never split, though the batch grows past its size.
     const group = this.#openGroup()
     for (const entry of entries) this.#put(group, entry)
-    this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
   }
 
   durable(): Promise<void> | undefined {
-    const pending = this.durableSoon()
-    if (pending) this.#hurry()
-    return pending
+    return this.#hurried(this.durableSoon())
   }
 
   durableSoon(): Promise<void> | undefined {
+    return this.#refusal() ?? this.#onDisk()
+  }
+
+  written(): Promise<void> | undefined {
+    return this.#refusal() ?? this.#hurried((this.#tail ?? this.#sent)?.wait('written'))
+  }
+
+  #refusal(): Promise<void> | undefined {
     if (this.failure.aborted) return rejected(this.failure.reason)
-    if (this.isClosed) return rejected(this.closedSignal.reason)
-    return this.#pending()
+    return this.isClosed ? rejected(this.closedSignal.reason) : undefined
   }
 
   /** The last group, if it may still grow. */
@@ -156,6 +169,7 @@ export class JournalClient extends Resource implements Journal {
     const group = new Group()
     this.#tail = group
     this.#queued.push(group)
+    this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
     return group
   }
 
@@ -167,11 +181,18 @@ export class JournalClient extends Resource implements Journal {
     this.#entries += 1
   }
 
-  #pending(): Promise<void> | undefined {
-    return (this.#tail ?? this.#sent)?.wait()
+  #onDisk(): Promise<void> | undefined {
+    // An empty group does: its answer says that what was written before it is on disk.
+    const last = this.#tail ?? (this.#isLastOnDisk ? this.#sent : this.#openGroup())
+    return last?.wait('durable')
   }
 
   /** Somebody waits. In a crowd they wait for each other. */
+  #hurried(pending: Promise<void> | undefined): Promise<void> | undefined {
+    if (pending) this.#hurry()
+    return pending
+  }
+
   #hurry(): void {
     if (!this.#sent && this.#tail && this.#departure !== 'crowd') this.#depart('now')
   }
@@ -212,7 +233,8 @@ export class JournalClient extends Resource implements Journal {
     if (!group) return
     if (group === this.#tail) this.#tail = undefined
     this.#sent = group
-    const batch = encodeBatch(group.entries)
+    this.#isLastOnDisk = !group.isEarly
+    const batch = encodeBatch(group.entries, group.isEarly)
     this.#port.postMessage(batch, batch.tokens ? [batch.tokens] : [])
   }
 
@@ -260,8 +282,7 @@ export class JournalClient extends Resource implements Journal {
   /** Waits for what was appended. A failure is not repeated here: `failure` and `durable` have said it. */
   protected async onClose(): Promise<void> {
     if (!this.failure.aborted) {
-      this.#hurry()
-      await this.#pending()?.catch(ignore)
+      await this.#hurried(this.#onDisk())?.catch(ignore)
     }
     this.#cancelTimers()
     this.#port.off('message', this.#onAnswer)

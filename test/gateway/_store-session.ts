@@ -22,5 +22,6 @@ export function journalInto(entries: JournalEntry[]): Journal {
     pressure: 0,
     durable: () => undefined,
     durableSoon: () => undefined,
+    written: () => undefined,
   }
 }

@@ -52,9 +52,9 @@ async function rowsOf<Shape>(
 
 /** The disk is slow by some turns of the loop, so that clients leave while it is waited for. */
 function slowDisk({ store: { journal } }: OpenGateway, chance: Chance): void {
-  const durable = journal.durable.bind(journal)
-  journal.durable = () => {
-    const pending = durable()
+  const written = journal.written.bind(journal)
+  journal.written = () => {
+    const pending = written()
     return pending?.then(async () => {
       for (let turns = chance.below(10); turns > 0; turns -= 1) await nextTurn()
     })

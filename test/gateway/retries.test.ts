@@ -25,10 +25,10 @@ function countingServer(answering?: Promise<void>): Promise<ScriptedServer> {
 
 /** Acts just when the next reply is recorded, and only its durability is waited for. */
 function onceRecorded({ store: { journal } }: OpenGateway, act: () => void): void {
-  const durable = journal.durable.bind(journal)
-  journal.durable = () => {
-    journal.durable = durable
-    const pending = durable()
+  const written = journal.written.bind(journal)
+  journal.written = () => {
+    journal.written = written
+    const pending = written()
     act()
     return pending
   }

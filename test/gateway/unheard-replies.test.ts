@@ -41,11 +41,11 @@ async function leftAtTheEnd(
   send: () => Sent,
   meanwhile?: () => void,
 ): Promise<void> {
-  const durable = journal.durable.bind(journal)
+  const written = journal.written.bind(journal)
   const { client, done } = send()
-  journal.durable = () => {
-    journal.durable = durable
-    const pending = durable()
+  journal.written = () => {
+    journal.written = written
+    const pending = written()
     client.leave()
     meanwhile?.()
     return pending

@@ -1,7 +1,7 @@
 /**
- * Records sessions into the store of a folder, many at once, until it is killed. Reports each thing the moment it is
- * durable: `s <session>` for a start, `n <session> <seq>` for a message, `w <session>` for the reward of the session,
- * `e <session>` for its end. Node writes to a pipe synchronously, so a report that was made cannot be lost.
+ * Records sessions into the store of a folder, many at once, until it is killed. Reports each thing the moment no end of the
+ * process can take it back: `s <session>` for a start, `n <session> <seq>` for a message, `w <session>` for the reward of the
+ * session, `e <session>` for its end. Node writes to a pipe synchronously, so a report that was made cannot be lost.
  */
 import { type JournalEntry, RunStore } from '../../src/store/index.ts'
 import { randomSession } from '../gateway/_random-session.ts'
@@ -22,7 +22,7 @@ await Promise.all(
 async function record(seed: number): Promise<void> {
   for (const entry of sessionEntries(randomSession({ seed }))) {
     store.journal.append(entry)
-    await store.journal.durable()
+    await store.journal.written()
     const report = reportOf(entry)
     if (report !== undefined) process.stdout.write(`${report}\n`)
   }

@@ -69,8 +69,8 @@ export const gatewayCommand = defineCommand({
   description:
     'Serves models to agents in any language, and records what they say: OpenAI Chat Completions and Responses and ' +
     'Anthropic Messages, streams included, in front of vLLM, SGLang or any compatible server. What is said in a session is ' +
-    'kept exactly to the token, durable before the reply has ended; killed and started again, the same command knows every ' +
-    'session. Ctrl-C or SIGTERM once lets running requests end, twice stops them. docs/gateway.md describes every route.',
+    'kept exactly to the token, recorded before the reply has ended; killed and started again, the same command knows every ' +
+    'session and every reply. Ctrl-C or SIGTERM once lets running requests end, twice stops them. docs/gateway.md describes every route.',
   arguments: [],
   flags: gatewayFlags,
   examples: [

@@ -44,6 +44,10 @@ export class ReplayJournal implements Journal {
     return undefined
   }
 
+  written(): undefined {
+    return undefined
+  }
+
   #event(session: string, name: string, data: string): void {
     if (name === contextEvent) this.#session(session).contexts.push(JSON.parse(data) as Json)
     if (name !== keptChildEvent) return

@@ -28,7 +28,7 @@ export async function replayReply(options: ReplayOptions): Promise<InteractionEn
   let wasHeard = false
   try {
     // As with a new one: whoever sees its end finds it on record as complete.
-    await journal.durable()
+    await journal.written()
     const end = await sendRecorded(options)
     wasHeard = end.status !== goneStatus
     return end

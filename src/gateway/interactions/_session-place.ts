@@ -79,9 +79,9 @@ export class SessionPlace {
     this.#memory.tally.add({ discarded })
   }
 
-  /** Resolves when what was recorded is on disk; undefined if it is. */
-  durable(): Promise<void> | undefined {
-    return this.#journal.durable()
+  /** Resolves when no end of the gateway can take back what was recorded; undefined if none can. */
+  written(): Promise<void> | undefined {
+    return this.#journal.written()
   }
 
   /** A retry finds it no more. */

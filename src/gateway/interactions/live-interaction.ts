@@ -240,12 +240,12 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const recorded = withUsage(this.#withPrompt(reply), request.messages, model.client.price)
     const lacking = capturesTokens ? 'missing' : 'unasked'
     this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
-    const pending = this.#place?.durable()
+    const pending = this.#place?.written()
     if (!pending) {
       this.#deliver(reply, replyId)
       return
     }
-    // While the disk is at it: what waits for the disk leaves at the end of this turn of the loop, before this is called.
+    // While the journal is at it: what waits for that leaves at the end of this turn of the loop, before this is called.
     setImmediate(this.#prepare, reply)
     pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
   }
