@@ -20,18 +20,20 @@ export interface OpenGatewayOptions extends Partial<Omit<GatewayOptions, 'models
 export class OpenGateway implements AsyncDisposable {
   readonly gateway: Gateway
   readonly store: RunStore
-  readonly #ownFolder: string | undefined
+  readonly #owned: AsyncDisposableStack
 
-  private constructor(gateway: Gateway, store: RunStore, ownFolder: string | undefined) {
+  private constructor(gateway: Gateway, store: RunStore, owned: AsyncDisposableStack) {
     this.gateway = gateway
     this.store = store
-    this.#ownFolder = ownFolder
+    this.#owned = owned
   }
 
   static async open({ models, folder, ...options }: OpenGatewayOptions): Promise<OpenGateway> {
-    const ownFolder = folder === undefined ? await mkdtemp(join(tmpdir(), 'millrace-gateway-')) : undefined
+    await using owned = new AsyncDisposableStack()
+    const parent = folder ?? (await mkdtemp(join(tmpdir(), 'millrace-gateway-')))
+    if (folder === undefined) owned.defer(() => rm(parent, { recursive: true, force: true }))
     const create = { name: 'gateway', configDigest: 'gateway', config: { kind: 'gateway' }, provenance: {} }
-    const store = await RunStore.open({ folder: join(folder ?? ownFolder ?? '', 'run'), create })
+    const store = owned.use(await RunStore.open({ folder: join(parent, 'run'), create }))
     const gateway = await Gateway.open({
       env: {},
       adminKeys: [{ tenant: 'acme', key: 'an-admin-key-for-tests' }],
@@ -39,7 +41,8 @@ export class OpenGateway implements AsyncDisposable {
       store,
       models: models.map((model) => modelConfigSchema.parse(model)),
     })
-    return new OpenGateway(gateway, store, ownFolder)
+    owned.use(gateway)
+    return new OpenGateway(gateway, store, owned.move())
   }
 
   /** A session of the tenant that tests are, and whoever has its key. */
@@ -75,8 +78,6 @@ export class OpenGateway implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.gateway.close()
-    await this.store.close()
-    if (this.#ownFolder !== undefined) await rm(this.#ownFolder, { recursive: true, force: true })
+    await this.#owned.disposeAsync()
   }
 }
