@@ -1,6 +1,6 @@
 import { basename } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
-import { ServerProcess, type ServerTool, type StdioServerConfig } from '../../tools/index.ts'
+import { ServerProcess, type ServerOptions, type ServerTool, type StdioServerConfig } from '../../tools/index.ts'
 import { printableLine } from '../format/printable.ts'
 import type { Examination, Steps } from './_examination.ts'
 import { findCommand } from './_find-command.ts'
@@ -14,7 +14,7 @@ interface Findings extends Pick<Examination, 'exitCode' | 'stderr' | 'memoryByte
 
 export interface ProcessToExamine {
   readonly server: string
-  readonly config: StdioServerConfig
+  readonly config: StdioServerConfig & ServerOptions
   readonly steps: Steps
   readonly cwd: string
   readonly signal: AbortSignal
@@ -50,7 +50,7 @@ export async function examineProcess(examined: ProcessToExamine): Promise<Findin
   const transport = new ProcessTransport(process)
   try {
     const explain = (error: unknown): unknown => process.failure ?? error
-    const listed = await shakeHands(steps, transport, { server, signal, explain })
+    const listed = await shakeHands(steps, transport, { server, config, signal, explain })
     const memoryBytes = await groupMemoryBytes(process.pid)
     hints.push(...strayHints(transport))
     return { listed, hints, ...(memoryBytes !== undefined && { memoryBytes }), ...stderrOf(process) }

@@ -1,7 +1,7 @@
 import { SSEClientTransport, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { MillraceError } from '../../errors/index.ts'
 import { lastingFailure, networkCause, proxyFor } from '../../inference/index.ts'
-import { serverFetch, type HttpServerConfig, type ServerTool } from '../../tools/index.ts'
+import { serverFetch, type HttpServerConfig, type ServerOptions, type ServerTool } from '../../tools/index.ts'
 import type { Examination, Steps } from './_examination.ts'
 import { shakeHands } from './_handshake.ts'
 
@@ -19,7 +19,7 @@ interface Seen {
 
 export interface UrlToExamine {
   readonly server: string
-  readonly config: HttpServerConfig
+  readonly config: HttpServerConfig & ServerOptions
   readonly steps: Steps
   readonly signal: AbortSignal
 }
@@ -31,6 +31,7 @@ export async function examineUrl({ server, config, steps, signal }: UrlToExamine
   try {
     const listed = await shakeHands(steps, transport, {
       server,
+      config,
       signal,
       explain: (error) => explained(error, seen),
     })

@@ -1,6 +1,6 @@
 import { Client, StreamableHTTPClientTransport, type Transport } from '@modelcontextprotocol/client'
 import { AbortScope, raced, packageVersion } from '../../kit/index.ts'
-import { listTools, type ServerTool } from '../../tools/index.ts'
+import { listTools, type ServerConfig, type ServerTool } from '../../tools/index.ts'
 import { formatQuantity } from '../format/count.ts'
 import { countTools, type Steps } from './_examination.ts'
 
@@ -8,6 +8,7 @@ const goodbyeMs = 1_000
 
 interface Hands {
   readonly server: string
+  readonly config: ServerConfig
   readonly signal: AbortSignal
   /** Makes of an error of the client's one that says more. */
   readonly explain: (error: unknown) => unknown
@@ -17,7 +18,7 @@ interface Hands {
 export async function shakeHands(
   steps: Steps,
   transport: Transport,
-  { server, signal, explain }: Hands,
+  { server, config, signal, explain }: Hands,
 ): Promise<readonly ServerTool[]> {
   const client = new Client({ name: 'millrace', version: packageVersion() })
   const options = { signal }
@@ -34,7 +35,7 @@ export async function shakeHands(
     )
     return await steps.take(
       'list',
-      () => listTools(server, client, options).catch(explained),
+      () => listTools(client, { server, options: config }, options).catch(explained),
       (tools) => {
         const { count, readOnly, idempotent } = countTools(tools)
         if (count === 0) return 'it offers no tools'

@@ -1,14 +1,37 @@
 import type { Client, RequestOptions } from '@modelcontextprotocol/client'
+import { z } from 'zod'
 import { MillraceError } from '../../../errors/index.ts'
+import { describeIssues } from '../../../schema/index.ts'
+import type { ServerOptions } from '../config/server-config.ts'
+import { isAllowed } from './build-catalogue.ts'
+import { readTool } from './_read-tool.ts'
 import type { ServerTool } from './tool-catalogue.ts'
-import { unreadableList } from './_unreadable-list.ts'
 
 /** No model can choose among more; a server that lists them is broken or not meant for this. */
 const maxTools = 10_000
 const maxPages = 1000
+/** More say nothing new: mostly it is the same of every tool. */
+const maxShown = 3
 
-/** All tools of a server, all pages of them. Fails past the bounds, and where a page leads back to one that was read. */
-export async function listTools(server: string, client: Client, options: RequestOptions): Promise<ServerTool[]> {
+/** Tools are read one by one: the SDK refuses the whole list for one of them, without its name. */
+const pageSchema = z.object({ tools: z.array(z.unknown()), nextCursor: z.string().optional() })
+const anything = z.unknown()
+
+export interface ToolsOf {
+  readonly server: string
+  /** What its `allow` and `deny` leave out need not be as MCP has it. */
+  readonly options: ServerOptions
+}
+
+/**
+ * All tools of a server, all pages of them. Fails past the bounds, where a page leads back to one that was read, and where a
+ * tool cannot be offered: a rollout without it would be another experiment.
+ */
+export async function listTools(
+  client: Client,
+  { server, options }: ToolsOf,
+  request: RequestOptions,
+): Promise<ServerTool[]> {
   // A server may offer only resources or prompts; to ask it would be an error.
   if (!client.getServerCapabilities()?.tools) return []
   const tools = new Map<string, ServerTool>()
@@ -16,32 +39,40 @@ export async function listTools(server: string, client: Client, options: Request
   let cursor: string | undefined
   do {
     const params = cursor === undefined ? {} : { cursor }
-    const page = await client.request({ method: 'tools/list', params }, options).catch((error: unknown) => {
-      throw unreadableList(error)
-    })
-    for (const { name, description, inputSchema, outputSchema, annotations } of page.tools) {
+    const page = pageSchema.safeParse(await client.request({ method: 'tools/list', params }, anything, request))
+    if (!page.success) throw unfit(describeIssues(page.error.issues))
+    const problems: string[] = []
+    for (const [index, listed] of page.data.tools.entries()) {
+      const read = readTool(server, listed)
+      const { name = `tools[${index}]` } = read
       // Of two with the same name only one can be called; the first is the one that most clients take.
       if (tools.has(name)) continue
-      const isReadOnly = annotations?.readOnlyHint === true
-      tools.set(name, {
-        server,
-        name,
-        ...(description !== undefined && { description }),
-        inputSchema,
-        ...(outputSchema !== undefined && { outputSchema }),
-        isReadOnly,
-        // What changes nothing can be repeated, whether or not it says so.
-        isIdempotent: isReadOnly || annotations?.idempotentHint === true,
-      })
+      if (!('problem' in read)) tools.set(name, read)
+      else if (isAllowed(name, options)) problems.push(`${name}: ${read.problem}`)
+      // Never shown; but `deny` may only name what is listed.
+      else tools.set(name, { server, name, inputSchema: {}, isReadOnly: false, isIdempotent: false })
     }
+    if (problems.length > 0) throw unfit(unfitTools(problems))
     if (tools.size > maxTools) throw endless(server, `it has more than ${maxTools} tools`)
-    cursor = page.nextCursor
+    cursor = page.data.nextCursor
     if (cursor === undefined) break
     if (cursors.has(cursor)) throw endless(server, `the page '${cursor}' leads back to itself`)
     cursors.add(cursor)
     if (cursors.size >= maxPages) throw endless(server, `it has more than ${maxPages} pages`)
   } while (cursor !== undefined)
   return [...tools.values()]
+}
+
+function unfitTools(problems: readonly string[]): string {
+  const more = problems.length > maxShown ? `; and ${problems.length - maxShown} more` : ''
+  return `${problems.slice(0, maxShown).join('; ')}${more}`
+}
+
+function unfit(why: string): MillraceError {
+  return new MillraceError(
+    'tool_infra',
+    `its tool list is not as MCP has it: ${why}. That is for the server to correct; a tool that is named in "deny" is left out`,
+  )
 }
 
 function endless(server: string, why: string): MillraceError {

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../../errors/index.ts'
-import { Client, type JSONRPCMessage, type Transport } from '@modelcontextprotocol/client'
+import { Client, type JSONRPCMessage, type RequestOptions, type Transport } from '@modelcontextprotocol/client'
 import { AbortScope, maxTimerMs, packageVersion, raced, within } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
@@ -163,7 +163,7 @@ export class Connection implements CallOwner {
   }
 
   list(signal: AbortSignal, timeoutMs: number): Promise<ServerTool[]> {
-    return listTools(this.#server, this.#client, { signal, timeout: Math.min(timeoutMs, maxTimerMs) })
+    return this.#list({ signal, timeout: Math.min(timeoutMs, maxTimerMs) })
   }
 
   /** Takes no further calls; those that run may end. */
@@ -197,9 +197,13 @@ export class Connection implements CallOwner {
     }
     const known = this.generation === 1 ? this.#catalogues?.get(this.#listed) : undefined
     if (known) return known
-    const tools = await listTools(this.#server, this.#client, options)
+    const tools = await this.#list(options)
     if (!this.#isListStale) this.#catalogues?.set(this.#listed, tools)
     return tools
+  }
+
+  #list(request: RequestOptions): Promise<ServerTool[]> {
+    return listTools(this.#client, { server: this.#server, options: this.#config }, request)
   }
 
   get #listed(): ListedServer {

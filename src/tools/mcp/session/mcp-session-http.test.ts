@@ -327,14 +327,14 @@ test('what is wrong with a list is told in one line', async () => {
     good,
     { name: 'bare' },
     { name: 'old', inputSchema: { properties: {} } },
-    { ...good, description: null },
+    { ...good, name: 'vague', description: null },
     {},
   ]
   await using server = await HttpMcpServer.start({ lists })
   await using made = sessionOn(server.url)
   expect((await thrown(made.session.open())).rawMessage).toBe(
-    "server 'web' could not be opened: its tool list is not as MCP has it: tools[1].inputSchema: missing; expected object; " +
-      'tools[2].inputSchema.type: expected "object"; tools[3].description: expected string, got null; and 2 more. ' +
-      'That is for the server to correct',
+    "server 'web' could not be opened: its tool list is not as MCP has it: bare: inputSchema: missing; expected object; " +
+      'old: inputSchema.type: expected "object"; vague: description: expected string, got null; and 1 more. ' +
+      'That is for the server to correct; a tool that is named in "deny" is left out',
   )
 })

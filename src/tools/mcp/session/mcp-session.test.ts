@@ -57,6 +57,21 @@ test('a tool that is denied is neither listed nor called; one that is not there 
   expect(log.count('call')).toBe(0)
 })
 
+test('a tool that is not as MCP has it is named, and the others can be had without it', async () => {
+  await using refused = sessionWith(['bare-tool'])
+  await expect(refused.session.open()).rejects.toMatchObject({
+    code: 'tool_infra',
+    rawMessage:
+      "server 'mis' could not be opened: its tool list is not as MCP has it: bare: inputSchema: missing; expected object. " +
+      'That is for the server to correct; a tool that is named in "deny" is left out',
+  })
+  await using made = sessionWith(['bare-tool'], { deny: ['bare'] })
+  const { tools, unlisted } = await made.session.open()
+  expect(tools.map(({ name }) => name)).toEqual(expect.not.arrayContaining(['bare']))
+  expect(unlisted).toBeUndefined()
+  expect(await made.session.call(echo('hi'))).toMatchObject({ content: 'Echo: hi' })
+})
+
 test('a call that takes too long is an answer that says so, and is cancelled at the server', async () => {
   using log = new ServerLog()
   await using made = sessionWith([log.mode, 'hang-call'], { callTimeoutMs: 60_000 })
