@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { MillraceError } from '../errors/index.ts'
 import { maxTimerMs } from '../kit/index.ts'
+import { ProcessGuard } from '../tools/index.ts'
 
 const maxOutputBytes = 1024 * 1024
 const keptErrorChars = 2_000
@@ -19,7 +20,8 @@ export interface Command {
 
 /**
  * Runs a program without a shell and resolves with what it printed. It leads a process group of its own, and the group is
- * killed in any case: at the time limit, on abort, and when the program itself is done but left something running.
+ * killed in any case: at the time limit, on abort, when the program itself is done but left something running, and when we
+ * are gone ourselves.
  */
 export function runCommand(command: Command): Promise<string> {
   const { file, signal } = command
@@ -57,7 +59,11 @@ export function runCommand(command: Command): Promise<string> {
       fail(isMissing ? 'cannot be started: is it installed, and does its folder exist?' : error.message, error)
     })
     // Out of file descriptors there are no pipes either; the error comes by itself.
-    if (child.pid === undefined) return
+    const { pid } = child
+    if (pid === undefined) return
+    ProcessGuard.ofThisThread.watch(pid).catch((error: unknown) => {
+      fail(`was stopped: ${MillraceError.from(error, 'reward_failed').rawMessage}`, error)
+    })
     child.stdout.on('data', (chunk: Buffer) => {
       outputBytes += chunk.length
       output.push(chunk)
@@ -73,6 +79,7 @@ export function runCommand(command: Command): Promise<string> {
     // `close` comes after the last output; what outlived the program must not delay it.
     child.on('exit', (code, killedBy) => {
       killGroup(child)
+      void ProcessGuard.ofThisThread.forget(pid)
       if (isOver) return
       // What was printed is read before an immediate runs, also by a loop that was held up meanwhile.
       lingering = setTimeout(() => setImmediate(onEnd, code, killedBy), pipeLimitMs)

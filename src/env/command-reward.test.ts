@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process'
 import { existsSync, readFileSync, watch } from 'node:fs'
 import { mkdtempDisposable, readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -151,6 +152,24 @@ describe('commandReward', () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     expect(await shell('sleep 60 & echo $! > pid; echo 1', { cwd: folder.path })).toBe(1)
     await expectEnd(Number(await readFile(join(folder.path, 'pid'), 'utf8')))
+  })
+
+  test('kills it when Millrace is killed', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
+    const script = 'trap "" TERM HUP; sleep 600 & echo $$ $! > pid.new; mv pid.new pid; wait'
+    const host = `
+      import { commandReward } from ${JSON.stringify(new URL('command-reward.ts', import.meta.url).href)}
+      const { signal } = new AbortController()
+      const reward = commandReward({ command: ['/bin/sh', '-c', ${JSON.stringify(script)}], cwd: ${JSON.stringify(folder.path)} })
+      await reward({ task: 1, answer: '', messages: [], outcome: 'stop', truncated: false, signal })`
+    const hasWritten = Promise.withResolvers<void>()
+    using _watcher = disposableWatcher(folder.path, () => hasWritten.resolve())
+    const child = spawn(process.execPath, ['--input-type=module', '--eval', host], { stdio: 'inherit' })
+    await hasWritten.promise
+    child.kill('SIGKILL')
+    const pids = (await readFile(join(folder.path, 'pid'), 'utf8')).split(' ').map(Number)
+    expect(pids).toHaveLength(2)
+    await Promise.all(pids.map(expectEnd))
   })
 
   test('runs no more at once than it may', async () => {

@@ -26,6 +26,7 @@ export {
   McpSession,
   mcpTools,
   noServers,
+  ProcessGuard,
   readServerConfigs,
   Redaction,
   refuseTaken,

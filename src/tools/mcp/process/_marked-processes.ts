@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { identify, processIds, type ProcessId } from './_descendants.ts'
-import { markVariable } from './_process-guard.ts'
+import { markVariable } from './process-guard.ts'
 
 // What of an environment is looked at.
 const maxBytes = 256 * 1024

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { expect, test } from 'vitest'
 import { liveGuards } from '../../../../test/tools/_processes.ts'
-import { ProcessGuard } from './_process-guard.ts'
+import { ProcessGuard } from './process-guard.ts'
 
 function deafGroup() {
   const child = spawn('sh', ['-c', 'trap "" TERM; exec sleep 60'], { detached: true, stdio: 'ignore' })

@@ -3,7 +3,7 @@ import { MillraceError } from '../../../errors/index.ts'
 import { GuardShell } from './_guard-shell.ts'
 
 // A shell that was killed is replaced at once. One that dies as soon as it starts would do so for ever: after this many of
-// them the servers that run go unwatched, and the next to start tries again.
+// them the programs that run go unwatched, and the next to start tries again.
 const earlyMs = 1_000
 const maxEarlyDeaths = 3
 
@@ -11,7 +11,7 @@ const maxEarlyDeaths = 3
 export const markVariable = 'MILLRACE_SERVER'
 
 /**
- * Sees to it that no server outlives us, however we end: a shell of our own is told each process group that starts and ends,
+ * Sees to it that no program outlives us, however we end: a shell of our own is told each process group that starts and ends,
  * and kills those that are left when the pipe from us does. A pipe ends with the process, and with the thread, that holds it,
  * so each thread has a guard of its own. The shell lives for as long as there is a group to watch, and is replaced if it dies.
  */
@@ -43,7 +43,7 @@ export class ProcessGuard {
     this.#groups.delete(group)
     throw new MillraceError(
       'tool_infra',
-      'no shell could be started to watch over the tool servers, so none is started: check that /bin/sh runs',
+      'no shell could be started that ends programs when Millrace is gone, so none is started: check that /bin/sh runs',
     )
   }
 
