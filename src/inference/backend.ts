@@ -131,6 +131,8 @@ export interface Backend extends AsyncDisposable {
   /** When the first bytes of a reply last came, by `performance.now()`. Without it only whole replies tell that it lives. */
   readonly heardAt?: number
   send(request: BackendRequest): Promise<BackendReply>
+  /** How many tokens the prompt of a request has; one try, as `send`, and nothing is sampled. Missing where it cannot say. */
+  readonly countTokens?: ((request: BackendRequest) => Promise<number>) | undefined
   /** Nothing more comes of this session: what was kept for it may go. */
   endSession?(sessionId: string): void
 }

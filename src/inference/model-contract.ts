@@ -52,6 +52,8 @@ export interface ModelClient extends AsyncDisposable {
   /** undefined where none is known. */
   readonly price: Price | undefined
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply>
+  /** How many tokens its prompt has, as a backend counts them. Rejects if none can, or the one that was asked does not. */
+  countTokens(request: ModelRequest, hooks: CallHooks): Promise<number>
   /** The session is over: where it was served need not be remembered. */
   endSession(sessionId: string): void
   status(): ModelStatus

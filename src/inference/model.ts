@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { Resource, sleep, type Draft } from '../kit/index.ts'
 import { Admission } from './_admission.ts'
+import { countTokens } from './_count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { Counter } from './limits/counter.ts'
 import { Lanes, type Lane } from './_lanes.ts'
@@ -44,6 +45,7 @@ export class Model extends Resource implements ModelClient {
   readonly #stopFollowing: () => void
   /** Calls that wait for their next try. */
   #pausing = 0
+  #counting = 0
 
   constructor(config: ModelConfig, backends: readonly Backend[], options: ModelOptions = {}) {
     super()
@@ -81,7 +83,7 @@ export class Model extends Resource implements ModelClient {
   /** Whether no call from here is under way, wherever it is on that way. For a model that shares its limits with nobody. */
   get isIdle(): boolean {
     const { inFlight, waiting, parked } = this.status()
-    return inFlight + waiting + parked + this.#pausing === 0
+    return inFlight + waiting + parked + this.#pausing + this.#counting === 0
   }
 
   get backends(): readonly Backend[] {
@@ -108,6 +110,16 @@ export class Model extends Resource implements ModelClient {
 
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     return modelCalls.hasSubscribers ? this.#observed(request, hooks) : this.#carryOut(request, hooks)
+  }
+
+  /** Nothing is sampled: it needs no permit, takes nothing from the rates, and says nothing about how busy a backend is. */
+  async countTokens(request: ModelRequest, hooks: CallHooks): Promise<number> {
+    this.#counting += 1
+    try {
+      return await countTokens(request, hooks, { config: this.#config, lanes: this.#lanes, random: this.#random })
+    } finally {
+      this.#counting -= 1
+    }
   }
 
   async #observed(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {

@@ -28,6 +28,10 @@ class Echo implements ModelClient {
     }
   }
 
+  async countTokens(): Promise<number> {
+    return 1
+  }
+
   endSession(): void {}
 
   status() {

@@ -6,3 +6,9 @@ export const apiPaths: Readonly<Record<ApiName, string>> = {
   responses: '/responses',
   messages: '/messages',
 }
+
+/** Where the length of a prompt is asked for, in the APIs that have that. */
+export const countPaths: Readonly<Record<Exclude<ApiName, 'chat'>, string>> = {
+  responses: `${apiPaths.responses}/input_tokens`,
+  messages: `${apiPaths.messages}/count_tokens`,
+}

@@ -1,5 +1,5 @@
 export type { ApiName, ClientApi } from './api-name.ts'
-export { apiPaths } from './api-paths.ts'
+export { apiPaths, countPaths } from './api-paths.ts'
 export { closedObject } from './closed-object.ts'
 export type { FinishReason } from './finish-reason.ts'
 export { isJsonList, isJsonObject } from './json.ts'

@@ -52,6 +52,7 @@ const throwing: ModelClient = {
   call: () => {
     throw new Error('out of cells')
   },
+  countTokens: () => Promise.reject(new Error('out of cells')),
   endSession: () => {},
   status: () => ({ name: 'm', limit: 1, inFlight: 0, waiting: 0, parked: 0, calls: 0, tries: 0 }),
   [Symbol.asyncDispose]: () => Promise.resolve(),

@@ -1,9 +1,11 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
 import { closeAll, jsonOrText, Resource, type Variables } from '../../kit/index.ts'
-import { apiPaths, type ApiName } from '../../schema/index.ts'
+import { apiPaths, countPaths, type ApiName } from '../../schema/index.ts'
 import type { Backend, BackendReply, BackendRequest } from '../backend.ts'
+import { countFailure } from '../_cannot-count.ts'
 import { ChatDialect } from '../wire/chat-dialect.ts'
+import { CountReader } from '../wire/count-reader.ts'
 import type { Dialect } from '../wire/dialect.ts'
 import { decodePool } from '../tokens/decode-pool.ts'
 import { descriptorBudget } from './descriptor-budget.ts'
@@ -43,12 +45,15 @@ const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: Mes
 interface Outlet {
   readonly path: string
   readonly wire: Wire
+  /** The body, where a request does not bring its own. */
+  readonly render: (request: BackendRequest) => string
 }
 
 /** One server with an OpenAI-compatible or an Anthropic API, over connections that live as long as the backend. */
 export class HttpBackend extends Resource implements Backend {
   readonly name: string
   readonly provider: string
+  readonly countTokens: Backend['countTokens']
   /** What the server calls the model. */
   readonly upstreamName: string
   /** Sockets at most. */
@@ -57,7 +62,6 @@ export class HttpBackend extends Resource implements Backend {
   readonly #origin: string
   readonly #base: string
   readonly #query: string
-  readonly #dialect: Dialect
   readonly #main: Outlet
   /** SGLang's own API, beside the others. */
   readonly #generate: Outlet
@@ -89,19 +93,34 @@ export class HttpBackend extends Resource implements Backend {
     const { stream, sendReasoning } = model
     const isMistral = isMistralHost(url.hostname)
     const written = { source, upstreamName, stream, sendReasoning, isOpenAi, isMistral, engine: backend.engine }
-    this.#dialect = new dialects[model.api](written)
+    const dialect: Dialect = new dialects[model.api](written)
     this.#headers = writeHeaders(model, backend, env)
     this.#fixedHeaders = headerNames(backend)
     const { requestTimeoutMs, idleTimeoutMs, connectTimeoutMs } = model
     const connections = options.connections ?? connectionShare(model, options)
     this.maxConnections = connections
     const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
-    const path = this.#base + this.#dialect.path
-    this.#main = { path: path + this.#query, wire: { source, dialect: this.#dialect, ...shared } }
-    const native = `${this.#base.replace(/\/v1$/, '')}/generate`
+    const render: Outlet['render'] = (request) => dialect.render(request)
+    const path = this.#base + dialect.path
+    this.#main = { path: path + this.#query, wire: { source, dialect, ...shared }, render }
+    const root = this.#base.replace(/\/v1$/, '')
+    const native = `${root}/generate`
     const nativeSource = { ...source, url: url.origin + native }
     const reader = new GenerateReader(nativeSource)
-    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared } }
+    this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared }, render }
+    // Engines count for Chat at their root. Of others who serve it nobody knows how they would be asked.
+    const counter = model.api !== 'chat' ? this.#base + countPaths[model.api] : backend.engine && `${root}/tokenize`
+    if (counter !== undefined) {
+      const countSource = { ...source, url: url.origin + counter }
+      // Whoever counts need not be able to sample, so nothing is heard of that.
+      const wire = { ...shared, source: countSource, dialect: new CountReader(countSource), heard: { at: 0 } }
+      const outlet = {
+        path: counter + this.#query,
+        wire,
+        render: (asked: BackendRequest) => dialect.renderCounted(asked),
+      }
+      this.countTokens = (request) => this.#count(outlet, request)
+    }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
   }
@@ -111,12 +130,25 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
+    const outlet = request.bodyApi === 'generate' ? this.#generate : this.#main
+    if (request.captureTokens && outlet.wire.dialect.hasTokens) decodePool.warm()
+    return this.#exchange(outlet, request)
+  }
+
+  async #count(outlet: Outlet, request: BackendRequest): Promise<number> {
+    try {
+      const { usage } = await this.#exchange(outlet, request)
+      return usage.input
+    } catch (error) {
+      throw countFailure(error, outlet.wire.source)
+    }
+  }
+
+  #exchange({ path, wire, render }: Outlet, request: BackendRequest): Promise<BackendReply> {
     const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
     if (signal.aborted) return Promise.reject(signal.reason)
-    const { path, wire } = request.bodyApi === 'generate' ? this.#generate : this.#main
-    if (wantsTokens && wire.dialect.hasTokens) decodePool.warm()
     return new Promise((resolve, reject) => {
-      const body = request.body ?? this.#dialect.render(request)
+      const body = request.body ?? render(request)
       const keepsRaw = request.body !== undefined
       const headers = this.#headersFor(request)
       if (!this.#fixedHeaders.has('x-session-id')) headers.push('x-session-id', sessionId)

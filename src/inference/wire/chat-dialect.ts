@@ -66,6 +66,16 @@ export class ChatDialect implements Dialect {
     return `${body}${this.#tail(request)}}`
   }
 
+  /** For `/tokenize` of vLLM and SGLang, which fill in the chat template. What a template looks at may be in `extra`. */
+  renderCounted(request: ModelRequest): string {
+    const { reasoningEffort, extra } = request.sampling
+    const sampling: Sampling = {
+      ...(reasoningEffort !== undefined && { reasoningEffort }),
+      extra: { ...extra, add_generation_prompt: true },
+    }
+    return this.render({ ...request, sampling, stream: false, captureTokens: false })
+  }
+
   parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply {
     return readChatReply(body, new ReplyDraft(this.#options.source, headers), tokens)
   }

@@ -40,6 +40,8 @@ export interface Dialect extends AnswerReader {
   /** Below the API's base url. */
   readonly path: string
   render(request: ModelRequest): string
+  /** The same for whoever only counts its tokens: what makes the prompt, and nothing about the reply. */
+  renderCounted(request: ModelRequest): string
 }
 
 /** Puts a streamed answer together, one event at a time. */

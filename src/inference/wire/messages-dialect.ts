@@ -1,4 +1,4 @@
-import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import { apiPaths, type JsonObject, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { readMessagesReply } from './_messages-reply.ts'
@@ -40,14 +40,13 @@ export class MessagesDialect implements Dialect {
   }
 
   render(request: ModelRequest): string {
-    const { messages, tools, toolChoice, parallelToolCalls } = request
-    let body = this.#head + this.#conversation(messages)
-    if (tools.length > 0) {
-      const choice = toolChoiceJson(toolChoice, parallelToolCalls)
-      if (choice !== '') refuseInExtra(request.sampling.extra, 'tool_choice')
-      body += this.#tools(tools) + choice
-    }
-    return `${body}${this.#tail(request)}}`
+    return `${this.#prompt(request)}${this.#tail(request)}}`
+  }
+
+  /** Anthropic refuses what is only about the reply here. */
+  renderCounted(request: ModelRequest): string {
+    const asked = this.#outputConfig(request.sampling, request.responseFormat)
+    return `${this.#prompt(request)}${samplingTail({ asked, extra: undefined, reserved: [] })}}`
   }
 
   parse(body: unknown, headers: ResponseHeaders, _tokens?: TokenArrays, text?: string): BackendReply {
@@ -56,6 +55,14 @@ export class MessagesDialect implements Dialect {
 
   assemble(headers: ResponseHeaders): StreamAssembler {
     return new MessagesStream(new ReplyDraft(this.#options.source, headers))
+  }
+
+  #prompt({ messages, tools, toolChoice, parallelToolCalls, sampling }: ModelRequest): string {
+    const prompt = this.#head + this.#conversation(messages)
+    if (tools.length === 0) return prompt
+    const choice = toolChoiceJson(toolChoice, parallelToolCalls)
+    if (choice !== '') refuseInExtra(sampling.extra, 'tool_choice')
+    return prompt + this.#tools(tools) + choice
   }
 
   #conversation(messages: readonly Message[]): string {
@@ -113,10 +120,7 @@ export class MessagesDialect implements Dialect {
   }
 
   #writeTail(sampling: Sampling, stream: boolean, format?: ResponseFormat): string {
-    const { temperature, topP, maxTokens = defaultMaxTokens, stop, reasoningEffort: effort, extra } = sampling
-    if (format?.kind === 'json_object') {
-      throw unsayable(this.#wording, 'response_format json_object (without a schema)', 'response_format')
-    }
+    const { temperature, topP, maxTokens = defaultMaxTokens, stop, extra } = sampling
     if (format) refuseInExtra(extra, 'output_config')
     return samplingTail({
       asked: {
@@ -124,14 +128,20 @@ export class MessagesDialect implements Dialect {
         temperature,
         top_p: topP,
         stop_sequences: stop,
-        ...((format || effort !== undefined) && {
-          output_config: { effort, format: format && { type: 'json_schema', schema: format.schema } },
-        }),
+        ...this.#outputConfig(sampling, format),
         ...(stream && { stream: true }),
       },
       extra,
       reserved: ['model', 'messages', 'system', 'tools', 'stream', 'thread'],
     })
+  }
+
+  #outputConfig({ reasoningEffort: effort }: Sampling, format: ResponseFormat | undefined): JsonObject {
+    if (format?.kind === 'json_object') {
+      throw unsayable(this.#wording, 'response_format json_object (without a schema)', 'response_format')
+    }
+    if (!format && effort === undefined) return {}
+    return { output_config: { effort, format: format && { type: 'json_schema', schema: format.schema } } }
   }
 }
 

@@ -1,4 +1,4 @@
-import { apiPaths, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import { apiPaths, type JsonObject, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
@@ -29,10 +29,20 @@ export class ResponsesDialect implements Dialect {
     this.#options = options
     this.#wording = { api: 'Responses', source: options.source }
     this.#sendReasoning = options.sendReasoning && !options.isOpenAi
-    this.#head = `{"model":${JSON.stringify(options.upstreamName)},"store":false,"input":[`
+    this.#head = `{"model":${JSON.stringify(options.upstreamName)},"input":[`
   }
 
   render(request: ModelRequest): string {
+    return `${this.#prompt(request)}${this.#tail(request)}}`
+  }
+
+  /** OpenAI knows fewer fields here. */
+  renderCounted(request: ModelRequest): string {
+    const asked = effortIn(request.sampling)
+    return `${this.#prompt(request)}${samplingTail({ asked, extra: undefined, reserved: [] })}}`
+  }
+
+  #prompt(request: ModelRequest): string {
     const { messages, tools, toolChoice, parallelToolCalls, responseFormat } = request
     const { extra } = request.sampling
     let body = this.#head
@@ -58,7 +68,7 @@ export class ResponsesDialect implements Dialect {
         extra,
       )
     }
-    return `${body}${this.#tail(request)}}`
+    return body
   }
 
   parse(body: unknown, headers: ResponseHeaders): BackendReply {
@@ -95,7 +105,7 @@ export class ResponsesDialect implements Dialect {
     const tails = stream ? this.#streamTails : this.#wholeTails
     let tail = tails.get(sampling)
     if (tail === undefined) {
-      const { temperature, topP, maxTokens, reasoningEffort } = sampling
+      const { temperature, topP, maxTokens } = sampling
       // Chat has it at the top; here it is said of the text.
       const { verbosity: _said, ...extra } = sampling.extra ?? {}
       tail = samplingTail({
@@ -103,10 +113,11 @@ export class ResponsesDialect implements Dialect {
           temperature,
           top_p: topP,
           max_output_tokens: maxTokens,
-          ...(reasoningEffort !== undefined && { reasoning: { effort: reasoningEffort } }),
+          ...effortIn(sampling),
           ...(stream && { stream: true }),
         },
         extra,
+        fixed: { store: false },
         reserved: reservedFields,
       })
       tails.set(sampling, tail)
@@ -128,6 +139,10 @@ const reservedFields = [
   'instructions',
   'prompt',
 ]
+
+function effortIn({ reasoningEffort: effort }: Sampling): JsonObject {
+  return effort === undefined ? {} : { reasoning: { effort } }
+}
 
 function formatOf({ kind, ...schema }: ResponseFormat): object {
   return { type: kind, ...schema }
