@@ -78,6 +78,11 @@ export function readMessagesRequest(body: JsonObject): DialectRequest {
   return request
 }
 
+/** The same where nothing is replied: nobody need say how much that may be, and what is said of it is not looked at. */
+export function readCountedMessages(body: JsonObject): DialectRequest {
+  return { ...readMessagesRequest({ max_tokens: 1, ...body }), stream: false, body }
+}
+
 /**
  * A thread is a conversation that the server holds, with its tools, so that a client sends only what is new. Nobody holds
  * one here. To begin one does no harm; to go on with one is answered as a server does that has lost it, and clients

@@ -5,6 +5,7 @@ export { parseBody } from './parse-body.ts'
 export { newReplyId } from './reply-id.ts'
 export { responsesServer } from './responses-server.ts'
 export type {
+  CountingDialect,
   DialectError,
   DialectRequest,
   ItemOrigin,

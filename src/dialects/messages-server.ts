@@ -1,13 +1,14 @@
 import { messagesError } from './_messages-error.ts'
 import { wholeMessagesReply } from './_messages-reply.ts'
-import { readMessagesRequest } from './_messages-request.ts'
+import { readCountedMessages, readMessagesRequest } from './_messages-request.ts'
 import { MessagesReplyStream } from './_messages-stream.ts'
-import type { ServerDialect } from './server-dialect.ts'
+import type { CountingServerDialect } from './server-dialect.ts'
 
 /** Anthropic's Messages. */
-export const messagesServer: ServerDialect = {
+export const messagesServer: CountingServerDialect = {
   api: 'messages',
   read: readMessagesRequest,
+  counting: { api: 'messages', read: readCountedMessages, whole: (tokens) => ({ input_tokens: tokens }) },
   whole: wholeMessagesReply,
   stream: (head) => new MessagesReplyStream(head),
   error: messagesError,

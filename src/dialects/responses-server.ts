@@ -4,15 +4,20 @@ import { isCut, responseDocument } from './_responses-document.ts'
 import { outputItems } from './_responses-output.ts'
 import { readResponsesRequest, wantsEncryptedReasoning } from './_responses-request.ts'
 import { ResponsesReplyStream } from './_responses-stream.ts'
-import type { ReplyHead, ServerDialect } from './server-dialect.ts'
+import type { CountingServerDialect, ReplyHead } from './server-dialect.ts'
 
 /** An error is the last event, whatever came before it. Clients insist on a number, and some keep it in 32 bits. */
 const afterAll = 2 ** 31 - 1
 
 /** OpenAI's Responses API. */
-export const responsesServer: ServerDialect = {
+export const responsesServer: CountingServerDialect = {
   api: 'responses',
   read: readResponsesRequest,
+  counting: {
+    api: 'responses',
+    read: (body, before) => ({ ...readResponsesRequest(body, before), stream: false }),
+    whole: (tokens) => ({ object: 'response.input_tokens', input_tokens: tokens }),
+  },
   whole: wholeResponse,
   stream: (head) => new ResponsesReplyStream(head),
   error: openAiError,

@@ -10,6 +10,8 @@ export interface ServerDialect {
   readonly api: ClientApi
   /** Reads a parsed body. Throws `model_rejected` (with `data.status` 400 and `data.param`) for one that is not valid. */
   read(body: JsonObject, before?: SaidBefore): DialectRequest
+  /** Where the API can be asked how many tokens a prompt has. */
+  readonly counting?: CountingDialect
   /** A whole reply as a document. */
   whole(head: ReplyHead, reply: BackendReply): Record<string, unknown>
   /** A writer for one streamed reply. */
@@ -18,6 +20,17 @@ export interface ServerDialect {
   error(error: MillraceError): DialectError
   /** The same in the middle of a stream. */
   streamError(error: MillraceError): WireEvent
+}
+
+/** How the length of a prompt is asked for: with the body of a request, but for what is only about the reply. */
+export interface CountingDialect extends Pick<ServerDialect, 'api' | 'read'> {
+  /** The answer as a document. */
+  whole(tokens: number): Record<string, unknown>
+}
+
+/** One that has it. */
+export interface CountingServerDialect extends ServerDialect {
+  readonly counting: CountingDialect
 }
 
 /** What a session knows already. */

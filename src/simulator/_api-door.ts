@@ -1,4 +1,4 @@
-import type { DialectError, ServerDialect, WireEvent } from '../dialects/index.ts'
+import type { DialectError, DialectRequest, ServerDialect, WireEvent } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { ClientApi, JsonObject } from '../schema/index.ts'
 import { ApiQuestion } from './_api-question.ts'
@@ -20,12 +20,7 @@ export class ApiDoor implements Door {
   }
 
   read(body: JsonObject): Question {
-    const asked = this.#dialect.read(body)
-    if (asked.previousReplyId !== undefined) {
-      throw new MillraceError('model_rejected', 'replies are not kept; send the whole conversation as input', {
-        data: { status: 400, param: 'previous_response_id' },
-      })
-    }
+    const asked = readWhole(this.#dialect, body)
     const refusal = this.api === 'chat' ? this.#fields.refusal?.(asked) : undefined
     if (refusal) {
       throw new MillraceError('model_rejected', refusal.message, { data: { status: 400, param: refusal.param } })
@@ -40,4 +35,13 @@ export class ApiDoor implements Door {
   streamError(error: MillraceError): WireEvent {
     return this.#dialect.streamError(error)
   }
+}
+
+/** Only what needs no earlier reply. */
+export function readWhole(dialect: Pick<ServerDialect, 'read'>, body: JsonObject): DialectRequest {
+  const asked = dialect.read(body)
+  if (asked.previousReplyId === undefined) return asked
+  throw new MillraceError('model_rejected', 'replies are not kept; send the whole conversation as input', {
+    data: { status: 400, param: 'previous_response_id' },
+  })
 }

@@ -12,12 +12,17 @@ export interface Digest {
 
 export function digest(request: SimulatorRequest): Digest {
   const toolsText = textOfTools(request.tools)
-  const counter = new TokenCounter()
-  writePrompt(counter, request.messages, toolsText)
   const { toolChoice } = request
   let hash = hash32(toolsText, typeof toolChoice === 'object' ? toolChoice.name : (toolChoice ?? 'auto'))
   for (const message of request.messages) hash = hashMessage(hash, message)
-  return { hash, inputTokens: counter.count, toolsText }
+  return { hash, inputTokens: promptTokens(request), toolsText }
+}
+
+/** How many tokens the chat template makes of it. */
+export function promptTokens({ messages, tools }: Pick<SimulatorRequest, 'messages' | 'tools'>): number {
+  const counter = new TokenCounter()
+  writePrompt(counter, messages, textOfTools(tools))
+  return counter.count
 }
 
 /** Ids of tool calls are left out: some clients make up their own, and they say nothing. */

@@ -2,6 +2,7 @@ import { chatServer, messagesServer, responsesServer } from '../dialects/index.t
 import { apiPaths, type ApiName } from '../schema/index.ts'
 import { ApiDoor } from './_api-door.ts'
 import type { Controls } from './_control.ts'
+import { countMessages, countResponses } from './_count-controls.ts'
 import type { Door } from './_door.ts'
 import { GenerateDoor } from './_generate-door.ts'
 import { sglangControls } from './_sglang-controls.ts'
@@ -69,14 +70,14 @@ export const imitations: Readonly<Record<ImitationName, Imitation>> = {
   openai: {
     doors: new Map(apiDoors('openai', ['chat', 'responses'])),
     usualDoor: apiDoor('openai', 'chat'),
-    controls: {},
+    controls: countResponses,
     modelList: openAiModels('openai', false),
   },
   anthropic: {
     doors: new Map(apiDoors('anthropic', ['messages'])),
     usualDoor: apiDoor('anthropic', 'messages'),
     requiredHeader: 'anthropic-version',
-    controls: {},
+    controls: countMessages,
     modelList: anthropicModels,
   },
 }

@@ -1,4 +1,5 @@
 import { changeVersion, invalid, type Control, type Controls } from './_control.ts'
+import { countMessages, tokenize } from './_count-controls.ts'
 import type { PauseMode } from './_engine.ts'
 
 /** Its own names for what happens to replies in the making; a retracted one goes on later, as a frozen one does. */
@@ -34,6 +35,9 @@ export const sglangControls: Controls = {
   'GET /get_server_info': serverInfo,
   'GET /server_info': serverInfo,
   'GET /health_generate': () => ({}),
+  'POST /tokenize': tokenize,
+  'POST /v1/tokenize': tokenize,
+  ...countMessages,
   async 'POST /pause_generation'({ simulator, body }) {
     const { mode = 'abort' } = body
     const meant = typeof mode === 'string' ? pauseModes.get(mode) : undefined

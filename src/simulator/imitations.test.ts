@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { openBackend, ask } from '../inference/_testing/open-backend.ts'
 import { probeBackend } from '../inference/probe/probe-backend.ts'
 import { modelConfigSchema } from '../inference/index.ts'
+import { countPaths } from '../schema/index.ts'
 import { apiPaths, body, eventsOf, get, post, postForJson } from './_testing/ask.ts'
 import { imitationNames, type ImitationName } from './simulator-options.ts'
 import { SimulatorServer } from './simulator-server.ts'
@@ -183,6 +184,23 @@ describe('beside the model', () => {
     const tokens = reply.prompt_token_ids
     expect(await postForJson(server, '/tokenize', asked)).toEqual({ tokens, count: tokens.length, max_model_len: 512 })
     expect(await postForJson(server, '/tokenize', { prompt: 'two words' })).toMatchObject({ count: 2 })
+  })
+
+  test.for([
+    ['vllm', '/tokenize', 'chat'],
+    ['vllm', `/v1${countPaths.messages}`, 'messages'],
+    ['sglang', '/tokenize', 'chat'],
+    ['sglang', `/v1${countPaths.messages}`, 'messages'],
+    ['openai', `/v1${countPaths.responses}`, 'responses'],
+    ['anthropic', `/v1${countPaths.messages}`, 'messages'],
+  ] as const)('%s counts at %s what a reply then says it was asked', async ([imitate, path, api]) => {
+    await using server = await SimulatorServer.start({ imitate })
+    const asked = body(api, question)
+    const counted = (await postForJson(server, path, asked)) as { count?: number; input_tokens?: number }
+    const { usage } = (await postForJson(server, apiPaths[api], asked)) as { usage: Record<string, number> }
+    expect(counted.count ?? counted.input_tokens).toBe(usage['prompt_tokens'] ?? usage['input_tokens'])
+    expect((await post(server, path, {})).status).toBe(400)
+    expect(server.stats.requests).toBe(1)
   })
 
   test('SGLang tells of its model and itself', async () => {

@@ -3,7 +3,7 @@ import { hash32, Resource } from '../kit/index.ts'
 import type { Answer, Delivery } from './_answer.ts'
 import { composeMessage, limitMessage, wholeTokens } from './_compose.ts'
 import { decide } from './_decide.ts'
-import { digest, type Digest } from './_digest.ts'
+import { digest, promptTokens, type Digest } from './_digest.ts'
 import type { SimulatorRequest } from './_door.ts'
 import { draw, drawFactor } from './_draw.ts'
 import { EmittedLog, type EmittedRecord, type EmittedReply } from './_emitted-log.ts'
@@ -93,6 +93,12 @@ export class Simulator extends Resource implements Backend, JobHost {
     } finally {
       this.leave()
     }
+  }
+
+  async countTokens({ messages, tools, signal }: BackendRequest): Promise<number> {
+    this.throwIfClosed()
+    signal.throwIfAborted()
+    return promptTokens({ messages, tools })
   }
 
   /** Takes a place and decides the answer; `leave` must follow. For whoever delivers answers in another way than `send`. */
