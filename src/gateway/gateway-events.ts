@@ -37,11 +37,11 @@ export interface SessionUnreadableEvent extends OfGateway {
 }
 
 /**
- * How a request ended. `refused`: before a model was asked. `failed`: the model did not answer, or could not be reached in
+ * How a request ended. `counted`: only its tokens were asked for. `refused`: before a model was asked. `failed`: the model did not answer, or could not be reached in
  * time. `abandoned`: its client, or its session, was gone first. `repeated`: a retry that got the reply of the request it
  * repeats.
  */
-export type InteractionOutcome = 'complete' | 'repeated' | 'refused' | 'failed' | 'abandoned'
+export type InteractionOutcome = 'complete' | 'repeated' | 'counted' | 'refused' | 'failed' | 'abandoned'
 
 export interface InteractionEndEvent extends OfGateway {
   readonly kind: 'interaction-end'
@@ -54,6 +54,8 @@ export interface InteractionEndEvent extends OfGateway {
   /** As the gateway calls it; none if the request was refused before that was known. */
   readonly model?: string
   readonly stream: boolean
+  /** Whether only its tokens were to be counted. */
+  readonly countsOnly?: true
   /** The HTTP status that the client got; 499 if it was gone. */
   readonly status: number
   /** From the request to the end of the reply. */

@@ -7,7 +7,8 @@ export interface GatewayRequestFacts {
   /** None if it was refused before that was known. */
   readonly model?: string | undefined
   readonly status: number
-  readonly ms: number
+  /** None of one that did not ask for a reply. */
+  readonly ms?: number | undefined
   /** Only of a stream. */
   readonly firstTokenMs?: number | undefined
   /** What became of it: a stream that broke has the status of one that did not. */
@@ -38,7 +39,7 @@ export class GatewayMetrics {
   requestEnded({ api, model = '', status, ms, firstTokenMs, outcome, isInSession }: GatewayRequestFacts): void {
     const series = this.#requestSeries(api, model, String(status), outcome)
     series.count.add()
-    series.seconds.observe(ms / 1000)
+    if (ms !== undefined) series.seconds.observe(ms / 1000)
     if (firstTokenMs !== undefined) series.firstTokenSeconds.observe(firstTokenMs / 1000)
     if (isInSession) this.#resultSeries(outcome).add()
   }

@@ -23,7 +23,7 @@ export interface LoggedRequest {
   readonly model: string | undefined
   readonly api: string
   readonly status: number
-  /** `complete`, `repeated`, `refused`, `failed` or `abandoned`. */
+  /** `complete`, `repeated`, `counted`, `refused`, `failed` or `abandoned`. */
   readonly outcome: string
   readonly inputTokens: number | undefined
   readonly outputTokens: number | undefined

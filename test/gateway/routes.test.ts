@@ -28,6 +28,8 @@ test('every route answers as it is described, in a session and out of it', async
     ChatRequest: asked.chat.body,
     ResponsesRequest: asked.responses.body,
     MessagesRequest: asked.messages.body,
+    ResponsesCountRequest: asked.responses.body,
+    MessagesCountRequest: { model: 'sim', messages: asked.messages.body.messages },
     GenerateRequest: { text: 'hello' },
     StartSessions: { limits: { maxTokens: 10 } },
     Reward: { reward: 0.5, interactionId: body['id'] },
@@ -221,11 +223,11 @@ test('what has no route is said to a client of Anthropic’s in its own words', 
   await using gateway = await TestGateway.start()
   const body = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
   const headers = { 'anthropic-version': '2023-06-01' }
-  expect(await gateway.ask('/v1/messages/count_tokens', { body, headers })).toMatchObject({
+  expect(await gateway.ask('/v1/messages/batches', { body, headers })).toMatchObject({
     status: 404,
     body: {
       type: 'error',
-      error: { type: 'not_found_error', message: expect.stringContaining('count_tokens') as string },
+      error: { type: 'not_found_error', message: expect.stringContaining('/v1/messages/batches') as string },
     },
   })
 })

@@ -2,10 +2,11 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelConfigSchema, type ModelConfigInput } from '../../inference/index.ts'
-import type { ApiName, MessageNode } from '../../schema/index.ts'
+import type { MessageNode } from '../../schema/index.ts'
 import { RunStore } from '../../store/index.ts'
 import type { Caller } from '../caller.ts'
 import { Gateway, type GatewayOptions } from '../gateway.ts'
+import type { InteractionCall } from '../interactions/visit.ts'
 import { RecordingClient } from './recording-client.ts'
 
 export const admin: Caller = { kind: 'admin', tenant: 'acme' }
@@ -58,7 +59,7 @@ export class OpenGateway implements AsyncDisposable {
   send(
     caller: Caller,
     body: unknown,
-    { api = 'chat', retryCount = 0, ...more }: { api?: ApiName; retryCount?: number; sessionId?: string } = {},
+    { api = 'chat', retryCount = 0, ...more }: Partial<Omit<InteractionCall, 'caller' | 'body'>> = {},
   ): { readonly client: RecordingClient; readonly done: Promise<void> } {
     const client = new RecordingClient()
     const bytes = Buffer.from(typeof body === 'string' ? body : JSON.stringify(body))

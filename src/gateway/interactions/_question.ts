@@ -84,7 +84,7 @@ export class Question {
   }
 
   /** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */
-  toModel(sink: ReplySink): ModelRequest {
+  toModel(sink?: ReplySink): ModelRequest {
     const { body, request } = this
     const { messages, sessionId } = this.#parts
     const { traceparent, bodyHeaders } = this.#visit.call
@@ -105,7 +105,7 @@ export class Question {
       ...(parallelToolCalls !== undefined && { parallelToolCalls }),
       ...(body !== undefined && { body, ...(bodyHeaders && { bodyHeaders }) }),
       ...(this.#isGenerate && { bodyApi: 'generate' as const }),
-      ...(stream && { sink }),
+      ...(stream && sink && { sink }),
       ...(traceparent !== undefined && { traceparent }),
     }
   }

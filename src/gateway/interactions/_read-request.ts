@@ -8,7 +8,11 @@ import type { GatewayModel } from '../gateway-models.ts'
 const maxNames = 16
 
 /** A client's body, read as its API says. Throws `model_rejected` for one that is not valid. */
-export function readRequest(dialect: ServerDialect, text: string, before?: SaidBefore): DialectRequest {
+export function readRequest(
+  dialect: Pick<ServerDialect, 'api' | 'read'>,
+  text: string,
+  before?: SaidBefore,
+): DialectRequest {
   let body: Json
   try {
     body = parseBody(dialect.api, text)

@@ -9,7 +9,8 @@ import type { KnownBeginning } from '../sessions/last-path.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
 import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
 import type { Patience } from './_patience.ts'
-import { Question } from './_question.ts'
+import { LiveCount } from './live-count.ts'
+import { Question, type QuestionParts } from './_question.ts'
 import { refuseUntranslatableEarlier } from './_read-request.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from '../sessions/recent-requests.ts'
@@ -31,7 +32,7 @@ import { Visit, type InteractionCall } from './visit.ts'
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import { gatewayEvents, type InteractionOutcome } from '../gateway-events.ts'
-import type { GatewayModels } from '../gateway-models.ts'
+import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from '../sessions/session-bounds.ts'
 import type { TreeNode } from '../sessions/session-tree.ts'
 
@@ -52,10 +53,11 @@ export class Interactions {
   readonly #models: GatewayModels
   readonly #book: SessionBook
   readonly #bounds: SessionBounds
-  readonly #asking = new Roster<LiveInteraction>()
+  readonly #asking = new Roster<LiveInteraction | LiveCount>()
   readonly counts: Record<InteractionOutcome, number> = {
     complete: 0,
     repeated: 0,
+    counted: 0,
     refused: 0,
     failed: 0,
     abandoned: 0,
@@ -106,8 +108,10 @@ export class Interactions {
     this.#visits += 1
     try {
       this.#admit()
-      if (visit.session === undefined) await this.#outside(visit)
-      else await this.#inSession(visit, this.#openSession(call.caller, visit.session))
+      const session = visit.session === undefined ? undefined : this.#openSession(call.caller, visit.session)
+      if (call.countsOnly) await this.#count(visit, session)
+      else if (session) await this.#inSession(visit, session)
+      else await this.#outside(visit)
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'internal')
       const status = client.isGone ? goneStatus : sendError(client, visit.dialect, error)
@@ -136,38 +140,60 @@ export class Interactions {
 
   /** A bare proxy: nothing is recorded. */
   async #outside(visit: Visit): Promise<void> {
-    const { call, client } = visit
+    const { client } = visit
+    const parts = this.#readOutside(visit)
+    const question = new Question(visit, parts)
+    await this.#ask(visit, new LiveInteraction({ question, client, patience: this.#patience }))
+    parts.model.client.endSession(parts.sessionId)
+  }
+
+  #readOutside(visit: Visit): QuestionParts {
     const { request, model } = visit.read(this.#models)
     const { previousReplyId, messages } = request
     // Only a backend that speaks the same API can know it.
-    if (previousReplyId !== undefined && model.api !== call.api) throw replyUnknown(previousReplyId)
+    if (previousReplyId !== undefined && model.api !== visit.call.api) throw replyUnknown(previousReplyId)
     this.#proxied += 1
     // Each has a name of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
-    const parts = { request, model, messages, sessionId }
-    const question = new Question(visit, { ...parts, isWhole: true, isRecorded: false })
-    await this.#ask(visit, new LiveInteraction({ question, client, patience: this.#patience }))
-    model.client.endSession(sessionId)
+    return { request, model, messages, sessionId, isWhole: true, isRecorded: false }
+  }
+
+  /** Whatever the session may still ask for: nothing of it is used up. */
+  async #count(visit: Visit, session: OpenSession | undefined): Promise<void> {
+    const { client, counting } = visit
+    const question = new Question(visit, session ? await this.#readCounted(visit, session) : this.#readOutside(visit))
+    await this.#ask(visit, new LiveCount({ question, counting, client, patience: this.#patience }))
+  }
+
+  async #readCounted(visit: Visit, session: OpenSession): Promise<QuestionParts> {
+    const memory = await this.#book.acquire(session)
+    try {
+      session.touch()
+      const replies = this.#recalled(visit, session, memory)
+      const { request, model } = visit.read(this.#models, { replies })
+      const earlier = await this.#earlierThan(request, { visit, model, session, memory })
+      const messages = earlier?.messages ?? request.messages
+      const isWhole = isAllSaid(request, replies)
+      return { request, model, messages, sessionId: session.id, isWhole, isRecorded: false }
+    } finally {
+      this.#book.release(session)
+    }
   }
 
   async #inSession(visit: Visit, session: OpenSession): Promise<void> {
-    const { journal, reader } = this.#store
+    const { journal } = this.#store
     requireDisk(journal)
     const acquired = this.#book.acquire(session)
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
       const { call, client } = visit
-      const known = { sessions: reader.sessions, session: session.id, tree: memory.tree }
-      const recalled = call.api === 'responses' ? new RecalledReplies(known) : undefined
-      const aids = { replies: recalled, lastBody: memory.lastBody }
-      const { request, model, continued } = visit.read(this.#models, aids)
-      const { previousReplyId } = request
+      const replies = this.#recalled(visit, session, memory)
+      const { request, model, continued } = visit.read(this.#models, { replies, lastBody: memory.lastBody })
       const earlier =
-        previousReplyId === undefined
+        request.previousReplyId === undefined
           ? undefined
-          : await this.#conversationAfter(previousReplyId, { session, memory, request })
+          : await this.#earlierThan(request, { visit, model, session, memory })
       const messages = earlier?.messages ?? request.messages
-      if (earlier && call.api !== 'generate') refuseUntranslatableEarlier(messages, model, call.api)
       // Only now: the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id, session.ending.why)
       const match = earlier?.known
@@ -197,9 +223,8 @@ export class Interactions {
         const key = requestKey(call.api, leaf?.seq ?? noLeaf, request.body, call.body.length)
         return new SessionPlace({ session, memory, journal, leaf, key })
       }
-      const isWhole = request.previousReplyId === undefined && recalled?.hasFound !== true
       const parts = { request, model, messages, sessionId: session.id }
-      const question = new Question(visit, { ...parts, isWhole, isRecorded: true })
+      const question = new Question(visit, { ...parts, isWhole: isAllSaid(request, replies), isRecorded: true })
       await this.#ask(visit, new LiveInteraction({ question, client, record, patience: this.#patience }))
     } finally {
       this.#book.release(session)
@@ -213,11 +238,24 @@ export class Interactions {
     if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
   }
 
+  /** For the one API whose requests may refer to them. */
+  #recalled({ call }: Visit, { id: session }: OpenSession, { tree }: SessionMemory): RecalledReplies | undefined {
+    if (call.api !== 'responses') return undefined
+    return new RecalledReplies({ sessions: this.#store.reader.sessions, session, tree })
+  }
+
   /** With what was said before, where the request only names the reply that it goes on from. */
-  async #conversationAfter(
-    replyId: string,
-    { session, memory, request }: { session: OpenSession; memory: SessionMemory; request: DialectRequest },
-  ): Promise<EarlierMessages> {
+  async #earlierThan(
+    request: DialectRequest,
+    {
+      visit,
+      model,
+      session,
+      memory,
+    }: { visit: Visit; model: GatewayModel; session: OpenSession; memory: SessionMemory },
+  ): Promise<EarlierMessages | undefined> {
+    const { previousReplyId: replyId } = request
+    if (replyId === undefined) return undefined
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
     const { journal, reader } = this.#store
@@ -225,6 +263,7 @@ export class Interactions {
     await journal.durable()
     const earlier = await conversationTo(reader.sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
+    if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)
     // With other instructions it is another conversation from its first message on.
     const isAfter = isDeepStrictEqual(messages.slice(0, earlier.messages.length), earlier.messages)
     return { messages, reply: leaf, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
@@ -243,7 +282,7 @@ export class Interactions {
     return recent && replayReply({ ...options, seq: recent.seq, memory })
   }
 
-  async #ask(visit: Visit, interaction: LiveInteraction): Promise<void> {
+  async #ask(visit: Visit, interaction: LiveInteraction | LiveCount): Promise<void> {
     if (this.#end) throw this.#end.reason
     this.#asking.add(interaction)
     const end = await interaction.start()
@@ -255,7 +294,7 @@ export class Interactions {
     this.counts[outcome] += 1
     if (!gatewayEvents.hasSubscribers) return
     const { call, session, request, model, startedAt } = visit
-    const { reply } = answer
+    const reply = answer.kind === 'counted' ? undefined : answer.reply
     gatewayEvents.publish({
       kind: 'interaction-end',
       folder: this.#store.folder,
@@ -266,16 +305,24 @@ export class Interactions {
       ...(session !== undefined && { session }),
       ...(model && { model: model.name }),
       stream: request?.stream ?? false,
+      ...(call.countsOnly && { countsOnly: true }),
       status,
       ms: performance.now() - startedAt,
-      ...(answer.kind === 'complete' ? { replyId: answer.replyId } : { error: answer.error }),
+      ...(answer.kind === 'complete' && { replyId: answer.replyId }),
+      ...(answer.kind === 'broken' && { error: answer.error }),
       ...(reply && { reply }),
     })
   }
 }
 
-function outcomeOf({ answer }: InteractionEnd): InteractionOutcome {
-  if (answer.kind === 'complete') return 'complete'
+/** Whether a request says itself what it is about. */
+function isAllSaid({ previousReplyId }: DialectRequest, replies: RecalledReplies | undefined): boolean {
+  return previousReplyId === undefined && replies?.hasFound !== true
+}
+
+function outcomeOf({ answer, status }: InteractionEnd): InteractionOutcome {
+  if (answer.kind !== 'broken') return answer.kind
   const isUnwanted = answer.error.code === 'cancelled' || answer.error.code === 'session_ended'
-  return answer.reply?.status === 'aborted' && isUnwanted ? 'abandoned' : 'failed'
+  const isGivenUp = answer.reply ? answer.reply.status === 'aborted' : status === goneStatus
+  return isGivenUp && isUnwanted ? 'abandoned' : 'failed'
 }

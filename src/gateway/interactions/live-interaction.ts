@@ -30,6 +30,7 @@ import type { ClientReply } from './client-reply.ts'
 
 /** What came of it. `reply` is missing where no model was asked for it. */
 export type Answer =
+  | { readonly kind: 'counted' }
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply?: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 

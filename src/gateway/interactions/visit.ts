@@ -3,10 +3,12 @@ import {
   generateServer,
   messagesServer,
   responsesServer,
+  type CountingDialect,
   type DialectRequest,
   type ReplyMemory,
   type ServerDialect,
 } from '../../dialects/index.ts'
+import { MillraceError } from '../../errors/index.ts'
 import type { ClientApi } from '../../schema/index.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
 import { readRequest, refuseUntranslatable } from './_read-request.ts'
@@ -22,6 +24,8 @@ export interface InteractionCall {
   readonly sessionId?: string
   readonly api: ClientApi
   readonly body: Buffer
+  /** Only how many tokens the prompt has is asked for: nothing is sampled, and nothing recorded. */
+  readonly countsOnly?: true
   /** What is said about the body in headers; they go where it goes. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
   /** How often the client says that it has sent this before. */
@@ -73,12 +77,21 @@ export class Visit {
     return sessionId ?? (caller.kind === 'session' ? caller.sessionId : undefined)
   }
 
+  /** Throws for an API that has no words for it. */
+  get counting(): CountingDialect {
+    const { api, counting } = this.dialect
+    if (counting) return counting
+    const message = `tokens cannot be counted in ${api}; ask in messages or in responses`
+    throw new MillraceError('usage', message, { data: { status: 400 } })
+  }
+
   /** Throws what the client is to be told if it makes no sense, or asks for a model or a feature that is not there. */
   read(models: GatewayModels, { replies, lastBody }: ReadingAids = {}): ReadRequest {
-    const { api, body } = this.call
+    const { api, body, countsOnly } = this.call
     const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
     const before = { replies, messages: continued?.known }
-    const request = readRequest(this.dialect, continued?.text ?? body.toString(), before)
+    const dialect = countsOnly ? this.counting : this.dialect
+    const request = readRequest(dialect, continued?.text ?? body.toString(), before)
     this.request = request
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model

@@ -9,7 +9,7 @@ import {
 } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { Caller, Gateway } from '../../gateway/index.ts'
-import { apiPaths } from '../../schema/index.ts'
+import { apiPaths, countPaths } from '../../schema/index.ts'
 import type { BodyIntake, HeldBody } from './_body.ts'
 import { callerFrom, unauthorized } from './_callers.ts'
 import { GatewayReply } from './_reply.ts'
@@ -17,13 +17,21 @@ import { requestIdOf } from './_request-id.ts'
 import type { GatewayBounds } from './gateway-bounds.ts'
 import { gatewayRefusals } from './gateway-refusals.ts'
 
+interface ModelRoute {
+  readonly path: string
+  readonly dialect: ServerDialect
+  readonly countsOnly?: true
+}
+
 /** Each API at the path where its clients look for it. */
-const modelPaths: ReadonlyMap<string, ServerDialect> = new Map([
-  [`/v1${apiPaths.chat}`, chatServer],
-  [`/v1${apiPaths.responses}`, responsesServer],
-  [`/v1${apiPaths.messages}`, messagesServer],
-  ['/generate', generateServer],
-])
+const routes: readonly ModelRoute[] = [
+  { path: `/v1${apiPaths.chat}`, dialect: chatServer },
+  { path: `/v1${apiPaths.responses}`, dialect: responsesServer },
+  { path: `/v1${apiPaths.messages}`, dialect: messagesServer },
+  { path: '/generate', dialect: generateServer },
+  { path: `/v1${countPaths.responses}`, dialect: responsesServer, countsOnly: true },
+  { path: `/v1${countPaths.messages}`, dialect: messagesServer, countsOnly: true },
+]
 
 export interface ModelRouteParts {
   readonly gateway: Gateway
@@ -33,19 +41,19 @@ export interface ModelRouteParts {
 
 /** The models, each API at its own path and once more below each session's. */
 export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void {
-  for (const [path, dialect] of modelPaths) {
+  for (const route of routes) {
     app.register((scope, _options, done) => {
       // The body is read by the exchange, which knows how to refuse it. Most say that it is JSON: a type that is named is
       // looked up, while one that falls under `*` is parsed with each request.
       scope.addContentTypeParser(['application/json', '*'], (_request, _payload, parsed) => parsed(null))
       scope.setErrorHandler((error, request, reply) => {
-        begin(parts, dialect, request, reply).refuse(MillraceError.from(error, 'usage'))
+        begin(parts, route, request, reply).refuse(MillraceError.from(error, 'usage'))
       })
       const handler = (request: FastifyRequest, reply: FastifyReply): void => {
-        begin(parts, dialect, request, reply).start()
+        begin(parts, route, request, reply).start()
       }
-      scope.post(path, handler)
-      scope.post(`/sessions/:id${path}`, handler)
+      scope.post(route.path, handler)
+      scope.post(`/sessions/:id${route.path}`, handler)
       done()
     })
   }
@@ -53,19 +61,19 @@ export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void 
 
 function begin(
   parts: ModelRouteParts,
-  dialect: ServerDialect,
+  route: ModelRoute,
   { raw, params }: FastifyRequest,
   reply: FastifyReply,
 ): ModelExchange {
   reply.hijack()
   const { id } = params as { readonly id?: string }
-  return new ModelExchange(parts, dialect, raw, { response: reply.raw, sessionId: id })
+  return new ModelExchange(parts, route, raw, { response: reply.raw, sessionId: id })
 }
 
 /** One request for a model, from its headers to its end. */
 class ModelExchange {
   readonly #parts: ModelRouteParts
-  readonly #dialect: ServerDialect
+  readonly #route: ModelRoute
   readonly #request: IncomingMessage
   readonly #sessionId: string | undefined
   readonly #requestId: string
@@ -74,17 +82,17 @@ class ModelExchange {
 
   constructor(
     parts: ModelRouteParts,
-    dialect: ServerDialect,
+    route: ModelRoute,
     request: IncomingMessage,
     { response, sessionId }: { readonly response: ServerResponse; readonly sessionId: string | undefined },
   ) {
     this.#parts = parts
-    this.#dialect = dialect
+    this.#route = route
     this.#request = request
     this.#sessionId = sessionId
     this.#requestId = requestIdOf(request.headers['x-request-id'])
     const { maxStallMs } = parts.bounds
-    this.#reply = new GatewayReply(response, { api: dialect.api, requestId: this.#requestId, maxStallMs })
+    this.#reply = new GatewayReply(response, { api: route.dialect.api, requestId: this.#requestId, maxStallMs })
   }
 
   /** Never throws: nobody else answers any more. */
@@ -108,24 +116,27 @@ class ModelExchange {
   }
 
   refuse(error: MillraceError): void {
-    const { status, headers, body } = this.#dialect.error(error)
+    const { dialect } = this.#route
+    const { status, headers, body } = dialect.error(error)
     this.#reply.whole(status, headers, JSON.stringify(body))
     if (!gatewayRefusals.hasSubscribers) return
     const ms = performance.now() - this.#startedAt
     const { folder } = this.#parts.gateway
-    gatewayRefusals.publish({ folder, api: this.#dialect.api, requestId: this.#requestId, status, ms, error })
+    gatewayRefusals.publish({ folder, api: dialect.api, requestId: this.#requestId, status, ms, error })
   }
 
   async #interact(caller: Caller, held: HeldBody): Promise<void> {
     using body = held
     const { headers } = this.#request
     const { traceparent } = headers
-    const { api } = this.#dialect
+    const { dialect, countsOnly } = this.#route
+    const { api } = dialect
     await this.#parts.gateway.interact(
       {
         caller,
         api,
         body: body.bytes,
+        ...(countsOnly && { countsOnly }),
         ...(api === 'messages' && { bodyHeaders: anthropicHeaders(headers) }),
         requestId: this.#requestId,
         retryCount: Number(headers['x-stainless-retry-count'] ?? 0) || 0,

@@ -55,12 +55,14 @@ export class GatewayTelemetry implements Disposable {
 
   #onInteraction(event: InteractionEndEvent): void {
     const { metrics, onRequest, onFault } = this.#listeners
-    const { api, model, status, ms, session, outcome, stream, reply, error } = event
+    const { api, model, status, ms, session, outcome, stream, countsOnly, reply, error } = event
     if (error?.code === 'internal') onFault?.(error)
     const complete = reply?.status === 'complete' ? reply : undefined
     const sampledAt = stream ? complete?.firstTokenMs : undefined
     const firstTokenMs = complete && sampledAt !== undefined ? complete.waitMs + sampledAt : undefined
-    metrics.requestEnded({ api, model, status, ms, firstTokenMs, outcome, isInSession: session !== undefined })
+    // How long a count took says nothing about replies, and it makes none.
+    const said = countsOnly ? { isInSession: false } : { ms, firstTokenMs, isInSession: session !== undefined }
+    metrics.requestEnded({ api, model, status, outcome, ...said })
     onRequest?.({
       requestId: event.requestId,
       session,

@@ -79,6 +79,17 @@ export const messagesReplySchema = z.looseObject({
   usage: z.looseObject({ input_tokens: tokens, output_tokens: tokens }),
 })
 
+export const responsesCountRequestSchema = responsesRequestSchema.omit({ stream: true })
+
+export const responsesCountSchema = z.looseObject({
+  object: z.literal('response.input_tokens'),
+  input_tokens: tokens,
+})
+
+export const messagesCountRequestSchema = messagesRequestSchema.omit({ max_tokens: true, stream: true })
+
+export const messagesCountSchema = z.looseObject({ input_tokens: tokens })
+
 export const generateRequestSchema = z.looseObject({
   model: model.optional().describe('Needed if SGLang serves several models here. Not sent on.'),
   text: z.string().optional().describe('Either this or input_ids.'),
