@@ -37,6 +37,8 @@ describe('evaluate', () => {
     [{ options: [] }, '`options` must be an object, not []'],
     [{ sampling: null }, '`sampling` must be an object, not null'],
     [{ signal: 3 }, '`signal` must be an AbortSignal, not 3'],
+    [{ fork: {} }, '`fork` must be what forkRollout() makes, not {}'],
+    [{ fork: { turn: 1 } }, '`fork` must be what forkRollout() makes, not { turn: 1 }'],
     [{ preflight: 'no' }, "`preflight` must be true or false, not 'no'"],
     [{ judge: {} }, '`judge` must be a text, not {}'],
     [{ backends: { sim: 5 } }, 'backends.sim must be a list of backends, not 5'],

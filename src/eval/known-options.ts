@@ -1,7 +1,8 @@
 import { MillraceError } from '../errors/index.ts'
 import { unknownField } from '../kit/index.ts'
 import type { EvaluateOptions, RunOptions } from './evaluation.ts'
-import { unfit } from './_option-values.ts'
+import { unfit } from './option-values.ts'
+import { isFork } from './replay/fork.ts'
 
 const kinds = {
   object: { words: 'an object', fits: isObject },
@@ -9,6 +10,7 @@ const kinds = {
   switch: { words: 'true or false', fits: (value: unknown) => typeof value === 'boolean' },
   amount: { words: 'a number of at least 0', fits: (value: unknown) => typeof value === 'number' && value >= 0 },
   function: { words: 'a function', fits: (value: unknown) => typeof value === 'function' },
+  fork: { words: 'what forkRollout() makes', fits: isFork },
   signal: { words: 'an AbortSignal', fits: (value: unknown) => value instanceof AbortSignal },
   /** Whoever takes it says what does not fit. */
   any: { words: 'anything', fits: () => true },
@@ -19,7 +21,7 @@ export interface KnownOptions {
   readonly [name: string]: keyof typeof kinds | KnownOptions
 }
 
-const runOptions = {
+export const knownRunOptions = {
   root: 'text',
   name: 'text',
   resume: 'any',
@@ -47,8 +49,8 @@ export const knownEvaluateOptions = {
   workers: 'any',
   supervision: 'object',
   preflight: 'switch',
-  run: runOptions,
-  fork: 'object',
+  run: knownRunOptions,
+  fork: 'fork',
   backends: 'object',
   signal: 'signal',
 } as const satisfies KnownOptions & Record<keyof EvaluateOptions, unknown>

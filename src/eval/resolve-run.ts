@@ -20,7 +20,7 @@ import { parseSimulatorOptions } from '../simulator/index.ts'
 import { maxWorkers, resolveSupervision, type Supervision } from '../worker/index.ts'
 import type { EvaluateOptions, RunOptions } from './evaluation.ts'
 import type { Fork } from './replay/fork.ts'
-import { choiceOption, numberOption, unfit, wholeOption } from './_option-values.ts'
+import { choiceOption, numberOption, unfit, wholeOption } from './option-values.ts'
 
 /** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
 export interface RunConfig {

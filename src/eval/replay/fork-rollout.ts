@@ -15,6 +15,7 @@ import type { RunReader } from '../../store/index.ts'
 import type { WrittenCall } from '../../tools/index.ts'
 import { evaluate } from '../evaluate.ts'
 import type { Evaluation, RunOptions } from '../evaluation.ts'
+import { knownRunOptions, requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import type { Fork } from './fork.ts'
 import { RecordedCatalogues } from './recorded-catalogues.ts'
 import {
@@ -53,11 +54,30 @@ export interface ForkOptions {
   readonly signal?: AbortSignal
 }
 
+const knownForkOptions = {
+  rollout: 'text',
+  turn: 'any',
+  model: 'any',
+  models: 'object',
+  system: 'text',
+  prompt: 'text',
+  samples: 'any',
+  reusesTools: 'switch',
+  environment: 'any',
+  options: 'object',
+  concurrency: 'any',
+  preflight: 'switch',
+  run: knownRunOptions,
+  backends: 'object',
+  signal: 'signal',
+} as const satisfies KnownOptions & Record<keyof ForkOptions, unknown>
+
 /**
  * A new run whose rollouts begin as a stored one did and go on from a turn of it, with another model or other words. The
  * first turns are repeated by place: the n-th turn gets the reply it got, whatever the prompt says now.
  */
 export async function forkRollout(reader: RunReader, options: ForkOptions): Promise<Evaluation> {
+  requireKnownOptions(options, 'forkRollout()', knownForkOptions)
   const config = readStoredConfig(reader)
   const recording = readRecording(reader, options.rollout)
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)

@@ -32,6 +32,12 @@ export interface Fork {
   readonly outputs: string
 }
 
+/** Nobody writes one by hand: what has its parts was made by `forkRollout`. */
+export function isFork(value: unknown): value is Fork {
+  const parts = ['from', 'task', 'cassette', 'outputs'] satisfies (keyof Fork)[]
+  return typeof value === 'object' && value !== null && parts.every((part) => part in value)
+}
+
 /** What a summary says of it. */
 export function originOf({ from }: Fork): ForkOrigin {
   const { run, rollout, turn } = from

@@ -16,6 +16,7 @@ import {
 } from '../../rollout/index.ts'
 import type { Json, MessageNode, Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { BareRecord, RunReader } from '../../store/index.ts'
+import { unfit } from '../option-values.ts'
 
 /** A conversation of a rollout: its own, or a child's. */
 export interface RecordedSession {
@@ -46,6 +47,7 @@ export interface Recording {
 
 /** Reads one rollout whole. Throws `run_not_found`, with the ids that are nearest, where it has no accepted result. */
 export function readRecording(reader: RunReader, rollout: string): Recording {
+  if (typeof rollout !== 'string') throw unfit('rollout', "a rollout's id, such as 0-0", rollout)
   const record = reader.rollout(rollout)
   if (!record) throw noRollout(reader, rollout)
   const { attempt } = record

@@ -11,6 +11,7 @@ import {
 } from '../../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { BareRecord, RunReader } from '../../store/index.ts'
+import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import { refusingBackend } from './refusing-backend.ts'
 import { RecordedCatalogues } from './recorded-catalogues.ts'
 import { Comparison } from './comparison.ts'
@@ -36,6 +37,12 @@ export interface ReplayOptions {
   readonly signal?: AbortSignal
 }
 
+const knownReplayOptions = {
+  environment: 'any',
+  options: 'object',
+  signal: 'signal',
+} as const satisfies KnownOptions & Record<keyof ReplayOptions, unknown>
+
 /**
  * Runs a stored rollout again, against nothing but its own recording: its agent, updates, children and rewards, with no
  * model, no judge and no tool but those that rebuild the rollout's state. Says what is not as it was.
@@ -45,6 +52,7 @@ export async function replayRollout(
   rollout: string,
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
+  requireKnownOptions(options, 'replayRollout()', knownReplayOptions)
   const config = readStoredConfig(reader)
   const recording = readRecording(reader, rollout)
   const why = whyNot(recording)
@@ -60,6 +68,7 @@ export async function* replayRun(
   reader: RunReader,
   options: ReplayOptions = {},
 ): AsyncGenerator<ReplayReport, void, void> {
+  requireKnownOptions(options, 'replayRun()', knownReplayOptions)
   await using replayer = await Replayer.open(reader, readStoredConfig(reader), options)
   for await (const task of knownTasks(reader, replayer.loaded, options.signal)) {
     for (let sample = 0; sample < replayer.config.attempts; sample += 1) {

@@ -6,6 +6,8 @@ import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../..
 import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { ServerCalls } from '../../tools/index.ts'
+import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
+import { choiceOption, wholeOption } from '../option-values.ts'
 import { loadStoredEnvironment, readStoredConfig, storedSeed, type StoredRunConfig } from './stored-config.ts'
 import { settleAgain, settlesGroups } from './settle-again.ts'
 import { readServerAnswers } from './recording.ts'
@@ -26,6 +28,15 @@ export interface RescoreOptions {
   readonly concurrency?: number
   readonly signal?: AbortSignal
 }
+
+const knownRescoreOptions = {
+  environment: 'any',
+  options: 'object',
+  setup: 'switch',
+  judge: 'any',
+  concurrency: 'any',
+  signal: 'signal',
+} as const satisfies KnownOptions & Record<keyof RescoreOptions, unknown>
 
 /** What one rollout was worth, and is worth now. */
 export interface RescoredRollout {
@@ -50,6 +61,9 @@ export interface Rescoring extends AsyncIterable<RescoredRollout> {
  * Only as many rollouts as are being scored are held.
  */
 export async function rescoreRun(reader: RunReader, options: RescoreOptions = {}): Promise<Rescoring> {
+  requireKnownOptions(options, 'rescoreRun()', knownRescoreOptions)
+  choiceOption('judge', options.judge ?? 'recorded', ['recorded', 'live'])
+  wholeOption('concurrency', options.concurrency ?? defaultConcurrency, 1)
   const config = readStoredConfig(reader)
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)
   return new RunningRescore({ reader, config, loaded, options })
