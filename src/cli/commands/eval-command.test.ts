@@ -114,16 +114,10 @@ describe('millrace eval: what it asks for', () => {
   })
 
   it('is an endpoint where one was named', async () => {
-    const options = await optionsFor(
-      'x',
-      '-m',
-      'qwen',
-      '--base-url',
-      'http://localhost:8000/v1',
-      '--api-key-env',
-      'KEY',
-    )
-    expect(options?.model).toEqual({ name: 'qwen', backends: [{ url: 'http://localhost:8000/v1', apiKeyEnv: 'KEY' }] })
+    const words = ['x', '-m', 'qwen', '--base-url', 'http://localhost:8000/v1', '--api-key-env', 'KEY']
+    const { ended, asked } = start({ words, env: { KEY: 'secret' } })
+    await ended
+    expect(asked[0]?.model).toEqual({ name: 'qwen', backends: [{ url: 'http://localhost:8000/v1', apiKeyEnv: 'KEY' }] })
   })
 
   it('takes models from a file, with the flags on top', async () => {
@@ -148,6 +142,10 @@ describe('millrace eval: what it asks for', () => {
     [
       ['x', '-m', 'sim', '--sim.skill=1', '--base-url', 'http://localhost:8000/v1'],
       '--sim.skill is an option of the built-in simulator, which has no endpoint',
+    ],
+    [
+      ['x', '-m', 'qwen', '--base-url', 'http://localhost:8000/v1', '--api-key-env', 'NOWHERE'],
+      '--api-key-env names NOWHERE, which is not set: set it, or leave out the flag',
     ],
     [['x', '-m', 'sim', '--new', '--resume'], 'give only one of them'],
     [['x', '-m', 'sim', '--resume=a', '--run', 'b'], 'give one name'],

@@ -1,6 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { defaultBackendUrl, type ModelConfigInput } from '../../inference/index.ts'
 import type { FlagValues } from '../command-line/command.ts'
+import { namedKey } from '../command-line/key-variable.ts'
 import type { evalFlags } from './eval-flags.ts'
 import type { Variables } from '../../kit/index.ts'
 
@@ -72,5 +73,8 @@ function endpoint({ flags, env }: ModelFromFlags): { url: string; apiKeyEnv?: st
   if (!URL.canParse(url) || !/^https?:/.test(url)) {
     throw new MillraceError('usage', `--base-url is a URL such as http://localhost:8000/v1, not ${url}`)
   }
-  return { url, ...(flags['api-key-env'] !== undefined && { apiKeyEnv: flags['api-key-env'] }) }
+  const apiKeyEnv = flags['api-key-env']
+  if (apiKeyEnv === undefined) return { url }
+  namedKey('api-key-env', apiKeyEnv, env)
+  return { url, apiKeyEnv }
 }

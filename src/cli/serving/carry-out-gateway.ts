@@ -17,7 +17,7 @@ import type { ExitCode } from '../process/exit-codes.ts'
 import { readGatewayConfig } from './_gateway-config-file.ts'
 import { findingLines, shownUrl, tokensText } from './_gateway-findings.ts'
 import type { CommandIo } from '../process/io.ts'
-import { keyIn } from './_key-variable.ts'
+import { keyIn } from '../command-line/key-variable.ts'
 import { runsRoot } from '../runs/stored-run.ts'
 import { ServerLifetime, type Served } from './_server-lifetime.ts'
 

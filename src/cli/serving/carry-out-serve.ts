@@ -7,7 +7,7 @@ import { evaluateOptions } from '../eval/evaluate-options.ts'
 import type { ExitCode } from '../process/exit-codes.ts'
 import { exitNotice } from '../process/exit-notice.ts'
 import type { CommandIo } from '../process/io.ts'
-import { keyIn } from './_key-variable.ts'
+import { keyIn } from '../command-line/key-variable.ts'
 import { ServerLifetime, type Served } from './_server-lifetime.ts'
 
 /** What `millrace serve` does: from its flags to its exit code. */
