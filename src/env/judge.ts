@@ -22,7 +22,7 @@ export interface JudgeOptions<Task, State, Options> {
   readonly rubric?: JudgeText<Task, State, Options>
   /** The judge; the run's own if not given. */
   readonly model?: string
-  /** With it the score is 1 from there on, and 0 below. */
+  /** Between 0 and 1. With it the score is 1 from there on, and 0 below. */
   readonly threshold?: number
 }
 
@@ -45,6 +45,11 @@ export function judge<Task, State, Options>(
   options: JudgeOptions<Task, State, Options> = {},
 ): RewardFunction<Task, State, Options> {
   checkOptions('judge()', options, optionNames)
+  const { threshold } = options
+  // Above 1 nothing would ever pass, without a word.
+  if (threshold !== undefined && !(threshold >= 0 && threshold <= 1)) {
+    throw new MillraceError('env_invalid', `threshold of judge() is ${threshold}: give a number between 0 and 1`)
+  }
   return async (context) => {
     const answer = resolve(options.answer, context) ?? context.answer
     const messages: Message[] = promptFor({ ...options, answer }, context)
@@ -72,7 +77,7 @@ export function judge<Task, State, Options>(
         `the judge was asked twice and gave no line ${scoreFormat}; it said: ${text.slice(-200)}`,
       )
     }
-    return options.threshold === undefined ? score : score >= options.threshold
+    return threshold === undefined ? score : score >= threshold
   }
 }
 

@@ -11,6 +11,8 @@ const untyped = (options: object): never => options as never
 
 test.each([
   [() => judge(untyped({ rubrik: 'Is it polite?' })), 'judge(): `rubrik` is not known; did you mean `rubric`?'],
+  [() => judge({ threshold: 2 }), 'threshold of judge() is 2: give a number between 0 and 1'],
+  [() => judge({ threshold: Number.NaN }), 'threshold of judge() is NaN: give a number between 0 and 1'],
   [
     () => commandReward(untyped({ command: ['true'], timeout: 1 })),
     'commandReward(): `timeout` is not known; did you mean `timeoutMs`?',

@@ -154,6 +154,8 @@ it('a run keeps to its --max-cost and says how to go on', async () => {
   expect(summary?.['cost']).toBeGreaterThan(0.5)
   expect(summary?.['rollouts']).toBeLessThan(100)
   expect(ended.stderr).toMatch(
-    /^The run has spent its --max-cost; \d+ ended rollouts are kept\. Raise it and continue with:\n/,
+    /^The run has spent its --max-cost; \d+ ended rollouts are kept\. With more to spend, continue with:\n/,
   )
+  expect(ended.stderr).toContain("--price.output 1000 --max-cost '<usd>' --run it\n")
+  expect(ended.stderr).not.toContain('--max-cost 0.5')
 })

@@ -5,10 +5,14 @@ export function resumeCommand(
   run: string,
   { program, words, command = 'eval' }: { program: string; words: readonly string[]; command?: 'eval' | 'fork' },
 ): string {
-  const kept = words.filter((word, index) => {
-    const previous = words[index - 1]
-    if (previous === '--run' || (previous === '--resume' && word === run)) return false
-    return word !== '--new' && !/^--(run|resume)(=|$)/.test(word)
+  const kept = withoutFlag(words, '--run').filter((word, index, left) => {
+    if (left[index - 1] === '--resume' && word === run) return false
+    return word !== '--new' && !/^--resume(=|$)/.test(word)
   })
   return `${program} ${command} ${shellQuote([...kept, '--run', run])}`
+}
+
+/** Without a flag that takes a value, and that value. */
+export function withoutFlag(words: readonly string[], flag: string): string[] {
+  return words.filter((word, index) => words[index - 1] !== flag && word !== flag && !word.startsWith(`${flag}=`))
 }

@@ -8,7 +8,7 @@ import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import { Interrupts } from '../process/interrupts.ts'
 import type { CommandIo } from '../process/io.ts'
-import { resumeCommand } from './_resume-command.ts'
+import { resumeCommand, withoutFlag } from './_resume-command.ts'
 import { StrayErrors } from '../process/stray-errors.ts'
 
 /** Follows a run to its end: shows it, passes on Ctrl-C, and says how to go on where it is not complete. */
@@ -116,8 +116,11 @@ function closingNotes(
   const unscored = summary.rollouts - summary.scored
   if (summary.end !== 'complete') {
     const kept = `${formatQuantity(summary.rollouts, 'ended rollout')} ${summary.rollouts === 1 ? 'is' : 'are'} kept`
-    const step = summary.end === 'max_cost' ? 'Raise it and continue with' : 'Continue with'
-    notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run)}`)
+    const isSpent = summary.end === 'max_cost'
+    // With the old amount it would end where it stands.
+    const next = isSpent ? [...withoutFlag(words, '--max-cost'), '--max-cost', '<usd>'] : words
+    const step = isSpent ? 'With more to spend, continue with' : 'Continue with'
+    notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run, next)}`)
   } else if (unscored > 0) {
     const again = resume(summary.run, [...words.filter((word) => word !== '--retry-failed'), '--retry-failed'])
     const which = unscored === 1 ? 'it' : 'them'
