@@ -7,13 +7,22 @@ interface Sitting extends Pick<EvaluateOptions, 'attempts' | 'retries' | 'maxCos
   readonly root: string
   /** Stopped, as by Ctrl-C twice, when this attempt at rollout 0-1 asks its model. */
   readonly stopAt?: number
+  /** Drained, as by Ctrl-C, when this attempt at rollout 0-1 asks its model. */
+  readonly drainAt?: number
   readonly retryFailed?: boolean
   /** What an attempt at 0-1 fails with. */
   readonly failure?: 'model' | 'reward'
 }
 
 /** One task; of its attempts the second never succeeds. Each turn costs two dollars. */
-async function sit({ root, stopAt, retryFailed = false, failure = 'model', ...options }: Sitting): Promise<Summary> {
+async function sit({
+  root,
+  stopAt,
+  drainAt,
+  retryFailed = false,
+  failure = 'model',
+  ...options
+}: Sitting): Promise<Summary> {
   const stop = new AbortController()
   const backend = new ScriptedBackend(({ messages: [first], signal }) => {
     const [sample, attempt] = String(first?.content).split(' ').map(Number)
@@ -21,11 +30,12 @@ async function sit({ root, stopAt, retryFailed = false, failure = 'model', ...op
       stop.abort()
       return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
     }
+    if (sample === 1 && attempt === drainAt) evaluation.drain()
     if (sample === 1 && failure === 'model') throw new MillraceError('model_rejected', 'not this one')
     const usage = { calls: 1, input: 0, cachedInput: 0, output: 2, reasoning: 0 }
     return { message: { role: 'assistant', content: 'done' }, finishReason: 'stop', usage }
   })
-  return await evaluate({
+  const evaluation = evaluate({
     environment: defineEnvironment({
       name: 'tried',
       task: z.object({}),
@@ -47,7 +57,8 @@ async function sit({ root, stopAt, retryFailed = false, failure = 'model', ...op
     signal: stop.signal,
     run: { root, name: 'tried', retryFailed },
     ...options,
-  }).summary()
+  })
+  return await evaluation.summary()
 }
 
 function attemptsIn(root: string): (string | undefined)[] {
@@ -78,6 +89,21 @@ test('once --max-cost is spent, no failed member of a group is replaced; the nex
   // With more to spend, it is replaced once.
   expect(await sit({ root, failure, maxCostUsd: 100 })).toMatchObject({ end: 'complete', rollouts: 2, voided: 1 })
   expect(attemptsIn(root)).toHaveLength(2)
+})
+
+test('while a run drains, no failed member of a group is replaced; the next sitting does that', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const failure = 'reward'
+  expect(await sit({ root, failure, retries: 2, drainAt: 1 })).toMatchObject({
+    end: 'drained',
+    state: 'unfinished',
+    rollouts: 0,
+  })
+  expect(attemptsIn(root)).toEqual(['reward_error'])
+  // Replaced twice, as if nothing had been between.
+  expect(await sit({ root, failure, retries: 2 })).toMatchObject({ end: 'complete', rollouts: 2, voided: 1 })
+  expect(attemptsIn(root)).toHaveLength(3)
 })
 
 test('--retry-failed takes nothing back that --max-cost leaves no money for', async () => {

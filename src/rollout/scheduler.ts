@@ -188,7 +188,7 @@ export class Scheduler {
     if (!failed.includes(last)) journal.append(attemptEnd(last, true))
     // One after another: they share the place of the member that ended last.
     for (const { record, terms } of failed) {
-      if (mayStartOver && !mayStartOver()) {
+      if (this.#admission.signal.aborted || (mayStartOver && !mayStartOver())) {
         this.#hasLeftGroup = true
         return
       }
