@@ -1,5 +1,8 @@
 import { spawnSync } from 'node:child_process'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { temporaryRuns } from 'millrace/testing'
 import { describe, expect, it } from 'vitest'
 
 const bin = fileURLToPath(new URL('../../bin/millrace.js', import.meta.url))
@@ -35,6 +38,32 @@ describe('bin/millrace.js', () => {
     expect(run(['list', '--runs', folder])).toMatchObject({ status: 0, stderr: '' })
     const warn = preloaded('setImmediate(() => process.emitWarning("something else", "ExperimentalWarning"))')
     expect(run(['list', '--runs', folder], [warn]).stderr).toContain('something else')
+  })
+
+  it.each(['thread', 'process'])('keeps compiled code for a worker %s, too', async (isolation) => {
+    await using runs = await temporaryRuns()
+    const file = join(runs.root, 'environment.ts')
+    const log = join(runs.root, 'log')
+    writeFileSync(
+      file,
+      `import { appendFileSync } from 'node:fs'
+      import { getCompileCacheDir } from 'node:module'
+      import { defineEnvironment, z } from 'millrace'
+      appendFileSync(${JSON.stringify(log)}, getCompileCacheDir() + '\\n')
+      export default defineEnvironment({
+        name: 'notes where compiled code is kept',
+        isolation: ${JSON.stringify(isolation)},
+        task: z.object({}),
+        tasks: () => [{}],
+        prompt: () => 'Hello',
+        reward: () => 1,
+      })`,
+    )
+    expect(run(['eval', file, '-m', 'sim', '--workers', '1', '--runs', runs.root])).toMatchObject({ status: 0 })
+    // On the main thread and in the worker; those of other flags of V8 have a folder beside it.
+    const [main = '', ...workers] = readFileSync(log, 'utf8').trimEnd().split('\n').map(dirname)
+    expect(main).not.toBe('.')
+    expect(workers).toEqual([main])
   })
 
   it('says what it needs on an older Node', () => {
