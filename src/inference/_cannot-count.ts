@@ -13,11 +13,17 @@ export function cannotCount(model: string): MillraceError {
 /** What servers answer that do not have a path. */
 const lackingStatuses: ReadonlySet<unknown> = new Set([404, 405, 501])
 
-/** A server that should be able to count may be too old for it. If it means the model, it names it. */
+/** Older SGLang counts texts only, and misses one in a conversation. */
+const missesPrompt = /'missing', 'loc': \('body', 'prompt'\)/
+
+/** A server that should be able to count may be too old for it. */
 export function countFailure(thrown: unknown, { backend, url, model }: Source): unknown {
   if (!(thrown instanceof MillraceError)) return thrown
-  const { status, said = '' } = thrown.data
-  if (!lackingStatuses.has(status) || String(said).includes(model)) return thrown
+  const { status } = thrown.data
+  const said = String(thrown.data['said'] ?? '')
+  // One that does not know the model names it.
+  const lacksPath = lackingStatuses.has(status) && !said.includes(model)
+  if (!lacksPath && !missesPrompt.test(said)) return thrown
   const told = `counting tokens is not possible with this model: its server has no way to be asked. ${whoCan}`
   const message = `${url} answered ${String(status)}: it cannot be asked how many tokens a prompt has. ${whoCan}`
   return new MillraceError('model_rejected', message, {

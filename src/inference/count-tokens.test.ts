@@ -39,7 +39,7 @@ const forEngines = {
   tool_choice: 'required',
   response_format: { type: 'json_schema', json_schema: { name: 'output', schema: { type: 'object' } } },
   reasoning_effort: 'low',
-  chat_template_kwargs: { enable_thinking: false },
+  chat_template_kwargs: { enable_thinking: false, reasoning_effort: 'low' },
   add_generation_prompt: true,
 }
 
@@ -109,8 +109,14 @@ async function failureOver(handler: Handler): Promise<unknown> {
   return await failureOf(() => backend.countTokens?.(ask()))
 }
 
-test.each([404, 405, 501])('a server that answers %i has no counting, and that is said', async (status) => {
-  expect(await failureOver((response) => sendJson(response, { detail: 'Not Found' }, status))).toMatchObject({
+test.each([
+  [404, 'Not Found'],
+  [405, 'Method Not Allowed'],
+  [501, ''],
+  // SGLang before it took conversations.
+  [400, "1 validation error: {'type': 'missing', 'loc': ('body', 'prompt'), 'input': {'model': 'model-7b'}}"],
+])('a server that answers %i (%s) cannot count, and that is said', async (status, message) => {
+  expect(await failureOver((response) => sendJson(response, { message }, status))).toMatchObject({
     code: 'model_rejected',
     message: expect.stringContaining('/tokenize answered') as string,
     data: { status: 400, said: expect.stringMatching(/counting tokens .* vLLM and SGLang/) as string },

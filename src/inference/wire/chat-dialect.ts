@@ -1,5 +1,6 @@
 import {
   apiPaths,
+  isJsonObject,
   type AssistantMessage,
   type JsonObject,
   type Message,
@@ -69,10 +70,13 @@ export class ChatDialect implements Dialect {
   /** For `/tokenize` of vLLM and SGLang, which fill in the chat template. What a template looks at may be in `extra`. */
   renderCounted(request: ModelRequest): string {
     const { reasoningEffort, extra } = request.sampling
-    const sampling: Sampling = {
-      ...(reasoningEffort !== undefined && { reasoningEffort }),
-      extra: { ...extra, add_generation_prompt: true },
-    }
+    const given = extra?.['chat_template_kwargs']
+    // For a reply vLLM itself tells the template of it; here it has no other place for it.
+    const kwargs = { ...(isJsonObject(given) && given), reasoning_effort: reasoningEffort }
+    const sampling: Sampling =
+      reasoningEffort === undefined
+        ? { extra: { ...extra, add_generation_prompt: true } }
+        : { reasoningEffort, extra: { ...extra, add_generation_prompt: true, chat_template_kwargs: kwargs } }
     return this.render({ ...request, sampling, stream: false, captureTokens: false })
   }
 
