@@ -133,9 +133,11 @@ test('a row that was no task may be corrected, and runs with --retry-failed; one
 test.each([
   ['whose backend refuses', { refused: true }, 'model_auth'],
   ['whose tasks are gone', { tasks: [] }, 'tasks_failed'],
+  ['whose last task has changed', { tasks: [1, 2, 4] }, 'run_mismatch'],
+  ['whose last task is gone', { tasks: [1, 2] }, 'run_mismatch'],
 ])('--retry-failed in a sitting %s takes nothing back', async (_what, change, code) => {
   await using runs = await temporaryRuns()
-  const sitWith = ({ tasks = [1, 2], refused = false, retryFailed = true }) =>
+  const sitWith = ({ tasks = [1, 2, 3], refused = false, retryFailed = true }) =>
     evaluate({
       environment: defineEnvironment({
         name: 'kept',
@@ -156,12 +158,12 @@ test.each([
       },
       run: { root: runs.root, name: 'kept', retryFailed },
     }).summary()
-  expect(await sitWith({ retryFailed: false })).toMatchObject({ state: 'complete', rollouts: 2, scored: 1 })
+  expect(await sitWith({ retryFailed: false })).toMatchObject({ state: 'complete', rollouts: 3, scored: 2 })
   await expect(sitWith(change)).rejects.toMatchObject({ code })
   using reader = RunReader.open(join(runs.root, 'kept'))
-  expect(reader.counts()).toMatchObject({ ended: 2, outcomes: { model_error: 1 } })
+  expect(reader.counts()).toMatchObject({ ended: 3, outcomes: { model_error: 1 } })
   expect((await findRuns(runs.root)).runs).toMatchObject([{ run: { state: 'complete' } }])
-  expect(await sitWith({})).toMatchObject({ state: 'complete', rollouts: 2, scored: 2 })
+  expect(await sitWith({})).toMatchObject({ state: 'complete', rollouts: 3, scored: 3 })
 })
 
 test('what was spent on a row that is no task any more stays spent', async () => {

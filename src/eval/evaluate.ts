@@ -14,6 +14,7 @@ import { openExecutor } from './open-executor.ts'
 import { openRun, type OpenedRun } from './open-run.ts'
 import { planRollouts } from './plan-rollouts.ts'
 import type { Progress } from './progress.ts'
+import { requireSameTasks } from './same-tasks.ts'
 import { RunSpending, unacceptedSpending } from './run-spending.ts'
 import { resolveRun, type ResolvedRun, type RunConfig } from './resolve-run.ts'
 import type { Summary } from './summary.ts'
@@ -192,6 +193,7 @@ class RunningEvaluation implements Evaluation {
     this.#accumulator = accumulator
     await using tasks = await SittingTasks.open({ run: opened, resolved, fork, signal: this.#admission.signal })
     this.#tasks = tasks
+    if (this.#options.run?.retryFailed) await requireSameTasks(store.reader, resolved, this.#admission.signal)
     const taken = await takeUpRun(opened, config, this.#options.run ?? {})
     this.#info = taken.info
     const earlierMs = await readEarlier(store, accumulator, this.#spending)

@@ -1,12 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
-import { MillraceError } from '../errors/index.ts'
 import { recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import type { Journal } from '../store/index.ts'
-import { asNewRun } from './_as-new-run.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
 import type { RunConfig } from './resolve-run.ts'
+import { isNewTask, requireNoMore } from './same-tasks.ts'
 
 /**
  * The rollouts that are due, task by task as the source is read: nothing is held. What has ended is left out; what was cut
@@ -26,15 +25,8 @@ export async function* planRollouts(options: {
   for await (const item of tasks) {
     next = item.index + 1
     onTask(item)
-    const known = earlier?.taskDigest(item.index)
-    if (known === undefined || (known !== item.digest && standsNothing(item.index, config.attempts, earlier))) {
+    if (isNewTask(item, config.attempts, earlier)) {
       journal.append({ kind: 'task', index: item.index, id: item.id, digest: item.digest })
-    } else if (known !== item.digest) {
-      throw new MillraceError(
-        'run_mismatch',
-        `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${asNewRun}.`,
-        { data: { task: item.index } },
-      )
     }
     for (let sample = 0; sample < config.attempts; sample += 1) {
       const id = `${item.index}-${sample}`
@@ -53,24 +45,7 @@ export async function* planRollouts(options: {
       }
     }
   }
-  if (next !== config.limit && earlier?.taskDigest(next) !== undefined) {
-    throw new MillraceError(
-      'run_mismatch',
-      `the source of tasks ends after ${next}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${next} (limit), or start a new run with ${asNewRun}.`,
-      { data: { task: next } },
-    )
-  }
-}
-
-/** A row that was no task, and was corrected, is a new task: nothing that was done with it counts. */
-function standsNothing(index: number, attempts: number, earlier: EarlierSitting | undefined): boolean {
-  for (let sample = 0; sample < attempts; sample += 1) {
-    const id = `${index}-${sample}`
-    if (earlier?.hasEnded(id)) return false
-    const unfinished = earlier?.unfinished(id)
-    if (unfinished && unfinished.state !== 'discarded') return false
-  }
-  return true
+  requireNoMore(next, config.limit, earlier)
 }
 
 /** One rollout of a valid task, from the start or from where an earlier sitting was cut off. */

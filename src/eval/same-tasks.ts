@@ -1,0 +1,73 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { readTasks, type TaskItem } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { outcomes } from '../schema/index.ts'
+import type { RunReader } from '../store/index.ts'
+import { asNewRun } from './_as-new-run.ts'
+import { earlierSitting, type EarlierSitting } from './earlier-sitting.ts'
+import type { ResolvedRun } from './resolve-run.ts'
+
+/** Whether the run has yet to begin with a task. Throws `run_mismatch` if it has, and the task is another one now. */
+export function isNewTask(item: TaskItem, attempts: number, earlier: EarlierSitting | undefined): boolean {
+  const known = earlier?.taskDigest(item.index)
+  if (known === item.digest) return false
+  if (known === undefined || standsNothing(item.index, attempts, earlier)) return true
+  throw new MillraceError(
+    'run_mismatch',
+    `task ${item.index} (${item.id}) is not what it was when this run began. Restore the tasks, or start a new run with ${asNewRun}.`,
+    { data: { task: item.index } },
+  )
+}
+
+/** Throws `run_mismatch` if the run has begun with more tasks than there are. */
+export function requireNoMore(count: number, limit: number | null, earlier: EarlierSitting | undefined): void {
+  if (count === limit || earlier?.taskDigest(count) === undefined) return
+  throw new MillraceError(
+    'run_mismatch',
+    `the source of tasks ends after ${count}, and this run has begun with more of them. Restore the tasks, do only these with --limit ${count} (limit), or start a new run with ${asNewRun}.`,
+    { data: { task: count } },
+  )
+}
+
+/**
+ * Holds the tasks that a run has begun with against those of this sitting, before results are taken back to be run again: they
+ * would be missing from a run that does not go on. They are read once more for that.
+ */
+export async function requireSameTasks(
+  reader: RunReader,
+  { config, loaded }: ResolvedRun,
+  signal: AbortSignal,
+): Promise<void> {
+  const { attempts, limit, retries } = config
+  const earlier: EarlierSitting = {
+    ...earlierSitting(reader, retries),
+    hasEnded: (id) => isKept(reader, id),
+  }
+  let count = 0
+  for await (const item of await readTasks(loaded.environment, loaded.options, { limit: limit ?? undefined, signal })) {
+    // They are begun in order: what follows is new, too.
+    if (earlier.taskDigest(item.index) === undefined) return
+    isNewTask(item, attempts, earlier)
+    count = item.index + 1
+    // A source in memory has nothing to wait for on the way.
+    if (count % 256 === 0) await nextTurn()
+  }
+  requireNoMore(count, limit, earlier)
+}
+
+/** Whether a rollout has a result that is not taken back, or goes on from its journal if it is. */
+function isKept(reader: RunReader, id: string): boolean {
+  const outcome = reader.rollout(id)?.outcome
+  return outcome !== undefined && (outcomes[outcome].scored || outcomes[outcome].rule === 'rescore')
+}
+
+/** A row that was no task, and was corrected, is a new task: nothing that was done with it counts. */
+function standsNothing(index: number, attempts: number, earlier: EarlierSitting | undefined): boolean {
+  for (let sample = 0; sample < attempts; sample += 1) {
+    const id = `${index}-${sample}`
+    if (earlier?.hasEnded(id)) return false
+    const unfinished = earlier?.unfinished(id)
+    if (unfinished && unfinished.state !== 'discarded') return false
+  }
+  return true
+}
