@@ -106,12 +106,15 @@ test('tokens of a run that has none are said to be missing, and how to have them
   expect(await run(runs.root, 'nightly')).toMatchObject({ code: 0, stderr: '' })
 })
 
-test('what was written to a file is counted', async () => {
+test('what was written to a file is counted, and said to have replaced what was there', async () => {
   await using runs = await temporaryRuns()
   await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
   const file = join(runs.root, 'out.jsonl')
   const stderr = `wrote 1 rollout to ${file}\n`
   expect(await run(runs.root, 'nightly', '-o', file)).toEqual({ code: 0, stdout: '', stderr })
   const { stdout } = await run(runs.root, 'nightly')
+  expect(readFileSync(file, 'utf8')).toBe(stdout)
+  const again = await run(runs.root, 'nightly', '-o', file)
+  expect(again.stderr).toBe(`wrote 1 rollout to ${file}, over what it held before\n`)
   expect(readFileSync(file, 'utf8')).toBe(stdout)
 })

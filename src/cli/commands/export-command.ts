@@ -77,7 +77,7 @@ export const exportCommand = defineCommand({
       short: 'o',
       value: '<file>',
       group: 'Where to',
-      help: 'Write to a file. [default: stdout]',
+      help: 'Write to a file, over what it holds. [default: stdout]',
     },
     runs: runsFlag,
   },
@@ -111,8 +111,9 @@ export const exportCommand = defineCommand({
       const chunks = isGateway ? sessionChunks(reader, flags) : counted(rolloutLines(reader, flags), io.stderr)
       let written = ''
       const told = telling(chunks, (what) => (written = what))
-      await writeOutputFile(told, resolve(io.cwd, output), '-o')
-      return void io.stderr.line(`wrote ${written} to ${printableLine(output)}`)
+      const hasReplaced = await writeOutputFile(told, resolve(io.cwd, output), '-o')
+      const over = hasReplaced ? ', over what it held before' : ''
+      return void io.stderr.line(`wrote ${written} to ${printableLine(output)}${over}`)
     })
     return exitCodes.ok
   },
