@@ -1,6 +1,9 @@
 import { defineEnvironment, evaluate, z, type EvaluateOptions } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { startTelemetry } from '../src/telemetry/index.ts'
+import { Collector } from './telemetry/_collector.ts'
+import { parseMetrics, sumOf } from './telemetry/_parse-metrics.ts'
 
 /** Ten tokens, as far as can be told. */
 const answer = 'x'.repeat(40)
@@ -54,6 +57,28 @@ test('where a server does not say what replies used, an estimate counts, and is 
   })
   expect(records[0]?.usage.input).toBeGreaterThan(0)
   expect(summary).toMatchObject({ usage: { calls: 9, output: 90, estimated: 9 }, cost: 120 })
+})
+
+test('metrics and spans count the same', async () => {
+  await using collector = await Collector.start()
+  await using telemetry = startTelemetry({
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.server.origin },
+    run: 'untold',
+    metrics: true,
+  })
+  await using runs = await temporaryRuns()
+  const { summary } = await run(runs.root, { limits: { maxTurns: 2 } })
+  const metrics = parseMetrics(await telemetry.metrics({}).text())
+  await telemetry.close()
+  const { usage, judgeUsage } = summary
+  for (const type of ['input', 'output'] as const) {
+    const count = usage[type] + judgeUsage[type]
+    expect(count).toBeGreaterThan(0)
+    expect(sumOf(metrics, 'millrace_model_tokens_total', { type })).toBe(count)
+    const chats = collector.spans.filter(({ name }) => name === 'chat terse')
+    const told = chats.map(({ attributes }) => Number(attributes[`gen_ai.usage.${type}_tokens`]))
+    expect(told.reduce((sum, each) => sum + each, 0)).toBe(count)
+  }
 })
 
 test('the same for what the whole run may cost', async () => {

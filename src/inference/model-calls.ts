@@ -17,7 +17,7 @@ export type ModelCallEvent =
   | { readonly kind: 'start'; readonly call: ModelCall }
   /** A try failed; another one may follow. */
   | { readonly kind: 'try-failed'; readonly model: string; readonly error: MillraceError }
-  /** `provider` is that of the backend which was asked last. */
+  /** `provider` is that of the backend which was asked last. What a server does not say of its usage is estimated. */
   | { readonly kind: 'end'; readonly call: ModelCall; readonly reply: ModelReply; readonly provider: string }
 
 export const modelCalls = new EventChannel<ModelCallEvent>('millrace:model-call')

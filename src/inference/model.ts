@@ -16,6 +16,7 @@ import { costOf, modelPrice } from './prices.ts'
 import { providerOfApi } from './providers.ts'
 import { replyFlaw, tryFailure } from './_backend-faults.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
+import { withUsage } from './untold-usage.ts'
 import { shapeOf, type BackendCells } from './limits/shared-limits-cells.ts'
 
 export interface ModelOptions {
@@ -130,7 +131,9 @@ export class Model extends Resource implements ModelClient {
     const { all } = this.#lanes
     const asked = all.find(({ backend }) => backend.name === reply.backend) ?? all[0]
     const provider = asked?.backend.provider ?? providerOfApi(this.#config.api)
-    modelCalls.publish({ kind: 'end', call, reply, provider })
+    // What is told of a call is what it counts for; whoever asked may have other uses for what the server itself said.
+    const counted = reply.status === 'complete' ? withUsage(reply, request.messages, this.price) : reply
+    modelCalls.publish({ kind: 'end', call, reply: counted, provider })
     return reply
   }
 

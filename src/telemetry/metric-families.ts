@@ -44,7 +44,7 @@ export const metricFamilies = {
   modelFailures: counter('millrace_model_failed_tries_total', 'Tries that failed, by error code.', ['model', 'cause']),
   modelTokens: counter(
     'millrace_model_tokens_total',
-    'Tokens as backends reported them. Input includes cached_input, output includes reasoning.',
+    'Tokens as backends report them, estimated where they do not. Input includes cached_input, output includes reasoning.',
     ['model', 'type'],
   ),
   modelSeconds: histogram('millrace_model_call_duration_seconds', 'The last try of a complete call, on the wire.', {
