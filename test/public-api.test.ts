@@ -1,5 +1,7 @@
+import { execFile } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import * as millrace from 'millrace'
 import * as testing from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
@@ -274,4 +276,15 @@ describe.each(Object.entries(api))('%s', (path, { values, types }) => {
     const names = lists.flatMap((list) => list.split(',').map((name) => name.trim())).filter((name) => name !== '')
     expect(names.toSorted()).toEqual(types)
   })
+})
+
+test('is loaded without what only some need: an HTTP server and client, logs, JSON Schema', async () => {
+  const source = `
+    import { createRequire } from 'node:module'
+    await import(${JSON.stringify(join(import.meta.dirname, '..', 'src', 'index.ts'))})
+    process.stdout.write(Object.keys(createRequire(import.meta.url).cache).join('\\n'))`
+  const command = ['--disable-warning=ExperimentalWarning', '--input-type=module', '-e', source]
+  const { stdout } = await promisify(execFile)(process.execPath, command, { cwd: import.meta.dirname })
+  // All of these are CommonJS.
+  expect(stdout).not.toMatch(/node_modules\/(fastify|undici|pino|ajv)\//)
 })

@@ -1,9 +1,11 @@
 import type { AddressInfo, Socket } from 'node:net'
-import fastify, { type FastifyInstance, type FastifyServerOptions } from 'fastify'
+import type { FastifyInstance, FastifyServerOptions } from 'fastify'
 import { MillraceError } from '../errors/index.ts'
-import { Resource } from '../kit/index.ts'
+import { onFirstUse, Resource } from '../kit/index.ts'
 import { replyWithError } from './_door-error.ts'
 import { responseOn } from './_response-on.ts'
+
+const loadFastify = onFirstUse('fastify')
 
 /** As many as a load generator opens at once: the kernel cuts it to its own limit. */
 const backlog = 4_096
@@ -34,7 +36,7 @@ export abstract class Door extends Resource {
     super()
     this.#host = host
     const { maxHeaderBytes, maxUploadMs: requestTimeout = maxUploadMs, ...more } = options
-    this.app = fastify({
+    this.app = loadFastify().fastify({
       ...more,
       keepAliveTimeout: keepAliveMs,
       requestTimeout,

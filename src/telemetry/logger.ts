@@ -1,8 +1,10 @@
-import { pino, type Logger as PinoLogger } from 'pino'
-import { Resource } from '../kit/index.ts'
+import type { Logger as PinoLogger } from 'pino'
+import { onFirstUse, Resource } from '../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { LineSink } from './_line-sink.ts'
 import { traceIdOf } from './rollout-trace.ts'
+
+const loadPino = onFirstUse('pino')
 
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const
 export type LogLevel = (typeof logLevels)[number]
@@ -44,7 +46,7 @@ export class Logger extends Resource {
     this.#sink = new LineSink(fd)
     const base = { pid: process.pid, ...ids }
     const formatters = { level: (label: string) => ({ level: label }) }
-    this.lines = pino({ level, base, formatters, timestamp: isoTime }, this.#sink)
+    this.lines = loadPino().pino({ level, base, formatters, timestamp: isoTime }, this.#sink)
   }
 
   /** One line for a rollout's result, with all its ids and that of its trace. */

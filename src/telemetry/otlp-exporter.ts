@@ -1,8 +1,10 @@
-import { Pool, type Dispatcher } from 'undici'
-import { backoffMs, packageVersion, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
+import type { Dispatcher, Pool } from 'undici'
+import { backoffMs, onFirstUse, packageVersion, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
 import type { MetricsRegistry } from './metrics-registry.ts'
 import type { OtlpSettings } from './otlp-settings.ts'
 import { schemaUrl } from './span-attributes.ts'
+
+const loadUndici = onFirstUse('undici')
 
 /** Spans that wait for the collector. Beyond this the newest are dropped and counted: a run never waits for them. */
 const maxQueuedSpans = 8192
@@ -42,7 +44,8 @@ export class OtlpExporter extends Resource {
     this.#settings = settings
     this.#registry = registry
     this.#path = url.pathname + url.search
-    this.#pool = new Pool(url.origin, { connections: 1, connect: { timeout: timeoutMs } })
+    const undici = loadUndici()
+    this.#pool = new undici.Pool(url.origin, { connections: 1, connect: { timeout: timeoutMs } })
     const resource = { 'service.name': 'millrace', 'service.instance.id': instance, ...settings.resource }
     const attributes = Object.entries(resource).map(([key, stringValue]) => ({ key, value: { stringValue } }))
     const scope = { name: 'millrace', version: packageVersion() }

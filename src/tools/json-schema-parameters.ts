@@ -1,9 +1,12 @@
-import { Ajv, type ValidateFunction } from 'ajv'
-import { Ajv2020 } from 'ajv/dist/2020.js'
+import type { ValidateFunction } from 'ajv'
+import { onFirstUse } from '../kit/index.ts'
 import { isJsonObject, type StandardSchema, type ValidationResult } from '../schema/index.ts'
 import { readableIssues } from './_readable-issues.ts'
 import { withinTime } from './_within-time.ts'
 import type { JsonSchema } from './json-schema.ts'
+
+const loadDraft7 = onFirstUse('ajv')
+const loadDraft2020 = onFirstUse('ajv/dist/2020.js')
 
 type Arguments = Readonly<Record<string, unknown>>
 
@@ -63,7 +66,8 @@ function boundedCheck(schema: JsonSchema): (value: Arguments) => ValidationResul
 function compile(schema: JsonSchema): ValidateFunction {
   const { $schema: dialect, ...plain } = schema
   // Older drafts say `items: [ … ]` where the newest says `prefixItems`; without a word about it MCP means the newest.
-  const Dialect = typeof dialect === 'string' && /draft-0[3-7]/.test(dialect) ? Ajv : Ajv2020
+  const isOlder = typeof dialect === 'string' && /draft-0[3-7]/.test(dialect)
+  const Dialect = isOlder ? loadDraft7().Ajv : loadDraft2020().Ajv2020
   // An instance for each schema: one for all would keep every schema, and refuse the second one of the same `$id`.
   const ajv = new Dialect({
     strict: false,

@@ -1,5 +1,8 @@
 import type { SecureContext } from 'node:tls'
-import { Pool, ProxyAgent, type Dispatcher } from 'undici'
+import type { Dispatcher, ProxyAgent } from 'undici'
+import { onFirstUse } from '../../kit/index.ts'
+
+const loadUndici = onFirstUse('undici')
 
 export interface PoolToOptions {
   readonly origin: string
@@ -19,6 +22,7 @@ const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
  * that aborting a request closes its socket and the server hears of it.
  */
 export function poolTo(options: PoolToOptions): Dispatcher {
+  const { Pool } = loadUndici()
   const { origin, proxy, connections, connectTimeoutMs, authority } = options
   const tls = authority && { secureContext: authority }
   if (proxy !== undefined) return throughProxy(proxy, connections, connectTimeoutMs, tls ?? {})
@@ -35,11 +39,12 @@ function throughProxy(
   connectTimeoutMs: number,
   requestTls: { readonly secureContext?: SecureContext },
 ): ProxyAgent {
-  return new ProxyAgent({
+  const undici = loadUndici()
+  return new undici.ProxyAgent({
     uri,
     connectTimeout: connectTimeoutMs,
     requestTls,
-    factory: (origin, more: object) => new Pool(origin, { ...more, ...shared, connections }),
-    clientFactory: (origin, more) => new Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
+    factory: (origin, more: object) => new undici.Pool(origin, { ...more, ...shared, connections }),
+    clientFactory: (origin, more) => new undici.Pool(origin, { ...more, headersTimeout: connectTimeoutMs }),
   })
 }

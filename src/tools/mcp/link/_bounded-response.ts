@@ -1,6 +1,9 @@
 import { TransformStream } from 'node:stream/web'
-import { Response } from 'undici'
+import type { Response } from 'undici'
+import { onFirstUse } from '../../../kit/index.ts'
 import { maxErrorBytes, maxMessageBytes } from './_message-limits.ts'
+
+const loadUndici = onFirstUse('undici')
 
 const lineFeed = 0x0a
 const carriageReturn = 0x0d
@@ -23,7 +26,8 @@ export function boundedResponse(response: Response, maxBytes = maxMessageBytes):
       },
     }),
   )
-  return new Response(body, response)
+  const undici = loadUndici()
+  return new undici.Response(body, response)
 }
 
 function allBytes(): (chunk: Uint8Array) => number {

@@ -1,5 +1,8 @@
-import { Agent, type Dispatcher } from 'undici'
+import type { Dispatcher } from 'undici'
 import { poolTo, proxyFor, readAuthority } from '../../../inference/index.ts'
+import { onFirstUse } from '../../../kit/index.ts'
+
+const loadUndici = onFirstUse('undici')
 
 /** Requests to one origin at a time, from all sessions together; further ones wait, and the deadlines of calls run. */
 const maxRequests = 1024
@@ -31,6 +34,7 @@ export function httpPools(caFile: string | undefined): HttpPools {
 }
 
 function openPools(caFile: string | undefined): HttpPools {
+  const { Agent } = loadUndici()
   const authority = caFile === undefined ? undefined : readAuthority(caFile)
   const agent = (connections: number): Dispatcher =>
     new Agent({

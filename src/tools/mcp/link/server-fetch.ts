@@ -1,12 +1,15 @@
 import type { FetchLike } from '@modelcontextprotocol/client'
-import { fetch } from 'undici'
 import { lastingFailure } from '../../../inference/index.ts'
+import { onFirstUse } from '../../../kit/index.ts'
 import { boundedResponse } from './_bounded-response.ts'
 import { httpPools } from './_http-pools.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 
+const loadUndici = onFirstUse('undici')
+
 /** `fetch` over the connections that all sessions share, for what the SDK sends, with bounds; says where a post was taken. */
 export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) => void = () => {}): FetchLike {
+  const { fetch } = loadUndici()
   const { requests, streams } = httpPools(caFile)
   return async (url, { method = 'GET', headers, body, signal, redirect = 'follow' } = {}) => {
     const response = await fetch(url, {
