@@ -1,11 +1,11 @@
 import type { AddressInfo, Socket } from 'node:net'
-import type { FastifyInstance, FastifyServerOptions } from 'fastify'
+import type * as Fastify from 'fastify'
 import { MillraceError } from '../errors/index.ts'
 import { onFirstUse, Resource } from '../kit/index.ts'
 import { replyWithError } from './_door-error.ts'
 import { responseOn } from './_response-on.ts'
 
-const loadFastify = onFirstUse('fastify')
+const loadFastify = onFirstUse((load) => load('fastify') as typeof Fastify)
 
 /** As many as a load generator opens at once: the kernel cuts it to its own limit. */
 const backlog = 4_096
@@ -20,14 +20,14 @@ const keepAliveMs = 5 * 60_000
 /** Twice the longest id. */
 const maxParamLength = 256
 
-export type DoorServerOptions = Pick<FastifyServerOptions, 'clientErrorHandler'> & {
+export type DoorServerOptions = Pick<Fastify.FastifyServerOptions, 'clientErrorHandler'> & {
   readonly maxHeaderBytes?: number
   readonly maxUploadMs?: number
 }
 
 /** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
 export abstract class Door extends Resource {
-  protected readonly app: FastifyInstance
+  protected readonly app: Fastify.FastifyInstance
   readonly #host: string
   /** Those that are open, as many as the server takes. */
   readonly #sockets = new Set<Socket>()

@@ -1,10 +1,10 @@
-import type { Logger as PinoLogger } from 'pino'
+import type * as Pino from 'pino'
 import { onFirstUse, Resource } from '../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { LineSink } from './_line-sink.ts'
 import { traceIdOf } from './rollout-trace.ts'
 
-const loadPino = onFirstUse('pino')
+const loadPino = onFirstUse((load) => load('pino') as typeof Pino)
 
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const
 export type LogLevel = (typeof logLevels)[number]
@@ -38,7 +38,7 @@ export interface LoggedRequest {
 
 /** JSON lines for machines. Closing writes what is left. */
 export class Logger extends Resource {
-  readonly lines: PinoLogger
+  readonly lines: Pino.Logger
   readonly #sink: LineSink
 
   constructor({ level = 'info', fd = 2, ids = {} }: LoggerOptions = {}) {

@@ -1,10 +1,10 @@
-import type { Dispatcher, Pool } from 'undici'
+import type * as Undici from 'undici'
 import { backoffMs, onFirstUse, packageVersion, Resource, RingQueue, sleep, type Backoff } from '../kit/index.ts'
 import type { MetricsRegistry } from './metrics-registry.ts'
 import type { OtlpSettings } from './otlp-settings.ts'
 import { schemaUrl } from './span-attributes.ts'
 
-const loadUndici = onFirstUse('undici')
+const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
 /** Spans that wait for the collector. Beyond this the newest are dropped and counted: a run never waits for them. */
 const maxQueuedSpans = 8192
@@ -30,7 +30,7 @@ type Verdict = { readonly kind: 'taken'; readonly rejected: number } | { readonl
 export class OtlpExporter extends Resource {
   readonly #settings: OtlpSettings
   readonly #registry: MetricsRegistry
-  readonly #pool: Pool
+  readonly #pool: Undici.Pool
   readonly #path: string
   readonly #head: Buffer
   readonly #queue = new RingQueue<Buffer>()
@@ -150,7 +150,7 @@ export class OtlpExporter extends Resource {
 }
 
 /** How many of the spans the collector did not want, as its answer says. */
-async function rejectedIn({ body }: Dispatcher.ResponseData): Promise<number> {
+async function rejectedIn({ body }: Undici.Dispatcher.ResponseData): Promise<number> {
   let text = ''
   for await (const chunk of body.setEncoding('utf8')) {
     text += String(chunk)

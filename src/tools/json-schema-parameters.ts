@@ -1,12 +1,13 @@
-import type { ValidateFunction } from 'ajv'
+import type * as Ajv from 'ajv'
+import type * as Ajv2020 from 'ajv/dist/2020.js'
 import { onFirstUse } from '../kit/index.ts'
 import { isJsonObject, type StandardSchema, type ValidationResult } from '../schema/index.ts'
 import { readableIssues } from './_readable-issues.ts'
 import { withinTime } from './_within-time.ts'
 import type { JsonSchema } from './json-schema.ts'
 
-const loadDraft7 = onFirstUse('ajv')
-const loadDraft2020 = onFirstUse('ajv/dist/2020.js')
+const loadDraft7 = onFirstUse((load) => load('ajv') as typeof Ajv)
+const loadDraft2020 = onFirstUse((load) => load('ajv/dist/2020.js') as typeof Ajv2020)
 
 type Arguments = Readonly<Record<string, unknown>>
 
@@ -63,7 +64,7 @@ function boundedCheck(schema: JsonSchema): (value: Arguments) => ValidationResul
 }
 
 /** Never throws. */
-function compile(schema: JsonSchema): ValidateFunction {
+function compile(schema: JsonSchema): Ajv.ValidateFunction {
   const { $schema: dialect, ...plain } = schema
   // Older drafts say `items: [ … ]` where the newest says `prefixItems`; without a word about it MCP means the newest.
   const isOlder = typeof dialect === 'string' && /draft-0[3-7]/.test(dialect)

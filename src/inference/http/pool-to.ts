@@ -1,8 +1,8 @@
 import type { SecureContext } from 'node:tls'
-import type { Dispatcher, ProxyAgent } from 'undici'
+import type * as Undici from 'undici'
 import { onFirstUse } from '../../kit/index.ts'
 
-const loadUndici = onFirstUse('undici')
+const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
 export interface PoolToOptions {
   readonly origin: string
@@ -21,7 +21,7 @@ const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
  * A bounded pool of connections to one server, straight or through a proxy. HTTP/1.1 only: one request a connection, so
  * that aborting a request closes its socket and the server hears of it.
  */
-export function poolTo(options: PoolToOptions): Dispatcher {
+export function poolTo(options: PoolToOptions): Undici.Dispatcher {
   const { Pool } = loadUndici()
   const { origin, proxy, connections, connectTimeoutMs, authority } = options
   const tls = authority && { secureContext: authority }
@@ -38,7 +38,7 @@ function throughProxy(
   connections: number,
   connectTimeoutMs: number,
   requestTls: { readonly secureContext?: SecureContext },
-): ProxyAgent {
+): Undici.ProxyAgent {
   const undici = loadUndici()
   return new undici.ProxyAgent({
     uri,

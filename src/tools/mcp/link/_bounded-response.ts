@@ -1,9 +1,9 @@
 import { TransformStream } from 'node:stream/web'
-import type { Response } from 'undici'
+import type * as Undici from 'undici'
 import { onFirstUse } from '../../../kit/index.ts'
 import { maxErrorBytes, maxMessageBytes } from './_message-limits.ts'
 
-const loadUndici = onFirstUse('undici')
+const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
 const lineFeed = 0x0a
 const carriageReturn = 0x0d
@@ -12,7 +12,7 @@ const carriageReturn = 0x0d
  * The same reply, of which no more is read than makes sense: it fails past `maxBytes` of it all, or of one event where it is a
  * stream of them. A page that explains a status is cut off. The SDK would read whatever a server sends.
  */
-export function boundedResponse(response: Response, maxBytes = maxMessageBytes): Response {
+export function boundedResponse(response: Undici.Response, maxBytes = maxMessageBytes): Undici.Response {
   if (!response.body) return response
   const isStream = response.headers.get('content-type')?.startsWith('text/event-stream')
   const count = isStream ? eventBytes() : allBytes()

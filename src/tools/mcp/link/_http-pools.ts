@@ -1,8 +1,8 @@
-import type { Dispatcher } from 'undici'
+import type * as Undici from 'undici'
 import { poolTo, proxyFor, readAuthority } from '../../../inference/index.ts'
 import { onFirstUse } from '../../../kit/index.ts'
 
-const loadUndici = onFirstUse('undici')
+const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
 /** Requests to one origin at a time, from all sessions together; further ones wait, and the deadlines of calls run. */
 const maxRequests = 1024
@@ -14,8 +14,8 @@ const maxAuthorities = 32
 
 /** Streams have their own connections, since those that stay open would otherwise leave none for calls. */
 export interface HttpPools {
-  readonly requests: Dispatcher
-  readonly streams: Dispatcher
+  readonly requests: Undici.Dispatcher
+  readonly streams: Undici.Dispatcher
 }
 
 /** By the file of a private authority; in the order of their last use. */
@@ -36,7 +36,7 @@ export function httpPools(caFile: string | undefined): HttpPools {
 function openPools(caFile: string | undefined): HttpPools {
   const { Agent } = loadUndici()
   const authority = caFile === undefined ? undefined : readAuthority(caFile)
-  const agent = (connections: number): Dispatcher =>
+  const agent = (connections: number): Undici.Dispatcher =>
     new Agent({
       factory(target) {
         const url = new URL(target)

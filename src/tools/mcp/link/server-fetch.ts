@@ -1,3 +1,4 @@
+import type * as Undici from 'undici'
 import type { FetchLike } from '@modelcontextprotocol/client'
 import { lastingFailure } from '../../../inference/index.ts'
 import { onFirstUse } from '../../../kit/index.ts'
@@ -5,7 +6,7 @@ import { boundedResponse } from './_bounded-response.ts'
 import { httpPools } from './_http-pools.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 
-const loadUndici = onFirstUse('undici')
+const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
 /** `fetch` over the connections that all sessions share, for what the SDK sends, with bounds; says where a post was taken. */
 export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) => void = () => {}): FetchLike {
