@@ -258,7 +258,7 @@ describe('SGLang’s own API', () => {
   })
 
   test('a client that goes away ends the generation, and what came of it is lost', async () => {
-    await using over = await OverSglang.start({ ttftMs: 1, tokensPerSecond: 20 })
+    await using over = await OverSglang.start({ ttftMs: 1, tokensPerSecond: 1 })
     const session = await over.gateway.startSession()
     const body = { ...prompts.text, rid: 'gone', stream: true }
     const response = await over.gateway.open('/generate', { key: session.key, body })
