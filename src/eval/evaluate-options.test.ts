@@ -37,6 +37,10 @@ describe('evaluate', () => {
     [{ options: [] }, '`options` must be an object, not []'],
     [{ sampling: null }, '`sampling` must be an object, not null'],
     [{ signal: 3 }, '`signal` must be an AbortSignal, not 3'],
+    [
+      { maxCostUsd: 5, models: { third: { backends: [{ url: 'http://third.invalid' }] } } },
+      'a cost limit needs prices, and none is known for third; give it one with price in its config',
+    ],
     [{ fork: {} }, '`fork` must be what forkRollout() makes, not {}'],
     [{ fork: { turn: 1 } }, '`fork` must be what forkRollout() makes, not { turn: 1 }'],
     [{ preflight: 'no' }, "`preflight` must be true or false, not 'no'"],

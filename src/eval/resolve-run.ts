@@ -194,11 +194,13 @@ function digestOf(config: RunConfig): string {
   return hash('sha256', JSON.stringify(experimentOf(config))).slice(0, 16)
 }
 
-/** A limit in dollars on something that costs nobody knows what would never hold. */
-function requirePrices({ models, model, judge }: RunConfig): void {
+/**
+ * A limit in dollars on something that costs nobody knows what would never hold. Any model may be asked, by a judge or a child,
+ * and then nobody knows what its rollout cost.
+ */
+function requirePrices({ models, model }: RunConfig): void {
   const unpriced = models.find(
-    ({ name, upstreamName, price, simulator }) =>
-      (name === model || name === judge) && !price && !simulator && !priceOf(upstreamName ?? name),
+    ({ name, upstreamName, price, simulator }) => !price && !simulator && !priceOf(upstreamName ?? name),
   )
   if (!unpriced) return
   // The flags are about the policy.
