@@ -21,11 +21,11 @@ export interface EndedServer {
 
 /** Why a server is gone, and what to do about it. */
 export function exitFailure({ server, command, exit, stderr }: EndedServer): MillraceError {
-  const isGate = stderr.startsWith(`${gateName}:`)
-  if (isGate && exit.code === notFound) {
+  const refused = refusedAtGate(exit, stderr)
+  if (refused === 'not found') {
     return failure(`there is no command '${command}' to start server '${server}': install it, or correct "command"`)
   }
-  if (isGate && exit.code === notExecutable) {
+  if (refused === 'not executable') {
     return failure(`the command '${command}' of server '${server}' cannot be executed: check its permissions`)
   }
   const word = lastWord(stderr)
@@ -36,6 +36,12 @@ export function exitFailure({ server, command, exit, stderr }: EndedServer): Mil
       data: { server, exitCode: exit.code, signal: exit.signal, ...(stderr && { stderr }) },
     })
   }
+}
+
+/** Why a command that was let through the gate never ran; undefined if it did. */
+export function refusedAtGate({ code }: ServerExit, stderr: string): 'not found' | 'not executable' | undefined {
+  if (!stderr.startsWith(`${gateName}:`)) return undefined
+  return code === notFound ? 'not found' : code === notExecutable ? 'not executable' : undefined
 }
 
 /** The last line that says something: Node writes its stack and its version below the error that it ended with. */

@@ -1,7 +1,8 @@
+import { existsSync } from 'node:fs'
 import type { Readable, Writable } from 'node:stream'
 import { MillraceError } from '../../../errors/index.ts'
 import { Resource, within } from '../../../kit/index.ts'
-import { spawnGated, type GatedProcess } from './_gated-spawn.ts'
+import { letThrough, spawnGated, type GatedProcess } from './gated-spawn.ts'
 import { ProcessFamily } from './_process-family.ts'
 import { markVariable, ProcessGuard } from './process-guard.ts'
 import { serverEnvironment } from './_server-environment.ts'
@@ -65,7 +66,10 @@ export class ServerProcess extends Resource {
   static async start(options: ServerProcessOptions): Promise<ServerProcess> {
     const { server, config, guard = ProcessGuard.ofThisThread } = options
     const mark = guard.nextMark()
-    const gated = await spawnGated(server, config, { ...serverEnvironment(config.env), [markVariable]: mark })
+    const env = { ...serverEnvironment(config.env), [markVariable]: mark }
+    const gated = await spawnGated(config, env).catch((error: unknown) => {
+      throw startFailure(server, config, error)
+    })
     const started = new ServerProcess(options, gated, new ProcessFamily(gated.pid, mark))
     try {
       await guard.watch(gated.pid)
@@ -73,7 +77,7 @@ export class ServerProcess extends Resource {
       await started.close()
       throw error
     }
-    gated.gate.end('\n', () => gated.gate.destroy())
+    letThrough(gated)
     return started
   }
 
@@ -139,4 +143,15 @@ export class ServerProcess extends Resource {
       { data: { server: this.server, pid: this.pid } },
     )
   }
+}
+
+function startFailure(server: string, { cwd }: StdioServerConfig, error: unknown): MillraceError {
+  const isLost = cwd !== undefined && !existsSync(cwd)
+  const why = isLost
+    ? `its folder ${cwd} does not exist: correct "cwd"`
+    : MillraceError.from(error, 'tool_infra').rawMessage
+  return new MillraceError('tool_infra', `server '${server}' could not be started: ${why}`, {
+    data: { server },
+    cause: error,
+  })
 }
