@@ -55,7 +55,8 @@ async function sit(root: string, reported: Set<string>, killAfter: number): Prom
       ...'eval test/fixtures/counting.ts --env.count=1000 -n 2 -m sim --sim.ttftMs=3 --seed 7 -c 50'.split(' '),
       ...`--runs ${root} --run killed --json --no-preflight`.split(' '),
     ],
-    { stdio: ['ignore', 'pipe', 'pipe'] },
+    // Without this process's own variables: where it keeps compiled code is for other flags of V8, and of no use to the command.
+    { stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: process.env['PATH'] } },
   )
   const exit = once(child, 'exit')
   let errors = ''
