@@ -37,7 +37,7 @@ const maxIdleMs = 20
 const crowdMs = 5
 
 /**
- * Who waits for a batch goes on when it is durable: not all in one turn of the event loop, which 2,048 rollouts that each
+ * Who waits for a batch goes on when it is answered: not all in one turn of the event loop, which 2,048 rollouts that each
  * send a request would make a long one, but this many in each.
  */
 const maxReleasedPerTurn = 64
@@ -99,7 +99,7 @@ export class JournalClient extends Resource implements Journal {
   readonly #port: JournalPort
   readonly #failure = new AbortController()
   readonly #queued = new RingQueue<Group>()
-  /** Whose entries are durable, and who go on in the next turns of the event loop. */
+  /** Who have what they waited for, and go on in the next turns of the event loop. */
   readonly #released = new RingQueue<Waiters>()
   #tail: Group | undefined
   #sent: Group | undefined
@@ -187,14 +187,10 @@ export class JournalClient extends Resource implements Journal {
     return last?.wait('durable')
   }
 
-  /** Somebody waits. In a crowd they wait for each other. */
+  /** Somebody waits, if for anything. In a crowd they wait for each other. */
   #hurried(pending: Promise<void> | undefined): Promise<void> | undefined {
-    if (pending) this.#hurry()
+    if (pending && !this.#sent && this.#tail && this.#departure !== 'crowd') this.#depart('now')
     return pending
-  }
-
-  #hurry(): void {
-    if (!this.#sent && this.#tail && this.#departure !== 'crowd') this.#depart('now')
   }
 
   #depart(departure: 'crowd' | 'now'): void {

@@ -159,6 +159,18 @@ test('a commit answers those who wait until it is written and those who wait for
   expect(store.reader.integrity()).toEqual([])
 })
 
+test('a sync that fails after what waited for it was answered is a failure of the store', async () => {
+  using root = temporaryFolder()
+  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
+  // SQLite goes on with the file that it has open; the sync finds none.
+  rmSync(join(store.folder, `${runFiles.database}-wal`))
+  appendRollouts(store.journal, [1])
+  await store.journal.written()
+  await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
+  expect(store.failure.reason).toMatchObject({ code: 'store_failed' })
+  await expect(store.journal.written()).rejects.toMatchObject({ code: 'store_failed' })
+})
+
 test('a closed run is one database file, its lines and its description', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')

@@ -259,8 +259,8 @@ export class Interactions {
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
     const { journal, reader } = this.#store
-    // The name is known from the first event of a stream on, the reply may not be on disk yet.
-    await journal.durable()
+    // The name is known from the first event of a stream on, the reply may not be written yet.
+    await journal.written()
     const earlier = await conversationTo(reader.sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
     if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)

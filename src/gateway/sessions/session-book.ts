@@ -166,8 +166,8 @@ export class SessionBook implements Disposable {
 
   async #load(session: OpenSession): Promise<SessionMemory> {
     try {
-      // What was said last may still be on its way to the disk.
-      await this.#store.journal.durable()
+      // What was said last may still be on its way there.
+      await this.#store.journal.written()
       const memory = this.#newMemory(session)
       await this.readInto(memory, session.id)
       session.memory = memory
