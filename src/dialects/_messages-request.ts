@@ -80,7 +80,7 @@ export function readMessagesRequest(body: JsonObject): DialectRequest {
 
 /** The same where nothing is replied: nobody need say how much that may be, and what is said of it is not looked at. */
 export function readCountedMessages(body: JsonObject): DialectRequest {
-  return { ...readMessagesRequest({ max_tokens: 1, ...body }), stream: false, body }
+  return { ...readMessagesRequest({ ...body, max_tokens: 1 }), stream: false, body }
 }
 
 /**

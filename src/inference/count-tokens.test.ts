@@ -96,6 +96,16 @@ describe('a server is asked where it counts', () => {
     expect(server.requests[0]).toMatchObject({ body: body.toString(), headers: { 'anthropic-beta': 'b' } })
   })
 
+  test('an engine is told of a reply that goes on from what is said', async () => {
+    await using server = await ScriptedServer.start((response) => sendJson(response, { count: 3 }))
+    await using backend = openBackend(server.url, { engine: 'vllm' })
+    const extra = { add_generation_prompt: false, continue_final_message: true }
+    await backend.countTokens?.(ask({ sampling: { extra } }))
+    await backend.countTokens?.(ask({ sampling: { extra, reasoningEffort: 'low' } }))
+    for (const { body } of server.requests) expect(JSON.parse(body)).toMatchObject(extra)
+    expect(server.requests).toHaveLength(2)
+  })
+
   test('not one of Chat whose engine nobody knows', async () => {
     await using server = await ScriptedServer.start(() => {})
     await using backend = openBackend(server.url)

@@ -73,10 +73,12 @@ export class ChatDialect implements Dialect {
     const given = extra?.['chat_template_kwargs']
     // For a reply vLLM itself tells the template of it; here it has no other place for it.
     const kwargs = { ...(isJsonObject(given) && given), reasoning_effort: reasoningEffort }
+    // As for a reply, unless that is to go on from the last message: `extra` then says so.
+    const asked = { add_generation_prompt: true, ...extra }
     const sampling: Sampling =
       reasoningEffort === undefined
-        ? { extra: { ...extra, add_generation_prompt: true } }
-        : { reasoningEffort, extra: { ...extra, add_generation_prompt: true, chat_template_kwargs: kwargs } }
+        ? { extra: asked }
+        : { reasoningEffort, extra: { ...asked, chat_template_kwargs: kwargs } }
     return this.render({ ...request, sampling, stream: false, captureTokens: false })
   }
 
