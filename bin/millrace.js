@@ -24,9 +24,7 @@ if (Number.parseInt(process.versions.node, 10) < 24) {
   // (WasmEngine::FreeDeadCode, a null mutex). There are a few hundred kilobytes of it, so it may stay.
   setFlagsFromString('--no-wasm-code-gc')
   // Compiled code is kept from one command to the next, in the folder for temporary files: it halves the time to start.
-  const { directory } = module.enableCompileCache()
-  // Threads and worker processes begin anew, and only the variable tells them where it is.
-  if (directory !== undefined) process.env.NODE_COMPILE_CACHE ??= directory
+  module.enableCompileCache()
   const source = new URL('../src/cli/main.ts', import.meta.url)
   const entry = existsSync(source) ? source : new URL('../dist/cli/main.js', import.meta.url)
   const { main } = await import(entry.href)

@@ -40,31 +40,38 @@ describe('bin/millrace.js', () => {
     expect(run(['list', '--runs', folder], [warn]).stderr).toContain('something else')
   })
 
-  it.each(['thread', 'process'])('keeps compiled code for a worker %s, too', async (isolation) => {
-    await using runs = await temporaryRuns()
-    const file = join(runs.root, 'environment.ts')
-    const log = join(runs.root, 'log')
-    writeFileSync(
-      file,
-      `import { appendFileSync } from 'node:fs'
+  it.each(['thread', 'process'])(
+    'keeps compiled code for a worker %s, too, and not for what others start',
+    async (isolation) => {
+      await using runs = await temporaryRuns()
+      const file = join(runs.root, 'environment.ts')
+      const log = join(runs.root, 'log')
+      writeFileSync(
+        file,
+        `import { appendFileSync } from 'node:fs'
       import { getCompileCacheDir } from 'node:module'
-      import { defineEnvironment, z } from 'millrace'
-      appendFileSync(${JSON.stringify(log)}, getCompileCacheDir() + '\\n')
+      import { defineEnvironment, heavy, z } from 'millrace'
+      const { NODE_COMPILE_CACHE: passedOn = 'nothing' } = process.env
+      appendFileSync(${JSON.stringify(log)}, getCompileCacheDir() + ' ' + passedOn + '\\n')
       export default defineEnvironment({
         name: 'notes where compiled code is kept',
         isolation: ${JSON.stringify(isolation)},
         task: z.object({}),
         tasks: () => [{}],
         prompt: () => 'Hello',
-        reward: () => 1,
+        reward: heavy(() => 1),
       })`,
-    )
-    expect(run(['eval', file, '-m', 'sim', '--workers', '1', '--runs', runs.root])).toMatchObject({ status: 0 })
-    // On the main thread and in the worker; those of other flags of V8 have a folder beside it.
-    const [main = '', ...workers] = readFileSync(log, 'utf8').trimEnd().split('\n').map(dirname)
-    expect(main).not.toBe('.')
-    expect(workers).toEqual([main])
-  })
+      )
+      expect(run(['eval', file, '-m', 'sim', '--workers', '1', '--runs', runs.root])).toMatchObject({ status: 0 })
+      const loads = readFileSync(log, 'utf8').trimEnd().split('\n')
+      const seen = loads.map((line) => line.split(' '))
+      // On the main thread, in the worker and in its reward thread; those of other flags of V8 have a folder beside it.
+      const [main = '', ...others] = seen.map(([folder = '']) => dirname(folder))
+      expect(main).not.toBe('.')
+      expect(others).toEqual([main, main])
+      expect(seen.map(([, passedOn]) => passedOn)).toEqual(['nothing', 'nothing', 'nothing'])
+    },
+  )
 
   it('says what it needs on an older Node', () => {
     const older = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } })'

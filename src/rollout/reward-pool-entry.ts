@@ -2,13 +2,14 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { loadEnvironment, scoreHeavy, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { ownCopy } from '../kit/index.ts'
+import { dropStartVariables, ownCopy } from '../kit/index.ts'
 import type { EnvironmentModule, FromRewardThread, ToRewardThread } from './reward-pool-messages.ts'
 
 const port = parentPort
 if (!port) throw new MillraceError('internal', 'this file is the entry of a reward thread')
 const send = (message: FromRewardThread): void => port.postMessage(message)
 
+dropStartVariables()
 const { specifier, options } = workerData as EnvironmentModule
 try {
   const loaded = await loadEnvironment(specifier, options)

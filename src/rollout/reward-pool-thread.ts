@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { nameBlockedThread, workerUrl } from '../kit/index.ts'
+import { nameBlockedThread, startVariables, workerUrl } from '../kit/index.ts'
 import type { EnvironmentModule, FromRewardThread, ToRewardThread } from './reward-pool-messages.ts'
 
 export type RewardAnswer = Extract<FromRewardThread, { kind: 'scored' | 'failed' }>
@@ -19,6 +19,7 @@ export class RewardThread {
     this.#worker = new Worker(workerUrl(import.meta, './reward-pool-entry'), {
       name: 'millrace-reward',
       workerData: start,
+      env: startVariables(),
     })
     this.#worker.on('message', this.#onMessage)
     this.#worker.on('error', (error) => this.#fail(died(error.message)))

@@ -1,6 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, within, workerUrl } from '../kit/index.ts'
+import { Resource, startVariables, within, workerUrl } from '../kit/index.ts'
 import {
   maxUnderWay,
   type CodecAnswer,
@@ -51,7 +51,11 @@ export class CodecWorker extends Resource {
   constructor(start: CodecStart, events: CodecWorkerEvents) {
     super()
     this.#events = events
-    this.#worker = new Worker(workerUrl(import.meta, './_codec-thread'), { name: 'millrace-codec', workerData: start })
+    this.#worker = new Worker(workerUrl(import.meta, './_codec-thread'), {
+      name: 'millrace-codec',
+      workerData: start,
+      env: startVariables(),
+    })
     const ready = Promise.withResolvers<void>()
     this.ready = ready.promise
     // Whoever has given it a job hears of its end there.

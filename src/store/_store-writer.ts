@@ -1,6 +1,6 @@
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, within, workerUrl, type LoopLagWindow } from '../kit/index.ts'
+import { Resource, startVariables, within, workerUrl, type LoopLagWindow } from '../kit/index.ts'
 import type { StoreStatus } from './store-status.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
@@ -23,6 +23,7 @@ export class StoreWriter extends Resource {
     this.#worker = new Worker(workerUrl(import.meta, './_writer-thread'), {
       name: 'millrace-store',
       workerData: options,
+      env: startVariables(),
     })
     this.#ended = new Promise((resolve) => {
       this.#worker.once('exit', () => {

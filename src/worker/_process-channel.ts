@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { MessagePort } from 'node:worker_threads'
 import type { WireError } from '../errors/index.ts'
-import { within, workerUrl } from '../kit/index.ts'
+import { startVariables, within, workerUrl } from '../kit/index.ts'
 import { passOn } from './_pass-on.ts'
 import type { FromProcess, ToProcess } from './_process-frames.ts'
 import type { BlockedTarget } from './blocked-function.ts'
@@ -29,6 +29,7 @@ export class ProcessChannel implements WorkerChannel {
     const flags = heapFlags(heap)
     this.#child = fork(fileURLToPath(workerUrl(import.meta, './_worker-entry')), {
       serialization: 'advanced',
+      env: startVariables(),
       // Output is not inherited: it goes where this process's own goes, and may be held back there. The last is the probe.
       stdio: ['ignore', 'pipe', 'pipe', 'ipc', 'pipe'],
       ...(flags.length > 0 && { execArgv: [...process.execArgv, ...flags] }),

@@ -1,5 +1,5 @@
 import { type ResourceLimits, Worker } from 'node:worker_threads'
-import { workerUrl } from '../kit/index.ts'
+import { startVariables, workerUrl } from '../kit/index.ts'
 import type { ThreadData } from './_supervisor-link.ts'
 import type { BlockedTarget } from './blocked-function.ts'
 import type { ChannelOptions, WorkerChannel, WorkerHeap } from './worker-channel.ts'
@@ -16,6 +16,7 @@ export class ThreadChannel implements WorkerChannel {
     const worker = new Worker(workerUrl(import.meta, './_worker-entry'), {
       name: `millrace-worker-${id}`,
       workerData: data,
+      env: startVariables(),
       transferList: [journal],
       resourceLimits: resourceLimitsOf(heap),
     })

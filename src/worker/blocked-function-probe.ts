@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads'
-import { workerUrl } from '../kit/index.ts'
+import { startVariables, workerUrl } from '../kit/index.ts'
 
 /** Where a worker process is given the pipe of its probe: after the three standard streams and the channel of `fork`. */
 export const probeDescriptor = 4
@@ -17,6 +17,7 @@ export interface ProbeAnswer {
 export function offerProbe(): void {
   const thread = new Worker(workerUrl(import.meta, './blocked-function-thread'), {
     name: 'millrace-probe',
+    env: startVariables(),
     // It holds a socket and a few functions.
     resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 2 },
   })

@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads'
-import { within } from '../../kit/index.ts'
+import { startVariables, within } from '../../kit/index.ts'
 import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './decode-messages.ts'
 
 /** Ending a thread from outside is what is left when it does not end by itself. */
@@ -23,7 +23,7 @@ export class DecodeWorker {
   #isEnding = false
 
   constructor(entry: URL, owner: DecodeWorkerOwner) {
-    this.#worker = new Worker(entry, { name: 'millrace-decode' })
+    this.#worker = new Worker(entry, { name: 'millrace-decode', env: startVariables() })
     let why: Error | undefined
     this.#worker.on('message', (answer: DecodeAnswer) => {
       this.hasAnswered = true
