@@ -63,13 +63,16 @@ describe('bin/millrace.js', () => {
       })`,
       )
       expect(run(['eval', file, '-m', 'sim', '--workers', '1', '--runs', runs.root])).toMatchObject({ status: 0 })
-      const loads = readFileSync(log, 'utf8').trimEnd().split('\n')
-      const seen = loads.map((line) => line.split(' '))
-      // On the main thread, in the worker and in its reward thread; those of other flags of V8 have a folder beside it.
+      const seen = readFileSync(log, 'utf8')
+        .trimEnd()
+        .split('\n')
+        .map((line) => line.split(' '))
+      // On the main thread, in the worker and in its reward threads; those of other flags of V8 have a folder beside it.
       const [main = '', ...others] = seen.map(([folder = '']) => dirname(folder))
       expect(main).not.toBe('.')
-      expect(others).toEqual([main, main])
-      expect(seen.map(([, passedOn]) => passedOn)).toEqual(['nothing', 'nothing', 'nothing'])
+      expect(others.length).toBeGreaterThan(1)
+      expect(new Set(others)).toEqual(new Set([main]))
+      expect(new Set(seen.map(([, passedOn]) => passedOn))).toEqual(new Set(['nothing']))
     },
   )
 
