@@ -4,7 +4,7 @@ import type { Answer, Delivery } from './_answer.ts'
 import { composeMessage, limitMessage, wholeTokens } from './_compose.ts'
 import { decide } from './_decide.ts'
 import { digest, promptTokens, type Digest } from './_digest.ts'
-import type { SimulatorRequest } from './_door.ts'
+import type { Question, SimulatorRequest } from './_door.ts'
 import { draw, drawFactor } from './_draw.ts'
 import { EmittedLog, type EmittedRecord, type EmittedReply } from './_emitted-log.ts'
 import { Engine } from './_engine.ts'
@@ -86,10 +86,12 @@ export class Simulator extends Resource implements Backend, JobHost {
   async send(request: BackendRequest): Promise<BackendReply> {
     this.throwIfClosed()
     request.signal.throwIfAborted()
-    const answer = this.enter(request, request.retry)
+    const written = request.body === undefined ? undefined : chatQuestion(request, this.#settings.imitate)
+    // A body says itself what its client wants to see of the tokens.
+    const answer = this.enter(written?.request ?? request, request.retry)
     try {
       if (answer.kind === 'refusal') throw answer.error
-      return this.#isInstant(request, answer) ? answer.reply : await this.#deliver(request, answer)
+      return this.#isInstant(request, answer) ? answer.reply : await this.#deliver(request, answer, written)
     } finally {
       this.leave()
     }
@@ -222,12 +224,12 @@ export class Simulator extends Resource implements Backend, JobHost {
   }
 
   /** As a server of the imitated backend would, and a client of it would take it. */
-  async #deliver(request: BackendRequest, delivery: Delivery): Promise<BackendReply> {
+  async #deliver(request: BackendRequest, delivery: Delivery, written?: Question): Promise<BackendReply> {
     const { sink, signal } = request
     const { imitate } = this.#settings
-    const question = chatQuestion(request, imitate)
+    const question = written ?? chatQuestion(request, imitate)
     const origin: Origin = { session: request.sessionId, replyId: question.replyId(delivery), api: 'chat' }
-    const showsTokens = request.captureTokens && returnsTokenIds(imitate)
+    const showsTokens = question.request.captureTokens && returnsTokenIds(imitate)
     const replyOf = ({ reply }: Sample): BackendReply => (showsTokens ? reply : withoutTokens(reply))
     const send =
       sink && request.stream !== false
