@@ -284,7 +284,7 @@ describe('responses', () => {
       const asked = { model: 'sim', input: 'What is 17 * 3?', seed: 1, ...fields }
       // They differ in when they were made, and in the number at the end of their names.
       const textOf = async (body: object): Promise<string> =>
-        (await post(server, '/responses', body)).text.replaceAll(/([a-z]+_[0-9a-f]{8})-\d+/g, '$1')
+        (await post(server, '/responses', body)).text.replaceAll(/([a-z]+_[0-9a-f]{8}-[0-9a-f]{8})-\d+/g, '$1')
       const { created_at: _, ...whole } = JSON.parse(await textOf(asked)) as Response & { created_at: number }
       const streamText = await textOf({ ...asked, stream: true })
       const events = dataOf(streamText).map((data) => JSON.parse(data) as Record<string, unknown> & { type: string })

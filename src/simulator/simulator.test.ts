@@ -69,6 +69,20 @@ describe('what it answers', () => {
     expect(outOfOrder.map(withoutTime)).toEqual(inOrder.map(withoutTime))
   })
 
+  test('is the same after a restart, under another name', async () => {
+    const messages = [{ role: 'user', content: 'What is 12 + 3?' }] as const
+    const body = Buffer.from(JSON.stringify({ model: 'sim', messages }))
+    const named: { readonly id: unknown; readonly message: unknown }[] = []
+    for (let start = 0; start < 2; start += 1) {
+      await using simulator = new Simulator()
+      const { raw, message } = await simulator.send(asking('What is 12 + 3?', { body, stream: false }))
+      named.push({ id: (raw?.document as { id?: string } | undefined)?.id, message })
+    }
+    const [first, second] = named
+    expect(second?.message).toEqual(first?.message)
+    expect(second?.id).not.toBe(first?.id)
+  })
+
   test('is right about as often as the skill says', async () => {
     await using simulator = new Simulator({ skill: 0.8 })
     const share = await shareOf(2000, async (seed) => {

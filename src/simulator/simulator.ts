@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { hash32, Resource } from '../kit/index.ts'
 import type { Answer, Delivery } from './_answer.ts'
@@ -45,6 +46,8 @@ export class Simulator extends Resource implements Backend, JobHost {
   #overloadFrom = 0
   #overloadUntil = 0
   #inFlight = 0
+  /** Its replies have names that no other simulator gives, that of the next process included. */
+  readonly #mark = randomBytes(4).toString('hex')
   #deliveries = 0
 
   constructor(options: SimulatorOptions = {}) {
@@ -143,7 +146,7 @@ export class Simulator extends Resource implements Backend, JobHost {
       groupSize: tokenMs === 0 ? unpacedGroupSize : Math.max(1, Math.floor(tickMs / tokenMs)),
       fault,
       luck: 0.05 + 0.9 * draw(tryBase, 'break'),
-      id: `${tryBase.toString(16).padStart(8, '0')}-${this.#deliveries}`,
+      id: `${tryBase.toString(16).padStart(8, '0')}-${this.#mark}-${this.#deliveries}`,
     }
   }
 
