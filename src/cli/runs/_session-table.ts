@@ -34,15 +34,9 @@ export function sessionTable(
       formatCount(session.interactions),
       formatCount(session.used.tokens),
       session.reward === null ? nothing : formatScore(session.reward),
-      style.bad(alarmsText(session)),
+      style.bad(session.alarms.join(', ')),
     ]),
     width: isTTY ? width : Number.POSITIVE_INFINITY,
     style,
   })
-}
-
-/** What stands against training on a session; nothing where all is well. */
-export function alarmsText({ alarms, tokens }: SessionView): string {
-  const missing = tokens === 'none' ? ['no token ids'] : tokens === 'some' ? ['replies without token ids'] : []
-  return [...alarms, ...missing].join(', ')
 }

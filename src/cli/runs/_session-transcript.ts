@@ -6,7 +6,6 @@ import { formatMoney } from '../format/money.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
-import { alarmsText } from './_session-table.ts'
 import { nodeLines, row } from './transcript.ts'
 
 export interface SessionTranscript {
@@ -62,15 +61,15 @@ function nameMark({ seq, call, discarded }: MessageNode, reward: number | undefi
 }
 
 function* totalLines(view: SessionView, branches: number, style: Style): Generator<string, void, void> {
-  const { groupId, tenant, state, interactions, discarded, used, reward } = view
+  const { groupId, tenant, state, interactions, tokens, discarded, used, reward, alarms } = view
   const lost = discarded === 0 ? '' : `, ${formatCount(discarded)} discarded`
   const shape = branches > 1 ? ` · ${formatCount(branches)} branches` : ''
   yield row('session', `${state} · group ${groupId} · tenant ${printableLine(tenant)}`, style)
-  yield row('replies', `${formatQuantity(interactions, 'complete one')}${lost}${shape}`, style)
+  const untold = tokens === 'none' ? ' · no token ids' : tokens === 'some' ? ' · not all with token ids' : ''
+  yield row('replies', `${formatQuantity(interactions, 'complete one')}${lost}${shape}${untold}`, style)
   yield row('tokens', `${formatCount(used.tokens)} sampled · ${formatMoney(used.cost)}`, style)
   yield row('reward', reward === null ? 'none for the session' : formatScore(reward), style)
-  const alarms = alarmsText(view)
-  if (alarms !== '') yield row('alarms', style.bad(alarms), style)
+  if (alarms.length > 0) yield row('alarms', style.bad(alarms.join(', ')), style)
 }
 
 function rewardText(reward: number | null): string {

@@ -44,7 +44,11 @@ const conversation: readonly MessageNode[] = [
 ]
 
 /** Sessions `ses-0` and so on, the first of which talked and ended; the others are open and said nothing. */
-async function writeGatewayRun(root: string, sessions: number, tenants = ['default']): Promise<void> {
+async function writeGatewayRun(
+  root: string,
+  sessions: number,
+  { tenants = ['default'], nodes = conversation }: { tenants?: string[]; nodes?: readonly MessageNode[] } = {},
+): Promise<void> {
   const config = { kind: 'gateway', models: [{ name: 'policy' }, { name: 'claude' }] }
   const create = { name: 'gateway', configDigest: 'digest', config, provenance: {} }
   await using store = await RunStore.open({ folder: join(root, 'gateway'), create })
@@ -60,7 +64,7 @@ async function writeGatewayRun(root: string, sessions: number, tenants = ['defau
     journal.append({ kind: 'session-start', ...names, at: 1000 + index, data: '{"taskId":"sums"}' })
   }
   const recorder = new AttemptRecorder(journal, 'ses-0', 0)
-  for (const each of conversation) recorder.node(each, JSON.stringify(each.message))
+  for (const each of nodes) recorder.node(each, JSON.stringify(each.message))
   journal.append({ kind: 'reward', session: 'ses-0', node: 3, value: 0.25, at: 2000 })
   journal.append({ kind: 'reward', session: 'ses-0', node: null, value: 1, at: 2000 })
   journal.append({ kind: 'session-end', session: 'ses-0', at: 3000, why: 'ended' })
@@ -93,7 +97,7 @@ test('a gateway that was drained is told from one that was cut off', async () =>
 
 test('whose sessions they are is shown where they are of several', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 2, ['default', 'acme'])
+  await writeGatewayRun(runs.root, 2, { tenants: ['default', 'acme'] })
   const { stdout } = await run(runs.root, 'show', 'gateway')
   expect(stdout).toMatch(/ses-1 +acme +grp-1 +sums +open/)
   expect(stdout).toMatch(/ses-0 +default +grp-1 +sums +ended/)
@@ -106,7 +110,7 @@ test('the run of a gateway is shown by its newest sessions', async () => {
   expect({ code: all.code, stderr: all.stderr }).toEqual({ code: 0, stderr: '' })
   expect(all.stdout).toContain('3 sessions: 2 open, 1 ended')
   expect(all.stdout).toMatch(/ses-2 +grp-1 +sums +open +0 +0 +–\n/)
-  expect(all.stdout).toMatch(/ses-0 +grp-1 +sums +ended +2 +6 +1\S* +replies without token ids\n/)
+  expect(all.stdout).toMatch(/ses-0 +grp-1 +sums +ended +2 +6 +1\S*\n/)
   expect(all.stdout).toContain('millrace show gateway ses-2')
   const two = await run(runs.root, 'show', 'gateway', '--limit', '2')
   expect(two.stdout).not.toContain('ses-0')
@@ -117,6 +121,23 @@ test('the run of a gateway is shown by its newest sessions', async () => {
     sessions: { open: 2, ended: 1 },
     newest: [{ id: 'ses-2', tokens: null }, { id: 'ses-1' }, { id: 'ses-0', interactions: 2, tokens: 'some' }],
   })
+})
+
+test.each([
+  ['is no alarm where they were not asked for', {}, []],
+  ['is one where they were', { tokensMissing: true }, ['tokens_missing']],
+] as const)('that a session lacks token ids %s', async (_name, more, alarms) => {
+  await using runs = await temporaryRuns()
+  const nodes = [node(0, null, 'Hello?'), node(1, 0, 'Hello.', { call: { ...call('reply-a'), ...more } })]
+  await writeGatewayRun(runs.root, 1, { nodes })
+  const table = await run(runs.root, 'show', 'gateway')
+  const session = await run(runs.root, 'show', 'gateway', 'ses-0')
+  const document: unknown = JSON.parse((await run(runs.root, 'show', 'gateway', 'ses-0', '--json')).stdout)
+  expect(document).toMatchObject({ tokens: 'none', alarms })
+  const shown = alarms.join(', ')
+  expect(/ses-0 +grp-1 +sums +ended +1 +2 +1\S* *(.*)\n/.exec(table.stdout)?.[1]).toBe(shown)
+  expect(/alarms +(.*)\n/.exec(session.stdout)?.[1]).toBe(shown === '' ? undefined : shown)
+  expect(session.stdout).toContain('1 complete one · no token ids')
 })
 
 test('a session is shown branch by branch, with what was lost marked as such', async () => {
@@ -132,7 +153,7 @@ test('a session is shown branch by branch, with what was lost marked as such', a
     '── branch 3 of 3, starts anew ──',
     'Be a pirate.',
     'Arr!',
-    '2 complete ones, 1 discarded · 3 branches',
+    '2 complete ones, 1 discarded · 3 branches · not all with token ids',
   ].map((text) => stdout.indexOf(text))
   expect(places).not.toContain(-1)
   expect(places).toEqual(places.toSorted((a, b) => a - b))
