@@ -194,3 +194,49 @@ test('what was spent on a row that is no task any more stays spent', async () =>
   using reader = RunReader.open(join(runs.root, 'stricter'))
   expect(reader.rollout('1-0')).toMatchObject({ attempt: 2, outcome: 'env_error', cost: 0 })
 })
+
+test.each([
+  ['is scored again with the metrics and notes it has', 'reuse' as const, 1],
+  ['starts over if its tools do not allow that, and how the first attempt ended stays told', undefined, 2],
+])('a rollout whose reward failed %s', async (_what, resume, attempt) => {
+  await using runs = await temporaryRuns()
+  let made = 0
+  const sitWith = (score: number, retryFailed: boolean) =>
+    evaluate({
+      environment: defineEnvironment({
+        name: 'counted',
+        task: z.object({}),
+        tasks: () => [{}],
+        prompt: () => 'Look it up.',
+        tools: {
+          look: {
+            parameters: z.object({}),
+            ...(resume && { resume }),
+            run: (_, { metric, note }) => {
+              made += 1
+              metric('calls', made)
+              note('seen', made)
+              return 'found'
+            },
+          },
+        },
+        reward: ({ metric }) => {
+          metric('judged', score)
+          return score
+        },
+      }),
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [new ScriptedBackend(turns([{ look: {} }]))] },
+      preflight: false,
+      run: { root: runs.root, name: 'counted', retryFailed },
+    }).summary()
+  expect(await sitWith(Number.NaN, false)).toMatchObject({ outcomes: { reward_error: 1 } })
+  expect(await sitWith(1, true)).toMatchObject({ end: 'complete', scored: 1, outcomes: { completed: 1 } })
+  using reader = RunReader.open(join(runs.root, 'counted'))
+  expect(reader.rollout('0-0')).toMatchObject({
+    attempt,
+    metrics: { calls: attempt, judged: 1 },
+    info: { seen: attempt },
+  })
+  expect(reader.attempts('0-0')[0]?.end?.outcome).toBe('reward_error')
+})

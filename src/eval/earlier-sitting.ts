@@ -6,7 +6,7 @@ import {
   type RolloutJob,
   type UsedTries,
 } from '../rollout/index.ts'
-import type { MessageNode } from '../schema/index.ts'
+import { outcomes, type MessageNode } from '../schema/index.ts'
 import type { BareRecord, RunReader } from '../store/index.ts'
 import { usedTries } from './_used-tries.ts'
 
@@ -20,12 +20,13 @@ export interface EarlierSitting {
 /** A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for. */
 export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | undefined } & (
   | { readonly state: 'cut-off'; recorded(): RecordedWork }
-  | { readonly state: 'held'; held(): HeldRollout; recorded(): RecordedWork }
+  | { readonly state: 'held'; held(): HeldRollout }
   | { readonly state: 'discarded' }
 )
 
 /** What a rollout goes on from: see `RolloutJob`. */
-export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls'>>
+export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls'>> &
+  Pick<RolloutJob, 'reported'>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
@@ -38,17 +39,18 @@ export function earlierSitting(reader: RunReader, retries: number): EarlierSitti
       takenBackAt ??= lastTakenBack(reader)
       return usedTries(reader.attempts(rollout), { retries, takenBackAt })
     }
-    const recorded = (): RecordedWork => recordedWork(reader, rollout, attempt)
-    if (state === 'held' && heldRecord) {
+    // One that only lacks its score gets it from its journal, as one that was cut off goes on.
+    if (state === 'held' && heldRecord && outcomes[heldRecord.outcome].rule !== 'rescore') {
       const held = (): HeldRollout => {
         const nodes = reader.nodes(rollout, attempt)
         return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: heldLeaf ?? null }
       }
-      unfinished.set(rollout, { state, attempt, used, held, recorded })
-    } else if (state === 'cut-off') {
-      unfinished.set(rollout, { state, attempt, used, recorded })
+      unfinished.set(rollout, { state, attempt, used, held })
+    } else if (state === 'discarded') {
+      unfinished.set(rollout, { state, attempt, used })
     } else {
-      unfinished.set(rollout, { state: 'discarded', attempt, used })
+      const recorded = (): RecordedWork => recordedWork(reader, rollout, attempt)
+      unfinished.set(rollout, { state: 'cut-off', attempt, used, recorded })
     }
   }
   return {
@@ -81,5 +83,7 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
     }
   }
   read(rollout)
-  return { journalled, children: keptChildrenOf(rollout, ended), judgeCalls }
+  const end = reader.attempts(rollout).find((each) => each.attempt === attempt)?.end
+  const reported = end && { metrics: end.record.metrics, notes: end.record.info ?? {} }
+  return { journalled, children: keptChildrenOf(rollout, ended), judgeCalls, ...(reported && { reported }) }
 }

@@ -67,10 +67,6 @@ export function planOne(options: {
   }
   if (unfinished.state === 'held' && isHoldingGroups) {
     const held = unfinished.held()
-    // One that only lacks its score gets it from its journal.
-    if (outcomes[held.record.outcome].rule === 'rescore') {
-      return { kind: 'attempt', id, sample, attempt, ...common, ...unfinished.recorded() }
-    }
     return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
   }
   return { kind: 'attempt', id, sample, attempt: attempt + 1, ...common }

@@ -1,6 +1,6 @@
 import { inTurns, roundedSum } from '../kit/index.ts'
 import { journalledSpending } from '../rollout/index.ts'
-import { addUsage, emptyUsage, type RolloutRecord, type Usage } from '../schema/index.ts'
+import { addUsage, emptyUsage, outcomes, type RolloutRecord, type Usage } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
 
 /** What was spent on attempts that are no results: paid for, and in no figure of the results. */
@@ -75,7 +75,9 @@ export function unacceptedSpending(reader: RunReader): { readonly discarded: Spe
 
 function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> {
   for (const { rollout, attempt, isOpen, record } of reader.unaccepted()) {
-    const { judgeUsage, cost, ...spent } = record ?? journalledSpending(reader, rollout, attempt)
+    // One that is scored again, or was to be, has spent more since it was recorded.
+    const isWhole = record && outcomes[record.outcome].rule !== 'rescore'
+    const { judgeUsage, cost, ...spent } = isWhole ? record : journalledSpending(reader, rollout, attempt)
     const usage = { ...spent.usage }
     addUsage(usage, judgeUsage)
     yield { rollout, attempt, isOpen, usage, cost }

@@ -1,4 +1,4 @@
-import type { Limits, MessageNode, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { Json, Limits, MessageNode, RolloutRecord, Sampling } from '../schema/index.ts'
 import type { ToolFormatName } from '../tools/index.ts'
 import type { KeptChildren } from './kept-children.ts'
 import type { Cassette } from './replay-cassette.ts'
@@ -27,6 +27,8 @@ export interface RolloutJob extends RolloutTerms {
   readonly children?: KeptChildren
   /** What its judges were paid in that sitting, by rollout id and call: whoever is asked again is paid again. */
   readonly judgeCalls?: Readonly<Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]>>
+  /** What it had come to say of itself, if it only lacks its score: not all that said so runs again. */
+  readonly reported?: { readonly metrics: Record<string, number>; readonly notes: Record<string, Json> }
 }
 
 /** Another beginning of a conversation. */

@@ -137,7 +137,7 @@ export class RolloutAttempts {
     const job = { ...plan, attempt, seed: this.#options.seedOf(plan.id, attempt) }
     if (attempt === plan.attempt) return job
     // What was recorded is that of the attempt it was planned with.
-    const { journalled: _journalled, children: _children, judgeCalls: _judgeCalls, ...afresh } = job
+    const { journalled: _nodes, children: _children, judgeCalls: _calls, reported: _reported, ...afresh } = job
     return afresh
   }
 

@@ -40,8 +40,8 @@ export function situationOf(
     tools,
     outputs,
     state: undefined,
-    metrics: {},
-    notes: {},
+    metrics: { ...job.reported?.metrics },
+    notes: { ...job.reported?.notes },
     ...(cassette && { verdicts: new VerdictReader(cassette.verdicts, cassette.end) }),
   }
 }

@@ -135,8 +135,8 @@ export class JournalWriter {
   }
 
   /**
-   * Takes back accepted results so that their rollouts run again; the attempts stay as evidence. With `wholeGroups` the
-   * other results of the same tasks are taken back too, as attempts that ended and wait for their group.
+   * Takes back accepted results so that their rollouts run again; the attempts stay as evidence, with what they came to.
+   * With `wholeGroups` the other results of the same tasks are taken back too, as attempts that ended and wait for their group.
    */
   retryFailed({ outcomes, reopened, wholeGroups }: RetryFailed, at: number): number {
     // Numbered, because a statement may name them twice.
@@ -148,27 +148,20 @@ export class JournalWriter {
     const count = Number(
       this.#database.prepare(`SELECT count(*) AS n FROM rollout WHERE ${failed}`).get(...outcomes)?.['n'],
     )
+    const gone = wholeGroups ? groups : failed
+    run(
+      `UPDATE attempt SET result = NULL, ended_at = gone.ended_at, outcome = gone.outcome, leaf = gone.leaf,
+         record = gone.record
+       FROM (SELECT * FROM rollout WHERE ${gone}) AS gone
+       WHERE gone.id = attempt.rollout AND gone.attempt = attempt.attempt`,
+    )
     const discarded = outcomes.filter((outcome) => !reopened.includes(outcome))
     this.#database
       .prepare(
-        `UPDATE attempt SET discarded = 1, ended_at = failed.ended_at, outcome = failed.outcome, leaf = failed.leaf,
-           record = failed.record
-         FROM (SELECT * FROM rollout WHERE outcome IN (${marks(discarded)})) AS failed
+        `UPDATE attempt SET discarded = 1 FROM (SELECT id, attempt FROM rollout WHERE outcome IN (${marks(discarded)})) AS failed
          WHERE failed.id = attempt.rollout AND failed.attempt = attempt.attempt`,
       )
       .run(...discarded)
-    if (wholeGroups) {
-      run(
-        `UPDATE attempt SET ended_at = held.ended_at, outcome = held.outcome, leaf = held.leaf, record = held.record
-         FROM (SELECT * FROM rollout WHERE ${groups}) AS held
-         WHERE held.id = attempt.rollout AND held.attempt = attempt.attempt AND NOT held.${failed}`,
-      )
-    }
-    const gone = wholeGroups ? groups : failed
-    run(
-      `UPDATE attempt SET result = NULL FROM (SELECT id, attempt FROM rollout WHERE ${gone}) AS gone
-       WHERE gone.id = attempt.rollout AND gone.attempt = attempt.attempt`,
-    )
     run(`DELETE FROM rollout WHERE ${gone}`)
     if (count > 0) {
       this.#lines.invalidate()
