@@ -5,22 +5,18 @@ import { placeOfError } from '../kit/index.ts'
 
 /**
  * Why an environment's module could not be loaded, for the person who wrote it: their own error, where in their files it
- * came from, and what to do about it. The stack stays in `cause`.
+ * came from, and what to do about it. The stack stays in `cause`. An error of ours keeps its code: it says what is wrong.
  */
 export function loadFailure(url: URL, thrown: unknown): MillraceError {
   const path = fileURLToPath(url)
-  const { rawMessage } = MillraceError.from(thrown, 'env_load_failed')
+  const { code, rawMessage, data } = MillraceError.from(thrown, 'env_load_failed')
   const place = placeOfError(thrown, url)
   const at = place ? ` (at ${place})` : ''
   const hint = hintFor(thrown, path, place)
-  return new MillraceError(
-    'env_load_failed',
-    `${path} could not be loaded: ${rawMessage}${at}${hint ? `. ${hint}` : ''}`,
-    {
-      data: { path, ...(place && { place }) },
-      cause: thrown,
-    },
-  )
+  return new MillraceError(code, `${path} could not be loaded: ${rawMessage}${at}${hint ? `. ${hint}` : ''}`, {
+    data: { path, ...(place && { place }), ...data },
+    cause: thrown,
+  })
 }
 
 function hintFor(thrown: unknown, path: string, place: string | undefined): string | undefined {

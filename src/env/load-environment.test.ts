@@ -187,6 +187,20 @@ describe('loadEnvironment', () => {
     }
   })
 
+  test('an error of ours that a module met with keeps its code, and gets its place', async () => {
+    const files = {
+      'judged.ts': "import { judge } from 'millrace'\nexport const verdict = judge({ rubrik: 'fair' })",
+      'read.ts': "import { csv } from 'millrace'\nexport const rows = csv('tasks.csv', { seperator: ';' })",
+    }
+    const [judged, read] = await messagesOf(files)
+    expect(judged).toMatch(
+      /^env_invalid: \/project\/judged\.ts could not be loaded: .*`rubrik`.*\(at \/project\/judged\.ts:2\)\. Correct that/,
+    )
+    expect(read).toMatch(
+      /^env_invalid: \/project\/read\.ts could not be loaded: .*`seperator`.*\(at \/project\/read\.ts:2\)/,
+    )
+  })
+
   test('says what a module lacks', async () => {
     const messages = await messagesOf({
       'nothing.ts': 'export const a = 1, b = 2',
