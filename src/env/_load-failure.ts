@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
-import { placeOfError } from '../kit/index.ts'
+import { nearestName, placeOfError } from '../kit/index.ts'
 
 /**
  * Why an environment's module could not be loaded, for the person who wrote it: their own error, where in their files it
@@ -41,5 +41,8 @@ function missingModuleHint(message: string): string | undefined {
   const extension = missing && ['.ts', '.js', '.mjs'].find((each) => existsSync(missing + each))
   if (extension) return `Imports need the file's extension: write ${extension} at the end`
   const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
-  return packageName && `Install it where the environment is: npm install ${packageName}`
+  if (packageName === undefined) return undefined
+  // Whoever installed what is only called alike would run a stranger's code.
+  if (nearestName(packageName, ['millrace'])) return `Did you mean 'millrace'?`
+  return `Install it where the environment is: npm install ${packageName}`
 }

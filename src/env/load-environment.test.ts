@@ -162,11 +162,23 @@ describe('loadEnvironment', () => {
         'typo.mjs': 'const a = = 3',
         'short.ts': "import './helper'",
         'lacking.ts': "import 'not-a-package'",
+        'misspelt.ts': "import 'milrace/testing'",
         'text.txt': '',
         'node_modules/typed/package.json': '{"type":"module","exports":"./environment.ts"}',
         'node_modules/typed/environment.ts': moduleText('typed'),
       },
-      ['throws.ts', 'deep.ts', 'enumerated.ts', 'typo.ts', 'typo.mjs', 'short.ts', 'lacking.ts', './text.txt', 'typed'],
+      [
+        'throws.ts',
+        'deep.ts',
+        'enumerated.ts',
+        'typo.ts',
+        'typo.mjs',
+        'short.ts',
+        'lacking.ts',
+        'misspelt.ts',
+        './text.txt',
+        'typed',
+      ],
     )
     const expected = [
       /^\/project\/throws.ts could not be loaded: boom \(at \/project\/throws.ts:3\)\. Correct that and run it again; --debug \(`cause` of the error\) shows the whole stack$/,
@@ -176,6 +188,7 @@ describe('loadEnvironment', () => {
       /^\/project\/typo.mjs could not be loaded: .*`node --check \/project\/typo.mjs` shows the place$/,
       /Cannot find module '\/project\/helper'.* Imports need the file's extension: write \.ts at the end$/,
       /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,
+      /Cannot find package 'milrace'[^.]*\.ts\. Did you mean 'millrace'\?$/,
       /Unknown file extension ".txt".* An environment is a module in a \.ts, \.js or \.mjs file$/,
       /Node runs no TypeScript from node_modules: the package must contain JavaScript/,
     ]
