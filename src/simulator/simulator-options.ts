@@ -4,9 +4,14 @@ import { closedObject, describeIssues } from '../schema/index.ts'
 import { exclusiveFaults } from './_fault-names.ts'
 
 // Options come from a command line (`--sim.skill=0.8`) as often as from code, so text that reads as a value is one.
-// An empty text is not zero: it stays text and fails.
 const numeric = <Schema extends z.ZodType>(schema: Schema) =>
-  z.preprocess((value) => (typeof value === 'string' && value.trim() !== '' ? Number(value) : value), schema)
+  z.preprocess((value, context) => {
+    if (typeof value !== 'string') return value
+    // An empty text is not zero.
+    const number = value.trim() === '' ? Number.NaN : Number(value)
+    if (Number.isNaN(number)) context.addIssue(`expected a number, not ${JSON.stringify(value)}`)
+    return number
+  }, schema)
 const truth = z.preprocess((value) => (value === 'true' ? true : value === 'false' ? false : value), z.boolean())
 
 const probability = numeric(z.number().min(0).max(1)).default(0)
