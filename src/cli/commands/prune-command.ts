@@ -49,7 +49,14 @@ export const pruneCommand = defineCommand({
     const root = runsRoot(flags.runs, io)
     const pruned = await pruneRuns(root, options)
     if (pruned.length === 0) {
-      void io.stdout.line(`nothing to delete in ${root}`)
+      const others = flags.unfinished
+        ? []
+        : await pruneRuns(root, { ...options, includeUnfinished: true, dryRun: true })
+      const hint =
+        others.length === 0
+          ? ''
+          : `; --unfinished: also ${formatQuantity(others.length, 'run')} that could be continued`
+      void io.stdout.line(`nothing to delete in ${root}${hint}`)
       return exitCodes.ok
     }
     const width = io.stdout.isTTY ? io.stdout.columns : Number.POSITIVE_INFINITY

@@ -122,6 +122,8 @@ describe('millrace prune', () => {
     expect(deleted.code).toBe(0)
     expect(deleted.stdout).toMatch(/2 runs deleted/)
     expect(['a', 'b', 'unfinished'].map((name) => existsSync(join(runs.root, name)))).toEqual([false, false, true])
+    const left = await run(runs.root, 'prune', '--keep', '0', '--yes')
+    expect(left.stdout).toBe(`nothing to delete in ${runs.root}; --unfinished: also 1 run that could be continued\n`)
     await run(runs.root, 'prune', '--keep', '0', '--unfinished', '--yes')
     expect(existsSync(join(runs.root, 'unfinished'))).toBe(false)
   })
