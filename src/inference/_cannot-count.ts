@@ -2,7 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import type { Source } from './wire/source.ts'
 
 const whoCan =
-  'Those that can: vLLM and SGLang, servers of Messages such as Anthropic’s, servers of Responses such as OpenAI’s, and the simulator.'
+  'Those that can: vLLM and SGLang; servers of Responses such as OpenAI’s, if the model is configured with api: responses; servers of Messages such as Anthropic’s, with api: messages; and the simulator.'
 
 /** No backend of the model is of a kind that could be asked. An estimate would be taken for a count. */
 export function cannotCount(model: string): MillraceError {
