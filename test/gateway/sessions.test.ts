@@ -396,6 +396,13 @@ test('a reply can be gone on from by its name; one that is not known is a 404', 
     { api: 'responses' },
   )
   expect(elsewhere.status).toBe(404)
+  const outside = await open.ask(
+    admin,
+    { model: 'm', input: 'x', previous_response_id: first.document['id'] },
+    { api: 'responses' },
+  )
+  expect(outside.status).toBe(404)
+  expect(outside.text).toMatch(/needs a session.*POST \/v1\/sessions/)
 })
 
 test('models are found by their names, by aliases, and by any name if one stands for all', async () => {

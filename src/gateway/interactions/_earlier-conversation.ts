@@ -11,6 +11,12 @@ export function replyUnknown(replyId: string): MillraceError {
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 
+/** Without a session nothing is recorded that could be gone on from. */
+export function replyOutside(replyId: string): MillraceError {
+  const message = `previous_response_id (${replyId.slice(0, 80)}) needs a session, whose replies are recorded, and this request has none: POST /v1/sessions starts one, and its key goes with its requests. Or send the conversation in input instead.`
+  return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
+}
+
 /** What was said up to a reply. */
 export interface EarlierConversation {
   readonly messages: readonly Message[]

@@ -4,7 +4,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { Roster } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import { damagedSession, type RunStore } from '../../store/index.ts'
-import { conversationTo, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
+import { conversationTo, replyOutside, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
 import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
@@ -151,7 +151,7 @@ export class Interactions {
     const { request, model } = visit.read(this.#models)
     const { previousReplyId, messages } = request
     // Only a backend that speaks the same API can know it.
-    if (previousReplyId !== undefined && model.api !== visit.call.api) throw replyUnknown(previousReplyId)
+    if (previousReplyId !== undefined && model.api !== visit.call.api) throw replyOutside(previousReplyId)
     this.#proxied += 1
     // Each has a name of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
