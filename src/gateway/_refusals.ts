@@ -31,6 +31,12 @@ export function draining(): MillraceError {
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
+/** For what ran when the gateway could not wait for it any longer. */
+export function stopped(): MillraceError {
+  const message = 'the gateway was stopped while this ran; try again when it is back'
+  return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
+}
+
 /** No backend took it for as long as a request may wait; `leftMs` of what one has asked for is still to be waited. */
 export function waitedTooLong(model: string, waitMs: number, leftMs: number): MillraceError {
   const seconds = (waitMs / 1000).toFixed(1)

@@ -6,7 +6,7 @@ import type { RunStore } from '../store/index.ts'
 import { Interactions } from './interactions/interactions.ts'
 import { KeyRing, type AdminKey } from './_keys.ts'
 import type { OpenSession } from './sessions/open-session.ts'
-import { draining } from './_refusals.ts'
+import { draining, stopped } from './_refusals.ts'
 import { SessionBook } from './sessions/session-book.ts'
 import {
   Sessions,
@@ -173,7 +173,7 @@ export class Gateway extends Resource {
 
   /** Gives up what runs. Sessions stay open: the next process knows them. */
   protected async onClose(): Promise<void> {
-    await this.#interactions.abort(draining())
+    await this.#interactions.abort(stopped())
     this.#book[Symbol.dispose]()
     await Promise.all(this.#expiring)
     await this.#models.close()

@@ -48,9 +48,11 @@ test('a second signal stops what runs, and says so to whoever waits', async () =
   gateway.running.process.kill('SIGTERM')
   expect(await (await reply).json()).toMatchObject({
     type: 'error',
-    error: { message: expect.stringContaining('about to stop') as string },
+    error: { message: expect.stringContaining('was stopped while this ran') as string },
   })
   expect(await gateway.running.ended).toMatchObject({ code: 143 })
+  const shown = await millrace({ cwd: runs.root }, 'show', 'gateway', '--json')
+  expect(JSON.parse(shown.stdout)).toMatchObject({ state: 'unfinished', end: 'stopped' })
 })
 
 test(

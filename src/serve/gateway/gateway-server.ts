@@ -63,6 +63,7 @@ export class GatewayServer extends Resource {
   readonly #store: RunStore
   readonly #lag: LoopLag
   readonly #owned: AsyncDisposableStack
+  #draining: Promise<void> | undefined
 
   private constructor(
     parts: Pick<GatewayServer, 'gateway' | 'url' | 'routes' | 'madeKey' | 'notices'> & {
@@ -80,6 +81,8 @@ export class GatewayServer extends Resource {
     this.#store = parts.store
     this.#lag = parts.lag
     this.#owned = parts.owned
+    // Before the store is closed: how it ended is written by then. Whoever drains hears of what fails.
+    this.#owned.defer(() => this.#draining?.catch(() => undefined))
   }
 
   /** Resolves once it listens. */
@@ -170,9 +173,14 @@ export class GatewayServer extends Resource {
   }
 
   /** Takes no new work; resolves when what runs has ended and is on disk. The door stays open, to say so. */
-  async drain(): Promise<void> {
+  drain(): Promise<void> {
+    return (this.#draining ??= this.#drain())
+  }
+
+  async #drain(): Promise<void> {
     await this.gateway.drain()
-    await this.#store.finish('unfinished', { end: 'drained' })
+    // Closed meanwhile, it has given up what ran.
+    await this.#store.finish('unfinished', { end: this.isClosed ? 'stopped' : 'drained' })
   }
 
   /** The door last of those that answer: whoever still waits is told why it ends. */
