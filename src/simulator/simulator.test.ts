@@ -76,7 +76,8 @@ describe('what it answers', () => {
     for (let start = 0; start < 2; start += 1) {
       await using simulator = new Simulator()
       const { raw, message } = await simulator.send(asking('What is 12 + 3?', { body, stream: false }))
-      named.push({ id: (raw?.document as { id?: string } | undefined)?.id, message })
+      const { id }: { id?: unknown } = raw?.document ?? {}
+      named.push({ id, message })
     }
     const [first, second] = named
     expect(second?.message).toEqual(first?.message)
