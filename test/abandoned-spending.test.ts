@@ -141,3 +141,13 @@ test('judges who are asked again are paid again, and a replay comes to the same'
   using reader = RunReader.open(third.folder)
   expect(await replayRollout(reader, '0-0', { environment })).toMatchObject({ verdict: 'identical' })
 })
+
+test('what scoring again had spent is told before it comes to its end', async () => {
+  await using runs = await temporaryRuns()
+  const failed = await sit(runs.root, { environment: { ...judgedTwice, reward: () => Number.NaN } })
+  expect(failed).toMatchObject({ end: 'complete', asked: 1, cost: 1 })
+  const stopped = await sit(runs.root, { environment: judgedTwice, run: { retryFailed: true } }, 1)
+  expect(stopped).toMatchObject({ end: 'stopped', asked: 1, unfinished: { attempts: 1, costUsd: 2 } })
+  const scored = await sit(runs.root, { environment: judgedTwice })
+  expect(scored).toMatchObject({ end: 'complete', asked: 2, cost: 4, discarded: { attempts: 0 } })
+})
