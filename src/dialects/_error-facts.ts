@@ -1,4 +1,5 @@
 import { ownFaults, type ErrorCode, type MillraceError } from '../errors/index.ts'
+import { askedDelayMs } from '../inference/index.ts'
 
 /** What is not here went wrong on our side: 500. Clients retry 408, 409, 429 and whatever is above 499. */
 const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
@@ -103,7 +104,7 @@ function isMisconfigured(error: MillraceError): boolean {
 
 /** `retry-after` knows whole seconds only; clients that know `retry-after-ms` need not wait that long. */
 export function retryHeaders(error: MillraceError): Record<string, string> {
-  const waitMs = error.data['retryAfterMs']
-  if (typeof waitMs !== 'number') return {}
+  const waitMs = askedDelayMs(error)
+  if (waitMs === undefined) return {}
   return { 'retry-after': String(Math.ceil(waitMs / 1000)), 'retry-after-ms': String(waitMs) }
 }

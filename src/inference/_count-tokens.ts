@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { sleep } from '../kit/index.ts'
+import { askedDelayMs } from './asked-delay.ts'
 import type { BackendRequest, ModelRequest } from './backend.ts'
 import { tryFailure } from './_backend-faults.ts'
 import { cannotCount } from './_cannot-count.ts'
@@ -37,9 +38,7 @@ export async function countTokens(
     if (!rule.retried || failures >= config.maxTries) throw counted
     const next = bestLane(lanes, failedAt)
     if (next && rankOf(next, failedAt) === 0) continue
-    const { retryAfterMs: asked } = counted.data
-    const retryAfterMs = typeof asked === 'number' ? asked : undefined
-    await pause(retryDelayMs(rule, { failures, retryAfterMs, random }), hooks)
+    await pause(retryDelayMs(rule, { failures, retryAfterMs: askedDelayMs(counted), random }), hooks)
   }
 }
 

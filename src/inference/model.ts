@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { Resource, sleep, type Draft } from '../kit/index.ts'
 import { Admission } from './_admission.ts'
+import { askedDelayMs } from './asked-delay.ts'
 import { countTokens } from './_count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { Counter } from './limits/counter.ts'
@@ -248,8 +249,7 @@ export class Model extends Resource implements ModelClient {
     }
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
-    const asked = error.data['retryAfterMs']
-    const retryAfterMs = typeof asked === 'number' ? asked : undefined
+    const retryAfterMs = askedDelayMs(error)
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)
     call.failedAt(laneOf(call))
     if (call.hasBegun) return undefined

@@ -23,8 +23,7 @@ const environment = defineEnvironment({
 
 // As from JavaScript: the types refuse these.
 const fork = (given: object | undefined) => (reader: RunReader) => forkRollout(reader, given as ForkOptions)
-const replay = (given: object | null) => (reader: RunReader) =>
-  Array.fromAsync(replayRun(reader, given as unknown as ReplayOptions))
+const replay = (given: unknown) => (reader: RunReader) => Array.fromAsync(replayRun(reader, given as ReplayOptions))
 const replayOne = (rollout: unknown, given: object) => (reader: RunReader) =>
   replayRollout(reader, rollout as string, given)
 const rescore = (given: object) => (reader: RunReader) => rescoreRun(reader, given)

@@ -1,3 +1,4 @@
+import { askedDelayMs } from '../../inference/index.ts'
 import { maxTimerMs } from '../../kit/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 
@@ -10,12 +11,15 @@ export interface Patience {
 
 /** The waiting of one request, added up. There is a timer while it waits, and none while it is on the wire. */
 export class Wait {
-  readonly #onOver: () => void
+  readonly #onOver: (leftMs: number) => void
   #timer: NodeJS.Timeout | undefined
   #since = 0
   #leftMs: number
+  /** When a backend that refused it said that it would take it. */
+  #mayComeAgainAt = 0
 
-  constructor(maxMs: number, onOver: () => void) {
+  /** `onOver` hears how much of what a backend asked for is still to be waited. */
+  constructor(maxMs: number, onOver: (leftMs: number) => void) {
     this.#leftMs = maxMs
     this.#onOver = onOver
   }
@@ -26,7 +30,13 @@ export class Wait {
 
   start(): void {
     this.#since = performance.now()
-    this.#timer = setTimeout(this.#onOver, Math.min(Math.max(0, this.#leftMs), maxTimerMs))
+    this.#timer = setTimeout(this.#over, Math.min(Math.max(0, this.#leftMs), maxTimerMs))
+  }
+
+  /** A backend did not take it. */
+  refused(error: unknown): void {
+    const askedMs = askedDelayMs(error)
+    if (askedMs !== undefined) this.#mayComeAgainAt = performance.now() + askedMs
   }
 
   stop(): void {
@@ -34,4 +44,6 @@ export class Wait {
     this.#timer = undefined
     this.#leftMs -= performance.now() - this.#since
   }
+
+  readonly #over = (): void => this.#onOver(this.#mayComeAgainAt - performance.now())
 }

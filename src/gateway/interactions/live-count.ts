@@ -24,16 +24,13 @@ export class LiveCount implements CallHooks {
   readonly #patience: Patience
   readonly #abort = new AbortSource()
   readonly #wait: Wait
-  /** When a backend that refused it said that it would take it. */
-  #mayComeAgainAt = 0
 
   constructor({ question, counting, client, patience }: LiveCountOptions) {
     this.#question = question
     this.#counting = counting
     this.#client = client
     this.#patience = patience
-    this.#wait = new Wait(patience.maxWaitMs, () => {
-      const leftMs = this.#mayComeAgainAt - performance.now()
+    this.#wait = new Wait(patience.maxWaitMs, (leftMs) => {
       this.abort(waitedTooLong(question.model.name, patience.maxWaitMs, leftMs))
     })
   }
@@ -84,7 +81,6 @@ export class LiveCount implements CallHooks {
   }
 
   onFailedTry(_ms: number, error: unknown): void {
-    const askedMs = error instanceof MillraceError ? error.data['retryAfterMs'] : undefined
-    if (typeof askedMs === 'number') this.#mayComeAgainAt = performance.now() + askedMs
+    this.#wait.refused(error)
   }
 }

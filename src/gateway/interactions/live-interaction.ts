@@ -76,14 +76,12 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #state: 'asking' | 'streaming' | 'ended' = 'asking'
   #stream: ClientStream | undefined
   #partial: PartialReply | undefined
-  /** None before it had to wait for a backend. */
+  /** None before it had to wait for a backend, or was refused by one. */
   #wait: Wait | undefined
   /** Once it was written: see `#wholeText`. */
   #text: string | undefined
   /** There is nothing left to give up: its client may come again for it. */
   #isRecorded = false
-  /** When a backend that refused it said that it would take it. */
-  #mayComeAgainAt = 0
   /** Whether a backend was at it when it was given up. */
   #wasOnWire = false
   /** Lets the backend go on, while the client is the one that is waited for. */
@@ -157,8 +155,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   onWaitStart(): void {
-    this.#wait ??= new Wait(this.#patience.maxWaitMs, this.#onWaitedTooLong)
-    this.#wait.start()
+    this.#waiting().start()
     if (this.#patience.end) this.abort(this.#patience.end)
   }
 
@@ -166,14 +163,16 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#wait?.stop()
   }
 
-  readonly #onWaitedTooLong = (): void => {
-    const leftMs = this.#mayComeAgainAt - performance.now()
+  #waiting(): Wait {
+    return (this.#wait ??= new Wait(this.#patience.maxWaitMs, this.#onWaitedTooLong))
+  }
+
+  readonly #onWaitedTooLong = (leftMs: number): void => {
     this.abort(waitedTooLong(this.#question.model.name, this.#patience.maxWaitMs, leftMs))
   }
 
   onFailedTry(_ms: number, error: unknown): void {
-    const askedMs = error instanceof MillraceError ? error.data['retryAfterMs'] : undefined
-    if (typeof askedMs === 'number') this.#mayComeAgainAt = performance.now() + askedMs
+    this.#waiting().refused(error)
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {
