@@ -1,9 +1,18 @@
 import { MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
+import type { SpooledFrame } from './_spool-file.ts'
 import type { JournalEntry, NodeEntry } from './journal-entry.ts'
 import type { SessionEndReason } from './session-entry.ts'
 
 type Flat = string | number | null
+
+/** Entries on their way that are already written down as a frame of the spool. */
+export interface FrameEntry extends SpooledFrame {
+  readonly kind: 'frame'
+}
+
+/** What the writer is sent. */
+export type QueuedEntry = JournalEntry | FrameEntry
 
 /**
  * What one message to the writer carries. Cloning one flat array costs a third of cloning an array of objects (0.7 against
@@ -11,8 +20,6 @@ type Flat = string | number | null
  * transferred: they are copied once, the caller keeps its own, and a view into a large buffer does not drag it along.
  */
 export interface Batch {
-  /** Whether it is answered as soon as it is written, and not when it is on disk. */
-  readonly isEarly: boolean
   readonly count: number
   readonly values: readonly Flat[]
   readonly tokens: ArrayBuffer | undefined
@@ -29,12 +36,13 @@ const kinds = {
   sessionEnd: 7,
   reward: 8,
   heard: 9,
+  frame: 10,
 } as const
 
-export function encodeBatch(entries: readonly JournalEntry[], isEarly = false): Batch {
+export function encodeBatch(entries: readonly QueuedEntry[]): Batch {
   const values: Flat[] = []
   let tokenBytes = 0
-  for (const entry of entries) if (entry.kind === 'node') tokenBytes += nodeTokenBytes(entry)
+  for (const entry of entries) tokenBytes += packedBytes(entry)
   const tokens = tokenBytes > 0 ? new Uint8Array(tokenBytes) : undefined
   let offset = 0
   for (const entry of entries) {
@@ -84,21 +92,25 @@ export function encodeBatch(entries: readonly JournalEntry[], isEarly = false): 
       case 'heard':
         values.push(kinds.heard, entry.session, entry.node, entry.isHeard ? 1 : 0)
         break
+      case 'frame':
+        values.push(kinds.frame, entry.number, entry.bytes.length)
+        if (tokens) offset = pack(tokens, offset, entry.bytes)
+        break
     }
   }
-  return { isEarly, count: entries.length, values, tokens: tokens?.buffer }
+  return { count: entries.length, values, tokens: tokens?.buffer }
 }
 
 /** The entries as they were, except that token arrays share the batch's buffer. */
-export function decodeBatch(batch: Batch): JournalEntry[] {
+export function decodeBatch(batch: Batch): QueuedEntry[] {
   const reader = new BatchReader(batch)
-  const entries: JournalEntry[] = []
+  const entries: QueuedEntry[] = []
   for (let index = 0; index < batch.count; index += 1) entries.push(reader.entry())
   return entries
 }
 
 /** How much an entry holds on to while it waits: its text and tokens, and a flat share for the rest. */
-export function entryBytes(entry: JournalEntry): number {
+export function entryBytes(entry: QueuedEntry): number {
   let bytes = 128
   switch (entry.kind) {
     case 'task':
@@ -121,6 +133,9 @@ export function entryBytes(entry: JournalEntry): number {
       bytes += entry.record.length
       for (const message of entry.messages) bytes += message.length
       break
+    case 'frame':
+      bytes += entry.bytes.length
+      break
   }
   return bytes
 }
@@ -137,7 +152,7 @@ class BatchReader {
     this.#tokens = batch.tokens ?? new ArrayBuffer(0)
   }
 
-  entry(): JournalEntry {
+  entry(): QueuedEntry {
     const kind = this.#number()
     switch (kind) {
       case kinds.task:
@@ -215,6 +230,8 @@ class BatchReader {
         }
       case kinds.heard:
         return { kind: 'heard', session: this.#text(), node: this.#number(), isHeard: this.#number() === 1 }
+      case kinds.frame:
+        return { kind: 'frame', number: this.#number(), bytes: this.#packed(this.#number()) }
       default:
         throw new MillraceError('internal', `the journal's writer knows no entry of kind ${String(kind)}`)
     }
@@ -269,6 +286,12 @@ class BatchReader {
     return texts
   }
 
+  #packed(byteLength: number): Uint8Array {
+    const offset = this.#offset
+    this.#offset += aligned(byteLength)
+    return new Uint8Array(this.#tokens, offset, byteLength)
+  }
+
   #bytes(byteLength: number): { buffer: ArrayBuffer; offset: number; byteLength: number } | undefined {
     if (byteLength < 0) return undefined
     const offset = this.#offset
@@ -287,12 +310,22 @@ function nodeTokenBytes({ promptIds, ids, logprobs, routedExperts }: NodeEntry):
   return words + aligned(routedExperts?.byteLength ?? 0)
 }
 
+/** What of it is packed into the buffer. */
+function packedBytes(entry: QueuedEntry): number {
+  if (entry.kind === 'node') return nodeTokenBytes(entry)
+  return entry.kind === 'frame' ? aligned(entry.bytes.length) : 0
+}
+
+function pack(target: Uint8Array, offset: number, bytes: Uint8Array): number {
+  target.set(bytes, offset)
+  return offset + aligned(bytes.length)
+}
+
 function packTokens(target: Uint8Array, offset: number, entry: NodeEntry): number {
   let end = offset
   for (const part of [entry.promptIds, entry.ids, entry.logprobs, entry.routedExperts]) {
     if (!part) continue
-    target.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), end)
-    end += aligned(part.byteLength)
+    end = pack(target, end, new Uint8Array(part.buffer, part.byteOffset, part.byteLength))
   }
   return end
 }

@@ -1,12 +1,14 @@
-import { closeSync, fdatasyncSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Outcome } from '../schema/index.ts'
+import type { QueuedEntry } from './_batch-codec.ts'
 import { BlobStore } from './_blob-store.ts'
+import { decodeFrame } from './_frame-codec.ts'
 import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
-import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
+import { removeSpool, spooledFrames } from './_spool-file.ts'
+import type { AttemptEnd, NodeEntry, RolloutEnd } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
 import type { SessionEnd, SessionStart } from './session-entry.ts'
@@ -19,16 +21,10 @@ export class JournalWriter {
   readonly #blobs: BlobStore
   readonly #lines: RolloutLines
   readonly #statements: ReturnType<typeof prepareAll>
-  readonly #logPath: string
-  /** The descriptor of the database's log, once `sync` needed it. */
-  #log: number | undefined
-  /** Whether a commit syncs the log. */
-  #syncsCommits = true
   /** Of the last accepted result. */
   #position: number
 
-  private constructor(folder: string, database: DatabaseSync, blobs: BlobStore, lines: RolloutLines) {
-    this.#logPath = join(folder, `${runFiles.database}-wal`)
+  private constructor(database: DatabaseSync, blobs: BlobStore, lines: RolloutLines) {
     this.#database = database
     this.#blobs = blobs
     this.#lines = lines
@@ -36,29 +32,31 @@ export class JournalWriter {
     this.#position = this.#lastPosition()
   }
 
-  /** Migrates the database and heals the file of lines; both may take a while on a large run. */
+  /** Migrates the database, heals the file of lines and empties the spool; the first two may take a while on a large run. */
   static open(folder: string): JournalWriter {
     const database = openForWriting(folder)
     try {
       const blobs = new BlobStore(join(folder, runFiles.blobs))
       const lines = RolloutLines.open({ database, blobs, path: join(folder, runFiles.lines) })
-      return new JournalWriter(folder, database, blobs, lines)
+      const writer = new JournalWriter(database, blobs, lines)
+      writer.#emptySpool(folder)
+      return writer
     } catch (error) {
       database.close()
       throw error
     }
   }
 
-  /** `isEarly`: its commit does not wait for the disk. That is for `sync` then. */
-  begin(isEarly = false): void {
-    if (isEarly === this.#syncsCommits) {
-      this.#database.exec(`PRAGMA synchronous = ${isEarly ? 'NORMAL' : 'FULL'}`)
-      this.#syncsCommits = !isEarly
-    }
+  /** The number of the last frame of the spool that is in the database; 0 before the first. */
+  get lastFrame(): number {
+    return Number(this.#statements.lastFrame.get()?.['value'] ?? 0)
+  }
+
+  begin(): void {
     this.#statements.begin.run()
   }
 
-  apply(entry: JournalEntry): void {
+  apply(entry: QueuedEntry): void {
     switch (entry.kind) {
       case 'task':
         this.#statements.task.run(entry.index, entry.id, entry.digest)
@@ -101,26 +99,18 @@ export class JournalWriter {
         ;(entry.isHeard ? heard : unheard).run(entry.session, entry.node)
         return
       }
+      case 'frame':
+        for (const each of decodeFrame(entry.bytes)) this.apply(each)
+        this.#statements.frame.run(entry.number)
+        return
     }
   }
 
-  /**
-   * When it returns, everything applied since `begin` is on disk, or if that was early, with the operating system: no end of
-   * this process takes it back.
-   */
+  /** When it returns, everything applied since `begin` is on disk. */
   commit(): void {
     this.#lines.write()
     this.#statements.commit.run()
     this.#lines.committed()
-  }
-
-  /**
-   * When it returns, what was committed early is on disk. SQLite syncs its log as part of a commit or not at all, so it is done
-   * through a descriptor of our own; the log is one file for as long as the database is open, and nobody locks it.
-   */
-  sync(): void {
-    this.#log ??= openSync(this.#logPath, 'r')
-    fdatasyncSync(this.#log)
   }
 
   /** Never throws: it is called when something already went wrong. */
@@ -179,10 +169,21 @@ export class JournalWriter {
     } catch {
       // What was committed is in the log, and the next opening finds it there.
     } finally {
-      if (this.#log !== undefined) closeSync(this.#log)
       this.#lines.close()
       this.#database.close()
     }
+  }
+
+  /** Brings in what a process that was killed had written down and not handed over. */
+  #emptySpool(folder: string): void {
+    const { lastFrame } = this
+    const missing = Array.from(spooledFrames(folder)).filter(({ number }) => number > lastFrame)
+    if (missing.length > 0) {
+      this.begin()
+      for (const frame of missing) this.apply({ kind: 'frame', ...frame })
+      this.commit()
+    }
+    removeSpool(folder)
   }
 
   #lastPosition(): number {
@@ -282,6 +283,8 @@ function prepareAll(database: DatabaseSync) {
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     ),
     event: prepare('INSERT INTO event (rollout, attempt, name, at, data) VALUES (?, ?, ?, ?, ?)'),
+    frame: prepare("INSERT OR REPLACE INTO meta (key, value) VALUES ('last_frame', ?)"),
+    lastFrame: prepare("SELECT value FROM meta WHERE key = 'last_frame'"),
     lastPosition: prepare('SELECT max(position) AS position FROM rollout'),
     // The first result stands.
     accept: prepare(

@@ -14,6 +14,7 @@ export class StoreWriter extends Resource {
   readonly #worker: Worker
   readonly #ended: Promise<void>
   readonly #ready = Promise.withResolvers<void>()
+  #lastFrame = 0
   #retried: PromiseWithResolvers<number> | undefined
   #failure: { readonly reason: unknown } | undefined
 
@@ -57,6 +58,11 @@ export class StoreWriter extends Resource {
     }
   }
 
+  /** The number of the last frame of the spool that was in the database when it was opened. */
+  get lastFrame(): number {
+    return this.#lastFrame
+  }
+
   /** How late the thread's event loop runs. A commit holds it up until it is on disk. */
   lag(): LoopLagWindow {
     return this.#figures.lag()
@@ -93,6 +99,7 @@ export class StoreWriter extends Resource {
   #onNotice(notice: WriterNotice): void {
     switch (notice.kind) {
       case 'ready':
+        this.#lastFrame = notice.lastFrame
         this.#ready.resolve()
         return
       case 'retried':

@@ -48,12 +48,14 @@ export class StoredNodes {
   readonly #page: StatementSync
   readonly #barePage: StatementSync
   readonly #bareOne: StatementSync
+  readonly #count: StatementSync
 
   constructor(database: DatabaseSync, blobs: BlobStore) {
     this.#blobs = blobs
     this.#page = database.prepare(`SELECT ${allColumns} ${ofAttempt}`)
     this.#barePage = database.prepare(`SELECT ${bareColumns} ${ofAttempt}`)
     this.#bareOne = database.prepare(`SELECT ${bareColumns} ${inAttempt} AND seq = ?`)
+    this.#count = database.prepare(`SELECT count(*) AS n ${inAttempt}`)
   }
 
   /** In the order they were recorded, those included that are recorded during the iteration. */
@@ -78,6 +80,10 @@ export class StoredNodes {
   bareAt(rollout: string, attempt: number, seq: number): BareNode | undefined {
     const row = this.#bareOne.get(rollout, attempt, seq)
     return row && this.#bareNode(row as BareRow)
+  }
+
+  count(rollout: string, attempt: number): number {
+    return this.#count.get(rollout, attempt)?.['n'] as number
   }
 
   #bareNode(row: BareRow): BareNode {

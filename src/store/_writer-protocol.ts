@@ -26,6 +26,6 @@ export type WriterCommand =
 
 /** From the writer thread. `failed` may come at any time, and is the last that matters. */
 export type WriterNotice =
-  | { readonly kind: 'ready' }
+  | { readonly kind: 'ready'; readonly lastFrame: number }
   | { readonly kind: 'failed'; readonly error: WireError }
   | { readonly kind: 'retried'; readonly count: number }

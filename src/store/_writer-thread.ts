@@ -30,7 +30,7 @@ setInterval(() => figures.endWindow(lag.snapshot()), lagWindowMs).unref()
 try {
   writer = JournalWriter.open(folder)
   control.on('message', onCommand)
-  notify({ kind: 'ready' })
+  notify({ kind: 'ready', lastFrame: writer.lastFrame })
 } catch (error) {
   // Without a listener on the control port nothing keeps this thread alive.
   notify({ kind: 'failed', error: storeFailure(error, folder).toWire() })
@@ -62,26 +62,21 @@ function commitWaiting(first?: Arrival): void {
   }
   const startedAt = performance.now()
   const arrived = first ? [first] : []
-  const isEarly = first?.batch.isEarly ?? false
   try {
-    writer.begin(isEarly)
+    writer.begin()
     for (const port of ports) {
       const waiting = receiveMessageOnPort(port)
       if (waiting) arrived.push({ port, batch: waiting.message as Batch })
     }
     for (const { batch } of arrived) for (const entry of decodeBatch(batch)) writer.apply(entry)
     writer.commit()
-    if (isEarly) {
-      for (const { port, batch } of arrived) if (batch.isEarly) port.postMessage(null)
-      writer.sync()
-    }
     const entries = arrived.reduce((sum, { batch }) => sum + batch.count, 0)
     figures.committed(entries, performance.now() - startedAt)
   } catch (error) {
     fail(error)
     return
   }
-  for (const { port, batch } of arrived) if (!isEarly || !batch.isEarly) port.postMessage(null)
+  for (const { port } of arrived) port.postMessage(null)
 }
 
 function fail(error: unknown): void {

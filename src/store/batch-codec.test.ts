@@ -1,15 +1,15 @@
 import { expect, test } from 'vitest'
-import { decodeBatch, encodeBatch, entryBytes } from './_batch-codec.ts'
+import { decodeBatch, encodeBatch, entryBytes, type QueuedEntry } from './_batch-codec.ts'
 import type { JournalEntry } from './journal-entry.ts'
 import { nodeEntry, rolloutEntries } from '../../test/store/_fixtures.ts'
 
-const throughTheClone = (entries: readonly JournalEntry[]): JournalEntry[] => {
+const throughTheClone = (entries: readonly QueuedEntry[]): QueuedEntry[] => {
   const batch = encodeBatch(entries)
   return decodeBatch(structuredClone(batch, { transfer: batch.tokens ? [batch.tokens] : [] }))
 }
 
 test('every kind of entry arrives as it was', () => {
-  const entries: JournalEntry[] = [
+  const entries: QueuedEntry[] = [
     ...rolloutEntries(7),
     { kind: 'event', rollout: null, attempt: 0, name: 'limit-change', at: 5, data: '{"from":4,"to":2}' },
     { kind: 'attempt-start', rollout: '7-0.x', attempt: 2, parent: '7-0', task: 7, sample: 0, at: 9 },
@@ -18,14 +18,16 @@ test('every kind of entry arrives as it was', () => {
     { kind: 'reward', session: 's', node: null, value: 1, at: 3 },
     { kind: 'session-end', session: 's', at: 4, why: 'expired' },
     { kind: 'heard', session: 's', node: 3, isHeard: false },
+    { kind: 'frame', number: 7, bytes: Uint8Array.of(1, 2, 3) },
+    { kind: 'frame', number: 8, bytes: Uint8Array.of(4) },
   ]
   expect(throughTheClone(entries)).toEqual(entries)
 })
 
 test('an entry of a kind that nobody knows is not taken for another', () => {
   const { values, ...batch } = encodeBatch(rolloutEntries(7).slice(-1))
-  expect(() => decodeBatch({ ...batch, values: [10, ...values.slice(1)] })).toThrow(
-    expect.objectContaining({ code: 'internal', message: expect.stringContaining('no entry of kind 10') }),
+  expect(() => decodeBatch({ ...batch, values: [11, ...values.slice(1)] })).toThrow(
+    expect.objectContaining({ code: 'internal', message: expect.stringContaining('no entry of kind 11') }),
   )
 })
 

@@ -54,53 +54,22 @@ test('what one turn of the loop appends is one batch; what follows waits for its
   expect(client.durable()).toBeUndefined()
 })
 
-test('a batch is early when nobody who waits for it needs the disk', async () => {
-  await using setup = connected()
-  const { client, port } = setup
-  const isEarly = async (): Promise<boolean> => {
-    const [batch] = (await once(port, 'message')) as [Batch]
-    port.postMessage(null)
-    return batch.isEarly
-  }
-  client.append(entry(0))
-  expect(await isEarly(), 'nobody waits').toBe(false)
-  client.append(entry(1))
-  void client.written()
-  expect(await isEarly(), 'one waits until it is written').toBe(true)
-  client.append(entry(2))
-  void client.written()
-  void client.durable()
-  void client.written()
-  expect(await isEarly(), 'one of three waits for the disk').toBe(false)
-})
-
-test('what was only written is on disk when a later batch is answered, an empty one if there is no other', async () => {
+test('what nobody waits for stays behind for a while, also after a batch was answered', async () => {
   await using setup = connected()
   const { client, port, batch } = setup
   client.append(entry(0))
-  const written = client.written()
-  expect(await batch()).toEqual([0])
-  const durable = client.durable()
-  port.postMessage(null)
-  await written
-  let isDurable = false
-  void durable?.then(() => (isDurable = true))
-  expect(await batch()).toEqual([])
-  expect(isDurable).toBe(false)
-  port.postMessage(null)
-  await durable
-
-  client.append(entry(1))
-  void client.written()
+  const first = client.durable()
   await batch()
+  client.append(entry(1))
   port.postMessage(null)
-  await client.written()
-  const soon = client.durableSoon()
-  expect(soon, 'the disk may still be at it').toBeDefined()
-  expect(await batch(), 'though nobody is in a hurry').toEqual([])
+  await first
+  // Longer than a crowd gathers.
+  const later = setTimeout(() => client.append(entry(2)), 8)
+  expect(await batch()).toEqual([1, 2])
+  clearTimeout(later)
   port.postMessage(null)
-  await soon
-  expect(client.durable()).toBeUndefined()
+  await client.durable()
+  expect(client.written()).toBeUndefined()
 })
 
 test('those who wait for one batch go on a few in each turn of the loop, in order', async () => {

@@ -1,6 +1,6 @@
 import { MillraceError, type WireError } from '../errors/index.ts'
 import { Resource, RingQueue } from '../kit/index.ts'
-import { encodeBatch, entryBytes } from './_batch-codec.ts'
+import { encodeBatch, entryBytes, type QueuedEntry } from './_batch-codec.ts'
 import type { Journal } from './journal.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
@@ -28,7 +28,7 @@ export interface JournalPort {
 }
 
 /** How long an entry that nobody waits for may stay behind, so that it shares the commit of one that somebody does. */
-const maxIdleMs = 20
+export const maxIdleMs = 20
 
 /**
  * How long a batch gathers while others are being committed. Measured with 2,048 rollouts against a backend that takes a
@@ -68,19 +68,15 @@ class Waiters {
 /** Entries that go to the writer in one message, and those who wait for them. */
 class Group {
   readonly openedAt = performance.now()
-  readonly entries: JournalEntry[] = []
+  readonly entries: QueuedEntry[] = []
   readonly waiters: Waiters[] = []
   bytes = 0
-  /** What those who wait for it need; the most that one of them does. */
-  needs: 'nothing' | 'written' | 'durable' = 'nothing'
 
-  /** If all who wait for it need no more than that it is written, nobody waits for the disk. */
-  get isEarly(): boolean {
-    return this.needs === 'written'
+  get isAwaited(): boolean {
+    return this.waiters.length > 0
   }
 
-  wait(needed: 'written' | 'durable'): Promise<void> {
-    if (this.needs !== 'durable') this.needs = needed
+  wait(): Promise<void> {
     let last = this.waiters.at(-1)
     if (!last || last.count >= maxReleasedPerTurn) {
       last = new Waiters()
@@ -103,8 +99,6 @@ export class JournalClient extends Resource implements Journal {
   readonly #released = new RingQueue<Waiters>()
   #tail: Group | undefined
   #sent: Group | undefined
-  /** Whether the last group that was sent is on disk when it is answered. If not, it is when the next one is. */
-  #isLastOnDisk = true
   /** When the next batch goes: soon for somebody who waits, a little later in a crowd. */
   #departure: 'none' | 'crowd' | 'now' = 'none'
   #immediate: NodeJS.Immediate | undefined
@@ -131,7 +125,7 @@ export class JournalClient extends Resource implements Journal {
     return Math.max(this.#entries / journalLimits.maxQueuedEntries, this.#bytes / journalLimits.maxQueuedBytes)
   }
 
-  append(entry: JournalEntry): void {
+  append(entry: QueuedEntry): void {
     if (this.isClosed || this.#failure.signal.aborted) return
     this.#put(this.#openGroup(), entry)
   }
@@ -148,16 +142,13 @@ export class JournalClient extends Resource implements Journal {
   }
 
   durableSoon(): Promise<void> | undefined {
-    return this.#refusal() ?? this.#onDisk()
-  }
-
-  written(): Promise<void> | undefined {
-    return this.#refusal() ?? this.#hurried((this.#tail ?? this.#sent)?.wait('written'))
-  }
-
-  #refusal(): Promise<void> | undefined {
     if (this.failure.aborted) return rejected(this.failure.reason)
-    return this.isClosed ? rejected(this.closedSignal.reason) : undefined
+    return this.isClosed ? rejected(this.closedSignal.reason) : this.#pending()
+  }
+
+  /** What is not on disk may still be on its way to the writer. */
+  written(): Promise<void> | undefined {
+    return this.durable()
   }
 
   /** The last group, if it may still grow. */
@@ -173,7 +164,7 @@ export class JournalClient extends Resource implements Journal {
     return group
   }
 
-  #put(group: Group, entry: JournalEntry): void {
+  #put(group: Group, entry: QueuedEntry): void {
     const bytes = entryBytes(entry)
     group.entries.push(entry)
     group.bytes += bytes
@@ -181,10 +172,8 @@ export class JournalClient extends Resource implements Journal {
     this.#entries += 1
   }
 
-  #onDisk(): Promise<void> | undefined {
-    // An empty group does: its answer says that what was written before it is on disk.
-    const last = this.#tail ?? (this.#isLastOnDisk ? this.#sent : this.#openGroup())
-    return last?.wait('durable')
+  #pending(): Promise<void> | undefined {
+    return (this.#tail ?? this.#sent)?.wait()
   }
 
   /** Somebody waits, if for anything. In a crowd they wait for each other. */
@@ -229,8 +218,7 @@ export class JournalClient extends Resource implements Journal {
     if (!group) return
     if (group === this.#tail) this.#tail = undefined
     this.#sent = group
-    this.#isLastOnDisk = !group.isEarly
-    const batch = encodeBatch(group.entries, group.isEarly)
+    const batch = encodeBatch(group.entries)
     this.#port.postMessage(batch, batch.tokens ? [batch.tokens] : [])
   }
 
@@ -244,10 +232,11 @@ export class JournalClient extends Resource implements Journal {
     this.#sent = undefined
     this.#entries -= group.entries.length
     this.#bytes -= group.bytes
-    // Something came in meanwhile, so there is a crowd: a moment's patience makes one commit of several. A full batch
+    // Somebody came in meanwhile, so there is a crowd: a moment's patience makes one commit of several. A full batch
     // has nothing to wait for.
     if (this.#queued.size > 1) this.#send()
-    else if (this.#tail) this.#depart('crowd')
+    else if (this.#tail?.isAwaited) this.#depart('crowd')
+    else if (this.#tail) this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
     const isReleasing = this.#released.size > 0
     for (const waiters of group.waiters) this.#released.push(waiters)
     if (!isReleasing) this.#release()
@@ -278,7 +267,7 @@ export class JournalClient extends Resource implements Journal {
   /** Waits for what was appended. A failure is not repeated here: `failure` and `durable` have said it. */
   protected async onClose(): Promise<void> {
     if (!this.failure.aborted) {
-      await this.#hurried(this.#onDisk())?.catch(ignore)
+      await this.#hurried(this.#pending())?.catch(ignore)
     }
     this.#cancelTimers()
     this.#port.off('message', this.#onAnswer)

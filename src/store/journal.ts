@@ -12,9 +12,6 @@ export interface Journal {
   durable(): Promise<void> | undefined
   /** The same for one who is not in a hurry: shares the commit of somebody who is, or waits a few milliseconds for its own. */
   durableSoon(): Promise<void> | undefined
-  /**
-   * Resolves when no end of this process can take back what was appended so far, and whoever reads the store sees it; the disk
-   * may still be at it.
-   */
+  /** Resolves when no end of this process can take back what was appended so far. Neither the disk nor a reader need have it yet. */
   written(): Promise<void> | undefined
 }

@@ -12,6 +12,8 @@ export const runFiles = {
   database: 'journal.sqlite',
   /** One finished rollout a line. */
   lines: 'rollouts.jsonl',
+  /** What a gateway has written down and not brought into the record yet; gone once it is closed. */
+  spool: 'journal.spool',
   blobs: 'blobs',
   lock: 'lock',
   lockOwner: 'lock.owner',

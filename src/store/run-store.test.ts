@@ -136,41 +136,6 @@ test('all that waits is committed together, whoever sent it', async () => {
   expect(commitsIn(path) - before).toBe(1)
 })
 
-test('a commit answers those who wait until it is written and those who wait for the disk', async () => {
-  using root = temporaryFolder()
-  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
-  await using other = new JournalClient(store.connect())
-  using blocker = new DatabaseSync(join(store.folder, runFiles.database))
-  for (const hasty of [store.journal, other]) {
-    const patient = hasty === other ? store.journal : other
-    const task = hasty === other ? 10 : 20
-    blocker.exec('BEGIN IMMEDIATE')
-    appendRollouts(hasty, [task])
-    const written = hasty.written()
-    await new Promise(setImmediate)
-    appendRollouts(patient, [task + 1])
-    const durable = patient.durable()
-    await new Promise(setImmediate)
-    blocker.exec('ROLLBACK')
-    await Promise.all([written, durable])
-    await hasty.durable()
-  }
-  expect(store.reader.counts().ended).toBe(4)
-  expect(store.reader.integrity()).toEqual([])
-})
-
-test('a sync that fails after what waited for it was answered is a failure of the store', async () => {
-  using root = temporaryFolder()
-  await using store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun() })
-  // SQLite goes on with the file that it has open; the sync finds none.
-  rmSync(join(store.folder, `${runFiles.database}-wal`))
-  appendRollouts(store.journal, [1])
-  await store.journal.written()
-  await expect(store.journal.durable()).rejects.toMatchObject({ code: 'store_failed' })
-  expect(store.failure.reason).toMatchObject({ code: 'store_failed' })
-  await expect(store.journal.written()).rejects.toMatchObject({ code: 'store_failed' })
-})
-
 test('a closed run is one database file, its lines and its description', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')

@@ -12,11 +12,14 @@ import { JournalClient } from './journal-client.ts'
 import { createRunFolder, runFiles } from './run-folder.ts'
 import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
 import { RunReader } from './run-reader.ts'
+import { SpooledJournal } from './spooled-journal.ts'
 
 export interface OpenRunOptions {
   readonly folder: string
   /** Starts the run if the folder holds none yet; if it holds one, that must be of the same configuration. */
   readonly create?: NewRun
+  /** For one who waits until much is `written` and little is durable. */
+  readonly isSpooled?: boolean
   readonly signal?: AbortSignal
 }
 
@@ -30,7 +33,7 @@ export interface SittingEnd {
 /** Everything a process needs of the run it works on. Holds the run's lock until it is closed. */
 export class RunStore extends Resource {
   readonly folder: string
-  readonly journal: JournalClient
+  readonly journal: JournalClient | SpooledJournal
   readonly reader: RunReader
   /** Whether the run existed before. */
   readonly isResumed: boolean
@@ -43,6 +46,7 @@ export class RunStore extends Resource {
     folder: string
     lock: RunLock
     writer: StoreWriter
+    journal: JournalClient | SpooledJournal
     reader: RunReader
     run: RunFile
     isResumed: boolean
@@ -52,14 +56,14 @@ export class RunStore extends Resource {
     this.folder = parts.folder
     this.reader = parts.reader
     this.isResumed = parts.isResumed
-    this.journal = new JournalClient(parts.writer.connect())
+    this.journal = parts.journal
     this.#lock = parts.lock
     this.#writer = parts.writer
     this.#run = parts.run
     this.#wasComplete = parts.wasComplete
   }
 
-  static async open({ folder, create, signal }: OpenRunOptions): Promise<RunStore> {
+  static async open({ folder, create, isSpooled, signal }: OpenRunOptions): Promise<RunStore> {
     signal?.throwIfAborted()
     if (create) createRunFolder(folder)
     else if (!readRunFile(folder)) throw noRun(folder)
@@ -78,7 +82,11 @@ export class RunStore extends Resource {
     await using started = new AsyncDisposableStack()
     const writer = started.use(await StoreWriter.start(folder, signal))
     const reader = started.use(RunReader.open(folder))
-    const store = new RunStore({ folder, lock, writer, reader, run, isResumed: existing !== undefined, wasComplete })
+    const client = started.use(new JournalClient(writer.connect()))
+    const { lastFrame } = writer
+    const journal = isSpooled ? started.use(new SpooledJournal(client, { folder, lastFrame })) : client
+    const isResumed = existing !== undefined
+    const store = new RunStore({ folder, lock, writer, journal, reader, run, isResumed, wasComplete })
     // From here on the store owns them.
     started.move()
     opened.move()

@@ -143,6 +143,10 @@ export class SessionReader {
     return this.#nodes.bareAt(session, attempt, seq)
   }
 
+  nodeCount(session: string): number {
+    return this.#nodes.count(session, attempt)
+  }
+
   /** The complete replies that clients know by this name, the oldest first: a backend may use one twice. */
   repliesNamed(session: string, replyId: string): number[] {
     return this.#named.all(session, replyId).map(({ seq }) => seq as number)

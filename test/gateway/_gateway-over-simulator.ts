@@ -129,8 +129,12 @@ export class TestSession {
     return await this.#call('POST', '/end')
   }
 
-  /** Everything that is on disk of it. */
-  nodes(): MessageNode[] {
+  /** Everything that was said in it. An export waits until it can be read. */
+  async nodes(): Promise<MessageNode[]> {
+    const { body } = await request(`${this.#gatewayUrl}/v1/export?session=${this.id}`, {
+      headers: { authorization: `Bearer ${adminKey}` },
+    })
+    await body.dump()
     return [...this.#reader.sessions.nodesOf(this.id)]
   }
 

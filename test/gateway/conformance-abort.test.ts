@@ -29,7 +29,7 @@ describe.for(apis)('a client that goes away aborts a backend of %s at once', (ba
         discarded: { why: 'client_gone' },
         message: { content: expect.stringMatching(/./) },
       }
-      await expect.poll(() => session.nodes().at(-1)).toMatchObject(lost)
+      await expect.poll(async () => (await session.nodes()).at(-1)).toMatchObject(lost)
     }
   })
 

@@ -56,8 +56,8 @@ describe.for([
     const session = await gateway().startSession()
     const { finalOutput } = await runnerFor(session, useResponses).run(agent, input)
     expect(finalOutput).toContain(expected)
-    expect(oneBranch(session)).toEqual(roles)
-    expect(repliesWithTokens(session)).toHaveLength(2)
+    expect(await oneBranch(session)).toEqual(roles)
+    expect(await repliesWithTokens(session)).toHaveLength(2)
   })
 
   test.for(runs)('the same as a stream: %s', async ([input, expected, roles]) => {
@@ -68,8 +68,8 @@ describe.for([
     await result.completed
     expect(text).toContain(expected)
     expect(result.finalOutput).toContain(expected)
-    expect(oneBranch(session)).toEqual(roles)
-    expect(repliesWithTokens(session)).toHaveLength(2)
+    expect(await oneBranch(session)).toEqual(roles)
+    expect(await repliesWithTokens(session)).toHaveLength(2)
   })
 
   test('a second run that goes on with the history of the first is the same branch', async () => {
@@ -78,8 +78,8 @@ describe.for([
     const first = await runner.run(agent, question)
     const second = await runner.run(agent, [...first.history, { role: 'user', content: listQuestion }])
     expect(second.finalOutput).toContain(listAnswer)
-    expect(oneBranch(session)).toEqual([...runs[0][2], ...runs[1][2].slice(1)])
-    expect(repliesWithTokens(session)).toHaveLength(4)
+    expect(await oneBranch(session)).toEqual([...runs[0][2], ...runs[1][2].slice(1)])
+    expect(await repliesWithTokens(session)).toHaveLength(4)
   })
 
   test('an agent that is a tool of another has a branch of its own, from its own system prompt', async () => {
@@ -89,12 +89,12 @@ describe.for([
     const lead = new Agent({ name: 'Lead', instructions: 'Hand out the parts.', model: modelName, tools: [asTool] })
     const { finalOutput } = await runnerFor(session, useResponses).run(lead, listQuestion)
     expect(finalOutput).toContain(listAnswer)
-    const roots = session.nodes().filter(({ parent }) => parent === null)
+    const roots = (await session.nodes()).filter(({ parent }) => parent === null)
     expect(new Set(roots.map(({ message }) => message.content))).toEqual(
       new Set(['Answer briefly.', 'Hand out the parts.']),
     )
     expect(roots).toHaveLength(2)
-    expect(repliesWithTokens(session)).toHaveLength(5)
+    expect(await repliesWithTokens(session)).toHaveLength(5)
   })
 
   test('an output of a schema', async () => {
@@ -115,5 +115,5 @@ test('previous_response_id carries a conversation of the Agents SDK, with a back
   if (lastResponseId === undefined) throw new Error('the reply has no id')
   const second = await runner.run(agent, listQuestion, { previousResponseId: lastResponseId })
   expect(second.finalOutput).toContain(listAnswer)
-  expect(oneBranch(session)).toEqual([...runs[0][2], ...runs[1][2].slice(1)])
+  expect(await oneBranch(session)).toEqual([...runs[0][2], ...runs[1][2].slice(1)])
 })

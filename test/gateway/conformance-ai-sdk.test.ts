@@ -63,8 +63,8 @@ describe.for(Object.entries(models))("Vercel's AI SDK, %s", ([, modelOf]) => {
     const { text, steps } = await generateText({ ...common, model: modelOf(session, 'key'), prompt })
     expect(text).toContain(expected)
     expect(steps).toHaveLength(2)
-    expect(oneBranch(session)).toEqual(roles)
-    expect(repliesWithTokens(session)).toHaveLength(2)
+    expect(await oneBranch(session)).toEqual(roles)
+    expect(await repliesWithTokens(session)).toHaveLength(2)
   })
 
   test.for(runs)('streamText works with tools: %s', async ([prompt, expected, roles]) => {
@@ -74,8 +74,8 @@ describe.for(Object.entries(models))("Vercel's AI SDK, %s", ([, modelOf]) => {
     for await (const piece of result.textStream) text += piece
     expect(text).toContain(expected)
     expect(await result.finishReason).toBe('stop')
-    expect(oneBranch(session)).toEqual(roles)
-    expect(repliesWithTokens(session)).toHaveLength(2)
+    expect(await oneBranch(session)).toEqual(roles)
+    expect(await repliesWithTokens(session)).toHaveLength(2)
   })
 
   test('a conversation over several calls is one branch', async () => {
@@ -89,8 +89,8 @@ describe.for(Object.entries(models))("Vercel's AI SDK, %s", ([, modelOf]) => {
     ]
     const second = await generateText({ ...common, model, messages })
     expect(second.text).toContain(listAnswer)
-    expect(oneBranch(session)).toEqual([...runs[0][2], ...runs[1][2].slice(1)])
-    expect(repliesWithTokens(session)).toHaveLength(4)
+    expect(await oneBranch(session)).toEqual([...runs[0][2], ...runs[1][2].slice(1)])
+    expect(await repliesWithTokens(session)).toHaveLength(4)
   })
 
   test('an object of a schema', async () => {
@@ -100,7 +100,7 @@ describe.for(Object.entries(models))("Vercel's AI SDK, %s", ([, modelOf]) => {
     const model = modelOf(session, 'key')
     const result = await generateText({ model, prompt: question, output, maxOutputTokens: 1000 })
     expect(schema.parse(result.output)).toEqual(result.output)
-    expect(oneBranch(session)).toEqual(['user', 'assistant'])
+    expect(await oneBranch(session)).toEqual(['user', 'assistant'])
   })
 })
 
@@ -114,7 +114,7 @@ test.for([
       const session = await gateway.startSession()
       const model = models[name](session, 'key')
       expect(await (await run({ ...common, model, prompt })).text).toContain(expected)
-      expect(oneBranch(session)).toEqual(roles)
+      expect(await oneBranch(session)).toEqual(roles)
     }
   }
 })

@@ -48,8 +48,8 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     expect(choice).toMatchObject({ finish_reason: 'stop', message: { role: 'assistant', refusal: null } })
     expect(completion).toMatchObject({ object: 'chat.completion', model })
     expect(completion.usage?.total_tokens).toBeGreaterThan(0)
-    expect(oneBranch(session)).toEqual(['system', 'user', 'assistant'])
-    expect(session.nodes().at(-1)?.call).toMatchObject({ api: 'chat', replyId: completion.id })
+    expect(await oneBranch(session)).toEqual(['system', 'user', 'assistant'])
+    expect((await session.nodes()).at(-1)?.call).toMatchObject({ api: 'chat', replyId: completion.id })
   })
 
   test('create as a stream', async () => {
@@ -71,7 +71,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     }
     expect(text).toContain(answer)
     expect(reasons).toContain('stop')
-    expect(usage?.completion_tokens).toBe(session.nodes().at(-1)?.call?.usage.output)
+    expect(usage?.completion_tokens).toBe((await session.nodes()).at(-1)?.call?.usage.output)
     const whole = await client.chat.completions.create({ model, messages })
     expect(text).toBe(whole.choices[0]?.message.content)
   })
@@ -84,7 +84,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     const final = await stream.finalChatCompletion()
     expect(final.choices[0]).toMatchObject({ message: { content: text }, finish_reason: 'stop' })
     expect(text).toContain(answer)
-    expect(oneBranch(session)).toEqual(['user', 'assistant'])
+    expect(await oneBranch(session)).toEqual(['user', 'assistant'])
   })
 
   test.for([false, true])('runTools to the end, streamed: %s', async (stream) => {
@@ -94,7 +94,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     const asked = { model, messages: [...messages], tools: [tool] }
     const runner = stream ? completions.runTools({ ...asked, stream }) : completions.runTools(asked)
     expect(await runner.finalContent()).toContain(answer)
-    expect(oneBranch(session)).toEqual(['user', 'assistant', 'tool', 'assistant'])
+    expect(await oneBranch(session)).toEqual(['user', 'assistant', 'tool', 'assistant'])
   })
 
   test('parallel calls, and one at a time if it says so', async () => {
@@ -107,7 +107,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
     const tool = zodFunction({ name: delegate.name, parameters: delegateParameters, function: delegated })
     const runner = other.openai().chat.completions.runTools({ ...asked, tools: [tool], stream: true })
     expect(await runner.finalContent()).toContain(listAnswer)
-    expect(oneBranch(other)).toEqual(['user', 'assistant', 'tool', 'tool', 'tool', 'assistant'])
+    expect(await oneBranch(other)).toEqual(['user', 'assistant', 'tool', 'tool', 'tool', 'assistant'])
   })
 
   test('tool_choice: none, required and by name', async () => {
@@ -155,7 +155,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
       ],
     })
     expect(completion.choices[0]?.message.content).toContain(answer)
-    expect(session.nodes()[0]?.message.content).toMatchObject([
+    expect((await session.nodes())[0]?.message.content).toMatchObject([
       { type: 'image_url', image_url: { url: image.dataUrl } },
       { type: 'text', text: question },
     ])
@@ -181,7 +181,7 @@ describe.for(['chat', 'messages', 'responses'] as const)('the openai client, cha
         }
       }
     }
-    expect(oneBranch(session)).toEqual(conversation.map(({ role }) => role))
+    expect(await oneBranch(session)).toEqual(conversation.map(({ role }) => role))
     expect(conversation.at(-1)).toMatchObject({ role: 'assistant', content: expect.stringContaining('11') })
   })
 
@@ -205,5 +205,5 @@ test('tokens are recorded of every reply, and a client sees those that it asks f
   expect(JSON.stringify(final)).not.toContain('token_ids')
   const asked = await completions.create({ model, messages, logprobs: true })
   expect(asked.choices[0]?.logprobs?.content).toHaveLength(asked.usage?.completion_tokens ?? 0)
-  expect(repliesWithTokens(session)).toHaveLength(3)
+  expect(await repliesWithTokens(session)).toHaveLength(3)
 })

@@ -55,7 +55,7 @@ async function countedAndUsed(session: TestSession): Promise<{ counted: number[]
   const responses = await openai.responses.inputTokens.count(responsesAsked)
   expect(more).toEqual({})
   expect(responses).toMatchObject({ object: 'response.input_tokens' })
-  expect(session.nodes()).toEqual([])
+  expect(await session.nodes()).toEqual([])
   const message = await anthropic.messages.create({ ...messagesAsked, max_tokens: 2000 })
   const response = await openai.responses.create(responsesAsked)
   return {

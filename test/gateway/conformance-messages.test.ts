@@ -46,8 +46,8 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     expect(textIn(message)).toContain(answer)
     expect(message).toMatchObject({ type: 'message', role: 'assistant', model, stop_reason: 'end_turn' })
     expect(message.usage.output_tokens).toBeGreaterThan(0)
-    expect(oneBranch(session)).toEqual(['system', 'user', 'assistant'])
-    expect(session.nodes().at(-1)?.call).toMatchObject({ api: 'messages', replyId: message.id })
+    expect(await oneBranch(session)).toEqual(['system', 'user', 'assistant'])
+    expect((await session.nodes()).at(-1)?.call).toMatchObject({ api: 'messages', replyId: message.id })
   })
 
   test('create as a stream, whose events are complete and in order', async () => {
@@ -75,7 +75,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     expect(text).toContain(answer)
     expect(textIn(final)).toBe(text)
     expect(final.stop_reason).toBe('end_turn')
-    expect(final.usage.output_tokens).toBe(session.nodes().at(-1)?.call?.usage.output)
+    expect(final.usage.output_tokens).toBe((await session.nodes()).at(-1)?.call?.usage.output)
     const whole = await client.messages.create({ model, max_tokens, messages })
     expect(whole.content).toMatchObject(final.content.map(({ type }) => ({ type })))
     expect(textIn(whole)).toBe(text)
@@ -99,7 +99,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
         stream,
       })
       expect(textIn(await runner.runUntilDone())).toContain(expected)
-      expect(oneBranch(session)).toEqual(roles)
+      expect(await oneBranch(session)).toEqual(roles)
     }
   })
 
@@ -146,8 +146,8 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
     }
     const tools3 = ['assistant', 'tool', 'tool', 'tool', 'assistant']
     const tool1 = ['assistant', 'tool', 'assistant']
-    expect(oneBranch(session)).toEqual(['user', ...tool1, 'user', ...tools3, 'user', ...tool1])
-    expect(session.nodes().at(-1)?.message.content).toContain('11')
+    expect(await oneBranch(session)).toEqual(['user', ...tool1, 'user', ...tools3, 'user', ...tool1])
+    expect((await session.nodes()).at(-1)?.message.content).toContain('11')
   })
 
   test('structured output, parsed', async () => {
@@ -172,7 +172,7 @@ describe.for(['messages', 'chat', 'responses'] as const)('the anthropic client o
       messages: [{ role: 'user', content: [picture, { type: 'text', text: question }] }],
     })
     expect(textIn(message)).toContain(answer)
-    expect(session.nodes()[0]?.message.content).toMatchObject([
+    expect((await session.nodes())[0]?.message.content).toMatchObject([
       { type: 'image_url', image_url: { url: image.dataUrl } },
       { type: 'text', text: question },
     ])
@@ -216,7 +216,7 @@ test('threads, which nobody keeps here: what goes on from one is sent again as a
   const thread = session.anthropic().beta.messages.thread({ model, max_tokens, system: 'Be brief.' })
   expect(textIn(await thread.send({ role: 'user', content: question }))).toContain(answer)
   expect(textIn(await thread.send({ role: 'user', content: 'What is 5 + 6?' }))).toContain('11')
-  expect(oneBranch(session)).toEqual(['system', 'user', 'assistant', 'user', 'assistant'])
+  expect(await oneBranch(session)).toEqual(['system', 'user', 'assistant', 'user', 'assistant'])
 })
 
 function described({ name, description }: { readonly name: string; readonly description: string }) {

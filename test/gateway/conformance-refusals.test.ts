@@ -58,7 +58,7 @@ describe('what the API of a backend cannot say is refused by its name', () => {
     expect(failed).toMatchObject({ status: 400, message: expect.stringContaining(name) })
     // Nothing was asked, and nothing is recorded that was not asked.
     expect(gateway.simulator.stats.requests).toBe(before)
-    expect(session.nodes()).toEqual([])
+    expect(await session.nodes()).toEqual([])
   })
 
   test('and said where the API is the same', async () => {

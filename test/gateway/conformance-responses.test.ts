@@ -58,8 +58,8 @@ describe.for(['responses', 'chat', 'messages'] as const)(
         metadata: { purpose: 'test' },
       })
       expect(response.usage?.total_tokens).toBeGreaterThan(0)
-      expect(oneBranch(session)).toEqual(['system', 'user', 'assistant'])
-      expect(session.nodes().at(-1)?.call).toMatchObject({ api: 'responses', replyId: response.id })
+      expect(await oneBranch(session)).toEqual(['system', 'user', 'assistant'])
+      expect((await session.nodes()).at(-1)?.call).toMatchObject({ api: 'responses', replyId: response.id })
     })
 
     test('create as a stream, whose events are complete and in order', async () => {
@@ -85,7 +85,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       const final = await stream.finalResponse()
       expect(final).toMatchObject({ status: 'completed', output_text: text })
       expect(text).toContain(answer)
-      expect(final.usage?.output_tokens).toBe(session.nodes().at(-1)?.call?.usage.output)
+      expect(final.usage?.output_tokens).toBe((await session.nodes()).at(-1)?.call?.usage.output)
     })
 
     test.for([
@@ -98,7 +98,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
         const runner = new ResponsesToolRunner({ functions })
         const response = await runner.run(session.openai(), { model, input }, { stream })
         expect(textIn(response)).toContain(expected)
-        expect(oneBranch(session)).toEqual(roles)
+        expect(await oneBranch(session)).toEqual(roles)
       }
     })
 
@@ -144,7 +144,7 @@ describe.for(['responses', 'chat', 'messages'] as const)(
         ],
       })
       expect(response.output_text).toContain(answer)
-      expect(session.nodes()[0]?.message.content).toMatchObject([
+      expect((await session.nodes())[0]?.message.content).toMatchObject([
         { type: 'image_url', image_url: { url: image.dataUrl } },
         { type: 'text', text: question },
       ])
@@ -166,8 +166,8 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       }
       const tools3 = ['assistant', 'tool', 'tool', 'tool', 'assistant']
       const tool1 = ['assistant', 'tool', 'assistant']
-      expect(oneBranch(session)).toEqual(['user', ...tool1, 'user', ...tools3, 'user', ...tool1])
-      expect(session.nodes().at(-1)?.message.content).toContain('11')
+      expect(await oneBranch(session)).toEqual(['user', ...tool1, 'user', ...tools3, 'user', ...tool1])
+      expect((await session.nodes()).at(-1)?.message.content).toContain('11')
     })
 
     test('previous_response_id goes on from any reply of the session, and from no other', async () => {
@@ -181,10 +181,10 @@ describe.for(['responses', 'chat', 'messages'] as const)(
       const stream = responses.stream({ model, input: 'What is 5 + 6?', previous_response_id: first.id })
       const second = await stream.finalResponse()
       expect(second.output_text).toContain('11')
-      expect(oneBranch(session)).toEqual(['user', 'assistant', 'tool', 'assistant', 'user', 'assistant'])
+      expect(await oneBranch(session)).toEqual(['user', 'assistant', 'tool', 'assistant', 'user', 'assistant'])
       // Another answer to the first one: a fork.
       await responses.create({ model, input: 'What is 7 + 8?', previous_response_id: first.id })
-      expect(session.nodes().map(({ parent }) => parent)).toEqual([null, 0, 1, 2, 3, 4, 3, 6])
+      expect((await session.nodes()).map(({ parent }) => parent)).toEqual([null, 0, 1, 2, 3, 4, 3, 6])
 
       const other = await gateway().startSession()
       const failed = other.openai().responses.create({ model, input: 'And?', previous_response_id: first.id })

@@ -354,8 +354,5 @@ test('a reply that is nested deeper than the store can read is kept without its 
   const { id, caller } = await open.session()
   const body = { model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'go' }] }
   expect((await open.ask(caller, body, { api: 'messages' })).document).toMatchObject({ content: [called] })
-  expect(Array.from(open.store.reader.sessions.bareNodesOf(id), ({ message }) => message.role)).toEqual([
-    'user',
-    'assistant',
-  ])
+  expect((await open.nodes(id)).map(({ message }) => message.role)).toEqual(['user', 'assistant'])
 })

@@ -1,29 +1,61 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { runFiles } from '../../src/store/index.ts'
 
 const chat = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }
 const responses = { model: 'sim', input: 'hello' }
 
-test('nobody who asks a model waits for the disk, whatever the request refers to and whoever spoke before', async () => {
-  await using open = await OpenGateway.open({ models: [{ name: 'sim', simulator: {} }], bounds: { maxRemembered: 1 } })
-  const { journal } = open.store
+/** A gateway whose writer gets nothing into the database until it is let. */
+async function blocked(open: OpenGateway): Promise<() => void> {
+  await open.store.journal.durable()
+  const other = new DatabaseSync(join(open.store.folder, runFiles.database))
+  other.exec('BEGIN IMMEDIATE')
+  return () => other.close()
+}
+
+test('nobody who asks a model waits for the database', async () => {
+  await using open = await OpenGateway.open({ models: [{ name: 'sim', simulator: {} }] })
   const [one, other] = [await open.session(), await open.session()]
-  const durable = journal.durable.bind(journal)
-  journal.durable = () => Promise.reject(new Error('somebody waits for the disk'))
+  const unblock = await blocked(open)
   try {
-    const first = await open.ask(one.caller, responses, { api: 'responses' })
-    const next = { ...responses, previous_response_id: first.document['id'] }
-    const asked = [
-      open.ask(one.caller, { ...chat, stream: true }),
-      open.ask(one.caller, next, { api: 'responses' }),
-      open.ask(one.caller, next, { api: 'responses', countsOnly: true }),
-    ]
-    for (const client of await Promise.all(asked)) expect(client).toMatchObject({ status: 200, isEnded: true })
-    // Each makes the gateway forget the other, and what a session said is then read again.
-    for (const { caller } of [other, one, other]) {
-      expect(await open.ask(caller, chat)).toMatchObject({ status: 200, isEnded: true })
+    for (const { caller } of [one, other, one]) {
+      for (const stream of [false, true]) {
+        expect(await open.ask(caller, { ...chat, stream })).toMatchObject({ status: 200, isEnded: true })
+      }
     }
+    expect(Array.from(open.store.reader.sessions.nodesOf(one.id))).toEqual([])
   } finally {
-    journal.durable = durable
+    unblock()
   }
+  expect(await open.nodes(one.id)).toHaveLength(5)
+  expect(await open.nodes(other.id)).toHaveLength(3)
+})
+
+test('a request that refers to what was said just now, or comes when that was forgotten, is answered once it can be read', async () => {
+  await using open = await OpenGateway.open({ models: [{ name: 'sim', simulator: {} }], bounds: { maxRemembered: 1 } })
+  const [one, other] = [await open.session(), await open.session()]
+  const unblock = await blocked(open)
+  let answered = 0
+  const asked = async (...parts: Parameters<OpenGateway['ask']>): Promise<void> => {
+    expect(await open.ask(...parts)).toMatchObject({ status: 200, isEnded: true })
+    answered += 1
+  }
+  const first = await open.ask(one.caller, responses, { api: 'responses' })
+  const next = { ...responses, previous_response_id: first.document['id'] }
+  const waiting = [
+    asked(one.caller, next, { api: 'responses' }),
+    asked(one.caller, next, { api: 'responses', countsOnly: true }),
+    asked(one.caller, responses, { api: 'responses', retryCount: 1 }),
+  ]
+  // Makes the gateway forget the first, which is then read again.
+  await open.ask(other.caller, chat)
+  await new Promise((resolve) => void setTimeout(resolve, 50))
+  expect(answered).toBe(0)
+  unblock()
+  await Promise.all(waiting)
+  for (const { caller } of [other, one, other]) await asked(caller, chat)
+  const samples = (await open.nodes(one.id)).filter(({ sampled }) => sampled)
+  expect(samples).toHaveLength(3)
 })

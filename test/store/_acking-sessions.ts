@@ -12,7 +12,7 @@ const [folder = '', from = '0'] = process.argv.slice(2)
 const atOnce = 32
 let next = Number(from)
 
-await using store = await RunStore.open({ folder, create: newRun() })
+await using store = await RunStore.open({ folder, create: newRun(), isSpooled: true })
 await Promise.all(
   Array.from({ length: atOnce }, async () => {
     for (;;) await record(next++)

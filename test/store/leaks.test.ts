@@ -14,9 +14,9 @@ function held(): { threads: number; descriptors: number } {
 }
 
 async function cycle(folder: string, index: number): Promise<void> {
-  await using store = await RunStore.open({ folder, create: newRun() })
+  await using store = await RunStore.open({ folder, create: newRun(), isSpooled: index % 2 === 0 })
   for (const entry of rolloutEntries(index)) store.journal.append(entry)
-  // Some are closed in the middle of work, and some while the disk is at it.
+  // Some are closed in the middle of work, and some with all of it written and nothing in the database.
   if (index % 3 === 0) await store.journal.durable()
   if (index % 3 === 1) await store.journal.written()
 }

@@ -34,7 +34,7 @@ export class OpenGateway implements AsyncDisposable {
     const parent = folder ?? (await mkdtemp(join(tmpdir(), 'millrace-gateway-')))
     if (folder === undefined) owned.defer(() => rm(parent, { recursive: true, force: true }))
     const create = { name: 'gateway', configDigest: 'gateway', config: { kind: 'gateway' }, provenance: {} }
-    const store = owned.use(await RunStore.open({ folder: join(parent, 'run'), create }))
+    const store = owned.use(await RunStore.open({ folder: join(parent, 'run'), create, isSpooled: true }))
     const gateway = await Gateway.open({
       env: {},
       adminKeys: [{ tenant: 'acme', key: 'an-admin-key-for-tests' }],

@@ -22,13 +22,11 @@ export interface ReplayOptions {
 
 /** Sends a reply once more, from its record: nothing is sampled for a client that only did not hear it. */
 export async function replayReply(options: ReplayOptions): Promise<InteractionEnd> {
-  const { memory, journal, seq } = options
+  const { memory, seq } = options
   const onTold = memory.unheard.tell(seq)
   if (!onTold) return sendRecorded(options)
   let wasHeard = false
   try {
-    // As with a new one: whoever sees its end finds it on record as complete.
-    await journal.written()
     const end = await sendRecorded(options)
     wasHeard = end.status !== goneStatus
     return end
@@ -39,7 +37,9 @@ export async function replayReply(options: ReplayOptions): Promise<InteractionEn
 }
 
 async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
-  const { sessions, session, seq, client, dialect, request } = options
+  const { sessions, journal, session, seq, client, dialect, request } = options
+  // It may not be in the store yet, nor that it was heard.
+  await journal.durable()
   // Tokens are read only for those who see them.
   const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)
   if (!node?.call || node.message.role !== 'assistant') {

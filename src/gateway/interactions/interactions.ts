@@ -169,7 +169,7 @@ export class Interactions {
     const memory = await this.#book.acquire(session)
     try {
       session.touch()
-      const replies = this.#recalled(visit, session, memory)
+      const replies = mayRefer(visit) ? await this.#recalled(session, memory) : undefined
       const { request, model } = visit.read(this.#models, { replies })
       const earlier = await this.#earlierThan(request, { visit, model, session, memory })
       const messages = earlier?.messages ?? request.messages
@@ -187,7 +187,7 @@ export class Interactions {
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
       const { call, client } = visit
-      const replies = this.#recalled(visit, session, memory)
+      const replies = mayRefer(visit) ? await this.#recalled(session, memory) : undefined
       const { request, model, continued } = visit.read(this.#models, { replies, lastBody: memory.lastBody })
       const earlier =
         request.previousReplyId === undefined
@@ -238,10 +238,9 @@ export class Interactions {
     if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
   }
 
-  /** For the one API whose requests may refer to them. */
-  #recalled({ call }: Visit, { id: session }: OpenSession, { tree }: SessionMemory): RecalledReplies | undefined {
-    if (call.api !== 'responses') return undefined
-    return new RecalledReplies({ sessions: this.#store.reader.sessions, session, tree })
+  async #recalled(session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
+    await this.#book.readable(session, memory)
+    return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
   }
 
   /** With what was said before, where the request only names the reply that it goes on from. */
@@ -258,10 +257,9 @@ export class Interactions {
     if (replyId === undefined) return undefined
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
-    const { journal, reader } = this.#store
-    // The name is known from the first event of a stream on, the reply may not be written yet.
-    await journal.written()
-    const earlier = await conversationTo(reader.sessions, session.id, leaf.seq)
+    // The name is known from the first event of a stream on, the reply may not be in the store yet.
+    await this.#book.readable(session, memory)
+    const earlier = await conversationTo(this.#store.reader.sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
     if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)
     // With other instructions it is another conversation from its first message on.
@@ -313,6 +311,11 @@ export class Interactions {
       ...(reply && { reply }),
     })
   }
+}
+
+/** Whether a request may refer to replies, by their names or those of their items: one API's alone. */
+function mayRefer({ call }: Visit): boolean {
+  return call.api === 'responses'
 }
 
 /** Whether a request says itself what it is about. */

@@ -144,6 +144,12 @@ export class SessionBook implements Disposable {
     }
   }
 
+  /** Resolves when all that was said in it can be read from the store: a reply is sent before that. */
+  readable({ id }: OpenSession, { tree }: SessionMemory): Promise<void> | undefined {
+    const { reader, journal } = this.#store
+    return reader.sessions.nodeCount(id) < tree.size ? journal.durable() : undefined
+  }
+
   [Symbol.dispose](): void {
     this.#expiry[Symbol.dispose]()
   }
@@ -167,7 +173,7 @@ export class SessionBook implements Disposable {
   async #load(session: OpenSession): Promise<SessionMemory> {
     try {
       // What was said last may still be on its way there.
-      await this.#store.journal.written()
+      await this.#store.journal.durable()
       const memory = this.#newMemory(session)
       await this.readInto(memory, session.id)
       session.memory = memory

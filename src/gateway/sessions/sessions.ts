@@ -230,7 +230,7 @@ export class Sessions {
   }
 
   async #replyAt(id: string, node: number): Promise<number> {
-    await this.#store.journal.written()
+    await this.#store.journal.durable()
     if (this.#store.reader.sessions.bareNode(id, node)?.call) return node
     const message = `session ${id} has no complete reply at node ${node}; an export says the node of each`
     throw new MillraceError('usage', message, { data: { status: 404 } })

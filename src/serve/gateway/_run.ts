@@ -38,7 +38,7 @@ export async function openGatewayRun({ root, name }: GatewayRun, options: OpenGa
     )
   }
   const create = { name, configDigest, config: described(options), provenance: { ...provenance } }
-  return await RunStore.open({ folder, create, ...(signal && { signal }) })
+  return await RunStore.open({ folder, create, isSpooled: true, ...(signal && { signal }) })
 }
 
 /** What it serves now: an earlier sitting says nothing about this one. */

@@ -1,0 +1,211 @@
+import { cpSync, existsSync, rmSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { expect, test } from 'vitest'
+import { MillraceError } from '../errors/index.ts'
+import type { Journal } from './journal.ts'
+import { RunLock } from './_run-lock.ts'
+import { runFiles } from './run-folder.ts'
+import { RunReader } from './run-reader.ts'
+import { RunStore } from './run-store.ts'
+import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+
+/** A spooled run, and a way to keep its writer from committing anything. */
+async function spooledRun() {
+  const root = temporaryFolder()
+  const store = await RunStore.open({ folder: join(root.path, 'run'), create: newRun(), isSpooled: true })
+  const blocker = new DatabaseSync(join(store.folder, runFiles.database))
+  return {
+    store,
+    folder: store.folder,
+    journal: store.journal,
+    spool: join(store.folder, runFiles.spool),
+    copy: join(root.path, 'copy'),
+    block: () => blocker.exec('BEGIN IMMEDIATE'),
+    unblock: () => blocker.exec('ROLLBACK'),
+    [Symbol.asyncDispose]: async () => {
+      blocker.close()
+      await store.close()
+      root[Symbol.dispose]()
+    },
+  }
+}
+
+const append = (journal: Journal, ...tasks: number[]): void => {
+  for (const task of tasks) journal.appendAll(rolloutEntries(task))
+}
+
+const endedIn = (folder: string): number => {
+  using reader = RunReader.open(folder)
+  expect(reader.integrity()).toEqual([])
+  return reader.counts().ended
+}
+
+test('what is written is not in the database yet, and whoever opens what is left of the run finds it', async () => {
+  await using run = await spooledRun()
+  run.block()
+  append(run.journal, 1)
+  await run.journal.written()
+  append(run.journal, 2, 3)
+  await run.journal.written()
+  expect(run.journal.written(), 'all is').toBeUndefined()
+  expect(run.store.reader.counts().ended).toBe(0)
+  for (const name of ['read', 'continued']) cpSync(run.folder, `${run.copy}-${name}`, { recursive: true })
+  run.unblock()
+  await run.journal.durable()
+  expect(run.store.reader.counts().ended).toBe(3)
+
+  expect(endedIn(`${run.copy}-read`)).toBe(3)
+  await using continued = await RunStore.open({ folder: `${run.copy}-continued`, isSpooled: true })
+  append(continued.journal, 4)
+  await continued.journal.durable()
+  expect(continued.reader.counts().ended).toBe(4)
+  expect(continued.reader.integrity()).toEqual([])
+})
+
+test('frames that are in the database are not taken in once more, and numbers go on from one sitting to the next', async () => {
+  await using run = await spooledRun()
+  append(run.journal, 1)
+  await run.journal.durable()
+  append(run.journal, 2)
+  await run.journal.durable()
+  // As if it was killed now, twice: the spool holds both.
+  cpSync(run.folder, run.copy, { recursive: true })
+  const spool = join(run.copy, runFiles.spool)
+  cpSync(spool, `${run.copy}.spool`)
+  for (let task = 3; task < 6; task += 1) {
+    await using store = await RunStore.open({ folder: run.copy, isSpooled: true })
+    append(store.journal, task)
+    await store.journal.written()
+    await store.close()
+    cpSync(`${run.copy}.spool`, spool)
+    expect(endedIn(run.copy)).toBe(task)
+  }
+})
+
+test('a reader leaves the spool of a run alone that somebody works on', async () => {
+  await using run = await spooledRun()
+  run.block()
+  append(run.journal, 1)
+  await run.journal.written()
+  expect(endedIn(run.folder)).toBe(0)
+  expect(existsSync(run.spool)).toBe(true)
+  run.unblock()
+})
+
+test('what nobody waits for is written and committed by itself', async () => {
+  await using run = await spooledRun()
+  append(run.journal, 1)
+  await expect.poll(() => run.store.reader.counts().ended).toBe(1)
+  expect(statSync(run.spool).size).toBeGreaterThan(100)
+})
+
+test('many who wait share few commits', async () => {
+  await using run = await spooledRun()
+  const before = run.store.status().commits
+  for (let task = 0; task < 200; task += 1) {
+    append(run.journal, task)
+    await run.journal.written()
+  }
+  await run.journal.durable()
+  expect(run.store.reader.counts().ended).toBe(200)
+  expect(run.store.status().commits - before).toBeLessThan(100)
+})
+
+test('a spool that is full is emptied first, and one who waits waits for that', async () => {
+  await using run = await spooledRun()
+  const message = JSON.stringify({ role: 'user', content: 'x'.repeat(900_000) })
+  run.journal.appendAll(rolloutEntries(1).slice(0, 2))
+  run.block()
+  let written = 0
+  const work = async (): Promise<void> => {
+    for (let seq = 0; seq < 40; seq += 1) {
+      run.journal.append(nodeEntry({ rollout: '1-0', seq, message }))
+      await run.journal.written()
+      written += 1
+    }
+  }
+  const worked = work()
+  await expect.poll(() => written).toBe(18)
+  await new Promise((resolve) => void setTimeout(resolve, 100))
+  expect(written, 'the next one waits').toBe(18)
+  expect(statSync(run.spool).size).toBeLessThanOrEqual(16 * 1024 * 1024)
+  run.unblock()
+  await worked
+  await run.journal.durable()
+  expect(statSync(run.spool).size).toBeLessThanOrEqual(16 * 1024 * 1024)
+  expect(run.store.reader.nodes('1-0', 1).map(({ seq }) => seq)).toEqual(Array.from({ length: 40 }, (_, seq) => seq))
+})
+
+test('what is large goes past the spool, and nothing is written before it is in the database', async () => {
+  await using run = await spooledRun()
+  run.block()
+  append(run.journal, 1)
+  await run.journal.written()
+  run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(2_000_000), 'y'] }))
+  let order = ''
+  const large = run.journal.written()?.then(() => (order += 'large '))
+  await new Promise(setImmediate)
+  expect(run.journal.written(), 'with nothing new').toBeDefined()
+  append(run.journal, 3)
+  const next = run.journal.written()?.then(() => (order += 'next '))
+  const durable = run.journal.durable()?.then(() => (order += 'durable'))
+  await new Promise((resolve) => void setTimeout(resolve, 50))
+  expect(order).toBe('')
+  cpSync(run.folder, run.copy, { recursive: true })
+  expect(endedIn(run.copy)).toBe(1)
+  run.unblock()
+  await Promise.all([large, next, durable])
+  expect(order).toBe('large next durable')
+  expect(run.store.reader.counts().ended).toBe(3)
+})
+
+test('closing brings all of it into the database and leaves no spool', async () => {
+  await using run = await spooledRun()
+  append(run.journal, 1)
+  await run.journal.written()
+  append(run.journal, 2)
+  await run.store.close()
+  append(run.journal, 3)
+  expect(existsSync(run.spool)).toBe(false)
+  expect(endedIn(run.folder)).toBe(2)
+  await expect(run.journal.written()).rejects.toMatchObject({ code: 'closed' })
+})
+
+test('a store that fails tells everybody, and what was written before stays in the spool', async () => {
+  await using run = await spooledRun()
+  {
+    using damage = new DatabaseSync(join(run.folder, runFiles.database))
+    damage.exec('ALTER TABLE rollout RENAME TO elsewhere')
+  }
+  append(run.journal, 1)
+  await run.journal.written()
+  run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(2_000_000)] }))
+  const written = run.journal.written()
+  const durable = run.journal.durable()
+  await expect(written).rejects.toMatchObject({ code: 'store_failed' })
+  await expect(durable).rejects.toMatchObject({ code: 'store_failed' })
+  await expect(run.journal.written()).rejects.toMatchObject({ code: 'store_failed' })
+  expect(run.store.failure.reason).toBeInstanceOf(MillraceError)
+  await run.store.close()
+  {
+    using repair = new DatabaseSync(join(run.folder, runFiles.database))
+    repair.exec('ALTER TABLE elsewhere RENAME TO rollout')
+  }
+  expect(RunLock.isHeld(run.folder)).toBe(false)
+  expect(endedIn(run.folder)).toBe(1)
+  expect(existsSync(run.spool)).toBe(false)
+})
+
+test('a spool that is gone or cannot be read keeps nobody from the record', async () => {
+  await using run = await spooledRun()
+  append(run.journal, 1)
+  await run.journal.durable()
+  cpSync(run.folder, run.copy, { recursive: true })
+  const spool = join(run.copy, runFiles.spool)
+  cpSync(join(run.folder, runFiles.run), spool)
+  expect(endedIn(run.copy)).toBe(1)
+  await expect(RunStore.open({ folder: run.copy })).rejects.toMatchObject({ code: 'store_version' })
+  rmSync(spool)
+  expect(endedIn(run.copy)).toBe(1)
+})
