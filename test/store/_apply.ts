@@ -1,8 +1,8 @@
 import { JournalWriter } from '../../src/store/_journal-writer.ts'
-import type { QueuedEntry } from '../../src/store/_batch-codec.ts'
+import type { JournalEntry } from '../../src/store/index.ts'
 
 /** Writes the entries on this thread, one transaction per call, and closes again. */
-export function applyAll(folder: string, entries: readonly QueuedEntry[]): void {
+export function applyAll(folder: string, entries: readonly JournalEntry[]): void {
   const writer = JournalWriter.open(folder)
   try {
     writer.begin()
