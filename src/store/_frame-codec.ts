@@ -1,5 +1,5 @@
 import { deserialize, serialize } from 'node:v8'
-import { type Batch, decodeBatch, encodeBatch, type QueuedEntry } from './_batch-codec.ts'
+import { type Batch, decodeBatch, encodeBatch } from './_batch-codec.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
 /** Entries as the bytes of one frame of the spool. */
@@ -7,6 +7,7 @@ export function encodeFrame(entries: readonly JournalEntry[]): Uint8Array {
   return serialize(encodeBatch(entries))
 }
 
-export function decodeFrame(bytes: Uint8Array): QueuedEntry[] {
-  return decodeBatch(deserialize(bytes) as Batch)
+export function decodeFrame(bytes: Uint8Array): JournalEntry[] {
+  // Frames are not made of frames.
+  return decodeBatch(deserialize(bytes) as Batch) as JournalEntry[]
 }

@@ -8,7 +8,7 @@ import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
 import { removeSpool, spooledFrames } from './_spool-file.ts'
-import type { AttemptEnd, NodeEntry, RolloutEnd } from './journal-entry.ts'
+import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
 import type { SessionEnd, SessionStart } from './session-entry.ts'
@@ -56,7 +56,19 @@ export class JournalWriter {
     this.#statements.begin.run()
   }
 
-  apply(entry: QueuedEntry): void {
+  /** Returns how many entries it was. */
+  take(entry: QueuedEntry): number {
+    if (entry.kind !== 'frame') {
+      this.apply(entry)
+      return 1
+    }
+    const entries = decodeFrame(entry.bytes)
+    for (const each of entries) this.apply(each)
+    this.#statements.frame.run(entry.number)
+    return entries.length
+  }
+
+  apply(entry: JournalEntry): void {
     switch (entry.kind) {
       case 'task':
         this.#statements.task.run(entry.index, entry.id, entry.digest)
@@ -99,10 +111,6 @@ export class JournalWriter {
         ;(entry.isHeard ? heard : unheard).run(entry.session, entry.node)
         return
       }
-      case 'frame':
-        for (const each of decodeFrame(entry.bytes)) this.apply(each)
-        this.#statements.frame.run(entry.number)
-        return
     }
   }
 
@@ -180,7 +188,7 @@ export class JournalWriter {
     const missing = Array.from(spooledFrames(folder)).filter(({ number }) => number > lastFrame)
     if (missing.length > 0) {
       this.begin()
-      for (const frame of missing) this.apply({ kind: 'frame', ...frame })
+      for (const frame of missing) this.take({ kind: 'frame', ...frame })
       this.commit()
     }
     removeSpool(folder)

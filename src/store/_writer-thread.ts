@@ -68,9 +68,9 @@ function commitWaiting(first?: Arrival): void {
       const waiting = receiveMessageOnPort(port)
       if (waiting) arrived.push({ port, batch: waiting.message as Batch })
     }
-    for (const { batch } of arrived) for (const entry of decodeBatch(batch)) writer.apply(entry)
+    let entries = 0
+    for (const { batch } of arrived) for (const entry of decodeBatch(batch)) entries += writer.take(entry)
     writer.commit()
-    const entries = arrived.reduce((sum, { batch }) => sum + batch.count, 0)
     figures.committed(entries, performance.now() - startedAt)
   } catch (error) {
     fail(error)

@@ -78,8 +78,6 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #partial: PartialReply | undefined
   /** None before it had to wait for a backend, or was refused by one. */
   #wait: Wait | undefined
-  /** Once it was written: see `#wholeText`. */
-  #text: string | undefined
   /** There is nothing left to give up: its client may come again for it. */
   #isRecorded = false
   /** Whether a backend was at it when it was given up. */
@@ -245,8 +243,6 @@ export class LiveInteraction implements ReplySink, CallHooks {
       this.#deliver(reply, replyId)
       return
     }
-    // While the journal is at it: what waits for that leaves at the end of this turn of the loop, before this is called.
-    setImmediate(this.#prepare, reply)
     pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
   }
 
@@ -282,11 +278,6 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #itemIdsOf({ raw }: BackendReply): ItemIds | undefined {
     if (this.#stream) return this.#stream.itemIds
     return raw && this.#question.dialect.api === 'responses' ? itemIdsIn(raw.document) : undefined
-  }
-
-  /** What there is to do for a whole reply until it may be sent. */
-  readonly #prepare = ({ raw }: CompleteReply): void => {
-    if (raw && this.#client && !this.#question.request.stream) this.#wholeText(raw)
   }
 
   #deliver(reply: CompleteReply, replyId: string): void {
@@ -328,7 +319,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   /** As the backend wrote it, without what nobody but us has asked for. */
   #wholeText({ text, document }: NonNullable<BackendReply['raw']>): string {
     const { unasked } = this.#question
-    return (this.#text ??= unasked ? JSON.stringify(unasked.without(document)) : text)
+    return unasked ? JSON.stringify(unasked.without(document)) : text
   }
 
   #fail(error: MillraceError, reply?: BrokenReply): void {
