@@ -120,7 +120,7 @@ export function entryBytes(entry: QueuedEntry): number {
     case 'heard':
       break
     case 'node':
-      bytes += entry.message.length + (entry.meta?.length ?? 0) + nodeTokenBytes(entry)
+      bytes += entry.message.length + (entry.meta?.length ?? 0) + (entry.version?.length ?? 0) + nodeTokenBytes(entry)
       break
     case 'event':
     case 'session-start':

@@ -16,6 +16,11 @@ export const journalLimits = {
   maxBatchBytes: 16 * 1024 * 1024,
 } as const
 
+/** What waits, as a share of what may. */
+export function shareOfLimits(entries: number, bytes: number): number {
+  return Math.max(entries / journalLimits.maxQueuedEntries, bytes / journalLimits.maxQueuedBytes)
+}
+
 /** A client's way to the writer: a `MessagePort`, or something that passes on what it is given, such as a process's pipe. */
 export interface JournalPort {
   postMessage(batch: unknown, transfer: readonly ArrayBuffer[]): void
@@ -122,7 +127,7 @@ export class JournalClient extends Resource implements Journal {
 
   /** What waits for the disk, as a share of what may: at 1 nothing new should be started. */
   get pressure(): number {
-    return Math.max(this.#entries / journalLimits.maxQueuedEntries, this.#bytes / journalLimits.maxQueuedBytes)
+    return shareOfLimits(this.#entries, this.#bytes)
   }
 
   append(entry: QueuedEntry): void {

@@ -4,6 +4,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
 import type { Journal } from './journal.ts'
+import type { NodeEntry } from './journal-entry.ts'
 import { RunLock } from './_run-lock.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
@@ -208,4 +209,27 @@ test('a spool that is gone or cannot be read keeps nobody from the record', asyn
   await expect(RunStore.open({ folder: run.copy })).rejects.toMatchObject({ code: 'store_version' })
   rmSync(spool)
   expect(endedIn(run.copy)).toBe(1)
+})
+
+test('what is held back counts as waiting for the disk', async () => {
+  await using run = await spooledRun()
+  run.block()
+  run.journal.appendAll(rolloutEntries(1, { messages: ['x'.repeat(2_000_000)] }))
+  const written = run.journal.written()
+  await new Promise(setImmediate)
+  const message = JSON.stringify({ role: 'user', content: 'y'.repeat(1_000_000) })
+  for (let seq = 0; seq < 70; seq += 1) run.journal.append(nodeEntry({ rollout: '2-0', seq, message }))
+  expect(run.journal.pressure).toBeGreaterThan(1)
+  run.unblock()
+  await written
+  await run.journal.durable()
+  expect(run.journal.pressure).toBe(0)
+})
+
+test('no text of an entry is too long for it, whichever it is', async () => {
+  await using run = await spooledRun()
+  const version = 'v'.repeat(17_000_000)
+  run.journal.append({ ...nodeEntry({ rollout: '1-0', seq: 0 }), version } as NodeEntry)
+  await run.journal.written()
+  expect(run.store.reader.nodes('1-0', 1)).toHaveLength(1)
 })

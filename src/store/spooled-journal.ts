@@ -3,7 +3,7 @@ import { entryBytes } from './_batch-codec.ts'
 import { encodeFrame } from './_frame-codec.ts'
 import { SpoolFile, type SpooledFrame } from './_spool-file.ts'
 import type { Journal } from './journal.ts'
-import { type JournalClient, maxIdleMs } from './journal-client.ts'
+import { type JournalClient, maxIdleMs, shareOfLimits } from './journal-client.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
 /** More than this is not copied on the event loop: whoever waits for it waits for the database. */
@@ -41,8 +41,9 @@ export class SpooledJournal extends Resource implements Journal {
     return this.#journal.failure
   }
 
+  /** What is held back during a pause waits for the disk, too. */
   get pressure(): number {
-    return this.#journal.pressure
+    return this.#journal.pressure + shareOfLimits(this.#entries.length, this.#bytes)
   }
 
   append(entry: JournalEntry): void {
