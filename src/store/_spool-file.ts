@@ -1,8 +1,9 @@
-import { closeSync, openSync, readFileSync, rmSync, writeSync, writevSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, rmSync, writevSync } from 'node:fs'
 import { join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { MillraceError } from '../errors/index.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
+import { writeFully } from './_write-atomically.ts'
 
 /** Entries that were written down together. Numbers go on from one to the next, for as long as there is a run. */
 export interface SpooledFrame {
@@ -34,11 +35,10 @@ export class SpoolFile {
   constructor(folder: string) {
     this.#path = join(folder, runFiles.spool)
     try {
-      this.#descriptor = openSync(this.#path, 'w')
+      this.#descriptor = openSigned(this.#path)
     } catch (error) {
       throw folderFailure(error, folder)
     }
-    writeSync(this.#descriptor, signature)
   }
 
   hasRoomFor(bytes: number): boolean {
@@ -89,6 +89,17 @@ export function* spooledFrames(folder: string): Generator<SpooledFrame, void, vo
 
 export function removeSpool(folder: string): void {
   rmSync(join(folder, runFiles.spool), { force: true })
+}
+
+function openSigned(path: string): number {
+  const descriptor = openSync(path, 'w')
+  try {
+    writeFully(descriptor, signature)
+    return descriptor
+  } catch (error) {
+    closeSync(descriptor)
+    throw error
+  }
 }
 
 function readSpool(path: string): Buffer {

@@ -1,9 +1,9 @@
-import { readFileSync, truncateSync, writeFileSync } from 'node:fs'
+import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SpoolFile, type SpooledFrame, spooledFrames } from './_spool-file.ts'
 import { runFiles } from './run-folder.ts'
-import { temporaryFolder } from '../../test/store/_fixtures.ts'
+import { openFiles, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 const frame = (number: number, text = `frame ${number}`): SpooledFrame => ({ number, bytes: Buffer.from(text) })
 const read = (folder: string): string[] =>
@@ -82,4 +82,11 @@ test('a folder that cannot be written to is named', () => {
   expect(() => new SpoolFile(join(folder.path, 'gone'))).toThrow(
     expect.objectContaining({ code: 'folder_unwritable', message: expect.stringContaining('gone') }),
   )
+})
+
+test('a disk without room for its beginning is called full, and nothing is left open', () => {
+  using folder = temporaryFolder()
+  symlinkSync('/dev/full', join(folder.path, runFiles.spool))
+  expect(() => new SpoolFile(folder.path)).toThrow(expect.objectContaining({ code: 'disk_full' }))
+  expect(openFiles('/dev/full')).toEqual([])
 })

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Outcome } from '../../src/schema/index.ts'
@@ -8,6 +8,23 @@ import type { JournalEntry, NewRun, RolloutEnd } from '../../src/store/index.ts'
 export function temporaryFolder(): Disposable & { readonly path: string } {
   const path = mkdtempSync(join(tmpdir(), 'millrace-store-'))
   return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) }
+}
+
+/** Which files at or below this path the process has open. */
+export function openFiles(path: string): string[] {
+  return readdirSync('/proc/self/fd').flatMap((descriptor) => {
+    const target = linkTarget(`/proc/self/fd/${descriptor}`)
+    return target?.startsWith(path) ? [target] : []
+  })
+}
+
+/** Undefined if it is gone, as the descriptor that the list itself was read with. */
+function linkTarget(path: string): string | undefined {
+  try {
+    return readlinkSync(path)
+  } catch {
+    return undefined
+  }
 }
 
 export function newRun(parts: Partial<NewRun> = {}): NewRun {

@@ -5,11 +5,11 @@
  */
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { MillraceError } from '../../src/errors/index.ts'
 import { readRunFile, runFiles, RunReader, RunStore } from '../../src/store/index.ts'
-import { newRun, rolloutEntries } from './_fixtures.ts'
+import { newRun, openFiles, rolloutEntries } from './_fixtures.ts'
 
 const [mount = '', mode] = process.argv.slice(2)
 const isSpooled = mode === 'spooled'
@@ -17,7 +17,7 @@ const folder = join(mount, 'run')
 const acknowledged: string[] = []
 
 const full = await fill()
-const leftOpen = openFiles()
+const leftOpen = openFiles(mount)
 const whileFull = await codeOf(async () => {
   await using store = await RunStore.open({ folder })
   for (const entry of rolloutEntries(999_999, { messages: ['x'.repeat(200_000)] })) store.journal.append(entry)
@@ -66,19 +66,6 @@ async function resume() {
 
 function lostFrom(reader: RunReader): number {
   return acknowledged.filter((rollout) => !reader.hasEnded(rollout) || reader.nodes(rollout, 1).length !== 3).length
-}
-
-/** What this process still has open on the small disk. */
-function openFiles(): string[] {
-  return readdirSync('/proc/self/fd').flatMap((descriptor) => {
-    try {
-      const path = readlinkSync(join('/proc/self/fd', descriptor))
-      return path.startsWith(mount) ? [path] : []
-    } catch {
-      // The listing itself, which is closed by now.
-      return []
-    }
-  })
 }
 
 async function codeOf(work: () => Promise<unknown>): Promise<string> {
