@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { QueuedEntry } from './_batch-codec.ts'
 import { BlobStore } from './_blob-store.ts'
@@ -34,17 +35,16 @@ export class JournalWriter {
 
   /** Migrates the database, heals the file of lines and empties the spool; the first two may take a while on a large run. */
   static open(folder: string): JournalWriter {
-    const database = openForWriting(folder)
-    try {
-      const blobs = new BlobStore(join(folder, runFiles.blobs))
-      const lines = RolloutLines.open({ database, blobs, path: join(folder, runFiles.lines) })
-      const writer = new JournalWriter(database, blobs, lines)
-      writer.#emptySpool(folder)
-      return writer
-    } catch (error) {
-      database.close()
-      throw error
-    }
+    using opened = new DisposableStack()
+    const database = opened.adopt(openForWriting(folder), (each) => each.close())
+    const blobs = new BlobStore(join(folder, runFiles.blobs))
+    const path = join(folder, runFiles.lines)
+    const lines = opened.adopt(RolloutLines.open({ database, blobs, path }), (each) => each.close())
+    const writer = new JournalWriter(database, blobs, lines)
+    writer.#emptySpool(folder)
+    // From here on the writer owns them.
+    opened.move()
+    return writer
   }
 
   /** The number of the last frame of the spool that is in the database; 0 before the first. */
@@ -186,7 +186,9 @@ export class JournalWriter {
   #emptySpool(folder: string): void {
     const { lastFrame } = this
     const missing = Array.from(spooledFrames(folder)).filter(({ number }) => number > lastFrame)
-    if (missing.length > 0) {
+    const [first] = missing
+    if (first && first.number > lastFrame + 1) throw notFollowing(folder)
+    if (first) {
       this.begin()
       for (const frame of missing) this.take({ kind: 'frame', ...frame })
       this.commit()
@@ -265,6 +267,16 @@ export class JournalWriter {
     const name = isKnown ? 'duplicate-session-end' : 'session-unknown'
     this.#statements.event.run(session, 0, name, at, JSON.stringify({ why }))
   }
+}
+
+/** As with a database and a spool that were copied one after the other while their gateway worked. */
+function notFollowing(folder: string): MillraceError {
+  const { spool, database } = runFiles
+  return new MillraceError(
+    'store_failed',
+    `${join(folder, spool)} goes on from messages that ${database} does not have; restore both from one copy that was made while nobody worked on the run, or remove ${spool} to go on with what ${database} has`,
+    { data: { folder } },
+  )
 }
 
 const ofSession = `WHERE rollout = ? AND attempt = ${sessionAttempt} AND seq = ?`

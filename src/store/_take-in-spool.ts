@@ -9,8 +9,10 @@ import { runFiles } from './run-folder.ts'
  * nothing can be written it has to wait: then that is not shown which was said in the last moment.
  */
 export function takeInSpool(folder: string): void {
-  if (!existsSync(join(folder, runFiles.spool)) || RunLock.isHeld(folder)) return
+  if (!existsSync(join(folder, runFiles.spool))) return
   try {
+    // Nobody who only reads waits for one who works on it.
+    if (RunLock.isHeld(folder)) return
     using _lock = RunLock.acquire(folder)
     JournalWriter.open(folder).close()
   } catch {

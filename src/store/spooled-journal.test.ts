@@ -1,15 +1,17 @@
-import { cpSync, existsSync, rmSync, statSync } from 'node:fs'
+import { cpSync, existsSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
 import type { Journal } from './journal.ts'
 import type { NodeEntry } from './journal-entry.ts'
+import { encodeFrame } from './_frame-codec.ts'
 import { RunLock } from './_run-lock.ts'
+import { SpoolFile } from './_spool-file.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { RunStore } from './run-store.ts'
-import { newRun, nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { newRun, nodeEntry, openFiles, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 /** A spooled run, and a way to keep its writer from committing anything. */
 async function spooledRun() {
@@ -207,6 +209,8 @@ test('a spool that is gone or cannot be read keeps nobody from the record', asyn
   cpSync(join(run.folder, runFiles.run), spool)
   expect(endedIn(run.copy)).toBe(1)
   await expect(RunStore.open({ folder: run.copy })).rejects.toMatchObject({ code: 'store_version' })
+  writeFileSync(join(run.copy, runFiles.lock), 'no lock'.repeat(1000))
+  expect(endedIn(run.copy)).toBe(1)
   rmSync(spool)
   expect(endedIn(run.copy)).toBe(1)
 })
@@ -232,4 +236,42 @@ test('no text of an entry is too long for it, whichever it is', async () => {
   run.journal.append({ ...nodeEntry({ rollout: '1-0', seq: 0 }), version } as NodeEntry)
   await run.journal.written()
   expect(run.store.reader.nodes('1-0', 1)).toHaveLength(1)
+})
+
+test('frames that do not follow on what is in the database are refused, and those who read do without them', async () => {
+  await using run = await spooledRun()
+  append(run.journal, 1)
+  await run.journal.durable()
+  cpSync(run.folder, run.copy, { recursive: true })
+  const path = join(run.copy, runFiles.spool)
+  rmSync(path)
+  const file = new SpoolFile(run.copy)
+  file.append({ number: 3, bytes: encodeFrame(rolloutEntries(3)) })
+  file.close()
+  expect(endedIn(run.copy)).toBe(1)
+  expect(openFiles(run.copy)).toEqual([])
+  await expect(RunStore.open({ folder: run.copy })).rejects.toMatchObject({
+    code: 'store_failed',
+    message: expect.stringMatching(/does not have; restore both/),
+  })
+  expect(existsSync(path), 'it is kept').toBe(true)
+  rmSync(path)
+  await using continued = await RunStore.open({ folder: run.copy })
+  expect(continued.reader.counts().ended).toBe(1)
+})
+
+test('closing during a pause brings in what was held back, and one who asks then waits for that', async () => {
+  await using run = await spooledRun()
+  run.block()
+  append(run.journal, 1)
+  run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(2_000_000)] }))
+  void run.journal.written()
+  await new Promise(setImmediate)
+  run.journal.appendAll(rolloutEntries(3, { messages: ['x'.repeat(2_000_000)] }))
+  const closed = run.journal.close()
+  const written = run.journal.written()?.then(() => run.store.reader.counts().ended)
+  run.unblock()
+  expect(await written).toBe(3)
+  await closed
+  expect(existsSync(run.spool)).toBe(false)
 })

@@ -67,7 +67,7 @@ export class SpooledJournal extends Resource implements Journal {
   }
 
   written(): Promise<void> | undefined {
-    if (this.isClosed || this.failure.aborted) return this.#journal.durable()
+    if (this.isClosed || this.failure.aborted) return this.durable()
     if (this.#entries.length === 0) return this.#pause
     // Everything this turn of the event loop appends goes together.
     this.#immediate ??= setImmediate(this.#write)
