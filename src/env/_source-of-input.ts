@@ -2,6 +2,9 @@ import { MillraceError } from '../errors/index.ts'
 import type { TaskInput } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
+/** Iterators that were handed out as tasks: what they gave is gone. */
+const handedOut = new WeakSet<object>()
+
 /** Whatever an environment's `tasks` returned, as a source. */
 export function sourceOfInput(input: TaskInput): TaskSource {
   if (typeof input === 'object' && input !== null) {
@@ -15,6 +18,7 @@ export function sourceOfInput(input: TaskInput): TaskSource {
       }
     }
     if (Symbol.asyncIterator in input || Symbol.iterator in input) {
+      if ('next' in input) requireUnread(input)
       return { label: 'generator', rows: () => rowsOf(input) }
     }
   }
@@ -23,6 +27,17 @@ export function sourceOfInput(input: TaskInput): TaskSource {
     'env_invalid',
     `\`tasks\` must return an array, a generator, jsonl(path) or csv(path); it returned ${found}`,
   )
+}
+
+/** Tasks are asked for again by whoever needs them again; the second reader would find what the first has left over. */
+function requireUnread(iterator: object): void {
+  if (handedOut.has(iterator)) {
+    throw new MillraceError(
+      'env_invalid',
+      '`tasks` returned the same generator again, which can be read only once. Make it where it is returned, so that each call has one of its own: `tasks: function* () { … }`.',
+    )
+  }
+  handedOut.add(iterator)
 }
 
 function describe(input: unknown): string {

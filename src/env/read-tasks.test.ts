@@ -203,6 +203,19 @@ describe('readTasks', () => {
     await expect(readTasks(environment, {})).rejects.toThrow(message)
   })
 
+  test('refuses a generator that it was given before, and takes what can be read again', async () => {
+    const generator = rows(2).values()
+    const once = environmentWith(() => generator)
+    expect(await all(once, 1)).toHaveLength(1)
+    await expect(readTasks(once, {})).rejects.toMatchObject({
+      code: 'env_invalid',
+      rawMessage: expect.stringMatching(/^`tasks` returned the same generator again, .* only once\. Make it where/),
+    })
+    const set = new Set(rows(2))
+    const often = environmentWith(() => set)
+    expect(await all(often)).toEqual(await all(often))
+  })
+
   test('says when `tasks` itself threw', async () => {
     const environment = environmentWith(() => {
       throw new Error('no network')
