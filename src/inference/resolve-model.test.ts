@@ -75,7 +75,7 @@ describe('what a name stands for', () => {
   test('the key of a backend is in the variable that it names, or in that of its API', () => {
     const backends = [{ url: 'http://a/v1' }, { url: 'http://b/v1', apiKeyEnv: 'B' }]
     const variables = (api: 'messages' | 'chat') =>
-      resolve({ name: 'm', api, backends }).backends.map((b) => b.apiKeyEnv)
+      resolve({ name: 'm', api, backends }, { env: { B: 'k' } }).backends.map((b) => b.apiKeyEnv)
     expect(variables('messages')).toEqual(['ANTHROPIC_API_KEY', 'B'])
     expect(variables('chat')).toEqual(['OPENAI_API_KEY', 'B'])
   })
@@ -120,6 +120,20 @@ describe('mistakes', () => {
     expect(said).toMatch(/\[model_auth\].*Anthropic.*ANTHROPIC_API_KEY.*ANTHROPIC_BASE_URL/)
     const backends = [{ url: 'https://api.anthropic.com/v1', headers: { 'X-Api-Key': 'k' } }]
     expect(resolve({ name: 'm', api: 'messages', backends }, { env: {} })).toMatchObject({ backends })
+  })
+
+  test('no key in the variable that a backend names, unless it is sent otherwise', () => {
+    const backends = [{ url: 'http://a/v1' }, { url: 'http://b:1/v1', apiKeyEnv: 'B_KEY' }]
+    const said = failure(() => resolve({ name: 'm', backends }, { env: { B_KEY: '' } }))
+    expect(said).toMatch(
+      /\[config_invalid\] model m: `apiKeyEnv` of its backend b:1 names B_KEY, which is not set: set/,
+    )
+    const complete = resolve({ name: 'm', backends }, { env: { B_KEY: 'k' } })
+    expect(resolve(complete, { env: { B_KEY: 'k' } })).toEqual(complete)
+    const headers = { authorization: 'Bearer k' }
+    expect(failure(() => resolve({ name: 'm', backends: [{ ...backends[1]!, headers }] }, { env: {} }))).toBe(
+      'no error',
+    )
   })
 
   test.each([

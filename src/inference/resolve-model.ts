@@ -4,7 +4,13 @@ import { describeIssues } from '../schema/index.ts'
 import type { Backend } from './backend.ts'
 import { backendUrl, lacksKey } from './http/http-backend.ts'
 import { isAnthropicHost, isOpenAiHost } from './providers.ts'
-import { modelConfigSchema, type ModelConfig, type ModelConfigInput, type NamedModelInput } from './model-config.ts'
+import {
+  modelConfigSchema,
+  type BackendConfig,
+  type ModelConfig,
+  type ModelConfigInput,
+  type NamedModelInput,
+} from './model-config.ts'
 import { isObject } from './wire/foreign-json.ts'
 
 export interface ResolveModelOptions {
@@ -52,9 +58,10 @@ export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
   for (const backend of config.backends) {
     const { hostname } = backendUrl(backend.url)
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
-    if (provider && lacksKey(backend, env)) {
-      throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
-    }
+    if (!lacksKey(backend, env)) continue
+    if (provider) throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
+    // The usual one is that of a complete config, too, in which nobody named it: servers of one's own often want no key.
+    if (!isUsual(backend.apiKeyEnv)) throw unsetKey(config.name, backend)
   }
   return config
 }
@@ -160,6 +167,19 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
   return new MillraceError(
     'model_auth',
     `model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}${hint}`,
+  )
+}
+
+function isUsual(apiKeyEnv: string): boolean {
+  return apiKeyEnv === openAi.apiKeyEnv || apiKeyEnv === anthropic.apiKeyEnv
+}
+
+/** A key that was asked for and is not there must not mean that none is needed. */
+function unsetKey(model: string, { url, apiKeyEnv }: BackendConfig): MillraceError {
+  const { host } = backendUrl(url)
+  return invalid(
+    model,
+    `\`apiKeyEnv\` of its backend ${host} names ${apiKeyEnv}, which is not set: set it, or leave out \`apiKeyEnv\``,
   )
 }
 
