@@ -42,7 +42,7 @@ function missingModuleHint(message: string): string | undefined {
   if (extension) return `Imports need the file's extension: write ${extension} at the end`
   const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
   if (packageName === undefined) return undefined
-  // Whoever installed what is only called alike would run a stranger's code.
-  if (nearestName(packageName, ['millrace'])) return `Did you mean 'millrace'?`
+  // Whoever installed what is only called alike would run a stranger's code. What goes with Millrace is called so on purpose.
+  if (!packageName.startsWith('millrace-') && nearestName(packageName, ['millrace'])) return `Did you mean 'millrace'?`
   return `Install it where the environment is: npm install ${packageName}`
 }

@@ -163,6 +163,7 @@ describe('loadEnvironment', () => {
         'short.ts': "import './helper'",
         'lacking.ts': "import 'not-a-package'",
         'misspelt.ts': "import 'milrace/testing'",
+        'companion.ts': "import 'millrace-extras'",
         'text.txt': '',
         'node_modules/typed/package.json': '{"type":"module","exports":"./environment.ts"}',
         'node_modules/typed/environment.ts': moduleText('typed'),
@@ -176,6 +177,7 @@ describe('loadEnvironment', () => {
         'short.ts',
         'lacking.ts',
         'misspelt.ts',
+        'companion.ts',
         './text.txt',
         'typed',
       ],
@@ -189,6 +191,7 @@ describe('loadEnvironment', () => {
       /Cannot find module '\/project\/helper'.* Imports need the file's extension: write \.ts at the end$/,
       /Cannot find package 'not-a-package'.* Install it where the environment is: npm install not-a-package$/,
       /Cannot find package 'milrace'[^.]*\.ts\. Did you mean 'millrace'\?$/,
+      /Cannot find package 'millrace-extras'.* npm install millrace-extras$/,
       /Unknown file extension ".txt".* An environment is a module in a \.ts, \.js or \.mjs file$/,
       /Node runs no TypeScript from node_modules: the package must contain JavaScript/,
     ]
