@@ -124,6 +124,13 @@ describe('on the command line', () => {
       after: { scored: 0 },
       failures: [{ count: 12, message: expect.stringMatching(/^reward "right" threw Error at .*: too much$/) }],
     })
+    const written = await command(folder.root, 'rescore', 'sums', '--out', 'lines.jsonl')
+    expect(written).toMatchObject({ code: 0, stderr: 'wrote 12 rollouts to lines.jsonl\n' })
+    const parts = { ...fakeProcess({ env: { MILLRACE_RUNS: join(folder.root, 'runs') } }), cwd: folder.root }
+    parts.stdout.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
+    expect(await main(['rescore', 'sums', '--json', '--out', 'lines.jsonl'], parts)).toBe(0)
+    expect(parts.stderr.text).toBe('wrote 12 rollouts to lines.jsonl, over what it held before\n')
+    expect((await readFile(join(folder.root, 'lines.jsonl'), 'utf8')).trimEnd().split('\n')).toHaveLength(12)
     const unwritable = await command(folder.root, 'rescore', 'sums', '--out', 'nowhere/lines.jsonl')
     expect(unwritable).toMatchObject({ code: 1 })
     expect(unwritable.stderr).toContain('choose another with --out [folder_unwritable]')

@@ -1,4 +1,3 @@
-import { resolve } from 'node:path'
 import { exportSessions } from '../../gateway/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../store/index.ts'
 import { defineCommand, type FlagTable, type FlagValues } from '../command-line/command.ts'
@@ -10,7 +9,6 @@ import { SlowProgress } from '../process/slow-progress.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
-import { printableLine } from '../format/printable.ts'
 
 const rolloutFlags = {
   tokens: {
@@ -111,9 +109,8 @@ export const exportCommand = defineCommand({
       const chunks = isGateway ? sessionChunks(reader, flags) : counted(rolloutLines(reader, flags), io.stderr)
       let written = ''
       const told = telling(chunks, (what) => (written = what))
-      const hasReplaced = await writeOutputFile(told, resolve(io.cwd, output), '-o')
-      const over = hasReplaced ? ', over what it held before' : ''
-      return void io.stderr.line(`wrote ${written} to ${printableLine(output)}${over}`)
+      const where = await writeOutputFile(told, { name: output, flag: '-o', cwd: io.cwd })
+      return void io.stderr.line(`wrote ${written} to ${where}`)
     })
     return exitCodes.ok
   },

@@ -1,4 +1,3 @@
-import { resolve } from 'node:path'
 import { rescoreRun, type Rescoring } from '../../eval/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
@@ -6,6 +5,7 @@ import { evalFlags } from '../eval/eval-flags.ts'
 import { exitNotice } from '../process/exit-notice.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import type { CommandIo } from '../process/io.ts'
+import { formatQuantity } from '../format/count.ts'
 import { rescoreText } from '../runs/rescore-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { locateRun, readRun, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
@@ -43,7 +43,7 @@ export const rescoreCommand = defineCommand({
       kind: 'text',
       value: '<file>',
       group: 'Output',
-      help: 'Write a JSON line for each rollout: id, reward before and after, components, metrics.',
+      help: 'Write a JSON line for each rollout, over what the file holds: id, reward before and after, components, metrics.',
     },
     json: { kind: 'switch', group: 'Output', help: 'The same lines to stdout, and the summary as the last one.' },
     runs: runsFlag,
@@ -93,8 +93,13 @@ async function writeLines(
   { asJson, out }: { asJson: boolean; out: string | undefined },
 ): Promise<void> {
   const lines = scoredLines(rescoring, io, asJson)
-  if (out !== undefined) await writeOutputFile(lines, resolve(io.cwd, out), '--out')
-  else for await (const _line of lines);
+  if (out === undefined) {
+    for await (const _line of lines) if (io.stdout.readerGone.aborted) return
+    return
+  }
+  // All of them, also if nobody reads stdout any more.
+  const where = await writeOutputFile(lines, { name: out, flag: '--out', cwd: io.cwd })
+  void io.stderr.line(`wrote ${formatQuantity(rescoring.summary().rollouts, 'rollout')} to ${where}`)
 }
 
 /** A line for each rollout, which goes to stdout by itself. */
@@ -103,7 +108,6 @@ async function* scoredLines(rescoring: Rescoring, io: CommandIo, asJson: boolean
   for await (const rollout of rescoring) {
     progress.add()
     if (asJson) await io.stdout.line(JSON.stringify({ type: 'rollout', ...rollout }))
-    if (io.stdout.readerGone.aborted) return
     yield `${JSON.stringify(rollout)}\n`
   }
 }

@@ -1,24 +1,37 @@
-import { createWriteStream } from 'node:fs'
-import { stat } from 'node:fs/promises'
+import { createWriteStream, type Stats } from 'node:fs'
+import { access, constants, realpath, rename, rm, stat } from 'node:fs/promises'
+import { resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { MillraceError } from '../../errors/index.ts'
 import { peeked } from '../../kit/index.ts'
+import { printableLine } from '../format/printable.ts'
+
+interface OutputFile {
+  /** As it was given. */
+  readonly name: string
+  /** What names another one. */
+  readonly flag: string
+  readonly cwd: string
+}
 
 /**
  * Writes a file piece by piece, over what it held, as `-o` of other programs does: an export can be made again, and mostly is.
- * Resolves to whether it held anything. `flag` is what names another one.
+ * It has its name once it is whole. Resolves to where it went, in words, and whether that held anything.
  */
 export async function writeOutputFile(
   chunks: AsyncIterable<string | Uint8Array>,
-  file: string,
-  flag: string,
-): Promise<boolean> {
+  { name, flag, cwd }: OutputFile,
+): Promise<string> {
+  const file = resolve(cwd, name)
   try {
     // Whoever refuses to give anything leaves the file alone.
     await using checked = await peeked(chunks)
     const before = await stat(file).catch(() => undefined)
-    await pipeline(checked, createWriteStream(file))
-    return before?.isFile() === true && before.size > 0
+    // A device or a pipe is written to as it is.
+    if (before && !before.isFile()) await pipeline(checked, createWriteStream(file))
+    else await replaceFile(checked, file, before)
+    const over = before?.isFile() && before.size > 0 ? ', over what it held before' : ''
+    return `${printableLine(name)}${over}`
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     // What went wrong while reading is for whoever reads.
@@ -30,5 +43,24 @@ export async function writeOutputFile(
       `cannot write ${file} (${code ?? String(error)}); choose another with ${flag}`,
       { cause: error },
     )
+  }
+}
+
+/** Lines that end too early look like all there are: what is not whole is called so, and taken away. */
+async function replaceFile(
+  chunks: AsyncIterable<string | Uint8Array>,
+  file: string,
+  before: Stats | undefined,
+): Promise<void> {
+  // A link stays one, and a file that may not be written is not replaced either.
+  const target = before ? await realpath(file) : file
+  if (before) await access(target, constants.W_OK)
+  const partial = `${target}.partial`
+  try {
+    await pipeline(chunks, createWriteStream(partial, before && { mode: before.mode }))
+    await rename(partial, target)
+  } catch (error) {
+    await rm(partial, { force: true }).catch(() => undefined)
+    throw error
   }
 }

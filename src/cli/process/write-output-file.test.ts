@@ -1,0 +1,33 @@
+import { mkdtempDisposable, readdir, readFile, readlink, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { MillraceError } from '../../errors/index.ts'
+import { writeOutputFile } from './write-output-file.ts'
+
+async function* lines(count: number, failure?: Error): AsyncGenerator<string> {
+  for (let index = 0; index < count; index += 1) yield `${index}\n`
+  if (failure) throw failure
+}
+
+test('what fails halfway leaves what was there, and nothing that looks whole', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-output-'))
+  const output = { name: 'out.jsonl', flag: '-o', cwd: folder.path }
+  const failure = new MillraceError('store_failed', 'a page is gone')
+  await expect(writeOutputFile(lines(3, failure), output)).rejects.toBe(failure)
+  expect(await readdir(folder.path)).toEqual([])
+  await writeFile(join(folder.path, 'out.jsonl'), 'yesterday')
+  await expect(writeOutputFile(lines(3, failure), output)).rejects.toBe(failure)
+  expect(await readFile(join(folder.path, 'out.jsonl'), 'utf8')).toBe('yesterday')
+  expect(await readdir(folder.path)).toEqual(['out.jsonl'])
+})
+
+test('a link stays one, and what it leads to is replaced', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-output-'))
+  await writeFile(join(folder.path, 'kept.jsonl'), 'yesterday')
+  await symlink('kept.jsonl', join(folder.path, 'latest.jsonl'))
+  const where = await writeOutputFile(lines(2), { name: 'latest.jsonl', flag: '-o', cwd: folder.path })
+  expect(where).toBe('latest.jsonl, over what it held before')
+  expect(await readlink(join(folder.path, 'latest.jsonl'))).toBe('kept.jsonl')
+  expect(await readFile(join(folder.path, 'kept.jsonl'), 'utf8')).toBe('0\n1\n')
+})
