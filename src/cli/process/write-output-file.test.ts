@@ -5,8 +5,9 @@ import { expect, test } from 'vitest'
 import { MillraceError } from '../../errors/index.ts'
 import { writeOutputFile } from './write-output-file.ts'
 
+/** More than a stream holds, so that the file has some of them when it fails. */
 async function* lines(count: number, failure?: Error): AsyncGenerator<string> {
-  for (let index = 0; index < count; index += 1) yield `${index}\n`
+  for (let index = 0; index < count; index += 1) yield `${'.'.repeat(2 ** 16)}\n`
   if (failure) throw failure
 }
 
@@ -29,5 +30,5 @@ test('a link stays one, and what it leads to is replaced', async () => {
   const where = await writeOutputFile(lines(2), { name: 'latest.jsonl', flag: '-o', cwd: folder.path })
   expect(where).toBe('latest.jsonl, over what it held before')
   expect(await readlink(join(folder.path, 'latest.jsonl'))).toBe('kept.jsonl')
-  expect(await readFile(join(folder.path, 'kept.jsonl'), 'utf8')).toBe('0\n1\n')
+  expect(await readFile(join(folder.path, 'kept.jsonl'), 'utf8')).toMatch(/^(?:\.+\n){2}$/)
 })
