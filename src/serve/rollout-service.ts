@@ -37,6 +37,8 @@ export class RolloutService extends Resource {
   readonly #failure = new AbortController()
   readonly #outcomes: Partial<Record<Outcome, number>> = {}
   #state: ServiceState = 'open'
+  /** What ran when it was drained has ended by itself. */
+  #hasDrained = false
   #work: Promise<void> = Promise.resolve()
 
   private constructor(parts: ServiceParts, onResult: (record: RolloutRecord) => void) {
@@ -180,11 +182,13 @@ export class RolloutService extends Resource {
     if (this.#state === 'open') this.#state = 'draining'
     this.#due.drain()
     await this.#work
+    // Closed or failed meanwhile, it has given up what ran.
+    if (this.#state === 'draining') this.#hasDrained = true
   }
 
   /** Stops what runs: those rollouts are unfinished, and go on when the service is opened again. */
   protected async onClose(): Promise<void> {
-    const end = this.#state === 'draining' ? 'drained' : 'stopped'
+    const end = this.#hasDrained ? 'drained' : 'stopped'
     if (this.#state !== 'failed') this.#state = 'closed'
     const reason = new MillraceError('closed', 'the server is closing; ask again with the same request id')
     this.#due.stop(reason)

@@ -1,16 +1,23 @@
 import { SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { fixture } from '../cli/_millrace.ts'
+import { fixture, millrace } from '../cli/_millrace.ts'
 import { post, startServe } from './_serve-process.ts'
 
 const task = { left: 1, right: 2 }
+
+/** How the run says that its last sitting ended. */
+async function endOf(root: string): Promise<unknown> {
+  const shown = await millrace({ cwd: root }, 'show', 'served', '--json')
+  return (JSON.parse(shown.stdout.split('\n')[0] ?? '') as { end?: unknown }).end
+}
 
 test('SIGTERM lets what runs end and be answered, then the process ends', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ ttftMs: 700, spread: 0 })
   const model = ['-m', 'slow', '--base-url', simulator.url]
-  await using server = await startServe(runs.root, fixture('counting.ts'), ...model, '--no-preflight')
+  const words = [fixture('counting.ts'), ...model, '--no-preflight', '--run', 'served']
+  await using server = await startServe(runs.root, ...words)
   const reply = post(server.url, { task })
   await expect.poll(() => simulator.stats.inFlight).toBe(1)
   server.running.process.kill('SIGTERM')
@@ -19,6 +26,7 @@ test('SIGTERM lets what runs end and be answered, then the process ends', async 
   expect((await post(server.url, { task })).status).toBe(503)
   expect(await (await reply).json()).toMatchObject({ outcome: 'completed' })
   expect(await server.running.ended).toMatchObject({ code: 0 })
+  expect(await endOf(runs.root)).toBe('drained')
 })
 
 test('a second signal stops what runs, and says so to whoever waits; the next sitting finishes it', async () => {
@@ -35,6 +43,7 @@ test('a second signal stops what runs, and says so to whoever waits; the next si
     server.running.process.kill('SIGINT')
     expect(await (await reply).json()).toMatchObject({ error: { code: 'closed' } })
     expect(await server.running.ended).toMatchObject({ code: 130 })
+    expect(await endOf(runs.root)).toBe('stopped')
   }
   await hung.close()
   await using _well = await SimulatorServer.start({ port })
