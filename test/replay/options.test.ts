@@ -32,6 +32,7 @@ test.each<[problem: string, how: (reader: RunReader) => Promise<unknown>]>([
   ['options of forkRollout() must be an object with fields such as rollout, turn, model', fork(undefined)],
   ["rollout must be a rollout's id, such as 0-0, not undefined", fork({})],
   ['`sample` is not known; did you mean `samples`?', fork({ rollout: '0-0', turn: 0, sample: 3 })],
+  ['samples must be a whole number of at least 1, not 0', fork({ rollout: '0-0', turn: 0, samples: 0 })],
   ['`system` must be a text, not 5', fork({ rollout: '0-0', turn: 0, system: 5 })],
   ['`run.folder` is not known', fork({ rollout: '0-0', turn: 0, run: { folder: 'x' } })],
   ['options of replayRun(): `enviroment` is not known; did you mean `environment`?', replay({ enviroment: 'x' })],

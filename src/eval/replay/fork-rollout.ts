@@ -16,6 +16,7 @@ import type { WrittenCall } from '../../tools/index.ts'
 import { evaluate } from '../evaluate.ts'
 import type { Evaluation, RunOptions } from '../evaluation.ts'
 import { knownRunOptions, requireKnownOptions, type KnownOptions } from '../known-options.ts'
+import { wholeOption } from '../option-values.ts'
 import type { Fork } from './fork.ts'
 import { RecordedCatalogues } from './recorded-catalogues.ts'
 import {
@@ -78,6 +79,7 @@ const knownForkOptions = {
  */
 export async function forkRollout(reader: RunReader, options: ForkOptions): Promise<Evaluation> {
   requireKnownOptions(options, 'forkRollout()', knownForkOptions)
+  const samples = wholeOption('samples', options.samples ?? 1, 1)
   const config = readStoredConfig(reader)
   const recording = readRecording(reader, options.rollout)
   const loaded = await loadStoredEnvironment(config, options.environment, options.options)
@@ -109,7 +111,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
     models: { ...models, ...options.models },
     judge: config.judge,
     judgeConcurrency: config.judgeConcurrency,
-    attempts: options.samples ?? 1,
+    attempts: samples,
     limit: index + 1,
     limits: config.limits,
     sampling: config.sampling,
