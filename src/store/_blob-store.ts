@@ -3,10 +3,17 @@ import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { syncFolder, writeAtomically } from './_write-atomically.ts'
 
-/** Longer JSON goes out of line, so that pages stay small and equal tool outputs are kept once. */
-const maxInlineCharacters = 64 * 1024
-/** Token arrays are written once and seldom repeat, so out of line pays later: this is 65,536 tokens. */
-const maxInlineTokenBytes = 256 * 1024
+interface MaxInline {
+  /** Longer JSON goes out of line, so that pages stay small and equal tool outputs are kept once. */
+  readonly characters: number
+  /** Token arrays are written once and seldom repeat, so out of line pays later. */
+  readonly tokenBytes: number
+}
+
+/** The second is 65,536 tokens. */
+const maxInline: MaxInline = { characters: 64 * 1024, tokenBytes: 256 * 1024 }
+/** For what is read only once: no files are written. */
+export const allInline: MaxInline = { characters: Infinity, tokenBytes: Infinity }
 const maxRemembered = 4_096
 const prefix = 'blob:'
 
@@ -17,21 +24,23 @@ const prefix = 'blob:'
  */
 export class BlobStore {
   readonly #folder: string
+  readonly #maxInline: MaxInline
   /** Files known to be durable. Bounded; forgetting one costs a look at the disk. */
   readonly #known = new Set<string>()
 
-  constructor(folder: string) {
+  constructor(folder: string, inline = maxInline) {
     this.#folder = folder
+    this.#maxInline = inline
   }
 
   keepText(text: string): string {
-    return text.length <= maxInlineCharacters ? text : this.#put(Buffer.from(text))
+    return text.length <= this.#maxInline.characters ? text : this.#put(Buffer.from(text))
   }
 
   keepTokens(tokens: Int32Array | Float32Array | Uint8Array | undefined): Uint8Array | string | null {
     if (!tokens) return null
     const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
-    return bytes.byteLength <= maxInlineTokenBytes ? bytes : this.#put(bytes)
+    return bytes.byteLength <= this.#maxInline.tokenBytes ? bytes : this.#put(bytes)
   }
 
   text(stored: string): string {

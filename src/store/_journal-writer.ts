@@ -34,10 +34,9 @@ export class JournalWriter {
   }
 
   /** Migrates the database, heals the file of lines and empties the spool; the first two may take a while on a large run. */
-  static open(folder: string): JournalWriter {
+  static open(folder: string, blobs = new BlobStore(join(folder, runFiles.blobs))): JournalWriter {
     using opened = new DisposableStack()
     const database = opened.adopt(openForWriting(folder), (each) => each.close())
-    const blobs = new BlobStore(join(folder, runFiles.blobs))
     const path = join(folder, runFiles.lines)
     const lines = opened.adopt(RolloutLines.open({ database, blobs, path }), (each) => each.close())
     const writer = new JournalWriter(database, blobs, lines)

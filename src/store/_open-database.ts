@@ -47,12 +47,12 @@ export function openForReading(folder: string): DatabaseSync {
     return versionChecked(new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs }), folder)
   } catch (error) {
     if (!isUnwritable(error) || canWriteIn(folder)) throw error
-    return versionChecked(openUnwritable(path), folder)
+    return versionChecked(openUnwritable(folder), folder)
   }
 }
 
 /** Where it can be written, what SQLite complains of is something else: no descriptor is left, say. */
-function canWriteIn(folder: string): boolean {
+export function canWriteIn(folder: string): boolean {
   try {
     accessSync(folder, constants.W_OK)
     return true
@@ -61,7 +61,7 @@ function canWriteIn(folder: string): boolean {
   }
 }
 
-function versionChecked(database: DatabaseSync, folder: string): DatabaseSync {
+export function versionChecked(database: DatabaseSync, folder: string): DatabaseSync {
   try {
     requireVersion(database, folder)
     return database

@@ -1,9 +1,10 @@
-import { constants, copyFileSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, constants, copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
+import { runFiles } from './run-folder.ts'
 
 /** A database with its log that is copied to be read. A larger one is for its owner to move. */
 const maxCopiedBytes = 4 * 1024 ** 3
@@ -23,24 +24,51 @@ export function isUnwritable(error: unknown): boolean {
  * beside a database in WAL mode, even to read it, unless it is told that nobody changes it. That is true here: who can
  * write there has such files open, and then a reader needs none of its own.
  */
-export function openUnwritable(path: string): DatabaseSync {
-  const log = `${path}-wal`
-  const logBytes = statSync(log, { throwIfNoEntry: false })?.size ?? 0
-  if (logBytes === 0) return openUnchanging(path)
+export function openUnwritable(folder: string): DatabaseSync {
+  const path = join(folder, runFiles.database)
+  if (bytesOf(`${path}-wal`) === 0) return openUnchanging(path)
   // What a killed process wrote last is in the log alone, and a database that nobody changes is read without it.
-  const bytes = statSync(path).size + logBytes
-  if (bytes > maxCopiedBytes) throw tooLarge(path, bytes)
-  const folder = mkdtempSync(join(tmpdir(), 'millrace-read-'))
+  using copy = copyRecord(folder)
+  return copy.open()
+}
+
+interface RecordCopy extends Disposable {
+  readonly folder: string
+  /** Afterwards the copy may be disposed of: the open file lives on without its name, until it is closed. */
+  open(): DatabaseSync
+}
+
+/** A copy of a record in the temporary folder, with all that is on its way into it, and without blobs. */
+export function copyRecord(folder: string): RecordCopy {
+  const files = [runFiles.database, `${runFiles.database}-wal`, runFiles.spool]
+  const bytes = files.reduce((sum, name) => sum + bytesOf(join(folder, name)), 0)
+  if (bytes > maxCopiedBytes) throw tooLarge(join(folder, runFiles.database), bytes)
+  const copy = mkdtempSync(join(tmpdir(), 'millrace-read-'))
+  const remove = (): void => rmSync(copy, { recursive: true, force: true })
   try {
-    const copy = join(folder, 'journal.sqlite')
-    copyFileSync(path, copy, constants.COPYFILE_FICLONE)
-    copyFileSync(log, `${copy}-wal`, constants.COPYFILE_FICLONE)
-    foldLog(copy)
-    // The open file lives on without its name, until it is closed.
-    return openUnchanging(copy)
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
+    for (const name of files) {
+      if (existsSync(join(folder, name))) {
+        copyFileSync(join(folder, name), join(copy, name), constants.COPYFILE_FICLONE)
+        // A file that is read-only where it comes from is so in the copy, which is written to.
+        chmodSync(join(copy, name), 0o600)
+      }
+    }
+  } catch (error) {
+    remove()
+    throw error
   }
+  return {
+    folder: copy,
+    open: () => {
+      foldLog(join(copy, runFiles.database))
+      return openUnchanging(join(copy, runFiles.database))
+    },
+    [Symbol.dispose]: remove,
+  }
+}
+
+function bytesOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
 
 function openUnchanging(path: string): DatabaseSync {

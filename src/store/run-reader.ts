@@ -4,8 +4,7 @@ import type { Message, MessageNode, Outcome, RolloutRecord } from '../schema/ind
 import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
-import { openForReading } from './_open-database.ts'
-import { takeInSpool } from './_take-in-spool.ts'
+import { openWithSpool } from './_open-with-spool.ts'
 import { pageRows, pages } from './_pages.ts'
 import { RolloutEvents } from './_rollout-events.ts'
 import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
@@ -71,8 +70,7 @@ export class RunReader implements Disposable {
   }
 
   static open(folder: string): RunReader {
-    takeInSpool(folder)
-    return new RunReader(folder, openForReading(folder))
+    return new RunReader(folder, openWithSpool(folder))
   }
 
   [Symbol.dispose](): void {
