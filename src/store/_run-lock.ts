@@ -57,7 +57,11 @@ export class RunLock implements Disposable {
 
   [Symbol.dispose](): void {
     if (!this.#database.isOpen) return
-    rmSync(join(this.#folder, runFiles.lockOwner), { force: true })
+    try {
+      rmSync(join(this.#folder, runFiles.lockOwner), { force: true })
+    } catch {
+      // As where it is written.
+    }
     this.#database.close()
   }
 }
