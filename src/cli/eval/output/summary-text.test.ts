@@ -72,6 +72,13 @@ describe('summaryText', () => {
     expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
   })
 
+  it('says that all calls were answered at the first try only if this sitting made them all', () => {
+    const { calls } = sampleSummary().usage
+    const shown = (made: number) => summaryText(sampleSummary({ tries: { calls: made, tries: made } }), frame)
+    expect(shown(calls)).toMatch(/calls +600, all at the first try/)
+    expect(shown(calls - 1)).toMatch(/calls +600 +│/)
+  })
+
   it('does not say of members of a voided group that they were scored', () => {
     const text = summaryText(sampleSummary({ scored: 296, voided: 4 }), frame)
     expect(text).toContain('296 of 300 rollouts scored · 75 tasks · 4 voided')

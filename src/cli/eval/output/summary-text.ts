@@ -235,7 +235,9 @@ function calls({ usage, judgeUsage, tries }: ShownSummary): string {
   const count = usage.calls + judgeUsage.calls
   const again = tries ? tries.tries - tries.calls : 0
   if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
-  return tries && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
+  // Tries are those of this sitting: of calls that an earlier one made nobody knows.
+  const knowsAll = tries !== undefined && tries.calls >= count
+  return knowsAll && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }
 
 function cost(summary: ShownSummary): string {
