@@ -145,6 +145,40 @@ test('a backend that comes back with other models is taken in anew, and what it 
   expect(open.gateway.models().map(({ id }) => id)).toEqual(['both', 'new', 'other'])
 })
 
+test('a backend that takes the key no more is noticed, and gets no requests until it does', async () => {
+  await using late = await LateServer.start()
+  await using first = await SimulatorServer.start({ models: 'own,shared' })
+  await using locked = await SimulatorServer.start({ models: 'own,shared', apiKey: 'another' })
+  await using good = await SimulatorServer.start({ models: 'shared' })
+  late.put(first.url)
+  const { survey } = await findModels({
+    backends: [late.url, good.url],
+    env: { OPENAI_API_KEY: 'ours' },
+    signal: new AbortController().signal,
+  })
+  await using open = await OpenGateway.open({ models: survey.models })
+  const heard: Finding[] = []
+  const takeIn = (finding: Finding): void => {
+    open.gateway.offer({ models: survey.models, facts: survey.facts })
+    heard.push(finding)
+  }
+  await using _watch = new BackendWatch({ survey, listMs: 20, onProblem: takeIn, onAnswer: takeIn })
+  const ask = async (model: string): Promise<number | undefined> =>
+    (await open.ask(admin, { ...asked.chat.body, model })).status
+  late.put(locked.url)
+  await expect.poll(() => heard).toMatchObject([{ backend: late.url, problem: { code: 'model_auth' } }])
+  expect(String(heard[0]?.problem)).toContain('it refuses the key in OPENAI_API_KEY')
+  const before = good.stats.requests
+  expect([await ask('shared'), await ask('shared'), await ask('shared')]).toEqual([200, 200, 200])
+  expect(good.stats.requests).toBe(before + 3)
+  // Nobody else has it, and it is nothing that a client could mend.
+  const { client } = open.send(admin, { ...asked.chat.body, model: 'own' })
+  await expect.poll(() => client.text).toContain('Your own key is in order; tell whoever runs this server')
+  late.put(first.url)
+  await expect.poll(() => heard[1], { timeout: 30_000 }).toMatchObject({ facts: { models: [{ id: 'own' }, {}] } })
+  expect(await ask('own')).toBe(200)
+})
+
 test('a model that gets a backend keeps its limits', async () => {
   await using late = await LateServer.start()
   await using first = await SimulatorServer.start({ ttftMs: 60_000 })

@@ -55,7 +55,7 @@ export class BackendWatch extends Resource {
     for (;;) {
       tries = problemNow() ? tries + 1 : 0
       await sleep(tries > 0 ? backoffMs(schedule, tries) : listMs, this.closedSignal)
-      if (tries === 0 && !(await survey.listsOthers(place, this.closedSignal))) continue
+      if (tries === 0 && !(await survey.saysOtherwise(place, this.closedSignal))) continue
       const finding = await survey.askAgain(place, this.closedSignal)
       if (!finding) continue
       const problem = finding.problem?.rawMessage

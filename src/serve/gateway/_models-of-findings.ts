@@ -66,9 +66,11 @@ export function isUnusable({ problem }: Finding): boolean {
   return problem !== undefined && !problem.retryable
 }
 
-/** Only with those of its backends that may be of use, now or later. */
+/** Only with those of its backends that may be of use, now or later, by what was found of them. */
 export function withoutUnusable(config: ModelConfig, findings: readonly Finding[]): ModelConfig {
-  const unusable = findings.filter((finding) => finding.serves?.name === config.name && isUnusable(finding))
+  const unusable = findings.filter(
+    (finding) => isUnusable(finding) && (finding.serves?.name ?? config.name) === config.name,
+  )
   const urls = new Set(unusable.map(({ backend }) => backend))
   return urls.size === 0 ? config : { ...config, backends: config.backends.filter(({ url }) => !urls.has(url)) }
 }

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import { nearestName } from '../../kit/index.ts'
-import { resolveModelConfig, type ModelConfig, type ServedModel } from '../../inference/index.ts'
+import { resolveModelConfig, type BackendFacts, type ModelConfig, type ServedModel } from '../../inference/index.ts'
 import {
   factsOf,
   gatewayDefaults,
@@ -20,6 +20,8 @@ const builtIn = 'sim'
 interface AskedBackend {
   readonly question: BackendQuestion
   finding: Finding
+  /** What it last said it is, while a refused key, or no answer, is all that it has said since. */
+  facts: BackendFacts | undefined
 }
 
 interface SurveyParts {
@@ -53,10 +55,10 @@ export class BackendSurvey {
     )
     const urls = options.backends.filter((backend) => backend !== builtIn)
     refuseMisspelt(urls)
-    const ask = async (question: BackendQuestion): Promise<AskedBackend> => ({
-      question,
-      finding: await question.ask(signal),
-    })
+    const ask = async (question: BackendQuestion): Promise<AskedBackend> => {
+      const finding = await question.ask(signal)
+      return { question, finding, facts: finding.facts }
+    }
     const [given, others] = await Promise.all([
       Promise.all(urls.map((url) => ask(questionTo(url, options)))),
       Promise.all(named.flatMap((config) => questionsAbout(config, options)).map(ask)),
@@ -73,15 +75,17 @@ export class BackendSurvey {
 
   /** Where none of its backends is of use, a model has them all: whoever asks for it is then told what is wrong. */
   get models(): readonly ModelConfig[] {
-    return this.#models().map((config) => {
-      const usable = withoutUnusable(config, this.findings)
-      return withEngines(usable.backends.length > 0 ? usable : config, this.findings)
+    const { usable } = this
+    return this.#models().map((config, place) => {
+      const best = usable[place]
+      return withEngines(best && best.backends.length > 0 ? best : config, this.findings)
     })
   }
 
   /** The same without backends that are of no use. */
   get usable(): readonly ModelConfig[] {
-    return this.#models().map((config) => withoutUnusable(config, this.findings))
+    const { known, given, others } = this.#parts
+    return this.#models().map((config) => withoutUnusable(config, findingsOf(known.includes(config) ? others : given)))
   }
 
   /** What is wrong with those that are of no use until somebody does something about it. */
@@ -96,7 +100,7 @@ export class BackendSurvey {
 
   /** One for each backend. */
   get findings(): readonly Finding[] {
-    return this.#asked.map(({ finding }) => finding)
+    return findingsOf(this.#asked)
   }
 
   /** The places, in `findings`, of those that have not answered so far. */
@@ -107,18 +111,18 @@ export class BackendSurvey {
   /** How many of those have yet to say what they serve. */
   get unlisted(): number {
     const { options, given } = this.#parts
-    return options.model === undefined ? given.filter(({ finding }) => finding.problem).length : 0
+    return options.model === undefined ? given.filter((asked) => !listedBy(asked).facts).length : 0
   }
 
-  /** Whether one that has answered lists other models by now. No list, or an empty one, tells nothing. */
-  async listsOthers(place: number, signal: AbortSignal): Promise<boolean> {
+  /** Whether one that has answered lists other models by now, or refuses our key. No list, or an empty one, tells nothing. */
+  async saysOtherwise(place: number, signal: AbortSignal): Promise<boolean> {
     const { question, finding } = this.#at(place)
     try {
       const listed = await question.list(finding, signal)
       return listed.length > 0 && !isDeepStrictEqual(namesOf(listed), namesOf(finding.facts?.models ?? []))
-    } catch {
+    } catch (error) {
       signal.throwIfAborted()
-      return false
+      return isRefusedKey(error)
     }
   }
 
@@ -132,10 +136,14 @@ export class BackendSurvey {
     if (finding.problem?.retryable && !asked.finding.problem) return undefined
     const { backend, facts, serves } = finding
     asked.finding = finding
-    const clash = this.#clash()
-    if (clash) asked.finding = { backend, ...(serves && { serves }), problem: clash }
+    if (!finding.problem?.retryable && !isRefusedKey(finding.problem)) asked.facts = facts
     // Perhaps a router, whose own backends are not there yet.
-    else if (!serves && facts?.models.length === 0) asked.finding = { backend, problem: nothingServed([backend]) }
+    const isEmpty = !serves && facts?.models.length === 0
+    const problem = this.#clash() ?? (isEmpty ? nothingServed([backend]) : undefined)
+    if (problem) {
+      asked.finding = { backend, ...(serves && { serves }), problem }
+      asked.facts = undefined
+    }
     return asked.finding
   }
 
@@ -147,19 +155,34 @@ export class BackendSurvey {
 
   #models(): ModelConfig[] {
     const { options, known } = this.#parts
-    return [...known, ...servedModels(this.#given, options)]
+    return [...known, ...servedModels(this.#listed, options)]
   }
 
-  get #given(): readonly Finding[] {
-    return this.#parts.given.map(({ finding }) => finding)
+  get #listed(): readonly Finding[] {
+    return this.#parts.given.map(listedBy)
   }
 
   /** Why not all of them can be served side by side. */
   #clash(): MillraceError | undefined {
     const names = this.#models().map(({ name }) => name)
     const twice = names.find((name, place) => names.indexOf(name) < place)
-    return twice === undefined ? tornModel(this.#given, this.#parts.options) : calledTwice(twice)
+    return twice === undefined ? tornModel(this.#listed, this.#parts.options) : calledTwice(twice)
   }
+}
+
+function findingsOf(asked: readonly AskedBackend[]): readonly Finding[] {
+  return asked.map(({ finding }) => finding)
+}
+
+/** Names stay known when a key is not taken any more: whoever asks is told so, and no other model is asked instead. */
+function listedBy({ finding, facts }: AskedBackend): Finding {
+  if (!facts) return finding
+  const { backend, serves } = finding
+  return { backend, facts, ...(serves && { serves }) }
+}
+
+function isRefusedKey(problem: unknown): boolean {
+  return problem instanceof MillraceError && problem.code === 'model_auth'
 }
 
 function namesOf(models: readonly ServedModel[]): string[] {

@@ -3,6 +3,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { describe, expect, test } from 'vitest'
 import { LateServer } from '../../inference/_testing/late-server.ts'
+import type { ModelConfig } from '../../inference/index.ts'
 import { SimulatorServer } from '../../simulator/index.ts'
 import { findModels, type FindModelsOptions } from './gateway-backends.ts'
 
@@ -91,11 +92,37 @@ describe('asked again', () => {
     await using second = await SimulatorServer.start({ models: 'b' })
     late.put(first.url)
     const { survey } = await find(options(late.url))
-    expect([await survey.listsOthers(0, never), survey.awaited]).toEqual([false, []])
+    expect([await survey.saysOtherwise(0, never), survey.awaited]).toEqual([false, []])
     late.put(second.url)
-    expect(await survey.listsOthers(0, never)).toBe(true)
+    expect(await survey.saysOtherwise(0, never)).toBe(true)
     expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_not_found' } })
     expect(survey.usable[0]?.backends).toEqual([])
+  })
+
+  test('one that takes the key no more gets no requests beside another, and its models stay known', async () => {
+    await using late = await LateServer.start()
+    await using first = await SimulatorServer.start({ models: 'own,shared' })
+    await using locked = await SimulatorServer.start({ models: 'own,shared', apiKey: 'another' })
+    await using good = await SimulatorServer.start({ models: 'shared' })
+    late.put(first.url)
+    const { survey } = await find({ backends: [late.url, good.url] })
+    const servers = (models: readonly ModelConfig[]) =>
+      Object.fromEntries(models.map(({ name, backends }) => [name, backends.map(({ url }) => url)]))
+    const before = servers(survey.models)
+    expect(before).toEqual({ own: [late.url], shared: [late.url, good.url] })
+    late.put(locked.url)
+    expect(await survey.saysOtherwise(0, never)).toBe(true)
+    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { code: 'model_auth' } })
+    // Whoever asks for the one that nobody else has is told.
+    expect(servers(survey.models)).toEqual({ own: [late.url], shared: [good.url] })
+    expect(servers(survey.usable)).toEqual({ own: [], shared: [good.url] })
+    expect([survey.awaited, survey.unlisted, survey.unusable.length]).toEqual([[0], 0, 1])
+    late.put(nobody)
+    expect(await survey.askAgain(0, never)).toMatchObject({ problem: { retryable: true } })
+    expect(servers(survey.usable)).toEqual(before)
+    late.put(first.url)
+    await survey.askAgain(0, never)
+    expect([servers(survey.models), survey.awaited]).toEqual([before, []])
   })
 
   test('one that has answered is asked for its list, and then for more if that is another', async () => {
@@ -105,15 +132,15 @@ describe('asked again', () => {
     late.put(first.url)
     const { survey } = await find({ backends: [late.url] })
     const asked = first.stats.requests
-    expect(await survey.listsOthers(0, never)).toBe(false)
+    expect(await survey.saysOtherwise(0, never)).toBe(false)
     // Nothing was sampled for that.
     expect(first.stats.requests).toBe(asked)
     late.put(nobody)
-    expect(await survey.listsOthers(0, never)).toBe(false)
+    expect(await survey.saysOtherwise(0, never)).toBe(false)
     expect(await survey.askAgain(0, never)).toBeUndefined()
     expect(survey.models.map(({ name }) => name)).toEqual(['a', 'b'])
     late.put(second.url)
-    expect(await survey.listsOthers(0, never)).toBe(true)
+    expect(await survey.saysOtherwise(0, never)).toBe(true)
     await survey.askAgain(0, never)
     expect(survey.models.map(({ name }) => name)).toEqual(['b', 'c'])
   })
