@@ -28,7 +28,7 @@ export function openWithSpool(folder: string): DatabaseSync {
 
 function takeIn(folder: string, blobs?: BlobStore): void {
   try {
-    using _lock = RunLock.acquire(folder)
+    using _lock = RunLock.acquire(folder, 'take-in')
     JournalWriter.open(folder, blobs).close()
   } catch {
     // Somebody else was quicker, or it cannot be read. What is in the record can be, all the same.

@@ -6,6 +6,8 @@ import { folderFailure, runFiles } from './run-folder.ts'
 
 /** Long enough to outlast somebody who only looks whether the lock is held. */
 const patienceMs = 200
+/** The same for one who reads the run and brings in its spool first: a full one takes most of a second. */
+const takingInMs = 10_000
 const sqliteBusy = 5
 
 /**
@@ -23,17 +25,21 @@ export class RunLock implements Disposable {
     this.#folder = folder
   }
 
-  static acquire(folder: string): RunLock {
+  /** `take-in`: for a moment, which others wait for. */
+  static acquire(folder: string, purpose: 'work' | 'take-in' = 'work'): RunLock {
     let database
     try {
       database = openLock(folder, false)
-      // In memory, because the default leaves an empty journal file beside the lock.
-      database.exec('PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE')
+      lockExclusively(database, folder)
     } catch (error) {
       database?.close()
       throw isBusy(error) ? inUse(folder) : folderFailure(error, folder)
     }
-    const owner: Owner = { pid: process.pid, since: new Date().toISOString() }
+    const owner: Owner = {
+      pid: process.pid,
+      since: new Date().toISOString(),
+      ...(purpose === 'take-in' && { isBrief: true }),
+    }
     try {
       writeFileSync(join(folder, runFiles.lockOwner), JSON.stringify(owner))
     } catch {
@@ -42,7 +48,7 @@ export class RunLock implements Disposable {
     return new RunLock(database, folder)
   }
 
-  /** Whether some process holds the run at this moment. */
+  /** Whether some process works on the run at this moment. */
   static isHeld(folder: string): boolean {
     if (!existsSync(join(folder, runFiles.lock))) return false
     using database = openLock(folder, true)
@@ -50,7 +56,7 @@ export class RunLock implements Disposable {
       database.prepare('SELECT 1 FROM sqlite_schema').all()
       return false
     } catch (error) {
-      if (isBusy(error)) return true
+      if (isBusy(error)) return readOwner(folder)?.isBrief !== true
       throw folderFailure(error, folder)
     }
   }
@@ -69,10 +75,23 @@ export class RunLock implements Disposable {
 interface Owner {
   readonly pid: number
   readonly since: string
+  /** It is there for a moment only. */
+  readonly isBrief?: boolean
 }
 
 function openLock(folder: string, readOnly: boolean): DatabaseSync {
   return new DatabaseSync(join(folder, runFiles.lock), { timeout: readOnly ? 0 : patienceMs, readOnly })
+}
+
+function lockExclusively(database: DatabaseSync, folder: string): void {
+  // In memory, because the default leaves an empty journal file beside the lock.
+  const begin = 'PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE'
+  try {
+    database.exec(begin)
+  } catch (error) {
+    if (!isBusy(error) || readOwner(folder)?.isBrief !== true) throw error
+    database.exec(`PRAGMA busy_timeout = ${takingInMs}; ${begin}`)
+  }
 }
 
 function isBusy(error: unknown): boolean {

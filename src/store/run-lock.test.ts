@@ -59,3 +59,12 @@ test('another process is refused by name, may read meanwhile, and gets in after 
   await using store = await RunStore.open({ folder: run })
   expect(store.run.sittings).toHaveLength(2)
 })
+
+test('one who only brings in a spool is waited for, and does not work on the run', async () => {
+  using folder = temporaryFolder()
+  await using child = startChild('./_brief-lock-holder.ts', [folder.path])
+  await once(child.lines, 'line')
+  expect(RunLock.isHeld(folder.path)).toBe(false)
+  using _lock = RunLock.acquire(folder.path)
+  expect(RunLock.isHeld(folder.path)).toBe(true)
+})
