@@ -48,14 +48,14 @@ export class StoredNodes {
   readonly #page: StatementSync
   readonly #barePage: StatementSync
   readonly #bareOne: StatementSync
-  readonly #count: StatementSync
+  readonly #last: StatementSync
 
   constructor(database: DatabaseSync, blobs: BlobStore) {
     this.#blobs = blobs
     this.#page = database.prepare(`SELECT ${allColumns} ${ofAttempt}`)
     this.#barePage = database.prepare(`SELECT ${bareColumns} ${ofAttempt}`)
     this.#bareOne = database.prepare(`SELECT ${bareColumns} ${inAttempt} AND seq = ?`)
-    this.#count = database.prepare(`SELECT count(*) AS n ${inAttempt}`)
+    this.#last = database.prepare(`SELECT seq ${inAttempt} ORDER BY position DESC LIMIT 1`)
   }
 
   /** In the order they were recorded, those included that are recorded during the iteration. */
@@ -82,8 +82,9 @@ export class StoredNodes {
     return row && this.#bareNode(row as BareRow)
   }
 
-  count(rollout: string, attempt: number): number {
-    return this.#count.get(rollout, attempt)?.['n'] as number
+  /** Of the node that was recorded last. Finds it without looking at the others, however many they are. */
+  lastSeq(rollout: string, attempt: number): number | undefined {
+    return this.#last.get(rollout, attempt)?.['seq'] as number | undefined
   }
 
   #bareNode(row: BareRow): BareNode {

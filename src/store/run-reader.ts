@@ -37,8 +37,8 @@ import type {
 const maxRepeatedIds = 10
 
 /**
- * Reads a run, while it is being written or afterwards, in the writing process or another. What was acknowledged is
- * visible at once. Cheap to open; one per thread.
+ * Reads a run, while it is being written or afterwards, in the writing process or another. What is durable is visible at
+ * once; what is only `written`, as replies of a gateway are, when the gateway has committed it or is gone. Cheap to open; one per thread.
  */
 export class RunReader implements Disposable {
   readonly folder: string

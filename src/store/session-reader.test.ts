@@ -55,6 +55,7 @@ test('sessions with all that was said in them come back as they were recorded', 
     expect(Array.from(run.sessions.nodesOf(session.id))).toEqual(nodes)
     expect(Array.from(run.sessions.bareNodesOf(session.id))).toEqual(nodes.map(bareOf))
     for (const each of nodes) expect(run.sessions.bareNode(session.id, each.seq)).toEqual(bareOf(each))
+    expect(run.sessions.lastSeq(session.id)).toBe(nodes.at(-1)?.seq)
     expect(run.sessions.rewardsOf(session.id)).toEqual(rewards)
     const gap = nodes.find(({ call, tokens }) => call && !tokens)
     expect(run.sessions.firstWithoutTokens(session.id)).toBe(gap?.seq)

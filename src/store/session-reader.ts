@@ -143,8 +143,9 @@ export class SessionReader {
     return this.#nodes.bareAt(session, attempt, seq)
   }
 
-  nodeCount(session: string): number {
-    return this.#nodes.count(session, attempt)
+  /** Of what was said last; undefined if nothing was. */
+  lastSeq(session: string): number | undefined {
+    return this.#nodes.lastSeq(session, attempt)
   }
 
   /** The complete replies that clients know by this name, the oldest first: a backend may use one twice. */

@@ -238,6 +238,7 @@ export class Interactions {
     if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
   }
 
+  /** The names of replies are known from the first event of a stream on; what they said may not be in the store yet. */
   async #recalled(session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
     await this.#book.readable(session, memory)
     return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
@@ -257,8 +258,6 @@ export class Interactions {
     if (replyId === undefined) return undefined
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
-    // The name is known from the first event of a stream on, the reply may not be in the store yet.
-    await this.#book.readable(session, memory)
     const earlier = await conversationTo(this.#store.reader.sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
     if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)

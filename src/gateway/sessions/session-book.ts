@@ -147,7 +147,8 @@ export class SessionBook implements Disposable {
   /** Resolves when all that was said in it can be read from the store: a reply is sent before that. */
   readable({ id }: OpenSession, { tree }: SessionMemory): Promise<void> | undefined {
     const { reader, journal } = this.#store
-    return reader.sessions.nodeCount(id) < tree.size ? journal.durable() : undefined
+    const readTo = reader.sessions.lastSeq(id) ?? -1
+    return readTo < tree.size - 1 ? journal.durable() : undefined
   }
 
   [Symbol.dispose](): void {
