@@ -1,5 +1,8 @@
-import { expect, test, vi } from 'vitest'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { expect, test } from 'vitest'
 import { chatReply, ScriptedServer, sendJson, type Handler } from '../../src/inference/_testing/scripted-server.ts'
+import { runFiles } from '../../src/store/index.ts'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { beginEvents, doneEvent, tokenChunk, usageChunk } from '../../src/gateway/_testing/token-chunks.ts'
 
@@ -86,19 +89,17 @@ test('the end of a stream is held back until the reply is written', async () => 
   await using setup = await over(whole)
   const { open } = setup
   const { id, caller } = await open.session()
-  const { journal } = open.store
-  const asked = Promise.withResolvers<void>()
-  const writing = Promise.withResolvers<void>()
-  vi.spyOn(journal, 'written').mockImplementation(() => {
-    asked.resolve()
-    return writing.promise
-  })
-  const { client, done } = open.send(caller, body)
-  await asked.promise
+  using blocker = new DatabaseSync(join(open.store.folder, runFiles.database))
+  blocker.exec('BEGIN IMMEDIATE')
+  // So much is written to the database alone.
+  const { client, done } = open.send(caller, { ...body, messages: [{ role: 'user', content: 'x'.repeat(1_100_000) }] })
+  await client.received(2)
+  // The server has sent everything by now, or will in a moment.
+  await expect.poll(() => open.store.journal.pressure).toBeGreaterThan(0)
   await new Promise((resolve) => void setTimeout(resolve, 20))
   expect(client.events).toHaveLength(2)
   expect(client.isEnded).toBe(false)
-  writing.resolve()
+  blocker.exec('ROLLBACK')
   await done
   expect(client.events.at(-1)).toBe('[DONE]')
   expect(await open.nodes(id)).toHaveLength(2)
