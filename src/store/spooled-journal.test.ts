@@ -1,4 +1,4 @@
-import { cpSync, existsSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -213,6 +213,16 @@ test('a spool that is gone or cannot be read keeps nobody from the record', asyn
   expect(endedIn(run.copy)).toBe(1)
   rmSync(spool)
   expect(endedIn(run.copy)).toBe(1)
+})
+
+test('a spool alone is not a run', async () => {
+  await using run = await spooledRun()
+  append(run.journal, 1)
+  await run.journal.written()
+  mkdirSync(run.copy)
+  cpSync(run.spool, join(run.copy, runFiles.spool))
+  expect(() => RunReader.open(run.copy)).toThrow(expect.objectContaining({ code: 'run_not_found' }))
+  expect(readdirSync(run.copy)).toEqual([runFiles.spool])
 })
 
 test('what is held back counts as waiting for the disk', async () => {
