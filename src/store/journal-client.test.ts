@@ -61,10 +61,10 @@ test('what nobody waits for stays behind for a while, also after a batch was ans
   const first = client.durable()
   await batch()
   client.append(entry(1))
+  // Longer than a crowd gathers. From the same moment as what it comes after, so that it is due first however late both are.
+  const later = setTimeout(() => client.append(entry(2)), 8)
   port.postMessage(null)
   await first
-  // Longer than a crowd gathers.
-  const later = setTimeout(() => client.append(entry(2)), 8)
   expect(await batch()).toEqual([1, 2])
   clearTimeout(later)
   port.postMessage(null)
