@@ -6,8 +6,8 @@ import type { Journal } from './journal.ts'
 import { type JournalClient, maxIdleMs, shareOfLimits } from './journal-client.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
-/** More than this is not copied on the event loop: whoever waits for it waits for the database. */
-const maxFrameBytes = 1024 * 1024
+/** More in one turn is not copied on the event loop: whoever waits for it waits for the database. */
+const maxFrameBytes = 4 * 1024 * 1024
 
 /**
  * A journal for one who waits until much is `written` and little is durable. Entries are written into a file of their own, which

@@ -92,7 +92,7 @@ test('the end of a stream is held back until the reply is written', async () => 
   using blocker = new DatabaseSync(join(open.store.folder, runFiles.database))
   blocker.exec('BEGIN IMMEDIATE')
   // So much is written to the database alone.
-  const { client, done } = open.send(caller, { ...body, messages: [{ role: 'user', content: 'x'.repeat(1_100_000) }] })
+  const { client, done } = open.send(caller, { ...body, messages: [{ role: 'user', content: 'x'.repeat(5_000_000) }] })
   await client.received(2)
   // The server has sent everything by now, or will in a moment.
   await expect.poll(() => open.store.journal.pressure).toBeGreaterThan(0)
