@@ -4,7 +4,7 @@ import { relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { priceOf, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import { priceOf, requireNamedKeys, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
 import type { Variables } from '../kit/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import {
@@ -138,6 +138,7 @@ function modelsOf(
     if (!Array.isArray(list)) throw unfit(`backends.${name}`, 'a list of backends', list)
   }
   const policy = resolve(policyModel)
+  if (!Object.hasOwn(backends ?? {}, policy.name)) requireNamedKeys(policy, env)
   const models = new Map([[policy.name, policy]])
   for (const name of [...Object.keys(named ?? {}), ...(judge ? [judge] : [])]) {
     if (!models.has(name)) models.set(name, resolve(name))

@@ -1,6 +1,15 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { defineEnvironment, forkRollout, MillraceError, replayRun, z, type ForkOptions, type Message } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  forkRollout,
+  MillraceError,
+  replayRun,
+  z,
+  type ForkOptions,
+  type Message,
+} from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import { openRun, scripted, storeRun } from './_stored.ts'
@@ -250,4 +259,17 @@ describe('a fork', () => {
     await expect(at(0, '0-0')).rejects.toThrow('has no turn to go on from: it ended as model_error')
     await expect(at(0, '1-1')).rejects.toThrow('did you mean 1-0')
   })
+})
+
+test('whoever lets another model go on need not have the key of the first', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const model = { ...scripted, backends: [{ url: 'http://scripted.invalid', apiKeyEnv: 'FIRST_KEY' }] }
+  const backends = { scripted: [new ScriptedBackend(first)] }
+  await evaluate({ environment, model, backends, preflight: false, run: { root, name: 'stored' } }).summary()
+  const other = new ScriptedBackend(another)
+  const options = { turn: 1, backends: { other: [other] } }
+  const { records } = await fork({ root, options })
+  expect(records).toMatchObject([{ answer: 'done by the other' }])
+  await expect(fork({ root, options: { ...options, model: 'scripted' } })).rejects.toThrow('names FIRST_KEY')
 })
