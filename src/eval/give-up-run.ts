@@ -4,12 +4,13 @@ import type { OpenedRun } from './open-run.ts'
 
 /**
  * Closes a run that could not start. One that was made for it never was: nothing of it is worth keeping, or resuming. One that
- * was complete still is.
+ * was complete still is, and one that was drained was not cut off.
  */
 export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
   if (store.isResumed) {
     await using _store = store
-    if (!store.failure.aborted) await store.finish(store.wasComplete ? 'complete' : 'unfinished', { workedMs: 0 })
+    if (!store.failure.aborted)
+      await store.finish(store.wasComplete ? 'complete' : 'unfinished', { workedMs: 0, ...endBefore(store) })
     return
   }
   const discarded = join(dirname(folder), `.${name}-${process.pid}`)
@@ -20,4 +21,10 @@ export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store'
     await store.close()
   }
   await rm(discarded, { recursive: true, force: true })
+}
+
+/** Nothing has happened since the sitting before; unless what it had completed was taken back. */
+function endBefore({ run, wasComplete }: OpenedRun['store']): { readonly end?: string } {
+  const end = run.sittings.at(-2)?.end
+  return end === undefined || (end === 'complete' && !wasComplete) ? {} : { end }
 }

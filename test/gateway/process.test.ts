@@ -55,6 +55,21 @@ test('a second signal stops what runs, and says so to whoever waits', async () =
   expect(JSON.parse(shown.stdout)).toMatchObject({ state: 'unfinished', end: 'stopped' })
 })
 
+test('one that cannot start leaves the run as it was: drained, if it was', async () => {
+  await using runs = await temporaryRuns()
+  {
+    await using gateway = await startGateway(runs.root, '--backend', 'sim')
+    gateway.running.process.kill('SIGTERM')
+    expect(await gateway.running.ended).toMatchObject({ code: 0 })
+  }
+  await using simulator = await SimulatorServer.start({})
+  const { port } = new URL(simulator.url)
+  const refused = await millrace({ cwd: runs.root }, 'gateway', '--backend', 'sim', '--port', port)
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('EADDRINUSE') })
+  const shown = await millrace({ cwd: runs.root }, 'show', 'gateway', '--json')
+  expect(JSON.parse(shown.stdout)).toMatchObject({ state: 'unfinished', end: 'drained' })
+})
+
 test(
   'killed under load and started again, it has every reply that a client saw, and every session',
   { timeout: 120_000 },
