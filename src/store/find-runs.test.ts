@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
+import { JournalWriter } from './_journal-writer.ts'
 import { findRuns, latestUnfinished } from './find-runs.ts'
 import { pruneRuns } from './prune-runs.ts'
 import { newRunFile, type RunFile, writeRunFile } from './run-file.ts'
@@ -17,6 +18,7 @@ function placeRun(root: string, name: string, parts: Partial<RunFile> & { days?:
   mkdirSync(join(root, name))
   const sittings = [{ startedAt: at, endedAt: at }]
   writeRunFile(join(root, name), { ...newRunFile(newRun({ name })), createdAt: at, sittings, ...file })
+  JournalWriter.open(join(root, name)).close()
 }
 
 test('runs are listed newest first; what cannot be read is reported, what is no run is passed over', async () => {

@@ -53,6 +53,16 @@ test('what is durable can be read at once, in the order it was appended', async 
   }
 })
 
+test('a run that was worked on does not begin anew without its journal, though it has no results', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  await (await RunStore.open({ folder, create: newRun() })).close()
+  rmSync(join(folder, runFiles.database))
+  await expect(RunStore.open({ folder, create: newRun() })).rejects.toThrow(
+    'was worked on, but its journal.sqlite is gone',
+  )
+})
+
 test('results without their journal are left alone', async () => {
   using root = temporaryFolder()
   const folder = join(root.path, 'run')

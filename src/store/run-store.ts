@@ -73,7 +73,7 @@ export class RunStore extends Resource {
     const run = existing ?? newRunFile(requireNewRun(create, folder))
     if (existing && create) requireSameConfig(existing, create, folder)
     const wasComplete = existing?.state === 'complete'
-    requireJournal(folder)
+    requireJournal(folder, existing)
     const former = existing && structuredClone(existing)
     run.state = 'running'
     run.sittings.push({ startedAt: new Date().toISOString() })
@@ -216,12 +216,17 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
   )
 }
 
-/** Results without the journal that they come from: a new one would begin by making their file anew. */
-function requireJournal(folder: string): void {
-  if (sizeOf(join(folder, runFiles.lines)) === 0 || sizeOf(join(folder, runFiles.database)) > 0) return
+/**
+ * What was recorded is not forgotten without a word. One that was killed before it had a journal may begin with one: no sitting
+ * of it has ended, and there are no results.
+ */
+function requireJournal(folder: string, run: RunFile | undefined): void {
+  if (sizeOf(join(folder, runFiles.database)) > 0) return
+  const hasResults = sizeOf(join(folder, runFiles.lines)) > 0
+  if (!hasResults && !run?.sittings.some(({ endedAt }) => endedAt !== undefined)) return
   throw new MillraceError(
     'store_failed',
-    `the run in ${folder} has results in ${runFiles.lines}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name> (run.name)`,
+    `the run in ${folder} ${hasResults ? `has results in ${runFiles.lines}` : 'was worked on'}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name> (run.name)`,
   )
 }
 
