@@ -9,8 +9,8 @@ import type { OpenedRun } from './open-run.ts'
 export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
   if (store.isResumed) {
     await using _store = store
-    if (!store.failure.aborted)
-      await store.finish(store.wasComplete ? 'complete' : 'unfinished', { workedMs: 0, ...endBefore(store) })
+    const state = store.wasComplete ? 'complete' : 'unfinished'
+    if (!store.failure.aborted) await store.finish(state, { workedMs: 0, ...endBefore(store) })
     return
   }
   const discarded = join(dirname(folder), `.${name}-${process.pid}`)

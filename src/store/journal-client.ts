@@ -151,7 +151,7 @@ export class JournalClient extends Resource implements Journal {
     return this.isClosed ? rejected(this.closedSignal.reason) : this.#pending()
   }
 
-  /** What is not on disk may still be on its way to the writer. */
+  /** Nothing is written before it is in the database, and that is synced. */
   written(): Promise<void> | undefined {
     return this.durable()
   }
