@@ -231,7 +231,7 @@ class BatchReader {
       case kinds.heard:
         return { kind: 'heard', session: this.#text(), node: this.#number(), isHeard: this.#number() === 1 }
       case kinds.frame:
-        return { kind: 'frame', number: this.#number(), bytes: this.#packed(this.#number()) }
+        return { kind: 'frame', number: this.#number(), bytes: this.#bytes(this.#number()) }
       default:
         throw new MillraceError('internal', `the journal's writer knows no entry of kind ${String(kind)}`)
     }
@@ -251,18 +251,18 @@ class BatchReader {
       meta: this.#next() as string | null,
     }
     const version = this.#next() as string | null
-    const promptIds = this.#bytes(this.#number())
-    const ids = this.#bytes(this.#number())
-    const logprobs = this.#bytes(this.#number())
-    const experts = this.#bytes(this.#number())
-    if (!promptIds && !ids && !logprobs && !experts && version === null) return entry
+    const promptIds = this.#optionalBytes()
+    const ids = this.#optionalBytes()
+    const logprobs = this.#optionalBytes()
+    const routedExperts = this.#optionalBytes()
+    if (!promptIds && !ids && !logprobs && !routedExperts && version === null) return entry
     return {
       ...entry,
-      ...(promptIds && { promptIds: new Int32Array(promptIds.buffer, promptIds.offset, promptIds.byteLength / 4) }),
-      ...(ids && { ids: new Int32Array(ids.buffer, ids.offset, ids.byteLength / 4) }),
-      ...(logprobs && { logprobs: new Float32Array(logprobs.buffer, logprobs.offset, logprobs.byteLength / 4) }),
+      ...(promptIds && { promptIds: new Int32Array(promptIds.buffer, promptIds.byteOffset, promptIds.byteLength / 4) }),
+      ...(ids && { ids: new Int32Array(ids.buffer, ids.byteOffset, ids.byteLength / 4) }),
+      ...(logprobs && { logprobs: new Float32Array(logprobs.buffer, logprobs.byteOffset, logprobs.byteLength / 4) }),
       ...(version !== null && { version }),
-      ...(experts && { routedExperts: new Uint8Array(experts.buffer, experts.offset, experts.byteLength) }),
+      ...(routedExperts && { routedExperts }),
     }
   }
 
@@ -286,17 +286,15 @@ class BatchReader {
     return texts
   }
 
-  #packed(byteLength: number): Uint8Array {
+  #optionalBytes(): Uint8Array<ArrayBuffer> | undefined {
+    const byteLength = this.#number()
+    return byteLength < 0 ? undefined : this.#bytes(byteLength)
+  }
+
+  #bytes(byteLength: number): Uint8Array<ArrayBuffer> {
     const offset = this.#offset
     this.#offset += aligned(byteLength)
     return new Uint8Array(this.#tokens, offset, byteLength)
-  }
-
-  #bytes(byteLength: number): { buffer: ArrayBuffer; offset: number; byteLength: number } | undefined {
-    if (byteLength < 0) return undefined
-    const offset = this.#offset
-    this.#offset += aligned(byteLength)
-    return { buffer: this.#tokens, offset, byteLength }
   }
 }
 

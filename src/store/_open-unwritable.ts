@@ -1,9 +1,10 @@
-import { chmodSync, constants, copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, constants, copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
+import { fileSize } from './_file-size.ts'
 import { runFiles } from './run-folder.ts'
 
 /** A database with its log that is copied to be read. A larger one is for its owner to move. */
@@ -26,7 +27,7 @@ export function isUnwritable(error: unknown): boolean {
  */
 export function openUnwritable(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
-  if (bytesOf(`${path}-wal`) === 0) return openUnchanging(path)
+  if (fileSize(`${path}-wal`) === 0) return openUnchanging(path)
   // What a killed process wrote last is in the log alone, and a database that nobody changes is read without it.
   using copy = copyRecord(folder)
   return copy.open()
@@ -40,18 +41,17 @@ interface RecordCopy extends Disposable {
 
 /** A copy of a record in the temporary folder, with all that is on its way into it, and without blobs. */
 export function copyRecord(folder: string): RecordCopy {
-  const files = [runFiles.database, `${runFiles.database}-wal`, runFiles.spool]
-  const bytes = files.reduce((sum, name) => sum + bytesOf(join(folder, name)), 0)
+  const parts = [runFiles.database, `${runFiles.database}-wal`, runFiles.spool]
+  const files = parts.filter((name) => existsSync(join(folder, name)))
+  const bytes = files.reduce((sum, name) => sum + fileSize(join(folder, name)), 0)
   if (bytes > maxCopiedBytes) throw tooLarge(join(folder, runFiles.database), bytes)
   const copy = mkdtempSync(join(tmpdir(), 'millrace-read-'))
   const remove = (): void => rmSync(copy, { recursive: true, force: true })
   try {
     for (const name of files) {
-      if (existsSync(join(folder, name))) {
-        copyFileSync(join(folder, name), join(copy, name), constants.COPYFILE_FICLONE)
-        // A file that is read-only where it comes from is so in the copy, which is written to.
-        chmodSync(join(copy, name), 0o600)
-      }
+      copyFileSync(join(folder, name), join(copy, name), constants.COPYFILE_FICLONE)
+      // A file that is read-only where it comes from is so in the copy, which is written to.
+      chmodSync(join(copy, name), 0o600)
     }
   } catch (error) {
     remove()
@@ -65,10 +65,6 @@ export function copyRecord(folder: string): RecordCopy {
     },
     [Symbol.dispose]: remove,
   }
-}
-
-function bytesOf(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
 
 function openUnchanging(path: string): DatabaseSync {

@@ -77,9 +77,9 @@ export function* spooledFrames(folder: string): Generator<SpooledFrame, void, vo
   let next: number | undefined
   while (offset + headBytes <= file.length) {
     const start = offset + headBytes
-    const number = file.readDoubleLE(offset + at.number)
-    const bytes = file.subarray(start, start + file.readUInt32LE(offset + at.length))
     const head = file.subarray(offset, start)
+    const number = head.readDoubleLE(at.number)
+    const bytes = file.subarray(start, start + head.readUInt32LE(at.length))
     if (head.readUInt32LE(at.checksum) !== checksum(head, bytes) || number !== (next ?? number)) return
     yield { number, bytes }
     next = number + 1

@@ -1,9 +1,9 @@
-import { statSync } from 'node:fs'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import type { MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
 import { Resource, type LoopLagWindow } from '../kit/index.ts'
+import { fileSize } from './_file-size.ts'
 import { RunLock } from './_run-lock.ts'
 import { StoreWriter } from './_store-writer.ts'
 import type { StoreStatus } from './store-status.ts'
@@ -221,15 +221,11 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
  * of it has ended, and there are no results.
  */
 function requireJournal(folder: string, run: RunFile | undefined): void {
-  if (sizeOf(join(folder, runFiles.database)) > 0) return
-  const hasResults = sizeOf(join(folder, runFiles.lines)) > 0
+  if (fileSize(join(folder, runFiles.database)) > 0) return
+  const hasResults = fileSize(join(folder, runFiles.lines)) > 0
   if (!hasResults && !run?.sittings.some(({ endedAt }) => endedAt !== undefined)) return
   throw new MillraceError(
     'store_failed',
     `the run in ${folder} ${hasResults ? `has results in ${runFiles.lines}` : 'was worked on'}, but its ${runFiles.database} is gone; restore that file, or start another run with --run <name> (run.name)`,
   )
-}
-
-function sizeOf(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }
