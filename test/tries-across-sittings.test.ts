@@ -1,4 +1,13 @@
-import { defineEnvironment, evaluate, MillraceError, RunReader, z, type EvaluateOptions, type Summary } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  MillraceError,
+  RunReader,
+  z,
+  type EvaluateOptions,
+  type GroupPolicy,
+  type Summary,
+} from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -12,6 +21,7 @@ interface Sitting extends Pick<EvaluateOptions, 'attempts' | 'retries' | 'maxCos
   readonly retryFailed?: boolean
   /** What an attempt at 0-1 fails with. */
   readonly failure?: 'model' | 'reward'
+  readonly groupPolicy?: GroupPolicy
 }
 
 /** One task; of its attempts the second never succeeds. Each turn costs two dollars. */
@@ -21,6 +31,7 @@ async function sit({
   drainAt,
   retryFailed = false,
   failure = 'model',
+  groupPolicy = 'replace',
   ...options
 }: Sitting): Promise<Summary> {
   const stop = new AbortController()
@@ -42,7 +53,7 @@ async function sit({
       tasks: () => [{}],
       prompt: ({ rollout }) => `${rollout.sample} ${rollout.attempt}`,
       reward: ({ rollout }) => (rollout.sample === 1 ? Number.NaN : 1),
-      groupPolicy: 'replace',
+      groupPolicy,
     }),
     model: {
       name: 'scripted',
@@ -104,6 +115,27 @@ test('while a run drains, no failed member of a group is replaced; the next sitt
   // Replaced twice, as if nothing had been between.
   expect(await sit({ root, failure, retries: 2 })).toMatchObject({ end: 'complete', rollouts: 2, voided: 1 })
   expect(attemptsIn(root)).toHaveLength(3)
+})
+
+test('while a run drains, what fails does not start over; the next sitting does that', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  expect(await sit({ root, retries: 2, drainAt: 1 })).toMatchObject({ end: 'drained', state: 'unfinished' })
+  expect(attemptsIn(root)).toEqual(['model_error'])
+  expect(await sit({ root, retries: 2, drainAt: 2 })).toMatchObject({ end: 'drained', state: 'unfinished' })
+  expect(attemptsIn(root)).toHaveLength(2)
+  // Its third attempt is the last, as if nothing had been between; then it is replaced, twice.
+  expect(await sit({ root, retries: 2 })).toMatchObject({ end: 'complete', rollouts: 2, voided: 1 })
+  expect(attemptsIn(root)).toHaveLength(9)
+})
+
+test('what fails for the last time while a run drains has its result', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const drained = { root, groupPolicy: 'keep', retries: 1 } as const
+  expect(await sit({ ...drained, drainAt: 1 })).toMatchObject({ end: 'drained', state: 'unfinished', rollouts: 1 })
+  expect(await sit({ ...drained, drainAt: 2 })).toMatchObject({ rollouts: 2, outcomes: { model_error: 1 } })
+  expect(attemptsIn(root)).toHaveLength(2)
 })
 
 test('--retry-failed takes nothing back that --max-cost leaves no money for', async () => {

@@ -43,8 +43,17 @@ export interface AttemptOptions {
   readonly onAttemptLost?: (lost: LostAttempt) => void
 }
 
-/** Takes the attempt that counts; what it returns is waited for. */
-type OnRolloutEnd = (ended: HeldRollout, plan: PlannedAttempt) => Promise<void> | undefined
+/** What the run says to its attempts, and hears of them. */
+interface AttemptLife {
+  /** Once it aborts, no attempt counts any more. */
+  readonly stopping: AbortSignal
+  /** Once it aborts, what fails does not start over: the next sitting does that. */
+  readonly draining: AbortSignal
+  /** Takes the attempt that counts; what it returns is waited for. */
+  readonly onEnd: (ended: HeldRollout, plan: PlannedAttempt) => Promise<void> | undefined
+  /** Hears that a rollout was left to the next sitting. */
+  readonly onLeft: () => void
+}
 
 type RecordedAttempt = Extract<AttemptResult, { kind: 'ended' }>
 type LostAttempt = Extract<AttemptResult, { kind: 'lost' }>
@@ -56,18 +65,14 @@ type LostAttempt = Extract<AttemptResult, { kind: 'lost' }>
 export class RolloutAttempts {
   readonly #options: AttemptOptions
   readonly #stopping: AbortSignal
-  readonly #onEnd: OnRolloutEnd
+  readonly #life: AttemptLife
   /** By the id of the rollout. */
   readonly #running = new Map<string, AbortSource>()
 
-  /** Once `stopping` aborts, no attempt counts any more. */
-  constructor(
-    options: AttemptOptions,
-    { stopping, onEnd }: { readonly stopping: AbortSignal; readonly onEnd: OnRolloutEnd },
-  ) {
+  constructor(options: AttemptOptions, life: AttemptLife) {
     this.#options = options
-    this.#stopping = stopping
-    this.#onEnd = onEnd
+    this.#stopping = life.stopping
+    this.#life = life
   }
 
   /** Rollouts that run. */
@@ -88,7 +93,7 @@ export class RolloutAttempts {
   }
 
   /**
-   * Attempts at this rollout until one counts, which `onEnd` is told; none does if the run is stopped first. Ends when `onEnd` is
+   * Attempts at this rollout until one counts, which `onEnd` is told; none does if the run is stopped first, or drains as one fails. Ends when `onEnd` is
    * done with it: chained to this, that would be another frame held for as long as the rollout takes.
    */
   async untilOneCounts(plan: PlannedAttempt): Promise<void> {
@@ -121,6 +126,7 @@ export class RolloutAttempts {
         if (result?.kind === 'ended') {
           ended = this.#verdictOn(result, { isLast: retriesLeft === 0, signal })
           retriesLeft -= 1
+          if (!ended && this.#life.draining.aborted) return this.#life.onLeft()
         } else {
           ended = await this.#verdictWithoutRecord(job, result, signal)
         }
@@ -129,7 +135,7 @@ export class RolloutAttempts {
     } finally {
       this.#running.delete(plan.id)
     }
-    const ending = this.#onEnd(ended, plan)
+    const ending = this.#life.onEnd(ended, plan)
     if (ending) await ending
   }
 

@@ -51,8 +51,8 @@ export class Scheduler {
   readonly #attempts: RolloutAttempts
   /** Rollouts that have not ended, and results that have not been taken. */
   #work = 0
-  /** A failed member of a group was not replaced any more: another sitting may. */
-  #hasLeftGroup = false
+  /** Something that failed did not start over any more: another sitting may do that. */
+  #hasLeftWork = false
   #onIdle: (() => void) | undefined
   #failure: unknown
 
@@ -61,7 +61,14 @@ export class Scheduler {
     this.#places = new Semaphore(options.concurrency)
     const { group, retries } = options
     this.#groups = holdsGroups(group) ? new GroupKeeper(group, retries) : undefined
-    this.#attempts = new RolloutAttempts(options, { stopping: this.#stopping.signal, onEnd: this.#settleOrHold })
+    this.#attempts = new RolloutAttempts(options, {
+      stopping: this.#stopping.signal,
+      draining: this.#admission.signal,
+      onEnd: this.#settleOrHold,
+      onLeft: () => {
+        this.#hasLeftWork = true
+      },
+    })
   }
 
   get active(): number {
@@ -92,14 +99,14 @@ export class Scheduler {
     }
     while (this.#work > 0) await this.#idle()
     if (this.#failure) throw this.#failure
-    const hasRunAll = hasStartedAll && !this.#hasLeftGroup && !this.#stopping.signal.aborted
+    const hasRunAll = hasStartedAll && !this.#hasLeftWork && !this.#stopping.signal.aborted
     if (hasRunAll && this.#groups && this.#groups.open > 0) {
       throw new MillraceError('internal', `${this.#groups.open} groups never got all their members; please report this`)
     }
     return hasRunAll
   }
 
-  /** Starts nothing new. */
+  /** Starts nothing new, and nothing over that fails. */
   drain(): void {
     if (this.#admission.signal.aborted) return
     this.#admission.abort(new MillraceError('closed', 'the run is draining'))
@@ -192,7 +199,7 @@ export class Scheduler {
     // One after another: they share the place of the member that ended last.
     for (const { record, terms } of failed) {
       if (this.#admission.signal.aborted || (mayStartOver && !mayStartOver())) {
-        this.#hasLeftGroup = true
+        this.#hasLeftWork = true
         return
       }
       const { id, sample, attempt } = record
