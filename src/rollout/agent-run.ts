@@ -233,7 +233,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const calls = this.engine.callStyle.callsIn(message, this.turns)
     this.tools.noteReply(calls)
     this.turns += 1
-    this.tally.addCall(call)
+    this.tally.addCall(call, replayed)
     this.#promptTokens = call.usage.input
     this.budget.charge(call.usage, call.cost)
     if (replayed) this.budget.carryWorkingTime(call.ms)

@@ -98,9 +98,9 @@ export class BudgetMeter implements Budget {
   }
 
   /** What a child had spent that does not run again. */
-  takeOver({ turns, usage, cost, modelMs }: KeptChild): void {
+  takeOver({ turns, usage, cost, workingMs }: KeptChild): void {
     this.charge(usage, cost)
-    this.carryWorkingTime(modelMs)
+    this.carryWorkingTime(workingMs)
     this.#countTurns(turns)
   }
 

@@ -16,7 +16,7 @@ export interface KeptChild {
   readonly toolRepairs: number
   /** Below it. */
   readonly children: number
-  readonly modelMs: number
+  readonly workingMs: number
 }
 
 /** By what a child's id adds to the rollout's. */
@@ -35,7 +35,8 @@ const eventSchema = z.object({
   toolErrors: z.number(),
   toolRepairs: z.number(),
   children: z.number(),
-  modelMs: z.number(),
+  // Some were recorded without it.
+  workingMs: z.number().default(0),
 })
 
 /** A recorded event as a child and what it is known by; undefined if it is none. */
@@ -90,6 +91,6 @@ function figuresOf(record: BareRecord): KeptChild {
     toolErrors: record.toolErrors,
     toolRepairs: record.toolRepairs ?? 0,
     children: record.children,
-    modelMs: record.timing.modelMs,
+    workingMs: record.timing.workingMs,
   }
 }

@@ -15,6 +15,7 @@ export class Tally {
   /** What tools threw; made with the first. */
   toolFaults: ToolFaults | undefined
   children = 0
+  /** As `toolMs`, of this sitting: what is repeated from a recording takes no time. */
   modelMs = 0
   toolMs = 0
   #costUsd = 0
@@ -29,11 +30,11 @@ export class Tally {
     return this.#hasUnknownCost ? null : roundedSum(this.#costUsd)
   }
 
-  addCall(call: Pick<CallRecord, 'usage' | 'cost' | 'ms'>): void {
+  addCall(call: Pick<CallRecord, 'usage' | 'cost' | 'ms'>, isRepeated: boolean): void {
     addUsage(this.usage, call.usage)
-    this.modelMs += call.ms
+    if (!isRepeated) this.modelMs += call.ms
     this.#addCost(call.cost)
-    this.#parent?.addCall(call)
+    this.#parent?.addCall(call, isRepeated)
   }
 
   addJudgeCall(usage: Usage, cost: number | null): void {
@@ -67,7 +68,6 @@ export class Tally {
     this.toolErrors += child.toolErrors
     this.toolRepairs += child.toolRepairs
     this.children += 1 + child.children
-    this.modelMs += child.modelMs
     this.#parent?.addKeptChild(child)
   }
 

@@ -59,7 +59,10 @@ export interface RewardComponent {
   weight: number
 }
 
-/** Milliseconds, except `startedAt` (epoch). Model, tools and reward overlap where calls ran in parallel. */
+/**
+ * Milliseconds, except `startedAt` (epoch), of the sitting that it ended in; `workingMs` goes on from what it took over. Model,
+ * tools and reward overlap where calls ran in parallel.
+ */
 export interface RolloutTiming {
   startedAt: number
   wallMs: number

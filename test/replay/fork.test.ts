@@ -1,5 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import {
   defineEnvironment,
   evaluate,
@@ -109,6 +110,21 @@ describe('a fork', () => {
     expect((await Array.fromAsync(replayRun(forked, { environment }))).map(({ verdict }) => verdict)).toEqual([
       'identical',
     ])
+  })
+
+  test('counts as time only what it did itself', async () => {
+    await using runs = await temporaryRuns()
+    const slow: Script = async (request) => {
+      await sleep(20)
+      return await first(request)
+    }
+    await storeRun(runs.root, { environment, script: slow })
+    const { records, summary } = await fork({ root: runs.root, options: { turn: 3 } })
+    using forked = openRun(runs.root, 'forked')
+    const last = forked.nodes('1-0', 1).at(-1)?.call
+    const modelMs = Math.round(last?.ms ?? NaN)
+    expect(records).toMatchObject([{ turns: 4, timing: { modelMs } }])
+    expect(summary.usage.calls).toBeGreaterThan(1)
   })
 
   test('repeats them by place where other words are said', async () => {
