@@ -24,6 +24,7 @@ export class JournalWriter {
   readonly #statements: ReturnType<typeof prepareAll>
   /** Of the last accepted result. */
   #position: number
+  #hasFailed = false
 
   private constructor(database: DatabaseSync, blobs: BlobStore, lines: RolloutLines) {
     this.#database = database
@@ -122,6 +123,7 @@ export class JournalWriter {
 
   /** Never throws: it is called when something already went wrong. */
   rollback(): void {
+    this.#hasFailed = true
     try {
       if (this.#database.isTransaction) this.#statements.rollback.run()
       this.#position = this.#lastPosition()
@@ -172,7 +174,8 @@ export class JournalWriter {
   close(): void {
     try {
       this.#lines.sync()
-      this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+      // If it failed because somebody holds the database, that was waited for already.
+      if (!this.#hasFailed) this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
     } catch {
       // What was committed is in the log, and the next opening finds it there.
     } finally {

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -60,6 +60,29 @@ test('what is rolled back is in neither the database nor the file', () => {
   using reader = RunReader.open(folder.path)
   expect([...reader.ended()].map(({ rollout }) => rollout)).toEqual(['1-0', '3-0'])
   expect(linesOf(folder.path).map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['1-0', '3-0'])
+})
+
+test('only one that did not fail asks for the whole database at its end', () => {
+  using folder = temporaryFolder()
+  const logBytesAfter = (end: (writer: JournalWriter) => void): number => {
+    const writer = JournalWriter.open(folder.path)
+    // Without this one, closing would empty the log by itself.
+    using _other = RunReader.open(folder.path)
+    writer.begin()
+    end(writer)
+    writer.close()
+    return statSync(join(folder.path, `${runFiles.database}-wal`)).size
+  }
+  expect(logBytesAfter((writer) => writer.commit())).toBe(0)
+  // Whoever it failed for may still hold it, and would be waited for as long again.
+  expect(
+    logBytesAfter((writer) => {
+      writer.apply({ kind: 'task', index: 1, id: 'one', digest: 'd' })
+      writer.commit()
+      writer.begin()
+      writer.rollback()
+    }),
+  ).toBeGreaterThan(0)
 })
 
 test('lines whose transaction fails are taken back from the file', () => {
