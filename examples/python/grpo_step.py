@@ -194,6 +194,7 @@ def main(path):
                 "rows": len(rows),
                 "groups": len({group_of(row) for row in rows}),
                 "emptySessions": end["emptySessions"],
+                "damagedSessions": end["damagedSessions"],
                 "tokens": sum(map(sum, batch["mask"])),
                 "advantages": advantages,
                 "before": before,

@@ -2,6 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { Message, MessageNode, TokenRecord } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
+import { damagedMessages, isDamage, messageRows } from './damage.ts'
 import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
@@ -62,29 +63,35 @@ export class StoredNodes {
   *of(rollout: string, attempt: number): Generator<MessageNode, void, void> {
     const bases = new PromptBases()
     for (const row of this.#rows<NodeRow>(this.#page, rollout, attempt)) {
-      const { meta, node: bare } = this.#bare(row)
-      const base = meta.promptAfter === undefined ? undefined : baseNamed(bases, meta.promptAfter)
-      const tokens = this.#tokens(row, meta, base)
-      const node = tokens ? { ...bare, tokens } : bare
-      // When it was written, nobody knew that a reply would not be heard.
-      bases.add(meta.unheard && tokens ? { seq: node.seq, tokens } : node, base)
-      yield node
+      yield decoded(rollout, row, () => this.#whole(row, bases))
     }
   }
 
   /** The same without tokens, whose pages are not even read. */
   *bareOf(rollout: string, attempt: number): Generator<BareNode, void, void> {
-    for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) yield this.#bareNode(row)
+    for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) {
+      yield decoded(rollout, row, () => this.#bareNode(row))
+    }
   }
 
   bareAt(rollout: string, attempt: number, seq: number): BareNode | undefined {
-    const row = this.#bareOne.get(rollout, attempt, seq)
-    return row && this.#bareNode(row as BareRow)
+    const row = messageRows(rollout, () => this.#bareOne.get(rollout, attempt, seq)) as BareRow | undefined
+    return row && decoded(rollout, row, () => this.#bareNode(row))
   }
 
   /** Of the node that was recorded last. Finds it without looking at the others, however many they are. */
   lastSeq(rollout: string, attempt: number): number | undefined {
     return this.#last.get(rollout, attempt)?.['seq'] as number | undefined
+  }
+
+  #whole(row: NodeRow, bases: PromptBases): MessageNode {
+    const { meta, node: bare } = this.#bare(row)
+    const base = meta.promptAfter === undefined ? undefined : baseNamed(bases, meta.promptAfter)
+    const tokens = this.#tokens(row, meta, base)
+    const node = tokens ? { ...bare, tokens } : bare
+    // When it was written, nobody knew that a reply would not be heard.
+    bases.add(meta.unheard && tokens ? { seq: node.seq, tokens } : node, base)
+    return node
   }
 
   #bareNode(row: BareRow): BareNode {
@@ -94,7 +101,7 @@ export class StoredNodes {
   *#rows<Row extends StoredRow>(page: StatementSync, rollout: string, attempt: number): Generator<Row, void, void> {
     let position = -1
     for (;;) {
-      const rows = page.all(rollout, attempt, position, pageNodes) as Row[]
+      const rows = messageRows(rollout, () => page.all(rollout, attempt, position, pageNodes)) as Row[]
       yield* rows
       const last = rows.at(-1)
       if (!last || rows.length < pageNodes) return
@@ -139,6 +146,14 @@ export class StoredNodes {
   #prompt(stored: Uint8Array | string, base: PromptBase | undefined): Int32Array {
     const ids = new Int32Array(this.#blobs.bytes(stored))
     return base ? promptAfter(base, ids) : ids
+  }
+}
+
+function decoded<Node>(rollout: string, { seq }: StoredRow, decode: () => Node): Node {
+  try {
+    return decode()
+  } catch (error) {
+    throw isDamage(error) ? error : damagedMessages(rollout, seq, error)
   }
 }
 

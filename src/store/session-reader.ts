@@ -2,6 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
+import { messageRows } from './damage.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
 import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
@@ -163,7 +164,7 @@ export class SessionReader {
 
   /** The first complete reply of a session that came without prompt ids, ids or log-probabilities, if there is one. */
   firstWithoutTokens(session: string): number | undefined {
-    return this.#withoutTokens.get(session)?.['seq'] as number | undefined
+    return messageRows(session, () => this.#withoutTokens.get(session))?.['seq'] as number | undefined
   }
 
   #optional(row: Record<string, unknown> | undefined): StoredSession | undefined {

@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { RunStore } from '../../store/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
@@ -83,6 +84,31 @@ test('an export that is refused says why, and leaves the file alone', async () =
   expect(readFileSync(file, 'utf8')).toBe('yesterday')
   expect((await run(runs.root, 'gateway', '--rows', 'merged', '--skip-without-tokens', '-o', file)).code).toBe(0)
   expect(readJsonRows(readFileSync(file)).at(-1)).toMatchObject({ kind: 'end', sessions: 12 })
+})
+
+test('a damaged session costs itself only, and the end of the command says so', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root)
+  {
+    using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
+    database.exec(`UPDATE node SET message = '{"role":"us' WHERE rollout = 'session-3' AND seq = 1`)
+  }
+  const { code, stdout, stderr } = await run(runs.root, 'gateway')
+  expect(code).toBe(1)
+  expect(stderr).toMatch(/^session session-3 is damaged, .*: message 1 of session-3 cannot be read \(.*restore the run/)
+  const rows = readJsonRows(Buffer.from(stdout))
+  expect(rows.at(-1)).toMatchObject({ kind: 'end', sessions: 12, damagedSessions: 1 })
+  const file = join(runs.root, 'rows.jsonl')
+  const written = await run(runs.root, 'gateway', '-o', file)
+  expect(written.code).toBe(1)
+  expect(written.stderr).toMatch(/\nwrote \d+ rows of 12 sessions, 1 of them damaged to /)
+  expect(readFileSync(file, 'utf8')).toBe(stdout)
+  expect(await run(runs.root, 'gateway', '--session', 'session-2')).toMatchObject({ code: 0, stderr: '' })
+  expect(await run(runs.root, 'gateway', '--session', 'session-3')).toMatchObject({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringContaining('message 1 of session-3 cannot be read'),
+  })
 })
 
 test('flags that do not fit what the run holds are refused', async () => {

@@ -1,3 +1,4 @@
+import type { MillraceError } from '../../errors/index.ts'
 import { exportSessions } from '../../gateway/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../store/index.ts'
 import { defineCommand, type FlagTable, type FlagValues } from '../command-line/command.ts'
@@ -9,6 +10,9 @@ import { SlowProgress } from '../process/slow-progress.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
+
+/** Lines on standard error, each of one session. */
+const maxShownDamaged = 20
 
 const rolloutFlags = {
   tokens: {
@@ -90,7 +94,11 @@ export const exportCommand = defineCommand({
   ],
   exitCodes: [
     { code: exitCodes.ok, meaning: 'written, also when the reader has had enough' },
-    { code: exitCodes.failed, meaning: 'there is no such run, or it could not be read or written' },
+    {
+      code: exitCodes.failed,
+      meaning:
+        'there is no such run, it could not be read or written, or sessions in it are damaged: the others are there',
+    },
     { code: exitCodes.usage, meaning: 'the command line is wrong, or does not fit the run' },
   ],
   async run({ arguments: [name = ''], flags }, io) {
@@ -101,20 +109,39 @@ export const exportCommand = defineCommand({
       throw usageError('--format binary is nothing for a terminal; write it to a file with -o')
     }
     if (flags.tokens && found.run.config['captureTokens'] !== true) void io.stderr.line(noTokens(found))
+    const damaged = new DamagedSessions(io.stderr)
     await readRun(found, async (reader) => {
       const { output } = flags
+      const sessions = () => sessionChunks(reader, flags, damaged.add)
       if (output === undefined) {
-        return await writeAll(isGateway ? sessionChunks(reader, flags) : rolloutLines(reader, flags), io.stdout)
+        return await writeAll(isGateway ? sessions() : rolloutLines(reader, flags), io.stdout)
       }
-      const chunks = isGateway ? sessionChunks(reader, flags) : counted(rolloutLines(reader, flags), io.stderr)
+      const chunks = isGateway ? sessions() : counted(rolloutLines(reader, flags), io.stderr)
       let written = ''
       const told = telling(chunks, (what) => (written = what))
       const where = await writeOutputFile(told, { name: output, flag: '-o', cwd: io.cwd })
       return void io.stderr.line(`wrote ${written} to ${where}`)
     })
-    return exitCodes.ok
+    return damaged.count > 0 ? exitCodes.failed : exitCodes.ok
   },
 })
+
+/** Says which sessions are missing. Past some it only counts: their rows in the export name them all. */
+class DamagedSessions {
+  readonly #stderr: Output
+  count = 0
+
+  constructor(stderr: Output) {
+    this.#stderr = stderr
+  }
+
+  readonly add = (session: string, { rawMessage }: MillraceError): void => {
+    this.count += 1
+    if (this.count > maxShownDamaged) return
+    void this.#stderr.line(`session ${session} is damaged, and left out from there on: ${rawMessage}`)
+    if (this.count === maxShownDamaged) void this.#stderr.line('more are not shown: see the rows of kind "damaged"')
+  }
+}
 
 function noTokens({ name }: FoundRun): string {
   return `run ${name} was made without --tokens, so its turns have none; \`eval --tokens\` makes a run that has them`
@@ -127,14 +154,19 @@ function rolloutLines(reader: RunReader, flags: FlagValues<typeof rolloutFlags>)
   return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
 }
 
-async function* sessionChunks(reader: RunReader, flags: FlagValues<typeof sessionFlags>): Chunks {
+async function* sessionChunks(
+  reader: RunReader,
+  flags: FlagValues<typeof sessionFlags>,
+  onDamaged: DamagedSessions['add'],
+): Chunks {
   const { tenant, session, group, discount } = flags
   if (tenant !== undefined) requireTenant(reader, tenant)
   else if (group !== undefined) requireOneTenant(reader, group)
-  const { rows, sessions, emptySessions } = yield* exportSessions(reader, {
+  const { rows, sessions, emptySessions, damagedSessions } = yield* exportSessions(reader, {
     rows: flags.rows ?? 'interactions',
     format: flags.format ?? 'jsonl',
     skipWithoutTokens: flags['skip-without-tokens'] === true,
+    onDamaged,
     ...(tenant !== undefined && { tenant }),
     ...(session !== undefined && { session }),
     ...(group !== undefined && { group }),
@@ -142,7 +174,8 @@ async function* sessionChunks(reader: RunReader, flags: FlagValues<typeof sessio
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
   const empty = emptySessions > 0 ? `, ${formatCount(emptySessions)} of them empty` : ''
-  return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${empty}`
+  const damaged = damagedSessions > 0 ? `, ${formatCount(damagedSessions)} of them damaged` : ''
+  return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${empty}${damaged}`
 }
 
 function requireTenant({ sessions }: RunReader, tenant: string): void {

@@ -1,10 +1,11 @@
+import type { ErrorCode } from '../../errors/index.ts'
 import type { RoutedExperts } from '../../schema/index.ts'
 import type { InteractionRow } from './_rows-interactions.ts'
 import type { MergedRow } from './_rows-merged.ts'
 import type { SessionFacts } from './_rows-session.ts'
 
 /** Everything an export consists of. */
-export type Row = InteractionRow | MergedRow | EmptyRow | EndRow
+export type Row = InteractionRow | MergedRow | EmptyRow | DamagedRow | EndRow
 
 /** In place of the rows of a session without any: no reply was completed in it, or none that can be trained on. */
 export interface EmptyRow extends SessionFacts {
@@ -15,13 +16,20 @@ export interface EmptyRow extends SessionFacts {
   readonly lost: number
 }
 
+/** In place of the rows of a session that cannot be read, or of those that are left of it. The others are as they were. */
+export interface DamagedRow extends SessionFacts {
+  readonly kind: 'damaged'
+  readonly error: { readonly code: ErrorCode; readonly message: string }
+}
+
 /** The last one. An export without it was cut off. */
 export interface EndRow {
   readonly kind: 'end'
   readonly sessions: number
-  /** Those before this one, the empty ones aside. */
+  /** Those before this one, the empty and damaged ones aside. */
   readonly rows: number
   readonly emptySessions: number
+  readonly damagedSessions: number
   /** Complete replies that came without prompt ids, ids or log-probabilities. */
   readonly withoutTokens: number
 }

@@ -10,7 +10,20 @@ export interface SessionFacts {
   readonly sealed: boolean
 }
 
-export function sessionFacts({ id, group, tenant, data, end }: StoredSession): SessionFacts {
-  const task = data['taskId']
-  return { session: id, group, tenant, task: typeof task === 'string' ? task : null, sealed: end !== undefined }
+export function sessionFacts(session: StoredSession): SessionFacts {
+  const task = session.data['taskId']
+  return { ...plainFacts(session), ...(typeof task === 'string' && { task }) }
+}
+
+/** Of one that is damaged: what it is about may be what cannot be read. */
+export function factsOfDamaged(session: StoredSession): SessionFacts {
+  try {
+    return sessionFacts(session)
+  } catch {
+    return plainFacts(session)
+  }
+}
+
+function plainFacts({ id, group, tenant, end }: StoredSession): SessionFacts {
+  return { session: id, group, tenant, task: null, sealed: end !== undefined }
 }

@@ -1,5 +1,7 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
-import { RunReader } from '../../store/index.ts'
+import { RunReader, runFiles } from '../../store/index.ts'
 import { exportSessions, type ExportSessionsOptions } from './export-sessions.ts'
 import { type RandomSession, randomSession } from '../../../test/gateway/_random-session.ts'
 import { type ReadRow, readBinaryRows, readJsonRows } from '../../../test/gateway/_read-rows.ts'
@@ -14,6 +16,7 @@ function stored(sessions: readonly RandomSession[]) {
   const reader = RunReader.open(folder.path)
   return {
     reader,
+    path: folder.path,
     [Symbol.dispose]: () => {
       reader[Symbol.dispose]()
       folder[Symbol.dispose]()
@@ -61,6 +64,7 @@ test.each(['interactions', 'merged'] as const)('%s are the same in both formats,
     sessions: many.length,
     rows: fromJson.length - 1 - empty.length,
     emptySessions: empty.length,
+    damagedSessions: 0,
     withoutTokens: 0,
   })
   expect(sessionsOf(fromJson)).toEqual(many.map(({ session }) => session.id))
@@ -115,7 +119,7 @@ test('what is not there, or is not theirs, is refused before the first byte', as
 test('a run without sessions is an end and nothing else', async () => {
   using run = stored([])
   expect(readJsonRows(await exported(run.reader, {}))).toEqual([
-    { kind: 'end', sessions: 0, rows: 0, emptySessions: 0, withoutTokens: 0 },
+    { kind: 'end', sessions: 0, rows: 0, emptySessions: 0, damagedSessions: 0, withoutTokens: 0 },
   ])
 })
 
@@ -130,6 +134,33 @@ test('training rows of a session with a gap are refused before the first byte, u
   const interactions = readJsonRows(await exported(run.reader, {}))
   expect(interactions.at(-1)).toMatchObject({ withoutTokens: without.length })
   expect(interactions.filter((row) => row.kind === 'interaction' && row['ids'] === null)).toHaveLength(without.length)
+})
+
+test.each([
+  ['message', "UPDATE node SET message = 'blob:0000'"],
+  ['meta', "UPDATE node SET meta = '{'"],
+  ['prompts', "UPDATE node SET prompt_ids = x'000000'"],
+  ['tokens', "UPDATE node SET ids = 'blob:0000', logprobs = 'blob:0000'"],
+])('a session whose %s cannot be read is named, and the others are there', async (_what, damage) => {
+  using run = stored(many)
+  const whole = { interactions: await exported(run.reader, {}), merged: await exported(run.reader, { rows: 'merged' }) }
+  using database = new DatabaseSync(join(run.path, runFiles.database))
+  database.exec(`${damage} WHERE rollout = 'session-7' AND sampled = 1`)
+  database.exec("UPDATE session SET data = '{' WHERE id = 'session-9'")
+  for (const rows of ['interactions', 'merged'] as const) {
+    const damaged: string[] = []
+    const onDamaged = (session: string): unknown => damaged.push(session)
+    const found = readJsonRows(await exported(run.reader, { rows, onDamaged }))
+    expect(damaged).toEqual(['session-7', 'session-9'])
+    const others = (row: ReadRow): boolean => row.kind !== 'end' && !damaged.includes(row['session'] as string)
+    expect(found.filter(others)).toEqual(readJsonRows(whole[rows]).filter(others))
+    expect(found.filter((row) => row.kind === 'damaged')).toMatchObject([
+      { session: 'session-7', group: 'group-0', error: { code: 'store_failed' } },
+      { session: 'session-9', task: null, error: { code: 'store_failed' } },
+    ])
+    expect(found.at(-1)).toMatchObject({ kind: 'end', sessions: many.length, damagedSessions: 2 })
+  }
+  await expect(exported(run.reader, { session: 'session-7' })).rejects.toMatchObject({ code: 'store_failed' })
 })
 
 test('chunks are of a handy size, others get their turn meanwhile, and a reader may leave', async () => {

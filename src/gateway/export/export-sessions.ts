@@ -1,10 +1,11 @@
 import { MillraceError } from '../../errors/index.ts'
-import type { RunReader, SessionReader, StoredSession } from '../../store/index.ts'
+import { isDamage, type RunReader, type SessionReader, type StoredSession } from '../../store/index.ts'
 import { binaryFrame, binaryHead } from './_binary-frame.ts'
 import { jsonPieces } from './_rows-jsonl.ts'
 import { withoutTokens } from './_rows-merged.ts'
 import { type RowOptions, rowsOfSession } from './_rows-of-session.ts'
 import type { EndRow, Row } from './_rows-parts.ts'
+import { factsOfDamaged } from './_rows-session.ts'
 import { Slice } from '../_slice.ts'
 
 export interface ExportSessionsOptions {
@@ -21,16 +22,19 @@ export interface ExportSessionsOptions {
   readonly include?: 'discarded'
   /** Merged rows leave out replies that came without tokens, instead of refusing the export. */
   readonly skipWithoutTokens?: boolean
+  /** Hears of each session that cannot be read. A row stands for it in the export, too. */
+  readonly onDamaged?: (session: string, error: MillraceError) => void
 }
 
 /** Small rows leave together, so that a session of short turns is not a write each. */
 const chunkBytes = 64 * 1024
-const noRows = { sessions: 0, rows: 0, emptySessions: 0, withoutTokens: 0 }
+const noRows = { sessions: 0, rows: 0, emptySessions: 0, damagedSessions: 0, withoutTokens: 0 }
 
 /**
  * The sessions of a gateway as rows, in the order they were started. The messages of one session are held at a time, and
  * the tokens of one reply, or of the rows that a session is merged into. What can be refused is refused before the first
- * chunk. The last row says how many there were: an export without it was cut off. The generator returns it, too.
+ * chunk; a session that cannot be read does not cost the others. The last row says how many there were: an export without
+ * it was cut off. The generator returns it, too.
  */
 export async function* exportSessions(
   reader: Pick<RunReader, 'sessions'>,
@@ -72,17 +76,25 @@ async function* exportedRows(
   }
   const counts = { ...noRows }
   for (const session of chosenSessions(reader, options)) {
-    const { id } = session
-    const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
-    const nodes = () => slice.over(reader.nodesOf(id))
-    const made = rowsOfSession({ session, bareNodes, nodes, rewards: reader.rewardsOf(id) }, rowOptions)
-    for await (const row of made.rows) {
-      if (row.kind === 'empty') counts.emptySessions += 1
-      else counts.rows += 1
-      yield row
-    }
     counts.sessions += 1
-    counts.withoutTokens += made.withoutTokens
+    try {
+      const { id } = session
+      const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
+      const nodes = () => slice.over(reader.nodesOf(id))
+      const made = rowsOfSession({ session, bareNodes, nodes, rewards: reader.rewardsOf(id) }, rowOptions)
+      for await (const row of made.rows) {
+        if (row.kind === 'empty') counts.emptySessions += 1
+        else counts.rows += 1
+        yield row
+      }
+      counts.withoutTokens += made.withoutTokens
+    } catch (error) {
+      // Who asked for this one only has nothing without it.
+      if (!isDamage(error) || options.session !== undefined) throw error
+      counts.damagedSessions += 1
+      options.onDamaged?.(session.id, error)
+      yield { kind: 'damaged', ...factsOfDamaged(session), error: { code: error.code, message: error.rawMessage } }
+    }
   }
   yield { kind: 'end', ...counts }
 }
@@ -114,7 +126,7 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   for (const { id } of chosenSessions(reader, options)) {
     count += 1
     if (!mustHaveTokens) break
-    const node = reader.firstWithoutTokens(id)
+    const node = firstWithoutTokens(reader, id)
     if (node !== undefined) throw withoutTokens(id, node)
     if (slice.isOver) await slice.rest()
   }
@@ -124,6 +136,16 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all there are`, {
     data: { status: 404 },
   })
+}
+
+function firstWithoutTokens(reader: SessionReader, id: string): number | undefined {
+  try {
+    return reader.firstWithoutTokens(id)
+  } catch (error) {
+    // The export says so in its place.
+    if (isDamage(error)) return undefined
+    throw error
+  }
 }
 
 function joined(pieces: readonly (string | Uint8Array)[]): Uint8Array {
