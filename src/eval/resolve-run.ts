@@ -122,14 +122,15 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
 
 /** All that are named, with the one that is evaluated first. */
 function modelsOf(
-  { model: policyModel, models: named, judge, backends }: EvaluateOptions,
+  { model: policyModel, models: named, judge, backends, fork }: EvaluateOptions,
   env: Variables,
   maxConcurrency: number,
 ): { readonly policy: ModelConfig; readonly models: readonly ModelConfig[] } {
-  const resolve = (model: EvaluateOptions['model']): ModelConfig =>
+  const resolve = (model: EvaluateOptions['model'], isUnasked = false): ModelConfig =>
     resolveModelConfig({
       model,
       env,
+      isUnasked,
       defaults: { maxConcurrency },
       ...(named && { models: named }),
       ...(backends && { standIns: backends }),
@@ -141,7 +142,7 @@ function modelsOf(
   if (!Object.hasOwn(backends ?? {}, policy.name)) requireNamedKeys(policy, env)
   const models = new Map([[policy.name, policy]])
   for (const name of [...Object.keys(named ?? {}), ...(judge ? [judge] : [])]) {
-    if (!models.has(name)) models.set(name, resolve(name))
+    if (!models.has(name)) models.set(name, resolve(name, fork?.unasked.has(name)))
   }
   return { policy, models: [...models.values()] }
 }

@@ -22,6 +22,8 @@ export interface ResolveModelOptions {
   /** Backends of somebody's own, by model name: a model that has some needs neither a url nor a key. */
   readonly standIns?: Readonly<Record<string, readonly Backend[]>>
   readonly env: Variables
+  /** Nobody is expected to ask it: that its key is not set is said when somebody does. */
+  readonly isUnasked?: boolean
 }
 
 /** Whom a model is asked from if its config does not say, and what the environment calls the url and the key of that. */
@@ -47,14 +49,14 @@ const anthropic: Provider = {
 
 /** What a user named or wrote, as a complete config: every default filled in, every mistake reported with its field. */
 export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
-  const { model, models = {}, defaults, standIns = {}, env } = options
+  const { model, models = {}, defaults, standIns = {}, env, isUnasked } = options
   const input = { ...defaults, ...inputFor(model, models) }
   const hasStandIn = Object.hasOwn(standIns, input.name)
   const config = parse(hasStandIn ? input : withProvider(input, env))
   if (config.simulator && config.backends.length > 0) {
     throw invalid(config.name, 'it has both backends and a simulator. Remove one of them.')
   }
-  if (hasStandIn) return config
+  if (hasStandIn || isUnasked) return config
   for (const backend of config.backends) {
     const { hostname } = backendUrl(backend.url)
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined

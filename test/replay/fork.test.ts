@@ -5,9 +5,11 @@ import {
   defineEnvironment,
   evaluate,
   forkRollout,
+  judge,
   MillraceError,
   replayRun,
   z,
+  type Environment,
   type ForkOptions,
   type Message,
 } from 'millrace'
@@ -59,7 +61,7 @@ const first: Script = ({ messages }) => {
 
 interface Forked {
   readonly root: string
-  readonly options: Omit<ForkOptions, 'rollout' | 'environment'>
+  readonly options: Omit<ForkOptions, 'rollout'>
   readonly script?: Script
   readonly rollout?: string
 }
@@ -288,4 +290,47 @@ test('whoever lets another model go on need not have the key of the first', asyn
   const { records } = await fork({ root, options })
   expect(records).toMatchObject([{ answer: 'done by the other' }])
   await expect(fork({ root, options: { ...options, model: 'scripted' } })).rejects.toThrow('names FIRST_KEY')
+})
+
+describe('where another model goes on, the first one, which judges', () => {
+  const judged = defineEnvironment({
+    name: 'judged',
+    task: z.object({}),
+    tasks: () => [{}],
+    prompt: () => 'Say something.',
+    reward: judge({ rubric: 'Is it something?' }),
+  })
+  const atOpenAi = { ...scripted, backends: [{ url: 'https://api.openai.com/v1', apiKeyEnv: 'NO_SUCH_KEY' }] }
+
+  async function forkWithoutKey(root: string, made: Environment, scored = 1) {
+    const backends = { scripted: [new ScriptedBackend(({ messages }) => (messages.length > 1 ? 'Score: 1' : 'one'))] }
+    const stored = await evaluate({
+      environment: made,
+      model: atOpenAi,
+      backends,
+      preflight: false,
+      run: { root, name: 'stored' },
+    }).summary()
+    expect(stored.scored).toBe(scored)
+    const other = new ScriptedBackend(() => 'two')
+    return await fork({
+      root,
+      rollout: '0-0',
+      options: { turn: 0, environment: made, backends: { other: [other] } },
+    })
+  }
+
+  test('needs no key if nobody asked it to judge', async () => {
+    await using runs = await temporaryRuns()
+    const { records } = await forkWithoutKey(runs.root, { ...judged, reward: () => 1 })
+    expect(records).toMatchObject([{ answer: 'two', reward: 1 }])
+  })
+
+  test('needs one if it judged, or if nobody knows', async () => {
+    await using runs = await temporaryRuns()
+    await expect(forkWithoutKey(runs.root, judged)).rejects.toThrow('NO_SUCH_KEY is not set')
+    await using others = await temporaryRuns()
+    const broken = { ...judged, reward: () => Number.NaN }
+    await expect(forkWithoutKey(others.root, broken, 0)).rejects.toThrow('NO_SUCH_KEY is not set')
+  })
 })

@@ -10,7 +10,7 @@ import {
   type Cassette,
   type Opening,
 } from '../../rollout/index.ts'
-import type { MessageNode } from '../../schema/index.ts'
+import { outcomes, type MessageNode } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { WrittenCall } from '../../tools/index.ts'
 import { evaluate } from '../evaluate.ts'
@@ -100,6 +100,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
     task: { index, digest },
     cassette: openCassette(recording, kept, options.turn),
     outputs: join(reader.folder, 'outputs', record.id),
+    unasked: unaskedModels(config, recording, options),
     ...(Object.keys(opening).length > 0 && { opening }),
   }
   const models = Object.fromEntries(config.models.map((model) => [model.name, model]))
@@ -181,6 +182,21 @@ function isReply({ sampled, call }: MessageNode): boolean {
 function openCassette({ record, children }: Recording, sessions: readonly RecordedSession[], turn: number): Cassette {
   const tapes = sessions.map(({ id, nodes }) => [id.slice(record.id.length), { nodes }] as const)
   return { tapes: Object.fromEntries(tapes), children: keptUntil(children, turn), verdicts: [] }
+}
+
+/** By a rollout that was never scored nobody knows whether its reward asks a judge. */
+function unaskedModels(
+  { model: policy, models }: StoredRunConfig,
+  { record, sessions, verdicts }: Recording,
+  { models: named = {} }: ForkOptions,
+): ReadonlySet<string> {
+  if (!outcomes[record.outcome].scored) return new Set()
+  const judges = verdicts.map(({ model }) => model)
+  // A child on the model that made the rollout is one on the model that goes on.
+  const ofChildren = sessions.slice(1).flatMap(({ nodes }) => nodes.flatMap(({ call }) => call?.model ?? []))
+  const asked = new Set([...judges, ...ofChildren.filter((model) => model !== policy)])
+  const names = models.map(({ name }) => name)
+  return new Set(names.filter((name) => !asked.has(name) && !Object.hasOwn(named, name)))
 }
 
 /** A tool whose calls can be neither repeated nor taken as made would leave the fork in a world that never was. */

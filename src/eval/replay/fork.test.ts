@@ -11,6 +11,7 @@ const fork: Fork = {
   cassette,
   opening: { prompt: 'another one' },
   outputs: '/nowhere',
+  unasked: new Set(),
 }
 
 async function* planned(): AsyncGenerator<PlannedRollout, void, void> {
