@@ -134,6 +134,7 @@ export type {
   ToolFault,
   ToolMessage,
   ToolRecord,
+  ToolSaid,
   ToolRepair,
   ToolStatus,
   ToolThrow,

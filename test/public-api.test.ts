@@ -239,6 +239,7 @@ const api = {
       'ToolOutputOptions',
       'ToolRecord',
       'ToolRepair',
+      'ToolSaid',
       'ToolStatus',
       'ToolThrow',
       'Turn',

@@ -116,7 +116,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
   #run(call: WrittenCall, index: number, plan: MadePlan<Context>): void {
     const { context, signal } = this.#options
     const startedAt = performance.now()
-    const scope = new CallScope<Context>(call)
+    const scope = new CallScope<Context>(call, plan.tool.tool.resume === 'rerun')
     let attempt: Attempt | Promise<Attempt>
     try {
       attempt = this.#planner.run(plan, call, new Proxy(context, scope))
@@ -133,7 +133,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     scope.end()
     // A tool may itself have brought the rollout to its end.
     signal.throwIfAborted()
-    this.#settle(index, startedAt, attempt)
+    this.#settle(index, startedAt, withSaid(attempt, scope))
   }
 
   #await(attempt: Promise<Attempt>, { tool: { name, tool }, repairs = [] }: MadePlan<Context>, begun: BegunCall): void {
@@ -143,7 +143,8 @@ export class ToolTurn<Context extends object> implements AbortListener {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(running)
       scope.abort(new MillraceError('tool_timeout', after))
-      this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs })
+      const timedOut = { status: 'timeout', content: `Error: ${after}`, repairs } as const
+      this.#settle(index, startedAt, withSaid(timedOut, scope))
       this.#goOn()
     }
     const running = { ...begun, timer: setTimeout(onTimeout, timeoutMs) }
@@ -151,7 +152,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     attempt.then(
       (settled) => {
         if (!this.#takeOut(running)) return
-        this.#settle(index, startedAt, settled)
+        this.#settle(index, startedAt, withSaid(settled, scope))
         this.#goOn()
       },
       (error: unknown) => {
@@ -226,10 +227,20 @@ export class ToolTurn<Context extends object> implements AbortListener {
   }
 }
 
-function isPlain({ threw, repairs, detail }: Attempt): boolean {
-  return !threw && !repairs?.length && !detail
+function withSaid(attempt: Attempt, { said }: CallScope<object>): Attempt {
+  return said ? { ...attempt, said } : attempt
 }
 
-function withMore(record: ToolRecord, { threw, repairs, detail }: Attempt): ToolRecord {
-  return { ...record, ...(threw && { threw }), ...(repairs?.length && { repairs }), ...(detail && { detail }) }
+function isPlain({ threw, repairs, detail, said }: Attempt): boolean {
+  return !threw && !repairs?.length && !detail && !said
+}
+
+function withMore(record: ToolRecord, { threw, repairs, detail, said }: Attempt): ToolRecord {
+  return {
+    ...record,
+    ...(threw && { threw }),
+    ...(repairs?.length && { repairs }),
+    ...(detail && { detail }),
+    ...(said && { said }),
+  }
 }
