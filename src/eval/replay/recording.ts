@@ -69,7 +69,7 @@ export function readRecording(reader: RunReader, rollout: string): Recording {
     sessions.flatMap((session) => session.record ?? []),
     Object.fromEntries(sessions.flatMap(({ id }) => readTakenOver(reader, id, attempt))),
   )
-  const serverAnswers = readServerAnswers(reader, rollout, attempt)
+  const serverAnswers = readServerAnswers(reader, record)
   return { record, startedAt, sessions, children, verdicts, superseded, serverAnswers }
 }
 
@@ -84,9 +84,16 @@ function supersededIn(calls: readonly RecordedVerdict[]): number {
   return calls.at(-1)?.earlier ?? 0
 }
 
-/** What tool servers answered to the environment's own code in an attempt, in order. */
-export function readServerAnswers(reader: RunReader, rollout: string, attempt: number): RecordedAnswer[] {
-  return reader.eventsOf(rollout, attempt, serverCallEvent).flatMap(({ data }) => serverAnswerOf(data) ?? [])
+/**
+ * What tool servers answered to the environment's own code in the sitting that an attempt ended in, in order: one that goes on
+ * asks all of it again.
+ */
+export function readServerAnswers(
+  reader: RunReader,
+  { id, attempt, timing: { startedAt } }: Pick<RolloutRecord, 'id' | 'attempt' | 'timing'>,
+): RecordedAnswer[] {
+  const calls = reader.eventsOf(id, attempt, serverCallEvent).filter(({ at }) => at >= startedAt)
+  return calls.flatMap(({ data }) => serverAnswerOf(data) ?? [])
 }
 
 function readContexts(reader: RunReader, rollout: string, attempt: number): Json[] {

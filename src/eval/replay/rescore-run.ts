@@ -220,7 +220,8 @@ class RunningRescore implements Rescoring {
 }
 
 /** What servers had answered; read when it is asked for, which most rewards never do. */
-function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): ServerCalls {
+function recordedServers(reader: RunReader, record: RolloutRecord): ServerCalls {
+  const { id, attempt } = record
   let noted: NotedServers | undefined
   return {
     call: (server, call) => {
@@ -228,7 +229,7 @@ function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): Ser
         journal: { append: () => {} },
         rollout: id,
         attempt,
-        recorded: readServerAnswers(reader, id, attempt),
+        recorded: readServerAnswers(reader, record),
       })
       return noted.call(server, call)
     },
