@@ -1,8 +1,11 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { connect, type AddressInfo, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { SimulatorServer } from 'millrace'
 import { expect, test } from 'vitest'
+import { runFiles } from '../../src/store/index.ts'
 import type { LoggedRequest } from '../../src/telemetry/index.ts'
 import { adminKey, apis, asked, TestGateway } from './_test-gateway.ts'
 
@@ -111,9 +114,11 @@ test('a client that does not take its export is given up', async () => {
   const message = { role: 'assistant', content: 'x'.repeat(16 * 1024 * 1024) }
   const choices = [{ index: 0, message, finish_reason: 'stop' }]
   await using server = await answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
+  const faults: unknown[] = []
   await using gateway = await TestGateway.start({
     models: [{ name: 'sim', backends: [{ url: server.url }] }],
     bounds: { maxStallMs: 50 },
+    onFault: (error) => faults.push(error),
   })
   const { key } = await gateway.startSession()
   expect((await gateway.ask(asked.chat.path, { body: asked.chat.body, key })).status).toBe(200)
@@ -127,7 +132,42 @@ test('a client that does not take its export is given up', async () => {
   socket.write(`GET /v1/export HTTP/1.1\r\nhost: here\r\n${authorization}\r\n\r\n`)
   await expect.poll(connections).not.toBe(before)
   await expect.poll(connections).toBe(before)
+  expect(faults).toEqual([])
   socket.destroy()
+})
+
+test('an export that breaks off after its beginning is a fault that is told, and so is a session that it cannot read', async () => {
+  const message = { role: 'assistant', content: 'x'.repeat(16 * 1024 * 1024) }
+  const choices = [{ index: 0, message, finish_reason: 'stop' }]
+  await using server = await answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
+  const faults: string[] = []
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends: [{ url: server.url }] }],
+    onFault: ({ rawMessage }) => faults.push(rawMessage),
+  })
+  const sessions = await gateway.startSessions({ groupSize: 2 })
+  for (const { key } of sessions) await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
+  const [first, second] = sessions.map(({ id }) => id)
+  using database = new DatabaseSync(join(gateway.server.gateway.folder, runFiles.database))
+  const whole = await gateway.ask('/v1/export')
+  expect(whole.text.trimEnd().split('\n').at(-1)).toContain('"damagedSessions":0')
+
+  const begun = await gateway.open('/v1/export', { method: 'GET' })
+  // Most of the first session waits until it is taken, so the second is yet to be read.
+  database.exec('ALTER TABLE reward RENAME TO elsewhere')
+  await expect(begun.body.text()).rejects.toThrow()
+  expect(faults).toEqual([expect.stringContaining('no such table')])
+  database.exec('ALTER TABLE elsewhere RENAME TO reward')
+
+  database.exec(`UPDATE node SET message = 'none' WHERE rollout = '${second}'`)
+  const { status, text } = await gateway.ask('/v1/export')
+  expect(status).toBe(200)
+  expect(text.trimEnd().split('\n').slice(1)).toEqual([
+    expect.stringContaining(`{"kind":"damaged","session":"${second}"`),
+    expect.stringContaining('"sessions":2,"rows":1,"emptySessions":0,"damagedSessions":1'),
+  ])
+  expect(text).toContain(`{"kind":"interaction","session":"${first}"`)
+  expect(faults.slice(1)).toEqual([expect.stringContaining(`message 0 of ${second} cannot be read`)])
 })
 
 test('a refusal at the door takes as long as it takes', async () => {

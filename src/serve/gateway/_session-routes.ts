@@ -20,10 +20,12 @@ export interface SessionRouteParts {
   readonly reader: RunReader
   readonly intake: BodyIntake
   readonly publicUrl: string | undefined
+  readonly onFault: ((error: MillraceError) => void) | undefined
 }
 
 /** Sessions over HTTP: start them, look at them, end them, say what they were worth, take out what they said. */
-export function sessionRoutes(app: FastifyInstance, { gateway, reader, intake, publicUrl }: SessionRouteParts): void {
+export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): void {
+  const { gateway, reader, intake, publicUrl, onFault } = parts
   app.post('/v1/sessions', async (request, reply) => {
     const caller = adminOf(request)
     const options = await bodyOf(request, intake, sessionOptionsSchema)
@@ -60,21 +62,26 @@ export function sessionRoutes(app: FastifyInstance, { gateway, reader, intake, p
     const { tenant } = adminOf(request)
     const query = parseQuery(exportQuerySchema, request)
     await gateway.recorded()
-    const rows = exportSessions(reader, { ...query, tenant })
+    const rows = exportSessions(reader, { ...query, tenant, onDamaged: (_session, error) => onFault?.(error) })
     // What can be refused is refused before the first chunk, and so with a status of its own.
     const first = await rows.next()
     const type = query.format === 'binary' ? 'application/octet-stream' : 'application/x-ndjson'
-    return await reply.type(type).send(Readable.from(withFirst(first, rows), { objectMode: false }))
+    return await reply.type(type).send(Readable.from(withFirst(first, rows, onFault), { objectMode: false }))
   })
 }
 
+/** What fails after the first chunk can only cut it off: why, nobody else would say. */
 async function* withFirst(
   first: IteratorResult<Uint8Array, unknown>,
-  rest: AsyncGenerator<Uint8Array, unknown, void>,
+  rows: AsyncGenerator<Uint8Array, unknown, void>,
+  onFault: SessionRouteParts['onFault'],
 ): AsyncGenerator<Uint8Array, void, void> {
-  if (first.done) return
-  yield first.value
-  yield* rest
+  await using rest = rows
+  const tell = (thrown: unknown): never => {
+    onFault?.(MillraceError.from(thrown, 'internal'))
+    throw thrown
+  }
+  for (let next = first; !next.done; next = await rest.next().catch(tell)) yield next.value
 }
 
 /** The checked body of a small request; `{}` if there is none. */

@@ -89,7 +89,8 @@ export class GatewayDoor extends Door {
       // Bodies are read by the routes that want one.
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
       statusRoutes(scope, options)
-      sessionRoutes(scope, { gateway, reader: options.reader, intake: this.#intake, publicUrl: options.publicUrl })
+      const { reader, publicUrl } = options
+      sessionRoutes(scope, { gateway, reader, intake: this.#intake, publicUrl, onFault })
       done()
     })
     app.setNotFoundHandler(async (request, reply) => {
