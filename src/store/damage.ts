@@ -3,15 +3,11 @@ import { MillraceError } from '../errors/index.ts'
 const sqliteError = 1
 const sqliteCorrupt = 11
 
-/** A message that is not as it was written. The rest of the run may be whole all the same. */
+/** A message that is not as it was written. The rest of the run may be whole all the same. Clients see it, so files are in its cause only. */
 export function damagedMessages(id: string, seq: number | undefined, cause: unknown): MillraceError {
   const which = seq === undefined ? 'a message' : `message ${seq}`
-  const detail = cause instanceof Error ? cause.message : String(cause)
-  return new MillraceError(
-    'store_failed',
-    `${which} of ${id} cannot be read (${detail}); if it matters, restore the run from a copy`,
-    { cause },
-  )
+  const message = `${which} of ${id} cannot be read; if it matters, restore the run from a copy`
+  return new MillraceError('store_failed', message, { cause })
 }
 
 /** Reads rows of messages. A right statement fails for what it finds there: JSON that is none, a page that is none. */

@@ -95,7 +95,7 @@ test('a damaged session costs itself only, and the end of the command says so', 
   }
   const { code, stdout, stderr } = await run(runs.root, 'gateway')
   expect(code).toBe(1)
-  expect(stderr).toMatch(/^session session-3 is damaged, .*: message 1 of session-3 cannot be read \(.*restore the run/)
+  expect(stderr).toMatch(/^session session-3 is damaged, .*: message 1 of session-3 cannot be read; .* \(.*JSON/)
   const rows = readJsonRows(Buffer.from(stdout))
   expect(rows.at(-1)).toMatchObject({ kind: 'end', sessions: 12, damagedSessions: 1 })
   const file = join(runs.root, 'rows.jsonl')

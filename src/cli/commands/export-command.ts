@@ -135,10 +135,11 @@ class DamagedSessions {
     this.#stderr = stderr
   }
 
-  readonly add = (session: string, { rawMessage }: MillraceError): void => {
+  readonly add = (session: string, { rawMessage, cause }: MillraceError): void => {
     this.count += 1
     if (this.count > maxShownDamaged) return
-    void this.#stderr.line(`session ${session} is damaged, and left out from there on: ${rawMessage}`)
+    const detail = cause instanceof Error ? ` (${cause.message})` : ''
+    void this.#stderr.line(`session ${session} is damaged, and left out from there on: ${rawMessage}${detail}`)
     if (this.count === maxShownDamaged) void this.#stderr.line('more are not shown: see the rows of kind "damaged"')
   }
 }

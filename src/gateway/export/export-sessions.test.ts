@@ -159,6 +159,7 @@ test.each([
       { session: 'session-9', task: null, error: { code: 'store_failed' } },
     ])
     expect(found.at(-1)).toMatchObject({ kind: 'end', sessions: many.length, damagedSessions: 2 })
+    expect(JSON.stringify(found), 'where the run lies is nothing for a client').not.toContain(run.path)
   }
   await expect(exported(run.reader, { session: 'session-7' })).rejects.toMatchObject({ code: 'store_failed' })
 })
