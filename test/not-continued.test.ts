@@ -54,6 +54,18 @@ test('limits that were edited in the module start a new run, which says what it 
   expect(continued).toMatchObject({ name: first.name, resumed: 1 })
 })
 
+test('a run that is not there has nothing to run again, and is not started', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  await sit({ root, options: { run: { root, name: 'nightly' } } })
+  await expect(sit({ root, options: { run: { root, name: 'nighty', retryFailed: true } } })).rejects.toMatchObject({
+    code: 'run_not_found',
+    rawMessage: `there is no run named nighty in ${root} to continue; \`millrace list\` shows what there is`,
+  })
+  const again = await sit({ root, options: { run: { root, name: 'nightly', retryFailed: true } } })
+  expect(again).toMatchObject({ name: 'nightly', resumed: 2 })
+})
+
 test('another command, or one that insists on a new run, is told of no other', async () => {
   await using runs = await temporaryRuns()
   const { root } = runs

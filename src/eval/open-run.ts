@@ -45,7 +45,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const folder = runFolder(root, name)
   const existing = readRunFile(folder)
   if (existing) requireSameExperiment(name, existing, resolved, options)
-  else if (options.resume === 'required') throw nothingToResume(root, name)
+  else if (options.resume === 'required' || options.retryFailed) throw nothingToResume(root, options.name)
   const clean = redacted(resolved.config, resolved)
   const notices = [
     ...clean.paths.map((path) => `${path} looks like a secret and is not stored with the run`),
