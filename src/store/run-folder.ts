@@ -1,8 +1,8 @@
-import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { existsSync, mkdirSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { isDiskFull, storeFailure } from './_store-failure.ts'
-import type { Variables } from '../kit/index.ts'
+import { makeFolders, type Variables } from '../kit/index.ts'
 
 /** What lies in the folder of a run. */
 export const runFiles = {
@@ -71,27 +71,6 @@ export function createRunFolder(folder: string): void {
     )
   } catch (error) {
     throw folderFailure(error, folder)
-  }
-}
-
-/**
- * Makes a folder and those above it. Not `mkdirSync` with `recursive`: where an existing folder answers ENOENT to a new
- * name, as /proc does, Node 24 goes up and down between the two for ever and hears no signal meanwhile.
- */
-function makeFolders(folder: string): void {
-  const missing: string[] = []
-  let path = resolve(folder)
-  while (!statSync(path, { throwIfNoEntry: false })) {
-    missing.push(path)
-    path = dirname(path)
-  }
-  for (const each of missing.toReversed()) {
-    try {
-      mkdirSync(each)
-    } catch (error) {
-      // Somebody else made it in the meantime.
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || !statSync(each).isDirectory()) throw error
-    }
   }
 }
 

@@ -44,6 +44,12 @@ describe('millrace init', () => {
     )
   })
 
+  it.runIf(existsSync('/proc/self'))('is refused by a folder that takes no others', async () => {
+    const { code, stderr } = await init('/proc', 'below')
+    expect(code).toBe(1)
+    expect(stderr).toContain('cannot write to /proc/below (ENOENT')
+  })
+
   it('overwrites nothing, and then writes nothing', async () => {
     await using folder = await temporaryRuns()
     writeFileSync(join(folder.root, 'README.md'), 'mine')

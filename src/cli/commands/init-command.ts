@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { basename, join, relative, resolve } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
+import { makeFolders } from '../../kit/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { shellQuote } from '../format/shell-quote.ts'
@@ -44,7 +45,7 @@ export const initCommand = defineCommand({
       )
     }
     try {
-      await mkdir(folder, { recursive: true })
+      makeFolders(folder)
       for (const [file, text] of Object.entries(files)) await writeFile(join(folder, file), text, { flag: 'wx' })
     } catch (error) {
       throw new MillraceError(

@@ -1,0 +1,23 @@
+import { mkdirSync, statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+
+/**
+ * Makes a folder and those above it. Not `mkdirSync` with `recursive`: where an existing folder answers ENOENT to a new
+ * name, as /proc does, Node 24 goes up and down between the two for ever and hears no signal meanwhile.
+ */
+export function makeFolders(folder: string): void {
+  const missing: string[] = []
+  let path = resolve(folder)
+  while (!statSync(path, { throwIfNoEntry: false })) {
+    missing.push(path)
+    path = dirname(path)
+  }
+  for (const each of missing.toReversed()) {
+    try {
+      mkdirSync(each)
+    } catch (error) {
+      // Somebody else made it in the meantime.
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || !statSync(each).isDirectory()) throw error
+    }
+  }
+}
