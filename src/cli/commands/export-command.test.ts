@@ -101,7 +101,7 @@ test('a damaged session costs itself only, and the end of the command says so', 
   const file = join(runs.root, 'rows.jsonl')
   const written = await run(runs.root, 'gateway', '-o', file)
   expect(written.code).toBe(1)
-  expect(written.stderr).toMatch(/\nwrote \d+ rows of 12 sessions, 1 of them damaged to /)
+  expect(written.stderr).toMatch(/\nwrote \d+ rows of 12 sessions \(1 damaged\) to /)
   expect(readFileSync(file, 'utf8')).toBe(stdout)
   expect(await run(runs.root, 'gateway', '--session', 'session-2')).toMatchObject({ code: 0, stderr: '' })
   expect(await run(runs.root, 'gateway', '--session', 'session-3')).toMatchObject({

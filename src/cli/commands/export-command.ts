@@ -174,9 +174,12 @@ async function* sessionChunks(
     ...(discount !== undefined && { discount }),
     ...(flags['include-discarded'] && { include: 'discarded' }),
   })
-  const empty = emptySessions > 0 ? `, ${formatCount(emptySessions)} of them empty` : ''
-  const damaged = damagedSessions > 0 ? `, ${formatCount(damagedSessions)} of them damaged` : ''
-  return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${empty}${damaged}`
+  const odd = [
+    ...(emptySessions > 0 ? [`${formatCount(emptySessions)} empty`] : []),
+    ...(damagedSessions > 0 ? [`${formatCount(damagedSessions)} damaged`] : []),
+  ]
+  const among = odd.length > 0 ? ` (${odd.join(', ')})` : ''
+  return `${formatQuantity(rows, 'row')} of ${formatQuantity(sessions, 'session')}${among}`
 }
 
 function requireTenant({ sessions }: RunReader, tenant: string): void {
