@@ -51,7 +51,9 @@ const plainFields = { limits: limitsSchema.partial(), sampling: samplingSchema, 
  * some are JavaScript, so types alone do not tell. `where` names it in the message.
  */
 export function checkEnvironment(value: unknown, where: string): asserts value is Environment {
-  const problems = isFields(value) ? problemsOf(value) : [`it is ${kindOf(value)}`]
+  const problems = isFields(value)
+    ? problemsOf(value)
+    : [`it is ${kindOf(value)}, where what defineEnvironment() returns should be`]
   if (problems.length === 0) return
   throw new MillraceError('env_invalid', `${where} is not an environment: ${problems.join('; ')}`)
 }

@@ -71,7 +71,7 @@ describe('the options of an environment', () => {
 
 describe('what is not an environment', () => {
   test.each([
-    [undefined, 'it is missing'],
+    [undefined, 'it is missing, where what defineEnvironment() returns should be'],
     [[], 'it is an array'],
     [() => plain, 'it is a value of type function'],
     [{ ...plain, name: '' }, '`name` must be a text'],

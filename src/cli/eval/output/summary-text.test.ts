@@ -94,6 +94,10 @@ describe('summaryText', () => {
     expect(text).toContain('next    npx millrace show brisk-otter --outcome model_error')
   })
 
+  it('has nothing to look at where nothing has ended', () => {
+    expect(summaryText(sampleSummary({ rollouts: 0, scored: 0, tasks: 0 }), frame)).not.toContain('next')
+  })
+
   it('says why rollouts have no score, by the first of each outcome', () => {
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, model_error: 2, env_error: 1 },

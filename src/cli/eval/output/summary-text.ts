@@ -277,7 +277,7 @@ function nextLines(
   const failed = outcomeNames.find((name) => summary.outcomes[name] > 0 && !outcomes[name].scored)
   const { forkedFrom } = summary
   const first = forkedFrom ? `${forkedFrom.rollout.split('-')[0]}-0` : '0-0'
-  const commands = [`${program} show ${run} ${first}`, `${program} export ${run}`]
+  const commands = summary.rollouts > 0 ? [`${program} show ${run} ${first}`, `${program} export ${run}`] : []
   if (failed) commands.unshift(`${program} show ${run} --outcome ${failed}`)
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
