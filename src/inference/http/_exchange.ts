@@ -340,8 +340,9 @@ function timeUp(limit: ClockLimit, { source, requestTimeoutMs, idleTimeoutMs }: 
     limit === 'idle'
       ? `sent nothing for ${idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`
       : `did not end its reply within ${requestTimeoutMs} ms (requestTimeoutMs)`
-  const next = 'It is tried again unless part of it was passed on; raise the limit if the model needs longer.'
-  return new MillraceError('model_timeout', `${source.url} ${what}. ${next}`, { data })
+  return new MillraceError('model_timeout', `${source.url} ${what}. Raise the limit if the model needs longer.`, {
+    data,
+  })
 }
 
 function parseReply(text: string, source: Source): unknown {

@@ -5,7 +5,7 @@ import type { Source } from './source.ts'
 export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
   return new MillraceError(
     'model_truncated',
-    `the reply of ${source.url} was cut: ${detail}. It is tried again unless part of it was passed on; if it stays so, look at the server's log.`,
+    `the reply of ${source.url} was cut: ${detail}. If it stays so, look at the server's log.`,
     { data: { backend: source.backend }, cause },
   )
 }

@@ -158,10 +158,10 @@ function nextStep(code: ErrorCode, reported: ReportedError, source: Source): str
     return 'The conversation no longer fits: ask for fewer tokens (maxTokens), or use a model with a larger context.'
   }
   if (code === 'model_rate_limited') {
-    return 'It is tried again later; lower maxConcurrency or set requestsPerMinute or tokensPerMinute if it stays so.'
+    return 'If it stays so, lower maxConcurrency or set requestsPerMinute or tokensPerMinute.'
   }
   if (code === 'model_rejected') return rejectedStep(reported)
-  return "It is tried again; if it stays so, look at the server's log."
+  return "If it stays so, look at the server's log."
 }
 
 function keyStep({ apiKeyEnv, lacksKey }: Source): string {
