@@ -218,9 +218,10 @@ describe('millrace show <run> <rollout>', () => {
     const several = await show(runs.root, 'nightly', 'task-2')
     expect(several.code).toBe(1)
     expect(several.stderr).toContain('task task-2 of run nightly has several rollouts; name one: 2-0, 2-1')
+    expect((await show(runs.root, 'nightly', 'task-2-1')).stdout).toContain('2-1  task task-2 · model_error')
     const none = await show(runs.root, 'nightly', 't7')
     expect(none.stderr).toContain(
-      'run nightly has no rollout t7; rollouts are named <task>-<attempt>, and the first that ended is 0-0',
+      'run nightly has no rollout t7; rollouts are named <number of the task>-<attempt>, and the first that ended is 0-0',
     )
   })
 })

@@ -5,7 +5,7 @@ import type { FoundRun, RunReader } from '../../store/index.ts'
 const maxLookedThrough = 10_000
 const shownRollouts = 8
 
-/** The rollout that was meant: by its id, or by the index or id of its task if that has one alone. */
+/** The rollout that was meant: by its id, by that with the task's id in it, or by the index or id of its task if that has one alone. */
 export function findRollout(given: string, reader: RunReader, { name }: FoundRun): string {
   if (reader.attempts(given).length > 0) return given
   const found: string[] = []
@@ -13,7 +13,9 @@ export function findRollout(given: string, reader: RunReader, { name }: FoundRun
   let count = 0
   for (const { rollout, task, record } of reader.ended()) {
     first ??= rollout
-    if (String(task) === given || record.task.id === given) found.push(rollout)
+    const { id } = record.task
+    if (given === `${id}-${record.sample}`) return rollout
+    if (given === String(task) || given === id) found.push(rollout)
     count += 1
     if (count === maxLookedThrough || found.length > shownRollouts) break
   }
@@ -23,7 +25,7 @@ export function findRollout(given: string, reader: RunReader, { name }: FoundRun
     const shown = found.slice(0, shownRollouts).join(', ') + (found.length > shownRollouts ? ', …' : '')
     throw new MillraceError('run_not_found', `task ${given} of run ${name} has several rollouts; name one: ${shown}`)
   }
-  const names = /^\d+-\d+/.test(given) ? '' : 'rollouts are named <task>-<attempt>, and '
+  const names = /^\d+-\d+/.test(given) ? '' : 'rollouts are named <number of the task>-<attempt>, and '
   const hint = first === undefined ? 'none has ended yet' : `${names}the first that ended is ${first}`
   throw new MillraceError('run_not_found', `run ${name} has no rollout ${given}; ${hint}`)
 }
