@@ -239,7 +239,35 @@ describe('limits and outcomes', () => {
       limits: { timeoutMs: 30 },
       script: () => calls({ hang: {} }),
     })
-    expect(records[0]).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 1 })
+    expect(records[0]).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 1, toolCalls: 0 })
+    // Nobody heard an answer, but that is where the time went.
+    expect(records[0]?.timing.toolMs).toBeGreaterThan(0)
+  })
+
+  test('the time of calls that nobody waits for is counted once', async () => {
+    const answered = Promise.withResolvers<string>()
+    const hang = { parameters: z.object({}), run: () => answered.promise }
+    const environment = defineEnvironment({
+      name: 'hasty',
+      task,
+      tasks,
+      prompt,
+      tools: { hang },
+      agent: async ({ tools }) => {
+        void tools.call([{ id: '1', type: 'function', function: { name: 'hang', arguments: '{}' } }])
+        await new Promise((resolve) => setTimeout(resolve, 20))
+      },
+      reward: async () => {
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        answered.resolve('late')
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        return 1
+      },
+    })
+    const { records } = await runScripted({ environment, script: () => 'never asked' })
+    const { toolMs = 0, workingMs = 0 } = records[0]?.timing ?? {}
+    expect(toolMs).toBeGreaterThan(0)
+    expect(toolMs).toBeLessThanOrEqual(workingMs)
   })
 
   test('infra_timeout: the clock on the wall is nobody’s fault, so there is no score', async () => {

@@ -39,6 +39,12 @@ export interface CallsHost {
   record(name: string, data: object): void
 }
 
+/** Calls that were made together. */
+interface CallsAtWork {
+  readonly calls: readonly WrittenCall[]
+  readonly startedAt: number
+}
+
 /** The tool calls of one agent: made, or answered from what is recorded of them. */
 export class AgentCalls implements AgentTools {
   readonly definitions: AgentTools['definitions']
@@ -47,7 +53,7 @@ export class AgentCalls implements AgentTools {
   /** In the last reply. */
   #inReply: readonly WrittenCall[] = []
   /** Those that have not all answered; an agent may make several at once. */
-  #atWork: readonly (readonly WrittenCall[])[] = []
+  #atWork: readonly CallsAtWork[] = []
 
   constructor(host: CallsHost, toolBox: RolloutTools['box']) {
     this.#host = host
@@ -61,17 +67,22 @@ export class AgentCalls implements AgentTools {
 
   readonly call: AgentTools['call'] = (calls) => {
     const { outputs } = this.#host.situation
-    const startedAt = performance.now()
-    this.#atWork = [...this.#atWork, calls]
+    const atWork = { calls, startedAt: performance.now() }
+    this.#atWork = [...this.#atWork, atWork]
     const made = this.#toolBox.call(calls, this.#optionsFor(calls))
     const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
     return shown.then(
-      (results) => this.#answersTo(calls, results, performance.now() - startedAt),
+      (results) => this.#answersTo(atWork, results),
       (thrown: unknown) => {
-        this.#isDone(calls)
+        this.#end(atWork)
         throw thrown
       },
     )
+  }
+
+  /** The agent has ended, and with it the time of the calls that are under way. */
+  cutOff(): void {
+    for (const atWork of this.#atWork) this.#end(atWork)
   }
 
   #optionsFor(calls: readonly WrittenCall[]): ToolCallOptions<LiveContext> {
@@ -82,24 +93,28 @@ export class AgentCalls implements AgentTools {
     return { context, signal, ...(trace && { trace }), ...(isRecalling && { recall }) }
   }
 
-  #answersTo(calls: readonly WrittenCall[], results: readonly ToolResult[], ms: number): readonly Message[] {
+  #answersTo(atWork: CallsAtWork, results: readonly ToolResult[]): readonly Message[] {
     const { engine, tally } = this.#host
-    this.#isDone(calls)
-    tally.addToolCalls(results, ms)
+    const { calls } = atWork
+    this.#end(atWork)
+    tally.addToolCalls(results)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
       return message
     })
   }
 
-  #isDone(calls: readonly WrittenCall[]): void {
-    this.#atWork = this.#atWork.filter((each) => each !== calls)
+  /** Counts their time, once: with their answers, or when they are cut off. */
+  #end(atWork: CallsAtWork): void {
+    if (!this.#atWork.includes(atWork)) return
+    this.#atWork = this.#atWork.filter((each) => each !== atWork)
+    this.#host.tally.addToolTime(performance.now() - atWork.startedAt)
   }
 
   /** The tools that were called and have not all answered; undefined while none is at work. */
   get doing(): string | undefined {
     if (this.#atWork.length === 0) return undefined
-    const names = new Set(this.#atWork.flat().map((call) => call.function.name))
+    const names = new Set(this.#atWork.flatMap(({ calls }) => calls.map((call) => call.function.name)))
     return `${names.size === 1 ? 'tool' : 'tools'} ${[...names].join(', ')}`
   }
 

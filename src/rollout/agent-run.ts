@@ -184,6 +184,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
 
   /** Stops its clocks, lets go of its parent's signal, and gives up what it has asked of others. */
   abandon(): void {
+    this.tools.cutOff()
     this.budget.stop()
     this.#scope[Symbol.dispose]()
     this.#model.endSession(this.id)

@@ -9,6 +9,7 @@ export class Tally {
   readonly usage: Usage = emptyUsage()
   readonly judgeUsage: Usage = emptyUsage()
   readonly #parent: Tally | undefined
+  /** Those that were answered. */
   toolCalls = 0
   toolErrors = 0
   toolRepairs = 0
@@ -43,15 +44,19 @@ export class Tally {
     this.#parent?.addJudgeCall(usage, cost)
   }
 
-  addToolCalls(results: readonly ToolResult[], ms: number): void {
+  addToolCalls(results: readonly ToolResult[]): void {
     this.toolCalls += results.length
     for (const { record } of results) {
       if (record.status !== 'ok') this.toolErrors += 1
       this.toolRepairs += record.repairs?.length ?? 0
       if (record.threw) (this.toolFaults ??= new ToolFaults()).add({ tool: record.name, ...record.threw, calls: 1 })
     }
+    this.#parent?.addToolCalls(results)
+  }
+
+  addToolTime(ms: number): void {
     this.toolMs += ms
-    this.#parent?.addToolCalls(results, ms)
+    this.#parent?.addToolTime(ms)
   }
 
   addChild(): void {
