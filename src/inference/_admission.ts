@@ -66,6 +66,7 @@ export class Admission {
         if (this.#enter(call)) return
         continue
       }
+      if (lane.lastFailure) call.hooks.onParked?.(lane.lastFailure)
       const ticket = await lane.gate.park(signal)
       // Another backend answers: look again.
       if (!ticket) continue

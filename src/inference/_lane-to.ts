@@ -27,7 +27,8 @@ export function laneTo(backend: Backend, cells: BackendCells, lanes: Lanes, opti
     random,
     shared: { cells, place, announce: () => limits.announce() },
     onClose: (failures) => {
-      const why = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
+      const found = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
+      const why = lane.lastFailure ? `${found}. The last time: ${lane.lastFailure.rawMessage}` : found
       report('parked', { from: permits.limit, to: 1, why })
     },
     onReopen: (closedMs, parked) => {
@@ -38,5 +39,6 @@ export function laneTo(backend: Backend, cells: BackendCells, lanes: Lanes, opti
       for (const lane of lanes.all) if (lane.gate !== gate) lane.gate.dismiss()
     },
   })
-  return new Lane({ backend, gate, cells, place })
+  const lane: Lane = new Lane({ backend, gate, cells, place })
+  return lane
 }

@@ -1,3 +1,4 @@
+import type { MillraceError } from '../errors/index.ts'
 import type { Backend } from './backend.ts'
 import { Counter } from './limits/counter.ts'
 import type { OverloadGate } from './limits/overload-gate.ts'
@@ -17,6 +18,8 @@ export class Lane {
   readonly backend: Backend
   readonly gate: OverloadGate
   readonly cells: BackendCells
+  /** Why the last try that failed here did, as far as it was made from here. */
+  lastFailure: MillraceError | undefined
   /** Requests on their way to it, from all workers. */
   readonly #inFlight: Counter
   #onIdle: (() => void) | undefined

@@ -1,3 +1,4 @@
+import type { MillraceError } from '../errors/index.ts'
 import type { Price } from './model-config.ts'
 import type { ModelReply } from './model-reply.ts'
 import type { ModelRequest } from './backend.ts'
@@ -11,6 +12,8 @@ export interface CallHooks {
   onSend?(call: SentCall): void
   /** A try failed after this long, with this: time that turns out to have been a wait as well. */
   onFailedTry?(ms: number, error: unknown): void
+  /** It waits until a backend is back, whose last try, anybody's, failed with this. Not called if that is not known here. */
+  onParked?(error: MillraceError): void
 }
 
 /** A call that was sent, for whoever has to say later what it was waiting for. */

@@ -537,6 +537,26 @@ describe('a backend that refuses everything for minutes', () => {
     },
   )
 
+  test('what the backend failed with is said when it is parked, and to those who wait for it', async () => {
+    using clock = new FakeClock()
+    const { model, changes } = open([new FakeBackend('b', () => failure('model_connect'))], { maxTries: 2 })
+    const first = new Hooks()
+    const pending = [model.call(ask, first)]
+    await clock.pass(5000)
+    expect(changes).toMatchObject([
+      { kind: 'parked', why: expect.stringMatching(/^b failed 2 times .* The last time: as the test says$/) },
+    ])
+    // This one made no try of its own.
+    const late = new Hooks()
+    const heard: unknown[] = []
+    pending.push(model.call(ask, Object.assign(late, { onParked: (error: unknown) => heard.push(error) })))
+    await clock.pass(0)
+    expect(heard).toMatchObject([{ code: 'model_connect', rawMessage: 'as the test says' }])
+    for (const hooks of [first, late]) hooks.abort()
+    expect((await Promise.all(pending)).map(({ status }) => status)).toEqual(['aborted', 'aborted'])
+    await model.close()
+  })
+
   test('timeouts use up tries even so: the request may be what is too slow', async () => {
     using clock = new FakeClock()
     const backend = new FakeBackend('b', () => failure('model_timeout'))

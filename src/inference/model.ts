@@ -250,6 +250,8 @@ export class Model extends Resource implements ModelClient {
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const retryAfterMs = askedDelayMs(error)
+    // First, because the gate may close now, and says why.
+    laneOf(call).lastFailure = error
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)
     call.failedAt(laneOf(call))
     if (call.hasBegun) return undefined
