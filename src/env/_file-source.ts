@@ -12,16 +12,18 @@ const maxHeldBatches = 4
 /** Tasks in a file, read as they are asked for. Their number is extrapolated from the part that was read. */
 export class FileSource implements TaskSource {
   readonly label: string
+  readonly isTable: boolean
   readonly #path: string
   readonly #read: RowReader
   #chunks: FileChunks | undefined
   #rows = 0
   #state: 'unread' | 'reading' | 'ended' = 'unread'
 
-  constructor(path: string | URL, read: RowReader) {
+  constructor(path: string | URL, read: RowReader, { isTable = false }: { readonly isTable?: boolean } = {}) {
     const isUrl = path instanceof URL || path.startsWith('file:')
     this.#path = isUrl ? fileURLToPath(path) : resolve(path)
     this.label = basename(this.#path)
+    this.isTable = isTable
     this.#read = read
   }
 

@@ -18,12 +18,12 @@ const optionNames: Readonly<Record<keyof CsvOptions, true>> = { columns: true, d
 
 /**
  * Tasks from a file of comma-separated values (unpacked if its name ends in `.gz`), read as they are needed. Each record
- * becomes an object of strings; a schema with `z.coerce.number()` makes numbers of them. Rows are counted as a
- * spreadsheet does: the header is row 1.
+ * becomes an object of strings; a schema with `z.coerce.number()` makes numbers of them. Messages count rows, not lines:
+ * the header is row 1, a record with line breaks in it is one, and empty lines are none.
  */
 export function csv(path: string | URL, options: CsvOptions = {}): TaskSource {
   checkOptions('csv()', options, optionNames)
-  return new FileSource(path, (chunks, label) => new RecordReader(label, options).read(chunks))
+  return new FileSource(path, (chunks, label) => new RecordReader(label, options).read(chunks), { isTable: true })
 }
 
 class RecordReader {

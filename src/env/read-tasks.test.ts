@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
+import { csv } from './csv.ts'
 import { defineEnvironment, type Environment, type TaskInput } from './define-environment.ts'
 import { jsonl } from './jsonl.ts'
 import { readTasks } from './read-tasks.ts'
@@ -91,6 +92,31 @@ describe('readTasks', () => {
       },
     })
     expect(problemOf((await all(unnamed))[0])).toBe('tasks[0]: taskId threw Error: no name')
+  })
+
+  test('a table without a column that is needed says so, and which it has', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-tasks-'))
+    const path = join(folder.path, 'sums.csv')
+    const task = z.object({ question: z.string(), answer: z.coerce.number(), level: z.string().optional() })
+    const problemIn = async (content: string): Promise<string | undefined> => {
+      await writeFile(path, content)
+      return problemOf((await all(environmentWith(() => csv(path), { task })))[0])
+    }
+    expect(await problemIn('question,value\nhow many?,7\n')).toBe(
+      'sums.csv row 2: there is no "answer" among the columns "question", "value" (answer: expected number, got NaN). ' +
+        "Correct the columns, or the environment's `task` schema.",
+    )
+    expect(await problemIn('question;answer\nhow many?;7\n')).toContain(
+      'there is no "question", "answer" among the columns "question;answer"; ' +
+        "if that is more than one column, write csv(path, { delimiter: ';' }) (",
+    )
+    expect(await problemIn('question\tanswer\nhow many?\t7\n')).toContain(String.raw`{ delimiter: '\t' }`)
+    const many = Array.from({ length: 40 }, (_, column) => `c${column}`).join(',')
+    expect(await problemIn(`${many}\n${many}\n`)).toContain('"c10", "c11" and 28 more (')
+    // All columns are there, so it is the row.
+    expect(await problemIn('question,answer\nhow many?,many\n')).toBe(
+      "sums.csv row 2: answer: expected number, got NaN. Correct the row, or the environment's `task` schema.",
+    )
   })
 
   test('waits for a schema that is asynchronous', async () => {

@@ -5,6 +5,8 @@
 export interface TaskSource {
   /** Where it comes from, for messages and for the record: `questions.jsonl`, `array of 300`. */
   readonly label: string
+  /** Whether it is a table: what one row has no field for, none has. */
+  readonly isTable?: boolean
   rows(): AsyncIterable<TaskRow>
   total?(): { count: number; exact: boolean } | undefined
 }

@@ -1,7 +1,8 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { raced, thrownBy } from '../kit/index.ts'
-import { validate } from '../tools/index.ts'
+import { validate, type Validated } from '../tools/index.ts'
+import { missingColumns } from './_missing-columns.ts'
 import type { Environment } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 import { taskName } from './task-name.ts'
@@ -32,6 +33,8 @@ export interface TaskStreamOptions {
   readonly limit?: number | undefined
   readonly signal?: AbortSignal | undefined
 }
+
+type ReadRow = Extract<TaskRow, { readonly value: unknown }>
 
 /** The tasks of an environment in order, each validated once. Nothing is read ahead; nothing is held. */
 export class TaskStream implements AsyncIterable<TaskItem> {
@@ -129,14 +132,18 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     }
     const validated = validate(this.#environment.task, row.value)
     if (validated instanceof Promise) {
-      return validated.then((settled) => this.#checked(index, digest, row.at, settled))
+      return validated.then((settled) => this.#checked(index, digest, row, settled))
     }
-    return this.#checked(index, digest, row.at, validated)
+    return this.#checked(index, digest, row, validated)
   }
 
-  #checked(index: number, digest: string, at: string, validated: Awaited<ReturnType<typeof validate>>): TaskItem {
+  #checked(index: number, digest: string, { at, value }: ReadRow, validated: Validated<unknown>): TaskItem {
     if (validated.problem !== undefined) {
-      return invalid(index, digest, at, `${validated.problem}. Correct the row, or the environment's \`task\` schema.`)
+      const missing = this.#source.isTable ? missingColumns(value, validated.issues) : undefined
+      const what = missing
+        ? `${missing} (${validated.problem}). Correct the columns`
+        : `${validated.problem}. Correct the row`
+      return invalid(index, digest, at, `${what}, or the environment's \`task\` schema.`)
     }
     const task = validated.value
     try {
