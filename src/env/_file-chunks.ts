@@ -4,6 +4,7 @@ import { pipeline, type Readable } from 'node:stream'
 import { createGunzip } from 'node:zlib'
 import { MillraceError } from '../errors/index.ts'
 import { fileNotFound } from './_file-not-found.ts'
+import { isModuleName } from './_is-module-name.ts'
 
 /** Small enough that the rows of one chunk are parsed within a millisecond or so. */
 const chunkBytes = 64 * 1024
@@ -28,7 +29,8 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
       stats = await stat(path)
       handle = await open(path)
     } catch (error) {
-      throw await fileNotFound(path, error)
+      // An environment is often named as its data is.
+      throw await fileNotFound(path, error, (other) => !isModuleName(other))
     }
     if (stats.isDirectory()) {
       await handle.close()

@@ -1,14 +1,17 @@
 import { readdir } from 'node:fs/promises'
-import { basename, dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
-import { nearestName } from '../kit/index.ts'
+import { nearestNames } from '../kit/index.ts'
+
+/** Whether what is at a path is of the kind that was asked for. */
+type CouldBeMeant = (path: string) => boolean
 
 /** What to say about a file that could not be opened: its full path, why, and the name that was perhaps meant. */
-export async function fileNotFound(path: string, cause: unknown): Promise<MillraceError> {
-  return new MillraceError('file_not_found', await explain(path, cause), { data: { path }, cause })
+export async function fileNotFound(path: string, cause: unknown, couldBeMeant: CouldBeMeant): Promise<MillraceError> {
+  return new MillraceError('file_not_found', await explain(path, cause, couldBeMeant), { data: { path }, cause })
 }
 
-async function explain(path: string, cause: unknown): Promise<string> {
+async function explain(path: string, cause: unknown, couldBeMeant: CouldBeMeant): Promise<string> {
   const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
   if (code === 'EACCES' || code === 'EPERM') return `${path} may not be read: check its permissions`
   if (code !== 'ENOENT' && code !== 'ENOTDIR') {
@@ -21,7 +24,7 @@ async function explain(path: string, cause: unknown): Promise<string> {
   } catch {
     return `there is no file ${path}, nor a folder ${folder}; relative paths start from ${process.cwd()}`
   }
-  const near = nearestName(basename(path), names)
+  const near = nearestNames(basename(path), names, names.length).find((name) => couldBeMeant(join(folder, name)))
   const hint = near ? `did you mean ${near}?` : `the folder ${folder} is there, so check the name`
   return `there is no file ${path}; ${hint}`
 }

@@ -5,6 +5,7 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName } from '../kit/index.ts'
 import { environmentEntry } from './_environment-entry.ts'
 import { fileNotFound } from './_file-not-found.ts'
+import { isModuleName } from './_is-module-name.ts'
 import { exampleNames } from './example-names.ts'
 import { examplesUrl, resolveFrom } from './register-resolver.ts'
 
@@ -12,7 +13,7 @@ import { examplesUrl, resolveFrom } from './register-resolver.ts'
 export async function locateEnvironment(specifier: string, cwd: string): Promise<URL> {
   const isUrl = specifier.startsWith('file:')
   const path = isUrl ? fileURLToPath(specifier) : resolve(cwd, specifier)
-  const isPath = isUrl || /^\.{0,2}\//.test(specifier) || /^\.{1,2}$|\.[cm]?[jt]sx?$/.test(specifier)
+  const isPath = isUrl || /^\.{0,2}\//.test(specifier) || /^\.{1,2}$/.test(specifier) || isModuleName(specifier)
   try {
     const stats = await stat(path)
     if (stats.isFile()) return pathToFileURL(path)
@@ -27,7 +28,7 @@ export async function locateEnvironment(specifier: string, cwd: string): Promise
     }
   } catch (error) {
     if (error instanceof MillraceError) throw error
-    if (isPath) throw await fileNotFound(path, error)
+    if (isPath) throw await fileNotFound(path, error, isEnvironment)
   }
   return environmentEntry(join(fileURLToPath(examplesUrl), specifier)) ?? (await locatePackage(specifier, cwd))
 }
@@ -57,6 +58,11 @@ async function unknownName(specifier: string, cwd: string): Promise<MillraceErro
     `there is no environment "${specifier}": neither a file or folder of that name, nor an installed package, nor an ` +
       `example.${near ? ` Did you mean ${near}?` : ''} Examples: ${names.join(', ')}`,
   )
+}
+
+/** As far as the name tells. */
+function isEnvironment(path: string): boolean {
+  return isModuleName(path) || environmentEntry(path) !== undefined
 }
 
 /** Folders that could have been meant. */

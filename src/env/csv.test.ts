@@ -89,6 +89,15 @@ describe('csv', () => {
     expect(rows.at(-1)).toEqual({ at: 'people.csv.gz row 20001', value: { a: '19999', b: 'é19999' } })
   })
 
+  test('does not take the module beside it for a missing file', async () => {
+    await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-csv-'))
+    await writeFile(join(folder.path, 'people.ts'), '')
+    const path = join(folder.path, 'people.csv')
+    await expect(Array.fromAsync(csv(path).rows())).rejects.toThrow(`there is no file ${path}; the folder`)
+    await writeFile(join(folder.path, 'peple.csv'), '')
+    await expect(Array.fromAsync(csv(path).rows())).rejects.toThrow('did you mean peple.csv?')
+  })
+
   test('an empty file has no rows; a missing one is an error', async () => {
     expect(await read('')).toEqual([])
     await expect(Array.fromAsync(csv('/nowhere/people.csv').rows())).rejects.toMatchObject({ code: 'file_not_found' })

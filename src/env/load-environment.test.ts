@@ -131,8 +131,8 @@ describe('loadEnvironment', () => {
   })
 
   test('says what is not there, and what was perhaps meant', async () => {
-    const files = { 'mine.ts': moduleText('mine'), 'empty/readme.md': '', 'riddles/environment.ts': '' }
-    const specifiers = ['./mine2.ts', 'elsewhere.ts', './empty', 'arithmetik', 'node:fs', 'fs', 'ridles']
+    const files = { 'mine.ts': moduleText('mine'), 'empty/readme.md': '', 'riddles/environment.ts': '', 'sums.csv': '' }
+    const specifiers = ['./mine2.ts', 'elsewhere.ts', './empty', 'arithmetik', 'node:fs', 'fs', 'ridles', './sums.ts']
     const messages = await messagesOf(files, specifiers)
     expect(messages[0]).toBe('file_not_found: there is no file /project/mine2.ts; did you mean mine.ts?')
     expect(messages[1]).toBe(
@@ -149,6 +149,7 @@ describe('loadEnvironment', () => {
     expect(messages[6]).toMatch(
       /^env_load_failed: there is no environment "ridles": .* Did you mean riddles\? Examples/,
     )
+    expect(messages[7]).toMatch(/^file_not_found: there is no file \/project\/sums\.ts; the folder/)
   })
 
   test('says where a module failed, and what to do', async () => {
