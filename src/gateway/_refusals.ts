@@ -37,16 +37,29 @@ export function stopped(): MillraceError {
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
-/** No backend took it for as long as a request may wait; `leftMs` of what one has asked for is still to be waited. */
-export function waitedTooLong(model: string, waitMs: number, leftMs: number): MillraceError {
-  const seconds = (waitMs / 1000).toFixed(1)
+/** The client is gone; `cause` is what its request waited for to pass, if it did. */
+export function clientGone(cause: unknown): MillraceError {
+  return new MillraceError('cancelled', 'the client went away', { cause })
+}
+
+interface LongWait {
+  readonly maxWaitMs: number
+  /** What is still to be waited of what a backend has asked for. */
+  readonly leftMs: number
+  /** The last failure of a backend. For the log: where backends are is nothing for clients. */
+  readonly cause: unknown
+}
+
+/** No backend took it for as long as a request may wait. */
+export function waitedTooLong(model: string, { maxWaitMs, leftMs, cause }: LongWait): MillraceError {
+  const seconds = (maxWaitMs / 1000).toFixed(1)
   const message = `no backend of ${model} could take the request within ${seconds} s; try again later`
-  return tooMuch(message, Math.max(retryAfterMs, Math.ceil(leftMs)))
+  return tooMuch(message, Math.max(retryAfterMs, Math.ceil(leftMs)), cause)
 }
 
 /** Too much is under way for one more; it may go later. */
-export function tooMuch(what: string, waitMs = retryAfterMs): MillraceError {
-  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs } })
+export function tooMuch(what: string, waitMs = retryAfterMs, cause?: unknown): MillraceError {
+  return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs }, cause })
 }
 
 /** The disk cannot take what would have to be recorded. */

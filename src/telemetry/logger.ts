@@ -33,7 +33,12 @@ export interface LoggedRequest {
   readonly firstTokenMs: number | undefined
   readonly backend: string | undefined
   readonly tries: number | undefined
-  readonly error: { readonly code: string; readonly message: string } | undefined
+  readonly error: (Coded & { readonly cause?: Coded }) | undefined
+}
+
+interface Coded {
+  readonly code: string
+  readonly message: string
 }
 
 /** JSON lines for machines. Closing writes what is left. */

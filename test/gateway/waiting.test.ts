@@ -1,4 +1,4 @@
-import { SimulatorServer } from 'millrace'
+import { SimulatorServer, type LoggedRequest } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
@@ -57,6 +57,29 @@ test('a client that waited in vain is told how long the backend has asked to be 
   const refused = await open.ask(caller, bodies.chat)
   expect(refused.status).toBe(503)
   expect(Number(refused.headers['retry-after'])).toBeGreaterThan(20)
+})
+
+test('the log says what a request waited for in vain, and its client is not told where backends are', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    response.writeHead(503, { 'content-type': 'application/json', 'retry-after': '30' })
+    response.end('{"error":{"message":"loading weights"}}')
+  })
+  const logged: LoggedRequest[] = []
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', maxTries: 2, backends: [{ url: server.url }] }],
+    bounds: { maxWaitMs: 100 },
+    onRequest: (request) => logged.push(request),
+  })
+  const ask = () => gateway.ask(asked.chat.path, { body: asked.chat.body })
+  // Two failures park the backend, so the third request is never sent.
+  const replies = [...(await Promise.all([ask(), ask()])), await ask()]
+  for (const { status, text } of replies) {
+    expect(status).toBe(503)
+    expect(text).not.toMatch(/loading weights|127\.0\.0\.1/)
+  }
+  expect(logged.map(({ tries }) => tries)).toEqual([1, 1, 0])
+  const cause = { code: 'model_overloaded', message: expect.stringContaining('loading weights') as string }
+  for (const request of logged) expect(request.error).toMatchObject({ code: 'overloaded', cause })
 })
 
 test('time on the wire is no waiting', async () => {

@@ -17,11 +17,17 @@ export class Wait {
   #leftMs: number
   /** When a backend that refused it said that it would take it. */
   #mayComeAgainAt = 0
+  #lastFailure: unknown
 
   /** `onOver` hears how much of what a backend asked for is still to be waited. */
   constructor(maxMs: number, onOver: (leftMs: number) => void) {
     this.#leftMs = maxMs
     this.#onOver = onOver
+  }
+
+  /** What it waits for to pass: the last failure that it heard of. None while it is on the wire. */
+  get cause(): unknown {
+    return this.isOn ? this.#lastFailure : undefined
   }
 
   get isOn(): boolean {
@@ -35,8 +41,14 @@ export class Wait {
 
   /** A backend did not take it. */
   refused(error: unknown): void {
+    this.#lastFailure = error
     const askedMs = askedDelayMs(error)
     if (askedMs !== undefined) this.#mayComeAgainAt = performance.now() + askedMs
+  }
+
+  /** It waits for a backend that failed somebody, with this. */
+  parked(error: unknown): void {
+    this.#lastFailure = error
   }
 
   stop(): void {

@@ -2,7 +2,7 @@ import type { CountingDialect } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortSource } from '../../kit/index.ts'
 import type { CallHooks } from '../../inference/index.ts'
-import { waitedTooLong } from '../_refusals.ts'
+import { clientGone, waitedTooLong } from '../_refusals.ts'
 import type { ClientReply } from './client-reply.ts'
 import { goneStatus, type InteractionEnd } from './live-interaction.ts'
 import { Wait, type Patience } from './_patience.ts'
@@ -31,7 +31,8 @@ export class LiveCount implements CallHooks {
     this.#client = client
     this.#patience = patience
     this.#wait = new Wait(patience.maxWaitMs, (leftMs) => {
-      this.abort(waitedTooLong(question.model.name, patience.maxWaitMs, leftMs))
+      const { maxWaitMs } = patience
+      this.abort(waitedTooLong(question.model.name, { maxWaitMs, leftMs, cause: this.#wait.cause }))
     })
   }
 
@@ -68,7 +69,7 @@ export class LiveCount implements CallHooks {
   }
 
   readonly #onClientGone = (): void => {
-    this.abort(new MillraceError('cancelled', 'the client went away'))
+    this.abort(clientGone(this.#wait.cause))
   }
 
   onWaitStart(): void {

@@ -21,7 +21,7 @@ import { isEmpty } from './_is-empty.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { type Patience, Wait } from './_patience.ts'
 import type { Question } from './_question.ts'
-import { waitedTooLong } from '../_refusals.ts'
+import { clientGone, waitedTooLong } from '../_refusals.ts'
 import { noHeaders, sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
 import { completeTokens } from '../captured-tokens.ts'
 import type { SessionPlace } from './_session-place.ts'
@@ -166,11 +166,16 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   readonly #onWaitedTooLong = (leftMs: number): void => {
-    this.abort(waitedTooLong(this.#question.model.name, this.#patience.maxWaitMs, leftMs))
+    const { maxWaitMs } = this.#patience
+    this.abort(waitedTooLong(this.#question.model.name, { maxWaitMs, leftMs, cause: this.#wait?.cause }))
   }
 
   onFailedTry(_ms: number, error: unknown): void {
     this.#waiting().refused(error)
+  }
+
+  onParked(error: MillraceError): void {
+    this.#waiting().parked(error)
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {
@@ -194,7 +199,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   #leave(): void {
     this.#audience -= 1
-    if (this.#audience === 0) this.abort(new MillraceError('cancelled', 'the client went away'))
+    if (this.#audience === 0) this.abort(clientGone(this.#wait?.cause))
   }
 
   #streamText(event: ReplyEvent): string {

@@ -1,4 +1,4 @@
-import type { MillraceError } from '../../errors/index.ts'
+import { MillraceError } from '../../errors/index.ts'
 import { gatewayEvents, type GatewayEvent, type InteractionEndEvent } from '../../gateway/index.ts'
 import type { GatewayMetrics, LoggedRequest } from '../../telemetry/index.ts'
 import { gatewayRefusals, type GatewayRefusal } from './gateway-refusals.ts'
@@ -77,7 +77,7 @@ export class GatewayTelemetry implements Disposable {
       firstTokenMs: firstTokenMs === undefined ? undefined : Math.round(firstTokenMs),
       backend: reply?.backend,
       tries: reply?.tries,
-      error: error && { code: error.code, message: error.rawMessage },
+      error: error && loggedError(error),
     })
   }
 
@@ -89,6 +89,12 @@ export class GatewayTelemetry implements Disposable {
     const said = { code: error.code, message: error.rawMessage }
     onRequest?.({ ...unknown, api, requestId, status, outcome, ms: Math.round(ms), error: said })
   }
+}
+
+/** With the failure behind it, such as that of the backend that a request waited for in vain. */
+function loggedError({ code, rawMessage: message, cause }: MillraceError): LoggedRequest['error'] {
+  if (!(cause instanceof MillraceError)) return { code, message }
+  return { code, message, cause: { code: cause.code, message: cause.rawMessage } }
 }
 
 const unknown = {
