@@ -85,6 +85,7 @@ export type {
   BackendKind,
   BackendReply,
   BackendRequest,
+  LimitChange,
   ModelConfig,
   ModelConfigInput,
   ModelRequest,

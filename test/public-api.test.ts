@@ -116,6 +116,7 @@ const api = {
       'JudgeText',
       'KeepToolResultsOptions',
       'KnownRequest',
+      'LimitChange',
       'Limits',
       'ListFilter',
       'ListedRollout',

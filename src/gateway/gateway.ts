@@ -1,5 +1,5 @@
 import type { MillraceError } from '../errors/index.ts'
-import type { ModelStatus } from '../inference/index.ts'
+import type { LimitChange, ModelStatus } from '../inference/index.ts'
 import { Resource } from '../kit/index.ts'
 import { recordLimitChange } from '../rollout/index.ts'
 import type { RunStore } from '../store/index.ts'
@@ -29,6 +29,8 @@ export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChang
   readonly store: RunStore
   readonly adminKeys: readonly AdminKey[]
   readonly bounds?: Partial<SessionBounds>
+  /** Hears how much may be asked of a model, when that changes, after it is recorded. Must not throw. */
+  readonly onLimitChange?: (change: LimitChange) => void
 }
 
 /** A name that clients can ask for. */
@@ -67,13 +69,19 @@ export class Gateway extends Resource {
   /** Ends that nobody asked for, and so nobody awaits. */
   readonly #expiring = new Set<Promise<void>>()
 
-  private constructor({ store, adminKeys, bounds: given, ...models }: GatewayOptions) {
+  private constructor({ store, adminKeys, bounds: given, onLimitChange, ...models }: GatewayOptions) {
     super()
     const bounds = { ...defaultSessionBounds, ...given }
     this.folder = store.folder
     this.#journal = store.journal
     this.#keys = new KeyRing(adminKeys, (digest) => this.#book.callerFor(digest))
-    this.#models = new GatewayModels({ ...models, onLimitChange: (change) => recordLimitChange(store.journal, change) })
+    this.#models = new GatewayModels({
+      ...models,
+      onLimitChange: (change) => {
+        recordLimitChange(store.journal, change)
+        onLimitChange?.(change)
+      },
+    })
     this.#book = new SessionBook({
       store,
       bounds,

@@ -2,6 +2,7 @@ import { SimulatorServer, type LoggedRequest } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
+import { LateServer } from '../../src/inference/_testing/late-server.ts'
 import { ScriptedServer } from '../../src/inference/_testing/scripted-server.ts'
 import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { authorized, startGateway } from './_gateway-process.ts'
@@ -137,6 +138,38 @@ test('a drain refuses those that wait at once, and lets the others end', async (
   answer.resolve()
   await Promise.all([onWire.done, drained])
   expect(onWire.client.status).toBe(200)
+})
+
+test('the log says when a backend is gone, why, and when it is back', async () => {
+  await using runs = await temporaryRuns()
+  await using address = await LateServer.start()
+  const simulator = await SimulatorServer.start({})
+  address.put(simulator.url)
+  await using gateway = await startGateway(runs.root, '--backend', address.url, '-m', 'sim')
+  await simulator.close()
+  const ask = async (): Promise<number> => {
+    const body = JSON.stringify({ ...bodies.chat, model: 'sim' })
+    const reply = await fetch(`${gateway.url}/v1/chat/completions`, { method: 'POST', headers: authorized(), body })
+    await reply.text()
+    return reply.status
+  }
+  const replies = Promise.all(Array.from({ length: 5 }, ask))
+  await gateway.running.shows('stderr', 'requests wait for a backend')
+  await using again = await SimulatorServer.start({})
+  address.put(again.url)
+  expect(await replies).toEqual([200, 200, 200, 200, 200])
+  gateway.running.process.kill('SIGTERM')
+  const { stderr } = await gateway.running.ended
+  const lines = stderr.split('\n').filter((line) => /requests wait for|is back/.test(line))
+  const { host } = new URL(address.url)
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    {
+      level: 'warn',
+      model: 'sim',
+      why: expect.stringMatching(`^${host} failed 5 times in a row: .* The last time: .* cannot be reached`) as string,
+    },
+    { level: 'info', model: 'sim', why: expect.stringMatching(`^${host} answers again`) as string },
+  ])
 })
 
 test('SIGTERM ends the process though no backend answers', async () => {

@@ -1,4 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
+import type { LimitChange } from '../../inference/index.ts'
 import { settleHeapForGateway } from '../../kit/index.ts'
 import {
   checkedPublicUrl,
@@ -67,6 +68,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
       onRequest: (request) => logger.requestEnded(request),
       onAlarm: (session, alarms) => logger.lines.warn({ session, alarms }, 'a session ended with a record of no use'),
       onBackend: (finding) => logBackend(logger, finding),
+      onLimitChange: (change) => logLimitChange(logger, change),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
       signal: lifetime.signal,
     })
@@ -104,6 +106,12 @@ function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }:
   const said = { backend, error: { code: problem.code, message: problem.rawMessage } }
   if (problem.retryable) lines.warn(said, 'waiting for a backend')
   else lines.error(said, 'a backend cannot be used')
+}
+
+/** A backend that requests wait for, or that is back. How many may be under way at once changes too often for a log. */
+function logLimitChange({ lines }: Logger, { kind, model, why }: LimitChange): void {
+  if (kind === 'parked') lines.warn({ model, why }, 'requests wait for a backend')
+  else if (kind === 'released') lines.info({ model, why }, 'a backend is back')
 }
 
 function servedBy(server: GatewayServer): Served {

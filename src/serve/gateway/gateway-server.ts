@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import { giveUpRun } from '../../eval/index.ts'
 import { Gateway, type ModelFacts, type SessionBounds } from '../../gateway/index.ts'
-import { descriptorBudget, type ModelConfig } from '../../inference/index.ts'
+import { descriptorBudget, type LimitChange, type ModelConfig } from '../../inference/index.ts'
 import { closeAll, LoopLag, Resource, type LoopLagWindow, type Variables } from '../../kit/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { provenance, type RunStore } from '../../store/index.ts'
@@ -45,6 +45,8 @@ export interface GatewayServerOptions {
   readonly onAlarm?: (session: string, alarms: readonly string[]) => void
   /** Hears of a backend: that it has answered, serves other models than before, or that there is another reason why it cannot be used. */
   readonly onBackend?: (finding: Finding) => void
+  /** Hears of a backend that failed so often that requests wait until it is back (`parked`), and that it is (`released`), among other changes. Must not throw. */
+  readonly onLimitChange?: (change: LimitChange) => void
   /** Hears of what is a fault of the gateway's own. */
   readonly onFault?: (error: MillraceError) => void
   readonly signal?: AbortSignal
@@ -102,7 +104,7 @@ export class GatewayServer extends Resource {
     // Somebody may have written into the file.
     requireAdminKeys(host, adminKeys)
     const telemetry = owned.use(startTelemetry({ env, run: run.name, metrics: true }))
-    const { onRequest, onAlarm, onFault, bounds, facts, aliases, survey } = options
+    const { onRequest, onAlarm, onFault, onLimitChange, bounds, facts, aliases, survey } = options
     const metrics = telemetry.gatewayMetrics()
     owned.use(new GatewayTelemetry({ folder: store.folder, metrics, onRequest, onAlarm, onFault }))
     const lag = owned.use(new LoopLag())
@@ -117,6 +119,7 @@ export class GatewayServer extends Resource {
         ...(survey && { awaited: survey.unlisted }),
         ...(aliases && { aliases }),
         ...(bounds && { bounds }),
+        ...(onLimitChange && { onLimitChange }),
       }),
     )
     const door: GatewayDoor = owned.use(
