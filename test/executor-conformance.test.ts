@@ -72,6 +72,26 @@ describe.each(places)('in $place', ({ options: where, module }) => {
     expect(reader.integrity()).toEqual([])
   })
 
+  test('says why rollouts wait for a backend that is gone', async () => {
+    await using runs = await temporaryRuns()
+    const evaluation = evaluate({
+      environment: module(fixture('counting')),
+      options: { count: 10 },
+      // Nobody listens there.
+      model: { name: 'm', backends: [{ url: 'http://127.0.0.1:9/v1' }] },
+      preflight: false,
+      ...where,
+      run: { root: runs.root },
+    })
+    const records = Array.fromAsync(evaluation)
+    await expect
+      .poll(() => evaluation.progress().models[0]?.parkedBecause, { timeout: 20_000 })
+      .toMatch(/^http:\/\/127\.0\.0\.1:9\/v1\/.* cannot be reached: .*ECONNREFUSED/)
+    evaluation.stop()
+    await records
+    expect((await evaluation.summary()).end).toBe('stopped')
+  })
+
   test('scores groups', async () => {
     await using runs = await temporaryRuns()
     const { summary } = await run({

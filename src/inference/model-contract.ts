@@ -45,6 +45,8 @@ export interface ModelStatus {
   readonly inFlight: number
   readonly waiting: number
   readonly parked: number
+  /** What a backend that calls are parked for failed with last, as far as that is known. */
+  readonly parkedBecause?: string
   readonly calls: number
   readonly tries: number
 }

@@ -552,8 +552,10 @@ describe('a backend that refuses everything for minutes', () => {
     pending.push(model.call(ask, Object.assign(late, { onParked: (error: unknown) => heard.push(error) })))
     await clock.pass(0)
     expect(heard).toMatchObject([{ code: 'model_connect', rawMessage: 'as the test says' }])
+    expect(model.status().parkedBecause).toBe('as the test says')
     for (const hooks of [first, late]) hooks.abort()
     expect((await Promise.all(pending)).map(({ status }) => status)).toEqual(['aborted', 'aborted'])
+    expect(model.status()).not.toHaveProperty('parkedBecause')
     await model.close()
   })
 

@@ -4,7 +4,7 @@ import { Admission } from './_admission.ts'
 import { askedDelayMs } from './asked-delay.ts'
 import { countTokens } from './_count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
-import { Counter } from './limits/counter.ts'
+import { Counter, sumOf } from './limits/counter.ts'
 import { Lanes, type Lane } from './_lanes.ts'
 import { laneTo, type LaneOptions } from './_lane-to.ts'
 import { modelCalls, type ModelCall } from './model-calls.ts'
@@ -196,11 +196,16 @@ export class Model extends Resource implements ModelClient {
   }
 
   status(): ModelStatus {
-    return statusOf(
+    const status = statusOf(
       this.name,
       this.#limits.cells,
       this.#lanes.all.map(({ cells }) => cells),
     )
+    if (status.parked === 0) return status
+    const failure = this.#lanes.all.find(
+      ({ cells, lastFailure }) => lastFailure && sumOf(cells.parked) > 0,
+    )?.lastFailure
+    return failure ? { ...status, parkedBecause: failure.rawMessage } : status
   }
 
   protected override async onClose(): Promise<void> {

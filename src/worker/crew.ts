@@ -147,12 +147,22 @@ export class Crew extends Resource {
   }
 
   models(): readonly ModelStatus[] {
-    const models = this.#limits.status()
+    const models = this.#limits.status().map((model) => this.#withReason(model))
     // Threads count in memory that they share.
     if (this.#options.kind === 'thread') return models
     const counts = new CallCounts(this.#past)
     for (const worker of this.#workers) counts.add(worker.models)
     return models.map((model) => counts.appliedTo(model))
+  }
+
+  /** Why calls are parked is known only where one of them failed. */
+  #withReason(model: ModelStatus): ModelStatus {
+    if (model.parked === 0) return model
+    for (const worker of this.#workers) {
+      const parkedBecause = worker.models.find(({ name }) => name === model.name)?.parkedBecause
+      if (parkedBecause !== undefined) return { ...model, parkedBecause }
+    }
+    return model
   }
 
   offload(): readonly OffloadStatus[] {

@@ -47,6 +47,7 @@ describe('progressLines', () => {
           inFlight: 512,
           waiting: 99,
           parked: 12,
+          parkedBecause: 'http://127.0.0.1:9/v1/chat/completions cannot be reached: '.repeat(5),
           calls: 9e6,
           tries: 1e7,
         },
@@ -75,6 +76,15 @@ describe('progressLines', () => {
     const text = progressLines(parked, { columns: 80, style }).join('\n')
     expect(text).toContain('12 parked: the backend is overloaded or gone')
     expect(text).toContain('draining: 64 still running')
+  })
+
+  it('says why requests are parked, as far as that is known', () => {
+    const parkedBecause = 'http://127.0.0.1:9/v1 cannot be reached:\nconnect ECONNREFUSED'
+    const [model] = sampleProgress().models
+    const parked = sampleProgress({ models: model ? [{ ...model, parked: 12, parkedBecause }] : [] })
+    const reason = 'http://127.0.0.1:9/v1 cannot be reached: connect ECONNREFUSED'
+    expect(progressLines(parked, { columns: 80, style })).toContain(`          ${reason}`)
+    expect(progressLine(parked)).toContain(`12 parked: the backend is overloaded or gone (${reason})`)
   })
 
   it('shows each worker: its lag, its memory, and what blocks it', () => {

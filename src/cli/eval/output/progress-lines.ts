@@ -11,7 +11,7 @@ import { printableLine } from '../../format/printable.ts'
 import { formatRate } from '../../format/rate.ts'
 import { formatEstimate } from '../../format/score.ts'
 import type { Style } from '../../format/style.ts'
-import { padText, textWidth } from '../../format/text-width.ts'
+import { fitText, padText, textWidth } from '../../format/text-width.ts'
 import { workerName } from '../../format/worker-name.ts'
 import { startupText } from './startup-text.ts'
 
@@ -67,7 +67,11 @@ export function progressLine(progress: Progress): string {
     `lag p99 ${formatDuration(worstLagMs(progress))}`,
   ]
   const parked = parkedCount(progress.models)
-  if (parked > 0) parts.push(`${formatCount(parked)} parked: the backend is overloaded or gone`)
+  if (parked > 0) {
+    const reason = progress.models.find(({ parkedBecause }) => parkedBecause !== undefined)?.parkedBecause
+    const found = reason === undefined ? '' : ` (${printableLine(reason)})`
+    parts.push(`${formatCount(parked)} parked: the backend is overloaded or gone${found}`)
+  }
   for (const { id, state, blockedBy } of progress.workers) {
     if (state === 'silent')
       parts.push(`${workerName(id)} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
@@ -135,7 +139,10 @@ function tokenParts({ usage, cost }: Progress): readonly string[] {
 
 function modelLines(models: readonly ModelStatus[], frame: Frame): readonly string[] {
   const shown = models.slice(0, shownModels)
-  const lines = shown.map((model) => row(printableLine(model.name), frame, modelParts(model, frame.style)))
+  const lines = shown.flatMap((model) => [
+    row(printableLine(model.name), frame, modelParts(model, frame.style)),
+    ...reasonLines(model, frame),
+  ])
   const more = models.length - shown.length
   return more > 0 ? [...lines, row('', frame, [`and ${more} more models`])] : lines
 }
@@ -147,6 +154,13 @@ function modelParts(model: ModelStatus, style: Style): readonly string[] {
   parts.push(`${formatCompactCount(model.calls)} calls`)
   if (model.tries > model.calls) parts.push(`${formatCompactCount(model.tries)} tries`)
   return parts
+}
+
+/** Below its model, because there it has room. */
+function reasonLines({ parkedBecause }: ModelStatus, frame: Frame): readonly string[] {
+  if (parkedBecause === undefined) return []
+  const reason = fitText(printableLine(parkedBecause), frame.columns - 1 - labelColumns)
+  return [row('', frame, [frame.style.warn(reason)])]
 }
 
 export function parkedCount(models: readonly ModelStatus[]): number {
