@@ -63,6 +63,9 @@ test('what is refused at the door is told how to get in', async () => {
     'there is no POST /v1/nowhere; GET /openapi.json lists what there is',
   )
   expect(await told(`${url}/v1/export`, {})).toBe('there is no POST /v1/export; it takes GET')
+  const headers = { authorization: `Bearer ${key}` }
+  const deleted = (await (await fetch(`${url}/v1/sessions`, { method: 'DELETE', headers })).json()) as Answer
+  expect(deleted.error.message).toBe('there is no DELETE /v1/sessions; it takes GET and POST')
   expect(await told(`${url}/v1/export?sesion=1`)).toContain('`sesion` is not known; did you mean `session`?')
   expect(await told(`${url}/v1/sessions`, { taskID: 'a' })).toContain('`taskID` is not known; did you mean `taskId`?')
   expect(await told(`${url}/v1/sessions`, { limits: { maxToken: 1 } })).toContain(

@@ -2,19 +2,19 @@ const methods = ['GET', 'POST']
 
 /**
  * Words for what has no route: with the path that was probably meant, where a base url had a `/v1` too many or too few;
- * with the method that the path takes; or with where all of them are listed.
+ * with the methods that the path takes; or with where all of them are listed.
  */
 export function noRoute(method: string, url: string, routes: readonly string[]): string {
   const [path = ''] = url.split('?', 1)
   const meant = [path.replace(/(\/v1)+\//, '/v1/'), path.replace(/^(\/sessions\/[^/]+)?\//, '$1/v1/')].find(
     (candidate) => candidate !== path && isKnown(method, candidate, routes),
   )
-  const other = methods.find((known) => isKnown(known, path, routes))
+  const others = methods.filter((known) => isKnown(known, path, routes))
   const hint =
     meant !== undefined
       ? `did you mean ${method} ${meant}? Check the base URL of the client`
-      : other !== undefined
-        ? `it takes ${other}`
+      : others.length > 0
+        ? `it takes ${others.join(' and ')}`
         : 'GET /openapi.json lists what there is'
   return `there is no ${method} ${path}; ${hint}`
 }
