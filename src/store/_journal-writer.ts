@@ -187,14 +187,14 @@ export class JournalWriter {
   /** Brings in what a process that was killed had written down and not handed over. */
   #emptySpool(folder: string): void {
     const { lastFrame } = this
-    const frames = Array.from(spooledFrames(folder, lastFrame))
-    const following = frames.filter(({ number }, index) => number === lastFrame + 1 + index)
-    if (following.length > 0) {
+    const missing = Array.from(spooledFrames(folder)).filter(({ number }) => number > lastFrame)
+    const [first] = missing
+    if (first && first.number > lastFrame + 1) throw notFollowing(folder)
+    if (first) {
       this.begin()
-      for (const frame of following) this.take({ kind: 'frame', ...frame })
+      for (const frame of missing) this.take({ kind: 'frame', ...frame })
       this.commit()
     }
-    if (following.length < frames.length) throw notFollowing(folder)
     removeSpool(folder)
   }
 
@@ -271,12 +271,12 @@ export class JournalWriter {
   }
 }
 
-/** A frame between is not as it was written; or database and spool were copied one after the other while their gateway worked. */
+/** As with a database and a spool that were copied one after the other while their gateway worked. */
 function notFollowing(folder: string): MillraceError {
   const { spool, database } = runFiles
   return new MillraceError(
     'store_failed',
-    `${join(folder, spool)} goes on from messages that neither it nor ${database} has: it is damaged, or was copied while a gateway worked; restore both from one copy that was made while nobody worked on the run, or remove ${spool} to go on without what follows`,
+    `${join(folder, spool)} goes on from messages that ${database} does not have; restore both from one copy that was made while nobody worked on the run, or remove ${spool} to go on with what ${database} has`,
     { data: { folder } },
   )
 }

@@ -70,21 +70,20 @@ export class SpoolFile {
   }
 }
 
-/**
- * The frames of a process that was killed, in order, but for those up to the given one, which are in the database. So are all
- * of an earlier round. One that was cut off, or is not as it was written, is passed over: what lies behind it, by the
- * length that it says, shows which of the two it is.
- */
-export function* spooledFrames(folder: string, lastFrame: number): Generator<SpooledFrame, void, void> {
+/** The frames of a process that was killed, up to one that was cut off or is left from an earlier round. */
+export function* spooledFrames(folder: string): Generator<SpooledFrame, void, void> {
   const file = readSpool(join(folder, runFiles.spool))
   let offset = signature.length
+  let next: number | undefined
   while (offset + headBytes <= file.length) {
     const start = offset + headBytes
     const head = file.subarray(offset, start)
     const number = head.readDoubleLE(at.number)
-    offset = start + head.readUInt32LE(at.length)
-    const bytes = file.subarray(start, offset)
-    if (number > lastFrame && head.readUInt32LE(at.checksum) === checksum(head, bytes)) yield { number, bytes }
+    const bytes = file.subarray(start, start + head.readUInt32LE(at.length))
+    if (head.readUInt32LE(at.checksum) !== checksum(head, bytes) || number !== (next ?? number)) return
+    yield { number, bytes }
+    next = number + 1
+    offset = start + bytes.length
   }
 }
 
