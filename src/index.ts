@@ -135,7 +135,6 @@ export type {
   ToolFault,
   ToolMessage,
   ToolRecord,
-  ToolSaid,
   ToolRepair,
   ToolStatus,
   ToolThrow,

@@ -240,7 +240,6 @@ const api = {
       'ToolOutputOptions',
       'ToolRecord',
       'ToolRepair',
-      'ToolSaid',
       'ToolStatus',
       'ToolThrow',
       'Turn',

@@ -1,7 +1,7 @@
 import type { AgentTools } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { Session, ToolAnswers } from '../inference/index.ts'
-import type { Message, MessageNode, ToolSaid } from '../schema/index.ts'
+import type { Message, MessageNode } from '../schema/index.ts'
 import { shortenResults, type ToolCallOptions, type ToolResult, type WrittenCall } from '../tools/index.ts'
 import type { BudgetMeter } from './budget-meter.ts'
 import { childPlace } from './child-id.ts'
@@ -140,22 +140,13 @@ export class AgentCalls implements AgentTools {
         const message = `tool ${call.function.name} is called, and the recording has no answer of it`
         throw new MillraceError('replay_diverged', message)
       }
-      if (recalled) {
-        this.#keepChildren(call)
-        this.#sayAgain(recalled.record.said)
-      }
+      if (recalled) this.#keepChildren(call)
       return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
     } catch (error) {
       // The recording ends during these calls, none of which was answered.
       for (const each of calls) if (this.#toolBox.resumeRule(each) !== 'rerun') this.#keepChildren(each)
       throw error
     }
-  }
-
-  #sayAgain(said: ToolSaid | undefined): void {
-    const { metrics, notes } = this.#host.situation
-    Object.assign(metrics, said?.metrics)
-    Object.assign(notes, said?.notes)
   }
 
   #keepChildren(call: WrittenCall): void {

@@ -9,14 +9,7 @@ import type {
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { AbortScope } from '../kit/index.ts'
-import {
-  outcomes,
-  type AssistantMessage,
-  type Json,
-  type Message,
-  type Outcome,
-  type ToolSaid,
-} from '../schema/index.ts'
+import { outcomes, type AssistantMessage, type Json, type Message, type Outcome } from '../schema/index.ts'
 import type { ServerCalls, ToolOutputs, WrittenCall } from '../tools/index.ts'
 import type { Situation } from './situation.ts'
 
@@ -126,22 +119,18 @@ export class LiveContext implements Context {
       this.#host.askJudge(request, signal)
   }
 
-  /** `said` is what the tool call has said that says this, if one does. */
   get metric() {
-    return (name: string, value: number, said?: ToolSaid): void => {
+    return (name: string, value: number): void => {
       if (!Number.isFinite(value)) {
         throw new MillraceError('env_invalid', `metric "${name}" must be a finite number, not ${value}`)
       }
       this.#situation.metrics[name] = value
-      if (said) said.metrics[name] = value
     }
   }
 
   get note() {
-    return (name: string, value: Json, said?: ToolSaid): void => {
-      const note = plainJson(name, value)
-      this.#situation.notes[name] = note
-      if (said) said.notes[name] = note
+    return (name: string, value: Json): void => {
+      this.#situation.notes[name] = plainJson(name, value)
     }
   }
 }

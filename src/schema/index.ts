@@ -29,7 +29,6 @@ export type {
   RoutedExperts,
   TokenRecord,
   ToolRecord,
-  ToolSaid,
   ToolStatus,
   ToolThrow,
   VersionSpan,

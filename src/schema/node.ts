@@ -93,14 +93,6 @@ export interface ToolRecord {
   readonly repairs?: readonly ToolRepair[]
   /** What the tool said about the call beyond its output: for a tool server, which connection, how many tries. */
   readonly detail?: Readonly<Record<string, Json>>
-  /** What the call said of its rollout, which whoever takes its answer from here has to be told, too. */
-  readonly said?: ToolSaid
-}
-
-/** By `metric` and `note`. */
-export interface ToolSaid {
-  readonly metrics: Record<string, number>
-  readonly notes: Record<string, Json>
 }
 
 /** An exception of a tool. */

@@ -1,6 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortSource } from '../kit/index.ts'
-import type { ToolSaid } from '../schema/index.ts'
 import type { WrittenCall } from './written-call.ts'
 
 /**
@@ -14,21 +13,12 @@ import type { WrittenCall } from './written-call.ts'
  */
 export class CallScope<Context extends object> implements ProxyHandler<Context> {
   readonly #call: WrittenCall
-  readonly #isMadeAgain: boolean
-  #said: ToolSaid | undefined
   #own: AbortController | undefined
   #asked: AbortSource | undefined
   #end: 'ended' | { readonly reason: unknown } | undefined
 
-  /** What a call says that is made again when its rollout is resumed, need not be kept. */
-  constructor(call: WrittenCall, isMadeAgain: boolean) {
+  constructor(call: WrittenCall) {
     this.#call = call
-    this.#isMadeAgain = isMadeAgain
-  }
-
-  /** What the call has said of its rollout, to be kept with its answer. */
-  get said(): ToolSaid | undefined {
-    return this.#said
   }
 
   get(context: Context, key: string | symbol): unknown {
@@ -38,9 +28,6 @@ export class CallScope<Context extends object> implements ProxyHandler<Context> 
     // What these start ends with the call that started it: they take a signal as their second argument, the call as their third.
     if (key === 'child' || key === 'judge')
       return (request: unknown) => value.call(context, request, this.#askedSignal(), this.#call)
-    // Whoever is told notes it here as well, in what they take as their third argument.
-    if ((key === 'metric' || key === 'note') && !this.#isMadeAgain)
-      return (name: unknown, told: unknown) => value.call(context, name, told, this.#keptSaid())
     return value.bind(context)
   }
 
@@ -54,12 +41,6 @@ export class CallScope<Context extends object> implements ProxyHandler<Context> 
   end(): void {
     this.#end = 'ended'
     this.#asked?.abort(hasEnded())
-  }
-
-  /** What is said after the call has ended belongs to no answer. */
-  #keptSaid(): ToolSaid | undefined {
-    if (this.#end) return undefined
-    return (this.#said ??= { metrics: {}, notes: {} })
   }
 
   #ownSignal(): AbortSignal {

@@ -12,7 +12,7 @@ import type { Tool, ToolOutput } from './tool.ts'
 import { validate, type Validated } from './validate.ts'
 
 /** What one call came to, before it is put into a message. */
-export interface Attempt extends Pick<ToolRecord, 'status' | 'threw' | 'repairs' | 'detail' | 'said'> {
+export interface Attempt extends Pick<ToolRecord, 'status' | 'threw' | 'repairs' | 'detail'> {
   readonly content: string | readonly ContentPart[]
 }
 

@@ -116,7 +116,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
   #run(call: WrittenCall, index: number, plan: MadePlan<Context>): void {
     const { context, signal } = this.#options
     const startedAt = performance.now()
-    const scope = new CallScope<Context>(call, plan.tool.tool.resume === 'rerun')
+    const scope = new CallScope<Context>(call)
     let attempt: Attempt | Promise<Attempt>
     try {
       attempt = this.#planner.run(plan, call, new Proxy(context, scope))
@@ -133,7 +133,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     scope.end()
     // A tool may itself have brought the rollout to its end.
     signal.throwIfAborted()
-    this.#settle(index, startedAt, withSaid(attempt, scope))
+    this.#settle(index, startedAt, attempt)
   }
 
   #await(attempt: Promise<Attempt>, { tool: { name, tool }, repairs = [] }: MadePlan<Context>, begun: BegunCall): void {
@@ -143,8 +143,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(running)
       scope.abort(new MillraceError('tool_timeout', after))
-      const timedOut = { status: 'timeout', content: `Error: ${after}`, repairs } as const
-      this.#settle(index, startedAt, withSaid(timedOut, scope))
+      this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs })
       this.#goOn()
     }
     const running = { ...begun, timer: setTimeout(onTimeout, timeoutMs) }
@@ -152,7 +151,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     attempt.then(
       (settled) => {
         if (!this.#takeOut(running)) return
-        this.#settle(index, startedAt, withSaid(settled, scope))
+        this.#settle(index, startedAt, settled)
         this.#goOn()
       },
       (error: unknown) => {
@@ -227,20 +226,10 @@ export class ToolTurn<Context extends object> implements AbortListener {
   }
 }
 
-function withSaid(attempt: Attempt, { said }: CallScope<object>): Attempt {
-  return said ? { ...attempt, said } : attempt
+function isPlain({ threw, repairs, detail }: Attempt): boolean {
+  return !threw && !repairs?.length && !detail
 }
 
-function isPlain({ threw, repairs, detail, said }: Attempt): boolean {
-  return !threw && !repairs?.length && !detail && !said
-}
-
-function withMore(record: ToolRecord, { threw, repairs, detail, said }: Attempt): ToolRecord {
-  return {
-    ...record,
-    ...(threw && { threw }),
-    ...(repairs?.length && { repairs }),
-    ...(detail && { detail }),
-    ...(said && { said }),
-  }
+function withMore(record: ToolRecord, { threw, repairs, detail }: Attempt): ToolRecord {
+  return { ...record, ...(threw && { threw }), ...(repairs?.length && { repairs }), ...(detail && { detail }) }
 }
