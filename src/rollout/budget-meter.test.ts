@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import { defaultLimits, type Limits, type Usage } from '../schema/index.ts'
 import { BudgetMeter, type SpentLimit } from './budget-meter.ts'
+import type { KeptChild } from './kept-children.ts'
 
 const output = (tokens: number): Usage => ({ calls: 1, input: 0, cachedInput: 0, output: tokens, reasoning: 0 })
 
@@ -67,6 +68,27 @@ describe('BudgetMeter', () => {
     expect(budget.wallMsLeft).toBe(3_400)
     time.advance(401)
     expect(spent).toEqual(['time'])
+    budget.stop()
+  })
+
+  test('children of one turn that are taken over have worked as long as the longest', () => {
+    using _time = fakeTime()
+    const { budget } = meter({ timeoutMs: 10_000 })
+    const child = (workingMs: number): KeptChild => ({
+      turns: 1,
+      usage: output(1),
+      judgeUsage: output(0),
+      cost: null,
+      toolCalls: 0,
+      toolErrors: 0,
+      toolRepairs: 0,
+      children: 0,
+      workingMs,
+    })
+    for (const ms of [400, 700, 500]) budget.takeOver(child(ms), 1)
+    expect(budget.workingMsLeft).toBe(9_300)
+    budget.takeOver(child(200), 2)
+    expect(budget.workingMsLeft).toBe(9_100)
     budget.stop()
   })
 

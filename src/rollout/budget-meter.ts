@@ -18,6 +18,8 @@ export class BudgetMeter implements Budget {
   #turns = 0
   #tokens = 0
   #costUsd = 0
+  /** Of those taken over in the last turn that had any. */
+  #longestChild = { turn: 0, ms: 0 }
 
   constructor(options: {
     limits: Limits
@@ -97,10 +99,14 @@ export class BudgetMeter implements Budget {
     this.#parent?.carryWorkingTime(ms)
   }
 
-  /** What a child had spent that does not run again. */
-  takeOver({ turns, usage, cost, workingMs }: KeptChild): void {
+  /** What a child had spent that does not run again. Those of one turn ran side by side, so the longest is their working time. */
+  takeOver({ turns, usage, cost, workingMs }: KeptChild, turn: number): void {
     this.charge(usage, cost)
-    this.carryWorkingTime(workingMs)
+    const { ms: carriedMs } = this.#longestChild.turn === turn ? this.#longestChild : { ms: 0 }
+    if (workingMs > carriedMs) {
+      this.carryWorkingTime(workingMs - carriedMs)
+      this.#longestChild = { turn, ms: workingMs }
+    }
     this.#countTurns(turns)
   }
 

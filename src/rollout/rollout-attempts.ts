@@ -64,14 +64,12 @@ type LostAttempt = Extract<AttemptResult, { kind: 'lost' }>
  */
 export class RolloutAttempts {
   readonly #options: AttemptOptions
-  readonly #stopping: AbortSignal
   readonly #life: AttemptLife
   /** By the id of the rollout. */
   readonly #running = new Map<string, AbortSource>()
 
   constructor(options: AttemptOptions, life: AttemptLife) {
     this.#options = options
-    this.#stopping = life.stopping
     this.#life = life
   }
 
@@ -93,8 +91,8 @@ export class RolloutAttempts {
   }
 
   /**
-   * Attempts at this rollout until one counts, which `onEnd` is told; none does if the run is stopped first, or drains as one fails. Ends when `onEnd` is
-   * done with it: chained to this, that would be another frame held for as long as the rollout takes.
+   * Attempts at this rollout until one counts, which `onEnd` is told; none does if the run is stopped first, or drains as one
+   * fails. Ends when `onEnd` is done with it: chained to this, that would be another frame held for as long as the rollout takes.
    */
   async untilOneCounts(plan: PlannedAttempt): Promise<void> {
     const { executor, retries, onAttemptStart } = this.#options
@@ -107,7 +105,7 @@ export class RolloutAttempts {
       let { attempt } = plan
       let retriesLeft = Math.max(0, retries - (plan.used?.retries ?? 0))
       while (!ended) {
-        if (this.#stopping.aborted) return
+        if (this.#life.stopping.aborted) return
         const job = this.#jobOf(plan, attempt)
         const refusal = onAttemptStart?.(plan.id)
         if (refusal) {
@@ -122,7 +120,7 @@ export class RolloutAttempts {
           // If it was told to end, that is all there is to say.
           if (!signal.aborted) result = brokenAttempt(error)
         }
-        if (this.#stopping.aborted) return
+        if (this.#life.stopping.aborted) return
         if (result?.kind === 'ended') {
           ended = this.#verdictOn(result, { isLast: retriesLeft === 0, signal })
           retriesLeft -= 1
@@ -171,7 +169,7 @@ export class RolloutAttempts {
     if (result?.kind === 'lost' && !signal.aborted) return this.#verdictOnLost(job, result)
     const spent = await this.#spentOn(job)
     // It stays unfinished, as all that runs.
-    if (this.#stopping.aborted) return undefined
+    if (this.#life.stopping.aborted) return undefined
     const end = (outcome: Outcome, error: MillraceError): HeldRollout =>
       this.#endWithoutRun(job, { outcome, error, spent })
     if (!result || signal.aborted) return end('cancelled', MillraceError.from(signal.reason, 'cancelled'))
@@ -194,7 +192,7 @@ export class RolloutAttempts {
       return undefined
     }
     const spent = await spending
-    if (this.#stopping.aborted) return undefined
+    if (this.#life.stopping.aborted) return undefined
     const error = new MillraceError('worker_lost', why, { data: { rollout: id } })
     return this.#endWithoutRun(job, { outcome: verdict, error, spent })
   }
