@@ -11,7 +11,7 @@ export interface CallHooks {
   /** A try is on its way from now on. */
   onSend?(call: SentCall): void
   /** A try failed after this long, with this: time that turns out to have been a wait as well. */
-  onFailedTry?(ms: number, error: unknown): void
+  onFailedTry?(ms: number, error: MillraceError): void
   /** It waits until a backend is back, whose last try, anybody's, failed with this. Not called if that is not known here. */
   onParked?(error: MillraceError): void
 }

@@ -100,6 +100,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   #errands: Errands | undefined
   /** By this agent or a child of it. */
   #lastSent: SentCall | undefined
+  /** Why it waits for the model, if a backend has failed since something was sent. */
+  #heldUpBy: MillraceError | undefined
 
   constructor(options: AgentRunOptions) {
     const { engine, situation, id, parent } = options
@@ -267,12 +269,18 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.budget.endWait()
   }
 
-  onFailedTry(ms: number): void {
+  onFailedTry(ms: number, error: MillraceError): void {
+    this.#heldUpBy = error
     this.budget.giveBack(ms)
+  }
+
+  onParked(error: MillraceError): void {
+    this.#heldUpBy = error
   }
 
   onSend(call: SentCall): void {
     this.#lastSent = call
+    this.#heldUpBy = undefined
     this.#parent?.onSend(call)
   }
 
@@ -334,7 +342,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     // There will be no reply to count it with.
     if (lastSent?.isUnheard && !this.signal.aborted) this.tally.modelMs += performance.now() - lastSent.sentAt
     const doing = this.doing ?? this.tools.doing
-    this.#scope.abort(timeUp(what, { lastSent, doing, isWaiting: this.budget.isWaiting }))
+    const { isWaiting } = this.budget
+    this.#scope.abort(timeUp(what, { lastSent, doing, isWaiting, heldUpBy: this.#heldUpBy }))
   }
 }
 

@@ -13,16 +13,21 @@ export function timeUp(
     lastSent,
     doing,
     isWaiting,
+    heldUpBy,
   }: {
     readonly lastSent: SentCall | undefined
     readonly doing: string | undefined
     /** Whether its working time stands still. */
     readonly isWaiting: boolean
+    /** What a backend failed with that it waits for, if it does. */
+    readonly heldUpBy: MillraceError | undefined
   },
 ): MillraceError {
   const where = doing === undefined ? '' : `, in ${doing}`
   if (what === 'wall') {
-    const waits = 'while it waited for the model: for a limit, or for a backend that is overloaded or gone'
+    const waits = heldUpBy
+      ? `while it waited for the model because a backend had failed: ${heldUpBy.rawMessage}`
+      : 'while it waited for the model: for a limit, or for a backend that is overloaded or gone'
     return spent('wall', `its time on the clock is used up${isWaiting && doing === undefined ? `, ${waits}` : where}`)
   }
   if (!lastSent?.isUnheard) return spent('time', `its working time is used up${where}`)
