@@ -1,6 +1,7 @@
 import {
   keptChildrenOf,
   readJudgeCalls,
+  readServerCalls,
   type HeldRollout,
   type RecordedVerdict,
   type RolloutJob,
@@ -26,7 +27,7 @@ export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | und
 
 /** What a rollout goes on from: see `RolloutJob`. */
 export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls'>> &
-  Pick<RolloutJob, 'reported'>
+  Pick<RolloutJob, 'serverCalls' | 'reported'>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
@@ -85,5 +86,12 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
   read(rollout)
   const end = reader.attempts(rollout).find((each) => each.attempt === attempt)?.end
   const reported = end && { metrics: end.record.metrics, notes: end.record.info ?? {} }
-  return { journalled, children: keptChildrenOf(rollout, ended), judgeCalls, ...(reported && { reported }) }
+  const serverCalls = readServerCalls(reader, rollout, attempt).length
+  return {
+    journalled,
+    children: keptChildrenOf(rollout, ended),
+    judgeCalls,
+    ...(serverCalls > 0 && { serverCalls }),
+    ...(reported && { reported }),
+  }
 }

@@ -27,6 +27,8 @@ export interface RolloutJob extends RolloutTerms {
   readonly children?: KeptChildren
   /** What its judges were paid in that sitting, by rollout id and call: whoever is asked again is paid again. */
   readonly judgeCalls?: Readonly<Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]>>
+  /** How many answers of tool servers its own code had in that sitting, if any: it asks for them again. */
+  readonly serverCalls?: number
   /** What it had come to say of itself, if it only lacks its score: not all that said so runs again. */
   readonly reported?: { readonly metrics: Record<string, number>; readonly notes: Record<string, Json> }
 }

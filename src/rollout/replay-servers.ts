@@ -1,17 +1,18 @@
 import { hash } from 'node:crypto'
 import { z } from 'zod'
-import type { Json } from '../schema/index.ts'
-import type { Journal } from '../store/index.ts'
+import type { Journal, RunReader } from '../store/index.ts'
 import type { ServerAnswer, ServerCall, ServerCalls } from '../tools/index.ts'
 
 /** The name of the event that keeps what a server answered to an environment's own code. */
-export const serverCallEvent = 'server-call'
+const serverCallEvent = 'server-call'
 
 /** What a server answered to one call: the data of a `server-call` event. */
 export interface RecordedAnswer {
   /** What it was asked, by digest; two calls of one digest are the same. */
   readonly request: string
   readonly answer: ServerAnswer
+  /** How many its rollout had from earlier sittings, which it asked for again; not there if none. */
+  readonly earlier?: number
 }
 
 const answerSchema = z.object({
@@ -21,11 +22,13 @@ const answerSchema = z.object({
     isError: z.boolean(),
     detail: z.looseObject({ server: z.string() }),
   }),
+  earlier: z.number().optional(),
 })
 
-/** A recorded event as an answer; undefined if it is none. */
-export function serverAnswerOf(data: Json): RecordedAnswer | undefined {
-  return isAnswer(data) ? data : undefined
+/** What servers answered to an environment's own code in all sittings of an attempt, in order. */
+export function readServerCalls(reader: RunReader, rollout: string, attempt: number): RecordedAnswer[] {
+  const events: readonly { readonly data: unknown }[] = reader.eventsOf(rollout, attempt, serverCallEvent)
+  return events.map(({ data }) => data).filter(isAnswer)
 }
 
 function isAnswer(data: unknown): data is RecordedAnswer {
@@ -41,6 +44,7 @@ export class NotedServers implements ServerCalls {
   readonly #journal: Pick<Journal, 'append'>
   readonly #rollout: string
   readonly #attempt: number
+  readonly #earlier: number | undefined
   /** What is to be answered again, in order. */
   readonly #recorded: RecordedAnswer[]
 
@@ -51,12 +55,15 @@ export class NotedServers implements ServerCalls {
       rollout: string
       attempt: number
       recorded: readonly RecordedAnswer[]
+      /** How many answers earlier sittings of the attempt had left it. */
+      earlier?: number | undefined
     },
   ) {
     this.direct = direct
     this.#journal = parts.journal
     this.#rollout = parts.rollout
     this.#attempt = parts.attempt
+    this.#earlier = parts.earlier
     this.#recorded = [...parts.recorded]
   }
 
@@ -71,7 +78,7 @@ export class NotedServers implements ServerCalls {
       attempt: this.#attempt,
       name: serverCallEvent,
       at: Date.now(),
-      data: JSON.stringify({ request, answer }),
+      data: JSON.stringify({ request, answer, earlier: this.#earlier }),
     })
     return answer
   }

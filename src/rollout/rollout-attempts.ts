@@ -141,7 +141,8 @@ export class RolloutAttempts {
     const job = { ...plan, attempt, seed: this.#options.seedOf(plan.id, attempt) }
     if (attempt === plan.attempt) return job
     // What was recorded is that of the attempt it was planned with.
-    const { journalled: _nodes, children: _children, judgeCalls: _calls, reported: _reported, ...afresh } = job
+    const { journalled: _nodes, children: _children, judgeCalls: _judged, serverCalls: _served, ...rest } = job
+    const { reported: _reported, ...afresh } = rest
     return afresh
   }
 

@@ -154,10 +154,10 @@ export class Toolkit extends Resource {
 
   #noted(
     servers: ServerCalls,
-    { id: rollout, attempt }: Pick<RolloutJob, 'id' | 'attempt'>,
+    { id: rollout, attempt, serverCalls: earlier }: RolloutJob,
     recorded: readonly RecordedAnswer[] = [],
   ): ServerCalls {
-    return new NotedServers(servers, { journal: this.#journal, rollout, attempt, recorded })
+    return new NotedServers(servers, { journal: this.#journal, rollout, attempt, recorded, earlier })
   }
 
   /** Rejects with `tool_infra` where a server that is needed cannot be had, and with the signal's reason. */

@@ -9,7 +9,7 @@ import {
   type ServerConfig,
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns } from 'millrace/testing'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { openRun, scripted, storeRun } from './_stored.ts'
 
@@ -112,37 +112,47 @@ test('a fork behind a call that cannot be repeated is refused; behind others the
   expect(await fork(shared, false, 'shared')).toMatchObject([{ outcome: 'completed', reward: 1 }])
 })
 
-test('of a rollout that was cut off, a replay hears what servers answered in the sitting that it ended in', async () => {
-  await using runs = await temporaryRuns()
-  using log = new ServerLog()
-  const sitting = { isFirst: true }
-  const environment = defineEnvironment({
-    name: 'counted',
-    task: z.object({}),
-    tasks: () => [{}],
-    setup: async ({ servers, signal }) => {
-      const count = async (args: Record<string, unknown>): Promise<string> =>
-        String((await servers.call('counts', { tool: 'counter', arguments: args, signal })).content)
-      // So that the question that both ask has another answer in the first.
-      if (sitting.isFirst) await count({ isFirst: true })
-      return await count({})
-    },
-    prompt: () => 'How many?',
-    mcpServers: { counts: misbehaving(log.mode) },
-    reward: ({ state, note }) => {
-      note('counted', state)
-      return 1
-    },
-  })
-  const stop = new AbortController()
-  const cutOff = ({ signal }: { signal: AbortSignal }): Promise<string> => {
-    stop.abort()
-    return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
-  }
-  await storeRun(runs.root, { environment, script: cutOff, signal: stop.signal })
-  sitting.isFirst = false
-  await storeRun(runs.root, { environment, script: () => 'Many.' })
-  using reader = openRun(runs.root)
-  expect(reader.rollout('0-0')).toMatchObject({ attempt: 1, info: { counted: '1' } })
-  expect(await Array.fromAsync(replayRun(reader, { environment }))).toMatchObject([{ verdict: 'identical' }])
-})
+test.each([
+  ['goes on', 0],
+  ['was ahead in the first sitting', 3_600_000],
+])(
+  'a rollout that was cut off is replayed with what servers answered in its last sitting; the clock %s',
+  async (_how, aheadMs) => {
+    await using runs = await temporaryRuns()
+    using log = new ServerLog()
+    const sitting = { isFirst: true }
+    const environment = defineEnvironment({
+      name: 'counted',
+      task: z.object({}),
+      tasks: () => [{}],
+      setup: async ({ servers, signal }) => {
+        const count = async (args: Record<string, unknown>): Promise<string> =>
+          String((await servers.call('counts', { tool: 'counter', arguments: args, signal })).content)
+        // So that the question that both ask has another answer in the first.
+        if (sitting.isFirst) await count({ isFirst: true })
+        return await count({})
+      },
+      prompt: () => 'How many?',
+      mcpServers: { counts: misbehaving(log.mode) },
+      reward: ({ state, note }) => {
+        note('counted', state)
+        return 1
+      },
+    })
+    const stop = new AbortController()
+    const cutOff = ({ signal }: { signal: AbortSignal }): Promise<string> => {
+      stop.abort()
+      return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+    }
+    const clock = Date.now
+    const ahead = vi.spyOn(Date, 'now').mockImplementation(() => clock() + aheadMs)
+    onTestFinished(() => ahead.mockRestore())
+    await storeRun(runs.root, { environment, script: cutOff, signal: stop.signal })
+    ahead.mockRestore()
+    sitting.isFirst = false
+    await storeRun(runs.root, { environment, script: () => 'Many.' })
+    using reader = openRun(runs.root)
+    expect(reader.rollout('0-0')).toMatchObject({ attempt: 1, info: { counted: '1' } })
+    expect(await Array.fromAsync(replayRun(reader, { environment }))).toMatchObject([{ verdict: 'identical' }])
+  },
+)

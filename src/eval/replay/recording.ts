@@ -6,8 +6,7 @@ import {
   keptChildOf,
   keptChildrenOf,
   readJudgeCalls,
-  serverAnswerOf,
-  serverCallEvent,
+  readServerCalls,
   type Cassette,
   type KeptChild,
   type KeptChildren,
@@ -69,7 +68,7 @@ export function readRecording(reader: RunReader, rollout: string): Recording {
     sessions.flatMap((session) => session.record ?? []),
     Object.fromEntries(sessions.flatMap(({ id }) => readTakenOver(reader, id, attempt))),
   )
-  const serverAnswers = readServerAnswers(reader, record)
+  const serverAnswers = readServerAnswers(reader, rollout, attempt)
   return { record, startedAt, sessions, children, verdicts, superseded, serverAnswers }
 }
 
@@ -79,8 +78,8 @@ export function readVerdicts(reader: RunReader, rollout: string, attempt: number
   return calls.slice(supersededIn(calls))
 }
 
-/** How many of what judges said to a session they were asked again for. */
-function supersededIn(calls: readonly RecordedVerdict[]): number {
+/** How many of what judges or servers said to a session they were asked again for. */
+function supersededIn(calls: readonly Pick<RecordedVerdict, 'earlier'>[]): number {
   return calls.at(-1)?.earlier ?? 0
 }
 
@@ -88,12 +87,9 @@ function supersededIn(calls: readonly RecordedVerdict[]): number {
  * What tool servers answered to the environment's own code in the sitting that an attempt ended in, in order: one that goes on
  * asks all of it again.
  */
-export function readServerAnswers(
-  reader: RunReader,
-  { id, attempt, timing: { startedAt } }: Pick<RolloutRecord, 'id' | 'attempt' | 'timing'>,
-): RecordedAnswer[] {
-  const calls = reader.eventsOf(id, attempt, serverCallEvent).filter(({ at }) => at >= startedAt)
-  return calls.flatMap(({ data }) => serverAnswerOf(data) ?? [])
+export function readServerAnswers(reader: RunReader, rollout: string, attempt: number): RecordedAnswer[] {
+  const calls = readServerCalls(reader, rollout, attempt)
+  return calls.slice(supersededIn(calls))
 }
 
 function readContexts(reader: RunReader, rollout: string, attempt: number): Json[] {

@@ -220,8 +220,7 @@ class RunningRescore implements Rescoring {
 }
 
 /** What servers had answered; read when it is asked for, which most rewards never do. */
-function recordedServers(reader: RunReader, record: RolloutRecord): ServerCalls {
-  const { id, attempt } = record
+function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): ServerCalls {
   let noted: NotedServers | undefined
   return {
     call: (server, call) => {
@@ -229,7 +228,7 @@ function recordedServers(reader: RunReader, record: RolloutRecord): ServerCalls 
         journal: { append: () => {} },
         rollout: id,
         attempt,
-        recorded: readServerAnswers(reader, record),
+        recorded: readServerAnswers(reader, id, attempt),
       })
       return noted.call(server, call)
     },
