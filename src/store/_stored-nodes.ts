@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { Message, MessageNode, TokenRecord } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { damagedMessages, isDamage, messageRows } from './damage.ts'
+import { damagedMessages, isDamage, isOutOfReach, messageRows } from './damage.ts'
 import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
@@ -153,7 +153,7 @@ function decoded<Node>(rollout: string, { seq }: StoredRow, decode: () => Node):
   try {
     return decode()
   } catch (error) {
-    throw isDamage(error) ? error : damagedMessages(rollout, seq, error)
+    throw isDamage(error) || isOutOfReach(error) ? error : damagedMessages(rollout, seq, error)
   }
 }
 

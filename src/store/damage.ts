@@ -15,14 +15,34 @@ export function messageRows<Rows>(id: string, read: () => Rows): Rows {
   try {
     return read()
   } catch (error) {
-    const { errcode } = error as { errcode?: number }
-    const primary = (errcode ?? 0) & 0xff
-    if (primary !== sqliteError && primary !== sqliteCorrupt) throw error
-    throw damagedMessages(id, undefined, error)
+    throw [sqliteError, sqliteCorrupt].includes(sqliteCode(error)) ? damagedMessages(id, undefined, error) : error
   }
+}
+
+/** Reads the rewards of a session, in which there is no JSON: only a page can be none. */
+export function rewardRows<Rows>(session: string, read: () => Rows): Rows {
+  try {
+    return read()
+  } catch (error) {
+    if (sqliteCode(error) !== sqliteCorrupt) throw error
+    const message = `the rewards of ${session} cannot be read; if they matter, restore the run from a copy`
+    throw new MillraceError('store_failed', message, { cause: error })
+  }
+}
+
+/** Whether what is there could not be got just now: too many files are open, say. It may be whole. What is missing is not. */
+export function isOutOfReach(error: unknown): boolean {
+  const { errno, code } = error as NodeJS.ErrnoException
+  return errno !== undefined && code !== 'ENOENT'
 }
 
 /** Whether what was read is damaged, and not the way to it: who reads much can go on with the rest. */
 export function isDamage(error: unknown): error is MillraceError {
   return error instanceof MillraceError && error.code === 'store_failed'
+}
+
+/** 0 if it is not SQLite's. */
+function sqliteCode(error: unknown): number {
+  const { errcode = 0 } = error as { errcode?: number }
+  return errcode & 0xff
 }

@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { messageRows } from './damage.ts'
+import { isOutOfReach, messageRows, rewardRows } from './damage.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
 import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
@@ -156,7 +156,8 @@ export class SessionReader {
 
   /** The one for the whole session first, then by node. */
   rewardsOf(session: string): StoredReward[] {
-    return this.#rewards.all(session).map((row) => {
+    const rows = rewardRows(session, () => this.#rewards.all(session))
+    return rows.map((row) => {
       const { node, value, at } = row as { node: number; value: number; at: number }
       return { node: node === wholeSession ? null : node, value, at }
     })
@@ -184,7 +185,7 @@ export class SessionReader {
         try {
           return JSON.parse(blobs.text(row.data)) as JsonObject
         } catch (cause) {
-          throw damagedSession(id, cause)
+          throw isOutOfReach(cause) ? cause : damagedSession(id, cause)
         }
       },
       ...(endedAt !== null && why !== null && { end: { at: endedAt, why } }),

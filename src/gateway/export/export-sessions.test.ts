@@ -1,3 +1,4 @@
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -162,6 +163,52 @@ test.each([
     expect(JSON.stringify(found), 'where the run lies is nothing for a client').not.toContain(run.path)
   }
   await expect(exported(run.reader, { session: 'session-7' })).rejects.toMatchObject({ code: 'store_failed' })
+})
+
+test.each([
+  ['message', "UPDATE node SET message = 'blob:0000' WHERE rollout = 'session-7' AND sampled = 1"],
+  ['tokens', "UPDATE node SET ids = 'blob:0000', logprobs = 'blob:0000' WHERE rollout = 'session-7' AND sampled = 1"],
+  ['data', "UPDATE session SET data = 'blob:0000' WHERE id = 'session-7'"],
+])('a session is not called damaged because its %s cannot be got just now', async (_what, outOfLine) => {
+  using run = stored(many)
+  using database = new DatabaseSync(join(run.path, runFiles.database))
+  database.exec(outOfLine)
+  const folder = join(run.path, runFiles.blobs, '00')
+  mkdirSync(folder, { recursive: true })
+  // Fails for root, too, unlike a file that may not be read.
+  symlinkSync('0000', join(folder, '0000'))
+  const damaged: string[] = []
+  const onDamaged = (session: string): unknown => damaged.push(session)
+  await expect(exported(run.reader, { onDamaged })).rejects.toMatchObject({ code: 'ELOOP' })
+  expect(damaged).toEqual([])
+})
+
+test('sessions whose rewards lie on a damaged page are named, and the others are there', async () => {
+  const rewarded = Array.from({ length: 600 }, (_, seed) => {
+    const rewards = [{ node: null, value: seed, at: 1 }]
+    return { ...randomSession({ seed, samples: 1 }), rewards }
+  })
+  using run = stored(rewarded)
+  const whole = readJsonRows(await exported(run.reader, {}))
+  const file = join(run.path, runFiles.database)
+  {
+    using database = new DatabaseSync(file)
+    database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+    const leaf = database
+      .prepare("SELECT pgoffset FROM dbstat WHERE name = 'reward' AND pagetype = 'leaf' LIMIT 1")
+      .get()
+    const bytes = readFileSync(file)
+    bytes.fill(0xff, Number(leaf?.['pgoffset']), Number(leaf?.['pgoffset']) + 8)
+    writeFileSync(file, bytes)
+  }
+  using reader = RunReader.open(run.path)
+  const found = readJsonRows(await exported(reader, {}))
+  const damaged = found.filter(({ kind }) => kind === 'damaged').map((row) => row['session'])
+  expect(damaged.length).toBeGreaterThan(0)
+  expect(damaged.length).toBeLessThan(rewarded.length)
+  const others = (row: ReadRow): boolean => row.kind !== 'end' && !damaged.includes(row['session'])
+  expect(found.filter(others)).toEqual(whole.filter(others))
+  expect(found.at(-1)).toMatchObject({ kind: 'end', sessions: rewarded.length, damagedSessions: damaged.length })
 })
 
 test('chunks are of a handy size, others get their turn meanwhile, and a reader may leave', async () => {
