@@ -51,8 +51,8 @@ interface AttemptLife {
   readonly draining: AbortSignal
   /** Takes the attempt that counts; what it returns is waited for. */
   readonly onEnd: (ended: HeldRollout, plan: PlannedAttempt) => Promise<void> | undefined
-  /** Hears that a rollout was left to the next sitting. */
-  readonly onLeft: () => void
+  /** Takes a rollout that is left to the next sitting, with the attempt that is next. */
+  readonly onLeft: (left: PlannedAttempt) => void
 }
 
 type RecordedAttempt = Extract<AttemptResult, { kind: 'ended' }>
@@ -124,7 +124,7 @@ export class RolloutAttempts {
         if (result?.kind === 'ended') {
           ended = this.#verdictOn(result, { isLast: retriesLeft === 0, signal })
           retriesLeft -= 1
-          if (!ended && this.#life.draining.aborted) return this.#life.onLeft()
+          if (!ended && this.#life.draining.aborted) return this.#life.onLeft({ ...plan, attempt: attempt + 1 })
         } else {
           ended = await this.#verdictWithoutRecord(job, result, signal)
         }

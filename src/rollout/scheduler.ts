@@ -24,6 +24,8 @@ export interface SchedulerOptions extends AttemptOptions {
   readonly onGroupScore?: () => void
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
+  /** Takes a rollout back that this sitting does not start, or does not start over; its plan is of the next attempt. */
+  readonly onLeft?: (left: PlannedRollout) => void
   /** Nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
   readonly onAdmissionEnd: () => void
 }
@@ -65,9 +67,7 @@ export class Scheduler {
       stopping: this.#stopping.signal,
       draining: this.#admission.signal,
       onEnd: this.#settleOrHold,
-      onLeft: () => {
-        this.#hasLeftWork = true
-      },
+      onLeft: ({ kind, id, sample, attempt, ...rest }) => this.#leave({ kind, id, sample, attempt, ...termsOf(rest) }),
     })
   }
 
@@ -83,8 +83,11 @@ export class Scheduler {
     try {
       let burstStartedAt = performance.now()
       for await (const plan of plans) {
-        if (signal.aborted) break
-        if (!this.#places.tryAcquire()) await this.#places.acquire(signal)
+        if (signal.aborted) {
+          this.#leave(plan)
+          break
+        }
+        if (!this.#places.tryAcquire()) await this.#placeFor(plan)
         this.#carryOut(plan)
         if (journal.pressure >= 1) await journal.durable()
         if (performance.now() - burstStartedAt > startBurstMs) {
@@ -124,6 +127,21 @@ export class Scheduler {
   /** Ends one rollout that runs, as `cancelled`; false if none of that id does. */
   cancel(id: string, reason: MillraceError): boolean {
     return this.#attempts.cancel(id, reason)
+  }
+
+  /** Rejects if nothing new starts any more. */
+  async #placeFor(plan: PlannedRollout): Promise<void> {
+    try {
+      await this.#places.acquire(this.#admission.signal)
+    } catch (error) {
+      this.#leave(plan)
+      throw error
+    }
+  }
+
+  #leave(plan: PlannedRollout): void {
+    this.#hasLeftWork = true
+    this.#options.onLeft?.(plan)
   }
 
   /** It holds a place while it runs. What goes wrong here is the run's failure. */

@@ -71,6 +71,14 @@ export class UnsettledRollouts {
     this.#waitingBytes -= rollout.bytes
   }
 
+  /** It waits again, for another sitting. */
+  giveBack(rollout: UnsettledRollout): void {
+    if (rollout.state !== 'running') return
+    rollout.state = 'queued'
+    this.#running -= 1
+    this.#waitingBytes += rollout.bytes
+  }
+
   remove(id: string): UnsettledRollout | undefined {
     const rollout = this.#rollouts.get(id)
     if (!rollout) return undefined

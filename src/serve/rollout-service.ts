@@ -1,12 +1,13 @@
 import { MillraceError } from '../errors/index.ts'
 import { requireKnownOptions, type RunInfo } from '../eval/index.ts'
 import { hash32, Resource } from '../kit/index.ts'
-import type { Executor, SchedulerOptions } from '../rollout/index.ts'
+import type { Executor, PlannedRollout, SchedulerOptions } from '../rollout/index.ts'
 import type { Outcome, RolloutRecord } from '../schema/index.ts'
 import type { MetricsHub } from '../telemetry/index.ts'
 import { WorkerPool } from '../worker/index.ts'
 import { DueRollouts } from './_due-rollouts.ts'
 import { listRollouts, type ListFilter, type RolloutPage, type RolloutState } from './_list-rollouts.ts'
+import { planId } from './_plan-queue.ts'
 import { readinessOf, type Readiness } from './_readiness.ts'
 import { RequestBook } from './_request-book.ts'
 import { RequestIntake, type Submission } from './_request-intake.ts'
@@ -53,6 +54,7 @@ export class RolloutService extends Resource {
     this.#due = dueRollouts(parts, {
       onAttemptStart: (rollout) => this.#onAttemptStart(rollout),
       onSettled: (record) => this.#onSettled(record),
+      onLeft: (plan) => this.#onLeft(plan),
       onAttemptLost: (lost) => this.metrics.rolloutLost(lost),
     })
     const requireOpen = (): void => this.#throwUnlessOpen()
@@ -226,6 +228,14 @@ export class RolloutService extends Resource {
     return undefined
   }
 
+  /** While others still run, it can be cancelled as all that waits. */
+  #onLeft(plan: PlannedRollout): void {
+    const unsettled = this.#book.unsettled.get(planId(plan))
+    if (!unsettled) return
+    this.#book.unsettled.giveBack(unsettled)
+    this.#due.add(unsettled, plan)
+  }
+
   #onSettled(record: RolloutRecord): void {
     this.#outcomes[record.outcome] = (this.#outcomes[record.outcome] ?? 0) + 1
     this.metrics.rolloutSettled(record)
@@ -236,7 +246,7 @@ export class RolloutService extends Resource {
 
 function dueRollouts(
   { resolved, seed, store, executor, keepChanges }: ServiceParts,
-  heard: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onAttemptLost'>,
+  heard: Pick<SchedulerOptions, 'onAttemptStart' | 'onSettled' | 'onLeft' | 'onAttemptLost'>,
 ): DueRollouts {
   const { environment, model, concurrency, retries, group } = resolved.config
   return new DueRollouts({

@@ -1,5 +1,5 @@
-import { defineEnvironment, z } from 'millrace'
-import { temporaryRuns } from 'millrace/testing'
+import { defineEnvironment, MillraceError, z } from 'millrace'
+import { temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { HeldAnswers, TestServer, wordEnvironment } from './_server.ts'
 
@@ -36,6 +36,36 @@ test('one that waits is cancelled without waiting for a place', async () => {
   expect((await running).body).toMatchObject({ outcome: 'completed' })
   expect((await waiting[0])?.body).toMatchObject({ id: '1-0', outcome: 'cancelled' })
   expect(answers.asked, 'neither was run').toEqual(new Set(['holds the place']))
+})
+
+test('while it drains, one that is not started, or not started over, can be cancelled', async () => {
+  const answers = new HeldAnswers()
+  const script: Script = async (request) => {
+    const answer = await answers.script(request)
+    if (answer === 'you said fails') throw new MillraceError('model_rejected', 'not this one')
+    return answer
+  }
+  await using server = await TestServer.start(script, { concurrency: 2, retries: 3 })
+  // The last waits in the scheduler's hand.
+  const lines = server.lines({ tasks: ['runs', 'fails', 'waits'].map((word) => ({ word })) })
+  await expect.poll(() => answers.asked.size).toBe(2)
+  const draining = server.service.drain()
+  answers.release('fails')
+  await expect.poll(() => server.service.state('1-0')).toBe('queued')
+  expect(server.service.status()).toMatchObject({ queued: 2, running: 1 })
+  for (const id of ['1-0', '2-0']) {
+    expect((await server.delete(`/v1/rollouts/${id}`)).body).toMatchObject({ cancelling: true })
+    await expect.poll(() => server.service.state(id)).toBe('ended')
+  }
+  answers.release('runs')
+  await draining
+  const outcomes = (await lines).map(({ id, attempt, outcome }) => ({ id, attempt, outcome }))
+  expect(outcomes).toEqual([
+    { id: '1-0', attempt: 2, outcome: 'cancelled' },
+    { id: '2-0', attempt: 1, outcome: 'cancelled' },
+    { id: '0-0', attempt: 1, outcome: 'completed' },
+  ])
+  expect(answers.asked, 'it was not run').not.toContain('waits')
 })
 
 test('a request is cancelled as a whole; what has ended stays as it is', async () => {
