@@ -26,16 +26,20 @@ EPSILON = 1e-4
 
 def training_rows(path):
     """The rows to train on, those of sessions that came to nothing, and the row that says that the export is whole."""
-    rows, empty, end = [], [], None
+    rows, empty, damaged, end = [], [], set(), None
     for row in read_rows(path):
         if row["kind"] == "end":
             end = row
+        elif row["kind"] == "damaged":
+            damaged.add(row["session"])
         elif row["kind"] == "empty" and row["reward"] is not None:
             empty.append(row)
         elif row["kind"] == "merged" and row["discarded"] is None and trained_samples(row):
             rows.append(row)
     if end is None:
         raise SystemExit(f"{path} was cut off; export it again")
+    # What stands before the row that says so is not all of its session.
+    rows, empty = ([row for row in each if row["session"] not in damaged] for each in (rows, empty))
     return rows, empty, end
 
 

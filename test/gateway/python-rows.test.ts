@@ -1,10 +1,11 @@
 import { execFile } from 'node:child_process'
 import { readFile, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { exportSessions, type ExportSessionsOptions } from '../../src/gateway/export/export-sessions.ts'
-import { RunReader } from '../../src/store/index.ts'
+import { RunReader, runFiles } from '../../src/store/index.ts'
 import { applyAll } from '../store/_apply.ts'
 import { temporaryFolder } from '../store/_fixtures.ts'
 import { randomSession } from './_random-session.ts'
@@ -85,15 +86,18 @@ test.each(pythons)('the GRPO step in Python (%s) learns from what was exported',
   expect(step.after).toBeLessThan(step.before)
 })
 
-/** Sessions of one group and what was said of each; null for one in which nothing was ever completed. */
+/** The advantages that come out of an export of these sessions; `damage` is SQL, done to the run before that. */
 async function stepOver(
   sessions: readonly ReturnType<typeof randomSession>[],
+  { damage = '', ...options }: Pick<ExportSessionsOptions, 'include'> & { readonly damage?: string } = {},
 ): Promise<readonly (readonly number[])[]> {
   using folder = temporaryFolder()
   applyAll(folder.path, sessions.flatMap(sessionEntries))
+  using database = new DatabaseSync(join(folder.path, runFiles.database))
+  database.exec(damage)
   using reader = RunReader.open(folder.path)
   const file = join(folder.path, 'train.rows')
-  const chunks = await Array.fromAsync(exportSessions(reader, { rows: 'merged', format: 'binary' }))
+  const chunks = await Array.fromAsync(exportSessions(reader, { rows: 'merged', format: 'binary', ...options }))
   await writeFile(file, Buffer.concat(chunks))
   const step = JSON.parse(await python([], 'grpo_step.py', file)) as {
     readonly advantages: readonly (readonly number[])[]
@@ -109,6 +113,21 @@ test('a session without a reply counts in its group', async () => {
   const advantages = (await stepOver(sessions)).flat()
   expect(advantages.length).toBeGreaterThan(2)
   for (const advantage of advantages) expect(advantage).toBeCloseTo(0.25 / (Math.sqrt(3 / 16) + 1e-4), 9)
+})
+
+test('a session that turns out to be damaged after its first rows is left out as a whole', async () => {
+  const sessions = [1, 0, 5].map((value, seed) => {
+    const { session, nodes } = randomSession({ seed, samples: 12, group: 'one' })
+    const lastLost = nodes.findLastIndex(({ discarded, tokens }) => discarded && tokens)
+    return { session, nodes: nodes.slice(0, lastLost + 1), rewards: [{ node: null, value, at: 1 }] }
+  })
+  // Lost samples come last in an export, and the tokens of this one are read for nothing else.
+  const lost = sessions[2]?.nodes.at(-1)?.seq
+  const damage = `UPDATE node SET ids = 'blob:0000' WHERE rollout = 'session-2' AND seq = ${lost}`
+  const whole = await stepOver(sessions, { include: 'discarded' })
+  const others = await stepOver(sessions.slice(0, 2), { include: 'discarded' })
+  expect(whole.length).toBeGreaterThan(others.length)
+  expect(await stepOver(sessions, { include: 'discarded', damage })).toEqual(others)
 })
 
 test('a reply is trained by what it came to itself, also where nothing is known of the last one', async () => {

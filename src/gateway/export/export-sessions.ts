@@ -32,9 +32,9 @@ const noRows = { sessions: 0, rows: 0, emptySessions: 0, damagedSessions: 0, wit
 
 /**
  * The sessions of a gateway as rows, in the order they were started. The messages of one session are held at a time, and
- * the tokens of one reply, or of the rows that a session is merged into. What can be refused is refused before the first
- * chunk; a session that cannot be read does not cost the others. The last row says how many there were: an export without
- * it was cut off. The generator returns it, too.
+ * the tokens of one reply, or of the rows that a session is merged into. What can be refused without reading a token is
+ * refused before the first chunk; a session that cannot be read does not cost the others. The last row says how many there
+ * were: an export without it was cut off. The generator returns it, too.
  */
 export async function* exportSessions(
   reader: Pick<RunReader, 'sessions'>,
@@ -89,7 +89,7 @@ async function* exportedRows(
       }
       counts.withoutTokens += made.withoutTokens
     } catch (error) {
-      // Who asked for this one only has nothing without it.
+      // Who asked for this one only has nothing without it. Messages were read before its first row, tokens were not.
       if (!isDamage(error) || options.session !== undefined) throw error
       counts.damagedSessions += 1
       options.onDamaged?.(session.id, error)
