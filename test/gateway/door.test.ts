@@ -170,6 +170,22 @@ test('an export that breaks off after its beginning is a fault that is told, and
   expect(faults.slice(1)).toEqual([expect.stringContaining(`message 0 of ${second} cannot be read`)])
 })
 
+test('of the damaged sessions of an export the first is told, and how many there were', async () => {
+  const faults: string[] = []
+  await using gateway = await TestGateway.start({ onFault: ({ rawMessage }) => faults.push(rawMessage) })
+  const sessions = await gateway.startSessions({ groupSize: 5 })
+  for (const { key } of sessions) await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
+  await gateway.ask('/v1/export')
+  using database = new DatabaseSync(join(gateway.server.gateway.folder, runFiles.database))
+  database.exec(`UPDATE node SET message = 'none' WHERE rollout <> '${sessions[0]?.id}'`)
+  const { text } = await gateway.ask('/v1/export')
+  expect(text).toContain('"sessions":5,"rows":1,"emptySessions":0,"damagedSessions":4')
+  expect(faults).toEqual([
+    expect.stringContaining(`message 0 of ${sessions[1]?.id} cannot be read`),
+    expect.stringContaining('4 damaged sessions'),
+  ])
+})
+
 test('a refusal at the door takes as long as it takes', async () => {
   const logged: LoggedRequest[] = []
   await using gateway = await TestGateway.start({ onRequest: (request) => logged.push(request) })

@@ -17,11 +17,11 @@ async function run(root: string, ...words: string[]) {
   return { code, stdout: parts.stdout.text, stderr: parts.stderr.text }
 }
 
-/** A gateway's run of twelve sessions; in the last one a reply has no tokens. */
-async function writeGatewayRun(root: string): Promise<void> {
+/** A gateway's run of twelve sessions, if not told otherwise; in the twelfth a reply has no tokens. */
+async function writeGatewayRun(root: string, sessions = 12): Promise<void> {
   const create = { name: 'gateway', configDigest: 'digest', config: { kind: 'gateway' }, provenance: {} }
   await using store = await RunStore.open({ folder: join(root, 'gateway'), create })
-  for (let seed = 0; seed < 12; seed += 1) {
+  for (let seed = 0; seed < sessions; seed += 1) {
     store.journal.appendAll(sessionEntries(randomSession({ seed, samples: 8, gaps: seed === 11 })))
   }
   await store.journal.durable()
@@ -84,6 +84,19 @@ test('an export that is refused says why, and leaves the file alone', async () =
   expect(readFileSync(file, 'utf8')).toBe('yesterday')
   expect((await run(runs.root, 'gateway', '--rows', 'merged', '--skip-without-tokens', '-o', file)).code).toBe(0)
   expect(readJsonRows(readFileSync(file)).at(-1)).toMatchObject({ kind: 'end', sessions: 12 })
+})
+
+test('of many damaged sessions twenty are named', async () => {
+  await using runs = await temporaryRuns()
+  await writeGatewayRun(runs.root, 21)
+  using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
+  const named = async () => (await run(runs.root, 'gateway')).stderr.trimEnd().split('\n')
+  database.exec("UPDATE session SET data = '{' WHERE id <> 'session-20'")
+  const twenty = await named()
+  expect(twenty).toHaveLength(20)
+  expect(twenty.at(-1)).toMatch(/^session session-19 is damaged/)
+  database.exec("UPDATE session SET data = '{'")
+  expect(await named()).toEqual([...twenty, 'more are not shown: see the rows of kind "damaged"'])
 })
 
 test('a damaged session costs itself only, and the end of the command says so', async () => {

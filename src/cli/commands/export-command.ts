@@ -137,10 +137,10 @@ class DamagedSessions {
 
   readonly add = (session: string, { rawMessage, cause }: MillraceError): void => {
     this.count += 1
+    if (this.count === maxShownDamaged + 1) void this.#stderr.line('more are not shown: see the rows of kind "damaged"')
     if (this.count > maxShownDamaged) return
     const detail = cause instanceof Error ? ` (${cause.message})` : ''
     void this.#stderr.line(`session ${session} is damaged, and left out from there on: ${rawMessage}${detail}`)
-    if (this.count === maxShownDamaged) void this.#stderr.line('more are not shown: see the rows of kind "damaged"')
   }
 }
 

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
-import { exportSessions, sessionOptionsSchema, type Gateway } from '../../gateway/index.ts'
+import { exportSessions, sessionOptionsSchema, type ExportSessionsOptions, type Gateway } from '../../gateway/index.ts'
 import { describeIssues } from '../../schema/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import { adminOf, callerOf } from './_callers.ts'
@@ -62,12 +62,35 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
     const { tenant } = adminOf(request)
     const query = parseQuery(exportQuerySchema, request)
     await gateway.recorded()
-    const rows = exportSessions(reader, { ...query, tenant, onDamaged: (_session, error) => onFault?.(error) })
+    const rows = tellingDamage(reader, { ...query, tenant }, onFault)
     // What can be refused is refused before the first chunk, and so with a status of its own.
     const first = await rows.next()
     const type = query.format === 'binary' ? 'application/octet-stream' : 'application/x-ndjson'
     return await reply.type(type).send(Readable.from(withFirst(first, rows, onFault), { objectMode: false }))
   })
+}
+
+/** An export that tells of its first damaged session, and at its end of how many there were: who polls would fill the log. */
+async function* tellingDamage(
+  reader: RunReader,
+  options: ExportSessionsOptions,
+  onFault: SessionRouteParts['onFault'],
+): AsyncGenerator<Uint8Array, void, void> {
+  let damaged = 0
+  const onDamaged = (_session: string, error: MillraceError): void => {
+    damaged += 1
+    if (damaged === 1) onFault?.(error)
+  }
+  try {
+    yield* exportSessions(reader, { ...options, onDamaged })
+  } finally {
+    if (damaged > 1) onFault?.(manyDamaged(damaged))
+  }
+}
+
+function manyDamaged(count: number): MillraceError {
+  const message = `an export came upon ${count} damaged sessions; its rows of kind "damaged" name them all`
+  return new MillraceError('store_failed', message)
 }
 
 /** What fails after the first chunk can only cut it off: why, nobody else would say. */
