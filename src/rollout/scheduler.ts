@@ -53,7 +53,7 @@ export class Scheduler {
   readonly #attempts: RolloutAttempts
   /** Rollouts that have not ended, and results that have not been taken. */
   #work = 0
-  /** Something that failed did not start over any more: another sitting may do that. */
+  /** Something did not start any more, or not over when it failed: another sitting may do that. */
   #hasLeftWork = false
   #onIdle: (() => void) | undefined
   #failure: unknown

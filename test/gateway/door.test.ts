@@ -109,11 +109,15 @@ test.each(apis)('%s answers also when the key cannot be looked up', async (api) 
   expect(faults).toEqual(['internal'])
 })
 
-test('a client that does not take its export is given up', async () => {
-  // Two sockets on one machine hold a few megabytes between them.
+/** With more than two sockets on one machine hold between them, which is a few megabytes. */
+function answeringAtLength(): ReturnType<typeof answering> {
   const message = { role: 'assistant', content: 'x'.repeat(16 * 1024 * 1024) }
   const choices = [{ index: 0, message, finish_reason: 'stop' }]
-  await using server = await answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
+  return answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
+}
+
+test('a client that does not take its export is given up', async () => {
+  await using server = await answeringAtLength()
   const faults: unknown[] = []
   await using gateway = await TestGateway.start({
     models: [{ name: 'sim', backends: [{ url: server.url }] }],
@@ -137,9 +141,7 @@ test('a client that does not take its export is given up', async () => {
 })
 
 test('an export that breaks off after its beginning is a fault that is told, and so is a session that it cannot read', async () => {
-  const message = { role: 'assistant', content: 'x'.repeat(16 * 1024 * 1024) }
-  const choices = [{ index: 0, message, finish_reason: 'stop' }]
-  await using server = await answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
+  await using server = await answeringAtLength()
   const faults: string[] = []
   await using gateway = await TestGateway.start({
     models: [{ name: 'sim', backends: [{ url: server.url }] }],
