@@ -5,10 +5,12 @@ import { ServerProcess } from '../../src/tools/mcp/process/server-process.ts'
 import { misbehaving, ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { isRunning, liveDescendants, openDescriptors } from './_processes.ts'
 
-const closeGraceMs = 100
+/** One that ends by itself is given all the time it needs, and the others no more than it takes to see that they do not. */
+const graceMs = { willing: 10_000, unwilling: 100 }
 
 async function startWith(log: ServerLog, ...modes: string[]) {
   const config = misbehaving(log.mode, ...modes)
+  const closeGraceMs = modes.includes('ignore-eof') ? graceMs.unwilling : graceMs.willing
   const server = await ServerProcess.start({ server: 'misbehaving', config, closeGraceMs })
   const grandchildren = modes.includes('fork-grandchild') ? 2 : 0
   // Its first answer shows that it is in its loop, and has set up to ignore what it ignores.
@@ -78,7 +80,7 @@ test('two hundred that crash, fail, or are closed leave no process, descriptor o
   ]
   const openAndClose = async (index: number) => {
     const config = endings[index % endings.length] ?? { command: 'cat' }
-    const server = await ServerProcess.start({ server: 'many', config, closeGraceMs })
+    const server = await ServerProcess.start({ server: 'many', config, closeGraceMs: graceMs.unwilling })
     if (config.command !== 'cat') await Promise.race([server.ended, new Promise(setImmediate)])
     await server.close()
   }
