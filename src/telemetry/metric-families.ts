@@ -128,7 +128,7 @@ export const metricFamilies = {
   gatewaySessionsEnded: counter('millrace_gateway_sessions_ended_total', 'Sessions ended, by why.', ['why']),
   gatewayAlarms: counter(
     'millrace_gateway_session_alarms_total',
-    'Sessions that ended without anything to learn from, by what is missing.',
+    'Sessions that ended without anything to learn from, by what is wrong.',
     ['alarm'],
   ),
   gatewaySessionsOpen: gauge('millrace_gateway_sessions_open', 'Sessions that are open.'),

@@ -1,20 +1,15 @@
-import { DatabaseSync } from 'node:sqlite'
-import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { gatewayEvents, type GatewayEvent } from '../../src/gateway/index.ts'
 import { AttemptRecorder } from '../../src/store/index.ts'
 import { ScriptedBackend } from '../../src/testing/index.ts'
-import { temporaryFolder } from '../store/_fixtures.ts'
 
 const asked = (content: string): object => ({ model: 'm', messages: [{ role: 'user', content }] })
 
-function open(bounds: object = {}, folder?: string): Promise<OpenGateway> {
+function open(bounds: object = {}): Promise<OpenGateway> {
   return OpenGateway.open({
     models: [{ name: 'm', backends: [{ url: 'http://scripted.invalid' }] }],
     backends: { m: [new ScriptedBackend(() => 'hello')] },
     bounds,
-    ...(folder !== undefined && { folder }),
   })
 }
 
@@ -64,40 +59,6 @@ test('others have their turns while a long session is read', async () => {
     clearImmediate(next)
     expect(turns).toBeGreaterThan(0)
   }
-})
-
-test('one session that cannot be read does not keep the others', async () => {
-  using folder = temporaryFolder()
-  let good, bad
-  {
-    await using first = await open({}, folder.path)
-    bad = await first.session()
-    good = await first.session()
-  }
-  {
-    using database = new DatabaseSync(join(folder.path, 'run', 'journal.sqlite'))
-    database.prepare('UPDATE session SET data = ? WHERE id = ?').run('{"ttlSeconds":', bad.id)
-  }
-  const events: GatewayEvent[] = []
-  using _listening = gatewayEvents.subscribe((event) => events.push(event))
-  await using second = await open({}, folder.path)
-  expect(events).toMatchObject([{ kind: 'session-unreadable', session: bad.id, error: { code: 'store_failed' } }])
-  expect(second.gateway.status().openSessions).toBe(1)
-  expect((await second.ask(good.caller, asked('hello'))).status).toBe(200)
-  // Lists name it, and go on after it.
-  expect(second.gateway.sessions(admin, { limit: 2 })).toMatchObject({
-    sessions: [{ id: good.id }],
-    unreadable: [bad.id],
-    after: good.id,
-  })
-  expect(second.gateway.sessions(admin, { limit: 1 })).toEqual({ sessions: [], unreadable: [bad.id], after: bad.id })
-  expect(second.gateway.sessions(admin, { limit: 2, after: bad.id })).toMatchObject({
-    sessions: [{ id: good.id }],
-    after: null,
-  })
-  expect(events.filter(({ kind }) => kind === 'session-unreadable')).toHaveLength(3)
-  await expect(second.gateway.session(admin, bad.id)).rejects.toMatchObject({ code: 'store_failed' })
-  expect((await second.ask(bad.caller, asked('hello'))).status).toBe(503)
 })
 
 test('sessions that are being started count for the bound, too', async () => {

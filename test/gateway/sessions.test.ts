@@ -1,5 +1,3 @@
-import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
@@ -246,27 +244,6 @@ test('a session that could not be read when it expired expires later', async () 
   await open.ask(caller, body)
   await expect.poll(() => failed).toBe(1)
   await expect.poll(() => sessions.session(id)?.end?.why).toBe('expired')
-})
-
-test('a session that could not be ended is open as before, and ends when that is asked again', async () => {
-  await using open = await scripted(() => 'Hello', { bounds: { maxRemembered: 0 } })
-  const { id, caller } = await open.session()
-  await open.ask(caller, body)
-  await open.store.journal.durable()
-  // It has to be read to be ended, and cannot be.
-  using database = new DatabaseSync(join(open.store.folder, 'journal.sqlite'), { timeout: 10_000 })
-  const damage = database.prepare(`UPDATE node SET message = replace(message, ?, ?) WHERE rollout = ?`)
-  damage.run('}', ']', id)
-  // Whoever asks meanwhile waits for the same end.
-  const both = await Promise.allSettled([open.gateway.endSession(admin, id), open.gateway.endSession(admin, id)])
-  expect(both.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
-  damage.run(']', '}', id)
-  expect(await open.gateway.session(admin, id)).toMatchObject({ state: 'open', interactions: 1 })
-  expect((await open.ask(caller, body)).status).toBe(200)
-  expect(await open.gateway.endSession(admin, id)).toMatchObject({ state: 'ended', interactions: 2 })
-  expect((await open.ask(caller, body)).status).toBe(410)
-  expect(open.gateway.status()).toMatchObject({ openSessions: 0, idleSessions: 0 })
-  expect(open.store.reader.integrity()).toEqual([])
 })
 
 test('a session whose last reply is asked for again and again is in use', async () => {

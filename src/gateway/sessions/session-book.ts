@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { AttemptRecorder, sessionAttempt, type RunStore, type StoredSession } from '../../store/index.ts'
+import { AttemptRecorder, isDamage, sessionAttempt, type RunStore, type StoredSession } from '../../store/index.ts'
 import { ExpiryQueue } from './_expiry-queue.ts'
 import { TextAllowance } from './_text-allowance.ts'
 import { OpenSession, SessionMemory } from './open-session.ts'
@@ -8,6 +8,7 @@ import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
 import type { SessionBounds } from './session-bounds.ts'
 import { Slice } from '../_slice.ts'
+import { SessionTally } from './session-tally.ts'
 import { SessionTree } from './session-tree.ts'
 
 export interface SessionBookOptions {
@@ -56,7 +57,7 @@ export class SessionBook implements Disposable {
   }
 
   /** Nobody can go on with it, but the others are as they were. */
-  reportDamaged({ id }: StoredSession, thrown: unknown): void {
+  reportDamaged({ id }: Pick<StoredSession, 'id'>, thrown: unknown): void {
     const error = MillraceError.from(thrown, 'store_failed')
     gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
   }
@@ -127,21 +128,16 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
-  async readInto(
-    { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
-    id: string,
-  ): Promise<void> {
-    const slice = new Slice()
-    for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
-      const { seq } = node
-      const reply = replyIn(node)
-      tree?.restore(node)
-      tally.add(node)
-      if (reply?.requestKey !== undefined) recent?.restore(reply.requestKey, { seq, wasHeard: node.call !== undefined })
-      if (reply && node.discarded) unheard?.restore(seq, { call: reply, lacksTokens: node.lacksTokens })
-      if (slice.isOver) await slice.rest()
+  /** What is stored of a session, counted as far as it can be read. */
+  async count(id: string): Promise<SessionTally> {
+    const tally = new SessionTally()
+    try {
+      await this.#readInto({ tally }, id)
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      tally.damage = error
     }
+    return tally
   }
 
   /** Resolves when all that was said in it can be read from the store: a reply is sent before that. */
@@ -176,11 +172,28 @@ export class SessionBook implements Disposable {
       // What was said last may still be on its way there.
       await this.#store.journal.durable()
       const memory = this.#newMemory(session)
-      await this.readInto(memory, session.id)
+      await this.#readInto(memory, session.id)
       session.memory = memory
       return memory
     } finally {
       session.loading = undefined
+    }
+  }
+
+  /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
+  async #readInto(
+    { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
+    id: string,
+  ): Promise<void> {
+    const slice = new Slice()
+    for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
+      const { seq } = node
+      const reply = replyIn(node)
+      tree?.restore(node)
+      tally.add(node)
+      if (reply?.requestKey !== undefined) recent?.restore(reply.requestKey, { seq, wasHeard: node.call !== undefined })
+      if (reply && node.discarded) unheard?.restore(seq, { call: reply, lacksTokens: node.lacksTokens })
+      if (slice.isOver) await slice.rest()
     }
   }
 

@@ -55,6 +55,9 @@ const sessionDataSchema = sessionOptionsSchema.pick({
 
 export type SessionData = z.infer<typeof sessionDataSchema>
 
+/** Of a session about which nothing was said at its start. */
+export const nothingSaid: SessionData = sessionDataSchema.parse({})
+
 /** Throws if it is damaged, or not what this version writes. */
 export function storedData(stored: StoredSession): SessionData {
   const checked = sessionDataSchema.safeParse(stored.data)

@@ -1,3 +1,4 @@
+import type { MillraceError } from '../../errors/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 
 type Sample = Pick<MessageNode, 'call' | 'discarded'> & { readonly lacksTokens?: boolean | undefined }
@@ -18,6 +19,8 @@ export class SessionTally {
   withoutTokens = 0
   /** Those of them whose tokens were asked for. */
   tokensMissing = 0
+  /** What of the record cannot be read, if anything: the numbers are of what can be. */
+  damage: MillraceError | undefined
 
   add({ call, discarded, lacksTokens }: Sample): void {
     const record = call ?? discarded

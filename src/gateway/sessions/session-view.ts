@@ -1,11 +1,11 @@
 import type { JsonObject } from '../../schema/index.ts'
-import type { StoredSession } from '../../store/index.ts'
+import { isDamage, type StoredSession } from '../../store/index.ts'
 import type { Caller } from '../caller.ts'
-import { storedData, type SessionData, type SessionLimits } from './session-options.ts'
+import { nothingSaid, storedData, type SessionData, type SessionLimits } from './session-options.ts'
 import type { SessionTally } from './session-tally.ts'
 
-/** What makes a session's record worthless: no complete reply in it, or one without the tokens that were asked for. */
-export type SessionAlarm = 'nothing_captured' | 'tokens_missing'
+/** What makes a session's record worthless: no complete reply in it, one without the tokens that were asked for, or damage. */
+export type SessionAlarm = 'nothing_captured' | 'tokens_missing' | 'record_damaged'
 
 /** How many of the complete replies have all that training takes: prompt ids, ids and log-probabilities. */
 export type SessionTokens = 'all' | 'some' | 'none'
@@ -53,6 +53,8 @@ export interface SessionView extends SessionSummary {
   /** Of the session as a whole; null if nobody said. */
   readonly reward: number | null
   readonly alarms: readonly SessionAlarm[]
+  /** What of its record cannot be read, if anything: the numbers are of what can be. */
+  readonly damage?: string
 }
 
 /** What an open session and a stored one have in common. */
@@ -89,13 +91,25 @@ export function storedSummary(stored: StoredSession): SessionSummary {
   return summaryOf({ id, group, tenant, startedAt, data: storedData(stored) }, end)
 }
 
+/** The same of one that may be damaged. If what was said at its start is, it looks as if nothing had been, and `tally` names it. */
+export function readableSummary(stored: StoredSession, tally: SessionTally): SessionSummary {
+  try {
+    return storedSummary(stored)
+  } catch (error) {
+    if (!isDamage(error)) throw error
+    tally.damage ??= error
+    const { id, group, tenant, startedAt, end } = stored
+    return summaryOf({ id, group, tenant, startedAt, data: nothingSaid }, end)
+  }
+}
+
 export function viewOf(
   summary: SessionSummary,
   tally: SessionTally,
   { running, reward }: { readonly running: number; readonly reward: number | null },
 ): SessionView {
   const { maxRequests, maxTokens, maxCost, maxConcurrent } = summary.limits
-  const { requests, tokens, cost, isCostPartial, interactions, discarded } = tally
+  const { requests, tokens, cost, isCostPartial, interactions, discarded, damage } = tally
   return {
     ...summary,
     used: { requests, tokens, cost: isCostPartial ? null : cost, concurrent: running },
@@ -110,12 +124,15 @@ export function viewOf(
     discarded,
     reward,
     alarms: alarmsOf(tally, summary.state !== 'open'),
+    ...(damage && { damage: damage.rawMessage }),
   }
 }
 
-export function alarmsOf({ interactions, tokensMissing }: SessionTally, hasEnded: boolean): SessionAlarm[] {
+export function alarmsOf({ interactions, tokensMissing, damage }: SessionTally, hasEnded: boolean): SessionAlarm[] {
   const alarms: SessionAlarm[] = []
-  if (hasEnded && interactions === 0) alarms.push('nothing_captured')
+  if (damage) alarms.push('record_damaged')
+  // What was captured may be what cannot be read.
+  else if (hasEnded && interactions === 0) alarms.push('nothing_captured')
   if (tokensMissing > 0) alarms.push('tokens_missing')
   return alarms
 }

@@ -1,8 +1,14 @@
 import { MillraceError } from '../../errors/index.ts'
 import { describeIssues } from '../../schema/index.ts'
-import type { RunStore, SessionEndReason, SessionStart, StoredSession } from '../../store/index.ts'
+import {
+  isDamage,
+  type RunStore,
+  type SessionEndReason,
+  type SessionStart,
+  type StoredSession,
+} from '../../store/index.ts'
 import { keyDigest, newSessionKey } from '../_keys.ts'
-import { OpenSession } from './open-session.ts'
+import { OpenSession, type SessionMemory } from './open-session.ts'
 import { orderedId } from './_ordered-id.ts'
 import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
 import type { SessionBook } from './session-book.ts'
@@ -11,9 +17,10 @@ import { gatewayEvents } from '../gateway-events.ts'
 import type { GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from './session-bounds.ts'
 import { sessionOptionsSchema, storedData, type SessionData, type SessionOptionsInput } from './session-options.ts'
-import { SessionTally } from './session-tally.ts'
+import type { SessionTally } from './session-tally.ts'
 import {
   alarmsOf,
+  readableSummary,
   seenBy,
   storedSummary,
   summaryOf,
@@ -102,18 +109,21 @@ export class Sessions {
     return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
   }
 
+  /** As much as can be read of it, if it is damaged. */
   async view(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#find(caller, id)
-    const reward = this.#rewardOf(id)
     if (!(found instanceof OpenSession)) {
-      const tally = new SessionTally()
-      await this.#book.readInto({ tally }, id)
-      return seenBy(caller, viewOf(storedSummary(found), tally, { running: 0, reward }))
+      const tally = await this.#book.count(id)
+      return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
     }
     const summary = summaryOf(found)
-    return this.#book.use(found, ({ tally }) =>
-      seenBy(caller, viewOf(summary, tally, { running: found.running.size, reward })),
-    )
+    const memory = await this.#wholeMemory(found)
+    if (!memory) return seenBy(caller, this.#viewOf(summary, await this.#book.count(id)))
+    try {
+      return seenBy(caller, this.#viewOf(summary, memory.tally, found.running.size))
+    } finally {
+      this.#book.release(found)
+    }
   }
 
   /** In the order they were started. One whose record is damaged costs itself only. */
@@ -141,8 +151,9 @@ export class Sessions {
 
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
-    if (!(found instanceof OpenSession)) return this.view(caller, id)
-    return seenBy(caller, await this.seal(found, 'ended'))
+    if (found instanceof OpenSession) return seenBy(caller, await this.seal(found, 'ended'))
+    if (!found.end) await this.#sealUnread(found)
+    return this.view(caller, id)
   }
 
   /** Resolves to the node it is for; null for all. */
@@ -171,8 +182,10 @@ export class Sessions {
   }
 
   async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
-    const { id, group, tenant } = session
-    const { tally, unheard } = await this.#book.acquire(session)
+    const { id } = session
+    const memory = await this.#wholeMemory(session)
+    // Nothing can run in one that is damaged: whatever does has read it first.
+    const tally = memory?.tally ?? (await this.#book.count(id))
     const end = { at: Date.now(), why }
     try {
       const running = Array.from(session.running)
@@ -180,22 +193,54 @@ export class Sessions {
       // They still record what came of them.
       await Promise.all(running.map((interaction) => interaction.ended))
       // So does a retry that is being given a reply which nobody got: it may be all that there is.
-      await unheard.allTold()
+      await memory?.unheard.allTold()
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
     } finally {
-      this.#book.release(session)
+      if (memory) this.#book.release(session)
     }
     this.#book.remove(session)
     this.#models.endSession(id)
+    const view = this.#viewOf(summaryOf(session, end), tally)
+    this.#tellEnd(session, why, tally)
+    return view
+  }
+
+  /** One that is not in the book, because what was said at its start could not be read. Any other is just being started. */
+  async #sealUnread(stored: StoredSession): Promise<void> {
+    const { id } = stored
+    const tally = await this.#book.count(id)
+    readableSummary(stored, tally)
+    if (!tally.damage) return
+    this.#store.journal.append({ kind: 'session-end', session: id, at: Date.now(), why: 'ended' })
+    await this.#store.journal.durable()
+    this.#tellEnd(stored, 'ended', tally)
+  }
+
+  #tellEnd({ id, group, tenant }: OpenSession | StoredSession, why: SessionEndReason, tally: SessionTally): void {
     const alarms = alarmsOf(tally, true)
     if (alarms.length > 0) this.alarms += 1
+    if (tally.damage) this.#book.reportDamaged({ id }, tally.damage)
     if (gatewayEvents.hasSubscribers) {
       const { interactions } = tally
       const { folder } = this.#store
       gatewayEvents.publish({ kind: 'session-end', folder, session: id, group, tenant, why, interactions, alarms })
     }
-    return viewOf(summaryOf(session, end), tally, { running: 0, reward: this.#rewardOf(id) })
+  }
+
+  /** What was said in it, to be released again; undefined if that is damaged, and cannot be read whole. */
+  async #wholeMemory(session: OpenSession): Promise<SessionMemory | undefined> {
+    try {
+      return await this.#book.acquire(session)
+    } catch (error) {
+      if (!isDamage(error) || this.#store.journal.failure.aborted) throw error
+      return undefined
+    }
+  }
+
+  #viewOf(summary: SessionSummary, tally: SessionTally, running = 0): SessionView {
+    const reward = this.#readableReward(summary.id, tally)
+    return viewOf(summary, tally, { running, reward })
   }
 
   #find(caller: Caller, id: string): OpenSession | StoredSession {
@@ -213,8 +258,14 @@ export class Sessions {
   }
 
   /** Of the session as a whole. */
-  #rewardOf(id: string): number | null {
-    return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
+  #readableReward(id: string, tally: SessionTally): number | null {
+    try {
+      return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      tally.damage ??= error
+      return null
+    }
   }
 
   /** Null for the session as a whole. */

@@ -59,8 +59,12 @@ const viewFields = {
   discarded: z.number().describe('Samples that were lost.'),
   reward: z.number().nullable(),
   alarms: z
-    .array(z.enum(['nothing_captured', 'tokens_missing']))
+    .array(z.enum(['nothing_captured', 'tokens_missing', 'record_damaged']))
     .describe('What makes the record useless, if anything.'),
+  damage: z
+    .string()
+    .exactOptional()
+    .describe('What of the record cannot be read, if anything: the numbers are of what can be.'),
 }
 
 export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject(viewFields)
@@ -80,7 +84,9 @@ export const sessionListSchema = z.strictObject({
   unreadable: z
     .array(z.string())
     .exactOptional()
-    .describe('The ids of those whose record is damaged, if there are any. Nothing else is known of them.'),
+    .describe(
+      'The ids of those whose record is damaged, if there are any. One by one they can be looked at and ended.',
+    ),
   after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
 })
 

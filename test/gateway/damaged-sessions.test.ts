@@ -1,0 +1,140 @@
+import { mkdirSync, rmSync, symlinkSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { expect, test } from 'vitest'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { gatewayEvents, type GatewayEvent } from '../../src/gateway/index.ts'
+import { ScriptedBackend } from '../../src/testing/index.ts'
+import { temporaryFolder } from '../store/_fixtures.ts'
+
+const asked = (content: string): object => ({ model: 'm', messages: [{ role: 'user', content }] })
+
+/** Nothing is remembered, so that what was said is read whenever it is needed. */
+function open(folder?: string): Promise<OpenGateway> {
+  return OpenGateway.open({
+    models: [{ name: 'm', backends: [{ url: 'http://scripted.invalid' }] }],
+    backends: { m: [new ScriptedBackend(() => 'hello')] },
+    bounds: { maxRemembered: 0 },
+    ...(folder !== undefined && { folder }),
+  })
+}
+
+function changeRun(folder: string, sql: string): void {
+  using database = new DatabaseSync(join(folder, 'journal.sqlite'), { timeout: 10_000 })
+  database.exec(sql)
+}
+
+/** A file that nobody can open for now, named `blob:0000` where the database refers to it. Fails for root, too. */
+function blobOutOfReach(folder: string): Disposable {
+  const parent = join(folder, 'blobs', '00')
+  mkdirSync(parent, { recursive: true })
+  const path = join(parent, '0000')
+  symlinkSync('0000', path)
+  return { [Symbol.dispose]: () => rmSync(path) }
+}
+
+test('a session with a damaged message is ended all the same, and what is damaged is named', async () => {
+  await using gateway = await open()
+  const { id, caller } = await gateway.session()
+  await gateway.ask(caller, asked('first'))
+  await gateway.ask(caller, asked('second'))
+  await gateway.store.journal.durable()
+  changeRun(gateway.store.folder, `UPDATE node SET message = '{' WHERE rollout = '${id}' AND seq = 2`)
+  const events: GatewayEvent[] = []
+  using _listening = gatewayEvents.subscribe((event) => events.push(event))
+  expect((await gateway.ask(caller, asked('third'))).status).toBe(503)
+
+  const damaged = {
+    interactions: 1,
+    alarms: ['record_damaged', 'tokens_missing'],
+    damage: expect.stringContaining('message 2 of'),
+  }
+  expect(await gateway.gateway.session(admin, id)).toMatchObject({ ...damaged, state: 'open' })
+  // Whoever asks meanwhile, or later, is told the same.
+  const both = await Promise.all([gateway.gateway.endSession(admin, id), gateway.gateway.endSession(admin, id)])
+  for (const view of [...both, await gateway.gateway.endSession(admin, id), await gateway.gateway.session(admin, id)]) {
+    expect(view).toMatchObject({ ...damaged, state: 'ended' })
+  }
+  expect(events.filter(({ kind }) => kind !== 'interaction-end')).toMatchObject([
+    { kind: 'session-unreadable', session: id, error: { code: 'store_failed' } },
+    { kind: 'session-end', session: id, interactions: 1, alarms: ['record_damaged', 'tokens_missing'] },
+  ])
+  expect((await gateway.ask(caller, asked('third'))).status).toBe(410)
+  expect(gateway.gateway.status()).toMatchObject({ openSessions: 0, idleSessions: 0 })
+})
+
+test('a session with a damaged message expires', async () => {
+  await using gateway = await open()
+  const { id, caller } = await gateway.session({ ttlSeconds: 1 })
+  await gateway.ask(caller, asked('first'))
+  await gateway.store.journal.durable()
+  changeRun(gateway.store.folder, `UPDATE node SET message = '{' WHERE rollout = '${id}'`)
+  await expect.poll(() => gateway.store.reader.sessions.session(id)?.end?.why).toBe('expired')
+})
+
+test('a session that is out of reach is open as before, and ends when that is asked again', async () => {
+  await using gateway = await open()
+  const { id, caller } = await gateway.session()
+  await gateway.ask(caller, asked('hello'))
+  const [message] = await gateway.nodes(id)
+  changeRun(gateway.store.folder, `UPDATE node SET message = 'blob:0000' WHERE rollout = '${id}' AND seq = 0`)
+  {
+    using _blob = blobOutOfReach(gateway.store.folder)
+    // Whoever asks meanwhile waits for the same end.
+    const both = await Promise.allSettled([
+      gateway.gateway.endSession(admin, id),
+      gateway.gateway.endSession(admin, id),
+    ])
+    expect(both.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
+  }
+  const json = JSON.stringify(message?.message)
+  changeRun(gateway.store.folder, `UPDATE node SET message = '${json}' WHERE rollout = '${id}' AND seq = 0`)
+  expect(await gateway.gateway.session(admin, id)).toMatchObject({ state: 'open', interactions: 1 })
+  expect((await gateway.ask(caller, asked('hello'))).status).toBe(200)
+  expect(await gateway.gateway.endSession(admin, id)).toMatchObject({ state: 'ended', interactions: 2 })
+  expect((await gateway.ask(caller, asked('hello'))).status).toBe(410)
+  expect(gateway.gateway.status()).toMatchObject({ openSessions: 0, idleSessions: 0 })
+  expect(gateway.store.reader.integrity()).toEqual([])
+})
+
+test('one session whose start cannot be read does not keep the others, and can be ended', async () => {
+  using folder = temporaryFolder()
+  let good, bad
+  {
+    await using first = await open(folder.path)
+    bad = await first.session()
+    good = await first.session()
+    await first.ask(bad.caller, asked('hello'))
+  }
+  changeRun(join(folder.path, 'run'), `UPDATE session SET data = '{"ttlSeconds":' WHERE id = '${bad.id}'`)
+  const events: GatewayEvent[] = []
+  using _listening = gatewayEvents.subscribe((event) => events.push(event))
+  await using second = await open(folder.path)
+  expect(events).toMatchObject([{ kind: 'session-unreadable', session: bad.id, error: { code: 'store_failed' } }])
+  expect(second.gateway.status().openSessions).toBe(1)
+  expect((await second.ask(good.caller, asked('hello'))).status).toBe(200)
+  // Lists name it, and go on after it.
+  expect(second.gateway.sessions(admin, { limit: 2 })).toMatchObject({
+    sessions: [{ id: good.id }],
+    unreadable: [bad.id],
+    after: good.id,
+  })
+  expect(second.gateway.sessions(admin, { limit: 1 })).toEqual({ sessions: [], unreadable: [bad.id], after: bad.id })
+  expect(second.gateway.sessions(admin, { limit: 2, after: bad.id })).toMatchObject({
+    sessions: [{ id: good.id }],
+    after: null,
+  })
+  expect((await second.ask(bad.caller, asked('hello'))).status).toBe(503)
+
+  const damaged = {
+    interactions: 1,
+    alarms: ['record_damaged', 'tokens_missing'],
+    damage: expect.stringContaining('at its start'),
+  }
+  expect(await second.gateway.session(admin, bad.id)).toMatchObject({ ...damaged, state: 'open' })
+  for (const _time of ['once', 'again']) {
+    expect(await second.gateway.endSession(admin, bad.id)).toMatchObject({ ...damaged, state: 'ended' })
+  }
+  expect(events.filter(({ kind }) => kind === 'session-end')).toMatchObject([{ session: bad.id, why: 'ended' }])
+  expect((await second.ask(bad.caller, asked('hello'))).status).toBe(410)
+})
