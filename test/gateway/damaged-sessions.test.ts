@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process'
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { gatewayEvents, type GatewayEvent } from '../../src/gateway/index.ts'
@@ -137,4 +139,17 @@ test('one session whose start cannot be read does not keep the others, and can b
   }
   expect(events.filter(({ kind }) => kind === 'session-end')).toMatchObject([{ session: bad.id, why: 'ended' }])
   expect((await second.ask(bad.caller, asked('hello'))).status).toBe(410)
+})
+
+test('a gateway that has no descriptors left to read a session with does not start', async () => {
+  using folder = temporaryFolder()
+  {
+    await using first = await open(folder.path)
+    // So much is in a file of its own.
+    await first.session({ metadata: { notes: 'x'.repeat(65_500) } })
+  }
+  const script = join(import.meta.dirname, '_starved-start.ts')
+  const command = ['-c', 'ulimit -n 64 && exec "$@"', 'sh', process.execPath, script, folder.path]
+  const { stdout } = await promisify(execFile)('sh', command)
+  expect(JSON.parse(stdout)).toEqual(['EMFILE', 'overloaded', expect.stringContaining('ulimit -n'), 1])
 })

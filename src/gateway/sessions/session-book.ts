@@ -51,6 +51,7 @@ export class SessionBook implements Disposable {
       try {
         this.#add(OpenSession.restored(stored))
       } catch (error) {
+        if (lacksDescriptors(error)) throw tooManyFiles(stored.id, error)
         this.reportDamaged(stored, error)
       }
     }
@@ -240,6 +241,17 @@ export class SessionBook implements Disposable {
     this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
     this.#idleChars += sign * (memory?.tree.textChars ?? 0)
   }
+}
+
+/** Then it is not the session that is wrong, and another start may read it. */
+function lacksDescriptors(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException
+  return code === 'EMFILE' || code === 'ENFILE'
+}
+
+function tooManyFiles(id: string, cause: unknown): MillraceError {
+  const message = `too many files are open to read session ${id}; raise ulimit -n, or close what holds them, then start the gateway again`
+  return new MillraceError('overloaded', message, { data: { session: id }, cause })
 }
 
 function forget(session: OpenSession): void {
