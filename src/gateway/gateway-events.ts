@@ -29,7 +29,7 @@ export interface SessionEndEvent extends OfGateway {
   readonly alarms: readonly SessionAlarm[]
 }
 
-/** A session whose record is damaged: nobody can go on with it, but it can be ended. The others are as they were. */
+/** A session whose record is damaged: nobody can go on with it, but it can be ended. Told once of each. */
 export interface SessionUnreadableEvent extends OfGateway {
   readonly kind: 'session-unreadable'
   readonly session: string

@@ -138,7 +138,22 @@ test('one session whose start cannot be read does not keep the others, and can b
     expect(await second.gateway.endSession(admin, bad.id)).toMatchObject({ ...damaged, state: 'ended' })
   }
   expect(events.filter(({ kind }) => kind === 'session-end')).toMatchObject([{ session: bad.id, why: 'ended' }])
+  expect(events.filter(({ kind }) => kind === 'session-unreadable')).toHaveLength(1)
   expect((await second.ask(bad.caller, asked('hello'))).status).toBe(410)
+})
+
+test('of very many damaged sessions a thousand are told, and lists name them all', async () => {
+  using folder = temporaryFolder()
+  {
+    await using first = await open(folder.path)
+    await first.gateway.startSessions(admin, { groupSize: 1_010 })
+  }
+  changeRun(join(folder.path, 'run'), "UPDATE session SET data = '{'")
+  const told = new Set<string>()
+  using _listening = gatewayEvents.subscribe((event) => event.kind === 'session-unreadable' && told.add(event.session))
+  await using second = await open(folder.path)
+  expect(second.gateway.sessions(admin, { limit: 2_000 }).unreadable).toHaveLength(1_010)
+  expect(told.size).toBe(1_000)
 })
 
 test('a gateway that has no descriptors left to read a session with does not start', async () => {

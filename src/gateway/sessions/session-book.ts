@@ -18,6 +18,9 @@ export interface SessionBookOptions {
   readonly onExpired: (session: OpenSession) => void
 }
 
+/** So many damaged sessions are reported; lists name the others, too. */
+const maxReported = 1_000
+
 /** All sessions that have not ended. What they said is remembered for those in use, and read back for the others. */
 export class SessionBook implements Disposable {
   readonly #store: RunStore
@@ -33,6 +36,8 @@ export class SessionBook implements Disposable {
   /** What they hold. */
   #idleBytes = 0
   #idleChars = 0
+  /** Those that were reported as damaged: whoever polls would fill the log. */
+  readonly #reported = new Set<string>()
 
   constructor({ store, bounds, onExpired }: SessionBookOptions) {
     this.#store = store
@@ -57,8 +62,10 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** Nobody can go on with it, but the others are as they were. */
+  /** Once for each: nobody can go on with it, but the others are as they were. */
   reportDamaged({ id }: Pick<StoredSession, 'id'>, thrown: unknown): void {
+    if (this.#reported.has(id) || this.#reported.size >= maxReported) return
+    this.#reported.add(id)
     const error = MillraceError.from(thrown, 'store_failed')
     gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
   }
