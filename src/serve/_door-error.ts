@@ -2,7 +2,13 @@ import type { FastifyReply } from 'fastify'
 import { MillraceError, ownFaults, type ErrorCode, type WireError } from '../errors/index.ts'
 
 /** What only a door can refuse. */
-export type DoorCode = 'unauthorized' | 'not_found' | 'length_required' | 'too_large' | 'unsupported_type'
+export type DoorCode =
+  | 'unauthorized'
+  | 'not_found'
+  | 'method_not_allowed'
+  | 'length_required'
+  | 'too_large'
+  | 'unsupported_type'
 
 /** The body of every reply that is not a result. */
 export interface ErrorBody {
@@ -13,6 +19,7 @@ export interface ErrorBody {
 const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, number>>> = {
   unauthorized: 401,
   not_found: 404,
+  method_not_allowed: 405,
   length_required: 411,
   too_large: 413,
   unsupported_type: 415,

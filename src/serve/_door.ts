@@ -3,6 +3,7 @@ import type * as Fastify from 'fastify'
 import { MillraceError } from '../errors/index.ts'
 import { onFirstUse, Resource } from '../kit/index.ts'
 import { replyWithError } from './_door-error.ts'
+import { KnownRoutes } from './_known-routes.ts'
 import { responseOn } from './_response-on.ts'
 
 const loadFastify = onFirstUse((load) => load('fastify') as typeof Fastify)
@@ -28,6 +29,7 @@ export type DoorServerOptions = Pick<Fastify.FastifyServerOptions, 'clientErrorH
 /** Something that listens for HTTP: how it begins and how it ends. What it answers is added by those who extend it. */
 export abstract class Door extends Resource {
   protected readonly app: Fastify.FastifyInstance
+  protected readonly knownRoutes: KnownRoutes
   readonly #host: string
   /** Those that are open, as many as the server takes. */
   readonly #sockets = new Set<Socket>()
@@ -51,6 +53,7 @@ export abstract class Door extends Resource {
       return503OnClosing: false,
       frameworkErrors: (error, _request, reply) => void replyWithError(reply, error),
     })
+    this.knownRoutes = new KnownRoutes(this.app)
     this.app.server.on('connection', (socket: Socket) => {
       this.#sockets.add(socket)
       socket.once('close', () => this.#sockets.delete(socket))

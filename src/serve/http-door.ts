@@ -5,6 +5,7 @@ import { AccessKey, requireKeyBeyondLoopback } from './access-key.ts'
 import { BodyBudget } from './_body-budget.ts'
 import { Door } from './_door.ts'
 import { refuse, replyWithError } from './_door-error.ts'
+import { refuseUnrouted } from './_known-routes.ts'
 import { readBody } from './_request-body.ts'
 import { requestRoutes } from './_request-routes.ts'
 import { rolloutRoutes } from './_rollout-routes.ts'
@@ -45,10 +46,9 @@ export class HttpDoor extends Door {
       return await readBody(payload, Number(headers['content-length'] ?? 0), service.codec)
     })
     app.setNotFoundHandler(async (request, reply) => {
-      return await refuse(
+      return await refuseUnrouted(
         reply,
-        'not_found',
-        `there is no ${request.method} ${request.url}; docs/serve.md lists the routes`,
+        this.knownRoutes.unrouted(request, () => 'docs/serve.md lists the routes'),
       )
     })
     app.setErrorHandler(async (error, _request, reply) => {

@@ -14,7 +14,7 @@ export interface Reply {
 }
 
 interface Ask {
-  readonly method?: 'GET' | 'POST'
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE'
   readonly body?: unknown
   /** The admin key if not given; null for none. */
   readonly key?: string | null

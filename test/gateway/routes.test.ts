@@ -219,6 +219,31 @@ test('an export comes as it was asked for', async () => {
   expect(missing.status).toBe(404)
 })
 
+test('a method that a path does not take is refused with those it takes, in the words of its API', async () => {
+  await using gateway = await TestGateway.start()
+  for (const { path: pattern } of gatewayOperations) {
+    const path = pattern.replace('{id}', 'ses_nobody').replace('{model}', 'org/model')
+    const taken = gatewayOperations.filter((each) => each.path === pattern)
+    const reply = await gateway.ask(`${path}?limit=1`, { method: 'PUT', body: asked.chat.body })
+    expect(reply.status, path).toBe(405)
+    const methods = taken.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
+    expect(String(reply.headers['allow']).split(', ').toSorted()).toEqual(methods.toSorted())
+    expect(reply.text).toContain(
+      `there is no PUT ${path}; it takes ${taken
+        .map(({ method }) => method)
+        .toSorted()
+        .join(' and ')}`,
+    )
+    if (taken[0]?.errors) expectShape(reply, taken[0])
+    expect(reply.headers['x-request-id']).toMatch(/^req_\w+$/)
+  }
+  const headers = { 'anthropic-version': '2023-06-01' }
+  for (const path of ['/v1/models', '/v1/sessions']) {
+    const { status, body } = await gateway.ask(path, { method: 'DELETE', headers })
+    expect([status, namedSchemas.AnthropicError.safeParse(body).success], path).toEqual([405, true])
+  }
+})
+
 test('what has no route is said to a client of Anthropic’s in its own words', async () => {
   await using gateway = await TestGateway.start()
   const body = { model: 'sim', messages: [{ role: 'user', content: 'hello' }] }

@@ -73,6 +73,15 @@ test('requests that no route is for', async () => {
   expect(await send('/v1/rollouts/9-9', { method: 'DELETE' })).toEqual({ status: 404, code: 'not_found' })
   expect(await send('/v1/requests/nobody', {})).toEqual({ status: 404, code: 'not_found' })
   expect(await send(`/v1/requests/${'x'.repeat(1_000)}`, {})).toEqual({ status: 404, code: 'not_found' })
+  for (const [path, allow] of [
+    ['/v1/requests/nobody', 'DELETE, GET, HEAD'],
+    ['/v1/rollouts', 'GET, HEAD, POST'],
+    ['/health', 'GET, HEAD'],
+  ] as const) {
+    const reply = await fetch(`${server.door.url}${path}`, { method: 'PATCH' })
+    expect([reply.status, reply.headers.get('allow')]).toEqual([405, allow])
+    expect(await reply.json()).toMatchObject({ error: { code: 'method_not_allowed' } })
+  }
   expect(await send('/v1/requests/%zz', {})).toEqual({ status: 400, code: 'usage' })
   expect(await send('/v1/rollouts?limit=0', {})).toEqual({ status: 400, code: 'usage' })
   expect(await send('/v1/rollouts?cursor=here', {})).toEqual({ status: 400, code: 'usage' })

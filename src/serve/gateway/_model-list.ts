@@ -32,13 +32,14 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
     // A session that nobody knows, or that is another's, has no models either.
     if (params.id !== undefined) await gateway.session(caller, params.id)
   }
+  const config = { dialectFor: (request: Pick<FastifyRequest, 'headers'>) => shapeFor(request).dialect }
   for (const path of ['/v1/models', '/sessions/:id/v1/models']) {
-    app.get<ListedModels>(path, async (request, reply) => {
+    app.get<ListedModels>(path, { config }, async (request, reply) => {
       await requireAccess(request)
       return await reply.send(shapeFor(request).list(gateway.models()))
     })
     // Names have slashes in them, and not every client escapes those.
-    app.get<OneModel>(`${path}/*`, async (request, reply) => {
+    app.get<OneModel>(`${path}/*`, { config }, async (request, reply) => {
       await requireAccess(request)
       const { '*': name } = request.params
       const found = gateway.models().find(({ id }) => id === name)

@@ -52,8 +52,9 @@ export function modelRoutes(app: FastifyInstance, parts: ModelRouteParts): void 
       const handler = (request: FastifyRequest, reply: FastifyReply): void => {
         begin(parts, route, request, reply).start()
       }
-      scope.post(route.path, handler)
-      scope.post(`/sessions/:id${route.path}`, handler)
+      const config = { dialectFor: () => route.dialect }
+      scope.post(route.path, { config }, handler)
+      scope.post(`/sessions/:id${route.path}`, { config }, handler)
       done()
     })
   }

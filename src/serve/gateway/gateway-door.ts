@@ -1,20 +1,21 @@
 import type { FastifyInstance } from 'fastify'
-import { messagesServer } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import type { Gateway } from '../../gateway/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { Door } from '../_door.ts'
-import { refuse, replyWithError } from '../_door-error.ts'
+import { replyWithError } from '../_door-error.ts'
+import { allowOthers, refuseUnrouted } from '../_known-routes.ts'
 import { Admission, type AdmissionFigures } from './_admission.ts'
 import { BodyIntake } from './_body.ts'
 import { requireCaller } from './_callers.ts'
 import { clientErrorAnswers } from './_client-error.ts'
+import { dialectFor } from './_dialect-for.ts'
 import { endIdleConnections } from './_idle.ts'
 import { isFault } from './_is-fault.ts'
 import { modelListRoutes } from './_model-list.ts'
 import { modelRoutes } from './_model-routes.ts'
-import { noRoute } from './_path-hint.ts'
+import { pathHint } from './_path-hint.ts'
 import { requestIdOf } from './_request-id.ts'
 import { sessionRoutes } from './_session-routes.ts'
 import { probeRoutes, statusRoutes } from './_status-routes.ts'
@@ -52,7 +53,6 @@ export interface DoorFigures extends AdmissionFigures {
 export class GatewayDoor extends Door {
   readonly #intake: BodyIntake
   readonly #admission: Admission
-  readonly #routes: string[] = []
 
   private constructor(options: GatewayDoorOptions) {
     const bounds = { ...defaultGatewayBounds, ...options.bounds }
@@ -63,10 +63,6 @@ export class GatewayDoor extends Door {
       clientErrorHandler: clientErrorAnswers(bounds),
     })
     const { app } = this
-    app.addHook('onRoute', ({ method, url }) => {
-      // Every GET comes with a HEAD.
-      if (method !== 'HEAD') this.#routes.push(`${String(method)} ${url.replaceAll(/:(\w+)/g, '{$1}')}`)
-    })
     endIdleConnections(app.server)
     this.#admission = new Admission(app, maxSockets)
     this.#intake = new BodyIntake(bounds)
@@ -95,11 +91,14 @@ export class GatewayDoor extends Door {
     })
     app.setNotFoundHandler(async (request, reply) => {
       reply.header('x-request-id', requestIdOf(request.headers['x-request-id']))
-      const why = noRoute(request.method, request.url, this.#routes)
-      if (request.headers['anthropic-version'] === undefined) return await refuse(reply, 'not_found', why)
-      // Its clients look for the kind of an error where only their API has it.
-      const { body } = messagesServer.error(new MillraceError('usage', why, { data: { status: 404 } }))
-      return await reply.code(404).send(body)
+      const routes = this.knownRoutes
+      const unrouted = routes.unrouted(request, (path) => pathHint(request.method, path, routes))
+      const dialect = dialectFor(request, unrouted)
+      if (!dialect) return await refuseUnrouted(reply, unrouted)
+      allowOthers(reply, unrouted)
+      const status = unrouted.beside.length > 0 ? 405 : 404
+      const { headers, body } = dialect.error(new MillraceError('usage', unrouted.message, { data: { status } }))
+      return await reply.code(status).headers(headers).send(body)
     })
   }
 
@@ -112,7 +111,7 @@ export class GatewayDoor extends Door {
 
   /** Each as `GET /v1/sessions/{id}`. */
   get routes(): readonly string[] {
-    return this.#routes
+    return this.knownRoutes.names
   }
 
   get figures(): DoorFigures {

@@ -266,6 +266,8 @@ describe('HttpToolDoor', () => {
     }
     expect(await post(door.url, JSON.stringify('x'.repeat(4 * 1024 * 1024)))).toMatchObject({ status: 413 })
     expect(await post(`${door.url}/elsewhere`, list)).toMatchObject({ status: 404 })
+    const other = await fetch(door.url, { method: 'PUT' })
+    expect([other.status, other.headers.get('allow')]).toEqual([405, 'DELETE, GET, HEAD, POST'])
     isBroken = false
     await using one = await connect(door)
     expect((await one.client.listTools()).tools).toHaveLength(6)

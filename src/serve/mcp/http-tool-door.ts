@@ -9,7 +9,7 @@ import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import { AbortScope } from '../../kit/index.ts'
 import { Door } from '../_door.ts'
-import { refuse } from '../_door-error.ts'
+import { refuseUnrouted } from '../_known-routes.ts'
 import { refusal, sendWebResponse, webRequest } from './_http-exchange.ts'
 import { HttpSession } from './_http-session.ts'
 import type { ServedTools } from './served-tools.ts'
@@ -56,7 +56,10 @@ export class HttpToolDoor extends Door {
     this.#maxSessions = options.maxSessions ?? defaultMaxSessions
     const { app } = this
     app.setNotFoundHandler(async (request, reply) => {
-      return await refuse(reply, 'not_found', `there is no ${request.method} ${request.url}; MCP is at ${path}`)
+      return await refuseUnrouted(
+        reply,
+        this.knownRoutes.unrouted(request, () => `MCP is at ${path}`),
+      )
     })
     app.setErrorHandler<FastifyError>(async (error, _request, reply) => {
       const { statusCode = 500, message } = error
