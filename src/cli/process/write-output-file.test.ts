@@ -1,4 +1,4 @@
-import { mkdtempDisposable, readdir, readFile, readlink, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtempDisposable, readdir, readFile, readlink, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -21,6 +21,25 @@ test('what fails halfway leaves what was there, and nothing that looks whole', a
   await expect(writeOutputFile(lines(3, failure), output)).rejects.toBe(failure)
   expect(await readFile(join(folder.path, 'out.jsonl'), 'utf8')).toBe('yesterday')
   expect(await readdir(folder.path)).toEqual(['out.jsonl'])
+})
+
+test('a link to what is not there yet stays one, and leads to it then', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-output-'))
+  await mkdir(join(folder.path, 'days', 'monday'), { recursive: true })
+  await symlink('days/monday', join(folder.path, 'today'))
+  await symlink('today/latest.jsonl', join(folder.path, 'latest.jsonl'))
+  // From where it lies, not from where it was found.
+  await symlink('../new.jsonl', join(folder.path, 'today', 'latest.jsonl'))
+  const output = { name: 'latest.jsonl', flag: '-o', cwd: folder.path }
+  expect(await writeOutputFile(lines(2), output)).toBe('latest.jsonl')
+  expect(await readFile(join(folder.path, 'days', 'new.jsonl'), 'utf8')).toMatch(/^(?:\.+\n){2}$/)
+  expect(await readlink(join(folder.path, 'latest.jsonl'))).toBe('today/latest.jsonl')
+  expect(await readlink(join(folder.path, 'today', 'latest.jsonl'))).toBe('../new.jsonl')
+
+  await symlink('ring.jsonl', join(folder.path, 'ring.jsonl'))
+  const ring = writeOutputFile(lines(2), { ...output, name: 'ring.jsonl' })
+  await expect(ring).rejects.toThrow(/cannot write .*ring\.jsonl \(ELOOP\); choose another with -o/)
+  expect(await readlink(join(folder.path, 'ring.jsonl'))).toBe('ring.jsonl')
 })
 
 test('a link stays one, and what it leads to is replaced', async () => {

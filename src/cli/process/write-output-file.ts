@@ -1,6 +1,6 @@
 import { createWriteStream, type Stats } from 'node:fs'
-import { access, constants, realpath, rename, rm, stat } from 'node:fs/promises'
-import { resolve } from 'node:path'
+import { access, constants, readlink, realpath, rename, rm, stat } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { MillraceError } from '../../errors/index.ts'
 import { peeked } from '../../kit/index.ts'
@@ -26,7 +26,7 @@ export async function writeOutputFile(
   try {
     // Whoever refuses to give anything leaves the file alone.
     await using checked = await peeked(chunks)
-    const before = await stat(file).catch(() => undefined)
+    const before = await statIfThere(file)
     // A device or a pipe is written to as it is.
     if (before && !before.isFile()) await pipeline(checked, createWriteStream(file))
     else await replaceFile(checked, file, before)
@@ -46,6 +46,21 @@ export async function writeOutputFile(
   }
 }
 
+async function statIfThere(file: string): Promise<Stats | undefined> {
+  try {
+    return await stat(file)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+/** Where links lead to that nothing is at. They end: `stat` has found so. */
+async function endOfLinks(file: string): Promise<string> {
+  const next = await readlink(file).catch(() => undefined)
+  return next === undefined ? file : endOfLinks(resolve(await realpath(dirname(file)), next))
+}
+
 /** Lines that end too early look like all there are: what is not whole is called so, and taken away. */
 async function replaceFile(
   chunks: AsyncIterable<string | Uint8Array>,
@@ -53,7 +68,7 @@ async function replaceFile(
   before: Stats | undefined,
 ): Promise<void> {
   // A link stays one, and a file that may not be written is not replaced either.
-  const target = before ? await realpath(file) : file
+  const target = before ? await realpath(file) : await endOfLinks(file)
   if (before) await access(target, constants.W_OK)
   const partial = `${target}.partial`
   try {
