@@ -10,17 +10,23 @@ const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
   max_tokens: 'length',
   max_output_tokens: 'length',
   model_length: 'length',
+  model_context_window_exceeded: 'length',
+  // vLLM's, where it looks for repetition: the engine ended it, the model would have gone on.
+  repetition: 'length',
   tool_calls: 'tool_calls',
   tool_use: 'tool_calls',
   function_call: 'tool_calls',
   content_filter: 'content_filter',
   safety: 'content_filter',
+  sensitive: 'content_filter',
   refusal: 'content_filter',
   abort: 'cut',
   cancelled: 'cut',
   error: 'cut',
   // DeepSeek's: it had no machine left for it.
   insufficient_system_resource: 'cut',
+  // Z.ai's.
+  network_error: 'cut',
 }
 
 /**

@@ -255,9 +255,12 @@ describe('what is read', () => {
     ['stop', 'stop'],
     ['length', 'length'],
     ['max_tokens', 'length'],
+    ['model_context_window_exceeded', 'length'],
+    ['repetition', 'length'],
     ['function_call', 'tool_calls'],
     ['end_turn', 'stop'],
     ['content_filter', 'content_filter'],
+    ['sensitive', 'content_filter'],
     ['something new', 'stop'],
     ['constructor', 'stop'],
   ])('finish reason %s', (said, expected) => {
@@ -353,6 +356,7 @@ describe('what is read', () => {
     ['no finish reason', choice({ content: 'a' }, null), 'model_truncated'],
     ['an aborted generation', choice({ content: 'a' }, 'abort'), 'model_truncated'],
     ['an interrupted one', choice({ content: 'a' }, 'insufficient_system_resource'), 'model_truncated'],
+    ['one that lost its server', choice({ content: 'a' }, 'network_error'), 'model_truncated'],
     ['a tool call without a name', choice({ tool_calls: [{ function: { arguments: '{}' } }] }), 'model_malformed'],
     [
       'ids that do not match',
