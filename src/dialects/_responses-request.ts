@@ -162,7 +162,16 @@ function noteIncluded(body: JsonObject, untranslatable: Untranslatable): void {
 function noteServerSide(body: JsonObject, untranslatable: Untranslatable): void {
   for (const key of serverSideFields) if (!isAbsent(body[key]) && body[key] !== 0) untranslatable.add(key)
   for (const key of chatFields) if (!isAbsent(body[key])) untranslatable.add(key)
-  if (optionalFlag(body, 'background') === true) untranslatable.add('background')
+  noteBackground(body, untranslatable)
   const truncation = optionalText(body, 'truncation') ?? 'disabled'
   if (truncation !== 'disabled') untranslatable.add(`truncation ${truncation}`)
+}
+
+/** A server answers such a request at once with a reply that has yet to be made, for the client to fetch when it is. */
+function noteBackground(body: JsonObject, untranslatable: Untranslatable): void {
+  if (optionalFlag(body, 'background') !== true) return
+  if (body['stream'] !== true) {
+    throw rejected('background', 'needs stream: true here, where no reply can be fetched later; or leave it out')
+  }
+  untranslatable.add('background')
 }

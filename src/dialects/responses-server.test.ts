@@ -254,7 +254,7 @@ describe('what only this API can say is named', () => {
     [{ tools: [{ type: 'web_search' }] }, 'tools[0].type web_search'],
     [{ tools: [{ type: 'function', name: 'f', defer_loading: true }] }, 'tools[0].defer_loading'],
     [{ tool_choice: { type: 'allowed_tools', tools: [] } }, 'tool_choice.type allowed_tools'],
-    [{ background: true }, 'background'],
+    [{ background: true, stream: true }, 'background'],
     [{ conversation: 'conv_1' }, 'conversation'],
     [{ prompt: { id: 'pmpt_1' } }, 'prompt'],
     [{ max_tool_calls: 3 }, 'max_tool_calls'],
@@ -361,6 +361,8 @@ describe('a request that is not valid is refused with the place', () => {
     [{ include: 'x' }, 'include'],
     [{ include: [1] }, 'include[0]'],
     [{ previous_response_id: 1 }, 'previous_response_id'],
+    [{ background: true }, 'background'],
+    [{ background: true, stream: false }, 'background'],
   ]
   test.each(cases)('%j', (fields, param) => {
     expect(() => read(fields)).toThrow(

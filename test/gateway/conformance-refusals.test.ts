@@ -33,6 +33,8 @@ const refused = [
   ['responses', 'messages', 'web_search', { tools: [{ type: 'web_search' }] }],
   ['responses', 'chat', 'include', { include: ['message.output_text.logprobs'] }],
   ['responses', 'chat', 'background', { background: true }],
+  // Its answer would be a promise of a reply, which nobody could fetch: not a reply that was cut off, to be asked for again.
+  ['responses', 'responses', 'background', { background: true }],
   ['messages', 'responses', 'stop_sequences', { stop_sequences: ['x'] }],
   ['messages', 'chat', 'web_search_20250305', { tools: [webSearch] }],
   ['messages', 'chat', 'document', { messages: [{ role: 'user', content: [document] }] }],
