@@ -1,5 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { BlobStore } from './_blob-store.ts'
+import { damagedMessages, decoded, messageRows } from './damage.ts'
 
 /** Number, the number of the one before it, message. As arrays, which take a third less time than objects. */
 type Link = [seq: number, parent: number | null, message: string]
@@ -18,8 +19,13 @@ export class Conversations {
   /** The JSON of each message, in order. A node that is missing ends the walk; `integrity` reports it. */
   messages(rollout: string, attempt: number, leaf: number | null): string[] {
     if (leaf === null) return []
-    const links = this.#links.all(rollout, attempt) as unknown as Link[]
-    return (isOneLine(links, leaf) ? links : lineTo(leaf, links)).map(([, , message]) => this.#blobs.text(message))
+    const links = messageRows(rollout, () => this.#links.all(rollout, attempt)) as unknown as Link[]
+    return (isOneLine(links, leaf) ? links : lineTo(leaf, links)).map(([seq, , message]) =>
+      decoded(
+        () => this.#blobs.text(message),
+        (cause) => damagedMessages(rollout, seq, cause),
+      ),
+    )
   }
 }
 

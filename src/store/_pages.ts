@@ -1,19 +1,16 @@
-import type { StatementSync } from 'node:sqlite'
-
 /**
  * Rows are fetched this many at a time and no statement stays open between them, so that a slow reader does not keep
  * the writer from recycling its log.
  */
 export const pageRows = 256
 
-/** All rows of a statement that takes the last position and a number of rows, page by page. */
+/** All rows, page by page, of what reads up to `pageRows` of them that come after a position. */
 export function* pages<Row extends { position: number }>(
-  page: StatementSync,
-  ...more: readonly (string | null)[]
+  pageAfter: (position: number) => readonly Row[],
 ): Generator<Row, void, void> {
   let position = -1
   for (;;) {
-    const rows = page.all(position, pageRows, ...more) as Row[]
+    const rows = pageAfter(position)
     yield* rows
     const last = rows.at(-1)
     if (!last || rows.length < pageRows) return

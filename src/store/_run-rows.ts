@@ -1,6 +1,17 @@
+import type { MillraceError } from '../errors/index.ts'
 import type { Json, Outcome } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import type { BareRecord, StoredAttempt, StoredEvent, StoredRollout, UnacceptedAttempt } from './stored-run.ts'
+import { damagedRecord, decoded } from './damage.ts'
+import type { Conversations } from './_conversations.ts'
+import type {
+  BareRecord,
+  RolloutFacts,
+  StoredAttempt,
+  StoredEvent,
+  StoredRollout,
+  StoredText,
+  UnacceptedAttempt,
+} from './stored-run.ts'
 
 // Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
 export type RolloutRow = {
@@ -15,6 +26,11 @@ export type RolloutRow = {
   ended_at: number
   record: string
 }
+
+export type FactRow = Omit<RolloutRow, 'record'>
+
+/** The row of a result. Instead of its record there may be the reason why that cannot be read. */
+export type EndedRow = FactRow & { record: string | MillraceError }
 
 export type UnfinishedRow = {
   rollout: string
@@ -55,10 +71,28 @@ export type EventRow = {
   data: string
 }
 
-export function rolloutOf(row: RolloutRow, blobs: BlobStore): StoredRollout {
-  const { id, attempt, task, sample, outcome, reward } = row
-  const record = recordOf(row.record, blobs)
-  return { rollout: id, attempt, task, sample, outcome, reward, endedAt: row.ended_at, record }
+export function rolloutOf(row: EndedRow, blobs: BlobStore): StoredRollout {
+  return {
+    ...factsOf(row),
+    get record(): BareRecord {
+      return recordOf(row.id, row.record, blobs)
+    },
+  }
+}
+
+/** With what was said in it, as text. */
+export function textOf(row: EndedRow, blobs: BlobStore, conversations: Conversations): StoredText {
+  return {
+    ...factsOf(row),
+    get text(): StoredText['text'] {
+      const { id, attempt, leaf } = row
+      return { record: recordText(id, row.record, blobs), messages: conversations.messages(id, attempt, leaf) }
+    },
+  }
+}
+
+function factsOf({ id, attempt, task, sample, outcome, reward, ended_at: endedAt }: EndedRow): RolloutFacts {
+  return { rollout: id, attempt, task, sample, outcome, reward, endedAt }
 }
 
 export function attemptOf(row: AttemptRow, blobs: BlobStore): StoredAttempt {
@@ -66,14 +100,14 @@ export function attemptOf(row: AttemptRow, blobs: BlobStore): StoredAttempt {
   const discarded = row.discarded === 1
   const common = { rollout, attempt, parent, task, sample, startedAt: row.started_at, discarded }
   if (outcome === null || record === null) return common
-  const end = { at: row.ended_at ?? 0, outcome, record: recordOf(record, blobs), leaf: row.leaf }
+  const end = { at: row.ended_at ?? 0, outcome, record: recordOf(rollout, record, blobs), leaf: row.leaf }
   return { ...common, end }
 }
 
 export function unacceptedOf(row: UnacceptedRow, blobs: BlobStore): UnacceptedAttempt {
   const { rollout, attempt, record } = row
   const common = { rollout, attempt, isOpen: row.isOpen === 1 }
-  return record === null ? common : { ...common, record: recordOf(record, blobs) }
+  return record === null ? common : { ...common, record: recordOf(rollout, record, blobs) }
 }
 
 export function eventOf(row: EventRow, blobs: BlobStore): StoredEvent {
@@ -81,7 +115,19 @@ export function eventOf(row: EventRow, blobs: BlobStore): StoredEvent {
   return { rollout, attempt, name, at, data: JSON.parse(blobs.text(row.data)) as Json }
 }
 
-/** What a `record` column holds, itself or by reference. */
-export function recordOf(stored: string, blobs: BlobStore): BareRecord {
-  return JSON.parse(blobs.text(stored)) as BareRecord
+/** What a `record` column holds, itself or by reference, if it could be read at all. */
+export function recordOf(rollout: string, stored: string | MillraceError, blobs: BlobStore): BareRecord {
+  const text = recordText(rollout, stored, blobs)
+  return decoded(
+    () => JSON.parse(text) as BareRecord,
+    (cause) => damagedRecord(rollout, cause),
+  )
+}
+
+function recordText(rollout: string, stored: string | MillraceError, blobs: BlobStore): string {
+  if (typeof stored !== 'string') throw stored
+  return decoded(
+    () => blobs.text(stored),
+    (cause) => damagedRecord(rollout, cause),
+  )
 }

@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { Message, MessageNode, TokenRecord } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { damagedMessages, isDamage, isOutOfReach, messageRows } from './damage.ts'
+import { damagedMessages, decoded, messageRows } from './damage.ts'
 import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
@@ -63,20 +63,20 @@ export class StoredNodes {
   *of(rollout: string, attempt: number): Generator<MessageNode, void, void> {
     const bases = new PromptBases()
     for (const row of this.#rows<NodeRow>(this.#page, rollout, attempt)) {
-      yield decoded(rollout, row, () => this.#whole(row, bases))
+      yield decodedNode(rollout, row, () => this.#whole(row, bases))
     }
   }
 
   /** The same without tokens, whose pages are not even read. */
   *bareOf(rollout: string, attempt: number): Generator<BareNode, void, void> {
     for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) {
-      yield decoded(rollout, row, () => this.#bareNode(row))
+      yield decodedNode(rollout, row, () => this.#bareNode(row))
     }
   }
 
   bareAt(rollout: string, attempt: number, seq: number): BareNode | undefined {
     const row = messageRows(rollout, () => this.#bareOne.get(rollout, attempt, seq)) as BareRow | undefined
-    return row && decoded(rollout, row, () => this.#bareNode(row))
+    return row && decodedNode(rollout, row, () => this.#bareNode(row))
   }
 
   /** Of the node that was recorded last. Finds it without looking at the others, however many they are. */
@@ -149,12 +149,8 @@ export class StoredNodes {
   }
 }
 
-function decoded<Node>(rollout: string, { seq }: StoredRow, decode: () => Node): Node {
-  try {
-    return decode()
-  } catch (error) {
-    throw isDamage(error) || isOutOfReach(error) ? error : damagedMessages(rollout, seq, error)
-  }
+function decodedNode<Node>(rollout: string, { seq }: StoredRow, decode: () => Node): Node {
+  return decoded(decode, (cause) => damagedMessages(rollout, seq, cause))
 }
 
 /** A reply that nobody got is lost like any other, though it has an end. */

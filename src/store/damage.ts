@@ -10,6 +10,21 @@ export function damagedMessages(id: string, seq: number | undefined, cause: unkn
   return new MillraceError('store_failed', message, { cause })
 }
 
+/** What a rollout came to is not as it was written. What was said in it may be whole all the same. */
+export function damagedRecord(rollout: string, cause: unknown): MillraceError {
+  const message = `what rollout ${rollout} came to cannot be read; if it matters, restore the run from a copy`
+  return new MillraceError('store_failed', message, { cause })
+}
+
+/** Makes of what was stored what it stands for. What cannot be got just now is not called damaged. */
+export function decoded<Value>(decode: () => Value, damaged: (cause: unknown) => MillraceError): Value {
+  try {
+    return decode()
+  } catch (error) {
+    throw isDamage(error) || isOutOfReach(error) ? error : damaged(error)
+  }
+}
+
 /** Reads rows of messages. A right statement fails for what it finds there: JSON that is none, a page that is none. */
 export function messageRows<Rows>(id: string, read: () => Rows): Rows {
   try {
@@ -24,14 +39,19 @@ export function rewardRows<Rows>(session: string, read: () => Rows): Rows {
   try {
     return read()
   } catch (error) {
-    if (sqliteCode(error) !== sqliteCorrupt) throw error
+    if (!isCorrupt(error)) throw error
     const message = `the rewards of ${session} cannot be read; if they matter, restore the run from a copy`
     throw new MillraceError('store_failed', message, { cause: error })
   }
 }
 
+/** Whether a page of the database is none. */
+export function isCorrupt(error: unknown): boolean {
+  return sqliteCode(error) === sqliteCorrupt
+}
+
 /** Whether what is there could not be got just now: too many files are open, say. It may be whole. What is missing is not. */
-export function isOutOfReach(error: unknown): boolean {
+function isOutOfReach(error: unknown): boolean {
   const { errno, code } = error as NodeJS.ErrnoException
   return errno !== undefined && code !== 'ENOENT'
 }

@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import type { CallRecord } from '../schema/index.ts'
 import { AttemptRecorder } from './attempt-recorder.ts'
@@ -68,4 +69,100 @@ test('routed experts come back as they were, and are exported as text', async ()
   const [line] = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', tokens: true }))
   const parsed = JSON.parse(line ?? '') as { nodes: { tokens?: { routedExperts: unknown } }[] }
   expect(parsed.nodes[2]?.tokens?.routedExperts).toEqual({ shape: [2, 1, 3], dtype: 'uint8', data: 'AQIDBAUG' })
+})
+
+/** An export, and whom `onDamaged` heard of. */
+async function exported(folder: string, tokens = false) {
+  using reader = RunReader.open(folder)
+  const damaged: string[] = []
+  const onDamaged = (rollout: string): unknown => damaged.push(rollout)
+  const lines = await Array.fromAsync(exportRollouts(reader, { format: 'jsonl', tokens, onDamaged }))
+  return { lines, damaged }
+}
+
+function damage(folder: string, sql: string): void {
+  using database = new DatabaseSync(join(folder, runFiles.database))
+  database.exec(sql)
+}
+
+const threeRollouts = [1, 2, 3].flatMap((task) => rolloutEntries(task))
+
+test.each([
+  ['a record that is no JSON', `UPDATE rollout SET record = '{"id":' WHERE id = '2-0'`],
+  ['a record whose file is gone', "UPDATE rollout SET record = 'blob:0000' WHERE id = '2-0'"],
+  ['a message that is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '2-0' AND seq = 1`],
+  ['a message whose file is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '2-0' AND seq = 1"],
+])('%s costs its own rollout', async (_what, sql) => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, threeRollouts)
+  const whole = { bare: await exported(folder.path), tokens: await exported(folder.path, true) }
+  damage(folder.path, sql)
+  for (const [before, tokens] of [
+    [whole.bare, false],
+    [whole.tokens, true],
+  ] as const) {
+    const { lines, damaged } = await exported(folder.path, tokens)
+    expect(damaged).toEqual(['2-0'])
+    expect([lines[0], lines[2]]).toEqual([before.lines[0], before.lines[2]])
+    expect(JSON.parse(lines[1] ?? '')).toEqual({
+      kind: 'damaged',
+      id: '2-0',
+      task: { index: 2, id: 'task-2' },
+      sample: 0,
+      attempt: 1,
+      outcome: 'completed',
+      reward: null,
+      error: { code: 'store_failed', message: expect.stringMatching(/ 2-0 .*cannot be read; if it matters, restore/) },
+    })
+  }
+})
+
+test('tokens that cannot be read cost those who ask for them', async () => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, threeRollouts)
+  damage(folder.path, "UPDATE node SET meta = '{' WHERE rollout = '2-0'")
+  expect((await exported(folder.path)).damaged).toEqual([])
+  expect((await exported(folder.path, true)).damaged).toEqual(['2-0'])
+})
+
+test.each([
+  ['record', "UPDATE rollout SET record = 'blob:0000' WHERE id = '2-0'"],
+  ['message', "UPDATE node SET message = 'blob:0000' WHERE rollout = '2-0'"],
+])('a rollout is not called damaged because its %s cannot be got just now', async (_what, outOfLine) => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, threeRollouts)
+  damage(folder.path, outOfLine)
+  const blobs = join(folder.path, runFiles.blobs, '00')
+  mkdirSync(blobs, { recursive: true })
+  // Fails for root, too, unlike a file that may not be read.
+  symlinkSync('0000', join(blobs, '0000'))
+  await expect(exported(folder.path)).rejects.toMatchObject({ code: 'ELOOP' })
+})
+
+test('a record on a damaged page costs its own rollout', async () => {
+  using folder = temporaryFolder()
+  const many = Array.from({ length: 20 }, (_, task) =>
+    // In line, and longer than a page.
+    rolloutEntries(task, { record: task === 7 ? { answer: 'x'.repeat(40_000) } : {} }),
+  )
+  applyAll(folder.path, many.flat())
+  const { lines: whole } = await exported(folder.path)
+  const file = join(folder.path, runFiles.database)
+  {
+    using database = new DatabaseSync(file)
+    database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+    const page = database
+      .prepare("SELECT pageno, pgsize FROM dbstat WHERE name = 'rollout' AND pagetype = 'overflow' LIMIT 1")
+      .get()
+    const start = (Number(page?.['pageno']) - 1) * Number(page?.['pgsize'])
+    const bytes = readFileSync(file)
+    bytes.fill(0xff, start, start + 8)
+    writeFileSync(file, bytes)
+  }
+  const { lines, damaged } = await exported(folder.path)
+  expect(damaged).toEqual(['7-0'])
+  expect(lines.toSpliced(7, 1)).toEqual(whole.toSpliced(7, 1))
+  using reader = RunReader.open(folder.path)
+  expect(Array.from(reader.ended(), ({ reward }) => reward)).toHaveLength(20)
+  expect(() => Array.from(reader.ended(), ({ record }) => record)).toThrow('what rollout 7-0 came to cannot be read')
 })

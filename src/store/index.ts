@@ -1,6 +1,8 @@
 export { AttemptRecorder } from './attempt-recorder.ts'
 export { exportRollouts } from './export-rollouts.ts'
 export type { ExportOptions } from './export-rollouts.ts'
+export { damagedRollout } from './damaged-rollout.ts'
+export type { DamagedRollout } from './damaged-rollout.ts'
 export { expertsText } from './experts-text.ts'
 export { findRuns, latestUnfinished } from './find-runs.ts'
 export type { BrokenRun, FoundRun, FoundRuns } from './find-runs.ts'

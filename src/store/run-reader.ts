@@ -5,6 +5,8 @@ import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
 import { openWithSpool } from './_open-with-spool.ts'
+import { damagedMessages, decoded } from './damage.ts'
+import { EndedRows } from './_ended-rows.ts'
 import { pageRows, pages } from './_pages.ts'
 import { RolloutEvents } from './_rollout-events.ts'
 import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
@@ -15,6 +17,7 @@ import {
   eventOf,
   recordOf,
   rolloutOf,
+  textOf,
   unacceptedOf,
   type AttemptRow,
   type EventRow,
@@ -95,19 +98,12 @@ export class RunReader implements Disposable {
 
   /** In the order they were accepted. Results that are accepted during the iteration appear too. */
   *ended(): Generator<StoredRollout, void, void> {
-    const page = this.#database.prepare('SELECT * FROM rollout WHERE position > ? ORDER BY position LIMIT ?')
-    for (const row of pages<RolloutRow>(page)) yield rolloutOf(row, this.#blobs)
+    for (const row of new EndedRows(this.#database).each()) yield rolloutOf(row, this.#blobs)
   }
 
   /** The same as text, with messages. */
   *endedTexts(): Generator<StoredText, void, void> {
-    const page = this.#database.prepare(
-      'SELECT position, id, attempt, leaf, record FROM rollout WHERE position > ? ORDER BY position LIMIT ?',
-    )
-    for (const { id, attempt, leaf, record } of pages<RolloutRow>(page)) {
-      const messages = this.#conversations.messages(id, attempt, leaf)
-      yield { rollout: id, attempt, record: this.#blobs.text(record), messages }
-    }
+    for (const row of new EndedRows(this.#database).each()) yield textOf(row, this.#blobs, this.#conversations)
   }
 
   /** The accepted result with its messages. */
@@ -116,7 +112,11 @@ export class RunReader implements Disposable {
     if (!row) return undefined
     const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
     const texts = this.#conversations.messages(id, attempt, leaf)
-    return { ...recordOf(record, this.#blobs), messages: texts.map((text) => JSON.parse(text) as Message) }
+    const messages = decoded(
+      () => texts.map((text) => JSON.parse(text) as Message),
+      (cause) => damagedMessages(id, undefined, cause),
+    )
+    return { ...recordOf(id, record, this.#blobs), messages }
   }
 
   /** Every message of an attempt, in the order it was recorded. */
@@ -164,7 +164,7 @@ export class RunReader implements Disposable {
         yield { rollout, attempt, task, sample, state: discarded ? 'discarded' : 'cut-off' }
       } else {
         const { leaf, record } = end.get(rollout, attempt) as { leaf: number | null; record: string }
-        const heldRecord = recordOf(record, this.#blobs)
+        const heldRecord = recordOf(rollout, record, this.#blobs)
         yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: leaf }
       }
     }
@@ -210,7 +210,8 @@ export class RunReader implements Disposable {
     const page = this.#database.prepare(
       `SELECT * FROM event WHERE position > ?1 AND (?3 IS NULL OR name = ?3) ORDER BY position LIMIT ?2`,
     )
-    for (const row of pages<EventRow>(page, name ?? null)) yield eventOf(row, this.#blobs)
+    const pageAfter = (position: number) => page.all(position, pageRows, name ?? null) as EventRow[]
+    for (const row of pages(pageAfter)) yield eventOf(row, this.#blobs)
   }
 
   /** What happened in one attempt, by name. */

@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { isOutOfReach, messageRows, rewardRows } from './damage.ts'
+import { decoded, messageRows, rewardRows } from './damage.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
 import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
@@ -182,11 +182,10 @@ export class SessionReader {
       keyDigest: row.key_digest,
       startedAt: row.started_at,
       get data(): JsonObject {
-        try {
-          return JSON.parse(blobs.text(row.data)) as JsonObject
-        } catch (cause) {
-          throw isOutOfReach(cause) ? cause : damagedSession(id, cause)
-        }
+        return decoded(
+          () => JSON.parse(blobs.text(row.data)) as JsonObject,
+          (cause) => damagedSession(id, cause),
+        )
       },
       ...(endedAt !== null && why !== null && { end: { at: endedAt, why } }),
     }

@@ -3,8 +3,8 @@ import type { Json, Outcome, RolloutRecord } from '../schema/index.ts'
 /** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
 export type BareRecord = Omit<RolloutRecord, 'messages'>
 
-/** The accepted result of a rollout. */
-export interface StoredRollout {
+/** What is known of a result without reading its record. */
+export interface RolloutFacts {
   readonly rollout: string
   readonly attempt: number
   readonly task: number
@@ -12,6 +12,11 @@ export interface StoredRollout {
   readonly outcome: Outcome
   readonly reward: number | null
   readonly endedAt: number
+}
+
+/** The accepted result of a rollout. */
+export interface StoredRollout extends RolloutFacts {
+  /** Read when it is looked at, and throws then if it is damaged. */
   readonly record: BareRecord
 }
 
@@ -80,9 +85,7 @@ export interface RunCounts {
 }
 
 /** A stored result as JSON text, for those who only pass it on. */
-export interface StoredText {
-  readonly rollout: string
-  readonly attempt: number
-  readonly record: string
-  readonly messages: readonly string[]
+export interface StoredText extends RolloutFacts {
+  /** Read when it is looked at, and throws then if it cannot be read. Whether it is JSON was not looked at. */
+  readonly text: { readonly record: string; readonly messages: readonly string[] }
 }

@@ -124,6 +124,29 @@ test('a damaged session costs itself only, and the end of the command says so', 
   })
 })
 
+test('a damaged rollout costs itself only, and the end of the command says so', async () => {
+  await using runs = await temporaryRuns()
+  const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))
+  await writeRun({ root: runs.root, name: 'nightly', rollouts })
+  {
+    using database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
+    database.exec(`UPDATE rollout SET record = '{"id":' WHERE id = '1-0'`)
+  }
+  const { code, stdout, stderr } = await run(runs.root, 'nightly')
+  expect(code).toBe(1)
+  expect(stderr).toMatch(/^rollout 1-0 is damaged, and left out: what rollout 1-0 came to cannot be read; .* \(.*JSON/)
+  const lines = stdout.trimEnd().split('\n')
+  expect(lines.map((line) => JSON.parse(line) as object)).toMatchObject([
+    { id: '0-0', reward: 1 },
+    { kind: 'damaged', id: '1-0', reward: null },
+    { id: '2-0', reward: 1 },
+  ])
+  const file = join(runs.root, 'out.jsonl')
+  const written = await run(runs.root, 'nightly', '-o', file)
+  expect(written).toMatchObject({ code: 1, stderr: expect.stringContaining('wrote 3 rollouts (1 damaged) to ') })
+  expect(readFileSync(file, 'utf8')).toBe(stdout)
+})
+
 test('flags that do not fit what the run holds are refused', async () => {
   await using runs = await temporaryRuns()
   await writeGatewayRun(runs.root)

@@ -11,7 +11,7 @@ import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.t
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 
-/** Lines on standard error, each of one session. */
+/** Lines on standard error, each of one session or rollout. */
 const maxShownDamaged = 20
 
 const rolloutFlags = {
@@ -97,7 +97,7 @@ export const exportCommand = defineCommand({
     {
       code: exitCodes.failed,
       meaning:
-        'there is no such run, it could not be read or written, or sessions in it are damaged: the others are there',
+        'there is no such run, it could not be read or written, or rollouts or sessions in it are damaged: the others are there',
     },
     { code: exitCodes.usage, meaning: 'the command line is wrong, or does not fit the run' },
   ],
@@ -109,14 +109,13 @@ export const exportCommand = defineCommand({
       throw usageError('--format binary is nothing for a terminal; write it to a file with -o')
     }
     if (flags.tokens && found.run.config['captureTokens'] !== true) void io.stderr.line(noTokens(found))
-    const damaged = new DamagedSessions(io.stderr)
+    const damaged = new Damaged(isGateway ? 'session' : 'rollout', io.stderr)
     await readRun(found, async (reader) => {
       const { output } = flags
       const sessions = () => sessionChunks(reader, flags, damaged.add)
-      if (output === undefined) {
-        return await writeAll(isGateway ? sessions() : rolloutLines(reader, flags), io.stdout)
-      }
-      const chunks = isGateway ? sessions() : counted(rolloutLines(reader, flags), io.stderr)
+      const rollouts = () => rolloutLines(reader, flags, damaged.add)
+      if (output === undefined) return await writeAll(isGateway ? sessions() : rollouts(), io.stdout)
+      const chunks = isGateway ? sessions() : counted(rollouts(), damaged, io.stderr)
       let written = ''
       const told = telling(chunks, (what) => (written = what))
       const where = await writeOutputFile(told, { name: output, flag: '-o', cwd: io.cwd })
@@ -126,21 +125,24 @@ export const exportCommand = defineCommand({
   },
 })
 
-/** Says which sessions are missing. Past some it only counts: their rows in the export name them all. */
-class DamagedSessions {
+/** Says which sessions or rollouts are missing. Past some it only counts: their rows in the export name them all. */
+class Damaged {
+  readonly #what: 'session' | 'rollout'
   readonly #stderr: Output
   count = 0
 
-  constructor(stderr: Output) {
+  constructor(what: 'session' | 'rollout', stderr: Output) {
+    this.#what = what
     this.#stderr = stderr
   }
 
-  readonly add = (session: string, { rawMessage, cause }: MillraceError): void => {
+  readonly add = (id: string, { rawMessage, cause }: MillraceError): void => {
     this.count += 1
     if (this.count === maxShownDamaged + 1) void this.#stderr.line('more are not shown: see the rows of kind "damaged"')
     if (this.count > maxShownDamaged) return
     const detail = cause instanceof Error ? ` (${cause.message})` : ''
-    void this.#stderr.line(`session ${session} is damaged, and left out from there on: ${rawMessage}${detail}`)
+    const leftOut = this.#what === 'session' ? 'left out from there on' : 'left out'
+    void this.#stderr.line(`${this.#what} ${id} is damaged, and ${leftOut}: ${rawMessage}${detail}`)
   }
 }
 
@@ -151,14 +153,18 @@ function noTokens({ name }: FoundRun): string {
 /** What it returns at its end says, in words, what there was. */
 type Chunks = AsyncGenerator<string | Uint8Array, string, void>
 
-function rolloutLines(reader: RunReader, flags: FlagValues<typeof rolloutFlags>): AsyncIterable<string> {
-  return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true })
+function rolloutLines(
+  reader: RunReader,
+  flags: FlagValues<typeof rolloutFlags>,
+  onDamaged: Damaged['add'],
+): AsyncIterable<string> {
+  return exportRollouts(reader, { format: 'jsonl', tokens: flags.tokens === true, onDamaged })
 }
 
 async function* sessionChunks(
   reader: RunReader,
   flags: FlagValues<typeof sessionFlags>,
-  onDamaged: DamagedSessions['add'],
+  onDamaged: Damaged['add'],
 ): Chunks {
   const { tenant, session, group, discount } = flags
   if (tenant !== undefined) requireTenant(reader, tenant)
@@ -217,13 +223,14 @@ async function writeAll(chunks: AsyncIterable<string | Uint8Array>, output: Outp
   }
 }
 
-async function* counted(lines: AsyncIterable<string>, stderr: Output): Chunks {
+async function* counted(lines: AsyncIterable<string>, damaged: Damaged, stderr: Output): Chunks {
   using progress = new SlowProgress(stderr, 'writing rollouts')
   for await (const line of lines) {
     progress.add()
     yield line
   }
-  return formatQuantity(progress.count, 'rollout')
+  const among = damaged.count > 0 ? ` (${formatCount(damaged.count)} damaged)` : ''
+  return formatQuantity(progress.count, 'rollout') + among
 }
 
 async function* telling(chunks: Chunks, tell: (what: string) => void): AsyncGenerator<string | Uint8Array> {

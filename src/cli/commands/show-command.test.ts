@@ -1,3 +1,5 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
 import { emptyUsage } from '../../schema/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
@@ -223,5 +225,32 @@ describe('millrace show <run> <rollout>', () => {
     expect(none.stderr).toContain(
       'run nightly has no rollout t7; rollouts are named <number of the task>-<attempt>, and the first that ended is 0-0',
     )
+  })
+
+  it('leaves out rollouts that cannot be read, and names them', async () => {
+    await using runs = await temporaryRuns()
+    const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))
+    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    using database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
+    database.exec(`UPDATE rollout SET record = '{"id":' WHERE id = '1-0'`)
+    const { code, stdout } = await show(runs.root, 'nightly')
+    expect(code).toBe(0)
+    expect(stdout).toContain('2 of 2 rollouts scored')
+    expect(stdout).toMatch(/notice {2}1-0 cannot be read and is left out here; why: .* show nightly 1-0$/m)
+    const damaged = await show(runs.root, 'nightly', '1-0')
+    expect(damaged).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('what rollout 1-0 came to cannot be read;'),
+    })
+    expect(await show(runs.root, 'nightly', 'task-2-0')).toMatchObject({ code: 0 })
+    const listed = await show(runs.root, 'nightly', '--outcome', 'any')
+    expect(listed.stdout).toMatch(/^1-0 +task-1 +completed +1\.000 +– +what rollout 1-0 came to cannot be read;/m)
+
+    const summary = JSON.parse((await show(runs.root, 'nightly', '--json')).stdout) as object
+    expect(summary).toMatchObject({ rollouts: 2, unreadable: { rollouts: 1, ids: ['1-0'] } })
+    const { stdout: lines } = await show(runs.root, 'nightly', '--outcome', 'any', '--json')
+    expect(lines.split('\n')[1]).toMatch(/^\{"kind":"damaged","id":"1-0"/)
+    database.exec("UPDATE rollout SET record = '{' WHERE id = '2-0'")
+    expect((await show(runs.root, 'nightly')).stdout).toContain('1-0 and 1 other cannot be read and are left out here;')
   })
 })

@@ -1,6 +1,14 @@
 import { MillraceError } from '../../errors/index.ts'
 import { outcomeNames, type Outcome } from '../../schema/index.ts'
-import type { FoundRun, StoredAttempt } from '../../store/index.ts'
+import {
+  damagedRollout,
+  isDamage,
+  type DamagedRollout,
+  type FoundRun,
+  type RunReader,
+  type StoredAttempt,
+  type StoredRollout,
+} from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
 import { writeSummary } from '../eval/output/write-summary.ts'
@@ -99,14 +107,15 @@ async function showList(
     if (outcome !== undefined && stored.outcome !== outcome) continue
     if (shown === limit) break
     shown += 1
-    const { record } = stored
+    const record = recordOrDamage(reader, stored)
     if (asJson) {
       await io.stdout.line(JSON.stringify(record))
       continue
     }
-    const reward = record.reward === null ? '–' : formatScore(record.reward)
+    const reward = stored.reward === null ? '–' : formatScore(stored.reward)
+    const turns = 'turns' in record ? String(record.turns) : '–'
     const error = printableLine(record.error?.message ?? '')
-    rows.push([record.id, printableLine(record.task.id), record.outcome, reward, String(record.turns), error])
+    rows.push([record.id, printableLine(record.task.id ?? ''), record.outcome, reward, turns, error])
   }
   if (asJson) return
   const { ended, outcomes } = reader.counts()
@@ -131,6 +140,16 @@ async function showList(
     void io.stdout.line(line)
   }
   if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
+}
+
+/** One that is damaged costs its own row. */
+function recordOrDamage(reader: RunReader, stored: StoredRollout): StoredRollout['record'] | DamagedRollout {
+  try {
+    return stored.record
+  } catch (error) {
+    if (isDamage(error)) return damagedRollout(reader, stored, error)
+    throw error
+  }
 }
 
 async function showRollout(given: string, { found, reader, io, asJson }: ShownRun): Promise<void> {

@@ -11,10 +11,10 @@ export function findRollout(given: string, reader: RunReader, { name }: FoundRun
   const found: string[] = []
   let first: string | undefined
   let count = 0
-  for (const { rollout, task, record } of reader.ended()) {
+  for (const { rollout, task, sample } of reader.ended()) {
     first ??= rollout
-    const { id } = record.task
-    if (given === `${id}-${record.sample}`) return rollout
+    const id = reader.task(task)?.id
+    if (given === `${id}-${sample}`) return rollout
     if (given === String(task) || given === id) found.push(rollout)
     count += 1
     if (count === maxLookedThrough || found.length > shownRollouts) break

@@ -30,6 +30,8 @@ export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tri
   readonly state?: Summary['state']
   readonly missingTasks?: Summary['missingTasks']
   readonly tries?: Summary['tries']
+  /** Of a stored run: rollouts whose records are damaged, the first of them by name. They count for nothing else here. */
+  readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
 }
 
 const ends: Readonly<Record<ShownSummary['end'], string>> = {
@@ -282,6 +284,7 @@ function nextLines(
   const origin = forkedFrom && `from ${forkedFrom.run} ${forkedFrom.rollout}, after turn ${forkedFrom.turn}`
   return [
     ...[
+      ...unreadableLines(summary, `${program} show ${run}`),
       ...missingTaskLines(summary),
       ...repeatedIdLines(summary),
       ...changedCodeLines(summary),
@@ -291,6 +294,14 @@ function nextLines(
     `  ${style.dim('folder')}  ${summary.folder}`,
     ...commands.map((command, index) => `  ${style.dim(index === 0 ? 'next  ' : '      ')}  ${style.accent(command)}`),
   ]
+}
+
+function unreadableLines({ unreadable }: ShownSummary, show: string): readonly string[] {
+  const first = unreadable?.ids[0]
+  if (!unreadable || first === undefined) return []
+  const isOne = unreadable.rollouts === 1
+  const others = isOne ? '' : ` and ${formatQuantity(unreadable.rollouts - 1, 'other')}`
+  return [`${first}${others} cannot be read and ${isOne ? 'is' : 'are'} left out here; why:  ${show} ${first}`]
 }
 
 function missingTaskLines({ missingTasks = 0 }: ShownSummary): readonly string[] {

@@ -1,0 +1,47 @@
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { MillraceError } from '../errors/index.ts'
+import { damagedRecord, isCorrupt } from './damage.ts'
+import { pageRows, pages } from './_pages.ts'
+import type { EndedRow, FactRow, RolloutRow } from './_run-rows.ts'
+
+const facts = 'position, id, task, sample, attempt, outcome, reward, leaf, ended_at'
+const after = 'FROM rollout WHERE position > ? ORDER BY position LIMIT ?'
+
+/** The rows of results, a page at a time. A record whose pages in the database are damaged costs itself only. */
+export class EndedRows {
+  readonly #page: StatementSync
+  readonly #factPage: StatementSync
+  readonly #record: StatementSync
+
+  constructor(database: DatabaseSync) {
+    this.#page = database.prepare(`SELECT ${facts}, record ${after}`)
+    this.#factPage = database.prepare(`SELECT ${facts} ${after}`)
+    this.#record = database.prepare('SELECT record FROM rollout WHERE position = ?')
+  }
+
+  /** In the order they were accepted. Those that are accepted during the iteration appear too. */
+  each(): Generator<EndedRow, void, void> {
+    return pages((position) => this.#after(position))
+  }
+
+  #after(position: number): EndedRow[] {
+    try {
+      return this.#page.all(position, pageRows) as RolloutRow[]
+    } catch (error) {
+      if (!isCorrupt(error)) throw error
+      // Which one it is shows when each is read alone.
+      const rows = this.#factPage.all(position, pageRows) as FactRow[]
+      return rows.map((row) => Object.assign(row, { record: this.#recordOf(row) }))
+    }
+  }
+
+  #recordOf({ id, position }: FactRow): string | MillraceError {
+    try {
+      const row = this.#record.get(position) as { record: string } | undefined
+      return row?.record ?? damagedRecord(id, undefined)
+    } catch (error) {
+      if (!isCorrupt(error)) throw error
+      return damagedRecord(id, error)
+    }
+  }
+}

@@ -1,0 +1,31 @@
+import type { ErrorCode, MillraceError } from '../errors/index.ts'
+import type { Outcome } from '../schema/index.ts'
+import type { RunReader } from './run-reader.ts'
+import type { RolloutFacts } from './stored-run.ts'
+
+/** In place of a rollout that cannot be read. The others are as they were. */
+export interface DamagedRollout {
+  readonly kind: 'damaged'
+  readonly id: string
+  readonly task: { readonly index: number; readonly id: string | null }
+  readonly sample: number
+  readonly attempt: number
+  readonly outcome: Outcome
+  /** Whatever it was: who takes rollouts with a reward expects the rest of them, too. */
+  readonly reward: null
+  readonly error: { readonly code: ErrorCode; readonly message: string }
+}
+
+export function damagedRollout(reader: RunReader, facts: RolloutFacts, error: MillraceError): DamagedRollout {
+  const { rollout: id, task: index, sample, attempt, outcome } = facts
+  return {
+    kind: 'damaged',
+    id,
+    task: { index, id: reader.task(index)?.id ?? null },
+    sample,
+    attempt,
+    outcome,
+    reward: null,
+    error: { code: error.code, message: error.rawMessage },
+  }
+}
