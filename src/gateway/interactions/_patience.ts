@@ -5,6 +5,8 @@ import type { MillraceError } from '../../errors/index.ts'
 /** How long requests may wait for a backend. One for all of them. */
 export interface Patience {
   readonly maxWaitMs: number
+  /** How often a client that can see nothing of its stream yet is told that it is on its way. */
+  readonly beatMs: number
   /** Why nobody waits any longer, once that is so. */
   end: MillraceError | undefined
 }

@@ -79,7 +79,7 @@ export class Question {
   /** It was answered: what had to be asked differently for that is asked so at once from now on. */
   learn(): void {
     const { tokenRequest } = this.model
-    if (this.#way === 'recorded-whole') tokenRequest.inStreams = false
+    if (this.isAskedWhole) tokenRequest.inStreams = false
     if (this.#way !== 'plain' && this.#isAdding) tokenRequest.isAccepted = true
   }
 
@@ -110,8 +110,13 @@ export class Question {
     }
   }
 
+  /** The client wants a stream, and can see nothing of it before all of it is there. */
+  get isAskedWhole(): boolean {
+    return this.#way === 'recorded-whole'
+  }
+
   get #isStream(): boolean {
-    return this.request.stream && this.#way !== 'recorded-whole'
+    return this.request.stream && !this.isAskedWhole
   }
 
   /** Whether anything is added for the record: two of the APIs have no words for it. */
@@ -150,7 +155,7 @@ export class Question {
       // Nobody here goes on with what a backend of Messages would hold: see `refuseThread`.
       ...(dialect.api === 'messages' && { thread: undefined }),
       ...(isForRecord && this.capturesTokens && this.#tokenFields),
-      ...(this.#way === 'recorded-whole' && { stream: false, stream_options: undefined }),
+      ...(this.isAskedWhole && { stream: false, stream_options: undefined }),
       ...(isForRecord && this.#addsUsage && { stream_options: withUsage(request) }),
     }
   }

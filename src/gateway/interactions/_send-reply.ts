@@ -27,6 +27,12 @@ export function sendWhole(client: ClientReply, body: string): void {
   client.whole(200, noHeaders, body)
 }
 
+/** Of a stream whose events are yet to come. */
+export function sendBeat(client: ClientReply, text: string): void {
+  client.beginStream(noHeaders)
+  client.write(text, ignore)
+}
+
 /** The last of a stream. However slow its client is, there is nothing behind it that would have to wait. */
 export function sendRest(client: ClientReply, text: string): void {
   if (text !== '') client.write(text, ignore)

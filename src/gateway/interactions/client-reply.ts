@@ -8,7 +8,7 @@ export interface ClientReply {
   onGone(listener: (() => void) | undefined): void
   /** Everything at once. */
   whole(status: number, headers: Readonly<Record<string, string>>, body: string): void
-  /** The head of a stream of server-sent events: status 200 leaves now. */
+  /** The head of a stream of server-sent events: status 200 leaves now. The second time it changes nothing. */
   beginStream(headers: Readonly<Record<string, string>>): void
   /** False if the client can take no more for now; `resume` is then called once it can. */
   write(text: string, resume: () => void): boolean

@@ -75,7 +75,8 @@ export class Interactions {
     this.#models = parts.models
     this.#book = parts.book
     this.#bounds = parts.bounds
-    this.#patience = { maxWaitMs: parts.bounds.maxWaitMs, end: undefined }
+    const { maxWaitMs, beatMs } = parts.bounds
+    this.#patience = { maxWaitMs, beatMs, end: undefined }
   }
 
   /** Requests under way. */

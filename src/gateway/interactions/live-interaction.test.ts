@@ -9,7 +9,7 @@ import { Question } from './_question.ts'
 import { readRequest } from './_read-request.ts'
 import { Visit } from './visit.ts'
 
-const patience = { maxWaitMs: 1000, end: undefined }
+const patience = { maxWaitMs: 1000, beatMs: 1000, end: undefined }
 
 test('a model that throws before it has begun fails the request, and nothing waits for it', async () => {
   const client = new RecordingClient()

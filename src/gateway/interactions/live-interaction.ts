@@ -16,13 +16,14 @@ import {
 } from '../../inference/index.ts'
 import type { ItemIds } from '../../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
+import { Heartbeat } from './_heartbeat.ts'
 import { itemIdsIn } from './_item-ids.ts'
 import { isEmpty } from './_is-empty.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { type Patience, Wait } from './_patience.ts'
 import type { Question } from './_question.ts'
 import { clientGone, waitedTooLong } from '../_refusals.ts'
-import { noHeaders, sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
+import { noHeaders, sendBeat, sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
 import { completeTokens } from '../captured-tokens.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
@@ -75,6 +76,9 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #audience = 1
   #state: 'asking' | 'streaming' | 'ended' = 'asking'
   #stream: ClientStream | undefined
+  #heartbeat: Heartbeat | undefined
+  /** The client has been told that a stream is on its way: what goes wrong from now on cannot be a status any more. */
+  #isPromised = false
   #partial: PartialReply | undefined
   /** None before it had to wait for a backend, or was refused by one. */
   #wait: Wait | undefined
@@ -110,7 +114,9 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   #ask(): void {
-    const { model } = this.#question
+    const { model, isAskedWhole } = this.#question
+    this.#heartbeat?.stop()
+    this.#heartbeat = isAskedWhole ? new Heartbeat(this.#patience.beatMs, (text) => this.#beat(text)) : undefined
     Promise.try(() => model.client.call(this.#question.toModel(this), this))
       .then(this.#onReply)
       .catch(this.#onFault)
@@ -176,6 +182,13 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   onParked(error: MillraceError): void {
     this.#waiting().parked(error)
+  }
+
+  #beat(text: string): void {
+    // One that waits for a backend may yet be told when to come again.
+    if (!this.#client || (this.#wait?.isOn && !this.#isPromised)) return
+    this.#isPromised = true
+    sendBeat(this.#client, text)
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {
@@ -330,13 +343,14 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #fail(error: MillraceError, reply?: BrokenReply): void {
     if (this.#state === 'ended') return
     const client = this.#client
-    const place = this.#state === 'streaming' ? 'in-stream' : 'instead'
+    const place = this.#isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
     const status = client ? sendError(client, this.#question.dialect, error, place) : goneStatus
     this.#settle({ kind: 'broken', error, ...(reply && { reply }) }, status)
   }
 
   #settle(answer: LiveAnswer, status: number): void {
     this.#state = 'ended'
+    this.#heartbeat?.stop()
     this.#client?.onGone(undefined)
     this.#place?.leave(this, this.#audience > 0)
     this.#end.resolve({ answer, status })

@@ -24,6 +24,8 @@ export interface SessionBounds {
    * does not count. Beyond it the request is refused: `overloaded`.
    */
   readonly maxWaitMs: number
+  /** How often a client whose stream is asked for whole is told that it is on its way. */
+  readonly beatMs: number
 }
 
 export const defaultSessionBounds: SessionBounds = {
@@ -35,4 +37,5 @@ export const defaultSessionBounds: SessionBounds = {
   maxMessages: 100_000,
   maxRunning: 16_384,
   maxWaitMs: 60_000,
+  beatMs: 30_000,
 }

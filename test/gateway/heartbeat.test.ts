@@ -1,0 +1,108 @@
+import { text as readText } from 'node:stream/consumers'
+import OpenAI from 'openai'
+import { expect, test } from 'vitest'
+import { SimulatorServer } from '../../src/simulator/index.ts'
+import { apis, asked, TestGateway } from './_test-gateway.ts'
+import { emittedIn, emittedTruth, recordedTruth, samplesOf } from './_truth.ts'
+
+const beat = ': on its way\n\n'
+
+/** SGLang, whose streams are asked for whole in a session. It says nothing before it is told to go on. */
+class PausedServer implements AsyncDisposable {
+  readonly simulator: SimulatorServer
+  readonly gateway: TestGateway
+
+  private constructor(simulator: SimulatorServer, gateway: TestGateway) {
+    this.simulator = simulator
+    this.gateway = gateway
+  }
+
+  static async start(): Promise<PausedServer> {
+    const simulator = await SimulatorServer.start({ imitate: 'sglang', recordEmitted: 10 })
+    const backends = [{ url: simulator.url, engine: 'sglang' as const }]
+    const gateway = await TestGateway.start({ models: [{ name: 'sim', backends }], bounds: { beatMs: 5 } })
+    const over = new PausedServer(simulator, gateway)
+    await over.#tell('/pause_generation', { mode: 'in_place' })
+    return over
+  }
+
+  async resume(): Promise<void> {
+    await this.#tell('/continue_generation', {})
+  }
+
+  async #tell(path: string, body: object): Promise<void> {
+    const url = new URL(path, this.simulator.url)
+    const headers = { 'content-type': 'application/json' }
+    const response = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) })
+    expect(response.status).toBe(200)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.gateway[Symbol.asyncDispose]()
+    await this.simulator.close()
+  }
+}
+
+test.each(apis)('a client of %s whose stream is asked for whole is told that it is on its way', async (api) => {
+  await using over = await PausedServer.start()
+  const { gateway, simulator } = over
+  const { id, key } = await gateway.startSession()
+  const { path, body } = asked[api]
+  const response = await gateway.open(path, { key, body: { ...body, stream: true } })
+  expect(response).toMatchObject({
+    statusCode: 200,
+    headers: { 'content-type': expect.stringMatching(/event-stream/) },
+  })
+  await over.resume()
+  const text = await readText(response.body)
+  const events = text.replaceAll(beat, '')
+  expect(text.length).toBeGreaterThan(events.length)
+  // Nothing else is different.
+  expect(text.lastIndexOf(beat)).toBeLessThan(text.indexOf('data: '))
+  const rows = await samplesOf(gateway, id)
+  expect(rows.map(recordedTruth)).toEqual((await emittedIn(simulator, id)).map(emittedTruth))
+  expect(rows).toHaveLength(1)
+})
+
+test("OpenAI's client takes it for nothing", async () => {
+  await using over = await PausedServer.start()
+  const { url, key: apiKey } = await over.gateway.startSession()
+  const client = new OpenAI({ baseURL: `${url}/v1`, apiKey, maxRetries: 0 })
+  const stream = await client.chat.completions.create({ ...asked.chat.body, messages: question, stream: true })
+  await over.resume()
+  let said = ''
+  for await (const { choices } of stream) said += choices[0]?.delta.content ?? ''
+  expect(said).toContain('42')
+})
+
+test('what goes wrong after that is an event of the stream', async () => {
+  await using over = await PausedServer.start()
+  const { gateway } = over
+  const { id, key } = await gateway.startSession()
+  const response = await gateway.open(asked.chat.path, { key, body: { ...asked.chat.body, stream: true } })
+  await gateway.ask(`/v1/sessions/${id}/end`, { method: 'POST' })
+  const text = await readText(response.body)
+  expect(text).toMatch(/data: \{"error":.*"session_ended".*\}\n\n$/)
+})
+
+test('whoever wants a whole reply, or waits for a backend, is told nothing but how it ended', async () => {
+  await using over = await PausedServer.start()
+  const { gateway } = over
+  const { key } = await gateway.startSession()
+  const whole = gateway.ask(asked.chat.path, { key, body: asked.chat.body })
+  const stream = await gateway.open(asked.chat.path, { key, body: { ...asked.chat.body, stream: true } })
+  await over.resume()
+  await stream.body.dump()
+  expect((await whole).text).not.toContain(beat)
+  const nowhere = { name: 'sim', backends: [{ url: 'http://127.0.0.1:9/v1', engine: 'sglang' as const }] }
+  await using lonely = await TestGateway.start({ models: [nowhere], bounds: { beatMs: 5, maxWaitMs: 100 } })
+  const session = await lonely.startSession()
+  const refused = await lonely.ask(asked.chat.path, { key: session.key, body: { ...asked.chat.body, stream: true } })
+  expect(refused).toMatchObject({
+    status: 503,
+    headers: { 'retry-after': '1' },
+    body: { error: { code: 'overloaded' } },
+  })
+})
+
+const question: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'What is 6 * 7?' }]
