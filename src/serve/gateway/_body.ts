@@ -93,7 +93,7 @@ class Upload implements HeldBody {
   start(declaredBytes: number): void {
     const request = this.#request
     // What is too much is refused before it is read. Only what has come counts: anybody can announce anything.
-    const problem = this.#intake.refusal(declaredBytes, declaredBytes)
+    const problem = packed(request) ?? this.#intake.refusal(declaredBytes, declaredBytes)
     if (problem) {
       this.#decide(problem, undefined)
       request.resume()
@@ -138,4 +138,12 @@ class Upload implements HeldBody {
     }
     this.#onBody(problem, body)
   }
+}
+
+/** Nobody's client packs its requests, but some proxies and middlewares can. */
+function packed({ headers: { 'content-encoding': encoding } }: IncomingMessage): MillraceError | undefined {
+  if (encoding === undefined || encoding === 'identity') return undefined
+  return new MillraceError('usage', 'a body is read as it is: send it without content-encoding', {
+    data: { status: 415 },
+  })
 }

@@ -63,6 +63,16 @@ test('a body arrives whole, in one piece or in many, and counts until it is rele
   expect(server.intake.heldBytes).toBe(0)
 })
 
+test.each([
+  ['gzip', '415'],
+  ['identity', '2'],
+])('one that says it is packed as %s', async (encoding, answer) => {
+  await using server = await intakeServer({})
+  const client = server.open({ 'content-encoding': encoding })
+  client.end('{}')
+  expect(await server.answer(client)).toBe(answer)
+})
+
 test('one that is too large is refused, by what it says or by what it is', async () => {
   await using server = await intakeServer({})
   expect(await server.post('x'.repeat(1001))).toBe('413')
