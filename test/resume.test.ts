@@ -1,6 +1,16 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { defineEnvironment, evaluate, findRuns, MillraceError, RunReader, z, type Backend } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  findRuns,
+  MillraceError,
+  replayRun,
+  rescoreRun,
+  RunReader,
+  z,
+  type Backend,
+} from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
 import errand from './fixtures/errand.ts'
@@ -239,4 +249,68 @@ test.each([
     info: { seen: attempt },
   })
   expect(reader.attempts('0-0')[0]?.end?.outcome).toBe('reward_error')
+})
+
+test.each([
+  ['context_length', 'reuse', 1],
+  ['agent_timeout', 'reuse', 1],
+  ['agent_timeout', 'rerun', 2],
+] as const)('a rollout that ended as %s and whose reward failed keeps that end (%s)', async (outcome, resume, made) => {
+  await using runs = await temporaryRuns()
+  let calledTools = 0
+  const environmentOf = (isBroken: boolean) =>
+    defineEnvironment({
+      name: 'spent',
+      task: z.object({}),
+      tasks: () => [{}],
+      limits: { timeoutMs: outcome === 'agent_timeout' ? 1000 : 60_000 },
+      prompt: () => 'Look it up.',
+      tools: {
+        look: {
+          parameters: z.object({}),
+          resume,
+          run: async () => {
+            calledTools += 1
+            return isBroken && outcome === 'agent_timeout' ? await new Promise<never>(() => {}) : 'here'
+          },
+        },
+      },
+      reward: ({ outcome: end, truncated, answer }) => {
+        if (isBroken) throw new Error('the grader is away')
+        return end === outcome && truncated && answer === '' ? 0.5 : 1
+      },
+    })
+  const sitWith = (isBroken: boolean) => {
+    const backend = new ScriptedBackend(({ messages }) => {
+      if (messages.at(-1)?.role !== 'tool') return calls({ look: {} })
+      if (isBroken && outcome === 'context_length') throw new MillraceError('context_length', 'too long')
+      return 'found'
+    })
+    const evaluation = evaluate({
+      environment: environmentOf(isBroken),
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [backend] },
+      preflight: false,
+      run: { root: runs.root, name: 'spent', retryFailed: !isBroken },
+    })
+    return evaluation.summary().then((summary) => ({ ...summary, asked: backend.requests.length }))
+  }
+  expect(await sitWith(true)).toMatchObject({ outcomes: { reward_error: 1 } })
+  {
+    using reader = RunReader.open(join(runs.root, 'spent'))
+    expect(reader.rollout('0-0')).toMatchObject({ outcome: 'reward_error', agentOutcome: outcome, truncated: false })
+    const rescoring = await rescoreRun(reader, { environment: environmentOf(false) })
+    expect(await Array.fromAsync(rescoring)).toMatchObject([{ outcome, after: 0.5 }])
+    // A tool that is called again in a replay would hang again.
+    if (resume === 'reuse') {
+      const [report] = await Array.fromAsync(replayRun(reader, { environment: environmentOf(true) }))
+      expect(report).toMatchObject({ verdict: 'identical' })
+    }
+  }
+  expect(await sitWith(false)).toMatchObject({ end: 'complete', asked: 0, score: { mean: 0.5 } })
+  expect(calledTools).toBe(made)
+  using reader = RunReader.open(join(runs.root, 'spent'))
+  const record = reader.rollout('0-0')
+  expect(record).toMatchObject({ attempt: 1, outcome, truncated: true, turns: 1 })
+  expect(record).not.toHaveProperty('agentOutcome')
 })

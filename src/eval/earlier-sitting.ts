@@ -1,3 +1,4 @@
+import type { WireError } from '../errors/index.ts'
 import {
   keptChildrenOf,
   readJudgeCalls,
@@ -10,6 +11,7 @@ import {
 import { outcomes, type MessageNode } from '../schema/index.ts'
 import type { BareRecord, RunReader } from '../store/index.ts'
 import { usedTries } from './_used-tries.ts'
+import { agentOutcome, recordedEnd } from './recorded-end.ts'
 
 /** What an earlier sitting of a run left behind, as planning the rest needs it. */
 export interface EarlierSitting {
@@ -26,7 +28,7 @@ export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | und
 )
 
 /** What a rollout goes on from: see `RolloutJob`. */
-export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls'>> &
+export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls' | 'ends'>> &
   Pick<RolloutJob, 'serverCalls' | 'reported'>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
@@ -73,24 +75,35 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
   const journalled: Record<string, readonly MessageNode[]> = {}
   const judgeCalls: Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]> = {}
   const ended: BareRecord[] = []
+  const ends: Record<string, WireError> = {}
+  const noteEnd = (id: string, record: BareRecord): void => {
+    // What the infrastructure ended, or whoever stopped the run, may go on; what the policy spent stays spent.
+    const end = outcomes[agentOutcome(record)].truncated ? recordedEnd(record) : undefined
+    if (end) ends[id] = end
+  }
   const read = (id: string): void => {
     journalled[id] = reader.nodes(id, attempt)
     const calls = readJudgeCalls(reader, id, attempt)
     if (calls.length > 0) judgeCalls[id] = calls.map(({ usage, cost }) => ({ usage, cost }))
     for (const child of reader.children(id)) {
       if (child.attempt !== attempt) continue
-      if (child.end) ended.push(child.end.record)
+      if (child.end) {
+        ended.push(child.end.record)
+        noteEnd(child.rollout, child.end.record)
+      }
       read(child.rollout)
     }
   }
   read(rollout)
   const end = reader.attempts(rollout).find((each) => each.attempt === attempt)?.end
+  if (end) noteEnd(rollout, end.record)
   const reported = end && { metrics: end.record.metrics, notes: end.record.info ?? {} }
   const serverCalls = readServerCalls(reader, rollout, attempt).length
   return {
     journalled,
     children: keptChildrenOf(rollout, ended),
     judgeCalls,
+    ends,
     ...(serverCalls > 0 && { serverCalls }),
     ...(reported && { reported }),
   }

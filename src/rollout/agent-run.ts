@@ -9,7 +9,14 @@ import {
   type TurnOptions,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Session, type CallHooks, type ModelClient, type SentCall, type SessionReply } from '../inference/index.ts'
+import {
+  Session,
+  type CallHooks,
+  type ModelClient,
+  type SentCall,
+  type SessionReply,
+  type Tape,
+} from '../inference/index.ts'
 import { AbortScope, raced, thrownBy, type SpentTime, type StopClock } from '../kit/index.ts'
 import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
@@ -21,6 +28,7 @@ import { BudgetMeter } from './budget-meter.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
 import { closedErrands, Errands } from './errands.ts'
+import type { RolloutJob } from './job.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 import { tapeOf } from './replay-cassette.ts'
@@ -123,7 +131,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
       model: options.model,
       recorder: new AttemptRecorder(engine.journal, id, situation.job.attempt),
       journalled: this.#journalled,
-      tape: tapeOf(situation.job.cassette, situation.job.id, id),
+      tape: tapeFor(situation.job, id),
       isChild: parent !== undefined,
     })
     // A child started by the reward does not live on what the agent left over: that may be nothing.
@@ -345,6 +353,12 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const { isWaiting } = this.budget
     this.#scope.abort(timeUp(what, { lastSent, doing, isWaiting, heldUpBy: this.#heldUpBy }))
   }
+}
+
+/** What a session hears beyond its journal: how it had ended, if it had, or what another rollout heard. */
+function tapeFor({ id: rollout, journalled, ends, cassette }: RolloutJob, id: string): Tape | undefined {
+  const end = ends?.[id]
+  return end ? { nodes: journalled?.[id] ?? [], end } : tapeOf(cassette, rollout, id)
 }
 
 /** Whoever may call tools whose outputs are kept must be able to read them. */

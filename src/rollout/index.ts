@@ -1,5 +1,6 @@
 export type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
 export { setUp, setupFailure, tearDown } from './environment-life.ts'
+export { failedReward } from './failed-reward.ts'
 export { holdsGroups } from './group-keeper.ts'
 export type { GroupRules, HeldRollout } from './group-keeper.ts'
 export { InlineExecutor, judgePermits } from './inline-executor.ts'

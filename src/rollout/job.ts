@@ -1,3 +1,4 @@
+import type { WireError } from '../errors/index.ts'
 import type { Json, Limits, MessageNode, RolloutRecord, Sampling } from '../schema/index.ts'
 import type { ToolFormatName } from '../tools/index.ts'
 import type { KeptChildren } from './kept-children.ts'
@@ -23,6 +24,8 @@ export interface RolloutJob extends RolloutTerms {
   readonly seed: number
   /** What an earlier sitting recorded for this attempt, by rollout id: its own nodes and its children's. */
   readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
+  /** By rollout id, what ended its agent and those of its children in that sitting, if they did not end by themselves. */
+  readonly ends?: Readonly<Record<string, WireError>>
   /** What its children had come to in that sitting. */
   readonly children?: KeptChildren
   /** What its judges were paid in that sitting, by rollout id and call: whoever is asked again is paid again. */

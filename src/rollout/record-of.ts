@@ -1,7 +1,15 @@
-import { outcomes, type Json, type MissingServer, type RewardComponent, type RolloutRecord } from '../schema/index.ts'
+import {
+  outcomes,
+  type Json,
+  type MissingServer,
+  type Outcome,
+  type RewardComponent,
+  type RolloutRecord,
+} from '../schema/index.ts'
 import type { AgentEnd, AgentRun } from './agent-run.ts'
 import type { Engine } from './engine.ts'
 import type { RolloutJob } from './job.ts'
+import { agentOutcomeBehind } from './failed-reward.ts'
 
 /** What a rollout came to, as a plain value. */
 export function recordOf(parts: {
@@ -9,6 +17,8 @@ export function recordOf(parts: {
   job: RolloutJob
   run: AgentRun
   end: AgentEnd
+  /** How its agent ended, if what came after that may have made it another end. */
+  agentOutcome?: Outcome
   startedAt: number
   score?: { reward: number; rewards: Record<string, RewardComponent> } | undefined
   metrics?: Record<string, number>
@@ -55,6 +65,7 @@ export function recordOf(parts: {
   }
   // What most have nothing to say about is added afterwards: a literal with conditions in it is made field by field.
   if (end.error && !truncated) record.error = end.error.toWire()
+  if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
   if (tally.toolFaults) record.toolFaults = tally.toolFaults.list()
   if (tally.toolRepairs > 0) record.toolRepairs = tally.toolRepairs
   if (parts.missing && parts.missing.length > 0) record.missingServers = parts.missing

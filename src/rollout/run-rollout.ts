@@ -103,6 +103,7 @@ async function runWithTools(
       job,
       run,
       end,
+      agentOutcome: worked.outcome,
       startedAt,
       score,
       rewardMs,

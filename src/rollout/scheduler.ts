@@ -3,6 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { AbortSource, Semaphore } from '../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { attemptEnd, rolloutEnd } from './end-entries.ts'
+import { failedReward } from './failed-reward.ts'
 import { GroupKeeper, holdsGroups, type HeldMember, type GroupRules, type HeldRollout } from './group-keeper.ts'
 import type { RolloutJob, RolloutTerms } from './job.ts'
 import { startWithoutRun } from './record-without-run.ts'
@@ -237,9 +238,7 @@ export class Scheduler {
     } catch (thrown) {
       if (this.#stopping.signal.aborted) return
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
-      for (const record of records) {
-        Object.assign(record, { outcome: 'reward_error', truncated: false, reward: null, error })
-      }
+      for (const record of records) Object.assign(record, failedReward(record, error))
     }
   }
 

@@ -6,6 +6,7 @@ import { ToolBox, type ServerCalls } from '../tools/index.ts'
 import { setUp, setupFailure, tearDown } from './environment-life.ts'
 import { Errands } from './errands.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
+import { failedReward } from './failed-reward.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { RewardPool, type RewardPoolOptions } from './reward-pool.ts'
 import type { Situation } from './situation.ts'
@@ -80,7 +81,7 @@ export class StoredScorer extends Resource {
     } catch (thrown) {
       signal.throwIfAborted()
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
-      return { ...record, outcome: 'reward_error', truncated: false, reward: null, error }
+      return { ...record, ...failedReward(record, error) }
     } finally {
       questions.close()
       // What goes wrong with it changes no score.
@@ -158,9 +159,9 @@ function noChildren(): MillraceError {
   return new MillraceError('reward_failed', message)
 }
 
-/** How an agent had ended whose reward failed is not recorded. */
-function outcomeOf({ outcome }: RolloutRecord): RolloutRecord['outcome'] {
-  return outcome === 'reward_error' ? 'completed' : outcome
+/** How the agent had ended, which is what its rewards are told. */
+function outcomeOf({ outcome, agentOutcome }: RolloutRecord): RolloutRecord['outcome'] {
+  return outcome === 'reward_error' ? (agentOutcome ?? 'completed') : outcome
 }
 
 function scoredRecord(
@@ -169,7 +170,7 @@ function scoredRecord(
   { metrics, notes }: Situation,
   score: ScoreResult,
 ): RolloutRecord {
-  const { error: _error, voided: _voided, ...kept } = record
+  const { error: _error, voided: _voided, agentOutcome: _agentOutcome, ...kept } = record
   return {
     ...kept,
     outcome,

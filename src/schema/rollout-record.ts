@@ -16,6 +16,8 @@ export interface RolloutRecord {
   attempt: number
   outcome: Outcome
   truncated: boolean
+  /** How its agent had ended whose reward failed (`reward_error`); left out if it had ended by itself. */
+  agentOutcome?: Outcome
   error?: WireError
   /** null unless the outcome is scored, and null in a voided group. */
   reward: number | null

@@ -150,9 +150,10 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   const tools = record.toolCalls > 0 ? ` · ${formatQuantity(record.toolCalls, 'tool call')}` : ''
   const errors = record.toolErrors > 0 ? `, ${formatCount(record.toolErrors)} failed` : ''
   const repairs = record.toolRepairs ? `, ${formatQuantity(record.toolRepairs, 'repair')}` : ''
+  const after = record.agentOutcome ? ` after ${outcomeText(record.agentOutcome, style)}` : ''
   yield row(
     'outcome',
-    `${outcomeText(record.outcome, style)} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}${repairs}`,
+    `${outcomeText(record.outcome, style)}${after} · ${formatQuantity(record.turns, 'turn')}${tools}${errors}${repairs}`,
     style,
   )
   if (record.error)

@@ -9,6 +9,7 @@ import { maxDifferences, type Difference, type MessageDifference } from './repla
 const comparedFields = [
   'outcome',
   'truncated',
+  'agentOutcome',
   'voided',
   'reward',
   'rewards',

@@ -13,9 +13,10 @@ import {
   type RecordedAnswer,
   type RecordedVerdict,
 } from '../../rollout/index.ts'
-import type { Json, MessageNode, Outcome, RolloutRecord } from '../../schema/index.ts'
+import type { Json, MessageNode, RolloutRecord } from '../../schema/index.ts'
 import type { BareRecord, RunReader } from '../../store/index.ts'
 import { unfit } from '../option-values.ts'
+import { recordedEnd } from '../recorded-end.ts'
 
 /** A conversation of a rollout: its own, or a child's. */
 export interface RecordedSession {
@@ -122,33 +123,9 @@ export function closedCassette(
   }
 }
 
-/** Which limit of the budget an outcome stands for. */
-const spentLimits: Partial<Record<Outcome, string>> = {
-  max_turns: 'turns',
-  max_tokens: 'tokens',
-  max_cost: 'cost',
-  agent_timeout: 'time',
-  infra_timeout: 'wall',
-}
-
-/** Ends that came from outside, where the agent waited for something: it hears of them again in the same place. */
-const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
-  'context_length',
-  'model_error',
-  'tool_infra_error',
-  'sandbox_lost',
-  'cancelled',
-])
-
 /** What a session hears when it asks for more than was recorded. */
 function endOf(id: string, end: BareRecord | undefined): WireError {
-  if (!end) return unheard(id)
-  const limit = spentLimits[end.outcome]
-  if (limit !== undefined) {
-    return { code: 'budget_exhausted', message: `it was ended as ${end.outcome} here`, data: { limit } }
-  }
-  if (!outerEnds.has(end.outcome)) return unheard(id)
-  return end.error ?? { code: 'context_length', message: 'the conversation was too long for the model here' }
+  return (end && recordedEnd(end)) ?? unheard(id)
 }
 
 function unheard(id: string): WireError {

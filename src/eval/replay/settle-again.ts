@@ -1,6 +1,6 @@
 import { groupRewardNames, hasGroupReward, type Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { applyGroupScores, voidGroup, type GroupScores } from '../../rollout/index.ts'
+import { applyGroupScores, failedReward, voidGroup, type GroupScores } from '../../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 
 /**
@@ -22,9 +22,7 @@ export async function settleAgain(
     applyGroupScores(scored, await score(scored))
   } catch (thrown) {
     const error = MillraceError.from(thrown, 'reward_failed').toWire()
-    for (const record of scored) {
-      Object.assign(record, { outcome: 'reward_error', truncated: false, reward: null, error })
-    }
+    for (const record of scored) Object.assign(record, failedReward(record, error))
   }
 }
 

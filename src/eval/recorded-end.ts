@@ -1,0 +1,39 @@
+import type { WireError } from '../errors/index.ts'
+import type { Outcome } from '../schema/index.ts'
+import type { BareRecord } from '../store/index.ts'
+
+/** Which limit of the budget an outcome stands for. */
+const spentLimits: Partial<Record<Outcome, string>> = {
+  max_turns: 'turns',
+  max_tokens: 'tokens',
+  max_cost: 'cost',
+  agent_timeout: 'time',
+  infra_timeout: 'wall',
+}
+
+/** Ends that came from outside, where the agent waited for something: it hears of them again in the same place. */
+const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
+  'context_length',
+  'model_error',
+  'tool_infra_error',
+  'sandbox_lost',
+  'cancelled',
+])
+
+/** What ended the agent of a session, to be heard again where its recording ends; undefined if it ended by itself. */
+export function recordedEnd(record: BareRecord): WireError | undefined {
+  const outcome = agentOutcome(record)
+  const limit = spentLimits[outcome]
+  if (limit !== undefined) {
+    return { code: 'budget_exhausted', message: `it was ended as ${outcome} here`, data: { limit } }
+  }
+  if (!outerEnds.has(outcome)) return undefined
+  return outcome === 'context_length' || !record.error
+    ? { code: 'context_length', message: 'the conversation was too long for the model here' }
+    : record.error
+}
+
+/** How the agent ended, whatever became of its reward. */
+export function agentOutcome({ outcome, agentOutcome: before }: BareRecord): Outcome {
+  return before ?? outcome
+}
