@@ -1,6 +1,7 @@
 import { basename, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { FileChunks } from './_file-chunks.ts'
+import { Utf8Check } from './_utf8-check.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
 /** Turns bytes into rows, a batch at a time: about one chunk's worth, so that little is held. */
@@ -34,9 +35,10 @@ export class FileSource implements TaskSource {
     this.#state = 'reading'
     // The last rows are handed out once there are no more: of a small file it is then known at its first row how many it has.
     let held: (readonly TaskRow[])[] = []
-    for await (const batch of this.#read(chunks, this.label)) {
+    const encoding = new Utf8Check()
+    for await (const batch of this.#read(encoding.watch(chunks), this.label)) {
       this.#rows += batch.length
-      held.push(batch)
+      held.push(batch.map(encoding.row))
       if (chunks.fractionRead === 1 && held.length < maxHeldBatches) continue
       for (const row of held.flat()) yield row
       held = []

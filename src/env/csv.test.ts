@@ -26,6 +26,14 @@ function openFiles(): string[] {
 }
 
 describe('csv', () => {
+  test('a row that is not UTF-8 is none: in another encoding its words would be others', async () => {
+    expect(await read(Buffer.from('word,answer\nplain,1\ncaf\u{e9},2\nlast,3\n', 'latin1'))).toEqual([
+      { at: 'people.csv row 2', value: { word: 'plain', answer: '1' } },
+      { at: 'people.csv row 3', problem: 'it is not UTF-8; save the file in this encoding' },
+      { at: 'people.csv row 4', value: { word: 'last', answer: '3' } },
+    ])
+  })
+
   test('takes the names from the header', async () => {
     expect(await read('\u{feff}name,age\r\nAda,36\r\n\r\n"Grace ""Amazing""\nHopper",85')).toEqual([
       { at: 'people.csv row 2', value: { name: 'Ada', age: '36' } },

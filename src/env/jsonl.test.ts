@@ -31,6 +31,24 @@ async function rowsOf(source: TaskSource): Promise<TaskRow[]> {
 }
 
 describe('jsonl', () => {
+  test('a row that is not UTF-8 is none, wherever the file is cut up; a replacement character of its own is text', async () => {
+    await using folder = await temporaryFolder()
+    const path = join(folder.path, 'questions.jsonl')
+    const filler = `{"a":"${'é'.repeat(100_001)}"}\n`
+    await writeFile(path, `{"a":"\u{fffd}"}\n${filler}`)
+    expect(await rowsOf(jsonl(path))).toMatchObject([{ value: { a: '\u{fffd}' } }, { value: {} }])
+    const problem = 'it is not UTF-8; save the file in this encoding'
+    await writeFile(
+      path,
+      Buffer.concat([Buffer.from(`${filler}{"a":"caf`), Buffer.from([0xe9]), Buffer.from('"}\n{"a":1}')]),
+    )
+    expect(await rowsOf(jsonl(path))).toMatchObject([
+      { value: {} },
+      { at: 'questions.jsonl line 2', problem },
+      { at: 'questions.jsonl line 3', value: { a: 1 } },
+    ])
+  })
+
   test('reads lines and says where each one is', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'questions.jsonl')
