@@ -11,10 +11,11 @@ export function passHatK(rollouts: number, passed: number, k: number): number {
   return drawnOnlyFrom(passed, rollouts, k)
 }
 
-export function powersOfTwoUpTo(limit: number): readonly number[] {
-  const powers: number[] = []
-  for (let k = 1; k <= limit; k *= 2) powers.push(k)
-  return powers
+/** The k that are told: powers of two, and all attempts at a task, which is what most ask for. */
+export function toldKs(attempts: number): readonly number[] {
+  const told: number[] = []
+  for (let k = 1; k < attempts; k *= 2) told.push(k)
+  return [...told, attempts]
 }
 
 /** The chance that `k` drawn from `all` without putting back all come from the same `part` of them; NaN for k > all. */

@@ -14,7 +14,7 @@ import { ClusteredMean } from './clustered-mean.ts'
 import { DurationHistogram } from './duration-histogram.ts'
 import { MissingServers } from './_missing-servers.ts'
 import { NamedMeans } from './_named-means.ts'
-import { passAtK, passHatK, powersOfTwoUpTo } from './pass-at-k.ts'
+import { passAtK, passHatK, toldKs } from './pass-at-k.ts'
 import type { ScoreEstimate } from './progress.ts'
 import type { Summary } from './summary.ts'
 
@@ -126,7 +126,7 @@ export class SummaryAccumulator {
     this.#attemptsPerTask = options.attemptsPerTask
     this.#isServed = options.isServed ?? false
     this.#passThreshold = options.passThreshold
-    this.#pass = powersOfTwoUpTo(this.#isServed ? 1 : options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
+    this.#pass = toldKs(this.#isServed ? 1 : options.attemptsPerTask).map((k) => ({ k, atK: 0, hatK: 0 }))
   }
 
   get rollouts(): number {
