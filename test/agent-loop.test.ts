@@ -239,7 +239,9 @@ describe('limits and outcomes', () => {
       limits: { timeoutMs: 30 },
       script: () => calls({ hang: {} }),
     })
-    expect(records[0]).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 1, toolCalls: 0 })
+    const cutOff = { outcome: 'agent_timeout', truncated: true, cutOffIn: 'tool hang' }
+    expect(records[0]).toMatchObject({ ...cutOff, reward: 1, toolCalls: 0 })
+    expect(records[0]).not.toHaveProperty('error')
     // Nobody heard an answer, but that is where the time went.
     expect(records[0]?.timing.toolMs).toBeGreaterThan(0)
   })

@@ -38,19 +38,20 @@ async function serve(answer: (body: string, response: ServerResponse) => void) {
 
 interface Extent {
   readonly timeoutMs: number
+  readonly wallTimeoutMs?: number
   readonly count?: number
   readonly stream?: boolean
   readonly retries?: number
 }
 
-async function run(url: string, { timeoutMs, count = 1, stream = false, retries = 0 }: Extent) {
+async function run(url: string, { count = 1, stream = false, retries = 0, ...limits }: Extent) {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: tasks(count),
     model: { name: 'm', stream, backends: [{ url }] },
     preflight: false,
     retries,
-    limits: { timeoutMs },
+    limits,
     run: { root: runs.root },
   })
   const records = await Array.fromAsync(evaluation)
@@ -81,7 +82,13 @@ test('a model that has begun to speak and goes on for too long is scored as trun
   const [record] = await withEnoughTime(['agent_timeout'], (factor) =>
     run(server.url, { timeoutMs: 300 * factor, stream: true }),
   )
-  expect(record).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 0.5 })
+  const cutOffIn = `a model call to ${server.host}`
+  expect(record).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 0.5, cutOffIn })
+  const [late] = await withEnoughTime(['infra_timeout'], (factor) =>
+    run(server.url, { timeoutMs: 60_000, wallTimeoutMs: 300 * factor, stream: true }),
+  )
+  expect(late?.error?.message).toBe(`its time on the clock is used up, in ${cutOffIn}`)
+  expect(late).not.toHaveProperty('cutOffIn')
 })
 
 test('so is one that takes too long at a server that answers others meanwhile', async () => {

@@ -44,9 +44,13 @@ export class PendingCall implements SentCall {
     return this.lane?.backend.name ?? ''
   }
 
-  /** Without a ticket it is not on its way: its last try failed. */
+  /** Without a ticket its last try has failed, or it was answered. */
+  get isUnderWay(): boolean {
+    return this.ticket !== undefined
+  }
+
   get isUnheard(): boolean {
-    return this.ticket !== undefined && this.lane?.isSilentSince(this.sentAt) === true
+    return this.isUnderWay && this.lane?.isSilentSince(this.sentAt) === true
   }
 
   hasFailedAt(lane: Lane): boolean {

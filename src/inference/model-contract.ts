@@ -27,6 +27,8 @@ export interface SentCall {
    * another one from here, and for longer than it ever took to begin an answer.
    */
   readonly isUnheard: boolean
+  /** Whether its answer is still to come, or the rest of it. False while it waits to be sent again. */
+  readonly isUnderWay: boolean
 }
 
 /** Something that changed about how much may be asked of a model: recorded with the run. */

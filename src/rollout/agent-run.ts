@@ -92,6 +92,8 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   turns = 0
   /** The function of the environment that is at work, for whoever asks where the time went; tools say it themselves. */
   doing: 'setup' | 'update' | undefined
+  /** What was at work when its time was up. */
+  cutOffIn: string | undefined
   readonly #parent: AgentRun | undefined
   readonly #startChild: StartChild
   readonly #model: ModelClient
@@ -349,8 +351,10 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const lastSent = this.#lastSent
     // There will be no reply to count it with.
     if (lastSent?.isUnheard && !this.signal.aborted) this.tally.modelMs += performance.now() - lastSent.sentAt
-    const doing = this.doing ?? this.tools.doing
     const { isWaiting } = this.budget
+    const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
+    const doing = this.doing ?? this.tools.doing ?? asking
+    this.cutOffIn = doing
     this.#scope.abort(timeUp(what, { lastSent, doing, isWaiting, heldUpBy: this.#heldUpBy }))
   }
 }

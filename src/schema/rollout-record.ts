@@ -19,6 +19,8 @@ export interface RolloutRecord {
   /** How its agent had ended whose reward failed (`reward_error`); left out if it had ended by itself. */
   agentOutcome?: Outcome
   error?: WireError
+  /** Of one that used up its working time: what was at work then, as `tool search`; left out if that was the agent's own code. */
+  cutOffIn?: string
   /** null unless the outcome is scored, and null in a voided group. */
   reward: number | null
   rewards: Record<string, RewardComponent>

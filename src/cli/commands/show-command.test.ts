@@ -253,4 +253,13 @@ describe('millrace show <run> <rollout>', () => {
     database.exec("UPDATE rollout SET record = '{' WHERE id = '2-0'")
     expect((await show(runs.root, 'nightly')).stdout).toContain('1-0 and 1 other cannot be read and are left out here;')
   })
+
+  it('says in what a rollout was when its time was up', async () => {
+    await using runs = await temporaryRuns()
+    const record = { outcome: 'agent_timeout', truncated: true, cutOffIn: 'tool search' } as const
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0', ...record } }] })
+    expect((await show(runs.root, 'nightly', '0-0')).stdout).toMatch(/^cut off +in tool search$/m)
+    const listed = await show(runs.root, 'nightly', '--outcome', 'agent_timeout')
+    expect(listed.stdout).toMatch(/^0-0 .* agent_timeout .* cut off in tool search$/m)
+  })
 })

@@ -114,8 +114,7 @@ async function showList(
     }
     const reward = stored.reward === null ? '–' : formatScore(stored.reward)
     const turns = 'turns' in record ? String(record.turns) : '–'
-    const error = printableLine(record.error?.message ?? '')
-    rows.push([record.id, printableLine(record.task.id ?? ''), record.outcome, reward, turns, error])
+    rows.push([record.id, printableLine(record.task.id ?? ''), record.outcome, reward, turns, whyOf(record)])
   }
   if (asJson) return
   const { ended, outcomes } = reader.counts()
@@ -140,6 +139,12 @@ async function showList(
     void io.stdout.line(line)
   }
   if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
+}
+
+/** What ended it, where somebody knows. */
+function whyOf(record: StoredRollout['record'] | DamagedRollout): string {
+  if (record.error) return printableLine(record.error.message)
+  return 'cutOffIn' in record && record.cutOffIn !== undefined ? `cut off in ${printableLine(record.cutOffIn)}` : ''
 }
 
 /** One that is damaged costs its own row. */

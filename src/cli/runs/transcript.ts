@@ -158,6 +158,7 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
   )
   if (record.error)
     yield row('error', style.bad(`${printableLine(record.error.message)} [${record.error.code}]`), style)
+  if (record.cutOffIn !== undefined) yield row('cut off', style.warn(`in ${printableLine(record.cutOffIn)}`), style)
   for (const { server, cause } of (record.missingServers ?? []).slice(0, shownServers)) {
     yield row('missing', style.warn(`tool server ${printableLine(server)}: ${printableLine(cause)}`), style)
   }
