@@ -51,7 +51,7 @@ export function isCorrupt(error: unknown): boolean {
 }
 
 /** Whether what is there could not be got just now: too many files are open, say. It may be whole. What is missing is not. */
-export function isOutOfReach(error: unknown): boolean {
+function isOutOfReach(error: unknown): boolean {
   const { errno, code } = error as NodeJS.ErrnoException
   return errno !== undefined && code !== 'ENOENT'
 }
