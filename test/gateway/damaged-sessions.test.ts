@@ -166,5 +166,5 @@ test('a gateway that has no descriptors left to read a session with does not sta
   const script = join(import.meta.dirname, '_starved-start.ts')
   const command = ['-c', 'ulimit -n 64 && exec "$@"', 'sh', process.execPath, script, folder.path]
   const { stdout } = await promisify(execFile)('sh', command)
-  expect(JSON.parse(stdout)).toEqual(['EMFILE', 'store_failed', expect.stringContaining('ulimit -n'), 1])
+  expect(JSON.parse(stdout)).toEqual(['EMFILE', 'overloaded', expect.stringContaining('ulimit -n'), 1])
 })

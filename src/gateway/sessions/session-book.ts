@@ -1,12 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import {
-  AttemptRecorder,
-  isDamage,
-  isOutOfReach,
-  sessionAttempt,
-  type RunStore,
-  type StoredSession,
-} from '../../store/index.ts'
+import { AttemptRecorder, isDamage, sessionAttempt, type RunStore, type StoredSession } from '../../store/index.ts'
 import { ExpiryQueue } from './_expiry-queue.ts'
 import { TextAllowance } from './_text-allowance.ts'
 import { OpenSession, SessionMemory } from './open-session.ts'
@@ -57,13 +50,13 @@ export class SessionBook implements Disposable {
     })
   }
 
-  /** Knows those again that an earlier process left open. One that is damaged is reported, and left alone. */
+  /** Knows those again that an earlier process left open. One that cannot be read is reported, and left alone. */
   restore(): void {
     for (const stored of this.#store.reader.sessions.openSessions()) {
       try {
         this.#add(OpenSession.restored(stored))
       } catch (error) {
-        if (isOutOfReach(error)) throw outOfReach(stored, error)
+        if (lacksDescriptors(error)) throw tooManyFiles(stored.id, error)
         this.reportDamaged(stored, error)
       }
     }
@@ -258,10 +251,14 @@ export class SessionBook implements Disposable {
 }
 
 /** Then it is not the session that is wrong, and another start may read it. */
-function outOfReach({ id }: StoredSession, cause: unknown): MillraceError {
-  const { message: why } = MillraceError.from(cause, 'store_failed')
-  const message = `session ${id} cannot be read just now: ${why}. Correct that (too many open files: raise ulimit -n), then start the gateway again`
-  return new MillraceError('store_failed', message, { data: { session: id }, cause })
+function lacksDescriptors(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException
+  return code === 'EMFILE' || code === 'ENFILE'
+}
+
+function tooManyFiles(id: string, cause: unknown): MillraceError {
+  const message = `too many files are open to read session ${id}; raise ulimit -n, or close what holds them, then start the gateway again`
+  return new MillraceError('overloaded', message, { data: { session: id }, cause })
 }
 
 function forget(session: OpenSession): void {
