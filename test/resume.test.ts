@@ -314,3 +314,46 @@ test.each([
   expect(record).toMatchObject({ attempt: 1, outcome, truncated: true, turns: 1 })
   expect(record).not.toHaveProperty('agentOutcome')
 })
+
+test.each([
+  ['in a tool that cannot be repeated', { tool: true, update: false }, { attempt: 2, outcome: 'completed', turns: 2 }],
+  ['in update', { tool: false, update: true }, { attempt: 1, outcome: 'agent_timeout', turns: 1 }],
+])('whose time was up %s, and whose reward failed', async (_, hangs, expected) => {
+  await using runs = await temporaryRuns()
+  const sitWith = (isBroken: boolean) =>
+    evaluate({
+      environment: defineEnvironment({
+        name: 'late',
+        task: z.object({}),
+        tasks: () => [{}],
+        limits: { timeoutMs: 1000 },
+        prompt: () => 'Look it up.',
+        tools: {
+          look: {
+            parameters: z.object({}),
+            run: async () => (isBroken && hangs.tool ? await new Promise<never>(() => {}) : 'here'),
+          },
+        },
+        update: async () => {
+          if (isBroken && hangs.update) await new Promise<never>(() => {})
+        },
+        reward: () => {
+          if (isBroken) throw new Error('the grader is away')
+          return 1
+        },
+      }),
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [new ScriptedBackend(turns(hangs.tool ? [{ look: {} }] : []))] },
+      preflight: false,
+      run: { root: runs.root, name: 'late', retryFailed: !isBroken },
+    }).summary()
+  expect(await sitWith(true)).toMatchObject({ outcomes: { reward_error: 1 } })
+  {
+    using reader = RunReader.open(join(runs.root, 'late'))
+    const cutOffIn = hangs.tool ? 'tool look' : 'update'
+    expect(reader.rollout('0-0')).toMatchObject({ agentOutcome: 'agent_timeout', cutOffIn })
+  }
+  expect(await sitWith(false)).toMatchObject({ end: 'complete' })
+  using reader = RunReader.open(join(runs.root, 'late'))
+  expect(reader.rollout('0-0')).toMatchObject(expected)
+})

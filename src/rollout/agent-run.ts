@@ -170,7 +170,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     return this.#work(agent, prompt).then(
       () => {
         this.abandon()
-        return completed
+        return this.#earlierEnd() ?? completed
       },
       (thrown: unknown) => {
         this.abandon()
@@ -182,6 +182,14 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
         return { outcome: outcomeOfError(error), error }
       },
     )
+  }
+
+  /** How it had ended in an earlier sitting, where nothing that it asked for tells it again: in `update`, or in its own code. */
+  #earlierEnd(): AgentEnd | undefined {
+    const end = this.situation.job.ends?.[this.id]
+    if (!end) return undefined
+    const error = MillraceError.fromWire(end)
+    return { outcome: outcomeOfError(error), error }
   }
 
   #work(agent: Agent, prompt: readonly Message[]): Promise<void> {
@@ -265,6 +273,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
         return said
       },
       (thrown: unknown) => {
+        this.doing = undefined
         throw this.signal.aborted ? thrown : named('update', thrown)
       },
     )

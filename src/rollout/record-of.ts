@@ -66,7 +66,8 @@ export function recordOf(parts: {
   // What most have nothing to say about is added afterwards: a literal with conditions in it is made field by field.
   if (end.error && !truncated) record.error = end.error.toWire()
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
-  if (truncated && run.cutOffIn !== undefined) record.cutOffIn = run.cutOffIn
+  if (run.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
+    record.cutOffIn = run.cutOffIn
   if (tally.toolFaults) record.toolFaults = tally.toolFaults.list()
   if (tally.toolRepairs > 0) record.toolRepairs = tally.toolRepairs
   if (parts.missing && parts.missing.length > 0) record.missingServers = parts.missing

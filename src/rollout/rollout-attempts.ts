@@ -142,7 +142,7 @@ export class RolloutAttempts {
     if (attempt === plan.attempt) return job
     // What was recorded is that of the attempt it was planned with.
     const { journalled: _nodes, children: _children, judgeCalls: _judged, serverCalls: _served, ...rest } = job
-    const { reported: _reported, ...afresh } = rest
+    const { reported: _reported, ends: _ends, ...afresh } = rest
     return afresh
   }
 
