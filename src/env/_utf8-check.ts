@@ -5,7 +5,7 @@ const replacementCharacter = '\u{fffd}'
 /**
  * Finds rows of a file that is not UTF-8. Reading puts a replacement character wherever bytes are no text, without a word: a
  * table in another encoding would be asked about and scored with other words than it has. Such a character may also
- * stand in a file that is UTF-8, so the bytes decide.
+ * stand in a file that is UTF-8, so the bytes decide. In a file with bytes that are none, every row with one is suspect.
  */
 export class Utf8Check {
   readonly #decoder = new TextDecoder('utf-8', { fatal: true })

@@ -95,7 +95,7 @@ test('whoever wants a whole reply, or waits for a backend, is told nothing but h
   await stream.body.dump()
   expect((await whole).text).not.toContain(beat)
   const nowhere = { name: 'sim', backends: [{ url: 'http://127.0.0.1:9/v1', engine: 'sglang' as const }] }
-  await using lonely = await TestGateway.start({ models: [nowhere], bounds: { beatMs: 5, maxWaitMs: 100 } })
+  await using lonely = await TestGateway.start({ models: [nowhere], bounds: { beatMs: 1_000, maxWaitMs: 1_500 } })
   const session = await lonely.startSession()
   const refused = await lonely.ask(asked.chat.path, { key: session.key, body: { ...asked.chat.body, stream: true } })
   expect(refused).toMatchObject({

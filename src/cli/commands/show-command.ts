@@ -112,7 +112,7 @@ async function showList(
       await io.stdout.line(JSON.stringify(record))
       continue
     }
-    const reward = stored.reward === null ? '–' : formatScore(stored.reward)
+    const reward = record.reward === null ? '–' : formatScore(record.reward)
     const turns = 'turns' in record ? String(record.turns) : '–'
     rows.push([record.id, printableLine(record.task.id ?? ''), record.outcome, reward, turns, whyOf(record)])
   }

@@ -1,6 +1,6 @@
 import { createWriteStream, type Stats } from 'node:fs'
 import { access, constants, readlink, realpath, rename, rm, stat } from 'node:fs/promises'
-import { dirname, resolve } from 'node:path'
+import { dirname, isAbsolute, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { MillraceError } from '../../errors/index.ts'
 import { peeked } from '../../kit/index.ts'
@@ -55,10 +55,10 @@ async function statIfThere(file: string): Promise<Stats | undefined> {
   }
 }
 
-/** Where links lead to that nothing is at. They end: `stat` has found so. */
+/** Where links lead to that nothing is at. They end: `stat` has found so. Only the system can say where `..` behind a link leads. */
 async function endOfLinks(file: string): Promise<string> {
   const next = await readlink(file).catch(() => undefined)
-  return next === undefined ? file : endOfLinks(resolve(await realpath(dirname(file)), next))
+  return next === undefined ? file : endOfLinks(isAbsolute(next) ? next : `${await realpath(dirname(file))}/${next}`)
 }
 
 /** Lines that end too early look like all there are: what is not whole is called so, and taken away. */

@@ -141,6 +141,7 @@ export class Sessions {
       try {
         sessions.push(storedSummary(stored))
       } catch (error) {
+        if (!isDamage(error)) throw error
         unreadable.push(stored.id)
         this.#book.reportDamaged(stored, error)
       }

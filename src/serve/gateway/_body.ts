@@ -140,9 +140,9 @@ class Upload implements HeldBody {
   }
 }
 
-/** Nobody's client packs its requests, but some proxies and middlewares can. */
+/** Clients do not pack their requests unless told to, but some proxies and middlewares can. */
 function packed({ headers: { 'content-encoding': encoding } }: IncomingMessage): MillraceError | undefined {
-  if (encoding === undefined || encoding === 'identity') return undefined
+  if (encoding === undefined || encoding.toLowerCase() === 'identity') return undefined
   return new MillraceError('usage', 'a body is read as it is: send it without content-encoding', {
     data: { status: 415 },
   })
