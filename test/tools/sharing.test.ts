@@ -213,7 +213,7 @@ test('V6.1 thirty rollouts and pools of three and one: never more processes, and
   using log = new ServerLog()
   using smallLog = new ServerLog()
   await using servers = serversOf({
-    one: { ...misbehaving(log.mode), pool: { max: 3, maxUses: 10 } },
+    one: { ...misbehaving(log.mode), pool: { max: 3, maxUses: 100 } },
     // Each rollout needs both: two of them that had one each would wait for ever.
     two: { ...misbehaving(smallLog.mode), pool: { max: 1, maxUses: 100 } },
   })
