@@ -23,12 +23,12 @@ export function settleHeapForGateway(): void {
 }
 
 /**
- * Tells V8 to collect when the heap is two and a half times what was alive instead of letting it grow further. A run makes much
+ * Tells V8 to collect when the heap is twice what was alive instead of letting it grow further. A run makes much
  * garbage that is neither young nor old: what belongs to a rollout dies when the rollout ends, seconds later. Earlier than this
  * saves little more memory, and each such collection has threads that take the cores from the loop.
  */
 function collectEarly(): void {
-  setFlagsFromString('--heap-growing-percent=150')
+  setFlagsFromString('--heap-growing-percent=100')
 }
 
 /**
