@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -11,6 +11,7 @@ import type { Journal } from './journal.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { applyAll } from '../../test/store/_apply.ts'
+import { blobOutOfReach, damagePage } from '../../test/store/_damage.ts'
 import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 test('the export is what rollouts.jsonl holds', async () => {
@@ -132,10 +133,7 @@ test.each([
   using folder = temporaryFolder()
   applyAll(folder.path, threeRollouts)
   damage(folder.path, outOfLine)
-  const blobs = join(folder.path, runFiles.blobs, '00')
-  mkdirSync(blobs, { recursive: true })
-  // Fails for root, too, unlike a file that may not be read.
-  symlinkSync('0000', join(blobs, '0000'))
+  using _unreachable = blobOutOfReach(folder.path)
   await expect(exported(folder.path)).rejects.toMatchObject({ code: 'ELOOP' })
 })
 
@@ -147,18 +145,7 @@ test('a record on a damaged page costs its own rollout', async () => {
   )
   applyAll(folder.path, many.flat())
   const { lines: whole } = await exported(folder.path)
-  const file = join(folder.path, runFiles.database)
-  {
-    using database = new DatabaseSync(file)
-    database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
-    const page = database
-      .prepare("SELECT pageno, pgsize FROM dbstat WHERE name = 'rollout' AND pagetype = 'overflow' LIMIT 1")
-      .get()
-    const start = (Number(page?.['pageno']) - 1) * Number(page?.['pgsize'])
-    const bytes = readFileSync(file)
-    bytes.fill(0xff, start, start + 8)
-    writeFileSync(file, bytes)
-  }
+  damagePage(folder.path, 'rollout', 'overflow')
   const { lines, damaged } = await exported(folder.path)
   expect(damaged).toEqual(['7-0'])
   expect(lines.toSpliced(7, 1)).toEqual(whole.toSpliced(7, 1))

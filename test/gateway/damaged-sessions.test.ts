@@ -1,5 +1,4 @@
 import { execFile } from 'node:child_process'
-import { mkdirSync, rmSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { promisify } from 'node:util'
@@ -7,6 +6,7 @@ import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { gatewayEvents, type GatewayEvent } from '../../src/gateway/index.ts'
 import { ScriptedBackend } from '../../src/testing/index.ts'
+import { blobOutOfReach } from '../store/_damage.ts'
 import { temporaryFolder } from '../store/_fixtures.ts'
 
 const asked = (content: string): object => ({ model: 'm', messages: [{ role: 'user', content }] })
@@ -24,15 +24,6 @@ function open(folder?: string): Promise<OpenGateway> {
 function changeRun(folder: string, sql: string): void {
   using database = new DatabaseSync(join(folder, 'journal.sqlite'), { timeout: 10_000 })
   database.exec(sql)
-}
-
-/** A file that nobody can open for now, named `blob:0000` where the database refers to it. Fails for root, too. */
-function blobOutOfReach(folder: string): Disposable {
-  const parent = join(folder, 'blobs', '00')
-  mkdirSync(parent, { recursive: true })
-  const path = join(parent, '0000')
-  symlinkSync('0000', path)
-  return { [Symbol.dispose]: () => rmSync(path) }
 }
 
 test('a session with a damaged message is ended all the same, and what is damaged is named', async () => {

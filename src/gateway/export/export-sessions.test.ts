@@ -1,4 +1,3 @@
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -8,6 +7,7 @@ import { type RandomSession, randomSession } from '../../../test/gateway/_random
 import { type ReadRow, readBinaryRows, readJsonRows } from '../../../test/gateway/_read-rows.ts'
 import { sessionEntries } from '../../../test/gateway/_store-session.ts'
 import { applyAll } from '../../../test/store/_apply.ts'
+import { blobOutOfReach, damagePage } from '../../../test/store/_damage.ts'
 import { temporaryFolder } from '../../../test/store/_fixtures.ts'
 
 /** A run with these sessions in it. */
@@ -173,10 +173,7 @@ test.each([
   using run = stored(many)
   using database = new DatabaseSync(join(run.path, runFiles.database))
   database.exec(outOfLine)
-  const folder = join(run.path, runFiles.blobs, '00')
-  mkdirSync(folder, { recursive: true })
-  // Fails for root, too, unlike a file that may not be read.
-  symlinkSync('0000', join(folder, '0000'))
+  using _unreachable = blobOutOfReach(run.path)
   const damaged: string[] = []
   const onDamaged = (session: string): unknown => damaged.push(session)
   await expect(exported(run.reader, { onDamaged })).rejects.toMatchObject({ code: 'ELOOP' })
@@ -190,17 +187,7 @@ test('sessions whose rewards lie on a damaged page are named, and the others are
   })
   using run = stored(rewarded)
   const whole = readJsonRows(await exported(run.reader, {}))
-  const file = join(run.path, runFiles.database)
-  {
-    using database = new DatabaseSync(file)
-    database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
-    const leaf = database
-      .prepare("SELECT pgoffset FROM dbstat WHERE name = 'reward' AND pagetype = 'leaf' LIMIT 1")
-      .get()
-    const bytes = readFileSync(file)
-    bytes.fill(0xff, Number(leaf?.['pgoffset']), Number(leaf?.['pgoffset']) + 8)
-    writeFileSync(file, bytes)
-  }
+  damagePage(run.path, 'reward', 'leaf')
   using reader = RunReader.open(run.path)
   const found = readJsonRows(await exported(reader, {}))
   const damaged = found.filter(({ kind }) => kind === 'damaged').map((row) => row['session'])

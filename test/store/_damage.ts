@@ -1,0 +1,28 @@
+import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { runFiles } from '../../src/store/index.ts'
+
+/** A file that nobody can open for now, named `blob:0000` where the database refers to it. Fails for root, too. */
+export function blobOutOfReach(folder: string): Disposable {
+  const parent = join(folder, runFiles.blobs, '00')
+  mkdirSync(parent, { recursive: true })
+  const path = join(parent, '0000')
+  symlinkSync('0000', path)
+  return { [Symbol.dispose]: () => rmSync(path) }
+}
+
+/** Makes the first page of its kind that a table has into none. */
+export function damagePage(folder: string, table: string, kind: 'leaf' | 'overflow'): void {
+  const file = join(folder, runFiles.database)
+  using database = new DatabaseSync(file)
+  database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  const page = database
+    .prepare('SELECT pageno, pgsize FROM dbstat WHERE name = ? AND pagetype = ? LIMIT 1')
+    .get(table, kind)
+  // Not `pgoffset`, which is wrong for the first page of an overflow.
+  const start = (Number(page?.['pageno']) - 1) * Number(page?.['pgsize'])
+  const bytes = readFileSync(file)
+  bytes.fill(0xff, start, start + 8)
+  writeFileSync(file, bytes)
+}
