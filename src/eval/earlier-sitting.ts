@@ -4,8 +4,8 @@ import {
   readJudgeCalls,
   readServerCalls,
   type HeldRollout,
-  type RecordedVerdict,
-  type RolloutJob,
+  type PaidVerdict,
+  type RecordedWork,
   type UsedTries,
 } from '../rollout/index.ts'
 import { outcomes, type MessageNode } from '../schema/index.ts'
@@ -26,10 +26,6 @@ export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | und
   | { readonly state: 'held'; held(): HeldRollout }
   | { readonly state: 'discarded' }
 )
-
-/** What a rollout goes on from: see `RolloutJob`. */
-export type RecordedWork = Required<Pick<RolloutJob, 'journalled' | 'children' | 'judgeCalls' | 'ends'>> &
-  Pick<RolloutJob, 'serverCalls' | 'reported'>
 
 /** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
@@ -72,8 +68,8 @@ function lastTakenBack(reader: RunReader): number {
 
 /** The attempt's own nodes and judges and those of all its children, and what the children came to. */
 function recordedWork(reader: RunReader, rollout: string, attempt: number): RecordedWork {
-  const journalled: Record<string, readonly MessageNode[]> = {}
-  const judgeCalls: Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]> = {}
+  const nodes: Record<string, readonly MessageNode[]> = {}
+  const judgeCalls: Record<string, readonly PaidVerdict[]> = {}
   const ended: BareRecord[] = []
   const ends: Record<string, WireError> = {}
   const noteEnd = (id: string, record: BareRecord): void => {
@@ -82,7 +78,7 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
     if (end) ends[id] = end
   }
   const read = (id: string): void => {
-    journalled[id] = reader.nodes(id, attempt)
+    nodes[id] = reader.nodes(id, attempt)
     const calls = readJudgeCalls(reader, id, attempt)
     if (calls.length > 0) judgeCalls[id] = calls.map(({ usage, cost }) => ({ usage, cost }))
     for (const child of reader.children(id)) {
@@ -100,10 +96,10 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
   const reported = end && { metrics: end.record.metrics, notes: end.record.info ?? {} }
   const serverCalls = readServerCalls(reader, rollout, attempt).length
   return {
-    journalled,
+    nodes,
+    ends,
     children: keptChildrenOf(rollout, ended),
     judgeCalls,
-    ends,
     ...(serverCalls > 0 && { serverCalls }),
     ...(reported && { reported }),
   }

@@ -63,7 +63,7 @@ export function planOne(options: {
   const tries = unfinished.used()
   const common = { task, ...(tries && { used: tries }) }
   if (unfinished.state === 'cut-off') {
-    return { kind: 'attempt', id, sample, attempt, ...common, ...unfinished.recorded() }
+    return { kind: 'attempt', id, sample, attempt, ...common, recorded: unfinished.recorded() }
   }
   if (unfinished.state === 'held' && isHoldingGroups) {
     const held = unfinished.held()

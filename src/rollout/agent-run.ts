@@ -31,6 +31,7 @@ import { closedErrands, Errands } from './errands.ts'
 import type { RolloutJob } from './job.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
+import type { PaidVerdict } from './recorded-work.ts'
 import { tapeOf } from './replay-cassette.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
@@ -127,7 +128,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.#parent = parent
     this.#startChild = options.startChild
     this.#scope = new AbortScope(options.signal)
-    this.#journalled = situation.job.journalled?.[id] ?? []
+    this.#journalled = situation.job.recorded?.nodes[id] ?? []
     this.session = new Session({
       id,
       model: options.model,
@@ -140,7 +141,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     const parentBudget = parent?.budget.isStopped ? undefined : parent?.budget
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
-    for (const { usage, cost } of situation.job.judgeCalls?.[id] ?? []) this.tally.addJudgeCall(usage, cost)
+    for (const { usage, cost } of paidBefore(situation.job, id)) this.tally.addJudgeCall(usage, cost)
     this.context = new LiveContext(this, { situation, scope: this.#scope })
     this.#sampling = options.sampling
     this.tools = new AgentCalls(this, this.#toolBox)
@@ -186,7 +187,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
 
   /** How it had ended in an earlier sitting, where nothing that it asked for tells it again: in `update`, or in its own code. */
   #earlierEnd(): AgentEnd | undefined {
-    const end = this.situation.job.ends?.[this.id]
+    const end = this.situation.job.recorded?.ends[this.id]
     if (!end) return undefined
     const error = MillraceError.fromWire(end)
     return { outcome: outcomeOfError(error), error }
@@ -310,9 +311,9 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
-    const { attempt, judgeCalls } = this.situation.job
+    const { attempt, recorded } = this.situation.job
     const { engine, tally, rewardClock: clock } = this
-    const earlier = judgeCalls?.[this.id]?.length
+    const earlier = recorded?.judgeCalls[this.id]?.length
     const { verdicts } = this.situation
     const asked = { engine, rollout: this.id, attempt, tally, earlier, clock, trace: this.trace, verdicts }
     this.#errands ??= new Errands()
@@ -369,9 +370,14 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
 }
 
 /** What a session hears beyond its journal: how it had ended, if it had, or what another rollout heard. */
-function tapeFor({ id: rollout, journalled, ends, cassette }: RolloutJob, id: string): Tape | undefined {
-  const end = ends?.[id]
-  return end ? { nodes: journalled?.[id] ?? [], end } : tapeOf(cassette, rollout, id)
+function tapeFor({ id: rollout, recorded, cassette }: RolloutJob, id: string): Tape | undefined {
+  const end = recorded?.ends[id]
+  return end ? { nodes: recorded?.nodes[id] ?? [], end } : tapeOf(cassette, rollout, id)
+}
+
+/** What the judges of a session had been paid that are asked again, or were. */
+function paidBefore({ recorded, cassette }: RolloutJob, id: string): readonly PaidVerdict[] {
+  return recorded?.judgeCalls[id] ?? cassette?.superseded?.[id] ?? []
 }
 
 /** Whoever may call tools whose outputs are kept must be able to read them. */

@@ -37,7 +37,7 @@ export async function runChild(
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
     trace: traceOf(job, id, parent.trace),
   })
-  if (!job.journalled?.[id]) {
+  if (!job.recorded?.nodes[id]) {
     engine.journal.append({
       kind: 'attempt-start',
       rollout: id,

@@ -1,9 +1,7 @@
-import type { WireError } from '../errors/index.ts'
-import type { Json, Limits, MessageNode, RolloutRecord, Sampling } from '../schema/index.ts'
+import type { Limits, RolloutRecord, Sampling } from '../schema/index.ts'
 import type { ToolFormatName } from '../tools/index.ts'
-import type { KeptChildren } from './kept-children.ts'
+import type { RecordedWork } from './recorded-work.ts'
 import type { Cassette } from './replay-cassette.ts'
-import type { RecordedVerdict } from './replay-verdicts.ts'
 
 /** What a rollout is asked with, whichever of its attempts it is. */
 export interface RolloutTerms {
@@ -22,18 +20,8 @@ export interface RolloutJob extends RolloutTerms {
   readonly attempt: number
   readonly sample: number
   readonly seed: number
-  /** What an earlier sitting recorded for this attempt, by rollout id: its own nodes and its children's. */
-  readonly journalled?: Readonly<Record<string, readonly MessageNode[]>>
-  /** By rollout id, what ended its agent and those of its children in that sitting, if they did not end by themselves. */
-  readonly ends?: Readonly<Record<string, WireError>>
-  /** What its children had come to in that sitting. */
-  readonly children?: KeptChildren
-  /** What its judges were paid in that sitting, by rollout id and call: whoever is asked again is paid again. */
-  readonly judgeCalls?: Readonly<Record<string, readonly Pick<RecordedVerdict, 'usage' | 'cost'>[]>>
-  /** How many answers of tool servers its own code had in that sitting, if any: it asks for them again. */
-  readonly serverCalls?: number
-  /** What it had come to say of itself, if it only lacks its score: not all that said so runs again. */
-  readonly reported?: { readonly metrics: Record<string, number>; readonly notes: Record<string, Json> }
+  /** If it goes on where an earlier sitting was cut off. What starts over has none of it. */
+  readonly recorded?: RecordedWork
 }
 
 /** Another beginning of a conversation. */

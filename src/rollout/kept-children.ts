@@ -69,12 +69,12 @@ export function keptUntil(children: KeptChildren, turn: number): KeptChildren {
 
 /** Those that a session had begun in one place of it. Below them are others, which are in their figures. */
 export function* keptUnder(
-  { id, children: own, cassette }: RolloutJob,
+  { id, recorded, cassette }: RolloutJob,
   session: string,
   place: string,
 ): Generator<readonly [key: string, child: KeptChild], void, void> {
   const prefix = `${session.slice(id.length)}.${place}-`
-  for (const children of [own, cassette?.children]) {
+  for (const children of [recorded?.children, cassette?.children]) {
     for (const [key, child] of Object.entries(children ?? {})) {
       if (key.startsWith(prefix) && !key.includes('.', prefix.length)) yield [key, child]
     }

@@ -3,6 +3,7 @@ import type { Tape } from '../inference/index.ts'
 import type { ToolRepair } from '../schema/index.ts'
 import type { ToolCatalogue, ToolResult, WrittenCall } from '../tools/index.ts'
 import type { KeptChildren } from './kept-children.ts'
+import type { PaidVerdict } from './recorded-work.ts'
 import type { RecordedAnswer } from './replay-servers.ts'
 import type { RecordedVerdict } from './replay-verdicts.ts'
 
@@ -17,6 +18,8 @@ export interface Cassette {
   readonly children?: KeptChildren
   /** In the order they were given. */
   readonly verdicts: readonly RecordedVerdict[]
+  /** By session id, what judges were paid that had been asked again: it is in no other account. */
+  readonly superseded?: Readonly<Record<string, readonly PaidVerdict[]>>
   /** What its tool servers offered, for a rollout that does not open them. */
   readonly catalogues?: readonly ToolCatalogue[]
   /** What they answered to the environment's own code, in order. */

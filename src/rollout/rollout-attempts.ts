@@ -137,13 +137,10 @@ export class RolloutAttempts {
     if (ending) await ending
   }
 
-  #jobOf({ kind: _kind, used: _used, ...plan }: PlannedAttempt, attempt: number): RolloutJob {
+  #jobOf({ kind: _kind, used: _used, recorded, ...plan }: PlannedAttempt, attempt: number): RolloutJob {
     const job = { ...plan, attempt, seed: this.#options.seedOf(plan.id, attempt) }
-    if (attempt === plan.attempt) return job
     // What was recorded is that of the attempt it was planned with.
-    const { journalled: _nodes, children: _children, judgeCalls: _judged, serverCalls: _served, ...rest } = job
-    const { reported: _reported, ends: _ends, ...afresh } = rest
-    return afresh
+    return recorded && attempt === plan.attempt ? { ...job, recorded } : job
   }
 
   /** What an attempt came to, if that is how its rollout ends; undefined if there is to be another. */
@@ -178,7 +175,7 @@ export class RolloutAttempts {
     const { why } = result
     this.#note(job.id, job.attempt, 'attempt-abandoned', { why })
     // If it was not its own journal that it did not repeat, another attempt would not either.
-    return job.journalled ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
+    return job.recorded ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
   }
 
   async #verdictOnLost(job: RolloutJob, lost: LostAttempt): Promise<HeldRollout | undefined> {

@@ -24,7 +24,7 @@ import { whyNotResumable } from './why-not-resumable.ts'
  */
 export function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
   const startedAt = Date.now()
-  if (!job.journalled) {
+  if (!job.recorded) {
     engine.journal.append({
       kind: 'attempt-start',
       rollout: job.id,

@@ -139,14 +139,15 @@ test('whoever takes the place of a failed member of a group is asked the same', 
   })
   const task = { index: 0, id: '0', data: {} }
   const opening = { prompt: 'another one' }
+  const recorded = { nodes: {}, ends: {}, children: {}, judgeCalls: {} }
   async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
     const held = { record: spoilt({ id: '0-0', attempt: 1, sample: 0, task, seed: 1 }), leaf: null }
     yield { kind: 'held', held, task, sampling: { seed: 10 } }
-    yield { kind: 'attempt', id: '0-1', sample: 1, task, attempt: 1, sampling: { seed: 11 }, opening, journalled: {} }
+    yield { kind: 'attempt', id: '0-1', sample: 1, task, attempt: 1, sampling: { seed: 11 }, opening, recorded }
   }
   expect(await scheduler.run(plans())).toBe(true)
   expect(asked).toEqual([
-    { id: '0-1', sample: 1, task, attempt: 1, seed: 1, sampling: { seed: 11 }, opening, journalled: {} },
+    { id: '0-1', sample: 1, task, attempt: 1, seed: 1, sampling: { seed: 11 }, opening, recorded },
     { id: '0-0', sample: 0, task, attempt: 2, seed: 1, sampling: { seed: 10 } },
     { id: '0-1', sample: 1, task, attempt: 2, seed: 1, sampling: { seed: 11 }, opening },
   ])

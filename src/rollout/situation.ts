@@ -40,8 +40,8 @@ export function situationOf(
     tools,
     outputs,
     state: undefined,
-    metrics: { ...job.reported?.metrics },
-    notes: { ...job.reported?.notes },
+    metrics: { ...job.recorded?.reported?.metrics },
+    notes: { ...job.recorded?.reported?.notes },
     ...(cassette && { verdicts: new VerdictReader(cassette.verdicts, cassette.end) }),
   }
 }

@@ -154,10 +154,16 @@ export class Toolkit extends Resource {
 
   #noted(
     servers: ServerCalls,
-    { id: rollout, attempt, serverCalls: earlier }: RolloutJob,
+    { id: rollout, attempt, recorded: before }: RolloutJob,
     recorded: readonly RecordedAnswer[] = [],
   ): ServerCalls {
-    return new NotedServers(servers, { journal: this.#journal, rollout, attempt, recorded, earlier })
+    return new NotedServers(servers, {
+      journal: this.#journal,
+      rollout,
+      attempt,
+      recorded,
+      earlier: before?.serverCalls,
+    })
   }
 
   /** Rejects with `tool_infra` where a server that is needed cannot be had, and with the signal's reason. */

@@ -10,8 +10,8 @@ import type { RolloutTools } from './toolkit.ts'
  * journal. Says what stands against it; undefined if nothing does.
  */
 export function whyNotResumable(job: RolloutJob, tools: RolloutTools['box'], style: CallStyle): string | undefined {
-  if (!job.journalled) return undefined
-  const call = unresumableCall(Object.values(job.journalled), tools, style)
+  if (!job.recorded) return undefined
+  const call = unresumableCall(Object.values(job.recorded.nodes), tools, style)
   return call && `its tool ${call.function.name} does not say what to do on resume`
 }
 

@@ -30,7 +30,7 @@ export class RolloutTrace {
     this.traceId = parent?.traceId ?? traceIdOf(run, job.id, job.attempt)
     this.parentSpanId = parent?.spanId
     // An earlier sitting may have sent spans of this very attempt: the same trace, but other spans.
-    const sitting = job.journalled ? String(Date.now()) : ''
+    const sitting = job.recorded ? String(Date.now()) : ''
     const digest = hash('sha256', `${this.traceId}\n${id}\n${sitting}`, 'hex')
     this.spanId = digest.slice(0, 16)
     this.#prefix = digest.slice(16, 24)

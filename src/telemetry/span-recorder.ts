@@ -83,7 +83,7 @@ export class SpanRecorder implements Disposable {
         'millrace.group': record.task.id,
         'millrace.task.index': record.task.index,
         'millrace.sample': record.sample,
-        'millrace.resumed': trace.job.journalled !== undefined,
+        'millrace.resumed': trace.job.recorded !== undefined,
         'millrace.outcome': outcome,
         'millrace.truncated': record.truncated,
         'millrace.reward': record.reward,

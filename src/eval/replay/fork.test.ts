@@ -17,7 +17,7 @@ const fork: Fork = {
 async function* planned(): AsyncGenerator<PlannedRollout, void, void> {
   const held = { record: { id: '3-0' } as RolloutRecord, leaf: null }
   yield { kind: 'held', task, held }
-  yield { kind: 'attempt', id: '3-1', sample: 1, attempt: 1, task, journalled: {} }
+  yield { kind: 'attempt', id: '3-1', sample: 1, attempt: 1, task }
   yield { kind: 'settled', record: { id: '3-2' } as RolloutRecord }
 }
 

@@ -106,7 +106,7 @@ function readTakenOver(reader: RunReader, rollout: string, attempt: number): (re
 
 /** A recording as what a rollout hears that may hear nothing else. */
 export function closedCassette(
-  { record, sessions, children, verdicts, serverAnswers }: Recording,
+  { record, sessions, children, verdicts, superseded, serverAnswers }: Recording,
   catalogues: Cassette['catalogues'],
 ): Cassette {
   const tapes = sessions.map(({ id, nodes, record: end }) => {
@@ -117,6 +117,7 @@ export function closedCassette(
     tapes: Object.fromEntries(tapes),
     children,
     verdicts,
+    superseded,
     serverAnswers,
     ...(catalogues && { catalogues }),
     end: beyond,

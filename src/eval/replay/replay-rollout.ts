@@ -145,7 +145,6 @@ class Replayer extends Resource {
       task,
       seed: storedSeed(this.config, id, attempt),
       ...(opening && { opening }),
-      judgeCalls: recording.superseded,
       cassette: closedCassette(recording, this.#catalogues.of(id, attempt)),
     }
     const result = await this.#executor.run(job, this.#signal)
