@@ -2,7 +2,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
 import { recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
-import type { Journal } from '../store/index.ts'
+import { isDamage, type Journal } from '../store/index.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
 import type { RunConfig } from './resolve-run.ts'
 import { isNewTask, requireNoMore } from './same-tasks.ts'
@@ -63,13 +63,24 @@ export function planOne(options: {
   const tries = unfinished.used()
   const common = { task, ...(tries && { used: tries }) }
   if (unfinished.state === 'cut-off') {
-    return { kind: 'attempt', id, sample, attempt, ...common, recorded: unfinished.recorded() }
+    const recorded = readable(unfinished.recorded)
+    if (recorded) return { kind: 'attempt', id, sample, attempt, ...common, recorded }
   }
   if (unfinished.state === 'held' && isHoldingGroups) {
-    const held = unfinished.held()
-    return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
+    const held = readable(unfinished.held)
+    if (held) return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
   }
   return { kind: 'attempt', id, sample, attempt: attempt + 1, ...common }
+}
+
+/** undefined if what was recorded is damaged: there is nothing to go on from, and the rollout starts over. */
+function readable<Work>(read: () => Work): Work | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if (isDamage(error)) return undefined
+    throw error
+  }
 }
 
 /** A record as it was before its group was judged: the group will be judged again. */

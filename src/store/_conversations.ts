@@ -1,6 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { BlobStore } from './_blob-store.ts'
-import { damagedMessages, decoded, messageRows } from './damage.ts'
+import { damagedMessages, decoded, messageRows, missingMessage } from './damage.ts'
 
 /** Number, the number of the one before it, message. As arrays, which take a third less time than objects. */
 type Link = [seq: number, parent: number | null, message: string]
@@ -16,11 +16,11 @@ export class Conversations {
     this.#blobs = blobs
   }
 
-  /** The JSON of each message, in order. A node that is missing ends the walk; `integrity` reports it. */
+  /** The JSON of each message, in order. */
   messages(rollout: string, attempt: number, leaf: number | null): string[] {
     if (leaf === null) return []
     const links = messageRows(rollout, () => this.#links.all(rollout, attempt)) as unknown as Link[]
-    return (isOneLine(links, leaf) ? links : lineTo(leaf, links)).map(([seq, , message]) =>
+    return (isOneLine(links, leaf) ? links : lineTo(rollout, leaf, links)).map(([seq, , message]) =>
       decoded(
         () => this.#blobs.text(message),
         (cause) => damagedMessages(rollout, seq, cause),
@@ -36,16 +36,17 @@ function isOneLine(links: readonly Link[], leaf: number): boolean {
   )
 }
 
-function lineTo(leaf: number, links: readonly Link[]): Link[] {
+function lineTo(rollout: string, leaf: number, links: readonly Link[]): Link[] {
   const bySeq = new Map(links.map((link) => [link[0], link]))
   const line: Link[] = []
-  let link = bySeq.get(leaf)
-  while (link) {
+  let seq: number | null = leaf
+  while (seq !== null) {
+    const link = bySeq.get(seq)
+    if (!link) throw missingMessage(rollout, seq)
     line.push(link)
-    const [seq, parent] = link
     // Taking it out ends the walk even if the links were to form a ring.
     bySeq.delete(seq)
-    link = parent === null ? undefined : bySeq.get(parent)
+    seq = link[1]
   }
   return line.toReversed()
 }

@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { Message, MessageNode, TokenRecord } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { damagedMessages, decoded, messageRows } from './damage.ts'
+import { damagedMessages, decoded, messageRows, missingMessage } from './damage.ts'
 import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
@@ -100,9 +100,15 @@ export class StoredNodes {
 
   *#rows<Row extends StoredRow>(page: StatementSync, rollout: string, attempt: number): Generator<Row, void, void> {
     let position = -1
+    let next = 0
     for (;;) {
       const rows = messageRows(rollout, () => page.all(rollout, attempt, position, pageNodes)) as Row[]
-      yield* rows
+      for (const row of rows) {
+        // They are numbered as they are recorded, from 0 on. Of those after the last nobody knows.
+        if (row.seq !== next) throw missingMessage(rollout, next)
+        next += 1
+        yield row
+      }
       const last = rows.at(-1)
       if (!last || rows.length < pageNodes) return
       position = last.position

@@ -10,6 +10,11 @@ export function damagedMessages(id: string, seq: number | undefined, cause: unkn
   return new MillraceError('store_failed', message, { cause })
 }
 
+/** One that was written and is not there. What is left looks whole to whoever does not count. */
+export function missingMessage(id: string, seq: number): MillraceError {
+  return damagedMessages(id, seq, new Error('it is missing'))
+}
+
 /** What a rollout came to is not as it was written. What was said in it may be whole all the same. */
 export function damagedRecord(rollout: string, cause: unknown): MillraceError {
   const message = `what rollout ${rollout} came to cannot be read; if it matters, restore the run from a copy`

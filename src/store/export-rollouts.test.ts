@@ -93,6 +93,9 @@ test.each([
   ['a record whose file is gone', "UPDATE rollout SET record = 'blob:0000' WHERE id = '2-0'"],
   ['a message that is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '2-0' AND seq = 1`],
   ['a message whose file is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '2-0' AND seq = 1"],
+  ['a first message that is missing', "DELETE FROM node WHERE rollout = '2-0' AND seq = 0"],
+  ['a last message that is missing', "DELETE FROM node WHERE rollout = '2-0' AND seq = 1"],
+  ['messages that follow each other in a ring', "UPDATE node SET parent = 1 WHERE rollout = '2-0' AND seq = 0"],
 ])('%s costs its own rollout', async (_what, sql) => {
   using folder = temporaryFolder()
   applyAll(folder.path, threeRollouts)

@@ -36,8 +36,7 @@ interface Place {
 }
 
 /**
- * Takes nodes in the order they were recorded. One whose parent is missing begins a conversation; `integrity` reports it.
- * `continued` names the reply before one that no message leads to.
+ * Takes nodes in the order they were recorded, all of them. `continued` names the reply before one that no message leads to.
  */
 export function readConversation(
   session: string,

@@ -165,6 +165,29 @@ test.each([
   await expect(exported(run.reader, { session: 'session-7' })).rejects.toMatchObject({ code: 'store_failed' })
 })
 
+test('a session that lost a message is never made into rows, whichever it lost', async () => {
+  const sessions = Array.from({ length: 6 }, (_, seed) => randomSession({ seed, samples: 4 }))
+  using run = stored(sessions)
+  using database = new DatabaseSync(join(run.path, runFiles.database))
+  for (const { session, nodes, rewards } of sessions) {
+    for (const { seq } of nodes) {
+      // Nothing tells of the last one but a reward.
+      if (seq === nodes.length - 1 && !rewards.some(({ node }) => node === seq)) continue
+      const moveTo = (attempt: number): void =>
+        database.exec(`UPDATE node SET attempt = ${attempt} WHERE rollout = '${session.id}' AND seq = ${seq}`)
+      moveTo(1)
+      for (const rows of ['interactions', 'merged'] as const) {
+        const found = readJsonRows(await exported(run.reader, { rows }))
+        expect(found.filter((row) => row['session'] === session.id)).toMatchObject([
+          { kind: 'damaged', error: { message: expect.stringContaining(`message ${seq} of ${session.id} cannot`) } },
+        ])
+        expect(found.at(-1)).toMatchObject({ damagedSessions: 1 })
+      }
+      moveTo(0)
+    }
+  }
+})
+
 test.each([
   ['message', "UPDATE node SET message = 'blob:0000' WHERE rollout = 'session-7' AND sampled = 1"],
   ['tokens', "UPDATE node SET ids = 'blob:0000', logprobs = 'blob:0000' WHERE rollout = 'session-7' AND sampled = 1"],

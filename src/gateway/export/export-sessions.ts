@@ -1,5 +1,12 @@
 import { MillraceError } from '../../errors/index.ts'
-import { isDamage, type RunReader, type SessionReader, type StoredSession } from '../../store/index.ts'
+import {
+  isDamage,
+  missingMessage,
+  type RunReader,
+  type SessionReader,
+  type StoredReward,
+  type StoredSession,
+} from '../../store/index.ts'
 import { binaryFrame, binaryHead } from './_binary-frame.ts'
 import { jsonPieces } from './_rows-jsonl.ts'
 import { withoutTokens } from './_rows-merged.ts'
@@ -79,9 +86,12 @@ async function* exportedRows(
     counts.sessions += 1
     try {
       const { id } = session
+      // First, so that whatever they are for is read after them.
+      const rewards = reader.rewardsOf(id)
       const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
+      checkRewarded(id, rewards, bareNodes.length)
       const nodes = () => slice.over(reader.nodesOf(id))
-      const made = rowsOfSession({ session, bareNodes, nodes, rewards: reader.rewardsOf(id) }, rowOptions)
+      const made = rowsOfSession({ session, bareNodes, nodes, rewards }, rowOptions)
       for await (const row of made.rows) {
         if (row.kind === 'empty') counts.emptySessions += 1
         else counts.rows += 1
@@ -97,6 +107,11 @@ async function* exportedRows(
     }
   }
   yield { kind: 'end', ...counts }
+}
+
+/** The last messages of a session may be missing without a gap. A reward for one of them says so. */
+function checkRewarded(session: string, rewards: readonly StoredReward[], nodes: number): void {
+  for (const { node } of rewards) if (node !== null && node >= nodes) throw missingMessage(session, node)
 }
 
 function* chosenSessions(
