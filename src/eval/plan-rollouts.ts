@@ -63,11 +63,11 @@ export function planOne(options: {
   const tries = unfinished.used()
   const common = { task, ...(tries && { used: tries }) }
   if (unfinished.state === 'cut-off') {
-    const recorded = readable(unfinished.recorded)
+    const recorded = readable(() => unfinished.recorded())
     if (recorded) return { kind: 'attempt', id, sample, attempt, ...common, recorded }
   }
   if (unfinished.state === 'held' && isHoldingGroups) {
-    const held = readable(unfinished.held)
+    const held = readable(() => unfinished.held())
     if (held) return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
   }
   return { kind: 'attempt', id, sample, attempt: attempt + 1, ...common }
