@@ -114,8 +114,7 @@ export class ItemReader {
     const origin = itemOrigin(id) ?? this.#memory?.origin(id)
     const reply = origin && this.#memory?.reply(origin.replyId)
     if (!reply) {
-      this.#untranslatable.add(`${at}.type item_reference`)
-      this.#other(item, 'item_reference')
+      this.#referenceToOther(item, id, at)
       return
     }
     const turn = this.#turnOf(item, origin.kind === 'fc' ? 'goes-on' : 'begins', origin)
@@ -130,6 +129,19 @@ export class ItemReader {
       turn.text += reply.content ?? ''
       turn.refusal += reply.refusal ?? ''
     }
+  }
+
+  /** To an item that chat has nothing for, or to what nobody here knows. */
+  #referenceToOther(item: JsonObject, id: string, at: string): void {
+    const other = this.#memory?.other(id)
+    const type = other?.['type']
+    if (other && typeof type === 'string') {
+      this.#untranslatable.add(`${at}.id ${type}`)
+      this.#other(other, type)
+      return
+    }
+    this.#untranslatable.addHeld(`${at}.type item_reference`)
+    this.#other(item, 'item_reference')
   }
 
   /**

@@ -19,8 +19,11 @@ import { readToolChoice, readTools } from './_responses-tools.ts'
 import { Untranslatable } from './_untranslatable.ts'
 import type { DialectRequest, ReplyMemory, SaidBefore } from './server-dialect.ts'
 
-/** What the server would have to do or to know beyond one reply. */
-const serverSideFields = ['conversation', 'prompt', 'max_tool_calls', 'top_logprobs'] as const
+/** What was said before, or is to be said before all else, and is kept at the provider. */
+const heldFields = ['conversation', 'prompt'] as const
+
+/** What the server would have to do beyond one reply. */
+const serverSideFields = ['max_tool_calls', 'top_logprobs'] as const
 
 /** Not this API's, but chat's own: there they would replace what was read here. */
 const chatFields = ['messages', 'n'] as const
@@ -45,6 +48,7 @@ const knownFields: ReadonlySet<string> = new Set([
   'store',
   'background',
   'truncation',
+  ...heldFields,
   ...serverSideFields,
   ...chatFields,
 ])
@@ -75,6 +79,7 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
   if (optionalText(body, 'instructions')) request.hasInstructions = true
   noteIncluded(body, untranslatable)
   noteServerSide(body, untranslatable)
+  if (untranslatable.held.length > 0) request.held = untranslatable.held
   return request
 }
 
@@ -160,6 +165,7 @@ function noteIncluded(body: JsonObject, untranslatable: Untranslatable): void {
 }
 
 function noteServerSide(body: JsonObject, untranslatable: Untranslatable): void {
+  for (const key of heldFields) if (!isAbsent(body[key])) untranslatable.addHeld(key)
   for (const key of serverSideFields) if (!isAbsent(body[key]) && body[key] !== 0) untranslatable.add(key)
   for (const key of chatFields) if (!isAbsent(body[key])) untranslatable.add(key)
   noteBackground(body, untranslatable)

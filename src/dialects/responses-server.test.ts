@@ -495,6 +495,7 @@ describe('items that are only referred to', () => {
     reasoning_content: 'Hm.',
     tool_calls: [call('c1'), call('c2')],
   }
+  const search = { type: 'web_search_call', id: 'ws_theirs', status: 'completed' }
   const replies = new Map([[`resp_${ownId}`, message]])
   const refer = (...ids: string[]) => ids.map((id) => ({ type: 'item_reference', id }))
   const foreign = new Map([['fc_theirs', { replyId: `resp_${ownId}`, kind: 'fc', number: 1 } as const]])
@@ -502,6 +503,7 @@ describe('items that are only referred to', () => {
     reply: (id: string) => replies.get(id),
     origin: (id: string) => foreign.get(id),
     hasOutputOf: () => false,
+    other: (id: string) => (id === 'ws_theirs' ? search : undefined),
   }
   const readKept = (input: JsonObject[]) => responsesServer.read({ model: 'm', input }, { replies: memory })
 
@@ -522,7 +524,16 @@ describe('items that are only referred to', () => {
   })
 
   test('are named if nobody knows them', () => {
-    expect(readKept(refer(`msg_${otherId}`)).untranslatable).toEqual(['input[0].type item_reference'])
+    const request = readKept(refer(`msg_${otherId}`))
+    expect(request).toMatchObject({ untranslatable: request.held, held: ['input[0].type item_reference'] })
+  })
+
+  test('may be what only this API has words for', () => {
+    const { messages, untranslatable, held } = readKept(refer(`rs_${ownId}`, 'ws_theirs', `msg_${ownId}`))
+    const others = [{ type: 'other', api: 'responses', value: search }]
+    expect(messages).toEqual([{ role: 'assistant', content: 'Text', reasoning_content: 'Hm.', others }])
+    expect(untranslatable).toEqual(['input[1].id web_search_call'])
+    expect(held).toBeUndefined()
   })
 })
 

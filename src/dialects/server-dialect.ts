@@ -51,6 +51,8 @@ export interface ReplyMemory {
   origin(itemId: string): ItemOrigin | undefined
   /** Whether a reply itself had the output of this call: its server has run the tool. */
   hasOutputOf(callId: string): boolean
+  /** An item of a reply that only its API has words for. */
+  other(itemId: string): JsonObject | undefined
 }
 
 /** Which reply of a session an item was part of, and which of its kind there, from 0. */
@@ -82,6 +84,8 @@ export interface DialectRequest extends Pick<
   readonly replyNames?: ReadonlyMap<number, string>
   /** Names of what only this API can say (`audio`, `tools[2].type web_search`): refused if the model speaks another one. */
   readonly untranslatable: readonly string[]
+  /** Those that stand for a part of the conversation which only the provider has (`conversation`): refused where it is recorded. */
+  readonly held?: readonly string[]
   /** The body itself, for what a reply repeats of its request; without messages that were read before. */
   readonly body: JsonObject
 }

@@ -1,6 +1,6 @@
 import { MessageStream } from '@anthropic-ai/sdk/lib/MessageStream'
 import { expect, test } from 'vitest'
-import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { messagesEvents, messagesReply } from '../../src/inference/_testing/messages-server.ts'
 import { isJsonObject, type ApiName } from '../../src/schema/index.ts'
@@ -294,6 +294,47 @@ test('a model that is asked in another API is not sent what was said only in one
   expect(JSON.parse(server.requests.at(-1)?.body ?? '')).toMatchObject({
     input: expect.arrayContaining([search, patch]),
   })
+})
+
+test('items are known by their ids alone, whatever they are', async () => {
+  const [given] = cases
+  if (!given) throw new Error('there is no case')
+  await using server = await serve(given)
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { id, caller } = await open.session()
+  await open.ask(caller, given.ask([]), { api: 'responses' })
+  const referred = response.output.map((item) => ({ type: 'item_reference', id: item.id }))
+  const { status } = await open.ask(caller, given.ask([...referred, patched]), { api: 'responses' })
+  expect(status).toBe(200)
+  const said = (await open.nodes(id)).map(({ message, parent }) => [message.role, parent])
+  expect(said.slice(1, 3)).toEqual([
+    ['assistant', 0],
+    ['tool', 1],
+  ])
+})
+
+test.each([
+  ['conversation', { conversation: 'conv_1', input: 'go on' }],
+  ['prompt', { prompt: { id: 'pmpt_1' } }],
+  ['input[0].type item_reference', { input: [{ type: 'item_reference', id: 'msg_elsewhere' }] }],
+])('what only the provider knows of a conversation is no part of a session (%s)', async (name, said) => {
+  const [given] = cases
+  if (!given) throw new Error('there is no case')
+  await using server = await serve(given)
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { id, caller } = await open.session()
+  const refused = await open.ask(caller, { model: 'm', ...said }, { api: 'responses' })
+  expect(refused).toMatchObject({ status: 400, document: { error: { param: name } } })
+  expect(await open.nodes(id)).toEqual([])
+  expect(server.requests).toEqual([])
+  // Without a session nothing is recorded that could lack it.
+  const passed = await open.ask(admin, { model: 'm', ...said }, { api: 'responses' })
+  expect(passed.status).toBe(200)
+  expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ model: 'm', ...said })
 })
 
 test('a seed that no double can hold goes through as it was written', async () => {

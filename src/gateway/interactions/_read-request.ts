@@ -44,6 +44,14 @@ export function refuseUntranslatableEarlier(earlier: readonly Message[], model: 
   refuse([...lost], model, api)
 }
 
+/** What is recorded must be all that was said: a part of it that only the provider has is refused by name, whoever could answer it. */
+export function refuseHeld({ held = [] }: DialectRequest): void {
+  const [param] = held
+  if (param === undefined) return
+  const message = `a session records whole conversations, and only the provider has what these stand for: ${held.join(', ')}. Send it in input or instructions instead, or ask without a session.`
+  throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
+}
+
 function kindOf(value: Json): string {
   const type = isJsonObject(value) ? value['type'] : undefined
   return typeof type === 'string' ? type.slice(0, 80) : 'what only one API knows,'

@@ -1,5 +1,5 @@
 import type { ItemOrigin, ReplyMemory } from '../../dialects/index.ts'
-import type { AssistantMessage, ItemIds } from '../../schema/index.ts'
+import { isJsonObject, type AssistantMessage, type ItemIds, type Json, type JsonObject } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
 import type { SessionTree } from '../sessions/session-tree.ts'
@@ -11,6 +11,7 @@ export class RecalledReplies implements ReplyMemory {
   readonly #tree: SessionTree
   readonly #replies = new Map<string, AssistantMessage>()
   readonly #origins = new Map<string, ItemOrigin>()
+  readonly #others = new Map<string, JsonObject>()
   #isRead = false
   /** Whether anything was found that the request only refers to. */
   hasFound = false
@@ -37,6 +38,13 @@ export class RecalledReplies implements ReplyMemory {
     return this.#tree.hasOutputOf(callId)
   }
 
+  other(itemId: string): JsonObject | undefined {
+    this.#read()
+    const found = this.#others.get(itemId)
+    if (found) this.hasFound = true
+    return found
+  }
+
   #read(): void {
     if (this.#isRead) return
     this.#isRead = true
@@ -46,7 +54,13 @@ export class RecalledReplies implements ReplyMemory {
       if (call?.replyId === undefined || message.role !== 'assistant') continue
       this.#replies.set(call.replyId, message)
       this.#remember(call.replyId, call.itemIds)
+      for (const { api, value } of message.others ?? []) if (api === 'responses') this.#rememberOther(value)
     }
+  }
+
+  #rememberOther(value: Json): void {
+    const id = isJsonObject(value) ? value['id'] : undefined
+    if (isJsonObject(value) && typeof id === 'string') this.#others.set(id, value)
   }
 
   #remember(replyId: string, itemIds: ItemIds = {}): void {

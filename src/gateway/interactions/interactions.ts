@@ -11,7 +11,7 @@ import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
 import type { Patience } from './_patience.ts'
 import { LiveCount } from './live-count.ts'
 import { Question, type QuestionParts } from './_question.ts'
-import { refuseUntranslatableEarlier } from './_read-request.ts'
+import { refuseHeld, refuseUntranslatableEarlier } from './_read-request.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from '../sessions/recent-requests.ts'
 import {
@@ -190,6 +190,7 @@ export class Interactions {
       const { call, client } = visit
       const replies = mayRefer(visit) ? await this.#recalled(session, memory) : undefined
       const { request, model, continued } = visit.read(this.#models, { replies, lastBody: memory.lastBody })
+      refuseHeld(request)
       const earlier =
         request.previousReplyId === undefined
           ? undefined
