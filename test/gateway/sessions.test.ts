@@ -197,6 +197,11 @@ test('a session that is ended while a request runs gives it up and records what 
   expect(client.text).toContain('has ended')
   expect(client.text).not.toContain('[DONE]')
   expect(ended).toMatchObject({ state: 'ended', discarded: 1, interactions: 0, alarms: ['nothing_captured'] })
+  const { id: interactionId } = client.events[0] as { id: string }
+  await expect(open.gateway.reward(admin, id, { reward: 1, interactionId })).rejects.toMatchObject({
+    data: { status: 404 },
+    message: expect.stringContaining('was discarded (session_ended)') as string,
+  })
   expect(open.store.reader.integrity()).toEqual([])
 })
 

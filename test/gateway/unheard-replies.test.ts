@@ -97,6 +97,7 @@ test('a complete reply that nobody got is a lost sample, until a retry gets it',
   for (const reply of [{ interactionId: 'chatcmpl-1' }, { node: 1 }]) {
     await expect(open.gateway.reward(admin, id, { reward: 1, ...reply })).rejects.toMatchObject({
       data: { status: 404 },
+      message: expect.stringContaining('was discarded (client_gone)') as string,
     })
   }
   // One that has gone as well has not got it either.

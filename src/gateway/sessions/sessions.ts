@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { describeIssues } from '../../schema/index.ts'
+import { describeIssues, type MessageNode } from '../../schema/index.ts'
 import {
   isDamage,
   type RunStore,
@@ -17,6 +17,7 @@ import { gatewayEvents } from '../gateway-events.ts'
 import type { GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from './session-bounds.ts'
 import { sessionOptionsSchema, storedData, type SessionData, type SessionOptionsInput } from './session-options.ts'
+import { Slice } from '../_slice.ts'
 import type { SessionTally } from './session-tally.ts'
 import {
   alarmsOf,
@@ -283,7 +284,9 @@ export class Sessions {
 
   async #replyAt(id: string, node: number): Promise<number> {
     await this.#store.journal.durable()
-    if (this.#store.reader.sessions.bareNode(id, node)?.call) return node
+    const found = this.#store.reader.sessions.bareNode(id, node)
+    if (found?.call) return node
+    if (found?.discarded) throw discardedReply(`the reply at node ${node}`, id, found.discarded)
     const message = `session ${id} has no complete reply at node ${node}; an export says the node of each`
     throw new MillraceError('usage', message, { data: { status: 404 } })
   }
@@ -297,7 +300,10 @@ export class Sessions {
           )
         : this.#store.reader.sessions.repliesNamed(id, replyId)
     if (first === undefined) {
-      const message = `session ${id} has no reply ${replyId.slice(0, 80)}; it is named as its client knows it`
+      const called = replyId.slice(0, 80)
+      const discarded = await this.#discardedNamed(id, replyId)
+      if (discarded) throw discardedReply(`reply ${called}`, id, discarded)
+      const message = `session ${id} has no reply ${called}; it is named as its client knows it`
       throw new MillraceError('usage', message, { data: { status: 404 } })
     }
     if (others.length === 0) return first
@@ -306,6 +312,19 @@ export class Sessions {
     const message = `session ${id} has ${count} replies called ${replyId.slice(0, 80)}, at the nodes ${which}; say which one with \`node\``
     throw new MillraceError('usage', message, { data: { status: 409 } })
   }
+
+  /** Looked for only to say why there is no complete one, so nobody need remember their names. */
+  async #discardedNamed(id: string, replyId: string): Promise<MessageNode['discarded']> {
+    await this.#store.journal.durable()
+    const nodes = this.#store.reader.sessions.bareNodesOf(id)
+    for await (const { discarded } of new Slice().over(nodes)) if (discarded?.replyId === replyId) return discarded
+    return undefined
+  }
+}
+
+function discardedReply(which: string, id: string, { why }: NonNullable<MessageNode['discarded']>): MillraceError {
+  const message = `${which} of session ${id} was discarded (${why}): nobody got all of it, so nothing is trained on it and it takes no reward`
+  return new MillraceError('usage', message, { data: { status: 404 } })
 }
 
 function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
