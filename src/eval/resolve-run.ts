@@ -4,7 +4,7 @@ import { relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { environmentOf, hasGroupReward, loadEnvironment, type LoadedEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { priceOf, requireNamedKeys, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
+import { priceOf, resolveModelConfig, type ModelConfig } from '../inference/index.ts'
 import type { Variables } from '../kit/index.ts'
 import type { GroupRules, RunSettings } from '../rollout/index.ts'
 import {
@@ -120,7 +120,10 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
   }
 }
 
-/** All that are named, with the one that is evaluated first. */
+/**
+ * All that are named, with the one that is evaluated first. A key need only be there for those that are known to be asked: a
+ * file of models is for many runs. Whoever asks another one is told then that its key is not set.
+ */
 function modelsOf(
   { model: policyModel, models: named, judge, backends, fork }: EvaluateOptions,
   env: Variables,
@@ -139,10 +142,11 @@ function modelsOf(
     if (!Array.isArray(list)) throw unfit(`backends.${name}`, 'a list of backends', list)
   }
   const policy = resolve(policyModel)
-  if (!Object.hasOwn(backends ?? {}, policy.name)) requireNamedKeys(policy, env)
+  const judges = judge ? [judge] : []
+  const asked = fork?.asked ?? new Set(judges)
   const models = new Map([[policy.name, policy]])
-  for (const name of [...Object.keys(named ?? {}), ...(judge ? [judge] : [])]) {
-    if (!models.has(name)) models.set(name, resolve(name, fork?.unasked.has(name)))
+  for (const name of [...Object.keys(named ?? {}), ...judges]) {
+    if (!models.has(name)) models.set(name, resolve(name, !asked.has(name)))
   }
   return { policy, models: [...models.values()] }
 }

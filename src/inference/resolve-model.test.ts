@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Backend } from './backend.ts'
-import { requireNamedKeys, resolveModelConfig, type ResolveModelOptions } from './resolve-model.ts'
+import { resolveModelConfig, type ResolveModelOptions } from './resolve-model.ts'
 
 const resolve = (model: ResolveModelOptions['model'], more: Partial<ResolveModelOptions> = {}) =>
   resolveModelConfig({ model, env: { OPENAI_API_KEY: 'k' }, ...more })
@@ -75,7 +75,7 @@ describe('what a name stands for', () => {
   test('the key of a backend is in the variable that it names, or in that of its API', () => {
     const backends = [{ url: 'http://a/v1' }, { url: 'http://b/v1', apiKeyEnv: 'B' }]
     const variables = (api: 'messages' | 'chat') =>
-      resolve({ name: 'm', api, backends }).backends.map((b) => b.apiKeyEnv)
+      resolve({ name: 'm', api, backends }, { env: { B: 'k' } }).backends.map((b) => b.apiKeyEnv)
     expect(variables('messages')).toEqual(['ANTHROPIC_API_KEY', 'B'])
     expect(variables('chat')).toEqual(['OPENAI_API_KEY', 'B'])
   })
@@ -124,14 +124,13 @@ describe('mistakes', () => {
 
   test('no key in the variable that a backend names, unless it is sent otherwise', () => {
     const backends = [{ url: 'http://a/v1' }, { url: 'http://b:1/v1', apiKeyEnv: 'B_KEY' }]
-    const model = resolve({ name: 'm', backends }, { env: {} })
-    expect(failure(() => requireNamedKeys(model, { B_KEY: '' }))).toMatch(
+    expect(failure(() => resolve({ name: 'm', backends }, { env: { B_KEY: '' } }))).toMatch(
       /\[config_invalid\] model m: `apiKeyEnv` of its backend b:1 names B_KEY, which is not set: set/,
     )
-    expect(failure(() => requireNamedKeys(model, { B_KEY: 'k' }))).toBe('no error')
-    const headers = { authorization: 'Bearer k' }
-    const sent = resolve({ name: 'm', backends: [{ ...backends[1]!, headers }] }, { env: {} })
-    expect(failure(() => requireNamedKeys(sent, {}))).toBe('no error')
+    expect(resolve({ name: 'm', backends }, { env: { B_KEY: 'k' } })).toMatchObject({ backends })
+    const sent = [{ ...backends[1]!, headers: { authorization: 'Bearer k' } }]
+    expect(resolve({ name: 'm', backends: sent }, { env: {} })).toMatchObject({ backends: sent })
+    expect(resolve({ name: 'm', backends }, { env: {}, isUnasked: true })).toMatchObject({ backends })
   })
 
   test.each([

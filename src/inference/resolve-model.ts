@@ -60,20 +60,13 @@ export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
   for (const backend of config.backends) {
     const { hostname } = backendUrl(backend.url)
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
-    if (provider && lacksKey(backend, env)) {
-      throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
-    }
+    if (!lacksKey(backend, env)) continue
+    if (provider) throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
+    // A key that was asked for and is not there must not mean that none is needed. The usual variable is that of a complete
+    // config, too, in which nobody named it: servers of one's own often want no key.
+    if (!isUsual(backend.apiKeyEnv)) throw unsetKey(config.name, backend)
   }
   return config
-}
-
-/**
- * For a model that will be asked: a key that was asked for and is not there must not mean that none is needed. The usual
- * variable is that of a complete config, too, in which nobody named it: servers of one's own often want no key.
- */
-export function requireNamedKeys({ name, backends }: ModelConfig, env: Variables): void {
-  const unset = backends.find((backend) => lacksKey(backend, env) && !isUsual(backend.apiKeyEnv))
-  if (unset) throw unsetKey(name, unset)
 }
 
 /** Fills in where the model is served, and in which variable the key is. What is not well-formed is left to the parser. */

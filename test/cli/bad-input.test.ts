@@ -194,6 +194,22 @@ describe.concurrent('a model that cannot be used', () => {
     expectRefusal(ended, 1, /OPENAI_API_KEY is not set\. Set OPENAI_API_KEY, .* or use -m sim .*, which needs no key/)
   })
 
+  it('has no key, and is not asked', async () => {
+    await using place = await temporaryRuns()
+    const cwd = place.root
+    const named = { backends: [{ url: 'http://127.0.0.1:9/v1', apiKeyEnv: 'NAMED_KEY' }] }
+    const models = { policy: { simulator: {} }, usual: { upstreamName: 'gpt-4.1-mini' }, named }
+    await writeFile(join(cwd, 'models.json'), JSON.stringify(models))
+    const words = ['eval', 'arithmetic', '--limit', '2', '--models', 'models.json', '-m', 'policy']
+    expect(await millrace({ cwd }, ...words)).toMatchObject({ code: 0 })
+    expectRefusal(await millrace({ cwd }, ...words, '--judge', 'usual'), 1, /model usual .* OPENAI_API_KEY is not set/)
+    expectRefusal(
+      await millrace({ cwd }, ...words, '--judge', 'named'),
+      2,
+      /model named: .* names NAMED_KEY, which is not/,
+    )
+  })
+
   it('cannot be reached', async () => {
     await using place = await temporaryRuns()
     // A port that was free a moment ago.

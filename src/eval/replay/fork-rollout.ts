@@ -100,7 +100,7 @@ export async function forkRollout(reader: RunReader, options: ForkOptions): Prom
     task: { index, digest },
     cassette: openCassette(recording, kept, options.turn),
     outputs: join(reader.folder, 'outputs', record.id),
-    unasked: unaskedModels(config, recording, options),
+    asked: askedModels(config, recording),
     ...(Object.keys(opening).length > 0 && { opening }),
   }
   const models = Object.fromEntries(config.models.map((model) => [model.name, model]))
@@ -184,19 +184,15 @@ function openCassette({ record, children }: Recording, sessions: readonly Record
   return { tapes: Object.fromEntries(tapes), children: keptUntil(children, turn), verdicts: [] }
 }
 
-/** By a rollout that was never scored nobody knows whether its reward asks a judge. */
-function unaskedModels(
-  { model: policy, models }: StoredRunConfig,
+function askedModels(
+  { model: policy, judge }: StoredRunConfig,
   { record, sessions, verdicts }: Recording,
-  { models: named = {} }: ForkOptions,
 ): ReadonlySet<string> {
-  if (!outcomes[record.outcome].scored) return new Set()
-  const judges = verdicts.map(({ model }) => model)
+  // By a rollout that was never scored nobody knows whether its reward asks a judge.
+  const judges = outcomes[record.outcome].scored ? verdicts.map(({ model }) => model) : [judge]
   // A child on the model that made the rollout is one on the model that goes on.
   const ofChildren = sessions.slice(1).flatMap(({ nodes }) => nodes.flatMap(({ call }) => call?.model ?? []))
-  const asked = new Set([...judges, ...ofChildren.filter((model) => model !== policy)])
-  const names = models.map(({ name }) => name)
-  return new Set(names.filter((name) => !asked.has(name) && !Object.hasOwn(named, name)))
+  return new Set([...judges, ...ofChildren.filter((model) => model !== policy)])
 }
 
 /** A tool whose calls can be neither repeated nor taken as made would leave the fork in a world that never was. */

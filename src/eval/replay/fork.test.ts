@@ -11,7 +11,7 @@ const fork: Fork = {
   cassette,
   opening: { prompt: 'another one' },
   outputs: '/nowhere',
-  unasked: new Set(),
+  asked: new Set(),
 }
 
 async function* planned(): AsyncGenerator<PlannedRollout, void, void> {

@@ -30,13 +30,13 @@ export interface Fork {
   readonly opening?: Opening
   /** Where the stored rollout's long tool outputs are kept, if it has any: what it was shown of them says how to read on. */
   readonly outputs: string
-  /** Models that only the stored run names, and its rollout did not ask: they need no key. */
-  readonly unasked: ReadonlySet<string>
+  /** Models that the stored rollout asked beside the one that made it: they need their key. */
+  readonly asked: ReadonlySet<string>
 }
 
 /** Nobody writes one by hand: what has its parts was made by `forkRollout`. */
 export function isFork(value: unknown): value is Fork {
-  const parts = ['from', 'task', 'cassette', 'outputs', 'unasked'] satisfies (keyof Fork)[]
+  const parts = ['from', 'task', 'cassette', 'outputs', 'asked'] satisfies (keyof Fork)[]
   return typeof value === 'object' && value !== null && parts.every((part) => part in value)
 }
 

@@ -2,13 +2,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { MillraceError } from '../../errors/index.ts'
 import type { ModelFacts } from '../../gateway/index.ts'
 import { nearestName } from '../../kit/index.ts'
-import {
-  requireNamedKeys,
-  resolveModelConfig,
-  type BackendFacts,
-  type ModelConfig,
-  type ServedModel,
-} from '../../inference/index.ts'
+import { resolveModelConfig, type BackendFacts, type ModelConfig, type ServedModel } from '../../inference/index.ts'
 import {
   factsOf,
   gatewayDefaults,
@@ -59,7 +53,6 @@ export class BackendSurvey {
     const named = Object.entries(options.models ?? {}).map(([name, config]) =>
       resolveModelConfig({ model: name, models: { [name]: config }, defaults: gatewayDefaults, env }),
     )
-    for (const config of named) requireNamedKeys(config, env)
     const urls = options.backends.filter((backend) => backend !== builtIn)
     refuseMisspelt(urls)
     const ask = async (question: BackendQuestion): Promise<AskedBackend> => {
