@@ -1,5 +1,6 @@
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { malformedReply } from './broken-reply.ts'
+import { CallPlaces } from './_call-places.ts'
 import { ChatExtras } from './_chat-extras.ts'
 import {
   readContent,
@@ -11,7 +12,6 @@ import {
   type ChatChoiceWire,
   type ChatMessageWire,
   type ChatReplyWire,
-  type ChatToolCallWire,
 } from './_chat-reply.ts'
 import type { StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './event-draft.ts'
@@ -29,6 +29,8 @@ export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
   readonly #wantsTokens: boolean
   readonly #extras = new ChatExtras()
+  /** Made with the first call: most replies have none. */
+  #places: CallPlaces | undefined
   hasOutput = false
 
   constructor(draft: ReplyDraft, wantsTokens: boolean) {
@@ -117,7 +119,8 @@ export class ChatStream implements StreamAssembler {
     for (const call of delta.tool_calls as readonly unknown[]) {
       if (!isObject(call)) continue
       this.hasOutput = true
-      const index = this.#place(call)
+      this.#places ??= new CallPlaces(draft)
+      const index = this.#places.placeOf(call)
       const drafted = draft.toolCall(index)
       const piece = readToolCall(drafted, call)
       // Only a client that speaks this API itself can have asked for a custom tool.
@@ -125,13 +128,6 @@ export class ChatStream implements StreamAssembler {
       if (drafted.isTold) event.sayArguments(index, piece)
       else tellBeginning(event, index, drafted)
     }
-  }
-
-  /** Pieces are told apart by index. Without one, an id begins a new call and anything else goes on with the last. */
-  #place(call: ChatToolCallWire): number {
-    if (typeof call.index === 'number') return call.index
-    const { toolCallCount } = this.#draft
-    return typeof call.id === 'string' && call.id !== '' ? toolCallCount : Math.max(0, toolCallCount - 1)
   }
 }
 

@@ -412,10 +412,10 @@ describe('streams', () => {
       const deltas: object[] = [{ role: 'assistant', content: '' }]
       for (const piece of pieces(message.reasoning_content || '')) deltas.push({ reasoning_content: piece })
       for (const piece of pieces(message.content ?? '')) deltas.push({ content: piece })
-      // Parallel calls may be interleaved: each piece says which call it belongs to.
+      // Parallel calls begin in order and may then be interleaved: each piece says which call it belongs to.
       const callPieces = calls.flatMap(({ id, function: { name, arguments: given } }, index) => [
         {
-          at: random() * 0.1,
+          at: (index + random()) * 0.05,
           delta: { tool_calls: [{ index, id, type: 'function', function: { name, arguments: '' } }] },
         },
         ...pieces(given).map((piece, order) => ({
@@ -573,6 +573,95 @@ describe('streams', () => {
     ])
   })
 
+  describe('tool calls that a server numbers in its own way', () => {
+    const call = (id: string, name: string, given: string) => ({
+      id,
+      type: 'function',
+      function: { name, arguments: given },
+    })
+    test.each([
+      [
+        'from 1',
+        [
+          { index: 1, ...call('a', 'one', '{') },
+          { index: 1, function: { arguments: '}' } },
+        ],
+        [call('a', 'one', '{}')],
+      ],
+      [
+        'with a gap, and far out',
+        [
+          { index: 0, ...call('a', 'one', '{}') },
+          { index: 1e9, ...call('b', 'two', '{') },
+          { index: 1e9, function: { arguments: '}' } },
+        ],
+        [call('a', 'one', '{}'), call('b', 'two', '{}')],
+      ],
+      [
+        'all alike',
+        [
+          { index: 0, ...call('a', 'one', '{"x":1}') },
+          { index: 0, ...call('b', 'one', '{"x":') },
+          { index: 0, function: { arguments: '2}' } },
+        ],
+        [call('a', 'one', '{"x":1}'), call('b', 'one', '{"x":2}')],
+      ],
+      [
+        'all alike, and without ids',
+        [
+          { index: 0, function: { name: 'one', arguments: '{"x":1}' } },
+          { index: 0, function: { name: 'one', arguments: '{"x":2}' } },
+        ],
+        [call('call_0', 'one', '{"x":1}'), call('call_1', 'one', '{"x":2}')],
+      ],
+      [
+        'not at all, and without ids',
+        [
+          { function: { name: 'one', arguments: '{}' } },
+          { function: { name: 'two', arguments: { x: 2 } } },
+          { function: { name: 'three', arguments: '' } },
+        ],
+        [call('call_0', 'one', '{}'), call('call_1', 'two', '{"x":2}'), call('call_2', 'three', '')],
+      ],
+      [
+        'not at all, with an id in every piece',
+        [call('a', 'one', '{'), call('a', '', '"x":1'), call('b', 'two', '{}'), call('a', '', '}')],
+        [call('a', 'one', '{"x":1}'), call('b', 'two', '{}')],
+      ],
+    ])('%s', (_name, pieces, expected) => {
+      const stream = dialect().assemble({}, false)
+      const told = [...pieces.map((piece) => chunk({ tool_calls: [piece] })), chunk({}, 'tool_calls')].map((data) => {
+        const event = new EventDraft(data)
+        stream.onEvent(data, event)
+        return event.deltas
+      })
+      expect(stream.reply().message.tool_calls).toEqual(expected)
+      expect(foldDeltas(told.flat())).toEqual(stream.reply().message)
+    })
+
+    test('are not taken for more than they are', () => {
+      const repeated = [
+        // Another id in each piece, as older versions of vLLM have it.
+        { index: 0, ...call('a', 'one', '{"x"') },
+        { index: 0, id: 'b', function: { name: null, arguments: ':1}' } },
+        // The name in each piece.
+        { index: 1, ...call('c', 'two', '{') },
+        { index: 1, ...call('c', 'two', '}') },
+        { index: 1, ...call('c', 'two', '') },
+        { index: 1, function: { name: 'two', arguments: ' ' } },
+        // Arguments that are no JSON yet, or never.
+        { index: 2, ...call('e', 'three', '{"x":') },
+        { index: 2, ...call('f', 'three', '{}}') },
+      ]
+      const stream = assemble([...repeated.map((piece) => chunk({ tool_calls: [piece] })), chunk({}, 'tool_calls')])
+      expect(stream.reply().message.tool_calls).toEqual([
+        call('a', 'one', '{"x":1}'),
+        call('c', 'two', '{} '),
+        call('e', 'three', '{"x":{}}'),
+      ])
+    })
+  })
+
   test.each([
     [
       'an error event',
@@ -581,7 +670,11 @@ describe('streams', () => {
     ],
     ['an event that is no JSON', '{"choices":', 'model_malformed'],
     ['an event that is no object', '42', 'model_malformed'],
-    ['a tool call far out', chunk({ tool_calls: [{ index: 1e9, function: { name: 'x' } }] }), 'model_malformed'],
+    [
+      'more calls than there can be',
+      chunk({ tool_calls: Array.from({ length: 1025 }, (_, index) => ({ index, function: { name: 'x' } })) }),
+      'model_malformed',
+    ],
   ])('%s', async (_name, event, code) => {
     expect(await codeOf(() => assemble([event]))).toBe(code)
   })

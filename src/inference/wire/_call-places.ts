@@ -1,0 +1,52 @@
+import { isJson } from '../../kit/index.ts'
+import type { ChatToolCallWire } from './_chat-reply.ts'
+import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
+import { isObject, textOrNothing } from './foreign-json.ts'
+
+/**
+ * Which call of a reply a piece of a Chat stream belongs to. Calls are numbered here as they begin. A server's own numbers
+ * tell them apart and no more: some count from 1, or all blocks of a reply. Some give every call the same number, or none;
+ * then its id tells where one begins, or its name where the call before is whole.
+ */
+export class CallPlaces {
+  readonly #draft: ReplyDraft
+  readonly #byNumber = new Map<unknown, number>()
+  /** What the server itself called them; empty where it did not. */
+  readonly #ids: string[] = []
+
+  constructor(draft: ReplyDraft) {
+    this.#draft = draft
+  }
+
+  placeOf(piece: ChatToolCallWire): number {
+    const id = textOrNothing(piece.id) ?? ''
+    const isNumbered = piece.index !== undefined && piece.index !== null
+    const known = isNumbered ? this.#byNumber.get(piece.index) : this.#unnumbered(id)
+    const isNew = known === undefined || this.#isAnother(known, id, piece.function)
+    const place = isNew ? this.#draft.toolCallCount : known
+    if (isNew && isNumbered) this.#byNumber.set(piece.index, place)
+    this.#ids[place] ||= id
+    return place
+  }
+
+  /** An id that is new begins a call; what has none goes on with the last. */
+  #unnumbered(id: string): number | undefined {
+    const place = id === '' ? this.#draft.toolCallCount - 1 : this.#ids.indexOf(id)
+    return place === -1 ? undefined : place
+  }
+
+  /** Only where there is a name: a server may give each piece of one call an id of its own, or repeat its name in each. */
+  #isAnother(place: number, id: string, called: unknown): boolean {
+    const { name, arguments: written }: { name?: unknown; arguments?: unknown } = isObject(called) ? called : {}
+    const before = this.#draft.toolCall(place)
+    if (textOrNothing(name) === undefined || before.name === '' || !isWhole(before)) return false
+    const knownId = this.#ids[place] ?? ''
+    if (id !== '' && knownId !== '') return id !== knownId
+    // Whatever is written after a whole object cannot be part of it.
+    return name !== before.name || isObject(written) || (typeof written === 'string' && /\S/.test(written))
+  }
+}
+
+function isWhole({ arguments: written }: DraftCall): boolean {
+  return written.trimEnd().endsWith('}') && isJson(written)
+}
