@@ -86,10 +86,11 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
   return draft.reply()
 }
 
-/** Why it ended; an event of a stream before the last does not say. */
+/** Why it ended; an event of a stream before the last does not say, or says nothing (""). */
 export function readEnd(draft: ReplyDraft, choice: ChatChoiceWire): void {
-  if (typeof choice.finish_reason !== 'string') return
-  draft.finish = choice.finish_reason
+  const finish = textOrNothing(choice.finish_reason)
+  if (finish === undefined) return
+  draft.finish = finish
   const stopped = choice.stop_reason ?? choice.matched_stop
   if (typeof stopped === 'string') draft.stopSequence = stopped
 }
@@ -178,9 +179,9 @@ export function readTokens(draft: ReplyDraft, choice: ChatChoiceWire, scanned: T
     return
   }
   draft.tokens.addPairs(pairs)
-  // The same log-probabilities may be there a second time, in OpenAI's way. Those have no ids beside them.
+  // The same may be there a second time: ids in a list of their own, and log-probabilities in OpenAI's way, without ids.
   const { logprobs: _again, ...others } = scanned ?? {}
-  readPlainTokens(draft, { ...choice, logprobs: undefined })
+  readPlainTokens(draft, { ...choice, logprobs: undefined, response_token_ids: undefined })
   draft.tokens.add(others)
 }
 

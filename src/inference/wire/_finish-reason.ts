@@ -30,10 +30,11 @@ const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
 }
 
 /**
- * A reason nobody knows still means that the server ended the reply. A reply with tool calls that "stopped" ended for
+ * In whatever case it is written. A reason nobody knows still means that the server ended the reply. A reply with tool calls that "stopped" ended for
  * them: several servers say `stop` when the tool choice was forced.
  */
 export function finishReasonOf(said: string, hasToolCalls: boolean): FinishReason | 'cut' {
-  const meaning = Object.hasOwn(meanings, said) ? (meanings[said] ?? 'stop') : 'stop'
+  const word = said.toLowerCase()
+  const meaning = Object.hasOwn(meanings, word) ? (meanings[word] ?? 'stop') : 'stop'
   return meaning === 'stop' && hasToolCalls ? 'tool_calls' : meaning
 }

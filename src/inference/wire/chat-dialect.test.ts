@@ -261,6 +261,8 @@ describe('what is read', () => {
     ['end_turn', 'stop'],
     ['content_filter', 'content_filter'],
     ['sensitive', 'content_filter'],
+    ['MAX_TOKENS', 'length'],
+    ['SAFETY', 'content_filter'],
     ['something new', 'stop'],
     ['constructor', 'stop'],
   ])('finish reason %s', (said, expected) => {
@@ -301,9 +303,13 @@ describe('what is read', () => {
         logprobs: Float32Array.from(ids, (id) => -id),
         version: 'v9',
       }
-      const { rest, tokens } = scanReply(Buffer.from(JSON.stringify(choice({ content: 'a' }, 'stop', more))))
-      expect(parse(choice({ content: 'a' }, 'stop', more)).tokens).toEqual(expected)
-      expect(dialect().parse(JSON.parse(rest), {}, tokens).tokens).toEqual(expected)
+      // Newer versions may list the ids a second time.
+      for (const again of [{}, { response_token_ids: ids }]) {
+        const body = choice({ content: 'a' }, 'stop', { ...more, ...again })
+        const { rest, tokens } = scanReply(Buffer.from(JSON.stringify(body)))
+        expect(parse(body).tokens).toEqual(expected)
+        expect(dialect().parse(JSON.parse(rest), {}, tokens).tokens).toEqual(expected)
+      }
     }
     const extension = { sgl_ext: { input_token_ids: [4], output_token_logprobs: [[-1, 5, 'x']] } }
     expect(parse(choice({ content: 'a' }, 'stop', extension)).tokens).toEqual({
@@ -559,6 +565,11 @@ describe('streams', () => {
     const stream = assemble([chunk({ content: 'half' }), '[DONE]'])
     expect(stream.isComplete).toBe(false)
     expect(await codeOf(() => stream.reply())).toBe('model_truncated')
+  })
+
+  test('an empty finish reason is none, before the end and after it', () => {
+    const stream = assemble([chunk({ content: 'a' }, ''), chunk({ content: 'b' }, 'length'), chunk({}, '')])
+    expect(stream.reply()).toMatchObject({ message: { content: 'ab' }, finishReason: 'length' })
   })
 
   test('tool calls without an index', () => {
