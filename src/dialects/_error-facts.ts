@@ -58,11 +58,12 @@ export function shownCode(error: MillraceError): ErrorCode {
   return isMisconfigured(error) ? 'model_connect' : error.code
 }
 
-/** The status that the backend, or whoever refused, gave; else the usual one of the code. */
+/** The status that the backend, or whoever refused, gave; else the usual one of the code. To clients, 4xx is their own fault. */
 export function statusOf(error: MillraceError): number {
   const code = shownCode(error)
   const { status } = error.data
-  const isGiven = code === error.code && typeof status === 'number' && status >= 400 && status < 600
+  const least = code === 'model_server_error' ? 500 : 400
+  const isGiven = code === error.code && typeof status === 'number' && status >= least && status < 600
   return isGiven ? status : (statuses[code] ?? 500)
 }
 

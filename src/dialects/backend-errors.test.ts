@@ -20,6 +20,7 @@ test.for([
   ['model_truncated', {}, 502],
   ['model_malformed', {}, 502],
   ['model_server_error', { status: 500, said: `${url} has no memory left`, saidType: '10.1.2.3' }, 500],
+  ['model_server_error', { status: 424 }, 500],
   ['model_rate_limited', { status: 429 }, 429],
   ['closed', {}, 503],
 ] as const)('where a backend is, is no business of clients: %s %o', ([code, data, status]) => {

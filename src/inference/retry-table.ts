@@ -75,7 +75,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     backoff: toldToWait,
   },
   model_server_error: {
-    cause: '500 and other 5xx, or whatever a backend of your own threw without a code',
+    cause: '500 and other 5xx, 424, 499, or whatever a backend of your own threw without a code',
     retried: true,
     counts: 'always',
     evidence: 'unclear',
@@ -83,7 +83,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     backoff: usual,
   },
   model_overloaded: {
-    cause: '502, 503, 504, 529; Retry-After is honoured',
+    cause: '502, 503, 504, 520 to 524, 529, 530; Retry-After is honoured',
     retried: true,
     counts: 'unless-parked',
     evidence: 'overloaded',

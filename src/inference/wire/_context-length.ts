@@ -1,6 +1,7 @@
 /**
  * Codes and phrases with which servers say that a conversation no longer fits. Gathered from OpenAI, vLLM, SGLang,
- * Anthropic, Gemini, llama.cpp, TGI, Groq and Bedrock; each line is one of them and has a test.
+ * Anthropic, Gemini, llama.cpp, TGI, Groq, Bedrock, LM Studio, Ollama, Moonshot, Z.ai and DashScope; each line is one of them
+ * and has a test.
  */
 const codes = new Set(['context_length_exceeded', 'exceed_context_size_error', 'string_above_max_length'])
 
@@ -12,6 +13,12 @@ const phrases = [
   'context window',
   "model's context length",
   'available context size',
+  'exceeds the maximum allowed length',
+  'exceeds the context length',
+  'greater than the context length',
+  'exceeded model token limit',
+  'prompt exceeds max length',
+  'range of input length should be',
   'exceed context limit',
   'prompt is too long',
   'input is too long',

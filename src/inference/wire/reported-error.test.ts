@@ -18,13 +18,22 @@ describe('by status', () => {
     [409, 'model_conflict'],
     [413, 'model_rejected'],
     [422, 'model_rejected'],
+    [424, 'model_server_error'],
+    [499, 'model_server_error'],
     [429, 'model_rate_limited'],
     [500, 'model_server_error'],
     [501, 'model_server_error'],
     [502, 'model_overloaded'],
     [503, 'model_overloaded'],
     [504, 'model_overloaded'],
+    [520, 'model_overloaded'],
+    [521, 'model_overloaded'],
+    [522, 'model_overloaded'],
+    [523, 'model_overloaded'],
+    [524, 'model_overloaded'],
+    [525, 'model_server_error'],
     [529, 'model_overloaded'],
+    [530, 'model_overloaded'],
   ])('%i', (status, code) => {
     expect(codeOf(status)).toBe(code)
   })
@@ -71,6 +80,29 @@ describe('a conversation that is too long', () => {
         },
       },
     ],
+    [
+      'Gemini, whose errors come in a list',
+      400,
+      [
+        {
+          error: { code: 400, message: 'The input token count exceeds the maximum number of tokens allowed 1048576.' },
+        },
+      ],
+    ],
+    [
+      'SGLang, found by its scheduler',
+      400,
+      { message: 'Input length (5000 tokens) exceeds the maximum allowed length (4090 tokens). Use a shorter input.' },
+    ],
+    [
+      'LM Studio',
+      400,
+      { error: 'The number of tokens to keep from the initial prompt is greater than the context length.' },
+    ],
+    ['Ollama', 400, { error: { message: 'the input length exceeds the context length' } }],
+    ['Moonshot', 400, { error: { message: 'Invalid request: Your request exceeded model token limit: 131072' } }],
+    ['Z.ai', 400, { error: { code: '1261', message: 'Prompt exceeds max length' } }],
+    ['DashScope', 400, { error: { message: 'Range of input length should be [1, 129024]' } }],
     ['TGI', 422, { error: 'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096' }],
     ['Groq', 413, { error: { message: 'Please reduce the length of the messages or completion.' } }],
   ])('%s', (_server, status, body) => {
@@ -88,6 +120,14 @@ test('an account without quota is not asked again', () => {
   expect(error.code).toBe('model_rejected')
   expect(error.retryable).toBe(false)
   expect(error.message).toContain('add credit')
+})
+
+test('a quota that comes back is no empty account', () => {
+  const message = 'You exceeded your current quota, please check your plan. Please retry in 34.07s.'
+  const error = errorOf(429, [{ error: { code: 429, message, status: 'RESOURCE_EXHAUSTED' } }])
+  expect(error.code).toBe('model_rate_limited')
+  expect(error.data).toMatchObject({ said: message, saidCode: 429 })
+  expect(codeOf(429, { error: { message: 'You exceeded your current quota.' } })).toBe('model_rejected')
 })
 
 test('the message says where, what and what next; the data is plain', () => {
@@ -124,5 +164,7 @@ test('shapes servers use', () => {
   expect(readReportedError({ detail: [{ loc: ['body'], msg: 'field required' }] }).message).toContain('field required')
   expect(readReportedError({ error: 'flat' })).toMatchObject({ message: 'flat' })
   expect(readReportedError('<html>bad gateway</html>').message).toContain('bad gateway')
+  expect(readReportedError([{ error: { message: 'in a list', status: 'X' } }]).message).toBe('in a list')
   expect(readReportedError(null).message).toBe('')
+  expect(readReportedError([]).message).toBe('')
 })

@@ -32,8 +32,9 @@ interface ErrorWire {
   details?: unknown
 }
 
-/** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI) or plain text. */
-export function readReportedError(body: unknown): ReportedError {
+/** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI), one of these in a list (Gemini) or plain text. */
+export function readReportedError(answer: unknown): ReportedError {
+  const body: unknown = Array.isArray(answer) ? answer[0] : answer
   if (!isObject(body)) return plainError(typeof body === 'string' ? body : '')
   const outer = body as ErrorWire
   if (typeof outer.error === 'string') return plainError(outer.error)
@@ -114,9 +115,20 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
       return 'model_conflict'
     case 429:
       return isOutOfQuota(reported) ? 'model_rejected' : 'model_rate_limited'
+    // A server that was generating, or whoever stands before it, gave up: TGI's word for it, and nginx's.
+    case 424:
+    case 499:
+      return 'model_server_error'
     case 502:
     case 503:
     case 504:
+    // Cloudflare's, of a server that is down, cannot be reached or takes too long.
+    case 520:
+    case 521:
+    case 522:
+    case 523:
+    case 524:
+    case 530:
     case 529:
       return 'model_overloaded'
     case 400:
@@ -145,8 +157,10 @@ function isContextLength({ code, message }: ReportedError): boolean {
   return code.split(' ').some((part) => saysContextLength(part, message))
 }
 
+/** Gemini has the same sentence for a quota of this minute, and says when to come back. */
 function isOutOfQuota({ code, message }: ReportedError): boolean {
-  return code.includes('insufficient_quota') || message.includes('exceeded your current quota')
+  if (code.includes('insufficient_quota')) return true
+  return message.includes('exceeded your current quota') && !/\bretry in \d/i.test(message)
 }
 
 function nextStep(code: ErrorCode, reported: ReportedError, source: Source): string {
