@@ -1,9 +1,9 @@
 import { isJsonList, isJsonObject, type AssistantMessage, type Json, type JsonObject } from '../../schema/index.ts'
 import type { ReplyDraft } from './_reply-draft.ts'
-import { thoughtfulContent } from './thinking-part.ts'
+import { textIn, thoughtfulContent } from './thinking-part.ts'
 
 /** What a message of ours holds, or what a server says that nobody misses. */
-const known = new Set(['role', 'content', 'reasoning_content', 'reasoning', 'refusal', 'tool_calls', 'function_call'])
+const known = new Set(['role', 'content', 'reasoning_content', 'reasoning', 'refusal', 'tool_calls'])
 
 /** Of these, pieces repeat each other; other texts go on. */
 const repeated = new Set(['id', 'type', 'format', 'index'])
@@ -13,7 +13,7 @@ type Fields = { [name: string]: Growing | undefined }
 
 /**
  * What a chat message says beyond our own shape, whole or piece by piece: audio, annotations, reasoning that a server has
- * signed. Most say nothing of the kind.
+ * signed, a call in the words from before there were tools. Most say nothing of the kind.
  */
 export class ChatExtras {
   #fields: Fields | undefined
@@ -32,11 +32,17 @@ export class ChatExtras {
   /** Keeps the reply in its own words if the message cannot hold all of it: these are in `whole`, or are put together. */
   keepIn(draft: ReplyDraft, whole?: object): void {
     const extras: JsonObject | undefined = this.#fields
-    if (!extras && !draft.hasCustomCalls && !draft.thinksInContent) return
+    if (!extras && !draft.hasCustomCalls && !draft.thinksInContent && !hasOtherParts(whole)) return
     const audio = extras?.['audio']
     if (audio !== undefined) draft.addOther({ type: 'other', api: 'chat', value: { audio } })
     draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wordsOf(draft), ...extras }] }
   }
+}
+
+/** Whether its content is more than texts: an image that was made, what it refers to. */
+function hasOtherParts(whole: { readonly content?: unknown } | undefined): boolean {
+  const content = whole?.content
+  return Array.isArray(content) && content.some((part: unknown) => textIn(part) === undefined)
 }
 
 /** A message that came in pieces, as its server would have written it whole. */

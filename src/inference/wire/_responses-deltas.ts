@@ -1,7 +1,7 @@
 import type { PartialReply } from '../backend.ts'
 import type { EventDraft } from './event-draft.ts'
 import { madeUpId, ReplyDraft } from './_reply-draft.ts'
-import { betweenParts, readItem, type OutputItemWire } from './_responses-reply.ts'
+import { argumentsOf, betweenParts, readItem, type OutputItemWire } from './_responses-reply.ts'
 import type { Source } from './source.ts'
 import { isObject, textOrNothing } from './foreign-json.ts'
 
@@ -124,9 +124,7 @@ export class ResponsesDeltas {
   #end(told: ToldItem, item: OutputItemWire, event: EventDraft): void {
     if (item.type === 'function_call') {
       this.#begin(told, item, event)
-      if (told.call !== undefined && typeof item.arguments === 'string') {
-        event.sayArguments(told.call, item.arguments.slice(told.chars))
-      }
+      if (told.call !== undefined) event.sayArguments(told.call, argumentsOf(item).slice(told.chars))
     } else if (told.chars === 0) {
       const whole = new ReplyDraft(this.#source, {})
       readItem(whole, item)

@@ -80,7 +80,7 @@ export function readItem(draft: ReplyDraft, item: OutputItemWire): void {
       const call = draft.toolCall(draft.toolCallCount)
       if (typeof item.call_id === 'string') call.id = item.call_id
       if (typeof item.name === 'string') call.name = item.name
-      if (typeof item.arguments === 'string') call.arguments = item.arguments
+      call.arguments = argumentsOf(item)
       return
     }
     default:
@@ -89,12 +89,21 @@ export function readItem(draft: ReplyDraft, item: OutputItemWire): void {
   }
 }
 
+/** Text; an object from servers that write calls as another API has them. */
+export function argumentsOf({ arguments: written }: OutputItemWire): string {
+  if (typeof written === 'string') return written
+  return isObject(written) ? JSON.stringify(written) : ''
+}
+
+/** A list of parts. Some servers write a text in the words of Chat, as it is or as a part. */
 function readMessage(draft: ReplyDraft, item: OutputItemWire): void {
+  if (typeof item.content === 'string') draft.content = (draft.content ?? '') + item.content
   if (!Array.isArray(item.content)) return
   for (const part of item.content as readonly unknown[]) {
     if (!isObject(part)) continue
     const { type, text, refusal } = part as { type?: unknown; text?: unknown; refusal?: unknown }
-    if (type === 'output_text' && typeof text === 'string') draft.content = (draft.content ?? '') + text
+    if ((type === 'output_text' || type === 'text') && typeof text === 'string')
+      draft.content = (draft.content ?? '') + text
     else if (type === 'refusal' && typeof refusal === 'string') draft.refusal += refusal
   }
 }

@@ -230,6 +230,23 @@ describe('what is read', () => {
     })
   })
 
+  test('what a message of ours has no place for, in its own words', () => {
+    const image = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA' } }
+    const drawn = { role: 'assistant', content: [{ type: 'text', text: 'look' }, image] }
+    expect(parse(choice(drawn))).toMatchObject({ message: { content: 'look' }, original: { output: [drawn] } })
+    const plain = { role: 'assistant', content: [{ type: 'text', text: 'look' }], function_call: null }
+    expect(parse(choice(plain))).not.toHaveProperty('original')
+    // What clients are answered that still send `functions`.
+    const called = { role: 'assistant', content: null, function_call: { name: 'look', arguments: '{"at":1}' } }
+    expect(parse(choice(called, 'function_call')).original).toEqual({ api: 'chat', output: [called] })
+    const stream = dialect().assemble({}, false)
+    for (const function_call of [{ name: 'look', arguments: '' }, { arguments: '{"at"' }, { arguments: ':1}' }]) {
+      stream.onEvent(JSON.stringify({ choices: [{ index: 0, delta: { function_call } }] }))
+    }
+    stream.onEvent(JSON.stringify({ choices: [{ index: 0, delta: {}, finish_reason: 'function_call' }] }))
+    expect(stream.reply().original).toEqual({ api: 'chat', output: [called] })
+  })
+
   test('a field called __proto__ is a field like any other', () => {
     const odd = JSON.parse('{"content":"hi","__proto__":{"polluted":"yes"},"extra":{"__proto__":{"polluted":"yes"}}}')
     expect(parse(choice(odd)).original?.output).toHaveLength(1)

@@ -222,6 +222,26 @@ describe('what is read', () => {
     expect(dialect().parse(body, {}).message).toEqual({ role: 'assistant', content: null, refusal: 'no' })
   })
 
+  test('what a server writes in the words of another API', () => {
+    const output = [
+      { type: 'message', role: 'assistant', content: 'plain, ' },
+      { type: 'message', role: 'assistant', content: [{ type: 'text', text: 'and in a part' }] },
+      { type: 'function_call', call_id: 'c', name: 'look', arguments: { at: 1 } },
+    ]
+    const expected = {
+      role: 'assistant',
+      content: 'plain, and in a part',
+      tool_calls: [{ id: 'c', type: 'function', function: { name: 'look', arguments: '{"at":1}' } }],
+    }
+    expect(dialect().parse({ status: 'completed', output }, {}).message).toEqual(expected)
+    const stream = dialect().assemble({})
+    const event = new EventDraft(
+      JSON.stringify({ type: 'response.completed', response: { status: 'completed', output } }),
+    )
+    stream.onEvent(event.data, event)
+    expect(foldDeltas(event.deltas)).toEqual(expected)
+  })
+
   test.each([
     ['still running', { ...response, status: 'in_progress' }, 'model_truncated'],
     ['no output', { status: 'completed' }, 'model_malformed'],
