@@ -135,6 +135,7 @@ export type {
   ToolFault,
   ToolMessage,
   ToolRecord,
+  ToolReports,
   ToolRepair,
   ToolStatus,
   ToolThrow,

@@ -240,6 +240,7 @@ const api = {
       'ToolOutputOptions',
       'ToolRecord',
       'ToolRepair',
+      'ToolReports',
       'ToolStatus',
       'ToolThrow',
       'Turn',

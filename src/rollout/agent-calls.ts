@@ -128,9 +128,9 @@ export class AgentCalls implements AgentTools {
     return this.#host.situation.job.cassette?.end !== undefined
   }
 
-  /** What is recorded of a call; undefined if it is to be made. What its children had used is used. */
+  /** What is recorded of a call; undefined if it is to be made. What its children had used is used, and what it reported said. */
   #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
-    const { engine, session } = this.#host
+    const { engine, session, context } = this.#host
     const call = calls[index]
     if (!call) return undefined
     try {
@@ -141,6 +141,7 @@ export class AgentCalls implements AgentTools {
         throw new MillraceError('replay_diverged', message)
       }
       if (recalled) this.#keepChildren(call)
+      if (recalled?.record.reports) context.reportAgain(recalled.record.reports)
       return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
     } catch (error) {
       // The recording ends during these calls, none of which was answered.

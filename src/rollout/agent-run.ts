@@ -18,10 +18,10 @@ import {
   type Tape,
 } from '../inference/index.ts'
 import { AbortScope, raced, thrownBy, type SpentTime, type StopClock } from '../kit/index.ts'
-import type { AssistantMessage, Limits, Message, MessageNode, Outcome, Sampling } from '../schema/index.ts'
+import type { AssistantMessage, Limits, Message, MessageNode, Outcome, ToolReports, Sampling } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 import { AttemptRecorder } from '../store/index.ts'
-import { readOutputToolName, type WrittenCall } from '../tools/index.ts'
+import { readOutputToolName, type AskingCall } from '../tools/index.ts'
 import { AgentCalls, toolAnswersIn, type CallsHost } from './agent-calls.ts'
 import { askJudge } from './ask-judge.ts'
 import { BudgetMeter } from './budget-meter.ts'
@@ -51,6 +51,8 @@ export interface AgentRunOptions {
   readonly sampling: Sampling
   readonly toolNames?: readonly string[] | undefined
   readonly parent?: AgentRun
+  /** Of a child, what the tool calls report that asked for it, the outermost first. */
+  readonly askedBy?: readonly ToolReports[] | undefined
   readonly startChild: StartChild
   readonly signal: AbortSignal
   /** See `RolloutStartEvent`. */
@@ -64,6 +66,7 @@ export interface ChildStart {
   /** See `childPlace`. */
   readonly place: string
   readonly signal: AbortSignal
+  readonly askedBy: readonly ToolReports[]
 }
 
 export interface AgentEnd {
@@ -97,6 +100,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
   cutOffIn: string | undefined
   readonly #parent: AgentRun | undefined
   readonly #startChild: StartChild
+  readonly #askedBy: readonly ToolReports[]
   readonly #model: ModelClient
   readonly #scope: AbortScope
   readonly #sampling: Sampling
@@ -127,6 +131,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.trace = options.trace
     this.#parent = parent
     this.#startChild = options.startChild
+    this.#askedBy = options.askedBy ?? []
     this.#scope = new AbortScope(options.signal)
     this.#journalled = situation.job.recorded?.nodes[id] ?? []
     this.session = new Session({
@@ -142,7 +147,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.budget = new BudgetMeter({ limits: options.limits, parent: parentBudget, onSpent: this.#onSpent })
     this.tally = new Tally(parent?.tally)
     for (const { usage, cost } of paidBefore(situation.job, id)) this.tally.addJudgeCall(usage, cost)
-    this.context = new LiveContext(this, { situation, scope: this.#scope })
+    this.context = new LiveContext(this, { situation, scope: this.#scope, askedBy: this.#askedBy })
     this.#sampling = options.sampling
     this.tools = new AgentCalls(this, this.#toolBox)
     const { contextPolicy } = engine.environment
@@ -304,10 +309,11 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     this.#parent?.onSend(call)
   }
 
-  startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult> {
-    const place = this.tools.placeOf(call)
+  startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult> {
+    const place = this.tools.placeOf(asking?.call)
+    const askedBy = asking ? [...this.#askedBy, asking.reports] : this.#askedBy
     this.#errands ??= new Errands()
-    return this.#errands.run(signal, (own) => this.#startChild(request, this, { place, signal: own }))
+    return this.#errands.run(signal, (own) => this.#startChild(request, this, { place, signal: own, askedBy }))
   }
 
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {

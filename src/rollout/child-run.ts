@@ -12,7 +12,7 @@ import { rolloutEvents, traceOf } from './rollout-events.ts'
 export async function runChild(
   request: ChildRequest,
   parent: AgentRun,
-  { place, signal }: ChildStart,
+  { place, signal, askedBy }: ChildStart,
 ): Promise<ChildResult> {
   checkChildRequest(request)
   const { engine, situation } = parent
@@ -29,6 +29,7 @@ export async function runChild(
     situation,
     id,
     parent,
+    askedBy,
     signal,
     model: engine.model(request.model ?? settings.model),
     toolNames: request.tools,

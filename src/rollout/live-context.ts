@@ -9,8 +9,15 @@ import type {
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { AbortScope } from '../kit/index.ts'
-import { outcomes, type AssistantMessage, type Json, type Message, type Outcome } from '../schema/index.ts'
-import type { ServerCalls, ToolOutputs, WrittenCall } from '../tools/index.ts'
+import {
+  outcomes,
+  type AssistantMessage,
+  type Json,
+  type Message,
+  type Outcome,
+  type ToolReports,
+} from '../schema/index.ts'
+import type { AskingCall, ServerCalls, ToolOutputs } from '../tools/index.ts'
 import type { Situation } from './situation.ts'
 
 /** A copy that can be written down: what cannot is refused here, where its author sees it. */
@@ -23,6 +30,12 @@ function plainJson(name: string, value: Json): Json {
   }
   if (text === undefined) throw new MillraceError('env_invalid', `note "${name}" is not JSON: it is a ${typeof value}`)
   return JSON.parse(text) as Json
+}
+
+/** Under this name an object would keep nothing. */
+function nameable(what: 'metric' | 'note', name: string): string {
+  if (name !== '__proto__') return name
+  throw new MillraceError('env_invalid', `a ${what} cannot be called "__proto__": choose another name`)
 }
 
 /** Until the model has said something. */
@@ -38,8 +51,8 @@ export interface ContextHost {
   readonly messages: readonly Message[]
   readonly answer: string | null
   readonly tally: { readonly toolRepairs: number }
-  /** `call` is the tool call that asks for it, if one does. */
-  startChild(request: ChildRequest, signal: AbortSignal, call?: WrittenCall): Promise<ChildResult>
+  /** `asking` is the tool call that asks for it, if one does. */
+  startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
   askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
 }
 
@@ -62,10 +75,15 @@ export class LiveContext implements Context {
   readonly #situation: Situation
   /** The agent's, then that of the time kept for the reward. It makes its signal when somebody asks for it. */
   #scope: SignalScope
+  /** Of the calls that a child was asked for by, the outermost first: they keep what is reported in it. */
+  readonly #askedBy: readonly ToolReports[]
   /** As it was when the agent ended. */
   #conversation: readonly Message[] | undefined
 
-  constructor(host: ContextHost, parts: { situation: Situation; scope: SignalScope }) {
+  constructor(
+    host: ContextHost,
+    parts: { situation: Situation; scope: SignalScope; askedBy?: readonly ToolReports[] },
+  ) {
     this.#host = host
     this.#situation = parts.situation
     this.rollout = parts.situation.identity
@@ -74,6 +92,7 @@ export class LiveContext implements Context {
     this.servers = parts.situation.tools.servers
     this.outputs = parts.situation.outputs
     this.#scope = parts.scope
+    this.#askedBy = parts.askedBy ?? []
   }
 
   /** The agent has ended so: from now on it is the reward's. */
@@ -110,8 +129,8 @@ export class LiveContext implements Context {
   }
 
   get child() {
-    return (request: ChildRequest, signal = this.signal, call?: WrittenCall): Promise<ChildResult> =>
-      this.#host.startChild(request, signal, call)
+    return (request: ChildRequest, signal = this.signal, asking?: AskingCall): Promise<ChildResult> =>
+      this.#host.startChild(request, signal, asking)
   }
 
   get judge() {
@@ -120,17 +139,30 @@ export class LiveContext implements Context {
   }
 
   get metric() {
-    return (name: string, value: number): void => {
+    return (name: string, value: number, asking?: AskingCall): void => {
       if (!Number.isFinite(value)) {
         throw new MillraceError('env_invalid', `metric "${name}" must be a finite number, not ${value}`)
       }
-      this.#situation.metrics[name] = value
+      this.#report({ metrics: { [nameable('metric', name)]: value } }, asking)
     }
   }
 
   get note() {
-    return (name: string, value: Json): void => {
-      this.#situation.notes[name] = plainJson(name, value)
+    return (name: string, value: Json, asking?: AskingCall): void => {
+      this.#report({ notes: { [nameable('note', name)]: plainJson(name, value) } }, asking)
+    }
+  }
+
+  /** Of a call that is not made again. */
+  reportAgain(reports: ToolReports): void {
+    this.#report(reports)
+  }
+
+  #report({ metrics, notes }: ToolReports, asking?: AskingCall): void {
+    const keepers: readonly ToolReports[] = [this.#situation, ...this.#askedBy, ...(asking ? [asking.reports] : [])]
+    for (const keeper of keepers) {
+      if (metrics) Object.assign((keeper.metrics ??= {}), metrics)
+      if (notes) Object.assign((keeper.notes ??= {}), notes)
     }
   }
 }

@@ -29,6 +29,7 @@ export type {
   RoutedExperts,
   TokenRecord,
   ToolRecord,
+  ToolReports,
   ToolStatus,
   ToolThrow,
   VersionSpan,

@@ -93,6 +93,14 @@ export interface ToolRecord {
   readonly repairs?: readonly ToolRepair[]
   /** What the tool said about the call beyond its output: for a tool server, which connection, how many tries. */
   readonly detail?: Readonly<Record<string, Json>>
+  /** What it reported of its rollout, the children it asked included: reported again where the answer is used again. */
+  readonly reports?: ToolReports
+}
+
+/** What is said of a rollout with `metric` and `note`. */
+export interface ToolReports {
+  metrics?: Record<string, number>
+  notes?: Record<string, Json>
 }
 
 /** An exception of a tool. */

@@ -1,5 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortSource } from '../kit/index.ts'
+import type { ToolReports } from '../schema/index.ts'
+import type { AskingCall } from './asking-call.ts'
 import type { WrittenCall } from './written-call.ts'
 
 /**
@@ -11,14 +13,15 @@ import type { WrittenCall } from './written-call.ts'
  * The signal aborts when the call times out or its turn is stopped, and never once the call has ended: what a tool has started
  * under it, a process perhaps, may outlive the call. Children and judges that it asked may not, so they have another one.
  */
-export class CallScope<Context extends object> implements ProxyHandler<Context> {
-  readonly #call: WrittenCall
+export class CallScope<Context extends object> implements ProxyHandler<Context>, AskingCall {
+  readonly call: WrittenCall
   #own: AbortController | undefined
   #asked: AbortSource | undefined
+  #reports: ToolReports | undefined
   #end: 'ended' | { readonly reason: unknown } | undefined
 
   constructor(call: WrittenCall) {
-    this.#call = call
+    this.call = call
   }
 
   get(context: Context, key: string | symbol): unknown {
@@ -27,8 +30,20 @@ export class CallScope<Context extends object> implements ProxyHandler<Context> 
     if (typeof value !== 'function') return value
     // What these start ends with the call that started it: they take a signal as their second argument, the call as their third.
     if (key === 'child' || key === 'judge')
-      return (request: unknown) => value.call(context, request, this.#askedSignal(), this.#call)
+      return (request: unknown) => value.call(context, request, this.#askedSignal(), this)
+    // What these say is kept with the call, which they take as their third argument.
+    if (key === 'metric' || key === 'note')
+      return (name: unknown, said: unknown) => value.call(context, name, said, this)
     return value.bind(context)
+  }
+
+  get reports(): ToolReports {
+    return (this.#reports ??= {})
+  }
+
+  /** What it has reported; undefined if that is nothing. */
+  get reported(): ToolReports | undefined {
+    return this.#reports?.metrics || this.#reports?.notes ? this.#reports : undefined
   }
 
   abort(reason: unknown): void {

@@ -1,6 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { type AbortListener, maxTimerMs, offAbort, onAbort, Roster } from '../kit/index.ts'
-import type { ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
+import type { ToolReports, ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { CallPlan, CallPlanner } from './_call-planner.ts'
 import type { Attempt } from './_prepared-tool.ts'
@@ -133,7 +133,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     scope.end()
     // A tool may itself have brought the rollout to its end.
     signal.throwIfAborted()
-    this.#settle(index, startedAt, attempt)
+    this.#settle(index, startedAt, attempt, scope.reported)
   }
 
   #await(attempt: Promise<Attempt>, { tool: { name, tool }, repairs = [] }: MadePlan<Context>, begun: BegunCall): void {
@@ -143,7 +143,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(running)
       scope.abort(new MillraceError('tool_timeout', after))
-      this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs })
+      this.#settle(index, startedAt, { status: 'timeout', content: `Error: ${after}`, repairs }, scope.reported)
       this.#goOn()
     }
     const running = { ...begun, timer: setTimeout(onTimeout, timeoutMs) }
@@ -151,7 +151,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     attempt.then(
       (settled) => {
         if (!this.#takeOut(running)) return
-        this.#settle(index, startedAt, settled)
+        this.#settle(index, startedAt, settled, scope.reported)
         this.#goOn()
       },
       (error: unknown) => {
@@ -170,15 +170,16 @@ export class ToolTurn<Context extends object> implements AbortListener {
     return true
   }
 
-  #settle(index: number, startedAt: number, attempt: Attempt): void {
+  #settle(index: number, startedAt: number, attempt: Attempt, reports?: ToolReports): void {
     const { status, content } = attempt
     const call = this.#calls[index]
     if (!call) return
     const ms = Math.round((performance.now() - startedAt) * 1_000) / 1_000
-    const record = { name: call.function.name, status, ms }
+    const bare = { name: call.function.name, status, ms }
+    const record = isPlain(attempt) ? bare : withMore(bare, attempt)
     this.#results[index] = {
       message: { role: 'tool', tool_call_id: call.id, content },
-      record: isPlain(attempt) ? record : withMore(record, attempt),
+      record: reports ? { ...record, reports } : record,
     }
     this.#publish(index, status, startedAt)
   }

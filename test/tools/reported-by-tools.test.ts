@@ -1,0 +1,108 @@
+import { join } from 'node:path'
+import { defineEnvironment, evaluate, forkRollout, replayRun, RunReader, z, type Backend } from 'millrace'
+import { calls, runScripted, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+let made = 0
+
+/** Both tools are answered from the recording; the second one's figures come from a child of it. */
+const environment = defineEnvironment({
+  name: 'reporting',
+  task: z.object({}),
+  tasks: () => [{}],
+  prompt: () => 'Go.',
+  tools: {
+    look: {
+      parameters: z.object({}),
+      resume: 'reuse',
+      run: (_, { metric, note }) => {
+        made += 1
+        metric('looks', made)
+        note('seen', { at: made })
+        return 'found'
+      },
+    },
+    ask: {
+      parameters: z.object({}),
+      resume: 'reuse',
+      run: async (_, { child }) => (await child({ prompt: 'Help.', tools: ['think'] })).answer,
+    },
+    think: {
+      parameters: z.object({}),
+      resume: 'reuse',
+      run: async (_, { metric }) => {
+        metric('thoughts', made)
+        await Promise.resolve()
+        return 'thought'
+      },
+    },
+  },
+  reward: () => 1,
+})
+
+const script: Script = ({ messages }) => {
+  const turn = messages.filter(({ role }) => role === 'assistant').length
+  if (messages[0]?.content === 'Help.') return turn === 0 ? calls({ think: {} }) : 'helped'
+  return turn === 0 ? calls({ look: {}, ask: {} }) : 'done'
+}
+
+const scripted = { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] }
+
+async function sit(root: string, backend: Backend, signal?: AbortSignal): Promise<unknown> {
+  const evaluation = evaluate({
+    environment,
+    model: scripted,
+    backends: { scripted: [backend] },
+    preflight: false,
+    run: { root, name: 'reporting' },
+    ...(signal && { signal }),
+  })
+  const [record] = await Array.fromAsync(evaluation)
+  return record
+}
+
+test('what tools reported stays with a rollout that was cut off, is replayed or forked', async () => {
+  await using runs = await temporaryRuns()
+  const stop = new AbortController()
+  const cutOff = new ScriptedBackend((request) => {
+    if (request.messages.length < 4) return script(request)
+    stop.abort()
+    return new Promise((_, reject) => request.signal.addEventListener('abort', () => reject(request.signal.reason)))
+  })
+  await sit(runs.root, cutOff, stop.signal)
+  const reported = { metrics: { looks: 1, thoughts: 1 }, info: { seen: { at: 1 } } }
+  expect(await sit(runs.root, new ScriptedBackend(script))).toMatchObject({ attempt: 1, reward: 1, ...reported })
+
+  using reader = RunReader.open(join(runs.root, 'reporting'))
+  expect(await Array.fromAsync(replayRun(reader, { environment }))).toMatchObject([{ verdict: 'identical' }])
+
+  const fork = await forkRollout(reader, {
+    rollout: '0-0',
+    turn: 1,
+    environment,
+    preflight: false,
+    model: scripted,
+    backends: { scripted: [new ScriptedBackend(script)] },
+    run: { root: runs.root, name: 'forked' },
+  })
+  expect(await Array.fromAsync(fork)).toMatchObject([reported])
+  expect(made).toBe(1)
+})
+
+test.each(['metric', 'note'] as const)('a %s that could not be kept is refused', async (what) => {
+  const { records } = await runScripted({
+    environment: defineEnvironment({
+      name: 'refused',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: () => 'Go.',
+      reward: (context) => {
+        context[what]('__proto__', 1)
+        return 1
+      },
+    }),
+    script: () => 'done',
+  })
+  expect(records).toMatchObject([{ outcome: 'reward_error', reward: null }])
+  expect(records[0]?.error?.message).toContain(`a ${what} cannot be called "__proto__"`)
+})
