@@ -3,7 +3,10 @@ import { dirname } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
-import { rolloutLine } from './_rollout-line.ts'
+import type { TaskNames } from './damaged-rollout.ts'
+import { EndedRows } from './_ended-rows.ts'
+import { textOf } from './_run-rows.ts'
+import { storedLine } from './_stored-line.ts'
 import { syncFolder, writeFully } from './_write-atomically.ts'
 
 /** Recorded instead of a length while the file does not match the database. */
@@ -14,7 +17,7 @@ const chunkCharacters = 1024 * 1024
  * `rollouts.jsonl`, kept exactly in step with the database: each result's row says how long the file is with its line,
  * and lines are written before the transaction that accepts them is committed. After a crash the file is therefore cut
  * back to what the last row says, or, if it has lost something, built anew. It is not synced per commit: the database is
- * what is durable, the file can be rebuilt.
+ * what is durable, the file can be rebuilt, with a line of kind `damaged` where a result cannot be read any more.
  */
 export class RolloutLines {
   readonly #database: DatabaseSync
@@ -133,6 +136,8 @@ export class RolloutLines {
 
   #writeAll(path: string): number {
     const conversations = new Conversations(this.#database, this.#blobs)
+    const taskOf = this.#database.prepare('SELECT id FROM task WHERE number = ?')
+    const tasks: TaskNames = { task: (index) => taskOf.get(index) as { id: string } | undefined }
     const descriptor = openSync(path, 'w')
     let length = 0
     let chunk = ''
@@ -143,15 +148,8 @@ export class RolloutLines {
       chunk = ''
     }
     try {
-      const rows = this.#database.prepare('SELECT id, attempt, leaf, record FROM rollout ORDER BY position')
-      for (const row of rows.iterate()) {
-        const { id, attempt, leaf, record } = row as {
-          id: string
-          attempt: number
-          leaf: number | null
-          record: string
-        }
-        chunk += rolloutLine(this.#blobs.text(record), conversations.messages(id, attempt, leaf))
+      for (const row of new EndedRows(this.#database).each()) {
+        chunk += storedLine(textOf(row, this.#blobs, conversations), { tasks })
         if (chunk.length >= chunkCharacters) flush()
       }
       flush()

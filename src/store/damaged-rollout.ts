@@ -1,6 +1,5 @@
 import type { ErrorCode, MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
-import type { RunReader } from './run-reader.ts'
 import type { RolloutFacts } from './stored-run.ts'
 
 /** In place of a rollout that cannot be read. The others are as they were. */
@@ -16,12 +15,17 @@ export interface DamagedRollout {
   readonly error: { readonly code: ErrorCode; readonly message: string }
 }
 
-export function damagedRollout(reader: RunReader, facts: RolloutFacts, error: MillraceError): DamagedRollout {
+/** A `RunReader`, or what else knows the tasks of a run. */
+export interface TaskNames {
+  task(index: number): { readonly id: string } | undefined
+}
+
+export function damagedRollout(tasks: TaskNames, facts: RolloutFacts, error: MillraceError): DamagedRollout {
   const { rollout: id, task: index, sample, attempt, outcome } = facts
   return {
     kind: 'damaged',
     id,
-    task: { index, id: reader.task(index)?.id ?? null },
+    task: { index, id: tasks.task(index)?.id ?? null },
     sample,
     attempt,
     outcome,

@@ -1,10 +1,8 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { MessageNode } from '../schema/index.ts'
-import { damagedMessages, damagedRecord, decoded, isDamage } from './damage.ts'
-import { damagedRollout } from './damaged-rollout.ts'
 import { expertsText } from './experts-text.ts'
-import { rolloutLine } from './_rollout-line.ts'
 import type { RunReader } from './run-reader.ts'
+import { storedLine } from './_stored-line.ts'
 import type { StoredText } from './stored-run.ts'
 
 export interface ExportOptions {
@@ -20,38 +18,11 @@ export interface ExportOptions {
  * null. A rollout that cannot be read does not cost the others.
  */
 export async function* exportRollouts(reader: RunReader, options: ExportOptions): AsyncGenerator<string, void, void> {
-  for (const stored of reader.endedTexts()) yield lineOf(reader, stored, options)
-}
-
-function lineOf(reader: RunReader, stored: StoredText, options: ExportOptions): string {
-  try {
-    return wholeLine(reader, stored, options)
-  } catch (error) {
-    if (!isDamage(error)) throw error
-    options.onDamaged?.(stored.rollout, error)
-    return `${JSON.stringify(damagedRollout(reader, stored, error))}\n`
-  }
-}
-
-function wholeLine(reader: RunReader, stored: StoredText, { tokens }: ExportOptions): string {
-  const { rollout, attempt, text } = stored
-  checkJson(rollout, text)
-  const nodes = tokens ? `,"nodes":${JSON.stringify(reader.nodes(rollout, attempt).map(plainNode))}` : ''
-  return rolloutLine(text.record, text.messages, nodes)
-}
-
-/** Texts are passed on as they are, and one that is no JSON would spoil the line for whoever reads it. */
-function checkJson(rollout: string, { record, messages }: StoredText['text']): void {
-  decoded(
-    () => void JSON.parse(record),
-    (cause) => damagedRecord(rollout, cause),
-  )
-  decoded(
-    () => {
-      for (const message of messages) JSON.parse(message)
-    },
-    (cause) => damagedMessages(rollout, undefined, cause),
-  )
+  const { tokens, onDamaged } = options
+  const nodes = ({ rollout, attempt }: StoredText): string =>
+    `,"nodes":${JSON.stringify(reader.nodes(rollout, attempt).map(plainNode))}`
+  const lineOptions = { tasks: reader, extra: tokens ? nodes : undefined, onDamaged }
+  for (const stored of reader.endedTexts()) yield storedLine(stored, lineOptions)
 }
 
 function plainNode({ tokens, ...node }: MessageNode): Record<string, unknown> {

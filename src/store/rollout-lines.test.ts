@@ -74,3 +74,39 @@ test('a rebuild that was interrupted is done again', () => {
   reopen(run.folder)
   expect(readFileSync(run.path, 'utf8')).toBe(run.content)
 })
+
+test.each([
+  ['a record that is no JSON', `UPDATE rollout SET record = '{"id":' WHERE id = '1-0'`],
+  ['a message that is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '1-0' AND seq = 1`],
+  ['a message whose file is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '1-0' AND seq = 0"],
+  ['a missing message', "DELETE FROM node WHERE rollout = '1-0' AND seq = 1"],
+])('%s costs its own line of a file that is built anew, and not the run', (_what, sql) => {
+  using run = written()
+  {
+    using database = new DatabaseSync(join(run.folder, runFiles.database))
+    database.exec(sql)
+  }
+  rmSync(run.path)
+  applyAll(run.folder, rolloutEntries(3))
+  const before = run.content.split('\n')
+  const lines = readFileSync(run.path, 'utf8').split('\n')
+  expect(lines).toHaveLength(5)
+  expect([lines[0], lines[2]]).toEqual([before[0], before[2]])
+  expect(JSON.parse(lines[1] ?? '')).toMatchObject({ kind: 'damaged', id: '1-0', task: { index: 1, id: 'task-1' } })
+  using reader = RunReader.open(run.folder)
+  expect(reader.integrity().join()).not.toContain(runFiles.lines)
+})
+
+test('results are taken back though another one is damaged', () => {
+  using run = written()
+  applyAll(run.folder, rolloutEntries(3, { outcome: 'env_error' }))
+  {
+    using database = new DatabaseSync(join(run.folder, runFiles.database))
+    database.exec("DELETE FROM node WHERE rollout = '1-0' AND seq = 1")
+  }
+  const writer = JournalWriter.open(run.folder)
+  expect(writer.retryFailed({ outcomes: ['env_error'], reopened: [], wholeGroups: false }, 1)).toBe(1)
+  writer.close()
+  const ids = readFileSync(run.path, 'utf8').trimEnd().split('\n')
+  expect(ids.map((line) => (JSON.parse(line) as { id: string }).id)).toEqual(['0-0', '1-0', '2-0'])
+})

@@ -1,0 +1,41 @@
+import type { MillraceError } from '../errors/index.ts'
+import { damagedMessages, damagedRecord, decoded, isDamage } from './damage.ts'
+import { damagedRollout, type TaskNames } from './damaged-rollout.ts'
+import { rolloutLine } from './_rollout-line.ts'
+import type { StoredText } from './stored-run.ts'
+
+export interface StoredLineOptions {
+  readonly tasks: TaskNames
+  /** What stands beside the messages, whose JSON it has read. */
+  readonly extra?: ((stored: StoredText) => string) | undefined
+  readonly onDamaged?: ((rollout: string, error: MillraceError) => void) | undefined
+}
+
+/** The line of a stored result, or one of kind `damaged` if it cannot be read: it does not cost the others. */
+export function storedLine(stored: StoredText, options: StoredLineOptions): string {
+  try {
+    return wholeLine(stored, options.extra)
+  } catch (error) {
+    if (!isDamage(error)) throw error
+    options.onDamaged?.(stored.rollout, error)
+    return `${JSON.stringify(damagedRollout(options.tasks, stored, error))}\n`
+  }
+}
+
+/** Texts are passed on as they are, and one that is no JSON would spoil the line for whoever reads it. */
+function wholeLine(stored: StoredText, extra: StoredLineOptions['extra']): string {
+  const { rollout, text } = stored
+  const { record, messages } = text
+  decoded(
+    () => void JSON.parse(record),
+    (cause) => damagedRecord(rollout, cause),
+  )
+  if (extra) return rolloutLine(record, messages, extra(stored))
+  decoded(
+    () => {
+      for (const message of messages) JSON.parse(message)
+    },
+    (cause) => damagedMessages(rollout, undefined, cause),
+  )
+  return rolloutLine(record, messages)
+}
