@@ -1,5 +1,6 @@
 import type { WireError } from '../errors/index.ts'
 import {
+  agentOutcomeOf,
   keptChildrenOf,
   readJudgeCalls,
   readServerCalls,
@@ -11,7 +12,7 @@ import {
 import { outcomes, type MessageNode } from '../schema/index.ts'
 import type { BareRecord, RunReader } from '../store/index.ts'
 import { usedTries } from './_used-tries.ts'
-import { agentOutcome, recordedEnd } from './recorded-end.ts'
+import { recordedEnd } from './recorded-end.ts'
 
 /** What an earlier sitting of a run left behind, as planning the rest needs it. */
 export interface EarlierSitting {
@@ -74,7 +75,7 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
   const ends: Record<string, WireError> = {}
   const noteEnd = (id: string, record: BareRecord): void => {
     // What the infrastructure ended, or whoever stopped the run, may go on; what the policy spent stays spent.
-    const end = outcomes[agentOutcome(record)].truncated ? recordedEnd(record) : undefined
+    const end = outcomes[agentOutcomeOf(record)].truncated ? recordedEnd(record) : undefined
     if (end) ends[id] = end
   }
   const read = (id: string): void => {

@@ -1,4 +1,5 @@
 import type { WireError } from '../errors/index.ts'
+import { agentOutcomeOf } from '../rollout/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { BareRecord } from '../store/index.ts'
 
@@ -22,7 +23,7 @@ const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
 
 /** What ended the agent of a session, to be heard again where its recording ends; undefined if it ended by itself. */
 export function recordedEnd(record: BareRecord): WireError | undefined {
-  const outcome = agentOutcome(record)
+  const outcome = agentOutcomeOf(record)
   const limit = spentLimits[outcome]
   if (limit !== undefined) {
     return { code: 'budget_exhausted', message: `it was ended as ${outcome} here`, data: { limit } }
@@ -31,9 +32,4 @@ export function recordedEnd(record: BareRecord): WireError | undefined {
   return outcome === 'context_length' || !record.error
     ? { code: 'context_length', message: 'the conversation was too long for the model here' }
     : record.error
-}
-
-/** How the agent ended, whatever became of its reward. */
-export function agentOutcome({ outcome, agentOutcome: before }: BareRecord): Outcome {
-  return before ?? outcome
 }

@@ -1,3 +1,4 @@
+export { agentOutcomeOf } from './agent-outcome.ts'
 export type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
 export { setUp, setupFailure, tearDown } from './environment-life.ts'
 export { failedReward } from './failed-reward.ts'

@@ -6,10 +6,10 @@ import {
   type RewardComponent,
   type RolloutRecord,
 } from '../schema/index.ts'
+import { agentOutcomeBehind } from './agent-outcome.ts'
 import type { AgentEnd, AgentRun } from './agent-run.ts'
 import type { Engine } from './engine.ts'
 import type { RolloutJob } from './job.ts'
-import { agentOutcomeBehind } from './failed-reward.ts'
 
 /** What a rollout came to, as a plain value. */
 export function recordOf(parts: {

@@ -3,6 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { AbortScope, ownCopy, Resource, StopClock } from '../kit/index.ts'
 import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/index.ts'
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
+import { agentOutcomeOf } from './agent-outcome.ts'
 import { setUp, setupFailure, tearDown } from './environment-life.ts'
 import { Errands } from './errands.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
@@ -74,7 +75,7 @@ export class StoredScorer extends Resource {
         })
       }
       const context = new LiveContext(this.#hostOf(stored, questions), { situation, scope: tail })
-      context.turnToReward(outcomeOf(record), tail)
+      context.turnToReward(agentOutcomeOf(record), tail)
       const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
       const result = scored instanceof Promise ? await scored : scored
       return scoredRecord(record, context.outcome, situation, result)
@@ -157,11 +158,6 @@ function late(tailMs: number): MillraceError {
 function noChildren(): MillraceError {
   const message = 'it starts a child, which needs a model: run the environment again instead of scoring it again'
   return new MillraceError('reward_failed', message)
-}
-
-/** How the agent had ended, which is what its rewards are told. */
-function outcomeOf({ outcome, agentOutcome }: RolloutRecord): RolloutRecord['outcome'] {
-  return outcome === 'reward_error' ? (agentOutcome ?? 'completed') : outcome
 }
 
 function scoredRecord(
