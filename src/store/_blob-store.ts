@@ -57,7 +57,11 @@ export class BlobStore {
   problem(reference: string): string | undefined {
     const path = this.#path(reference)
     if (!existsSync(path)) return `${path} is missing`
-    return hash('sha256', readFileSync(path)) === digestOf(reference) ? undefined : `${path} is damaged`
+    try {
+      return hash('sha256', readFileSync(path)) === digestOf(reference) ? undefined : `${path} is damaged`
+    } catch (error) {
+      return `${path} cannot be read (${String((error as NodeJS.ErrnoException).code)})`
+    }
   }
 
   #put(bytes: Uint8Array): string {

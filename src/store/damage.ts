@@ -55,10 +55,25 @@ export function isCorrupt(error: unknown): boolean {
   return sqliteCode(error) === sqliteCorrupt
 }
 
-/** Whether what is there could not be got just now: too many files are open, say. It may be whole. What is missing is not. */
+/**
+ * What the system says of a file that is gone, or that nobody can read however often they ask: its name leads elsewhere, the
+ * disk fails where it lies, the file system has found it damaged (EUCLEAN and EBADMSG, which Node has no names for).
+ */
+const damagedFile: ReadonlySet<string | undefined> = new Set([
+  'ENOENT',
+  'ENOTDIR',
+  'EISDIR',
+  'ELOOP',
+  'ENAMETOOLONG',
+  'EIO',
+  'Unknown system error -117',
+  'Unknown system error -74',
+])
+
+/** Whether what is there could not be got just now: too many files are open, say. It may be whole. */
 function isOutOfReach(error: unknown): boolean {
   const { errno, code } = error as NodeJS.ErrnoException
-  return errno !== undefined && code !== 'ENOENT'
+  return errno !== undefined && !damagedFile.has(code)
 }
 
 /** Whether what was read is damaged, and not the way to it: who reads much can go on with the rest. */

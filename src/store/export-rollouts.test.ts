@@ -11,7 +11,7 @@ import type { Journal } from './journal.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { applyAll } from '../../test/store/_apply.ts'
-import { blobOutOfReach, damagePage } from '../../test/store/_damage.ts'
+import { blobOutOfReach, damagePage, unreadableBlob } from '../../test/store/_damage.ts'
 import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 test('the export is what rollouts.jsonl holds', async () => {
@@ -137,8 +137,20 @@ test.each([
   applyAll(folder.path, threeRollouts)
   damage(folder.path, outOfLine)
   using _unreachable = blobOutOfReach(folder.path)
-  await expect(exported(folder.path)).rejects.toMatchObject({ code: 'ELOOP' })
+  await expect(exported(folder.path)).rejects.toMatchObject({ code: 'ENXIO' })
 })
+
+test.each(['EIO', 'ELOOP'] as const)(
+  'a message whose file cannot be read at all (%s) costs its own rollout',
+  async (code) => {
+    using folder = temporaryFolder()
+    applyAll(folder.path, threeRollouts)
+    damage(folder.path, "UPDATE node SET message = 'blob:0000' WHERE rollout = '2-0'")
+    using _unreadable = unreadableBlob(folder.path, code)
+    const { lines, damaged } = await exported(folder.path)
+    expect([lines.length, damaged]).toEqual([3, ['2-0']])
+  },
+)
 
 test('a record on a damaged page costs its own rollout', async () => {
   using folder = temporaryFolder()

@@ -1,15 +1,26 @@
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { runFiles } from '../../src/store/index.ts'
 
-/** A file that nobody can open for now, named `blob:0000` where the database refers to it. Fails for root, too. */
+/** A file that nobody can open for now, named `blob:0000` where the database refers to it. Fails with ENXIO, for root, too. */
 export function blobOutOfReach(folder: string): Disposable {
+  const server = createServer().listen(blobPath(folder))
+  return { [Symbol.dispose]: () => void server.close() }
+}
+
+/** One that is there and cannot be read: the disk fails where it lies, or its name leads nowhere. */
+export function unreadableBlob(folder: string, code: 'EIO' | 'ELOOP'): Disposable {
+  const path = blobPath(folder)
+  symlinkSync(code === 'EIO' ? '/proc/self/mem' : '0000', path)
+  return { [Symbol.dispose]: () => rmSync(path) }
+}
+
+function blobPath(folder: string): string {
   const parent = join(folder, runFiles.blobs, '00')
   mkdirSync(parent, { recursive: true })
-  const path = join(parent, '0000')
-  symlinkSync('0000', path)
-  return { [Symbol.dispose]: () => rmSync(path) }
+  return join(parent, '0000')
 }
 
 /** Makes the first page of its kind that a table has into none. */
