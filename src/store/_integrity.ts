@@ -5,6 +5,7 @@ import { StringDecoder } from 'node:string_decoder'
 import { type BlobStore, isReference } from './_blob-store.ts'
 import { linesLength } from './_rollout-lines.ts'
 import { runFiles } from './run-folder.ts'
+import { spoolDamaged } from './spool-damage.ts'
 import { wholeSession } from './_whole-session.ts'
 
 /** Per kind of problem; a run that is broken throughout need not say so a million times. */
@@ -78,6 +79,10 @@ const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) 
             (SELECT 1 FROM node AS rewarded WHERE rewarded.rollout = reward.session AND rewarded.attempt = 0
                                               AND rewarded.seq = reward.node AND rewarded.sampled = 1)`,
     describe: (row) => `session ${row['session']} has a reward for message ${row['node']}, which is no sampled one`,
+  },
+  {
+    sql: `SELECT data ->> 'lost' AS lost FROM event WHERE name = '${spoolDamaged}'`,
+    describe: (row) => `frames of a spool that were lost, with what was said in them: ${row['lost']}`,
   },
 ]
 

@@ -8,7 +8,8 @@ import { decodeFrame } from './_frame-codec.ts'
 import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
-import { removeSpool, spooledFrames } from './_spool-file.ts'
+import { leftFrames, removeSpool } from './_spool-file.ts'
+import { spoolDamaged, type SpoolDamage } from './spool-damage.ts'
 import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { runFiles } from './run-folder.ts'
@@ -187,15 +188,22 @@ export class JournalWriter {
   /** Brings in what a process that was killed had written down and not handed over. */
   #emptySpool(folder: string): void {
     const { lastFrame } = this
-    const missing = Array.from(spooledFrames(folder)).filter(({ number }) => number > lastFrame)
-    const [first] = missing
-    if (first && first.number > lastFrame + 1) throw notFollowing(folder)
-    if (first) {
+    const { frames, first } = leftFrames(folder, lastFrame)
+    if (first !== undefined && first > lastFrame + 1) throw notFollowing(folder)
+    const last = frames.at(-1)
+    if (last) {
       this.begin()
-      for (const frame of missing) this.take({ kind: 'frame', ...frame })
+      for (const frame of frames) this.take({ kind: 'frame', ...frame })
+      const lost = last.number - lastFrame - frames.length
+      if (lost > 0) this.#noteDamage({ lost, takenIn: frames.length })
       this.commit()
     }
     removeSpool(folder)
+  }
+
+  /** What later frames say is taken in all the same: a session that lost messages among the others shows that by their numbers. */
+  #noteDamage(damage: SpoolDamage): void {
+    this.#statements.event.run(null, 0, spoolDamaged, Date.now(), JSON.stringify(damage))
   }
 
   #lastPosition(): number {

@@ -1,4 +1,5 @@
-import { closeSync, openSync, readFileSync, rmSync, writevSync } from 'node:fs'
+import { randomBytes } from 'node:crypto'
+import { closeSync, fsyncSync, openSync, readFileSync, rmSync, writevSync } from 'node:fs'
 import { join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { MillraceError } from '../errors/index.ts'
@@ -12,11 +13,18 @@ export interface SpooledFrame {
 }
 
 /** Frames of another layout are not guessed at. */
-const signature = Buffer.from('millrace spool 1\n')
+const signature = Buffer.from('millrace spool 2\n')
 
-/** Before each frame: the checksum of all that follows, how many bytes it has, its number. */
-const headBytes = 16
-const at = { checksum: 0, length: 4, number: 8 } as const
+/**
+ * The file's own, made by chance: it stands after the signature and before each frame. Where a frame is damaged the next one is
+ * found by it, and never in what somebody said, because nobody outside knows it.
+ */
+const markerBytes = 8
+const beginBytes = signature.length + markerBytes
+
+/** Before each frame: the marker, the checksum of all that follows, how many bytes it has, its number. */
+const headBytes = 24
+const at = { checksum: 8, length: 12, number: 16 } as const
 
 /** What the file may grow to: a second of a busy gateway. */
 const maxBytes = 16 * 1024 * 1024
@@ -29,13 +37,15 @@ export class SpoolFile {
   readonly #path: string
   readonly #descriptor: number
   readonly #head = Buffer.alloc(headBytes)
-  #end = signature.length
+  #end = beginBytes
 
   /** Whatever it held is in the database: see `JournalWriter.open`. */
   constructor(folder: string) {
     this.#path = join(folder, runFiles.spool)
     try {
-      this.#descriptor = openSigned(this.#path)
+      const marker = randomBytes(markerBytes)
+      marker.copy(this.#head)
+      this.#descriptor = openSigned(this.#path, marker)
     } catch (error) {
       throw folderFailure(error, folder)
     }
@@ -57,7 +67,7 @@ export class SpoolFile {
   }
 
   rewind(): void {
-    this.#end = signature.length
+    this.#end = beginBytes
   }
 
   close(): void {
@@ -70,31 +80,51 @@ export class SpoolFile {
   }
 }
 
-/** The frames of a process that was killed, up to one that was cut off or is left from an earlier round. */
-export function* spooledFrames(folder: string): Generator<SpooledFrame, void, void> {
+export interface LeftFrames {
+  /** Those with a higher number, in order. Numbers that are not among them, between the first and the last, are lost. */
+  readonly frames: readonly SpooledFrame[]
+  /** The number of the file's first frame, if it can be read. */
+  readonly first: number | undefined
+}
+
+/** What a process that was killed left behind its last frame in the database. What is torn at the end was never handed over. */
+export function leftFrames(folder: string, lastFrame: number): LeftFrames {
   const file = readSpool(join(folder, runFiles.spool))
-  let offset = signature.length
-  let next: number | undefined
-  while (offset + headBytes <= file.length) {
-    const start = offset + headBytes
-    const head = file.subarray(offset, start)
-    const number = head.readDoubleLE(at.number)
-    const bytes = file.subarray(start, start + head.readUInt32LE(at.length))
-    if (head.readUInt32LE(at.checksum) !== checksum(head, bytes) || number !== (next ?? number)) return
-    yield { number, bytes }
-    next = number + 1
-    offset = start + bytes.length
+  const marker = file.subarray(signature.length, beginBytes)
+  const frames: SpooledFrame[] = []
+  let last = lastFrame
+  let offset = beginBytes
+  while (offset >= 0 && offset < file.length) {
+    const frame = frameAt(file, offset, marker)
+    // Others are in the database, or left from an earlier round.
+    if (frame && frame.number > last) {
+      frames.push(frame)
+      last = frame.number
+    }
+    offset = frame ? offset + headBytes + frame.bytes.length : file.indexOf(marker, offset + 1)
   }
+  return { frames, first: frameAt(file, beginBytes, marker)?.number }
+}
+
+function frameAt(file: Buffer, offset: number, marker: Buffer): SpooledFrame | undefined {
+  const start = offset + headBytes
+  const head = file.subarray(offset, start)
+  if (head.length < headBytes || !head.subarray(0, markerBytes).equals(marker)) return undefined
+  const bytes = file.subarray(start, start + head.readUInt32LE(at.length))
+  if (head.readUInt32LE(at.checksum) !== checksum(head, bytes)) return undefined
+  return { number: head.readDoubleLE(at.number), bytes }
 }
 
 export function removeSpool(folder: string): void {
   rmSync(join(folder, runFiles.spool), { force: true })
 }
 
-function openSigned(path: string): number {
+function openSigned(path: string, marker: Buffer): number {
   const descriptor = openSync(path, 'w')
   try {
-    writeFully(descriptor, signature)
+    writeFully(descriptor, Buffer.concat([signature, marker]))
+    // Only once, so that no loss of power leaves a file whose frames cannot be found.
+    fsyncSync(descriptor)
     return descriptor
   } catch (error) {
     closeSync(descriptor)

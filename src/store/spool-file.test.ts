@@ -1,13 +1,17 @@
 import { readFileSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { SpoolFile, type SpooledFrame, spooledFrames } from './_spool-file.ts'
+import { leftFrames, SpoolFile, type SpooledFrame } from './_spool-file.ts'
 import { runFiles } from './run-folder.ts'
 import { openFiles, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 const frame = (number: number, text = `frame ${number}`): SpooledFrame => ({ number, bytes: Buffer.from(text) })
-const read = (folder: string): string[] =>
-  Array.from(spooledFrames(folder), ({ number, bytes }) => `${number} ${Buffer.from(bytes).toString()}`)
+const read = (folder: string, lastFrame = 0): string[] =>
+  leftFrames(folder, lastFrame).frames.map(({ number, bytes }) => `${number} ${Buffer.from(bytes).toString()}`)
+
+/** Signature and marker, and the frames of the tests below. */
+const beginBytes = 25
+const frameBytes = 31
 
 function spooled(frames: readonly SpooledFrame[]) {
   const folder = temporaryFolder()
@@ -36,19 +40,42 @@ test('wherever the file is cut off, the frames before that are read, and nothing
     truncateSync(spool.path, length)
     const frames = read(spool.folder)
     expect(frames).toEqual(['1 frame 1', '2 frame 2', '3 frame 3'].slice(0, frames.length))
-    expect(frames.length).toBe(length === whole.length ? 3 : Math.max(0, Math.floor((length - 17) / 23)))
+    expect(frames.length).toBe(
+      length === whole.length ? 3 : Math.max(0, Math.floor((length - beginBytes) / frameBytes)),
+    )
   }
 })
 
-test('a byte that is not as it was written ends it', () => {
-  using spool = spooled([frame(1), frame(2)])
+test('a byte that is not as it was written costs its own frame', () => {
+  using spool = spooled([frame(1), frame(2), frame(3)])
   const whole = readFileSync(spool.path)
-  for (let offset = 17; offset < whole.length; offset += 1) {
+  expect(whole.length).toBe(beginBytes + 3 * frameBytes)
+  for (let offset = beginBytes; offset < whole.length; offset += 1) {
     const damaged = Buffer.from(whole)
     damaged[offset] = (damaged[offset] ?? 0) ^ 1
     writeFileSync(spool.path, damaged)
-    expect(read(spool.folder)).toEqual(offset < 17 + 23 ? [] : ['1 frame 1'])
+    const hit = Math.floor((offset - beginBytes) / frameBytes)
+    expect(read(spool.folder)).toEqual(['1 frame 1', '2 frame 2', '3 frame 3'].toSpliced(hit, 1))
+    expect(leftFrames(spool.folder, 0).first).toBe(hit === 0 ? undefined : 1)
   }
+})
+
+test('a hole costs the frames in it', () => {
+  using spool = spooled(Array.from({ length: 9 }, (_, index) => frame(index + 1)))
+  const damaged = readFileSync(spool.path)
+  damaged.fill(0, beginBytes + 2 * frameBytes + 20, beginBytes + 5 * frameBytes + 1)
+  writeFileSync(spool.path, damaged)
+  expect(read(spool.folder, 1)).toEqual([2, 7, 8, 9].map((number) => `${number} frame ${number}`))
+})
+
+test('a frame in what somebody said is none, though the frame around it is damaged', () => {
+  using other = spooled([frame(7, 'not ours')])
+  const said = readFileSync(other.path).subarray(beginBytes)
+  using spool = spooled([frame(1), { number: 2, bytes: said }, frame(3)])
+  const damaged = readFileSync(spool.path)
+  damaged[beginBytes + frameBytes + 9] = ~(damaged[beginBytes + frameBytes + 9] ?? 0)
+  writeFileSync(spool.path, damaged)
+  expect(read(spool.folder)).toEqual(['1 frame 1', '3 frame 3'])
 })
 
 test('what is left of an earlier round is not read, whether it begins where a frame ends or not', () => {
@@ -73,7 +100,7 @@ test('it has room for sixteen megabytes, again when it was rewound', () => {
 test('no file is no frames, and a file of another layout is not guessed at', () => {
   using folder = temporaryFolder()
   expect(read(folder.path)).toEqual([])
-  writeFileSync(join(folder.path, runFiles.spool), 'millrace spool 2\nwhatever')
+  writeFileSync(join(folder.path, runFiles.spool), 'millrace spool 1\nwhatever')
   expect(() => read(folder.path)).toThrow(expect.objectContaining({ code: 'store_version' }))
 })
 

@@ -1,4 +1,4 @@
-import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -8,6 +8,7 @@ import type { NodeEntry } from './journal-entry.ts'
 import { encodeFrame } from './_frame-codec.ts'
 import { RunLock } from './_run-lock.ts'
 import { SpoolFile } from './_spool-file.ts'
+import { spoolDamaged } from './spool-damage.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { RunStore } from './run-store.ts'
@@ -84,6 +85,33 @@ test('frames that are in the database are not taken in once more, and numbers go
     cpSync(`${run.copy}.spool`, spool)
     expect(endedIn(run.copy)).toBe(task)
   }
+})
+
+test('a damaged frame in the middle of the spool is recorded, and those after it are taken in', async () => {
+  await using run = await spooledRun()
+  run.block()
+  const ends: number[] = []
+  for (const task of [1, 2, 3, 4]) {
+    append(run.journal, task)
+    await run.journal.written()
+    ends.push(statSync(run.spool).size)
+  }
+  cpSync(run.folder, run.copy, { recursive: true })
+  run.unblock()
+  const copied = join(run.copy, runFiles.spool)
+  const bytes = readFileSync(copied)
+  bytes.fill(0, (ends[0] ?? 0) + 5, (ends[0] ?? 0) + 50)
+  writeFileSync(copied, bytes)
+  {
+    using reader = RunReader.open(run.copy)
+    expect(Array.from(reader.ended(), ({ rollout }) => rollout)).toEqual(['1-0', '3-0', '4-0'])
+    expect(Array.from(reader.events(spoolDamaged), ({ data }) => data)).toEqual([{ lost: 1, takenIn: 3 }])
+    expect(reader.integrity()).toEqual(['frames of a spool that were lost, with what was said in them: 1'])
+  }
+  await using continued = await RunStore.open({ folder: run.copy, isSpooled: true })
+  append(continued.journal, 5)
+  await continued.journal.durable()
+  expect(continued.reader.counts().ended).toBe(4)
 })
 
 test('a reader leaves the spool of a run alone that somebody works on', async () => {

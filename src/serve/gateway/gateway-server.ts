@@ -9,6 +9,7 @@ import { startTelemetry, type LoggedRequest, type Telemetry } from '../../teleme
 import { BackendWatch } from './_backend-watch.ts'
 import { Reachability } from './_reachability.ts'
 import { describeGateway, openGatewayRun, type GatewayDescription, type GatewayRun } from './_run.ts'
+import { spoolNotices } from './_spool-notices.ts'
 import { GatewayTelemetry } from './_telemetry.ts'
 import type { Readiness } from '../_readiness.ts'
 import type { BackendSurvey } from './backend-survey.ts'
@@ -159,7 +160,7 @@ export class GatewayServer extends Resource {
     }
     const { url, routes } = door
     const unusedKey = unusedKeyNotice(store.folder, options.keys)
-    const notices = [...telemetry.notices, ...(unusedKey === undefined ? [] : [unusedKey])]
+    const notices = [...telemetry.notices, ...spoolNotices(store), ...(unusedKey === undefined ? [] : [unusedKey])]
     describeGateway(store, description)
     hasStarted = true
     return new GatewayServer({ gateway, url, routes, madeKey, notices, store, lag, owned: owned.move() })
