@@ -56,6 +56,26 @@ test('a session with a damaged message is ended all the same, and what is damage
   expect(gateway.gateway.status()).toMatchObject({ openSessions: 0, idleSessions: 0 })
 })
 
+test('a session with a damaged message is read once for each who looks', async () => {
+  await using gateway = await open()
+  const { id, caller } = await gateway.session()
+  await gateway.ask(caller, asked('first'))
+  await gateway.store.journal.durable()
+  changeRun(gateway.store.folder, `UPDATE node SET message = '{' WHERE rollout = '${id}' AND seq = 1`)
+  const { sessions } = gateway.store.reader
+  const read = sessions.bareNodesOf.bind(sessions)
+  let reads = 0
+  sessions.bareNodesOf = (session) => {
+    reads += 1
+    return read(session)
+  }
+  for (const times of [1, 2]) {
+    expect(await gateway.gateway.session(admin, id)).toMatchObject({ state: 'open', alarms: ['record_damaged'] })
+    expect(reads).toBe(times)
+  }
+  expect(gateway.gateway.status()).toMatchObject({ openSessions: 1, idleSessions: 0 })
+})
+
 test('a session with a damaged message expires', async () => {
   await using gateway = await open()
   const { id, caller } = await gateway.session({ ttlSeconds: 1 })
@@ -125,8 +145,10 @@ test('one session whose start cannot be read does not keep the others, and can b
     damage: expect.stringContaining('at its start'),
   }
   expect(await second.gateway.session(admin, bad.id)).toMatchObject({ ...damaged, state: 'open' })
-  for (const _time of ['once', 'again']) {
-    expect(await second.gateway.endSession(admin, bad.id)).toMatchObject({ ...damaged, state: 'ended' })
+  // Whoever asks meanwhile, or later, is told the same.
+  const both = await Promise.all([second.gateway.endSession(admin, bad.id), second.gateway.endSession(admin, bad.id)])
+  for (const view of [...both, await second.gateway.endSession(admin, bad.id)]) {
+    expect(view).toMatchObject({ ...damaged, state: 'ended' })
   }
   expect(events.filter(({ kind }) => kind === 'session-end')).toMatchObject([{ session: bad.id, why: 'ended' }])
   expect(events.filter(({ kind }) => kind === 'session-unreadable')).toHaveLength(1)

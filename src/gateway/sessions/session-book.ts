@@ -116,6 +116,12 @@ export class SessionBook implements Disposable {
 
   /** What was said in it, at once or when it was read. It stays until it is released as often as it was acquired. */
   acquire(session: OpenSession): SessionMemory | Promise<SessionMemory> {
+    const memory = this.acquireReadable(session)
+    return memory instanceof Promise ? this.#whole(session, memory) : memory
+  }
+
+  /** The same; of one that is damaged as much as can be read, and its tally says what cannot. */
+  acquireReadable(session: OpenSession): SessionMemory | Promise<SessionMemory> {
     session.users += 1
     this.#removeIdle(session)
     return session.memory ?? (session.isUnused ? this.#firstMemory(session) : this.#loaded(session))
@@ -139,12 +145,7 @@ export class SessionBook implements Disposable {
   /** What is stored of a session, counted as far as it can be read. */
   async count(id: string): Promise<SessionTally> {
     const tally = new SessionTally()
-    try {
-      await this.#readInto({ tally }, id)
-    } catch (error) {
-      if (!isDamage(error)) throw error
-      tally.damage = error
-    }
+    await this.#readInto({ tally }, id)
     return tally
   }
 
@@ -165,6 +166,15 @@ export class SessionBook implements Disposable {
     this.#expiry.add(session)
   }
 
+  /** Nobody goes on with one that is damaged. */
+  async #whole(session: OpenSession, reading: Promise<SessionMemory>): Promise<SessionMemory> {
+    const memory = await reading
+    const { damage } = memory.tally
+    if (!damage) return memory
+    this.release(session)
+    throw damage
+  }
+
   async #loaded(session: OpenSession): Promise<SessionMemory> {
     session.loading ??= this.#load(session)
     try {
@@ -181,15 +191,24 @@ export class SessionBook implements Disposable {
       await this.#store.journal.durable()
       const memory = this.#newMemory(session)
       await this.#readInto(memory, session.id)
-      session.memory = memory
+      if (!memory.tally.damage) session.memory = memory
       return memory
     } finally {
       session.loading = undefined
     }
   }
 
+  async #readInto(into: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>, id: string): Promise<void> {
+    try {
+      await this.#readWhole(into, id)
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      into.tally.damage = error
+    }
+  }
+
   /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
-  async #readInto(
+  async #readWhole(
     { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
     id: string,
   ): Promise<void> {
@@ -221,7 +240,7 @@ export class SessionBook implements Disposable {
 
   /** Nobody uses it for now. Those in use stay, however many they are: there are no more of them than requests. */
   #rest(session: OpenSession): void {
-    if (!this.#sessions.has(session.id)) {
+    if (!this.#sessions.has(session.id) || !session.memory) {
       forget(session)
       return
     }

@@ -8,7 +8,7 @@ import {
   type StoredSession,
 } from '../../store/index.ts'
 import { keyDigest, newSessionKey } from '../_keys.ts'
-import { OpenSession, type SessionMemory } from './open-session.ts'
+import { OpenSession } from './open-session.ts'
 import { orderedId } from './_ordered-id.ts'
 import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
 import type { SessionBook } from './session-book.ts'
@@ -75,6 +75,8 @@ export class Sessions {
   alarms = 0
   /** On their way to the disk. */
   #starting = 0
+  /** Ends under way of sessions that are not in the book, no more than there are requests for them. */
+  readonly #endingUnread = new Map<string, Promise<void>>()
 
   constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
     this.#store = parts.store
@@ -118,10 +120,9 @@ export class Sessions {
       return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
     }
     const summary = summaryOf(found)
-    const memory = await this.#wholeMemory(found)
-    if (!memory) return seenBy(caller, this.#viewOf(summary, await this.#book.count(id)))
+    const { tally } = await this.#book.acquireReadable(found)
     try {
-      return seenBy(caller, this.#viewOf(summary, memory.tally, found.running.size))
+      return seenBy(caller, this.#viewOf(summary, tally, found.running.size))
     } finally {
       this.#book.release(found)
     }
@@ -154,7 +155,7 @@ export class Sessions {
   async end(caller: Caller, id: string): Promise<SessionView> {
     const found = this.#findManaged(caller, id)
     if (found instanceof OpenSession) return seenBy(caller, await this.seal(found, 'ended'))
-    if (!found.end) await this.#sealUnread(found)
+    if (!found.end) await this.#sealUnreadOnce(found)
     return this.view(caller, id)
   }
 
@@ -185,9 +186,7 @@ export class Sessions {
 
   async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
-    const memory = await this.#wholeMemory(session)
-    // Nothing can run in one that is damaged: whatever does has read it first.
-    const tally = memory?.tally ?? (await this.#book.count(id))
+    const { tally, unheard } = await this.#book.acquireReadable(session)
     const end = { at: Date.now(), why }
     try {
       const running = Array.from(session.running)
@@ -195,17 +194,29 @@ export class Sessions {
       // They still record what came of them.
       await Promise.all(running.map((interaction) => interaction.ended))
       // So does a retry that is being given a reply which nobody got: it may be all that there is.
-      await memory?.unheard.allTold()
+      await unheard.allTold()
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
     } finally {
-      if (memory) this.#book.release(session)
+      this.#book.release(session)
     }
     this.#book.remove(session)
     this.#models.endSession(id)
     const view = this.#viewOf(summaryOf(session, end), tally)
     this.#tellEnd(session, why, tally)
     return view
+  }
+
+  /** Whoever asks meanwhile waits for the same end. */
+  async #sealUnreadOnce(stored: StoredSession): Promise<void> {
+    const { id } = stored
+    const ending = this.#endingUnread.get(id) ?? this.#sealUnread(stored)
+    this.#endingUnread.set(id, ending)
+    try {
+      await ending
+    } finally {
+      this.#endingUnread.delete(id)
+    }
   }
 
   /** One that is not in the book, because what was said at its start could not be read. Any other is just being started. */
@@ -227,16 +238,6 @@ export class Sessions {
       const { interactions } = tally
       const { folder } = this.#store
       gatewayEvents.publish({ kind: 'session-end', folder, session: id, group, tenant, why, interactions, alarms })
-    }
-  }
-
-  /** What was said in it, to be released again; undefined if that is damaged, and cannot be read whole. */
-  async #wholeMemory(session: OpenSession): Promise<SessionMemory | undefined> {
-    try {
-      return await this.#book.acquire(session)
-    } catch (error) {
-      if (!isDamage(error) || this.#store.journal.failure.aborted) throw error
-      return undefined
     }
   }
 
