@@ -22,8 +22,12 @@ class PausedServer implements AsyncDisposable {
     const backends = [{ url: simulator.url, engine: 'sglang' as const }]
     const gateway = await TestGateway.start({ models: [{ name: 'sim', backends }], bounds: { beatMs: 5 } })
     const over = new PausedServer(simulator, gateway)
-    await over.#tell('/pause_generation', { mode: 'in_place' })
+    await over.pause()
     return over
+  }
+
+  async pause(): Promise<void> {
+    await this.#tell('/pause_generation', { mode: 'in_place' })
   }
 
   async resume(): Promise<void> {
@@ -83,6 +87,31 @@ test('what goes wrong after that is an event of the stream', async () => {
   await gateway.ask(`/v1/sessions/${id}/end`, { method: 'POST' })
   const text = await readText(response.body)
   expect(text).toMatch(/data: \{"error":.*"session_ended".*\}\n\n$/)
+})
+
+test('a retry that joins it is told the same', async () => {
+  await using over = await PausedServer.start()
+  const { gateway } = over
+  const { id, key } = await gateway.startSession()
+  const ask = { key, body: { ...asked.chat.body, stream: true } }
+  const first = await gateway.open(asked.chat.path, ask)
+  const retry = { ...ask, headers: { 'x-stainless-retry-count': '1' } }
+  const second = await gateway.open(asked.chat.path, retry)
+  await over.resume()
+  const [said, again] = await Promise.all([readText(first.body), readText(second.body)])
+  expect(again).toContain(beat)
+  expect(again.replaceAll(beat, '')).toBe(said.replaceAll(beat, ''))
+  expect(await samplesOf(gateway, id)).toHaveLength(1)
+
+  await over.pause()
+  const more = { messages: [{ role: 'user', content: 'more' }], model: 'sim', stream: true }
+  const lost = await gateway.open(asked.chat.path, { ...ask, body: more })
+  const also = await gateway.open(asked.chat.path, { ...retry, body: more })
+  expect(also.statusCode).toBe(200)
+  await gateway.ask(`/v1/sessions/${id}/end`, { method: 'POST' })
+  for (const { body } of [lost, also]) {
+    expect(await readText(body)).toMatch(/data: \{"error":.*"session_ended".*\}\n\n$/)
+  }
 })
 
 test('whoever wants a whole reply, or waits for a backend, is told nothing but how it ended', async () => {

@@ -39,12 +39,15 @@ export function sendRest(client: ClientReply, text: string): void {
   client.endStream()
 }
 
+/** Where a client is told of an error: instead of a reply, or in the middle of one. */
+export type ErrorPlace = 'instead' | 'in-stream'
+
 /** An error as the client's API writes it: with its status, or in the middle of a stream, which then has no proper end. Says the status. */
 export function sendError(
   client: ClientReply,
   dialect: ServerDialect,
   error: MillraceError,
-  place: 'instead' | 'in-stream' = 'instead',
+  place: ErrorPlace = 'instead',
 ): number {
   if (place === 'in-stream') {
     sendRest(client, eventText(dialect.streamError(error)))

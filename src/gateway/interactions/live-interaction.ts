@@ -23,7 +23,7 @@ import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { type Patience, Wait } from './_patience.ts'
 import type { Question } from './_question.ts'
 import { clientGone, waitedTooLong } from '../_refusals.ts'
-import { noHeaders, sendBeat, sendError, sendReply, sendRest, sendWhole } from './_send-reply.ts'
+import { noHeaders, sendError, sendReply, sendRest, sendWhole, type ErrorPlace } from './_send-reply.ts'
 import { completeTokens } from '../captured-tokens.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
@@ -45,6 +45,13 @@ export interface InteractionEnd {
 type LiveAnswer =
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
+
+/** A client that waits for the reply to somebody else's request, which was the same. */
+interface Joined {
+  readonly client: ClientReply
+  readonly request: DialectRequest
+  readonly place: ErrorPlace
+}
 
 export interface LiveInteractionOptions {
   readonly question: Question
@@ -77,8 +84,6 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #state: 'asking' | 'streaming' | 'ended' = 'asking'
   #stream: ClientStream | undefined
   #heartbeat: Heartbeat | undefined
-  /** The client has been told that a stream is on its way: what goes wrong from now on cannot be a status any more. */
-  #isPromised = false
   #partial: PartialReply | undefined
   /** None before it had to wait for a backend, or was refused by one. */
   #wait: Wait | undefined
@@ -115,8 +120,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   #ask(): void {
     const { model, isAskedWhole } = this.#question
-    this.#heartbeat?.stop()
-    this.#heartbeat = isAskedWhole ? new Heartbeat(this.#patience.beatMs, (text) => this.#beat(text)) : undefined
+    if (!isAskedWhole) this.#heartbeat?.stop()
+    else if (this.#client) this.#heartbeat ??= this.#newHeartbeat(this.#client)
     Promise.try(() => model.client.call(this.#question.toModel(this), this))
       .then(this.#onReply)
       .catch(this.#onFault)
@@ -143,13 +148,19 @@ export class LiveInteraction implements ReplySink, CallHooks {
   /** The reply for one more client, which sent the same request. Undefined if it is too late for that. */
   join(client: ClientReply, request: DialectRequest): Promise<InteractionEnd> | undefined {
     if (this.#abort.signal.aborted) return undefined
+    // However the first client gets it, this one sees nothing of it before its end.
+    const heartbeat = request.stream && !client.isGone ? this.#newHeartbeat(client) : undefined
     if (!client.isGone) {
       this.#audience += 1
-      client.onGone(() => this.#leave())
+      client.onGone(() => {
+        heartbeat?.stop()
+        this.#leave()
+      })
     }
     return this.#end.promise.then(({ answer }) => {
+      heartbeat?.stop()
       client.onGone(undefined)
-      return this.#answerAlso(client, request, answer)
+      return this.#answerAlso({ client, request, place: heartbeat?.isPromised ? 'in-stream' : 'instead' }, answer)
     })
   }
 
@@ -184,11 +195,9 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#waiting().parked(error)
   }
 
-  #beat(text: string): void {
-    // One that waits for a backend may yet be told when to come again.
-    if (!this.#client || (this.#wait?.isOn && !this.#isPromised)) return
-    this.#isPromised = true
-    sendBeat(this.#client, text)
+  /** One that waits for a backend may yet be told when to come again. */
+  #newHeartbeat(client: ClientReply): Heartbeat {
+    return new Heartbeat(client, { everyMs: this.#patience.beatMs, isUndecided: () => this.#wait?.isOn === true })
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {
@@ -321,12 +330,12 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   /** For those who joined. They have seen nothing of it so far, so they get it from the beginning. */
-  #answerAlso(client: ClientReply, request: DialectRequest, answer: LiveAnswer): InteractionEnd {
+  #answerAlso({ client, request, place }: Joined, answer: LiveAnswer): InteractionEnd {
     const { dialect } = this.#question
     const { isGone } = client
     if (answer.kind === 'broken') {
       const { error } = answer
-      const status = isGone ? goneStatus : sendError(client, dialect, error)
+      const status = isGone ? goneStatus : sendError(client, dialect, error, place)
       return { answer: { kind: 'broken', error }, status }
     }
     const { replyId } = answer
@@ -343,7 +352,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
   #fail(error: MillraceError, reply?: BrokenReply): void {
     if (this.#state === 'ended') return
     const client = this.#client
-    const place = this.#isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
+    const place = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
     const status = client ? sendError(client, this.#question.dialect, error, place) : goneStatus
     this.#settle({ kind: 'broken', error, ...(reply && { reply }) }, status)
   }
