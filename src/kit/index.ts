@@ -1,6 +1,7 @@
 export { AbortScope } from './abort-scope.ts'
 export { AbortSource, offAbort, onAbort } from './abort-source.ts'
 export type { AbortListener } from './abort-source.ts'
+export { andList } from './and-list.ts'
 export { AsyncQueue } from './async-queue.ts'
 export { backoffMs } from './backoff.ts'
 export type { Backoff } from './backoff.ts'

@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import { andList } from '../kit/index.ts'
 import { refuse, type DoorCode } from './_door-error.ts'
 
 export interface KnownRoute {
@@ -45,7 +46,7 @@ export class KnownRoutes {
     const [path = ''] = url.split('?', 1)
     const beside = this.at(path)
     const taken = beside.map((route) => route.method).filter((name) => name !== 'HEAD')
-    const next = beside.length > 0 ? `it takes ${taken.toSorted().join(' and ')}` : hint(path)
+    const next = beside.length > 0 ? `it takes ${andList(taken.toSorted())}` : hint(path)
     const code = beside.length > 0 ? 'method_not_allowed' : 'not_found'
     return { code, message: `there is no ${method} ${path}; ${next}`, beside }
   }

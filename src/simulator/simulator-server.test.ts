@@ -456,6 +456,16 @@ describe('faults over HTTP', () => {
 })
 
 describe('the server', () => {
+  test.each([
+    ['GET', '/v1/chat/completions', 'POST', 'there is no GET /v1/chat/completions; it takes POST'],
+    ['DELETE', '/sim/settings', 'GET, POST', 'there is no DELETE /sim/settings; it takes GET and POST'],
+    ['POST', '/v1/models', 'GET', 'there is no POST /v1/models; it takes GET'],
+  ] as const)('says which methods a path takes: %s %s', async (method, path, allow, message) => {
+    await using server = await SimulatorServer.start()
+    const { statusCode, headers, body } = await send(new URL(path, server.url), { method })
+    expect([statusCode, headers['allow'], await body.json()]).toMatchObject([405, allow, { error: { message } }])
+  })
+
   test('checks key, model, context, route, JSON and size', async () => {
     await using server = await SimulatorServer.start({ apiKey: 'secret', models: 'a, b', contextLength: '30' })
     const ask = (fields: object, authorization = 'Bearer secret') =>

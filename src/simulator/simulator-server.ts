@@ -2,10 +2,10 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { MillraceError } from '../errors/index.ts'
-import { Resource } from '../kit/index.ts'
+import { andList, Resource } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { readBody } from './_body-reader.ts'
-import type { Control } from './_control.ts'
+import type { Control, Controls } from './_control.ts'
 import type { Door } from './_door.ts'
 import { Exchange, type ExchangeOwner } from './_exchange.ts'
 import { forcedFault, forcedFaultList, type ForcedFault } from './_fault-names.ts'
@@ -28,6 +28,14 @@ export type SimulatorServerOptions = SimulatorOptions & {
   readonly apiKey?: string
   /** A list, or names separated by commas. */
   readonly models?: readonly string[] | string
+}
+
+interface SteeringRequest {
+  readonly request: IncomingMessage
+  readonly response: ServerResponse
+  readonly method: string
+  readonly path: string
+  readonly query: string
 }
 
 /**
@@ -129,13 +137,26 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     } else if (door) {
       this.#exchange(door, request, response)
     } else {
-      const control = this.#control(`${method} ${path}`)
-      readBody(
-        request,
-        (body) => void this.#answer(response, control, { query, body }),
-        (error) => refuse(response, imitation.usualDoor, error),
-      )
+      this.#steer({ request, response, method, path, query })
     }
+  }
+
+  /** Whatever asks for no reply. */
+  #steer({ request, response, method, path, query }: SteeringRequest): void {
+    const { usualDoor, doors } = this.#imitation
+    const control = this.#controls[`${method} ${path}`]
+    if (!control) {
+      request.resume()
+      const methods = this.#methodsAt(path)
+      const headers = methods.length > 0 ? { allow: methods.join(', ') } : {}
+      refuse(response, doors.get(path) ?? usualDoor, this.#unserved(`${method} ${path}`, methods), headers)
+      return
+    }
+    readBody(
+      request,
+      (body) => void this.#answer(response, control, { query, body }),
+      (error) => refuse(response, usualDoor, error),
+    )
   }
 
   #exchange(door: Door, request: IncomingMessage, response: ServerResponse): void {
@@ -158,16 +179,29 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     })
   }
 
-  #control(route: string): Control {
-    const { controls, doors, modelList } = this.#imitation
-    if (route === 'GET /v1/models') return ({ models, simulator }) => modelList(models, simulator.settings)
-    const control = simControls[route] ?? controls[route]
-    if (control) return control
-    return () => {
-      const message = `${route} is not served here; POST ${[...doors.keys()].join(' or ')}`
-      // Not the model is missing, as the code alone would say.
-      throw new MillraceError('model_not_found', message, { data: { saidCode: 'not_found' } })
+  get #controls(): Controls {
+    const { controls, modelList } = this.#imitation
+    const listModels: Control = ({ models, simulator }) => modelList(models, simulator.settings)
+    return { ...controls, ...simControls, 'GET /v1/models': listModels }
+  }
+
+  /** Which methods a path takes, if anything is there. */
+  #methodsAt(path: string): string[] {
+    const methods = this.#imitation.doors.has(path) ? ['POST'] : []
+    for (const route of Object.keys(this.#controls)) {
+      const [method = '', served] = route.split(' ')
+      if (served === path) methods.push(method)
     }
+    return methods.toSorted()
+  }
+
+  #unserved(route: string, methods: readonly string[]): MillraceError {
+    if (methods.length > 0) {
+      return new MillraceError('usage', `there is no ${route}; it takes ${andList(methods)}`, { data: { status: 405 } })
+    }
+    const message = `${route} is not served here; POST ${[...this.#imitation.doors.keys()].join(' or ')}`
+    // Not the model is missing, as the code alone would say.
+    return new MillraceError('model_not_found', message, { data: { saidCode: 'not_found' } })
   }
 
   async #answer(
@@ -199,9 +233,14 @@ function notFound(message: string): MillraceError {
   return new MillraceError('model_not_found', message)
 }
 
-function refuse(response: ServerResponse, door: Door, error: MillraceError): void {
+function refuse(
+  response: ServerResponse,
+  door: Door,
+  error: MillraceError,
+  more: Readonly<Record<string, string>> = {},
+): void {
   const { status, headers, body } = door.error(error)
-  send(response, status, body, headers)
+  send(response, status, body, { ...headers, ...more })
 }
 
 function send(

@@ -1,0 +1,5 @@
+/** Names as a sentence has them: `GET`, `GET and POST`, `DELETE, GET and POST`. */
+export function andList(names: readonly string[]): string {
+  const last = names.at(-1) ?? ''
+  return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} and ${last}`
+}
