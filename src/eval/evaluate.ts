@@ -97,6 +97,7 @@ class RunningEvaluation implements Evaluation {
 
   drain(): void {
     this.#drain('drained')
+    this.#scheduler?.drainSoon()
   }
 
   stop(): void {

@@ -91,7 +91,7 @@ export interface Evaluation extends AsyncIterable<RolloutRecord> {
   /** Resolves when the checks before the first rollout have passed. */
   readonly started: Promise<RunInfo>
   progress(): Progress
-  /** Starts nothing new and lets what runs end. */
+  /** Starts nothing new and lets what runs end, unless all of it waits for backends that stay overloaded or gone. */
   drain(): void
   /** Cancels what runs. It ends also if its reader stands still. */
   stop(): void

@@ -9,6 +9,7 @@ import type { RolloutJob, RolloutTerms } from './job.ts'
 import { startWithoutRun } from './record-without-run.ts'
 import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedTries } from './rollout-attempts.ts'
 import { applyGroupScores, voidGroup } from './settle-group.ts'
+import { StrandedWatch } from './stranded-watch.ts'
 
 /** A rollout that is due, and how far an earlier sitting had come with it. */
 export type PlannedRollout =
@@ -57,6 +58,7 @@ export class Scheduler {
   /** Something did not start any more, or not over when it failed: another sitting may do that. */
   #hasLeftWork = false
   #onIdle: (() => void) | undefined
+  #stranded: StrandedWatch | undefined
   #failure: unknown
 
   constructor(options: SchedulerOptions) {
@@ -102,6 +104,7 @@ export class Scheduler {
       if (!signal.aborted) this.#failure ??= error
     }
     while (this.#work > 0) await this.#idle()
+    this.#stranded?.[Symbol.dispose]()
     if (this.#failure) throw this.#failure
     const hasRunAll = hasStartedAll && !this.#hasLeftWork && !this.#stopping.signal.aborted
     if (hasRunAll && this.#groups && this.#groups.open > 0) {
@@ -115,6 +118,18 @@ export class Scheduler {
     if (this.#admission.signal.aborted) return
     this.#admission.abort(new MillraceError('closed', 'the run is draining'))
     this.#options.onAdmissionEnd()
+  }
+
+  /** The same for somebody who waits for the end: what only waits for backends that are gone stays unfinished, to be resumed. */
+  drainSoon(): void {
+    this.drain()
+    if (this.#stranded || this.#work === 0) return
+    const { executor } = this.#options
+    this.#stranded = new StrandedWatch({
+      active: () => this.active,
+      models: () => executor.models(),
+      onStranded: () => this.stop(new MillraceError('cancelled', 'the run drains, and its backends are gone')),
+    })
   }
 
   /** Cancels what runs; those rollouts stay unfinished, to be resumed. */

@@ -70,9 +70,9 @@ export class DueRollouts {
     this.#cancelled.push(isRunnable ? { kind: 'settled', record: this.#cancelledRecord(plan, reason) } : plan)
   }
 
-  /** Starts nothing new. */
+  /** Starts nothing new, and waits for no backend that is gone. */
   drain(): void {
-    this.#scheduler.drain()
+    this.#scheduler.drainSoon()
   }
 
   /** The same, and ends what runs. */

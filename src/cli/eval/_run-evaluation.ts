@@ -88,7 +88,10 @@ function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode
 
 function drainNotice({ active, models }: Progress): string {
   const parked = parkedCount(models)
-  const waiting = parked > 0 ? ` ${formatCount(parked)} wait for a backend that is overloaded or gone.` : ''
+  const waiting =
+    parked > 0
+      ? ` ${formatCount(parked)} wait for a backend that is overloaded or gone; if it stays so, they are left for later.`
+      : ''
   return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} Ctrl-C again stops them.`
 }
 
