@@ -18,6 +18,7 @@ describe.concurrent('an interrupted run', () => {
   it.each([
     ['SIGINT', 130, 'counting.ts', []],
     ['SIGTERM', 143, 'counting.ts', []],
+    ['SIGHUP', 129, 'counting.ts', []],
     ['SIGINT', 130, 'counting.ts', ['--workers', '2']],
     ['SIGINT', 130, 'worker-counting.ts', ['--workers', '2']],
   ] as const)('drains at %s, ends with %i, and goes on as it says (%s %j)', async (signal, code, module, where) => {

@@ -47,6 +47,7 @@ export function createEvalCommand(load: () => Promise<Evaluate>): Command<typeof
         code: exitCodes.unscored,
         meaning: 'the run ended, but some rollouts have no score, tasks are gone, or --max-cost was spent',
       },
+      { code: exitCodes.hungUp, meaning: 'its terminal was closed (SIGHUP); the same command continues' },
       { code: exitCodes.interrupted, meaning: 'interrupted by Ctrl-C; the same command continues' },
       { code: exitCodes.terminated, meaning: 'ended by SIGTERM; the same command continues' },
     ],

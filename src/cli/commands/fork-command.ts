@@ -37,6 +37,7 @@ export const forkCommand = defineCommand({
       meaning: 'the command line is wrong, or the rollout cannot be forked there; nothing was run',
     },
     { code: exitCodes.unscored, meaning: 'the run ended, but some rollouts have no score' },
+    { code: exitCodes.hungUp, meaning: 'its terminal was closed (SIGHUP); the same command continues' },
     { code: exitCodes.interrupted, meaning: 'interrupted by Ctrl-C; the same command continues' },
     { code: exitCodes.terminated, meaning: 'ended by SIGTERM; the same command continues' },
   ],

@@ -4,6 +4,7 @@ export const exitCodes = {
   failed: 1,
   usage: 2,
   unscored: 3,
+  hungUp: 129,
   interrupted: 130,
   terminated: 143,
 } as const

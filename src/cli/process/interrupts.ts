@@ -1,46 +1,55 @@
 import { exitCodes, type ExitCode } from './exit-codes.ts'
 import type { CommandIo } from './io.ts'
 
-const signals = ['SIGINT', 'SIGTERM'] as const
+const exitCodeOf = {
+  SIGINT: exitCodes.interrupted,
+  SIGTERM: exitCodes.terminated,
+  SIGHUP: exitCodes.hungUp,
+} as const
+
+type Signal = keyof typeof exitCodeOf
 
 /**
  * The first signal drains, the second stops; a third is not caught any more and ends the process, which a run survives
- * like any crash.
+ * like any crash. A terminal that is closed may say so more than once, first to the shell, which passes it on, and then to
+ * what ran in it: that never is a second signal.
  */
 export class Interrupts implements Disposable {
   readonly #events: CommandIo['events']
   readonly #onFirst: () => void
   readonly #onSecond: () => void
-  readonly #listeners: Readonly<Record<(typeof signals)[number], () => void>> = {
+  readonly #listeners: Readonly<Record<Signal, () => void>> = {
     SIGINT: () => this.#receive('SIGINT'),
     SIGTERM: () => this.#receive('SIGTERM'),
+    SIGHUP: () => this.#receive('SIGHUP'),
   }
-  #first: (typeof signals)[number] | undefined
+  #first: Signal | undefined
 
   constructor(events: CommandIo['events'], actions: { readonly drain: () => void; readonly stop: () => void }) {
     this.#events = events
     this.#onFirst = actions.drain
     this.#onSecond = actions.stop
-    for (const signal of signals) events.on(signal, this.#listeners[signal])
+    for (const [signal, listener] of Object.entries(this.#listeners)) events.on(signal, listener)
   }
 
   /** Undefined while there was no signal. */
   get exitCode(): ExitCode | undefined {
-    if (this.#first === undefined) return undefined
-    return this.#first === 'SIGINT' ? exitCodes.interrupted : exitCodes.terminated
+    return this.#first && exitCodeOf[this.#first]
   }
 
   [Symbol.dispose](): void {
-    for (const signal of signals) this.#events.off(signal, this.#listeners[signal])
+    for (const [signal, listener] of Object.entries(this.#listeners)) this.#events.off(signal, listener)
   }
 
-  #receive(signal: (typeof signals)[number]): void {
+  #receive(signal: Signal): void {
     if (this.#first === undefined) {
       this.#first = signal
       this.#onFirst()
       return
     }
-    this[Symbol.dispose]()
+    if (signal === 'SIGHUP') return
+    this.#events.off('SIGINT', this.#listeners.SIGINT)
+    this.#events.off('SIGTERM', this.#listeners.SIGTERM)
     this.#onSecond()
   }
 }

@@ -11,7 +11,7 @@ export interface CommandIo extends Disposable {
   readonly cwd: string
   /** See `programName`. */
   readonly program: string
-  /** Emits SIGINT, SIGTERM and exit. */
+  /** Emits SIGINT, SIGTERM, SIGHUP and exit. */
   readonly events: Pick<EventEmitter, 'on' | 'off'>
 }
 

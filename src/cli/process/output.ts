@@ -11,7 +11,8 @@ export type OutputStream = Writable & {
 
 /**
  * A stream of the process, written to by commands. A reader that went away (`| head`) is no error: `readerGone` aborts and
- * further writes do nothing.
+ * further writes do nothing. Nor is a terminal that was closed, but what is at work then is not stopped for that: a signal
+ * came along, if it is to end.
  */
 export class Output implements Disposable {
   readonly style: Style
@@ -20,6 +21,7 @@ export class Output implements Disposable {
   readonly #write: (chunk: string | Uint8Array) => boolean
   readonly #gone = new AbortController()
   #error: MillraceError | undefined
+  #isTerminalGone = false
   #draining: Promise<void> | undefined
 
   constructor(stream: OutputStream, env: Variables) {
@@ -53,7 +55,7 @@ export class Output implements Disposable {
   /** The promise is back-pressure: await it before writing much more. */
   write(chunk: string | Uint8Array): Promise<void> | undefined {
     if (this.#error) throw this.#error
-    if (this.#gone.signal.aborted || this.#write(chunk)) return undefined
+    if (this.#gone.signal.aborted || this.#isTerminalGone || this.#write(chunk)) return undefined
     return this.#drained()
   }
 
@@ -97,6 +99,7 @@ export class Output implements Disposable {
 
   readonly #onError = (error: NodeJS.ErrnoException): void => {
     if (error.code === 'EPIPE' || error.code === 'ERR_STREAM_DESTROYED') this.#gone.abort()
+    else if (error.code === 'EIO' && this.isTTY) this.#isTerminalGone = true
     else this.#error = writeFailed(error)
   }
 }
