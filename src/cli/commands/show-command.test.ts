@@ -210,6 +210,16 @@ describe('millrace show <run> <rollout>', () => {
     expect(stderr).toContain('run nightly has no rollout 7-0; the first that ended is 0-0')
   })
 
+  it('takes no rollout whose task is gone for one that was named', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    const database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
+    database.exec('DELETE FROM task')
+    database.close()
+    expect((await show(runs.root, 'nightly', 'undefined-0')).stderr).toContain('has no rollout undefined-0')
+    expect((await show(runs.root, 'nightly', '0')).stdout).toContain('0-0  task')
+  })
+
   it('takes the index or the id of a task for its only rollout, and says which there are of several', async () => {
     await using runs = await temporaryRuns()
     const second = { record: { ...failed(2).record, id: '2-1', sample: 1 } }

@@ -14,7 +14,8 @@ export function findRollout(given: string, reader: RunReader, { name }: FoundRun
   for (const { rollout, task, sample } of reader.ended()) {
     first ??= rollout
     const id = reader.task(task)?.id
-    if (given === `${id}-${sample}`) return rollout
+    // Of a run that is damaged, the task may be gone.
+    if (id !== undefined && given === `${id}-${sample}`) return rollout
     if (given === String(task) || given === id) found.push(rollout)
     count += 1
     if (count === maxLookedThrough || found.length > shownRollouts) break
