@@ -4,6 +4,7 @@ import type { Draft } from '../kit/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode } from '../schema/index.ts'
 import type { ModelRequest } from './backend.ts'
 import { messageJson } from './wire/message-json.ts'
+import { isSealed, keepSealed } from './wire/sealed-reply.ts'
 import type { CallHooks, ModelClient } from './model-contract.ts'
 import type { CompleteReply, ModelReply } from './model-reply.ts'
 import { requireReadable } from './_readable-message.ts'
@@ -109,9 +110,12 @@ export class Session {
 
   #take(reply: ModelReply, prompt: readonly Message[]): SessionReply {
     if (reply.status !== 'complete') throw reply.error
-    const call = callRecord(withUsage(reply, prompt, this.#model.price))
-    this.#add(reply.message, { call, tokens: reply.tokens })
-    return { message: reply.message, call, replayed: false }
+    const { message, original, tokens } = reply
+    const record = callRecord(withUsage(reply, prompt, this.#model.price))
+    const call = original && isSealed(original) ? { ...record, original } : record
+    if (call.original) keepSealed(message, call.original)
+    this.#add(message, { call, tokens })
+    return { message, call, replayed: false }
   }
 
   /** What the journal holds of this turn, or the tape; undefined where neither goes so far. */
@@ -122,6 +126,8 @@ export class Session {
     if (!recorded) return undefined
     const { message, call, tokens } = recorded
     if (message.role !== 'assistant' || !call) throw diverged(this.id, recorded.seq)
+    // Another model could not open it.
+    if (call.original && call.model === this.#model.name) keepSealed(message, call.original)
     this.#add(message, { call, tokens })
     return { message, call, replayed: true }
   }

@@ -54,7 +54,10 @@ export interface CallRecord {
   readonly stopSequence?: string
   /** Why it ended, in Messages' own word, where that says more than `finishReason`. */
   readonly stopReason?: string
-  /** The reply in its API's own words, where a client that asks again could not be given all of it from the message. */
+  /**
+   * The reply in its API's own words: of a gateway, where a client that asks again could not be given all of it from the
+   * message; of a rollout, where it holds reasoning that its server takes back only so.
+   */
   readonly original?: OriginalReply
 }
 

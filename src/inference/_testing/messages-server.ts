@@ -83,6 +83,12 @@ export function faultIn(body: MessagesBody): string | undefined {
     if (content.some(({ type, input }) => type === 'tool_use' && !isObject(input))) {
       return `messages.${index}: input should be an object`
     }
+    if (isObject(body['thinking']) && content.some(({ type }) => type === 'tool_use')) {
+      const first = content[0]?.type
+      if (first !== 'thinking' && first !== 'redacted_thinking') return `messages.${index}.0: expected thinking`
+      if (content.some(({ type, signature }) => type === 'thinking' && signature === undefined))
+        return `messages.${index}: signature: field required`
+    }
     const asked = idsOf(before, 'tool_use', 'id')
     const answered = idsOf(body.messages[index], 'tool_result', 'tool_use_id')
     if (asked.join() !== answered.join()) return `messages.${index}: tool_use ids without tool_result blocks`

@@ -1,4 +1,4 @@
-import type { AssistantMessage, ContentPart, Message, ToolCall, ToolMessage } from '../../schema/index.ts'
+import type { AssistantMessage, ContentPart, JsonObject, Message, ToolCall, ToolMessage } from '../../schema/index.ts'
 import { foreignPart, unsayable, type Wording } from './_unsayable.ts'
 import { isObject } from './foreign-json.ts'
 
@@ -38,6 +38,13 @@ function imageBlock(url: string, wording: Wording): string {
   if (head === undefined) throw unsayable(wording, `an image at "${url.slice(0, 40)}"`, 'messages')
   const data = url.slice(head.length)
   return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
+}
+
+/** Blocks that a server wrote, as they were, but for texts that it would refuse. */
+export function ownBlocks(blocks: readonly JsonObject[]): string {
+  const isEmpty = ({ type, text }: JsonObject): boolean =>
+    type === 'text' && typeof text === 'string' && !/\S/.test(text)
+  return joined(blocks.map((block) => (isEmpty(block) ? '' : JSON.stringify(block))))
 }
 
 /** Reasoning is not among them: the API takes back only what carries its own signature, which a message does not keep. */

@@ -2,11 +2,12 @@ import { apiPaths, type JsonObject, type Message, type Sampling, type ToolDefini
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { readMessagesReply } from './_messages-reply.ts'
-import { blocksJson, placeOf } from './_messages-request.ts'
+import { blocksJson, ownBlocks, placeOf } from './_messages-request.ts'
 import { MessagesStream } from './_messages-stream.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
+import { sealedReply } from './sealed-reply.ts'
 import { unsayable, type Wording } from './_unsayable.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
@@ -18,8 +19,8 @@ const defaultMaxTokens = 4096
  * were written once per message, so that turn n writes only what is new; messages of one side that follow each other are
  * one turn, and all system messages, wherever they stand, are the system prompt.
  *
- * The API has no place for `seed`, the name of a user and the `detail` of an image: they are not sent. Nor is earlier
- * reasoning, which it takes back only with a signature. It returns no token ids. What else it knows can be given in
+ * The API has no place for `seed`, the name of a user and the `detail` of an image: they are not sent. Earlier reasoning it
+ * takes back only with its signature: a reply that has one goes back block for block, of others it is not sent. It returns no token ids. What else it knows can be given in
  * `sampling.extra`. A request that asks for what it cannot do (JSON without a schema, parts of other APIs) is refused.
  */
 export class MessagesDialect implements Dialect {
@@ -89,10 +90,15 @@ export class MessagesDialect implements Dialect {
   #blocks(message: Message): string {
     let json = this.#blocksJson.get(message)
     if (json === undefined) {
-      json = blocksJson(message, this.#wording)
+      json = this.#sealed(message) ?? blocksJson(message, this.#wording)
       this.#blocksJson.set(message, json)
     }
     return json
+  }
+
+  #sealed(message: Message): string | undefined {
+    const reply = this.#options.sendReasoning ? sealedReply(message) : undefined
+    return reply?.api === 'messages' ? ownBlocks(reply.output) : undefined
   }
 
   #tools(tools: readonly ToolDefinition[]): string {

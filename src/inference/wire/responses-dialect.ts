@@ -1,9 +1,17 @@
-import { apiPaths, type JsonObject, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
+import {
+  apiPaths,
+  type Json,
+  type JsonObject,
+  type Message,
+  type Sampling,
+  type ToolDefinition,
+} from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
 import { inputItems } from './_responses-input.ts'
 import { readResponse } from './_responses-reply.ts'
 import { ResponsesStream } from './_responses-stream.ts'
 import { bodyField, samplingTail } from './_sampling-tail.ts'
+import { sealedReply } from './sealed-reply.ts'
 import type { Wording } from './_unsayable.ts'
 import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import type { ResponseHeaders } from './retry-after.ts'
@@ -11,7 +19,8 @@ import type { ResponseHeaders } from './retry-after.ts'
 /**
  * OpenAI's Responses API, without its memory: the whole conversation goes along every time (`store: false`), as in chat.
  * It knows neither `stop` nor `seed`, so these are not sent, and it returns no token ids; a server that takes more can be
- * given it in `sampling.extra`. Earlier reasoning is sent as a summary, but not to OpenAI, which accepts only its own.
+ * given it in `sampling.extra`. Earlier reasoning is sent as it came if it is encrypted, and else as a summary, but not to
+ * OpenAI, which accepts only its own.
  */
 export class ResponsesDialect implements Dialect {
   readonly path = apiPaths.responses
@@ -82,12 +91,17 @@ export class ResponsesDialect implements Dialect {
   #items(message: Message): string {
     let json = this.#itemsJson.get(message)
     if (json === undefined) {
-      json = inputItems(message, this.#sendReasoning, this.#wording)
+      json = (this.#sealed(message) ?? inputItems(message, this.#sendReasoning, this.#wording))
         .map((item) => JSON.stringify(item))
         .join(',')
       this.#itemsJson.set(message, json)
     }
     return json
+  }
+
+  #sealed(message: Message): readonly Json[] | undefined {
+    const reply = this.#options.sendReasoning ? sealedReply(message) : undefined
+    return reply?.api === 'responses' ? reply.output : undefined
   }
 
   #tools(tools: readonly ToolDefinition[]): string {

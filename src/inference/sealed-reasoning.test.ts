@@ -1,0 +1,115 @@
+import { expect, test } from 'vitest'
+import type { JsonObject, Message, MessageNode } from '../schema/index.ts'
+import { faultIn, messagesEvents, messagesReply, eventText, type Block } from './_testing/messages-server.ts'
+import type { MessagesBody } from './_testing/messages-server.ts'
+import { openBackend } from './_testing/open-backend.ts'
+import { ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
+import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
+import { Model } from './model.ts'
+import { Session } from './session.ts'
+
+const question: Message = { role: 'user', content: 'where?' }
+const answer: Message = { role: 'tool', tool_call_id: 'c1', content: 'here' }
+const hooks = { signal: new AbortController().signal }
+
+/** What a session of a model says and is told, up to its second reply; with a journal, that is repeated first. */
+async function converse(
+  url: string,
+  {
+    extra,
+    name = 'm',
+    journalled = [],
+    ...setting
+  }: Partial<ModelConfigInput> & {
+    readonly extra: JsonObject
+    readonly journalled?: readonly MessageNode[]
+  },
+): Promise<MessageNode[]> {
+  await using backend = openBackend(url, setting)
+  await using model = new Model(modelConfigSchema.parse({ name, maxTries: 1 }), [backend])
+  const nodes = [...journalled]
+  const recorder = { node: (node: MessageNode) => void nodes.push(node), durable: () => undefined }
+  const session = new Session({ id: 's', model, recorder, journalled })
+  const turn = { tools: [], sampling: { extra }, captureTokens: false }
+  session.append(question)
+  await session.turn(turn, hooks)
+  session.append(answer)
+  await session.turn(turn, hooks)
+  return nodes
+}
+
+/** As a journal gives them back. */
+const journalOf = (nodes: readonly MessageNode[]): MessageNode[] =>
+  JSON.parse(JSON.stringify(nodes.slice(0, 3))) as MessageNode[]
+
+const calling: Block[] = [
+  { type: 'thinking', thinking: 'let me see', signature: 'sealed' },
+  { type: 'redacted_thinking', data: 'dark' },
+  { type: 'text', text: '\n' },
+  { type: 'tool_use', id: 'c1', name: 'look', input: { x: 1 } },
+]
+
+const anthropic: Handler = (response, request) => {
+  const body = JSON.parse(request.body) as MessagesBody
+  const fault = faultIn(body)
+  if (fault !== undefined) {
+    sendJson(response, { type: 'error', error: { type: 'invalid_request_error', message: fault } }, 400)
+    return
+  }
+  const blocks = body.messages.length === 1 ? calling : [{ type: 'text', text: 'there' }]
+  if (!body.stream) {
+    sendJson(response, messagesReply(blocks))
+    return
+  }
+  response.writeHead(200, { 'content-type': 'text/event-stream' })
+  response.end(messagesEvents(blocks).map(eventText).join(''))
+}
+
+test.each([false, true])(
+  'signed thinking goes back with the call it led to, also after a resume (stream: %s)',
+  async (stream) => {
+    await using server = await ScriptedServer.start(anthropic)
+    const setting = { api: 'messages', stream, extra: { thinking: { type: 'enabled', budget_tokens: 1024 } } } as const
+    const nodes = await converse(server.url, setting)
+    const [, sent] = server.requests.map(({ body }) => (JSON.parse(body) as MessagesBody).messages[1]?.content)
+    expect(sent).toEqual(calling.filter(({ type }) => type !== 'text'))
+    expect(nodes[1]?.message).toMatchObject({ reasoning_content: 'let me see' })
+    await converse(server.url, { ...setting, journalled: journalOf(nodes) })
+    expect(server.requests).toHaveLength(3)
+    expect(server.requests[2]?.body).toBe(server.requests[1]?.body)
+  },
+)
+
+test('neither to another model, nor where reasoning is not to be sent', async () => {
+  await using server = await ScriptedServer.start(anthropic)
+  const nodes = await converse(server.url, { api: 'messages', extra: {} })
+  await converse(server.url, { api: 'messages', name: 'other', extra: {}, journalled: journalOf(nodes) })
+  await converse(server.url, { api: 'messages', sendReasoning: false, extra: {} })
+  expect(server.requests.map(({ body }) => body.includes('sealed'))).toEqual([false, true, false, false, false])
+})
+
+test('encrypted reasoning goes back with the items it came with, also after a resume', async () => {
+  const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' }
+  const call = { type: 'function_call', id: 'fc_1', call_id: 'c1', name: 'look', arguments: '{}', status: 'completed' }
+  await using server = await ScriptedServer.start((response) => {
+    sendJson(response, { status: 'completed', output: [reasoning, call] })
+  })
+  const setting = { api: 'responses', extra: { include: ['reasoning.encrypted_content'] } } as const
+  const nodes = await converse(server.url, setting)
+  await converse(server.url, { ...setting, journalled: journalOf(nodes) })
+  const inputs = server.requests.map(({ body }) => (JSON.parse(body) as { readonly input: readonly unknown[] }).input)
+  const output = { type: 'function_call_output', call_id: 'c1', output: 'here' }
+  expect(inputs.slice(1)).toEqual(Array.from({ length: 2 }, () => [question, reasoning, call, output]))
+})
+
+test('reasoning that a server keeps to itself is not looked for there', async () => {
+  const hidden = { type: 'reasoning', id: 'rs_1', summary: [{ type: 'summary_text', text: 'hm' }] }
+  const shown = { type: 'reasoning', id: 'rs_2', summary: [], encrypted_content: 'sealed' }
+  const call = { type: 'function_call', id: 'fc_1', call_id: 'c1', name: 'look', arguments: '{}' }
+  await using server = await ScriptedServer.start((response) => {
+    sendJson(response, { status: 'completed', output: [hidden, shown, call] })
+  })
+  const nodes = await converse(server.url, { api: 'responses', extra: {} })
+  expect(server.requests[1]?.body).not.toContain('rs_1')
+  expect(nodes[1]?.call).not.toHaveProperty('original')
+})
