@@ -3,7 +3,7 @@ import type { JsonObject, Message, MessageNode } from '../schema/index.ts'
 import { faultIn, messagesEvents, messagesReply, eventText, type Block } from './_testing/messages-server.ts'
 import type { MessagesBody } from './_testing/messages-server.ts'
 import { openBackend } from './_testing/open-backend.ts'
-import { ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
+import { chatChunk, ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
 import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
 import { Model } from './model.ts'
 import { Session } from './session.ts'
@@ -100,6 +100,35 @@ test('encrypted reasoning goes back with the items it came with, also after a re
   const inputs = server.requests.map(({ body }) => (JSON.parse(body) as { readonly input: readonly unknown[] }).input)
   const output = { type: 'function_call_output', call_id: 'c1', output: 'here' }
   expect(inputs.slice(1)).toEqual(Array.from({ length: 2 }, () => [question, reasoning, call, output]))
+})
+
+test.each([false, true])('the seal on a call of Gemini’s goes back with the call (stream: %s)', async (stream) => {
+  const call = (id: string, more: object = {}) => ({
+    id,
+    type: 'function',
+    function: { name: 'look', arguments: '{}' },
+    ...more,
+  })
+  const sealed = { extra_content: { google: { thought_signature: 'sealed' } } }
+  const calls = [call('c1', sealed), call('c2')]
+  await using server = await ScriptedServer.start((response) => {
+    const message = { role: 'assistant', content: null, tool_calls: calls }
+    if (!stream) {
+      sendJson(response, { choices: [{ index: 0, message, finish_reason: 'tool_calls' }] })
+      return
+    }
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (const piece of calls) response.write(chatChunk({ tool_calls: [{ index: 0, ...piece }] }))
+    response.end(chatChunk({}, 'tool_calls'))
+  })
+  const nodes = await converse(server.url, { stream, extra: {} })
+  await converse(server.url, { stream, extra: {}, journalled: journalOf(nodes) })
+  expect(nodes[1]?.message).toEqual({ role: 'assistant', content: null, tool_calls: [call('c1'), call('c2')] })
+  const sent = server.requests.map(
+    ({ body }) => (JSON.parse(body) as { readonly messages: readonly unknown[] }).messages,
+  )
+  expect(sent[1]).toEqual([question, { role: 'assistant', content: null, tool_calls: calls }, answer])
+  expect(sent[2]).toEqual(sent[1])
 })
 
 test('reasoning that a server keeps to itself is not looked for there', async () => {

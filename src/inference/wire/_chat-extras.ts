@@ -32,7 +32,8 @@ export class ChatExtras {
   /** Keeps the reply in its own words if the message cannot hold all of it: these are in `whole`, or are put together. */
   keepIn(draft: ReplyDraft, whole?: object): void {
     const extras: JsonObject | undefined = this.#fields
-    if (!extras && !draft.hasCustomCalls && !draft.thinksInContent && !hasOtherParts(whole)) return
+    const { seals, thinksInContent } = draft
+    if (!extras && !draft.hasCustomCalls && !seals && !thinksInContent && !hasOtherParts(whole)) return
     const audio = extras?.['audio']
     if (audio !== undefined) draft.addOther({ type: 'other', api: 'chat', value: { audio } })
     draft.original = { api: 'chat', output: [whole ? { ...whole } : { ...wordsOf(draft), ...extras }] }
@@ -47,7 +48,7 @@ function hasOtherParts(whole: { readonly content?: unknown } | undefined): boole
 
 /** A message that came in pieces, as its server would have written it whole. */
 function wordsOf(draft: ReplyDraft): JsonObject {
-  const message = chatMessage(draft.message())
+  const message = withSeals(chatMessage(draft.message()), draft.seals)
   if (!draft.thinksInContent) return message
   const { reasoning_content: _thought, ...said } = message
   return { ...said, content: thoughtfulContent(draft.reasoning, draft.content) }
@@ -65,6 +66,23 @@ export function chatMessage({ others = [], tool_calls: functions = [], ...messag
   }
   if (calls.length > 0) sent['tool_calls'] = calls
   return sent
+}
+
+/** The same with what a server wants to see again with each function that is called. */
+export function withSeals(message: JsonObject, seals: readonly (Json | undefined)[] = []): JsonObject {
+  const { tool_calls: calls } = message
+  if (seals.length === 0 || !isJsonList(calls)) return message
+  return { ...message, tool_calls: calls.map((call, index) => withSeal(call, seals[index])) }
+}
+
+function withSeal(call: Json, seal: Json | undefined): Json {
+  return seal === undefined || !isJsonObject(call) ? call : { ...call, extra_content: seal }
+}
+
+/** What was with the functions that a message of a server calls. */
+export function sealsIn({ tool_calls: calls }: JsonObject): (Json | undefined)[] {
+  if (!isJsonList(calls)) return []
+  return calls.flatMap((call) => (isJsonObject(call) && call['custom'] === undefined ? [call['extra_content']] : []))
 }
 
 /** Lists and objects are ours from the first piece on, so that each next one costs its own length only. */

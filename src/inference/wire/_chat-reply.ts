@@ -1,4 +1,4 @@
-import type { Usage } from '../../schema/index.ts'
+import { isJsonObject, type Usage } from '../../schema/index.ts'
 import type { BackendReply } from '../backend.ts'
 import { malformedReply } from './broken-reply.ts'
 import { ChatExtras } from './_chat-extras.ts'
@@ -55,6 +55,7 @@ export interface ChatToolCallWire {
   id?: unknown
   function?: unknown
   custom?: unknown
+  extra_content?: unknown
 }
 
 interface UsageWire {
@@ -138,6 +139,7 @@ export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
     readCustom(call, wire.custom)
     return ''
   }
+  if (isJsonObject(wire.extra_content)) call.seal = wire.extra_content
   if (!isObject(wire.function)) return ''
   const { name, arguments: given } = wire.function as { name?: unknown; arguments?: unknown }
   // The name comes once, with the first piece; servers that repeat it mean the same one.

@@ -1,5 +1,13 @@
 import type { Draft } from '../../kit/index.ts'
-import type { AssistantMessage, JsonObject, OriginalReply, OtherPart, ToolCall, Usage } from '../../schema/index.ts'
+import type {
+  AssistantMessage,
+  Json,
+  JsonObject,
+  OriginalReply,
+  OtherPart,
+  ToolCall,
+  Usage,
+} from '../../schema/index.ts'
 import type { BackendReply, PartialReply, ReplyDelta } from '../backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { finishReasonOf } from './_finish-reason.ts'
@@ -17,6 +25,8 @@ export interface DraftCall {
   arguments: string
   /** Of a tool of Chat that is no function: the text that it is called with. */
   input?: string
+  /** What a server wants to see again with it: Gemini's signature of the thought that led to it. */
+  seal?: Json
   /** Whether a sink has been told of it. */
   isTold: boolean
 }
@@ -68,6 +78,12 @@ export class ReplyDraft {
 
   get hasCustomCalls(): boolean {
     return this.#calls.some(({ input }) => input !== undefined)
+  }
+
+  /** Of the functions that are called, in order. Undefined if there are none. */
+  get seals(): readonly (Json | undefined)[] | undefined {
+    if (!this.#calls.some(({ seal }) => seal !== undefined)) return undefined
+    return this.#calls.filter(({ input }) => input === undefined).map(({ seal }) => seal)
   }
 
   /** What only its API can say. */

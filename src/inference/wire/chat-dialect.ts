@@ -8,7 +8,7 @@ import {
   type ToolDefinition,
 } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
-import { chatMessage } from './_chat-extras.ts'
+import { chatMessage, sealsIn, withSeals } from './_chat-extras.ts'
 import { chatGiven, hasOtherParts, type GivenMessage } from './_chat-given.ts'
 import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
@@ -18,6 +18,7 @@ import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
+import { sealedReply } from './sealed-reply.ts'
 import { thoughtfulContent } from './thinking-part.ts'
 import { tokenRequestOf, type TokenRequest } from '../tokens/token-request.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
@@ -94,10 +95,13 @@ export class ChatDialect implements Dialect {
     if (message.role !== 'assistant') return hasOtherParts(message) ? this.#given(message) : messageJson(message)
     const { sendReasoning, isMistral = false } = this.#options
     const movesReasoning = (!sendReasoning || isMistral) && message.reasoning_content !== undefined
-    if (!movesReasoning && !message.others) return messageJson(message)
+    const sealed = sealedReply(message)
+    if (!movesReasoning && !message.others && !sealed) return messageJson(message)
     let json = this.#rewritten.get(message)
     if (json === undefined) {
-      json = JSON.stringify(movesReasoning ? this.#withoutReasoning(message) : chatMessage(message))
+      const sent = movesReasoning ? this.#withoutReasoning(message) : chatMessage(message)
+      const [own] = sealed?.api === 'chat' ? sealed.output : []
+      json = JSON.stringify(own ? withSeals(sent, sealsIn(own)) : sent)
       this.#rewritten.set(message, json)
     }
     return json

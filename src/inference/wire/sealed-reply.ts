@@ -1,31 +1,35 @@
 import { isNestedWithin } from '../../kit/index.ts'
-import type { JsonObject, Message, OriginalReply } from '../../schema/index.ts'
+import { isJsonObject, type JsonObject, type Message, type OriginalReply } from '../../schema/index.ts'
+import { sealsIn } from './_chat-extras.ts'
 import { textOrNothing } from './foreign-json.ts'
 
 /** SQLite reads no JSON that is nested a thousand levels deep. */
 const maxDepth = 256
 
-// The entry goes with its message.
+// The entry goes with its message. Most programs never make one, and need not look.
 const replies = new WeakMap<Message, OriginalReply>()
+let isAny = false
 
 /**
- * Whether a reply holds reasoning that is signed or encrypted. Its server takes that back only as it was, in its place, and
- * Anthropic's refuses to go on from a call of a tool without it.
+ * Whether a reply holds reasoning that is signed or encrypted. Its server takes that back only as it was, in its place;
+ * Anthropic's and Gemini's refuse to go on from a call of a tool without it.
  */
 export function isSealed({ api, output }: OriginalReply): boolean {
-  if (api === 'chat' || !isNestedWithin(maxDepth, output)) return false
+  if (!isNestedWithin(maxDepth, output)) return false
+  if (api === 'chat') return output.some((message) => sealsIn(message).some((seal) => isJsonObject(seal)))
   const thoughts = output.filter(({ type }) => isThought(type))
   return thoughts.length > 0 && thoughts.every(hasSeal)
 }
 
 /** The message was read from this reply. */
 export function keepSealed(message: Message, original: OriginalReply): void {
+  isAny = true
   replies.set(message, original)
 }
 
 /** The reply that a message was read from, if it is a sealed one. */
 export function sealedReply(message: Message): OriginalReply | undefined {
-  return replies.get(message)
+  return isAny ? replies.get(message) : undefined
 }
 
 function isThought(type: JsonObject[string]): boolean {
