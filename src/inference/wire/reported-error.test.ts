@@ -30,7 +30,7 @@ describe('by status', () => {
     [521, 'model_overloaded'],
     [522, 'model_overloaded'],
     [523, 'model_overloaded'],
-    [524, 'model_overloaded'],
+    [524, 'model_timeout'],
     [525, 'model_server_error'],
     [529, 'model_overloaded'],
     [530, 'model_overloaded'],

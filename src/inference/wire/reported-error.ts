@@ -110,6 +110,8 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
     case 404:
       return 'model_not_found'
     case 408:
+    // Cloudflare's, of a server that it reached and that said nothing for too long: perhaps to this very request.
+    case 524:
       return 'model_timeout'
     case 409:
       return 'model_conflict'
@@ -122,12 +124,11 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
     case 502:
     case 503:
     case 504:
-    // Cloudflare's, of a server that is down, cannot be reached or takes too long.
+    // Cloudflare's, of a server that is down or cannot be reached.
     case 520:
     case 521:
     case 522:
     case 523:
-    case 524:
     case 530:
     case 529:
       return 'model_overloaded'
