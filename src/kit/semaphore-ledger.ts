@@ -15,6 +15,9 @@ const countsOffset = 3
 
 const auditAttempts = 100
 
+/** What a cell can hold. A limit above it is none, and would become a small one or none at all in there. */
+const maxLimit = 2 ** 31 - 1
+
 /**
  * Who holds and awaits how many permits, in memory that several threads may share. Each has a place; it counts for itself
  * and for all together, and a thread can be ended from outside between the two. So each place also counts how often it has
@@ -54,11 +57,11 @@ export class SemaphoreLedger {
   }
 
   setLimit(limit: number): void {
-    Atomics.store(this.#cells, limitCell, limit)
+    Atomics.store(this.#cells, limitCell, Math.min(limit, maxLimit))
   }
 
   swapLimit(from: number, to: number): boolean {
-    return Atomics.compareExchange(this.#cells, limitCell, from, to) === from
+    return Atomics.compareExchange(this.#cells, limitCell, from, Math.min(to, maxLimit)) === from
   }
 
   /** Takes a free permit for this place. */

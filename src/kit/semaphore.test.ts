@@ -71,6 +71,11 @@ describe('Semaphore', () => {
     await third
   })
 
+  test('a limit beyond all counting is one that holds nobody up', () => {
+    expect(new Semaphore(Infinity).tryAcquire()).toBe(true)
+    expect(new Semaphore(2 ** 32).tryAcquire()).toBe(true)
+  })
+
   test('past its bound it refuses instead of queueing', async () => {
     const semaphore = new Semaphore(1, 1)
     await semaphore.acquire()

@@ -61,7 +61,7 @@ test('time that is carried over counts at once; time that is given back does not
   expect(spent).toEqual(['time'])
 })
 
-test('stopped, it leaves no timer and its figures stay, whatever still ends', () => {
+test('stopped, it leaves no timer and its figures stay, whatever still ends or begins', () => {
   using _time = fakeTime()
   const { clock, spent } = clockOf({ limitMs: 100, wallMs: 300 })
   clock.watch()
@@ -69,6 +69,10 @@ test('stopped, it leaves no timer and its figures stay, whatever still ends', ()
   vi.advanceTimersByTime(10)
   clock.stop()
   vi.advanceTimersByTime(50)
+  clock.endWait()
+  expect(clock.waitedMs).toBe(10)
+  clock.startWait()
+  expect(clock.waitedMs).toBe(10)
   clock.endWait()
   expect(clock.waitedMs).toBe(10)
   expect(clock.wallMsLeft).toBe(290)

@@ -70,7 +70,7 @@ export class StopClock {
 
   startWait(): void {
     this.#waiting += 1
-    if (this.#waiting === 1) this.#waitStartedAt = performance.now()
+    if (this.#waiting === 1) this.#waitStartedAt = this.#now
   }
 
   endWait(): void {
