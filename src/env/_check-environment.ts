@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { nearestName, unknownField } from '../kit/index.ts'
 import { describeIssues, limitsSchema, samplingSchema } from '../schema/index.ts'
-import { repairRulesSchema, ToolBox, toolFormatNames, type Tool } from '../tools/index.ts'
+import { repairRulesSchema, ToolBox, toolFormatNames, type ResumeRule, type Tool } from '../tools/index.ts'
 import type { Environment } from './define-environment.ts'
 
 type Fields = Readonly<Record<string, unknown>>
@@ -42,6 +42,21 @@ const toolFieldNames: Readonly<Record<keyof Tool, true>> = {
   run: true,
 }
 const knownToolFields = Object.keys(toolFieldNames)
+
+const resumeRules: Readonly<Record<ResumeRule, true>> = { rerun: true, reuse: true, restart: true }
+
+/** Where another value would pass for one of these: a rule that is none for `reuse`, a time that is none for no time at all. */
+const toolValues: Readonly<
+  Record<string, { readonly isRight: (value: unknown) => boolean; readonly expected: string }>
+> = {
+  description: { isRight: (value) => typeof value === 'string', expected: 'a text' },
+  exclusive: { isRight: (value) => typeof value === 'boolean', expected: 'true or false' },
+  resume: {
+    isRight: (value) => typeof value === 'string' && Object.hasOwn(resumeRules, value),
+    expected: '"rerun", "reuse" or "restart"',
+  },
+  timeoutMs: { isRight: (value) => typeof value === 'number' && value > 0, expected: 'a number of more than 0' },
+}
 
 /** What is plain data. */
 const plainFields = { limits: limitsSchema.partial(), sampling: samplingSchema, repair: repairRulesSchema }
@@ -139,6 +154,10 @@ function toolProblems(tools: unknown): string[] {
     if (!isSchema(parts['parameters']))
       broken.push(`\`tools.${name}.parameters\` must be a schema, such as z.object({ … })`)
     if (!isFunction(parts['run'])) broken.push(`\`tools.${name}.run\` must be a function`)
+    for (const [field, { isRight, expected }] of Object.entries(toolValues)) {
+      const value = parts[field]
+      if (value !== undefined && !isRight(value)) broken.push(`\`tools.${name}.${field}\` must be ${expected}`)
+    }
     broken.push(...misspelt(parts, knownToolFields, `tools.${name}.`))
   }
   if (broken.length > 0) return broken

@@ -1,7 +1,9 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../errors/index.ts'
 import { Semaphore } from '../kit/index.ts'
+import { checkCount } from './_check-count.ts'
 import { checkOptions } from './_check-options.ts'
+import { checkTimeout } from './_check-timeout.ts'
 import { runCommand } from './_run-command.ts'
 import type { RewardFunction } from './reward.ts'
 
@@ -44,6 +46,9 @@ export function commandReward<Task, State, Options>(
   }
   const [file, ...args] = options.command
   const { cwd, timeoutMs = 30_000, maxConcurrency } = options
+  checkTimeout('commandReward()', timeoutMs)
+  // With none at all a reward would wait until its time is up.
+  if (maxConcurrency !== undefined) checkCount('`maxConcurrency` of commandReward()', maxConcurrency, 1)
   const permits = maxConcurrency === undefined ? permitsOfAll : new Semaphore(maxConcurrency, maxWaiting)
   return async ({ task, answer, messages, outcome, truncated, signal }) => {
     await permits.acquire(signal)

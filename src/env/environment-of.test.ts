@@ -69,6 +69,9 @@ describe('the options of an environment', () => {
   })
 })
 
+/** As Node runs a module: without its types. */
+const toolWith = (more: object) => ({ ...plain, tools: { add: { parameters: z.object({}), run: () => '', ...more } } })
+
 describe('what is not an environment', () => {
   test.each([
     [undefined, 'it is missing, where what defineEnvironment() returns should be'],
@@ -101,6 +104,11 @@ describe('what is not an environment', () => {
       { ...plain, tools: { add: { parameters: z.object({}), run: () => '', timeoutMS: 5 } } },
       '`tools.add.timeoutMS` is not known; did you mean `timeoutMs`?',
     ],
+    [toolWith({ resume: 're-run' }), '`tools.add.resume` must be "rerun", "reuse" or "restart"'],
+    [toolWith({ timeoutMs: 0 }), '`tools.add.timeoutMs` must be a number of more than 0'],
+    [toolWith({ timeoutMs: '5s' }), '`tools.add.timeoutMs` must be a number of more than 0'],
+    [toolWith({ exclusive: 'yes' }), '`tools.add.exclusive` must be true or false'],
+    [toolWith({ description: 3 }), '`tools.add.description` must be a text'],
     [{ ...plain, toolOutput: { maxChars: 2_000, spil: true } }, '`toolOutput` must have `maxChars`'],
   ])('is refused: %#', (value, problem) => {
     expect(() => environmentOf(value, {})).toThrow(/^\[env_invalid\] what was given is not an environment: /)

@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
-import { maxTimerMs } from '../kit/index.ts'
 import type { Json } from '../schema/index.ts'
 import { checkOptions } from './_check-options.ts'
+import { checkTimeout } from './_check-timeout.ts'
 import type { RewardContext } from './context.ts'
 import type { RewardFunction } from './reward.ts'
 
@@ -50,12 +50,7 @@ export function heavy<Task, State, Options>(
 ): RewardFunction<Task, State, Options> {
   checkOptions('heavy()', options, optionNames)
   const { timeoutMs = defaultTimeoutMs } = options
-  if (!(timeoutMs > 0 && timeoutMs <= maxTimerMs)) {
-    throw new MillraceError(
-      'env_invalid',
-      `timeoutMs of a heavy reward must be more than 0 and at most ${maxTimerMs}, about 25 days, not ${timeoutMs}`,
-    )
-  }
+  checkTimeout('a heavy reward', timeoutMs)
   const reward: RewardFunction<Task, State, Options> = () => {
     throw new MillraceError('env_invalid', 'a heavy reward cannot be called: it runs on threads of its own')
   }

@@ -18,6 +18,12 @@ test.each([
     'commandReward(): `timeout` is not known; did you mean `timeoutMs`?',
   ],
   [() => commandReward(untyped({ command: 'python3 score.py' })), "is a list: ['python3', 'score.py']"],
+  [
+    () => commandReward({ command: ['true'], maxConcurrency: Infinity }),
+    '`maxConcurrency` of commandReward() is Infinity: give a whole number from 1 on',
+  ],
+  [() => commandReward({ command: ['true'], maxConcurrency: 0 }), 'is 0: give a whole number from 1 on'],
+  [() => commandReward({ command: ['true'], timeoutMs: -1 }), 'timeoutMs of commandReward() must be more than 0'],
   [() => heavy(() => 1, untyped({ timeout: 1 })), 'heavy(): `timeout` is not known; did you mean `timeoutMs`?'],
   [() => csv('rows.csv', untyped({ delimeter: ';' })), 'csv(): `delimeter` is not known; did you mean `delimiter`?'],
   [() => keepToolResults(3, untyped({ stubb: '' })), 'keepToolResults(): `stubb` is not known; did you mean `stub`?'],
