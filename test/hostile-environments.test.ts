@@ -195,6 +195,36 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     expect(new Set(records.map(({ outcome }) => outcome))).toEqual(new Set(['reward_error']))
   })
 
+  test.each([
+    ['later', Promise.resolve()],
+    ['at once', undefined],
+  ])('a part of the reward hears that another one failed %s, before what it works on is torn down', async (_, when) => {
+    const heard: string[] = []
+    const environment = defineEnvironment({
+      name: 'parts',
+      task,
+      tasks: () => [{ index: 0 }],
+      setup: () => heard,
+      teardown: () => void heard.push('teardown'),
+      prompt,
+      reward: {
+        working: ({ signal }) =>
+          new Promise(() => {
+            signal.addEventListener('abort', () => heard.push(String(signal.reason.message)))
+          }),
+        failing: () => {
+          const fail = (): never => {
+            throw new Error('wrong')
+          }
+          return when ? when.then(fail) : fail()
+        },
+      },
+    })
+    const { records } = await runScripted({ environment, script: () => 'fine' })
+    expect(records).toMatchObject([{ outcome: 'reward_error' }])
+    expect(heard).toEqual([expect.stringContaining('reward "failing" threw Error'), 'teardown'])
+  })
+
   test('an agent that is not asynchronous is an agent_error, not a crash', async () => {
     const environment = defineEnvironment({
       name: 'hasty',

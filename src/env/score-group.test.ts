@@ -57,6 +57,22 @@ describe('scoreGroup', () => {
     await expect(scored).rejects.toMatchObject({ code: 'reward_failed' })
   })
 
+  test('a component hears that another one failed', async () => {
+    const { promise: heard, resolve } = Promise.withResolvers<unknown>()
+    const reward = {
+      working: {
+        group: (group: { readonly signal: AbortSignal }) =>
+          new Promise<never>(() => {
+            group.signal.addEventListener('abort', () => resolve(group.signal.reason))
+          }),
+      },
+      failing: { group: () => Promise.reject(new Error('wrong')) },
+    }
+    const scored = scoreGroup(environmentWith(reward), { task: {}, options: {}, members: [record(0)], signal })
+    await expect(scored).rejects.toMatchObject({ code: 'reward_failed' })
+    expect(await heard).toMatchObject({ data: { component: 'failing' } })
+  })
+
   test('gives each member its scores', async () => {
     const environment = environmentWith({
       right: () => 1,

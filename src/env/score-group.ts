@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { ownCopy, raced } from '../kit/index.ts'
+import { AbortScope, ownCopy, raced } from '../kit/index.ts'
 import type { RewardComponent, RolloutRecord } from '../schema/index.ts'
 import { rewardComponents, type GroupComponent } from './_reward-components.ts'
 import { rewardFailure } from './_reward-failure.ts'
@@ -30,14 +30,20 @@ export async function scoreGroup(
   { task, options, members, signal }: GroupToScore,
 ): Promise<Record<string, Record<string, RewardComponent>>> {
   const { perGroup } = rewardComponents(environment)
+  using scope = new AbortScope(signal)
   // Frozen: scores go by the order of the members, and one that sorts them in place would give them to others.
   const group = {
     task: ownCopy(task),
     options: ownCopy(options),
     members: Object.freeze(members.map(memberOf)),
-    signal,
+    signal: scope.signal,
   }
-  const columns = await raced(Promise.all(perGroup.map((component) => scoreComponent(component, group))), signal)
+  const scoring = Promise.all(perGroup.map((component) => scoreComponent(component, group)))
+  const columns = await raced(scoring, signal).catch((error: unknown) => {
+    // Components that are still at work have nothing to work for any more.
+    scope.abort(error)
+    throw error
+  })
   const scores: Record<string, Record<string, RewardComponent>> = {}
   for (const [row, { id }] of members.entries()) {
     const components: Record<string, RewardComponent> = {}

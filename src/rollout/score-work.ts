@@ -66,6 +66,8 @@ class RewardTime {
   }
 
   endWith(error: unknown): ScoredWork {
+    // Components that are still at work, with what is about to be torn down, have nothing to work for any more.
+    this.scope.abort(error)
     this.end()
     return { end: failedEnd(error, 'reward_failed', { signal: this.#signal }) }
   }

@@ -80,6 +80,8 @@ export class StoredScorer extends Resource {
       const result = scored instanceof Promise ? await scored : scored
       return scoredRecord(record, context.outcome, situation, result)
     } catch (thrown) {
+      // As in a rollout: what is still at work has nothing to work for any more.
+      tail.abort(thrown)
       signal.throwIfAborted()
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
       return { ...record, ...failedReward(record, error) }
