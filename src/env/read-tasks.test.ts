@@ -1,7 +1,7 @@
 import { mkdtempDisposable, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { csv } from './csv.ts'
@@ -200,6 +200,42 @@ describe('readTasks', () => {
       data: { after: 2 },
     })
     expect(seen).toEqual([0, 1])
+  })
+
+  test('says what a source did at its end, where it was left', async () => {
+    const environment = environmentWith(function* () {
+      try {
+        yield* rows(10)
+      } finally {
+        throw new Error('still in use')
+      }
+    })
+    await expect(all(environment, 2)).rejects.toMatchObject({
+      code: 'tasks_failed',
+      rawMessage: expect.stringContaining('after 2 tasks of sums (generator) threw Error'),
+    })
+  })
+
+  test('does not wait for a source that does not end when it is left', async () => {
+    const environment = environmentWith(async function* () {
+      try {
+        yield* rows(10)
+      } finally {
+        await new Promise(() => {})
+      }
+    })
+    const controller = new AbortController()
+    const read = async (signal?: AbortSignal) => Array.fromAsync(await readTasks(environment, {}, { limit: 2, signal }))
+    const stopped = read(controller.signal)
+    setImmediate(() => controller.abort())
+    expect(await stopped).toHaveLength(2)
+
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    using _time = { [Symbol.dispose]: () => void vi.useRealTimers() }
+    const left = read()
+    await vi.waitFor(() => expect(vi.getTimerCount()).toBe(1))
+    vi.runAllTimers()
+    expect(await left).toHaveLength(2)
   })
 
   test('a missing file keeps its own error', async () => {

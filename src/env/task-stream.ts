@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
-import { raced, thrownBy } from '../kit/index.ts'
+import { raced, thrownBy, within } from '../kit/index.ts'
 import { validate, type Validated } from '../tools/index.ts'
 import { missingColumns } from './_missing-columns.ts'
 import type { Environment } from './define-environment.ts'
@@ -33,6 +33,9 @@ export interface TaskStreamOptions {
   readonly limit?: number | undefined
   readonly signal?: AbortSignal | undefined
 }
+
+/** For a source to tidy up when no more is asked of it. */
+const momentMs = 5_000
 
 type ReadRow = Extract<TaskRow, { readonly value: unknown }>
 
@@ -102,7 +105,21 @@ export class TaskStream implements AsyncIterable<TaskItem> {
       isOpen = false
       throw error
     } finally {
-      if (isOpen) await rows.return?.()
+      if (isOpen) await this.#leave(rows)
+    }
+  }
+
+  /** Tells a source that no more is asked of it, for it to tidy up. Nobody waits for one that does not come to an end. */
+  async #leave(rows: AsyncIterator<TaskRow>): Promise<void> {
+    const signal = this.#signal
+    const left = within(
+      Promise.try(() => rows.return?.()),
+      momentMs,
+    )
+    try {
+      await (signal ? raced(left, signal) : left)
+    } catch (error) {
+      if (!signal?.aborted) throw this.#failure(error)
     }
   }
 
