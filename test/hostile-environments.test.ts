@@ -155,8 +155,9 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
     },
   )
 
-  test('an agent that goes on after its end adds nothing to what its reward reads', async () => {
+  test('an agent that goes on after its end adds nothing to what its reward reads, and asks nobody', async () => {
     const late = Promise.withResolvers<void>()
+    let asked: Promise<unknown> | undefined
     const environment = defineEnvironment({
       name: 'late',
       task,
@@ -166,16 +167,19 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
         await turn()
         setImmediate(() => {
           append({ role: 'user', content: 'one more thing' })
+          asked = turn()
           late.resolve()
         })
       },
       reward: async ({ messages }) => {
         await late.promise
+        await expect(asked).rejects.toMatchObject({ code: 'cancelled' })
         return messages.length
       },
     })
-    const { records } = await runScripted({ environment, script: () => 'fine' })
+    const { records, backend } = await runScripted({ environment, script: () => 'fine' })
     expect(records[0]).toMatchObject({ outcome: 'completed', reward: 2 })
+    expect(backend.requests).toHaveLength(1)
   })
 
   test('a group reward that never answers ends with its time', async () => {

@@ -81,6 +81,7 @@ export class BudgetMeter implements Budget {
 
   /** Called before each turn. */
   startTurn(): void {
+    if (this.isStopped) throw new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
     if (this.turnsLeft === 0) throw spent('turns', `all ${this.#limits.maxTurns} turns are used`)
     if (this.tokensLeft === 0) throw spent('tokens', `all ${this.#limits.maxTokens} tokens are used`)
     if (this.costLeftUsd === 0) throw spent('cost', `all of $${this.#limits.maxCostUsd} is spent`)
