@@ -203,11 +203,11 @@ describe('readTasks', () => {
   })
 
   test('says what a source did at its end, where it was left', async () => {
-    const environment = environmentWith(function* () {
+    const environment = environmentWith(async function* () {
       try {
         yield* rows(10)
       } finally {
-        throw new Error('still in use')
+        await Promise.reject(new Error('still in use'))
       }
     })
     await expect(all(environment, 2)).rejects.toMatchObject({
