@@ -1,4 +1,4 @@
-import type { WireError } from '../errors/index.ts'
+import { MillraceError, type WireError } from '../errors/index.ts'
 import {
   agentOutcomeOf,
   keptChildrenOf,
@@ -10,7 +10,7 @@ import {
   type UsedTries,
 } from '../rollout/index.ts'
 import { outcomes, type MessageNode } from '../schema/index.ts'
-import type { BareRecord, RunReader } from '../store/index.ts'
+import type { BareRecord, RunReader, UnfinishedRollout } from '../store/index.ts'
 import { usedTries } from './_used-tries.ts'
 import { recordedEnd } from './recorded-end.ts'
 
@@ -21,7 +21,10 @@ export interface EarlierSitting {
   unfinished(id: string): UnfinishedWork | undefined
 }
 
-/** A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for. */
+/**
+ * A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for, and throws
+ * then if it is damaged.
+ */
 export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | undefined } & (
   | { readonly state: 'cut-off'; recorded(): RecordedWork }
   | { readonly state: 'held'; held(): HeldRollout }
@@ -32,7 +35,8 @@ export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | und
 export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
   const unfinished = new Map<string, UnfinishedWork>()
   let takenBackAt: number | undefined
-  for (const { rollout, attempt, state, heldRecord, heldLeaf } of reader.unfinished()) {
+  for (const stored of reader.unfinished()) {
+    const { rollout, attempt, state, heldOutcome } = stored
     const used = (): UsedTries | undefined => {
       // As most are: there is nothing to look for.
       if (attempt === 1 && state !== 'discarded') return undefined
@@ -40,12 +44,8 @@ export function earlierSitting(reader: RunReader, retries: number): EarlierSitti
       return usedTries(reader.attempts(rollout), { retries, takenBackAt })
     }
     // One that only lacks its score gets it from its journal, as one that was cut off goes on.
-    if (state === 'held' && heldRecord && outcomes[heldRecord.outcome].rule !== 'rescore') {
-      const held = (): HeldRollout => {
-        const nodes = reader.nodes(rollout, attempt)
-        return { record: { ...heldRecord, messages: nodes.map(({ message }) => message) }, leaf: heldLeaf ?? null }
-      }
-      unfinished.set(rollout, { state, attempt, used, held })
+    if (heldOutcome && outcomes[heldOutcome].rule !== 'rescore') {
+      unfinished.set(rollout, { state: 'held', attempt, used, held: () => heldRollout(reader, stored) })
     } else if (state === 'discarded') {
       unfinished.set(rollout, { state, attempt, used })
     } else {
@@ -58,6 +58,15 @@ export function earlierSitting(reader: RunReader, retries: number): EarlierSitti
     taskDigest: (index) => reader.task(index)?.digest,
     unfinished: (id) => unfinished.get(id),
   }
+}
+
+function heldRollout(
+  reader: RunReader,
+  { rollout, attempt, heldRecord, heldLeaf = null }: UnfinishedRollout,
+): HeldRollout {
+  if (!heldRecord) throw new MillraceError('internal', `${rollout} waits for its group without a record`)
+  const messages = reader.nodes(rollout, attempt).map(({ message }) => message)
+  return { record: { ...heldRecord, messages }, leaf: heldLeaf }
 }
 
 /** When results were last taken back to be run again; before all else if they never were. */

@@ -22,6 +22,7 @@ import { SummaryAccumulator } from './summary-accumulator.ts'
 import { SittingTasks } from './_sitting-tasks.ts'
 import { takeUpRun, type TakenUpRun } from './take-up-run.ts'
 import { Stopwatch } from './_stopwatch.ts'
+import { UnreadableRollouts } from './unreadable-rollouts.ts'
 import { TaskDigest } from './_task-digest.ts'
 import { WorkedTime } from './worked-time.ts'
 
@@ -55,6 +56,7 @@ class RunningEvaluation implements Evaluation {
   /** Aborts when nothing new is to start: a source of tasks that is stuck must not hold up the end. */
   readonly #admission = new AbortSource()
   readonly #spending = new RunSpending()
+  readonly #unreadable = new UnreadableRollouts()
   #state: Progress['state'] = 'running'
   #end: Summary['end'] = 'complete'
   #hasRefusedRetry = false
@@ -121,7 +123,7 @@ class RunningEvaluation implements Evaluation {
     const accumulator = this.#accumulator
     const config = this.#resolved?.config
     const elapsedMs = performance.now() - this.#startedAt
-    const ended = accumulator?.rollouts ?? 0
+    const ended = (accumulator?.rollouts ?? 0) + this.#unreadable.count
     const resumed = this.#info?.resumed ?? 0
     const perSecond = perSecondOf(ended - resumed, this.#work.elapsedMs)
     const total = this.#total()
@@ -197,7 +199,8 @@ class RunningEvaluation implements Evaluation {
     if (this.#options.run?.retryFailed) await requireSameTasks(store.reader, resolved, this.#admission.signal)
     const taken = await takeUpRun(opened, config, this.#options.run ?? {})
     this.#info = taken.info
-    const earlierMs = await readEarlier(store, accumulator, this.#spending)
+    const sums = { accumulator, spending: this.#spending, unreadable: this.#unreadable }
+    const earlierMs = await readEarlier(store, sums)
     const scheduler = this.#newScheduler(opened, taken, { config, executor })
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)
@@ -230,6 +233,7 @@ class RunningEvaluation implements Evaluation {
       // Without names of its own, each task is called by its place.
       repeatedTaskIds: resolved.loaded.environment.taskId ? store.reader.repeatedTaskIds() : [],
       changedCode: keptChanges(store.run),
+      ...this.#unreadable.snapshot(),
       wallMs,
       perSecond: perSecondOf(accumulator.rollouts, wallMs),
       tries: {
@@ -311,10 +315,16 @@ class RunningEvaluation implements Evaluation {
         await store.finish(isWhole ? 'complete' : 'unfinished', {
           end: this.#end,
           workedMs: Math.round(this.#work.elapsedMs),
-          provenance: { taskDigest: taskDigest.hex(), results: resultsOf(accumulator) },
+          provenance: { taskDigest: taskDigest.hex(), results: this.#resultsOf(accumulator) },
         })
       }
     }
+  }
+
+  /** What a listing shows of a run, kept with it so that a listing need not read every result. */
+  #resultsOf(accumulator: SummaryAccumulator): { ended: number; scored: number; score: number | null } {
+    const { rollouts, scored, score } = accumulator.snapshot()
+    return { ended: rollouts + this.#unreadable.count, scored, score: score?.mean ?? null }
   }
 
   #onSettled(record: RolloutRecord): Promise<void> | undefined {
@@ -366,23 +376,24 @@ function perSecondOf(ended: number, ms: number): number {
   return ms > 0 ? (ended / ms) * 1000 : 0
 }
 
-/** What a listing shows of a run, kept with it so that a listing need not read every result. */
-function resultsOf(accumulator: SummaryAccumulator): { ended: number; scored: number; score: number | null } {
-  const { rollouts, scored, score } = accumulator.snapshot()
-  return { ended: rollouts, scored, score: score?.mean ?? null }
+/** What is added up of earlier sittings. */
+interface EarlierSums {
+  readonly accumulator: SummaryAccumulator
+  readonly spending: RunSpending
+  readonly unreadable: UnreadableRollouts
 }
 
 /** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. Resolves to how long they took. */
 async function readEarlier(
   store: OpenedRun['store'],
-  accumulator: SummaryAccumulator,
-  spending: RunSpending,
+  { accumulator, spending, unreadable }: EarlierSums,
 ): Promise<number> {
   const worked = new WorkedTime(store.run.sittings.slice(0, -1))
-  for await (const { record, endedAt } of inTurns(store.reader.ended())) {
-    worked.noteEnd(endedAt)
-    accumulator.add(record)
-    spending.add(record)
+  for await (const stored of inTurns(store.reader.ended())) {
+    worked.noteEnd(stored.endedAt)
+    const record = unreadable.recordOf(stored)
+    if (record) accumulator.add(record)
+    spending.addEnded(stored, record, store.reader)
   }
   await spending.addUnaccepted(store.reader)
   return worked.sumMs()

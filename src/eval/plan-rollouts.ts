@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
-import { recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
+import { attemptAbandoned, recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { isDamage, type Journal } from '../store/index.ts'
 import type { EarlierSitting, UnfinishedWork } from './earlier-sitting.ts'
@@ -41,7 +41,7 @@ export async function* planRollouts(options: {
         const attempt = (earlier?.unfinished(id)?.attempt ?? 0) + 1
         yield { kind: 'settled', record: unrunnable({ id, sample, attempt }, item, config) }
       } else {
-        yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isHoldingGroups })
+        yield planOne({ id, sample, item, unfinished: earlier?.unfinished(id), isHoldingGroups, journal })
       }
     }
   }
@@ -55,32 +55,28 @@ export function planOne(options: {
   item: ValidTask
   unfinished: UnfinishedWork | undefined
   isHoldingGroups: boolean
+  journal: Journal
 }): PlannedRollout {
-  const { id, sample, item, unfinished, isHoldingGroups } = options
+  const { id, sample, item, unfinished, isHoldingGroups, journal } = options
   const task = { index: item.index, id: item.id, data: item.task }
   if (!unfinished) return { kind: 'attempt', id, sample, task, attempt: 1 }
   const { attempt } = unfinished
   const tries = unfinished.used()
   const common = { task, ...(tries && { used: tries }) }
-  if (unfinished.state === 'cut-off') {
-    const recorded = readable(() => unfinished.recorded())
-    if (recorded) return { kind: 'attempt', id, sample, attempt, ...common, recorded }
-  }
-  if (unfinished.state === 'held' && isHoldingGroups) {
-    const held = readable(() => unfinished.held())
-    if (held) return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
+  try {
+    if (unfinished.state === 'cut-off') {
+      return { kind: 'attempt', id, sample, attempt, ...common, recorded: unfinished.recorded() }
+    }
+    if (unfinished.state === 'held' && isHoldingGroups) {
+      const held = unfinished.held()
+      return { kind: 'held', ...common, held: { ...held, record: unvoided(held.record) } }
+    }
+  } catch (error) {
+    if (!isDamage(error)) throw error
+    // It cannot go on from what cannot be read. It starts over, and the others are as they were.
+    journal.append(attemptAbandoned({ id, attempt }, error.rawMessage))
   }
   return { kind: 'attempt', id, sample, attempt: attempt + 1, ...common }
-}
-
-/** undefined if what was recorded is damaged: there is nothing to go on from, and the rollout starts over. */
-function readable<Work>(read: () => Work): Work | undefined {
-  try {
-    return read()
-  } catch (error) {
-    if (isDamage(error)) return undefined
-    throw error
-  }
 }
 
 /** A record as it was before its group was judged: the group will be judged again. */

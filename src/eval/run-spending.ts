@@ -1,7 +1,7 @@
 import { inTurns, roundedSum } from '../kit/index.ts'
-import { journalledSpending } from '../rollout/index.ts'
+import { journalledSpending, type AttemptSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, outcomes, type RolloutRecord, type Usage } from '../schema/index.ts'
-import type { RunReader } from '../store/index.ts'
+import { unlessDamaged, type BareRecord, type RolloutFacts, type RunReader } from '../store/index.ts'
 
 /** What was spent on attempts that are no results: paid for, and in no figure of the results. */
 export interface Spending {
@@ -32,7 +32,10 @@ export class RunSpending {
   /** What all sittings so far have spent. All results are read for that. */
   static async soFar(reader: RunReader): Promise<RunSpending> {
     const spending = new RunSpending()
-    for await (const { record } of inTurns(reader.ended())) spending.add(record)
+    for await (const stored of inTurns(reader.ended())) {
+      const record = unlessDamaged(() => stored.record)
+      spending.addEnded(stored, record, reader)
+    }
     await spending.addUnaccepted(reader)
     return spending
   }
@@ -47,6 +50,11 @@ export class RunSpending {
     const key = keyOf(id, attempt)
     this.#costUsd += (cost ?? 0) - (this.#open.get(key) ?? 0)
     this.#open.delete(key)
+  }
+
+  /** A result of an earlier sitting. Without a record that can be read, its journal says what it cost. */
+  addEnded({ rollout: id, attempt }: RolloutFacts, record: BareRecord | undefined, reader: RunReader): void {
+    this.add(record ?? { id, attempt, cost: byJournal(reader, id, attempt).cost })
   }
 
   /** What earlier sittings spent on attempts that are no results, a page per turn of the loop. */
@@ -74,14 +82,22 @@ export function unacceptedSpending(reader: RunReader): { readonly discarded: Spe
 }
 
 function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> {
-  for (const { rollout, attempt, isOpen, record } of reader.unaccepted()) {
+  for (const stored of reader.unaccepted()) {
+    const { rollout, attempt, isOpen } = stored
+    const record = unlessDamaged(() => stored.record)
     // One that is scored again, or was to be, has spent more since it was recorded.
     const isWhole = record && outcomes[record.outcome].rule !== 'rescore'
-    const { judgeUsage, cost, ...spent } = isWhole ? record : journalledSpending(reader, rollout, attempt)
+    const { judgeUsage, cost, ...spent } = isWhole ? record : byJournal(reader, rollout, attempt)
     const usage = { ...spent.usage }
     addUsage(usage, judgeUsage)
     yield { rollout, attempt, isOpen, usage, cost }
   }
+}
+
+/** If that cannot be read either, nobody knows. */
+function byJournal(reader: RunReader, rollout: string, attempt: number): AttemptSpending {
+  const spending = unlessDamaged(() => journalledSpending(reader, rollout, attempt))
+  return spending ?? { usage: emptyUsage(), judgeUsage: emptyUsage(), cost: null }
 }
 
 function keyOf(rollout: string, attempt: number): string {

@@ -22,6 +22,8 @@ export interface Summary {
   readonly repeatedTaskIds: readonly string[]
   /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
   readonly changedCode: readonly string[]
+  /** Results of earlier sittings whose records are damaged, the first of them by name. They are in no figure here. */
+  readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
   readonly tasks: number
   readonly rollouts: number
   /** Rollouts that carry a reward: the denominator of `score`. */

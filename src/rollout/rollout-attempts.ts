@@ -2,6 +2,7 @@ import { MillraceError } from '../errors/index.ts'
 import { AbortSource } from '../kit/index.ts'
 import { outcomes, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { Journal, RunReader } from '../store/index.ts'
+import { attemptAbandoned, attemptEvent } from './attempt-event.ts'
 import { brokenAttempt, type BrokenAttempt } from './broken-attempt.ts'
 import { attemptEnd } from './end-entries.ts'
 import type { Executor } from './executor.ts'
@@ -173,15 +174,15 @@ export class RolloutAttempts {
     if (!result || signal.aborted) return end('cancelled', MillraceError.from(signal.reason, 'cancelled'))
     if (result.kind === 'broken') return end('env_error', result.error)
     const { why } = result
-    this.#note(job.id, job.attempt, 'attempt-abandoned', { why })
+    this.#options.journal.append(attemptAbandoned(job, why))
     // If it was not its own journal that it did not repeat, another attempt would not either.
     return job.recorded ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
   }
 
   async #verdictOnLost(job: RolloutJob, lost: LostAttempt): Promise<HeldRollout | undefined> {
-    const { id, attempt } = job
+    const { id } = job
     const { why, verdict } = lost
-    this.#note(id, attempt, 'worker-lost', { why })
+    this.#options.journal.append(attemptEvent(job, 'worker-lost', { why }))
     this.#options.onAttemptLost?.(lost)
     const spending = this.#spentOn(job)
     if (verdict === 'again') {
@@ -213,10 +214,6 @@ export class RolloutAttempts {
     // It may never have got so far as to say that it began.
     this.#options.journal.append(startWithoutRun(record))
     return { record, leaf: null }
-  }
-
-  #note(rollout: string, attempt: number, name: string, data: Record<string, string>): void {
-    this.#options.journal.append({ kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) })
   }
 }
 

@@ -2,7 +2,7 @@ import type { Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { earlierSitting, planOne, type EarlierSitting, type RunConfig } from '../eval/index.ts'
 import { holdsGroups, recordWithoutRun, type PlannedRollout } from '../rollout/index.ts'
-import type { RunReader } from '../store/index.ts'
+import type { Journal, RunStore } from '../store/index.ts'
 import { checkTask, type CheckedTask } from './_check-tasks.ts'
 import { readRequests, type JournalledRequest } from './_request-event.ts'
 import type { DueRollout } from './_request-plans.ts'
@@ -18,14 +18,15 @@ interface Recovery {
   readonly environment: Environment
   readonly config: RunConfig
   readonly earlier: EarlierSitting
+  readonly journal: Journal
 }
 
 /** What earlier sittings of a run accepted, request by request; returns the number of the next task. */
 export async function* recoverRequests(
-  reader: RunReader,
+  { reader, journal }: Pick<RunStore, 'reader' | 'journal'>,
   parts: Pick<Recovery, 'environment' | 'config'>,
 ): AsyncGenerator<RecoveredRequest, number, void> {
-  const recovery: Recovery = { ...parts, earlier: earlierSitting(reader, parts.config.retries) }
+  const recovery: Recovery = { ...parts, journal, earlier: earlierSitting(reader, parts.config.retries) }
   const requests = readRequests(reader)
   for (;;) {
     const next = await requests.next()
@@ -66,7 +67,7 @@ function planAgain(
     readonly checked: CheckedTask | MillraceError
     readonly sampling: JournalledRequest['sampling']
   },
-  { config, earlier }: Recovery,
+  { config, earlier, journal }: Recovery,
 ): PlannedRollout {
   const { index, sample, checked, sampling } = due
   const id = rolloutId(index, sample)
@@ -86,6 +87,7 @@ function planAgain(
     item: { index, id: name ?? String(index), digest, task: value },
     unfinished,
     isHoldingGroups: holdsGroups(config.group),
+    journal,
   })
   return plan.kind !== 'settled' && sampling ? { ...plan, sampling } : plan
 }

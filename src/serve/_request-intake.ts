@@ -63,7 +63,7 @@ export class RequestIntake {
   async recover(): Promise<void> {
     const { store, resolved, book, bounds } = this.#options
     const { config, loaded } = resolved
-    const requests = recoverRequests(store.reader, { config, environment: loaded.environment })
+    const requests = recoverRequests(store, { config, environment: loaded.environment })
     for (let next = await requests.next(); ; next = await requests.next()) {
       if (next.done) {
         this.#nextTask = next.value

@@ -1,7 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { Json, Outcome } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { damagedRecord, decoded } from './damage.ts'
+import { damagedEvent, damagedRecord, decoded } from './damage.ts'
 import type { Conversations } from './_conversations.ts'
 import type {
   BareRecord,
@@ -11,6 +11,7 @@ import type {
   StoredRollout,
   StoredText,
   UnacceptedAttempt,
+  UnfinishedRollout,
 } from './stored-run.ts'
 
 // Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
@@ -37,8 +38,14 @@ export type UnfinishedRow = {
   attempt: number
   task: number
   sample: number
+  outcome: Outcome | null
+  leaf: number | null
   discarded: number
   hasRecord: number
+}
+
+export type HeldRow = Pick<RolloutRow, 'task' | 'sample' | 'attempt' | 'outcome' | 'leaf' | 'record'> & {
+  rollout: string
 }
 
 export type UnacceptedRow = {
@@ -100,19 +107,55 @@ export function attemptOf(row: AttemptRow, blobs: BlobStore): StoredAttempt {
   const discarded = row.discarded === 1
   const common = { rollout, attempt, parent, task, sample, startedAt: row.started_at, discarded }
   if (outcome === null || record === null) return common
-  const end = { at: row.ended_at ?? 0, outcome, record: recordOf(rollout, record, blobs), leaf: row.leaf }
+  const end = {
+    at: row.ended_at ?? 0,
+    outcome,
+    leaf: row.leaf,
+    get record(): BareRecord {
+      return recordOf(rollout, record, blobs)
+    },
+  }
   return { ...common, end }
+}
+
+/** An unfinished rollout that waits for its group. */
+export function heldOf(row: HeldRow, blobs: BlobStore): UnfinishedRollout {
+  const { rollout, attempt, task, sample, outcome: heldOutcome, leaf: heldLeaf, record } = row
+  return {
+    rollout,
+    attempt,
+    task,
+    sample,
+    state: 'held',
+    heldOutcome,
+    heldLeaf,
+    get heldRecord(): BareRecord {
+      return recordOf(rollout, record, blobs)
+    },
+  }
 }
 
 export function unacceptedOf(row: UnacceptedRow, blobs: BlobStore): UnacceptedAttempt {
   const { rollout, attempt, record } = row
-  const common = { rollout, attempt, isOpen: row.isOpen === 1 }
-  return record === null ? common : { ...common, record: recordOf(rollout, record, blobs) }
+  const isOpen = row.isOpen === 1
+  if (record === null) return { rollout, attempt, isOpen }
+  return {
+    rollout,
+    attempt,
+    isOpen,
+    get record(): BareRecord {
+      return recordOf(rollout, record, blobs)
+    },
+  }
 }
 
 export function eventOf(row: EventRow, blobs: BlobStore): StoredEvent {
   const { rollout, attempt, name, at } = row
-  return { rollout, attempt, name, at, data: JSON.parse(blobs.text(row.data)) as Json }
+  const data = decoded(
+    () => JSON.parse(blobs.text(row.data)) as Json,
+    (cause) => damagedEvent(rollout, name, cause),
+  )
+  return { rollout, attempt, name, at, data }
 }
 
 /** What a `record` column holds, itself or by reference, if it could be read at all. */

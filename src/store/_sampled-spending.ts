@@ -1,5 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Usage } from '../schema/index.ts'
+import { messageRows } from './damage.ts'
 
 /** Tokens and US dollars: null if the price of a call is not known. */
 export interface SampledSpending {
@@ -33,7 +34,8 @@ export class SampledSpendings {
   }
 
   of(rollout: string, attempt: number): SampledSpending {
-    const { cost, estimated, ...usage } = this.#sum.get(rollout, attempt) as SpendingRow
+    const row = messageRows(rollout, () => this.#sum.get(rollout, attempt))
+    const { cost, estimated, ...usage } = row as SpendingRow
     return { usage: estimated > 0 ? { ...usage, estimated } : usage, cost }
   }
 }

@@ -21,6 +21,12 @@ export function damagedRecord(rollout: string, cause: unknown): MillraceError {
   return new MillraceError('store_failed', message, { cause })
 }
 
+/** What happened to a rollout, or to the run, is not as it was written. */
+export function damagedEvent(rollout: string | null, name: string, cause: unknown): MillraceError {
+  const message = `an event ${name} of ${rollout ?? 'the run'} cannot be read; if it matters, restore the run from a copy`
+  return new MillraceError('store_failed', message, { cause })
+}
+
 /** Makes of what was stored what it stands for. What cannot be got just now is not called damaged. */
 export function decoded<Value>(decode: () => Value, damaged: (cause: unknown) => MillraceError): Value {
   try {
@@ -79,6 +85,16 @@ function isOutOfReach(error: unknown): boolean {
 /** Whether what was read is damaged, and not the way to it: who reads much can go on with the rest. */
 export function isDamage(error: unknown): error is MillraceError {
   return error instanceof MillraceError && error.code === 'store_failed'
+}
+
+/** What is read; undefined if it is damaged. */
+export function unlessDamaged<Value>(read: () => Value): Value | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if (isDamage(error)) return undefined
+    throw error
+  }
 }
 
 /** 0 if it is not SQLite's. */

@@ -22,7 +22,7 @@ export { defaultRunsRoot, reserveRunName, runFiles, runFolder } from './run-fold
 export { RunReader } from './run-reader.ts'
 export type { SessionEndReason, SessionStart } from './session-entry.ts'
 export { sessionAttempt } from './session-attempt.ts'
-export { isDamage, missingMessage } from './damage.ts'
+export { isDamage, missingMessage, unlessDamaged } from './damage.ts'
 export { damagedSession, SessionReader } from './session-reader.ts'
 export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
 export { RunStore } from './run-store.ts'
@@ -31,6 +31,7 @@ export type { SpoolDamage } from './spool-damage.ts'
 export type { StoreStatus } from './store-status.ts'
 export type {
   BareRecord,
+  RolloutFacts,
   RunCounts,
   StoredAttempt,
   StoredEvent,

@@ -116,6 +116,7 @@ test('unfinished rollouts are told apart: cut off, held, ended', () => {
       task: 5,
       sample: 0,
       state: 'held',
+      heldOutcome: 'completed',
       heldRecord: { id: 'held', attempt: 1 },
       heldLeaf: 4,
     },

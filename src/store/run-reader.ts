@@ -15,6 +15,7 @@ import { runFiles } from './run-folder.ts'
 import {
   attemptOf,
   eventOf,
+  heldOf,
   recordOf,
   rolloutOf,
   textOf,
@@ -151,21 +152,21 @@ export class RunReader implements Disposable {
   *unfinished(): Generator<UnfinishedRollout, void, void> {
     const found = this.#database
       .prepare(
-        `SELECT rollout, attempt, task, sample, discarded, record IS NOT NULL AS hasRecord FROM attempt
+        `SELECT rollout, attempt, task, sample, outcome, leaf, discarded, record IS NOT NULL AS hasRecord FROM attempt
          WHERE parent IS NULL AND result IS NULL
            AND NOT EXISTS (SELECT 1 FROM attempt AS other WHERE other.rollout = attempt.rollout
                            AND (other.attempt > attempt.attempt OR other.result IS NOT NULL))
          ORDER BY started_at, rollout`,
       )
       .all() as UnfinishedRow[]
-    const end = this.#database.prepare('SELECT leaf, record FROM attempt WHERE rollout = ? AND attempt = ?')
-    for (const { rollout, attempt, task, sample, discarded, hasRecord } of found) {
-      if (!hasRecord || discarded) {
+    const ended = this.#database.prepare('SELECT record FROM attempt WHERE rollout = ? AND attempt = ?')
+    for (const row of found) {
+      const { rollout, attempt, task, sample, outcome, leaf, discarded, hasRecord } = row
+      if (outcome === null || !hasRecord || discarded) {
         yield { rollout, attempt, task, sample, state: discarded ? 'discarded' : 'cut-off' }
       } else {
-        const { leaf, record } = end.get(rollout, attempt) as { leaf: number | null; record: string }
-        const heldRecord = recordOf(rollout, record, this.#blobs)
-        yield { rollout, attempt, task, sample, state: 'held', heldRecord, heldLeaf: leaf }
+        const { record } = ended.get(rollout, attempt) as { record: string }
+        yield heldOf({ rollout, attempt, task, sample, outcome, leaf, record }, this.#blobs)
       }
     }
   }

@@ -31,6 +31,7 @@ export interface StoredAttempt {
   readonly end?: {
     readonly at: number
     readonly outcome: Outcome
+    /** Read when it is looked at, and throws then if it is damaged. */
     readonly record: BareRecord
     /** The node its conversation ends with. */
     readonly leaf: number | null
@@ -47,8 +48,11 @@ export interface UnfinishedRollout {
   readonly sample: number
   /** `held`: the attempt ended and waits for its group. `discarded`: it does not count; run the next attempt. */
   readonly state: 'cut-off' | 'held' | 'discarded'
-  /** What a held attempt came to, and the node its conversation ends with. */
+  /** How a held attempt ended. */
+  readonly heldOutcome?: Outcome
+  /** What it came to. Read when it is looked at, and throws then if it is damaged. */
   readonly heldRecord?: BareRecord
+  /** The node its conversation ends with. */
   readonly heldLeaf?: number | null
 }
 
@@ -58,7 +62,7 @@ export interface UnacceptedAttempt {
   readonly attempt: number
   /** It may still be accepted: it runs, it was cut off, or it waits for its group. */
   readonly isOpen: boolean
-  /** What it came to, if it came to anything. */
+  /** What it came to, if it came to anything. Read when it is looked at, and throws then if it is damaged. */
   readonly record?: BareRecord
 }
 

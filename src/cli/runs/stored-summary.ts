@@ -1,12 +1,9 @@
-import { keptChanges, SummaryAccumulator, unacceptedSpending, WorkedTime } from '../../eval/index.ts'
-import { isDamage, type FoundRun, type RunReader, type StoredRollout } from '../../store/index.ts'
+import { keptChanges, SummaryAccumulator, unacceptedSpending, UnreadableRollouts, WorkedTime } from '../../eval/index.ts'
+import type { FoundRun, RunReader } from '../../store/index.ts'
 import type { ShownSummary } from '../eval/output/summary-text.ts'
 import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { storedConfig } from './stored-run.ts'
-
-/** Those that cannot be read, by name; the others are counted. */
-const maxNamedUnreadable = 20
 
 /** The results of a stored run, from its records, as of now: it may still be running. */
 export function storedSummary(
@@ -19,18 +16,12 @@ export function storedSummary(
   const accumulator = new SummaryAccumulator({ attemptsPerTask: attempts, passThreshold, isServed })
   const worked = new WorkedTime(found.run.sittings)
   using progress = new SlowProgress(stderr, 'reading results')
-  const unreadable: string[] = []
-  let unreadableCount = 0
+  const unreadable = new UnreadableRollouts()
   for (const stored of reader.ended()) {
     progress.add()
     worked.noteEnd(stored.endedAt)
-    const record = readableRecord(stored)
-    if (record) {
-      accumulator.add(record)
-      continue
-    }
-    unreadableCount += 1
-    if (unreadable.length < maxNamedUnreadable) unreadable.push(stored.rollout)
+    const record = unreadable.recordOf(stored)
+    if (record) accumulator.add(record)
   }
   const wallMs = worked.sumMs(found.run.state === 'running' ? now : undefined)
   return {
@@ -45,19 +36,9 @@ export function storedSummary(
     // Whoever asks a server may ask for a task again.
     repeatedTaskIds: isServed ? [] : reader.repeatedTaskIds(),
     changedCode: keptChanges(found.run),
-    ...(unreadableCount > 0 && { unreadable: { rollouts: unreadableCount, ids: unreadable } }),
+    ...unreadable.snapshot(),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,
-  }
-}
-
-/** One whose record is damaged costs itself only. */
-function readableRecord(stored: StoredRollout): StoredRollout['record'] | undefined {
-  try {
-    return stored.record
-  } catch (error) {
-    if (isDamage(error)) return undefined
-    throw error
   }
 }
 

@@ -30,8 +30,6 @@ export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tri
   readonly state?: Summary['state']
   readonly missingTasks?: Summary['missingTasks']
   readonly tries?: Summary['tries']
-  /** Of a stored run: rollouts whose records are damaged, the first of them by name. They count for nothing else here. */
-  readonly unreadable?: { readonly rollouts: number; readonly ids: readonly string[] }
 }
 
 const ends: Readonly<Record<ShownSummary['end'], string>> = {

@@ -1,0 +1,30 @@
+import { unlessDamaged, type BareRecord, type StoredRollout } from '../store/index.ts'
+import type { Summary } from './summary.ts'
+
+/** How many are named; the others are counted. */
+const maxNamed = 20
+
+/** Results whose records are damaged, found as all of them are read: each costs itself only. */
+export class UnreadableRollouts {
+  readonly #ids: string[] = []
+  #count = 0
+
+  get count(): number {
+    return this.#count
+  }
+
+  /** The record of a result; undefined if it is damaged, which is noted. */
+  recordOf(stored: StoredRollout): BareRecord | undefined {
+    const record = unlessDamaged(() => stored.record)
+    if (!record) {
+      this.#count += 1
+      if (this.#ids.length < maxNamed) this.#ids.push(stored.rollout)
+    }
+    return record
+  }
+
+  /** What a summary says of them; nothing if there are none. */
+  snapshot(): Pick<Summary, 'unreadable'> {
+    return this.#count === 0 ? {} : { unreadable: { rollouts: this.#count, ids: [...this.#ids] } }
+  }
+}

@@ -1,0 +1,14 @@
+import type { EventEntry } from '../store/index.ts'
+import type { RolloutJob } from './job.ts'
+
+type Attempt = Pick<RolloutJob, 'id' | 'attempt'>
+
+/** Something that happened to an attempt, for the journal. */
+export function attemptEvent({ id: rollout, attempt }: Attempt, name: string, data: object): EventEntry {
+  return { kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) }
+}
+
+/** It cannot go on, and its rollout starts over. */
+export function attemptAbandoned(attempt: Attempt, why: string): EventEntry {
+  return attemptEvent(attempt, 'attempt-abandoned', { why })
+}
