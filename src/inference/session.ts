@@ -90,6 +90,11 @@ export class Session {
     return this.#journalled[this.#seq + offset] ?? this.#tape?.answer(offset)
   }
 
+  /** See `TapeReader.requireHeard`. */
+  requireHeard(): void {
+    this.#tape?.requireHeard()
+  }
+
   /** Chained, not awaited: a rollout spends most of its life here, and an async frame would take 0.5 KB of it each. */
   turn(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
     const recorded = this.#journalled[this.#seq]

@@ -54,6 +54,21 @@ describe('a tape', () => {
     expect(() => tape.nextReply()).toThrow('it broke here')
   })
 
+  test('that ends with a reply had not heard what its calls come to now', () => {
+    const cutOff = new TapeReader({ nodes: nodes('uata'), end })
+    cutOff.nextReply()
+    expect(() => cutOff.requireHeard()).not.toThrow()
+    cutOff.nextReply()
+    expect(() => cutOff.requireHeard()).toThrow('it broke here')
+    const unheard = { code: 'replay_diverged', message: 'it asks for more' } as const
+    // Said by an agent in its own words, perhaps; or by nobody, because it ended there by itself.
+    for (const heard of [{ nodes: nodes('uau'), end }, { nodes: nodes('ua'), end: unheard }, { nodes: nodes('ua') }]) {
+      const tape = new TapeReader(heard)
+      tape.nextReply()
+      expect(() => tape.requireHeard()).not.toThrow()
+    }
+  })
+
   test('that is gone on from takes no other answers than the recorded ones', () => {
     const other: Message = { role: 'tool', tool_call_id: 'c', content: 'another' }
     const open = new TapeReader({ nodes: nodes('uata') })

@@ -19,6 +19,8 @@ export class TapeReader {
   /** Messages that answered tool calls: before the first reply, after the first, after the second, and so on. */
   readonly #answers: MessageNode[][] = [[]]
   readonly #end: WireError | undefined
+  /** Whether nothing was said after the last reply. */
+  readonly #endsWithReply: boolean
   /** Turns that were asked for. */
   #asked = 0
   /** Answers that were given since the last turn. */
@@ -26,6 +28,7 @@ export class TapeReader {
 
   constructor({ nodes, end }: Tape) {
     this.#end = end
+    this.#endsWithReply = nodes.at(-1)?.sampled === true
     for (const node of nodes) {
       if (node.sampled && node.call) {
         this.#replies.push(node)
@@ -61,6 +64,16 @@ export class TapeReader {
       'replay_diverged',
       `${name} was run again for turn ${this.#asked} and did not answer as it had: the recorded replies do not fit any more`,
     )
+  }
+
+  /**
+   * Calls of tools have been made again. Throws what the recording ended with, if it did while they were at work: their answers
+   * came to nobody then.
+   */
+  requireHeard(): void {
+    const isCutOff = this.#endsWithReply && this.#asked === this.#replies.length
+    // Where it ended by itself nobody knows whether it had heard them.
+    if (this.#end && this.#end.code !== 'replay_diverged' && isCutOff) throw MillraceError.fromWire(this.#end)
   }
 
   /** The recorded answer that stands `offset` answers after those given in this turn; throws as `nextReply` does. */

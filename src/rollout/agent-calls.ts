@@ -94,9 +94,10 @@ export class AgentCalls implements AgentTools {
   }
 
   #answersTo(atWork: CallsAtWork, results: readonly ToolResult[]): readonly Message[] {
-    const { engine, tally } = this.#host
+    const { engine, session, tally } = this.#host
     const { calls } = atWork
     this.#end(atWork)
+    session.requireHeard()
     tally.addToolCalls(results)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)

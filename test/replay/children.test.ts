@@ -209,3 +209,36 @@ describe('children of a tool that is answered from the recording', () => {
     },
   )
 })
+
+test.each(['rerun', 'reuse'] as const)(
+  'time that was up as a tool (%s) waited for a child ends it there again',
+  async (resume) => {
+    await using runs = await temporaryRuns()
+    const waiting = defineEnvironment({
+      name: 'waiting',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: () => 'Go.',
+      tools: {
+        ask: {
+          parameters: z.object({}),
+          resume,
+          run: async (_, { child }) => (await child({ prompt: 'Review it.', tools: [] })).answer,
+        },
+      },
+      reward: () => 1,
+      limits: { timeoutMs: 500 },
+    })
+    await storeRun(runs.root, {
+      environment: waiting,
+      script: ({ messages, signal }) => {
+        if (messages[0]?.content === 'Go.') return calls({ ask: {} })
+        return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)))
+      },
+    })
+    using reader = openRun(runs.root)
+    expect(reader.rollout('0-0')).toMatchObject({ outcome: 'infra_timeout', toolCalls: 0, children: 1 })
+    const reports = await Array.fromAsync(replayRun(reader, { environment: waiting }))
+    expect(reports).toMatchObject([{ verdict: 'identical', differences: [] }])
+  },
+)
