@@ -24,6 +24,11 @@ export function groupRewardNames(environment: Environment): string[] {
   return rewardComponents(environment).perGroup.map(({ name }) => name)
 }
 
+/** The components that look at one rollout alone. */
+export function ownRewardNames(environment: Environment): string[] {
+  return rewardComponents(environment).perRollout.map(({ name }) => name)
+}
+
 /** Scores by rollout id, then by component, for all components that look at a whole group. */
 export async function scoreGroup(
   environment: Environment,

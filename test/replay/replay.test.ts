@@ -377,3 +377,32 @@ test('a rollout that is not there is answered with those that are', async () => 
   await expect(replayRollout(reader, '111-0', { environment })).rejects.toThrow('did you mean 11-0?')
   await expect(replayRollout(reader, '0-0')).rejects.toThrow('given as an object')
 })
+
+test.each(['keep', 'void', 'replace'] as const)(
+  'a group whose reward failed is scored whole again (%s)',
+  async (groupPolicy) => {
+    await using runs = await temporaryRuns()
+    const environment = defineEnvironment({
+      name: 'unscored',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: () => 'Go.',
+      reward: {
+        own: () => 1,
+        seen: { weight: 0, score: () => 1 },
+        together: {
+          group: ({ members }) => {
+            if (members.length === 2) throw new Error('they are too alike')
+            return members.map(() => 1)
+          },
+        },
+      },
+      groupPolicy,
+    })
+    const { summary } = await storeRun(runs.root, { environment, attempts: 2, script: () => 'done' })
+    expect(summary.outcomes).toMatchObject({ reward_error: 2 })
+    using reader = openRun(runs.root)
+    const reports = await Array.fromAsync(replayRun(reader, { environment }))
+    expect(reports).toMatchObject([{ verdict: 'identical' }, { verdict: 'identical' }])
+  },
+)

@@ -1,6 +1,13 @@
-import { groupRewardNames, hasGroupReward, type Environment } from '../../env/index.ts'
+import { groupRewardNames, hasGroupReward, ownRewardNames, type Environment } from '../../env/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { applyGroupScores, failedReward, voidGroup, type GroupScores } from '../../rollout/index.ts'
+import {
+  agentOutcomeOf,
+  applyGroupScores,
+  failedReward,
+  totalReward,
+  voidGroup,
+  type GroupScores,
+} from '../../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../../schema/index.ts'
 
 /**
@@ -35,5 +42,14 @@ export function settlesGroups(environment: Environment): boolean {
 export function beforeSettling(record: RolloutRecord, environment: Environment): RolloutRecord {
   const ofGroup = new Set(groupRewardNames(environment))
   const rewards = Object.fromEntries(Object.entries(record.rewards).filter(([name]) => !ofGroup.has(name)))
-  return { ...record, rewards }
+  if (!failedWithGroup(record, environment)) return { ...record, rewards }
+  const { error: _error, agentOutcome: _agentOutcome, ...rest } = record
+  const outcome = agentOutcomeOf(record)
+  return { ...rest, outcome, truncated: outcomes[outcome].truncated, rewards, reward: totalReward(rewards) }
+}
+
+/** Whether it has all its own scores, so that it was its group's reward that failed. */
+function failedWithGroup({ outcome, rewards, metrics }: RolloutRecord, environment: Environment): boolean {
+  if (outcome !== 'reward_error' || !hasGroupReward(environment)) return false
+  return ownRewardNames(environment).every((name) => name in rewards || name in metrics)
 }
