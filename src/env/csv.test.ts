@@ -78,9 +78,31 @@ describe('csv', () => {
   test('a quote that is never closed is the last row', async () => {
     expect(await read('a,b\n1,2\n"3,4\n5,6\n')).toEqual([
       { at: 'people.csv row 2', value: { a: '1', b: '2' } },
-      { at: 'people.csv row 3', problem: 'a quote is opened and never closed' },
+      { at: 'people.csv row 3', problem: 'a quote is opened and never closed; it begins: "3,4' },
     ])
   })
+
+  test('rows that become one because a quote is not closed are no task', async () => {
+    const rows = await read('a,b\n"one","1"\n"two,2\n"three","3"\n"four","4"\n')
+    expect(rows).toEqual([
+      { at: 'people.csv row 2', value: { a: 'one', b: '1' } },
+      {
+        at: 'people.csv row 3',
+        problem: expect.stringMatching(/^a quote is opened and not closed .* begins: "two,2$/),
+      },
+      { at: 'people.csv row 4', value: { a: 'four', b: '4' } },
+    ])
+  })
+
+  test.each(['"', '"Hi"\n"Bye"', '"\n', '"a\n"b', 'a\n"'])(
+    'quotes and line breaks that are text (%j)',
+    async (text) => {
+      const field = `"${text.replaceAll('"', '""')}"`
+      for (const end of ['\n', '\r\n']) {
+        expect(await read(`a,b${end}${field},${field}${end}`)).toMatchObject([{ value: { a: text, b: text } }])
+      }
+    },
+  )
 
   test('does not hold a record without end', async () => {
     const rows = await read(Buffer.concat([Buffer.from('a,b\n1,2\n"3'), Buffer.alloc(17 * 1024 * 1024, 'x')]))

@@ -43,6 +43,8 @@ class RecordReader {
       skip_records_with_error: true,
       relax_quotes: true,
       max_record_size: maxRecordBytes,
+      // As it stands in the file: it tells a quote that is not closed from one that is text.
+      raw: true,
       on_record: this.#onRecord,
       on_skip: this.#onSkip,
       ...(delimiter !== undefined && { delimiter }),
@@ -70,16 +72,23 @@ class RecordReader {
     }
   }
 
-  readonly #onRecord = (value: unknown): null => {
-    this.#rowNumber += 1
-    this.#rows.push({ at: `${this.#label} row ${this.#rowNumber}`, value })
+  readonly #onRecord = (parsed: unknown): null => {
+    const { record, raw } = parsed as RawRecord
+    if (Object.values(record).some((value) => isTorn(value, raw))) {
+      const problem = `a quote is opened and not closed before another one, so that rows became one; write "" for a quote that is text; it begins: ${beginning(raw)}`
+      this.#rows.push(this.#problem(problem))
+    } else {
+      this.#rowNumber += 1
+      this.#rows.push({ at: `${this.#label} row ${this.#rowNumber}`, value: record })
+    }
     return null
   }
 
-  readonly #onSkip = (error: CsvError | undefined): undefined => {
+  readonly #onSkip = (error: CsvError | undefined, raw: string | undefined): undefined => {
     // The parser has lost its place; what is thrown here comes back as the error of `write`.
     if (error?.code === 'CSV_MAX_RECORD_SIZE') throw error
-    this.#rows.push(this.#problem(error ? readable(error) : 'not valid CSV'))
+    const where = error?.code === 'CSV_QUOTE_NOT_CLOSED' && raw !== undefined ? `; it begins: ${beginning(raw)}` : ''
+    this.#rows.push(this.#problem(error ? `${readable(error)}${where}` : 'not valid CSV'))
   }
 
   #problem(problem: string): TaskRow {
@@ -92,6 +101,28 @@ class RecordReader {
     this.#rows = []
     return rows
   }
+}
+
+/** What the parser makes of one that it was to keep as it stands, too. */
+interface RawRecord {
+  readonly record: Readonly<Record<string, string>>
+  readonly raw: string
+}
+
+/**
+ * Whether a field goes over lines without being quoted. It begins with a quote that another one should have closed; the parser took
+ * that for text, because something follows it: the beginning of a field some rows below.
+ */
+function isTorn(field: string, raw: string): boolean {
+  if (!field.startsWith('"') || !field.includes('\n')) return false
+  // A quoted field that begins with a quote has three of them.
+  const start = raw.indexOf(field)
+  return start >= 0 && raw[start - 1] !== '"'
+}
+
+/** Enough to find it by: a number would be of rows, not of lines. */
+function beginning(raw: string): string {
+  return (/\S.*/.exec(raw)?.[0] ?? '').slice(0, 60)
 }
 
 /** Of two columns with one name only the last would be seen. Those without a name are empty ones at the side of a table. */
