@@ -70,7 +70,7 @@ export class BlobStore {
     if (this.#known.has(digest)) return reference
     const folder = join(this.#folder, digest.slice(0, 2))
     const path = join(folder, digest)
-    if (existsSync(path)) {
+    if (holds(path, bytes)) {
       // Perhaps from a sitting that was killed between the rename and this.
       syncFolder(folder)
     } else {
@@ -85,6 +85,15 @@ export class BlobStore {
   #path(reference: string): string {
     const digest = digestOf(reference)
     return join(this.#folder, digest.slice(0, 2), digest)
+  }
+}
+
+/** One that was damaged since is written anew: whoever has its content does not build on a name. */
+function holds(path: string, bytes: Uint8Array): boolean {
+  try {
+    return readFileSync(path).equals(bytes)
+  } catch {
+    return false
   }
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -134,6 +134,19 @@ test('large payloads lie out of line, equal ones once, and read back whole', () 
   const problems = reader.integrity().join('\n')
   expect(problems).toContain(`${first} is missing`)
   expect(problems).toContain(`${second} is damaged`)
+})
+
+test('a payload whose file was damaged is written anew by who has it', () => {
+  using folder = temporaryFolder()
+  const messages = ['x'.repeat(70_000)]
+  applyAll(folder.path, rolloutEntries(1, { messages }))
+  const root = join(folder.path, runFiles.blobs)
+  const [file] = readdirSync(root, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
+  truncateSync(join(file?.parentPath ?? '', file?.name ?? ''), 1000)
+  applyAll(folder.path, rolloutEntries(2, { messages }))
+  using reader = RunReader.open(folder.path)
+  expect(reader.integrity()).toEqual([])
+  expect(reader.rollout('2-0')?.messages).toMatchObject([{ content: messages[0] }])
 })
 
 test('a small run makes no blobs', () => {
