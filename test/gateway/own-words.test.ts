@@ -324,11 +324,20 @@ test.each([
   if (!given) throw new Error('there is no case')
   await using server = await serve(given)
   await using open = await OpenGateway.open({
-    models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+    models: (['responses', 'chat'] as const).map((api) => ({
+      name: api === 'chat' ? 'chat' : 'm',
+      api,
+      maxTries: 1,
+      backends: [{ url: server.url }],
+    })),
   })
   const { id, caller } = await open.session()
-  const refused = await open.ask(caller, { model: 'm', ...said }, { api: 'responses' })
-  expect(refused).toMatchObject({ status: 400, document: { error: { param: name } } })
+  // Whoever is asked: it is of no use to ask somebody else.
+  for (const model of ['m', 'chat']) {
+    const refused = await open.ask(caller, { model, ...said }, { api: 'responses' })
+    expect(refused).toMatchObject({ status: 400, document: { error: { param: name } } })
+    expect(refused.text).toContain('ask without a session')
+  }
   expect(await open.nodes(id)).toEqual([])
   expect(server.requests).toEqual([])
   // Without a session nothing is recorded that could lack it.

@@ -11,7 +11,7 @@ import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
 import type { Patience } from './_patience.ts'
 import { LiveCount } from './live-count.ts'
 import { Question, type QuestionParts } from './_question.ts'
-import { refuseHeld, refuseUntranslatableEarlier } from './_read-request.ts'
+import { refuseUntranslatableEarlier } from './_read-request.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from '../sessions/recent-requests.ts'
 import {
@@ -189,8 +189,8 @@ export class Interactions {
     try {
       const { call, client } = visit
       const replies = mayRefer(visit) ? await this.#recalled(session, memory) : undefined
-      const { request, model, continued } = visit.read(this.#models, { replies, lastBody: memory.lastBody })
-      refuseHeld(request)
+      const aids = { replies, lastBody: memory.lastBody, isRecorded: true } as const
+      const { request, model, continued } = visit.read(this.#models, aids)
       const earlier =
         request.previousReplyId === undefined
           ? undefined

@@ -11,7 +11,7 @@ import {
 import { MillraceError } from '../../errors/index.ts'
 import type { ClientApi } from '../../schema/index.ts'
 import type { ContinuedBody, LastBody } from '../sessions/last-body.ts'
-import { readRequest, refuseUntranslatable } from './_read-request.ts'
+import { readRequest, refuseHeld, refuseUntranslatable } from './_read-request.ts'
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
@@ -47,6 +47,8 @@ export interface ReadRequest {
 interface ReadingAids {
   readonly replies?: ReplyMemory | undefined
   readonly lastBody?: LastBody<TreeNode>
+  /** Whether what is said is recorded. */
+  readonly isRecorded?: true
 }
 
 const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
@@ -86,13 +88,14 @@ export class Visit {
   }
 
   /** Throws what the client is to be told if it makes no sense, or asks for a model or a feature that is not there. */
-  read(models: GatewayModels, { replies, lastBody }: ReadingAids = {}): ReadRequest {
+  read(models: GatewayModels, { replies, lastBody, isRecorded }: ReadingAids = {}): ReadRequest {
     const { api, body, countsOnly } = this.call
     const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined
     const before = { replies, messages: continued?.known }
     const dialect = countsOnly ? this.counting : this.dialect
     const request = readRequest(dialect, continued?.text ?? body.toString(), before)
     this.request = request
+    if (isRecorded) refuseHeld(request)
     const model = api === 'generate' ? models.findSglang(request.model) : models.find(request.model)
     this.model = model
     if (api !== 'generate') refuseUntranslatable(request, model, api)
