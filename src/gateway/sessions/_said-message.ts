@@ -38,5 +38,7 @@ export class SaidMessage {
 }
 
 function digestOf({ head, text }: Meaning): string {
-  return hash('sha256', head + text, 'base64url')
+  const meaning = head + text
+  // Half a character, as is left where a text was cut, has no bytes of its own: all such halves would be the same.
+  return hash('sha256', meaning.isWellFormed() ? meaning : JSON.stringify(meaning), 'base64url')
 }

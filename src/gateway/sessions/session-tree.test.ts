@@ -146,6 +146,14 @@ describe('a session', () => {
     ])
   })
 
+  test('forks where two texts were cut in the middle of another character', () => {
+    const recorded = new Recorded()
+    const cut = ['😀', '🤖'].map((character) => user(`so far ${character.slice(0, 1)}`))
+    expect(cut.map((message) => recorded.say(system, message)?.seq)).toEqual([1, 2])
+    recorded.restore()
+    expect(cut.map((message) => recorded.say(system, message)?.seq)).toEqual([1, 2])
+  })
+
   test('begins anew with another system prompt', () => {
     const recorded = new Recorded()
     recorded.say(system, user('a'))
