@@ -7,7 +7,7 @@ import { findModels } from '../../src/serve/index.ts'
 import { SimulatorServer, type SimulatorServerOptions } from '../../src/simulator/index.ts'
 import { documentsOf, readEvents } from './_stream-events.ts'
 import { Talk } from './_talk.ts'
-import { TestGateway, type Started } from './_test-gateway.ts'
+import { asked, TestGateway, type Started } from './_test-gateway.ts'
 import { emittedIn, emittedTruth, mergedRowsOf, recordedTruth, samplesOf } from './_truth.ts'
 import { apiNames, voices } from './_voices.ts'
 
@@ -182,6 +182,20 @@ describe('SGLang’s own API', () => {
     expect(rows.map(({ messages }) => messages[0])).toEqual([said, said])
     expect(rows[0]).toMatchObject({ api: 'generate', interaction: 'r-1' })
     expect(await mergedRowsOf(gateway, session.id)).toHaveLength(2)
+  })
+
+  test('a prompt that goes on from one which SGLang keeps is not recorded as all there is', async () => {
+    await using over = await OverSglang.start()
+    const { gateway } = over
+    const { key } = await gateway.startSession()
+    const held = { model: 'sim', session_params: { id: 'kept', rid: 'r-1' } }
+    const bodies = { '/generate': { ...prompts.ids, ...held }, [asked.chat.path]: { ...asked.chat.body, ...held } }
+    for (const [path, body] of Object.entries(bodies)) {
+      const refused = await gateway.ask(path, { key, body })
+      expect(refused.status, path).toBe(400)
+      expect(refused.text).toContain('only the provider has what these stand for: session_params')
+      expect(await gateway.ask(path, { body })).toMatchObject({ status: 200 })
+    }
   })
 
   test('a prompt of tokens goes on from the reply that it begins with, and returns flow back', async () => {

@@ -44,11 +44,15 @@ export function refuseUntranslatableEarlier(earlier: readonly Message[], model: 
   refuse([...lost], model, api)
 }
 
+/** SGLang's, in each of its APIs: the prompt goes on from one that it keeps. */
+const engineSession = 'session_params'
+
 /** What is recorded must be all that was said: a part of it that only the provider has is refused by name, whoever could answer it. */
-export function refuseHeld({ held = [] }: DialectRequest): void {
-  const [param] = held
+export function refuseHeld({ held = [], body }: DialectRequest): void {
+  const names = body[engineSession] ? [...held, engineSession] : held
+  const [param] = names
   if (param === undefined) return
-  const message = `a session records whole conversations, and only the provider has what these stand for: ${held.join(', ')}. Send it in input or instructions instead, or ask without a session.`
+  const message = `a session records whole conversations, and only the provider has what these stand for: ${names.join(', ')}. Send what was said instead, or ask without a session.`
   throw new MillraceError('model_rejected', message, { data: { status: 400, param } })
 }
 
