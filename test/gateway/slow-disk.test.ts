@@ -23,14 +23,16 @@ test('nobody who asks a model waits for the database', async () => {
     for (const { caller } of [one, other, one]) {
       for (const stream of [false, true]) {
         expect(await open.ask(caller, { ...chat, stream })).toMatchObject({ status: 200, isEnded: true })
+        const said = await open.ask(caller, { ...responses, stream }, { api: 'responses' })
+        expect(said).toMatchObject({ status: 200, isEnded: true })
       }
     }
     expect(Array.from(open.store.reader.sessions.nodesOf(one.id))).toEqual([])
   } finally {
     unblock()
   }
-  expect(await open.nodes(one.id)).toHaveLength(5)
-  expect(await open.nodes(other.id)).toHaveLength(3)
+  expect(await open.nodes(one.id)).toHaveLength(9)
+  expect(await open.nodes(other.id)).toHaveLength(5)
 })
 
 test('a request that refers to what was said just now, or comes when that was forgotten, is answered once it can be read', async () => {

@@ -170,7 +170,7 @@ export class Interactions {
     const memory = await this.#book.acquire(session)
     try {
       session.touch()
-      const replies = mayRefer(visit) ? await this.#recalled(session, memory) : undefined
+      const replies = mayRefer(visit) ? await this.#recalled(visit, session, memory) : undefined
       const { request, model } = visit.read(this.#models, { replies })
       const earlier = await this.#earlierThan(request, { visit, model, session, memory })
       const messages = earlier?.messages ?? request.messages
@@ -188,7 +188,7 @@ export class Interactions {
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
       const { call, client } = visit
-      const replies = mayRefer(visit) ? await this.#recalled(session, memory) : undefined
+      const replies = mayRefer(visit) ? await this.#recalled(visit, session, memory) : undefined
       const aids = { replies, lastBody: memory.lastBody, isRecorded: true } as const
       const { request, model, continued } = visit.read(this.#models, aids)
       const earlier =
@@ -241,8 +241,9 @@ export class Interactions {
   }
 
   /** The names of replies are known from the first event of a stream on; what they said may not be in the store yet. */
-  async #recalled(session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
-    await this.#book.readable(session, memory)
+  async #recalled({ call }: Visit, session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
+    // Few requests refer to items: the others need not wait for the disk.
+    if (call.body.includes('item_reference')) await this.#book.readable(session, memory)
     return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
   }
 
@@ -260,6 +261,7 @@ export class Interactions {
     if (replyId === undefined) return undefined
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId)
+    await this.#book.readable(session, memory)
     const earlier = await conversationTo(this.#store.reader.sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
     if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)
