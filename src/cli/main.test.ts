@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { temporaryRuns } from '../testing/index.ts'
 import { fakeProcess } from './_testing/fake-terminal.ts'
@@ -57,5 +58,13 @@ describe('loadEnvFile', () => {
     loadEnvFile(folder, env)
     expect(env).toEqual({ A: 'shell', B: 'two words' })
     loadEnvFile(join(folder, 'missing'), env)
+  })
+
+  it('fails if the last that it said was not written', async () => {
+    const parts = fakeProcess()
+    const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC' })
+    const stdout = new Writable({ write: (_chunk, _encoding, done) => done(full) })
+    expect(await main(['--version'], { ...parts, stdout })).toBe(1)
+    expect(parts.stderr.text).toContain('the disk that the output goes to is full')
   })
 })

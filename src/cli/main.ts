@@ -72,7 +72,9 @@ const commands: Readonly<Record<string, { readonly summary: string; load(): Prom
 export async function main(words: readonly string[], parts: ProcessParts = {}): Promise<ExitCode> {
   using io = openIo(parts)
   try {
-    return await dispatch(words, io)
+    const exitCode = await dispatch(words, io)
+    await io.stdout.flush()
+    return exitCode
   } catch (error) {
     return reportError(error, io.stderr, { debug: words.includes('--debug') })
   }

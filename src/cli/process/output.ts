@@ -1,4 +1,5 @@
 import type { Writable } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../../errors/index.ts'
 import { createStyle, wantsColor, type Style } from '../format/style.ts'
 import type { Variables } from '../../kit/index.ts'
@@ -57,6 +58,13 @@ export class Output implements Disposable {
     if (this.#error) throw this.#error
     if (this.#gone.signal.aborted || this.#isTerminalGone || this.#write(chunk)) return undefined
     return this.#drained()
+  }
+
+  /** Throws if something that was written did not get where it should: of the last of it, nobody has heard yet. */
+  async flush(): Promise<void> {
+    await this.#draining
+    await nextTurn()
+    if (this.#error) throw this.#error
   }
 
   /** Until it is disposed of, what anybody else writes to the stream goes to `onText` instead. */
