@@ -61,6 +61,7 @@ export interface ChatToolCallWire {
 interface UsageWire {
   prompt_tokens?: unknown
   completion_tokens?: unknown
+  total_tokens?: unknown
   prompt_tokens_details?: unknown
   completion_tokens_details?: unknown
   prompt_cache_hit_tokens?: unknown
@@ -206,12 +207,17 @@ function readPromptIds(draft: ReplyDraft, choice: ChatChoiceWire): void {
 export function readUsage(usage: UsageWire): Usage {
   const prompt = usage.prompt_tokens_details as { cached_tokens?: unknown } | null | undefined
   const completion = usage.completion_tokens_details as { reasoning_tokens?: unknown } | null | undefined
+  const input = tokenCount(usage.prompt_tokens)
+  const output = tokenCount(usage.completion_tokens)
+  const reasoning = tokenCount(completion?.reasoning_tokens)
+  // xAI counts reasoning, which it charges as output, beside it: its total then says so.
+  const isApart = reasoning > 0 && tokenCount(usage.total_tokens) === input + output + reasoning
   return {
     calls: 1,
-    input: tokenCount(usage.prompt_tokens),
+    input,
     // DeepSeek reports its cache beside the details instead of in them.
     cachedInput: tokenCount(prompt?.cached_tokens ?? usage.prompt_cache_hit_tokens),
-    output: tokenCount(usage.completion_tokens),
-    reasoning: tokenCount(completion?.reasoning_tokens),
+    output: isApart ? output + reasoning : output,
+    reasoning,
   }
 }

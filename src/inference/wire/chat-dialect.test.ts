@@ -209,6 +209,23 @@ describe('what is read', () => {
     })
   })
 
+  test('reasoning that a server counts beside its output, by its own sum, is output', () => {
+    const used = (total_tokens: number) =>
+      parse({
+        ...choice({ content: 'hi' }),
+        usage: {
+          prompt_tokens: 10,
+          completion_tokens: 5,
+          total_tokens,
+          completion_tokens_details: { reasoning_tokens: 100 },
+        },
+      }).usage
+    // xAI's way.
+    expect(used(115)).toEqual({ calls: 1, input: 10, cachedInput: 0, output: 105, reasoning: 100 })
+    expect(used(15)).toMatchObject({ output: 5, reasoning: 100 })
+    expect(used(20)).toMatchObject({ output: 5, reasoning: 100 })
+  })
+
   test('thoughts that stand in the content', () => {
     const thinking = {
       type: 'thinking',
