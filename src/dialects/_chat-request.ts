@@ -78,7 +78,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
 function readSampling(body: JsonObject): Sampling {
   const sampling = readTemperature(body)
   // The first is the newer name of the second.
-  const maxTokens = optionalCount(body, 'max_completion_tokens') ?? optionalCount(body, 'max_tokens')
+  const maxTokens = tokenLimit(body, 'max_completion_tokens') ?? tokenLimit(body, 'max_tokens')
   if (maxTokens !== undefined) sampling.maxTokens = maxTokens
   const stop = optionalTexts(body, 'stop')
   if (stop !== undefined) sampling.stop = stop
@@ -89,6 +89,11 @@ function readSampling(body: JsonObject): Sampling {
   const extra = unknownFields(body, knownFields)
   if (extra !== undefined) sampling.extra = extra
   return sampling
+}
+
+/** To llama.cpp and LM Studio, -1 is none. */
+function tokenLimit(body: JsonObject, key: string): number | undefined {
+  return body[key] === -1 ? undefined : optionalCount(body, key)
 }
 
 function noteOwnFields(body: JsonObject, wantsLogprobs: boolean, untranslatable: Untranslatable): void {

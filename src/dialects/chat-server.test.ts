@@ -88,6 +88,12 @@ test.for([
   expect(JSON.stringify(readMessage(written))).toBe(JSON.stringify(message))
 })
 
+test('a limit of -1 is none, and goes to the backend as it was written', () => {
+  const { sampling, body, untranslatable } = read({ max_tokens: -1 })
+  expect({ sampling, untranslatable }).toEqual({ sampling: {}, untranslatable: [] })
+  expect(body).toMatchObject({ max_tokens: -1 })
+})
+
 test('reads what a request asks for', () => {
   const request = read({
     tools: [
