@@ -8,7 +8,7 @@ import type {
   ToolMessage,
   UserMessage,
 } from '../schema/index.ts'
-import { thoughtIn } from '../inference/index.ts'
+import { madeUpId, thoughtIn } from '../inference/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
 import { contentOf, imagePart } from './_content.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
@@ -29,11 +29,12 @@ export function readChatMessages(
     throw rejected('messages', 'must be a list of at least one message')
   }
   const messages = [...before]
-  for (const message of value) messages.push(readMessage(message, `messages[${messages.length}]`, untranslatable))
+  for (const message of value) messages.push(readMessage(message, messages, untranslatable))
   return messages
 }
 
-function readMessage(value: Json, at: string, untranslatable: Untranslatable): Message {
+function readMessage(value: Json, before: readonly Message[], untranslatable: Untranslatable): Message {
+  const at = `messages[${before.length}]`
   if (!isJsonObject(value)) throw rejected(at, 'must be an object with a role and content')
   const role = requiredText(value, 'role', `${at}.`)
   switch (role) {
@@ -45,7 +46,7 @@ function readMessage(value: Json, at: string, untranslatable: Untranslatable): M
     case 'assistant':
       return named(readAssistant(value, at, untranslatable), value, at, untranslatable)
     case 'tool':
-      return readTool(value, at, untranslatable)
+      return readTool(value, before, untranslatable)
     case 'function':
       throw rejected(
         `${at}.role`,
@@ -62,12 +63,23 @@ function readUser(value: JsonObject, at: string, untranslatable: Untranslatable)
   return name === undefined ? { role: 'user', content } : { role: 'user', content, name }
 }
 
-function readTool(value: JsonObject, at: string, untranslatable: Untranslatable): ToolMessage {
-  const id = requiredText(value, 'tool_call_id', `${at}.`)
+function readTool(value: JsonObject, before: readonly Message[], untranslatable: Untranslatable): ToolMessage {
+  const at = `messages[${before.length}]`
+  const id = answeredId(value, before) ?? requiredText(value, 'tool_call_id', `${at}.`)
   const content = readContent(value['content'], at, untranslatable)
   // Not of this API, but how a failed tool of another one is written in it.
   if (value['is_error'] === true) return { role: 'tool', tool_call_id: id, content, is_error: true }
   return { role: 'tool', tool_call_id: id, content }
+}
+
+/** Which call it answers, of a reply whose calls had no ids: results then come in the order of the calls. */
+function answeredId({ tool_call_id: id }: JsonObject, before: readonly Message[]): string | undefined {
+  if (id !== '' && !isAbsent(id)) return undefined
+  const asked = before.findLastIndex(({ role }) => role !== 'tool')
+  const message = before[asked]
+  const place = before.length - asked - 1
+  const madeUp = madeUpId(place)
+  return message?.role === 'assistant' && message.tool_calls?.[place]?.id === madeUp ? madeUp : undefined
 }
 
 function readAssistant(value: JsonObject, at: string, untranslatable: Untranslatable): AssistantMessage {
@@ -110,7 +122,9 @@ function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string,
   if (typeof written !== 'string') {
     throw rejected(`${at}.function.arguments`, 'must be a string: the JSON text as the model wrote it')
   }
-  draft.addCall(requiredText(call, 'id', `${at}.`), requiredText(called, 'name', `${at}.function.`), written)
+  // Not every server gives one, and clients send back what they got.
+  const id = optionalText(call, 'id', `${at}.`) || madeUpId(draft.calls.length)
+  draft.addCall(id, requiredText(called, 'name', `${at}.function.`), written)
 }
 
 /** What an assistant said is one text, though it may come back in parts. */

@@ -88,6 +88,28 @@ test.for([
   expect(JSON.stringify(readMessage(written))).toBe(JSON.stringify(message))
 })
 
+test('calls without ids have those that they were recorded with, and so have their results', () => {
+  const call = (name: string, id?: string | null) => ({ id, type: 'function', function: { name, arguments: '{}' } })
+  const result = (content: string, id?: string | null) => ({ role: 'tool', content, tool_call_id: id })
+  const turn = [
+    { role: 'assistant', content: null, tool_calls: [call('f'), call('g', ''), call('h', 'own')] },
+    result('one', ''),
+    result('two', null),
+    result('three', 'own'),
+  ]
+  const { messages } = read({ messages: [hello, ...turn, ...turn] as JsonObject[] })
+  const expected = [
+    { role: 'assistant', content: null, tool_calls: [call('f', 'call_0'), call('g', 'call_1'), call('h', 'own')] },
+    { role: 'tool', tool_call_id: 'call_0', content: 'one' },
+    { role: 'tool', tool_call_id: 'call_1', content: 'two' },
+    { role: 'tool', tool_call_id: 'own', content: 'three' },
+  ]
+  expect(messages).toEqual([hello, ...expected, ...expected])
+  // One that has an id is answered by it.
+  const answered = { messages: [{ role: 'assistant', tool_calls: [call('h', 'own')] }, result('x', '')] } as JsonObject
+  expect(refusalOf(answered).data['param']).toBe('messages[1].tool_call_id')
+})
+
 test('a limit of -1 is none, and goes to the backend as it was written', () => {
   const { sampling, body, untranslatable } = read({ max_tokens: -1 })
   expect({ sampling, untranslatable }).toEqual({ sampling: {}, untranslatable: [] })

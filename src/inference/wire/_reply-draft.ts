@@ -13,6 +13,7 @@ import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { finishReasonOf } from './_finish-reason.ts'
 import { TokenDraft } from '../tokens/token-draft.ts'
 import { isObject } from './foreign-json.ts'
+import { madeUpId } from './made-up-id.ts'
 import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 
@@ -204,9 +205,4 @@ function toolCall(call: DraftCall, index: number): ToolCall {
     type: 'function',
     function: { name: call.name, arguments: call.arguments },
   }
-}
-
-/** For a call that came without an id. */
-export function madeUpId(index: number): string {
-  return `call_${index}`
 }

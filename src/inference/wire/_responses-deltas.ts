@@ -1,6 +1,7 @@
 import type { PartialReply } from '../backend.ts'
 import type { EventDraft } from './event-draft.ts'
-import { madeUpId, ReplyDraft } from './_reply-draft.ts'
+import { madeUpId } from './made-up-id.ts'
+import { ReplyDraft } from './_reply-draft.ts'
 import { argumentsOf, betweenParts, readItem, type OutputItemWire } from './_responses-reply.ts'
 import type { Source } from './source.ts'
 import { isObject, textOrNothing } from './foreign-json.ts'
