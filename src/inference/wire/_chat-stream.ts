@@ -32,6 +32,7 @@ export class ChatStream implements StreamAssembler {
   readonly #extras = new ChatExtras()
   /** Made with the first call: most replies have none. */
   #places: CallPlaces | undefined
+  #hasPieces = false
   hasOutput = false
 
   constructor(draft: ReplyDraft, wantsTokens: boolean) {
@@ -91,7 +92,13 @@ export class ChatStream implements StreamAssembler {
   #choice(choice: ChatChoiceWire, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
     if (typeof choice.index === 'number' && choice.index !== 0) return
     const draft = this.#draft
-    if (isObject(choice.delta)) this.#delta(choice.delta, event)
+    if (isObject(choice.delta)) {
+      this.#hasPieces = true
+      this.#delta(choice.delta, event)
+    } else if (!this.#hasPieces && isObject(choice.message) && typeof choice.finish_reason === 'string') {
+      // From a server that only looks like streaming: its last event has all of it.
+      this.#delta(choice.message, event)
+    }
     readTokens(draft, choice, taken)
     readEnd(draft, choice)
   }

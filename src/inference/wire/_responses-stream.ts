@@ -1,5 +1,5 @@
 import type { BackendReply, PartialReply } from '../backend.ts'
-import { truncatedReply } from './broken-reply.ts'
+import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { parseEvent } from './_chat-stream.ts'
 import type { StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './event-draft.ts'
@@ -73,7 +73,9 @@ export class ResponsesStream implements StreamAssembler {
 
   #withOutput(response: object): object {
     const { output } = response as { output?: unknown }
-    return Array.isArray(output) && output.length > 0 ? response : { ...response, output: this.#items }
+    if (Array.isArray(output) && output.length > 0) return response
+    if (this.hasOutput && this.#items.length === 0) throw malformedReply(this.#source, 'no item of it has its pieces')
+    return { ...response, output: this.#items }
   }
 }
 

@@ -601,6 +601,28 @@ describe('streams', () => {
     expect(await codeOf(() => stream.reply())).toBe('model_truncated')
   })
 
+  test('a reply that comes whole in an event, without pieces, is read from there', () => {
+    const call = { id: 'c', type: 'function', function: { name: 'look', arguments: '{}' } }
+    const whole = (message: object, finish: string | null = null): string =>
+      JSON.stringify({ choices: [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish }] })
+    const stream = dialect().assemble({}, false)
+    const deltas = [whole({ content: 'h' }), whole({ content: 'hi', tool_calls: [call] }, 'tool_calls')].flatMap(
+      (data) => {
+        const event = new EventDraft(data)
+        stream.onEvent(data, event)
+        return event.deltas
+      },
+    )
+    const expected = { role: 'assistant', content: 'hi', tool_calls: [call] }
+    expect(stream.reply().message).toEqual(expected)
+    expect(foldDeltas(deltas)).toEqual(expected)
+    // Beside pieces it says the same again.
+    const both = { delta: { content: 'hi' }, message: { role: 'assistant', content: 'hi' } }
+    const end = { message: both.message, finish_reason: 'stop' }
+    const events = [both, end].map((said) => JSON.stringify({ choices: [{ index: 0, ...said }] }))
+    expect(assemble(events).reply().message.content).toBe('hi')
+  })
+
   test('an empty finish reason is none, before the end and after it', () => {
     const stream = assemble([chunk({ content: 'a' }, ''), chunk({ content: 'b' }, 'length'), chunk({}, '')])
     expect(stream.reply()).toMatchObject({ message: { content: 'ab' }, finishReason: 'length' })

@@ -356,6 +356,13 @@ describe('streams', () => {
     expect(assemble([{ type: 'response.incomplete', response: incomplete }]).reply().finishReason).toBe('length')
   })
 
+  test('pieces that are in no item are not left out in silence', async () => {
+    const delta = { type: 'response.output_text.delta', delta: 'hi' }
+    const empty = { type: 'response.completed', response: { ...response, output: [] } }
+    expect(await codeOf(() => assemble([delta, empty]))).toBe('model_malformed')
+    expect(assemble([empty]).reply().message.content).toBeNull()
+  })
+
   test('without such an end there is no reply', async () => {
     const stream = assemble([{ type: 'response.output_text.delta', delta: 'hi' }])
     expect(stream.isComplete).toBe(false)
