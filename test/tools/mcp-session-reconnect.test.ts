@@ -1,6 +1,12 @@
+import { existsSync } from 'node:fs'
+import { mkdtempDisposable } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { ServerLog } from '../fixtures/mcp/misbehaving.ts'
 import { MillraceError } from '../../src/errors/index.ts'
+import { Semaphore } from '../../src/kit/index.ts'
+import { McpSession } from '../../src/tools/mcp/session/mcp-session.ts'
 import { calling, isAlive, sessionWith } from '../../src/tools/mcp/_testing/session-with.ts'
 
 const thrown = async (work: Promise<unknown>): Promise<MillraceError> => {
@@ -240,5 +246,44 @@ test('a server that was killed from outside is noticed before the next call, whi
     name: 'mcp.reconnect',
     ok: true,
     cause: expect.stringContaining('SIGKILL'),
+  })
+})
+
+/** Takes no more input once it is told to quit, and ends a moment after that. */
+const quitting = `
+const { closeSync, writeFileSync } = require('node:fs')
+const send = (message) => process.stdout.write(JSON.stringify({ jsonrpc: '2.0', ...message }) + '\\n')
+const tools = ['quit', 'echo'].map((name) => ({ name, inputSchema: { type: 'object' } }))
+const serverInfo = { name: 'quitting', version: '1' }
+require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => {
+  const { id, method, params } = JSON.parse(line)
+  if (method === 'initialize')
+    send({ id, result: { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo } })
+  if (method === 'tools/list') send({ id, result: { tools } })
+  if (method !== 'tools/call') return
+  if (params.name === 'echo') return send({ id, result: { content: [{ type: 'text', text: 'heard' }] } })
+  process.stdin.destroy()
+  closeSync(0)
+  writeFileSync(process.argv[1], '')
+  setTimeout(() => {
+    process.stderr.write('out of memory')
+    process.exitCode = 7
+  }, 100)
+})
+`
+
+test('who waits for an answer hears how the server ended, also if another call noticed first', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-mcp-'))
+  const hasQuit = join(folder.path, 'quit')
+  const config = { command: process.execPath, args: ['--eval', quitting, hasQuit], sharing: 'shared' as const }
+  await using session = new McpSession({ name: 'mis', config, starts: new Semaphore(1), onEvent: () => {} })
+  await session.open()
+  const waiting = session.call(calling('quit'))
+  waiting.catch(() => {})
+  await expect.poll(() => existsSync(hasQuit)).toBe(true)
+  expect(await session.call(calling('echo'))).toMatchObject({ content: 'heard', detail: { generation: 2 } })
+  await expect(waiting).rejects.toMatchObject({
+    code: 'tool_infra',
+    rawMessage: expect.stringContaining('exited with code 7; the last it wrote to stderr: out of memory'),
   })
 })

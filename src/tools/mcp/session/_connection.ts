@@ -4,7 +4,9 @@ import { AbortScope, maxTimerMs, packageVersion, raced, within } from '../../../
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
 import { type CallOutcome, type CallOwner, PendingCall } from '../link/pending-call.ts'
+import type { Json } from '../../../schema/index.ts'
 import { PendingCalls } from './_pending-calls.ts'
+import { rpcErrorOf } from './_rpc-error.ts'
 import type { ServerEnding, ServerLink } from '../link/server-link.ts'
 import type { ServerCall } from './server-call.ts'
 import type { ServerConfig } from '../config/server-config.ts'
@@ -175,7 +177,11 @@ export class Connection implements CallOwner {
   /** A call found it broken. Waits for its end, except where the requests of other calls may still be answered. */
   async abandon(): Promise<void> {
     this.retire()
-    if (this.#link.hasRequestPerCall && this.inFlight > 0) return
+    if (this.inFlight > 0) {
+      if (this.#link.hasRequestPerCall) return
+      // As when it is opened: a server that takes nothing any more is about to say why, to those who wait for an answer.
+      await this.#awaitEnd()
+    }
     await this.close()
   }
 
@@ -220,9 +226,10 @@ export class Connection implements CallOwner {
     const pending = this.#pending.find(message.id)
     // One that was given up has no place any more; its late answer is dropped.
     if (!pending) return true
-    if ('error' in message) {
-      this.#settle(pending, { kind: 'rpc-error', code: message.error.code, message: message.error.message })
-    } else this.#settle(pending, { kind: 'result', result: message.result })
+    // Nobody has looked at what is in it.
+    const { error, result } = message as { readonly error?: Json; readonly result?: unknown }
+    const failure = error === undefined ? undefined : rpcErrorOf(error)
+    this.#settle(pending, failure ? { kind: 'rpc-error', ...failure } : { kind: 'result', result })
     return true
   }
 
