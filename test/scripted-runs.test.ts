@@ -46,6 +46,11 @@ test('one tool can be called twice in a turn', async () => {
   expect(records[0]?.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)).toEqual(['2', '4'])
 })
 
+test('a tool can be called without arguments, and with what is no JSON', () => {
+  const written = calls({ one: undefined, two: '{"n": ' }).tool_calls?.map((call) => call.function.arguments)
+  expect(written).toEqual(['{}', '{"n": '])
+})
+
 test('a script that returns nothing is told what it was asked', async () => {
   const { records } = await runScripted({
     environment: defineEnvironment({ ...base, reward: () => 1 }),

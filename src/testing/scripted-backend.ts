@@ -45,7 +45,7 @@ const maxRequests = 10_000
 
 /**
  * An assistant message that calls tools: `calls({ add: { a: 1, b: 2 } })`. One tool twice:
- * `calls({ add: first }, { add: second })`.
+ * `calls({ add: first }, { add: second })`. A text is sent as it is, as by a model that does not write JSON.
  */
 export function calls(...tools: Readonly<Record<string, unknown>>[]): AssistantMessage {
   return {
@@ -54,7 +54,7 @@ export function calls(...tools: Readonly<Record<string, unknown>>[]): AssistantM
     tool_calls: tools.flatMap(Object.entries<unknown>).map(([name, args], index) => ({
       id: `call_${index}`,
       type: 'function' as const,
-      function: { name, arguments: typeof args === 'string' ? args : JSON.stringify(args) },
+      function: { name, arguments: typeof args === 'string' ? args : JSON.stringify(args ?? {}) },
     })),
   }
 }
