@@ -406,3 +406,21 @@ test.each(['keep', 'void', 'replace'] as const)(
     expect(reports).toMatchObject([{ verdict: 'identical' }, { verdict: 'identical' }])
   },
 )
+
+test('a rollout whose time was up in update is over when it gets stuck there again', async () => {
+  await using runs = await temporaryRuns()
+  const environment = defineEnvironment({
+    name: 'stuck',
+    task: z.object({}),
+    tasks: () => [{}],
+    prompt: () => 'Go.',
+    update: () => new Promise<undefined>(() => {}),
+    reward: () => 1,
+    limits: { timeoutMs: 300 },
+  })
+  await storeRun(runs.root, { environment, script: () => 'done' })
+  using reader = openRun(runs.root)
+  expect(reader.rollout('0-0')).toMatchObject({ outcome: 'agent_timeout', reward: 1 })
+  const reports = await Array.fromAsync(replayRun(reader, { environment }))
+  expect(reports).toMatchObject([{ verdict: 'identical' }])
+})

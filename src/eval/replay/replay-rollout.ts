@@ -1,7 +1,8 @@
 import { join } from 'node:path'
 import type { Environment, LoadedEnvironment, ValidTask } from '../../env/index.ts'
-import { maxTimerMs, Resource } from '../../kit/index.ts'
+import { closeAll, maxTimerMs, Resource } from '../../kit/index.ts'
 import {
+  agentOutcomeOf,
   callsIn,
   callStyleOf,
   InlineExecutor,
@@ -9,7 +10,7 @@ import {
   type AttemptResult,
   type RolloutJob,
 } from '../../rollout/index.ts'
-import type { Outcome, RolloutRecord } from '../../schema/index.ts'
+import type { Limits, Outcome, RolloutRecord } from '../../schema/index.ts'
 import type { BareRecord, RunReader } from '../../store/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import { refusingBackend } from './refusing-backend.ts'
@@ -86,6 +87,9 @@ export async function* replayRun(
 /** Ends of rollouts that were taken from them before they could come to one: there is no end to repeat. */
 const lostEnds: ReadonlySet<Outcome> = new Set<Outcome>(['worker_lost', 'poisoned', 'stale'])
 
+/** Ends by the clock. */
+const endedByTime: ReadonlySet<Outcome> = new Set<Outcome>(['agent_timeout', 'infra_timeout'])
+
 /** What all replays of a run share: its environment, and an executor that can ask nobody. */
 class Replayer extends Resource {
   readonly config: StoredRunConfig
@@ -93,6 +97,8 @@ class Replayer extends Resource {
   readonly #reader: RunReader
   readonly #journal = new ReplayJournal()
   readonly #executor: InlineExecutor
+  /** With the limits of the run; made with the first that needs it. */
+  #timedExecutor: InlineExecutor | undefined
   readonly #signal: AbortSignal
   readonly #catalogues: RecordedCatalogues
 
@@ -109,17 +115,18 @@ class Replayer extends Resource {
     this.loaded = loaded
     this.#signal = parts.signal ?? new AbortController().signal
     this.#catalogues = new RecordedCatalogues(reader)
-    const settings = settingsOf(config)
-    const { environment, options, specifier, rawOptions } = loaded
-    this.#executor = new InlineExecutor({
+    const { limits } = settingsOf(config)
+    // Time is not repeated: where it had ended a rollout, the recording says so.
+    this.#executor = this.#executorWithin({ ...limits, timeoutMs: maxTimerMs, wallTimeoutMs: maxTimerMs })
+  }
+
+  #executorWithin(limits: Limits): InlineExecutor {
+    const { config } = this
+    const { environment, options, specifier, rawOptions } = this.loaded
+    return new InlineExecutor({
       environment,
       options,
-      // Time is not repeated: where it had ended a rollout, the recording says so.
-      settings: {
-        ...settings,
-        limits: { ...settings.limits, timeoutMs: maxTimerMs, wallTimeoutMs: maxTimerMs },
-        outputsFolder: join(reader.folder, 'outputs'),
-      },
+      settings: { ...settingsOf(config), limits, outputsFolder: join(this.#reader.folder, 'outputs') },
       models: config.models,
       env: {},
       journal: this.#journal,
@@ -147,10 +154,16 @@ class Replayer extends Resource {
       ...(opening && { opening }),
       cassette: closedCassette(recording, this.#catalogues.of(id, attempt)),
     }
-    const result = await this.#executor.run(job, this.#signal)
+    const result = await this.#executorFor(recording).run(job, this.#signal)
     const sessions = this.#journal.take()
     const ended = result.kind === 'ended' ? await this.#settled(result.record, task) : undefined
     return this.#report(recording, { sessions, record: ended, why: whyEnded(result) })
+  }
+
+  /** What the clock had ended may get stuck in the same place again, where nothing else ends it. */
+  #executorFor({ record }: Recording): InlineExecutor {
+    if (!endedByTime.has(agentOutcomeOf(record))) return this.#executor
+    return (this.#timedExecutor ??= this.#executorWithin(settingsOf(this.config).limits))
   }
 
   /** With its group, as far as that has a say in it. The others are taken as they were recorded. */
@@ -236,7 +249,7 @@ class Replayer extends Resource {
   }
 
   protected onClose(): Promise<void> {
-    return this.#executor.close()
+    return closeAll([this.#executor, this.#timedExecutor])
   }
 }
 
