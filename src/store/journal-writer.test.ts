@@ -141,7 +141,7 @@ test('a payload whose file was damaged is written anew by who has it', () => {
   const messages = ['x'.repeat(70_000)]
   applyAll(folder.path, rolloutEntries(1, { messages }))
   const root = join(folder.path, runFiles.blobs)
-  const [file] = readdirSync(root, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
+  const file = readdirSync(root, { recursive: true, withFileTypes: true }).find((entry) => entry.isFile())
   truncateSync(join(file?.parentPath ?? '', file?.name ?? ''), 1000)
   applyAll(folder.path, rolloutEntries(2, { messages }))
   using reader = RunReader.open(folder.path)

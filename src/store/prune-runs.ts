@@ -1,13 +1,14 @@
+import { existsSync, statSync } from 'node:fs'
 import { lstat, readdir, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { RunLock } from './_run-lock.ts'
 import { findRuns, type FoundRun } from './find-runs.ts'
-import type { RunState } from './run-file.ts'
-import { folderFailure } from './run-folder.ts'
+import { readRunFile, type RunFile, type RunState } from './run-file.ts'
+import { folderFailure, runFiles } from './run-folder.ts'
 
 export interface PruneOptions {
-  /** Only runs whose last sitting ended, or began, longer ago than this. */
+  /** Only runs whose last sitting ended longer ago than this, or wrote something if it was killed. */
   readonly olderThanMs?: number
   /** The newest so many of those that could go stay. */
   readonly keep?: number
@@ -21,26 +22,31 @@ export interface PrunedRun {
   readonly folder: string
   readonly state: RunState
   readonly bytes: number
-  /** False in a dry run, and for one that somebody took up in the meantime. */
+  /** False in a dry run, and for one that somebody took up, or deleted, in the meantime. */
   readonly removed: boolean
 }
 
+/** Of a run that is being deleted: what is half deleted never looks like one. */
+const hiddenPrefix = '.pruned-'
+
 /** Deletes old runs, never one that is in use and never a folder that does not read as a run. */
 export async function pruneRuns(root: string, options: PruneOptions): Promise<PrunedRun[]> {
-  const { olderThanMs, keep } = options
+  const { olderThanMs, keep, dryRun = false } = options
   if (olderThanMs === undefined && keep === undefined) {
     throw new MillraceError('usage', 'say which runs may go: those older than some age, or all but the newest few')
   }
   const { runs } = await findRuns(root)
-  const now = Date.now()
   const pruned: PrunedRun[] = []
   for (const found of runs.filter(({ run }) => mayGo(run.state, options)).slice(keep ?? 0)) {
-    if (olderThanMs !== undefined && now - lastUsedAt(found) < olderThanMs) continue
-    const { name, folder } = found
+    const { name, folder, run } = found
+    if (!isOld(folder, run, options)) continue
     const bytes = await folderBytes(folder)
-    const removed = options.dryRun ? false : await remove(root, found)
-    pruned.push({ name, folder, state: found.run.state, bytes, removed })
+    // Somebody else deletes runs, too.
+    if (bytes === undefined) continue
+    const removed = dryRun ? false : await remove(root, found, options)
+    pruned.push({ name, folder, state: run.state, bytes, removed })
   }
+  if (!dryRun) await removeHidden(root)
   return pruned
 }
 
@@ -48,30 +54,62 @@ function mayGo(state: RunState, { includeUnfinished = false }: PruneOptions): bo
   return state === 'complete' || (includeUnfinished && state === 'unfinished')
 }
 
-function lastUsedAt({ run }: FoundRun): number {
-  const sitting = run.sittings.at(-1)
-  return Date.parse(sitting?.endedAt ?? sitting?.startedAt ?? run.createdAt)
+/** One of which nobody knows when it was used is not. */
+function isOld(folder: string, run: RunFile, { olderThanMs }: PruneOptions): boolean {
+  return olderThanMs === undefined || Date.now() - lastUsedAt(folder, run) >= olderThanMs
 }
 
-/** Holds the lock meanwhile, and hides the folder first: what is half deleted never looks like a run. */
-async function remove(root: string, { name, folder }: FoundRun): Promise<boolean> {
+function lastUsedAt(folder: string, { sittings, createdAt }: RunFile): number {
+  const sitting = sittings.at(-1)
+  if (sitting?.endedAt !== undefined) return Date.parse(sitting.endedAt)
+  // One that was killed may have worked for weeks, and its files say until when.
+  const files = [runFiles.database, `${runFiles.database}-wal`, runFiles.spool]
+  const written = files.map((name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0)
+  return Math.max(Date.parse(sitting?.startedAt ?? createdAt), ...written)
+}
+
+/** Holds the lock meanwhile, and hides the folder first. */
+async function remove(root: string, { name, folder }: FoundRun, options: PruneOptions): Promise<boolean> {
   try {
     using _lock = RunLock.acquire(folder)
-    const hidden = join(root, `.pruned-${name}-${process.pid}`)
+    // Somebody may have taken it up since it was found, and let go of it again.
+    const run = readRunFile(folder)
+    const state = run?.state === 'running' ? 'unfinished' : run?.state
+    if (!run || !state || !mayGo(state, options) || !isOld(folder, run, options)) return false
+    const hidden = join(root, `${hiddenPrefix}${name}-${process.pid}`)
     await rename(folder, hidden)
     await rm(hidden, { recursive: true, force: true })
     return true
   } catch (error) {
-    if (error instanceof MillraceError && error.code === 'run_in_use') return false
+    if ((error instanceof MillraceError && error.code === 'run_in_use') || !existsSync(folder)) return false
     throw folderFailure(error, folder)
   }
 }
 
-async function folderBytes(folder: string): Promise<number> {
-  let bytes = 0
-  for (const entry of await readdir(folder, { withFileTypes: true })) {
-    const path = join(folder, entry.name)
-    bytes += entry.isDirectory() ? await folderBytes(path) : (await lstat(path)).size
+/** What others left who were killed meanwhile. One who is at it still does not mind. */
+async function removeHidden(root: string): Promise<void> {
+  const names = await readdir(root).catch(() => [])
+  for (const name of names.filter((each) => each.startsWith(hiddenPrefix))) {
+    const hidden = join(root, name)
+    try {
+      await rm(hidden, { recursive: true, force: true })
+    } catch (error) {
+      throw folderFailure(error, hidden)
+    }
   }
-  return bytes
+}
+
+/** undefined if it is gone. */
+async function folderBytes(folder: string): Promise<number | undefined> {
+  try {
+    let bytes = 0
+    for (const entry of await readdir(folder, { withFileTypes: true })) {
+      const path = join(folder, entry.name)
+      bytes += (entry.isDirectory() ? await folderBytes(path) : (await lstat(path)).size) ?? 0
+    }
+    return bytes
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
 }
