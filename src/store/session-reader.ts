@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
 import type { JsonObject, MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { decoded, messageRows, rewardRows } from './damage.ts'
+import { decoded, isCorrupt, messageRows, rewardRows } from './damage.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
 import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
@@ -50,6 +50,9 @@ const pageSessions = 256
 
 const attempt = sessionAttempt
 
+/** What was said about it is read alone: it may be long, and a page of it that is damaged costs its own session only. */
+const facts = 'position, id, group_id, tenant, key_digest, started_at, ended_at, end_reason'
+
 /** Of complete replies that somebody got. */
 const ofReplies = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.unheard' IS NULL`
 
@@ -60,6 +63,7 @@ export class SessionReader {
   readonly #nodes: StoredNodes
   readonly #byId: StatementSync
   readonly #byKey: StatementSync
+  readonly #data: StatementSync
   readonly #rewards: StatementSync
   readonly #withoutTokens: StatementSync
   readonly #named: StatementSync
@@ -69,8 +73,9 @@ export class SessionReader {
     this.#database = database
     this.#blobs = run.blobs
     this.#nodes = run.nodes
-    this.#byId = database.prepare('SELECT * FROM session WHERE id = ?')
-    this.#byKey = database.prepare('SELECT * FROM session WHERE key_digest = ?')
+    this.#byId = database.prepare(`SELECT ${facts} FROM session WHERE id = ?`)
+    this.#byKey = database.prepare(`SELECT ${facts} FROM session WHERE key_digest = ?`)
+    this.#data = database.prepare('SELECT data FROM session WHERE position = ?')
     this.#rewards = database.prepare('SELECT node, value, at FROM reward WHERE session = ? ORDER BY node')
     this.#withoutTokens = database.prepare(`SELECT seq ${ofReplies} AND ${lacksTokensSql} ORDER BY position LIMIT 1`)
     this.#named = database.prepare(`SELECT seq ${ofReplies} AND meta ->> '$.call.replyId' = ? ORDER BY position`)
@@ -109,7 +114,7 @@ export class SessionReader {
     if (state !== undefined) conditions.push(`ended_at IS ${state === 'open' ? '' : 'NOT '}NULL`)
     const where = conditions.length > 0 ? `WHERE ${conditions.join(' AND ')}` : ''
     const statement = this.#database.prepare(
-      `SELECT * FROM session ${indexFor(query)} ${where} ORDER BY position ${order === 'newest' ? 'DESC' : ''} LIMIT ?`,
+      `SELECT ${facts} FROM session ${indexFor(query)} ${where} ORDER BY position ${order === 'newest' ? 'DESC' : ''} LIMIT ?`,
     )
     return statement.all(...values, limit).map((row) => this.#session(row as SessionRow))
   }
@@ -175,6 +180,7 @@ export class SessionReader {
   #session(row: SessionRow): StoredSession {
     const { id, tenant, ended_at: endedAt, end_reason: why } = row
     const blobs = this.#blobs
+    const stored = (): string => this.#storedData(row)
     return {
       id,
       group: row.group_id,
@@ -182,12 +188,21 @@ export class SessionReader {
       keyDigest: row.key_digest,
       startedAt: row.started_at,
       get data(): JsonObject {
+        const data = stored()
         return decoded(
-          () => JSON.parse(blobs.text(row.data)) as JsonObject,
+          () => JSON.parse(blobs.text(data)) as JsonObject,
           (cause) => damagedSession(id, cause),
         )
       },
       ...(endedAt !== null && why !== null && { end: { at: endedAt, why } }),
+    }
+  }
+
+  #storedData({ id, position }: SessionRow): string {
+    try {
+      return (this.#data.get(position) as { data: string }).data
+    } catch (error) {
+      throw isCorrupt(error) ? damagedSession(id, error) : error
     }
   }
 }
@@ -215,5 +230,4 @@ type SessionRow = {
   started_at: number
   ended_at: number | null
   end_reason: SessionEndReason | null
-  data: string
 }

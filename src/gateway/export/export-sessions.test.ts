@@ -203,6 +203,22 @@ test.each([
   expect(damaged).toEqual([])
 })
 
+test('a session whose start lies on a damaged page is named, and the others are there', async () => {
+  const noted = many.slice(0, 20).map((each, index) => {
+    // In line, and longer than a page.
+    const metadata = { notes: index === 7 ? 'x'.repeat(40_000) : '' }
+    return { ...each, session: { ...each.session, data: { ...each.session.data, metadata } } }
+  })
+  using run = stored(noted)
+  const whole = readJsonRows(await exported(run.reader, {}))
+  damagePage(run.path, 'session', 'overflow')
+  using reader = RunReader.open(run.path)
+  const found = readJsonRows(await exported(reader, {}))
+  expect(found.filter(({ kind }) => kind === 'damaged')).toMatchObject([{ session: 'session-7', group: 'group-0' }])
+  const others = (row: ReadRow): boolean => row.kind !== 'end' && row['session'] !== 'session-7'
+  expect(found.filter(others)).toEqual(whole.filter(others))
+})
+
 test('sessions whose rewards lie on a damaged page are named, and the others are there', async () => {
   const rewarded = Array.from({ length: 600 }, (_, seed) => {
     const rewards = [{ node: null, value: seed, at: 1 }]
