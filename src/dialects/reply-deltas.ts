@@ -1,15 +1,23 @@
 import type { ReplyDelta } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
 
-/** A whole message as the pieces of a stream, for a client that wants one when the reply is there already. */
-export function replyDeltas(message: AssistantMessage): ReplyDelta[] {
+/**
+ * A whole message as the pieces of a stream, for a client that wants one when the reply is there already. `asWritten`: how
+ * its API has the arguments of a call, where that is not the model's own text.
+ */
+export function replyDeltas(message: AssistantMessage, asWritten = exactly): ReplyDelta[] {
   const deltas: ReplyDelta[] = []
   if (message.reasoning_content) deltas.push({ kind: 'reasoning', text: message.reasoning_content })
   if (message.content) deltas.push({ kind: 'content', text: message.content })
   if (message.refusal) deltas.push({ kind: 'refusal', text: message.refusal })
   for (const [index, call] of (message.tool_calls ?? []).entries()) {
     deltas.push({ kind: 'tool-call', index, id: call.id, name: call.function.name })
-    if (call.function.arguments !== '') deltas.push({ kind: 'arguments', index, text: call.function.arguments })
+    const text = asWritten(call.function.arguments)
+    if (text !== '') deltas.push({ kind: 'arguments', index, text })
   }
   return deltas
+}
+
+function exactly(written: string): string {
+  return written
 }

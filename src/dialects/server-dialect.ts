@@ -16,6 +16,8 @@ export interface ServerDialect {
   whole(head: ReplyHead, reply: BackendReply): Record<string, unknown>
   /** A writer for one streamed reply. */
   stream(head: ReplyHead): ReplyStreamWriter
+  /** What a stream has in place of arguments that are no JSON, where they are known before it begins and clients fail at them. */
+  readonly streamedArguments?: (written: string) => string
   /** An error in the API's own shape, with the status and the headers (`retry-after`) that go with it. */
   error(error: MillraceError): DialectError
   /** The same in the middle of a stream. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { argumentsKey, toolInput, writtenArguments } from './tool-input.ts'
+import { argumentsKey, toolInput, toolInputText, writtenArguments } from './tool-input.ts'
 
 test.for([
   ['{"a": 1}', { a: 1 }],
@@ -22,6 +22,15 @@ test('numbers that no double can hold reach the client and come back as the mode
 
 test('arguments that are no object come back as the model wrote them', () => {
   for (const written of ['{"a": [1,', '[1]', 'rm -rf', ' ']) expect(writtenArguments(toolInput(written))).toBe(written)
+})
+
+test('as text they are what the model wrote, unless that is no object', () => {
+  for (const written of ['', '{"a": 1.0}', '{"id":9007199254740993}', '{"INVALID_JSON": "a"}']) {
+    expect(toolInputText(written)).toBe(written)
+  }
+  for (const written of ['{"a": [1,', '[1]', ' ']) {
+    expect(toolInputText(written)).toBe(JSON.stringify({ INVALID_JSON: written }))
+  }
 })
 
 test('arguments that mean the same have the same key, on the way to a client and back', () => {

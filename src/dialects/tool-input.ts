@@ -34,6 +34,12 @@ function plainInput(written: string): JsonObject {
   return isJsonObject(value) && isNestedWithin(maxDepth, value) ? value : { [invalidKey]: written }
 }
 
+/** The same as text: what the model wrote, unless that is no object. */
+export function toolInputText(written: string): string {
+  const input = plainInput(written)
+  return Object.keys(input).length === 1 && input[invalidKey] === written ? JSON.stringify(input) : written
+}
+
 /** The other way round. JSON loses how the model wrote it (spaces, `1.0`): compare with `argumentsKey`. */
 export function writtenArguments(input: JsonObject): string {
   const wrapped = input[invalidKey]

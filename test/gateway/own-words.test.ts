@@ -1,7 +1,7 @@
 import { MessageStream } from '@anthropic-ai/sdk/lib/MessageStream'
 import { expect, test } from 'vitest'
 import { admin, OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
-import { ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
+import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { messagesEvents, messagesReply } from '../../src/inference/_testing/messages-server.ts'
 import { isJsonObject, type ApiName } from '../../src/schema/index.ts'
 
@@ -344,6 +344,30 @@ test.each([
   const passed = await open.ask(admin, { model: 'm', ...said }, { api: 'responses' })
   expect(passed.status).toBe(200)
   expect(JSON.parse(server.requests[0]?.body ?? '')).toEqual({ model: 'm', ...said })
+})
+
+test('arguments that are no JSON reach a client of Messages in a stream, too, if they are known before it begins', async () => {
+  const written = "{'expression': '6 * 7'}"
+  const call = { id: 'c1', type: 'function', function: { name: 'calculator', arguments: written } }
+  const message = { role: 'assistant', content: null, tool_calls: [call] }
+  const choices = [{ index: 0, message, finish_reason: 'tool_calls' }]
+  await using server = await ScriptedServer.start((reply) => sendJson(reply, chatReply('', { choices })))
+  // Its streams are asked for whole.
+  const backends = [{ url: server.url, engine: 'sglang' as const }]
+  await using open = await OpenGateway.open({ models: [{ name: 'm', maxTries: 1, backends }] })
+  const { id, caller } = await open.session()
+  const first = { model: 'm', max_tokens: 9, stream: true, messages: [{ role: 'user', content: 'What is 6 * 7?' }] }
+  for (const retryCount of [0, 1]) {
+    const said = await open.ask(caller, first, { api: 'messages', retryCount })
+    const { content } = (await wholeOf('messages', said.events)) as { content: object[] }
+    expect(content).toMatchObject([{ type: 'tool_use', input: { INVALID_JSON: written } }])
+    const result = { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c1', content: 'no JSON' }] }
+    const messages = [...first.messages, { role: 'assistant', content }, result]
+    await open.ask(caller, { ...first, messages }, { api: 'messages' })
+  }
+  const nodes = await open.nodes(id)
+  expect(nodes[1]?.message).toMatchObject({ tool_calls: [{ function: { arguments: written } }] })
+  expect(nodes.map(({ parent }) => parent)).toEqual([null, 0, 1, 2, 2])
 })
 
 test('a seed that no double can hold goes through as it was written', async () => {

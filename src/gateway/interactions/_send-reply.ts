@@ -16,7 +16,9 @@ export function sendReply(client: ClientReply, dialect: ServerDialect, head: Rep
   const isOwn = original?.api === dialect.api
   const events = [
     ...writer.start(),
-    ...(isOwn ? writer.repeat(original.output) : replyDeltas(message).flatMap((delta) => writer.delta(delta))),
+    ...(isOwn
+      ? writer.repeat(original.output)
+      : replyDeltas(message, dialect.streamedArguments).flatMap((delta) => writer.delta(delta))),
     ...writer.end(reply),
   ]
   client.beginStream(noHeaders)
