@@ -108,7 +108,7 @@ async function runCommand(command: Command, words: readonly string[], io: Comman
 function loadCommand(name: string): Promise<Command> {
   const entry = Object.hasOwn(commands, name) ? commands[name] : undefined
   if (entry) return entry.load()
-  const near = nearestName(name, Object.keys(commands))
+  const near = nearestName(name, [...Object.keys(commands), 'help'])
   const what = name.startsWith('-') ? 'flag' : 'command'
   const hint = near ? `did you mean millrace ${near}?` : 'millrace --help lists all commands'
   throw new MillraceError('usage', `unknown ${what} ${name}; ${hint}`)
@@ -139,9 +139,10 @@ function rootHelp(io: CommandIo): ExitCode {
       `  ${style.accent(`${io.program} init my-environment`)}`,
       '',
       style.bold('Environment variables'),
-      '  OPENAI_API_KEY, OPENAI_BASE_URL   the endpoint that serves models which are not simulated',
-      '  MILLRACE_RUNS                     the folder that holds runs [default: runs]',
-      '  NO_COLOR, FORCE_COLOR             no colours; colours also where there is no terminal',
+      '  OPENAI_API_KEY, OPENAI_BASE_URL         the endpoint that serves models which are not simulated',
+      '  ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL   the same for models whose name begins with claude-',
+      '  MILLRACE_RUNS                           the folder that holds runs [default: runs]',
+      '  NO_COLOR, FORCE_COLOR                   no colours; colours also where there is no terminal',
       '  A file .env in the working folder is read first; it never overrides what is set.',
       '',
       `Every command explains itself, its flags and its exit codes: millrace <command> --help`,

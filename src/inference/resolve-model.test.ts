@@ -134,6 +134,14 @@ describe('mistakes', () => {
   })
 
   test.each([
+    ['gpt-x', 'OPENAI_BASE_URL'],
+    ['claude-x', 'ANTHROPIC_BASE_URL'],
+  ])('no url in the variable that says where %s is', (name, variable) => {
+    const said = failure(() => resolve(name, { env: { [variable]: 'localhost:8000' } }))
+    expect(said).toContain(`[config_invalid] ${variable} is a url such as http://localhost:8000/v1, not localhost:8000`)
+  })
+
+  test.each([
     ['a wrong number', { name: 'm', maxConcurrency: 0 }, /\[config_invalid\].*maxConcurrency/],
     [
       'a misspelt field',

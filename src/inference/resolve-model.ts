@@ -156,6 +156,9 @@ function providerFor(api: ModelConfig['api']): Provider {
 function defaultUrl({ url, urlEnv }: Provider, env: Variables): string {
   const given = env[urlEnv]
   if (!given) return url
+  if (!/^https?:/.test(given) || !URL.canParse(given)) {
+    throw new MillraceError('config_invalid', `${urlEnv} is a url such as http://localhost:8000/v1, not ${given}`)
+  }
   // Anthropic's clients add the version themselves, so their variable usually ends before it; OpenAI's ends after it.
   return urlEnv === anthropic.urlEnv && !/\/v1\/*$/.test(given) ? `${given.replace(/\/+$/, '')}/v1` : given
 }

@@ -22,6 +22,7 @@ const evaluation = ['eval', 'arithmetic', '-m', 'sim', '--limit', '2']
 describe.concurrent('a command line that cannot be carried out', () => {
   it.each<[string, RegExp]>([
     ['evla', /unknown command evla; did you mean millrace eval\?/],
+    ['helpp', /unknown command helpp; did you mean millrace help\?/],
     ['--verbos', /unknown flag --verbos; millrace --help lists all commands/],
     ['eval', /millrace eval needs an environment: .*see millrace eval --help/],
     ['eval arithmetic', /which model\? Add -m <name>; -m sim is built in/],
@@ -46,7 +47,9 @@ describe.concurrent('a command line that cannot be carried out', () => {
     ['show a --outcome fine', /--outcome is one of completed, .*, not fine/],
     ['export a --format csv', /--format is one of jsonl, binary, not csv/],
     ['prune --older-than soon', /--older-than is a duration such as .*, not soon/],
-    ['sim --port 99999', /port: expected number to be at most 65535/],
+    ['sim --port 99999', /--port is a whole number of at least 0 and at most 65535, not 99999/],
+    ['serve arithmetic -m sim --port 99999', /--port is a whole number of at least 0 and at most 65535, not 99999/],
+    ['tools serve guess-number --http 70000', /--http is a whole number of at least 0 and at most 65535, not 70000/],
     ['sim --skill 7', /simulator options: skill: expected number to be at most 1/],
   ])('millrace %s', async (line, message) => {
     await using place = await temporaryRuns()

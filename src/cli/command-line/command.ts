@@ -15,6 +15,8 @@ export interface FlagSpec {
   readonly choices?: readonly string[]
   /** Numbers and integers below it are refused; 0 if not given. */
   readonly min?: number
+  /** Those above it, too. */
+  readonly max?: number
   /** As the help shows it. */
   readonly default?: string
   readonly group: string

@@ -1,9 +1,18 @@
 import type { FlagSpec, FlagTable } from './command.ts'
 
+export const maxPort = 65_535
+
 /** The port of a command that serves. */
 export function portFlag(defaultPort: number) {
   const help = 'The port; 0 for any free one.'
-  return { kind: 'integer', value: '<number>', group: 'Server', help, default: String(defaultPort) } as const
+  return {
+    kind: 'integer',
+    value: '<number>',
+    max: maxPort,
+    group: 'Server',
+    help,
+    default: String(defaultPort),
+  } as const
 }
 
 /** What every command takes. */

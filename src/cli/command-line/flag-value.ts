@@ -57,10 +57,13 @@ function oneOfChoices(text: string, { choices = [] }: FlagSpec, rawName: string)
   )
 }
 
-function numberInRange(text: string, { kind, min = 0 }: FlagSpec, rawName: string): number {
+function numberInRange(text: string, spec: FlagSpec, rawName: string): number {
+  const { kind, min = 0, max = Number.POSITIVE_INFINITY } = spec
   const value = text.trim() === '' ? Number.NaN : Number(text.replaceAll('_', ''))
   const isRight = kind === 'integer' ? Number.isSafeInteger(value) : Number.isFinite(value)
-  if (isRight && value >= min) return value
+  if (isRight && value >= min && value <= max) return value
   const noun = kind === 'integer' ? 'a whole number' : 'a number'
-  throw usageError(`${rawName} is ${noun}${min > Number.NEGATIVE_INFINITY ? ` of at least ${min}` : ''}, not ${text}`)
+  const least = min > Number.NEGATIVE_INFINITY ? ` of at least ${min}` : ''
+  const most = max < Number.POSITIVE_INFINITY ? ` and at most ${max}` : ''
+  throw usageError(`${rawName} is ${noun}${least}${most}, not ${text}`)
 }

@@ -1,6 +1,7 @@
 import { loadEnvironment } from '../../env/index.ts'
 import { nearestName } from '../../kit/index.ts'
 import { defineCommand, type FlagTable, type FlagValues, type Invocation } from '../command-line/command.ts'
+import { maxPort } from '../command-line/common-flags.ts'
 import { evalPrefixes } from '../eval/eval-flags.ts'
 import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
@@ -32,6 +33,7 @@ const toolsFlags = {
   http: {
     kind: 'integer',
     value: '<port>',
+    max: maxPort,
     group: 'serve',
     help: 'Serve over HTTP on this machine; 0 for any free port. [default: standard input and output]',
   },
