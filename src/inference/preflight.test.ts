@@ -54,6 +54,13 @@ test('a busy backend passes: that costs time, not rollouts', async () => {
   expect((await check((response) => sendJson(response, {}, 429))).error).toBe('no error')
 })
 
+test('a model that cannot end its thoughts within the tiny request has understood it', async () => {
+  const message = 'Could not finish the message because max_tokens or model output limit was reached.'
+  const { error, requests } = await check((response) => sendJson(response, { error: { message } }, 400))
+  expect(error).toBe('no error')
+  expect(requests).toBe(1)
+})
+
 test('a fault that passes is forgiven, one that stays is not', async () => {
   let number = 0
   const { error } = await check((response) => {

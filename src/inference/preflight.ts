@@ -5,6 +5,7 @@ import { HttpBackend } from './http/http-backend.ts'
 import type { ModelClient } from './model-contract.ts'
 import { Model } from './model.ts'
 import { replyFlaw } from './_backend-faults.ts'
+import { isShortOfTokens } from './wire/reported-error.ts'
 
 /** Some servers refuse to be asked for a single token. */
 const request: ModelRequest = {
@@ -51,6 +52,8 @@ async function tryBackend(
   for (let tries = 1; ; tries += 1) {
     const failure = await tryOnce(backend, signal, { retry: tries - 1, tryTimeoutMs })
     if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return undefined
+    // It has understood the request, and begun to think about it.
+    if (isShortOfTokens(failure)) return undefined
     if (failure.code === 'model_not_found') return withOffer(backend, failure, signal)
     if (!failure.retryable || tries === maxTries) return failure
     await sleep(backoffMs(pause, tries), signal)

@@ -103,6 +103,17 @@ describe('a conversation that is too long', () => {
     ['Moonshot', 400, { error: { message: 'Invalid request: Your request exceeded model token limit: 131072' } }],
     ['Z.ai', 400, { error: { code: '1261', message: 'Prompt exceeds max length' } }],
     ['DashScope', 400, { error: { message: 'Range of input length should be [1, 129024]' } }],
+    [
+      'what OpenRouter was told by somebody else',
+      400,
+      {
+        error: {
+          message: 'Provider returned error',
+          code: 400,
+          metadata: { raw: '{"error":{"message":"This model\'s maximum context length is 8192"}}', provider_name: 'X' },
+        },
+      },
+    ],
     ['TGI', 422, { error: 'Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096' }],
     ['Groq', 413, { error: { message: 'Please reduce the length of the messages or completion.' } }],
   ])('%s', (_server, status, body) => {
@@ -120,6 +131,30 @@ test('an account without quota is not asked again', () => {
   expect(error.code).toBe('model_rejected')
   expect(error.retryable).toBe(false)
   expect(error.message).toContain('add credit')
+})
+
+test.each([
+  ['Moonshot', { error: { type: 'exceeded_current_quota_error', message: 'Your account has no balance' } }],
+  ['OpenAI', { error: { type: 'billing_not_active', code: 'billing_not_active', message: 'Check your billing' } }],
+])('an account without money is told so: %s', (_server, body) => {
+  expect(errorOf(429, body)).toMatchObject({ code: 'model_rejected', retryable: false })
+  expect(errorOf(429, body).message).toContain('add credit')
+})
+
+test('a model that was still thinking when its tokens were used up needs more of them', () => {
+  const message = 'Could not finish the message because max_tokens or model output limit was reached.'
+  const error = errorOf(400, { error: { message, type: 'invalid_request_error' } })
+  expect(error.code).toBe('model_rejected')
+  expect(error.message).toContain('allow more of them (maxTokens)')
+})
+
+test('what a server was told by another is in its words', () => {
+  const told = (metadata: unknown) => readReportedError({ error: { message: 'Provider returned error', metadata } })
+  expect(told({ raw: 'temperature is too high' }).message).toBe('Provider returned error: temperature is too high')
+  expect(told({ raw: { a: 1 } }).message).toBe('Provider returned error: {"a":1}')
+  for (const metadata of [null, {}, { raw: null }, { raw: '' }, 'x']) {
+    expect(told(metadata).message).toBe('Provider returned error')
+  }
 })
 
 test('a quota that comes back is no empty account', () => {

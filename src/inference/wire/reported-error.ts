@@ -30,6 +30,8 @@ interface ErrorWire {
   param?: unknown
   /** Where Anthropic has the code. */
   details?: unknown
+  /** Where OpenRouter has what the server behind it said. */
+  metadata?: unknown
 }
 
 /** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI), one of these in a list (Gemini) or plain text. */
@@ -45,13 +47,19 @@ export function readReportedError(answer: unknown): ReportedError {
     saidType: shortText(wire.type),
     saidCode: typeof wire.code === 'number' ? wire.code : shortText(wire.code ?? codeInDetails(wire.details)),
     param: shortText(wire.param),
-    message: typeof said === 'string' ? said : JSON.stringify(said ?? body),
+    message: (typeof said === 'string' ? said : JSON.stringify(said ?? body)) + passedOn(wire.metadata),
     status: statusIn(wire.code),
   }
 }
 
 function plainError(message: string): ReportedError {
   return { code: '', saidType: undefined, saidCode: undefined, param: undefined, message, status: undefined }
+}
+
+function passedOn(metadata: unknown): string {
+  const { raw }: { raw?: unknown } = isObject(metadata) ? metadata : {}
+  if (isObject(raw)) return `: ${JSON.stringify(raw)}`
+  return typeof raw === 'string' && raw !== '' ? `: ${raw}` : ''
 }
 
 function codeInDetails(details: unknown): unknown {
@@ -158,9 +166,12 @@ function isContextLength({ code, message }: ReportedError): boolean {
   return code.split(' ').some((part) => saysContextLength(part, message))
 }
 
+/** OpenAI's words for it, and Moonshot's. */
+const noMoney = ['insufficient_quota', 'billing_', 'exceeded_current_quota']
+
 /** Gemini has the same sentence for a quota of this minute, and says when to come back. */
 function isOutOfQuota({ code, message }: ReportedError): boolean {
-  if (code.includes('insufficient_quota')) return true
+  if (noMoney.some((word) => code.includes(word))) return true
   return message.includes('exceeded your current quota') && !/\bretry in \d/i.test(message)
 }
 
@@ -184,9 +195,20 @@ function keyStep({ apiKeyEnv, lacksKey }: Source): string {
   return `${first}, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).`
 }
 
+/** OpenAI's; others end such a reply as cut by its length. */
+const outputLimit = 'model output limit was reached'
+
+/** Whether a request was refused only because its few tokens did not suffice for a reply. */
+export function isShortOfTokens({ code, data }: MillraceError): boolean {
+  return code === 'model_rejected' && typeof data['said'] === 'string' && data['said'].includes(outputLimit)
+}
+
 function rejectedStep(reported: ReportedError): string {
   if (isOutOfQuota(reported))
     return 'The account has no quota left: add credit or use another key. It is not tried again.'
+  if (reported.message.includes(outputLimit)) {
+    return 'The model was still thinking when its tokens were used up: allow more of them (maxTokens).'
+  }
   if (reported.message.includes('max_completion_tokens')) {
     return 'Leave maxTokens out and give max_completion_tokens in sampling.extra.'
   }
