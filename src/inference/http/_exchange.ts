@@ -1,6 +1,6 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
-import { jsonOrText, offAbort, onAbort } from '../../kit/index.ts'
+import { jsonOrText, offAbort, onAbort, openBrace } from '../../kit/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
 import { lostReply, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
@@ -131,17 +131,26 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     // A server that ignores `stream` answers with plain JSON, and that is read as such.
     const contentType = headers['content-type']
     if (status < 300 && typeof contentType === 'string' && contentType.startsWith('text/event-stream')) {
-      this.#assembler = this.#wire.dialect.assemble(headers, this.#wantsTokens)
-      if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
-      this.#decoder = new SseDecoder(this.#feed ?? this.#assembler)
+      this.#beginStream()
     } else {
       this.#body = new ReplyBytes()
     }
   }
 
+  #beginStream(): void {
+    this.#body = undefined
+    this.#assembler = this.#wire.dialect.assemble(this.#headers, this.#wantsTokens)
+    if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
+    this.#decoder = new SseDecoder(this.#feed ?? this.#assembler)
+  }
+
   onResponseData(_controller: Controller, chunk: Buffer): void {
     if (this.#isOffWire) return
-    if (this.#bytes === 0 && this.#status < 300) this.#wire.heard.at = performance.now()
+    if (this.#bytes === 0 && this.#status < 300) {
+      this.#wire.heard.at = performance.now()
+      // Under whatever type: the official clients do not look at it.
+      if (this.#body && looksLikeEvents(chunk)) this.#beginStream()
+    }
     this.#bytes += chunk.length
     if (this.#bytes > maxReplyBytes && !(this.#decoder && this.#wire.dialect.repeatsItself)) {
       this.#fail(malformedReply(this.#wire.source, `it is larger than ${maxReplyBytes} bytes`))
@@ -325,6 +334,11 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
 
 /** What undici is told when an exchange is given up; the caller has its own reason already. One for all: no stack. */
 const abandoned = new MillraceError('cancelled', 'the request was given up')
+
+/** No JSON begins so. */
+function looksLikeEvents(chunk: Buffer): boolean {
+  return chunk[0] !== openBrace && /^(?::|data:|event:)/.test(chunk.toString('latin1', 0, 6))
+}
 
 function onNextTurn(exchange: Exchange): void {
   exchange.onNextTurn()

@@ -109,6 +109,22 @@ describe('a stream', () => {
     expect(reply.firstTokenMs).toBeGreaterThan(0)
   })
 
+  test.each([
+    ['no type', {}, ''],
+    ['that of plain text', { 'content-type': 'text/plain' }, ': hello\n\n'],
+    ['capitals', { 'content-type': 'Text/Event-Stream' }, 'event: message\n'],
+  ])('under %s is still a stream', async (_name, headers, opening) => {
+    const sink = new CollectingSink()
+    await using server = await ScriptedServer.start((response) => {
+      response.writeHead(200, headers)
+      response.write(opening + chatChunk({ content: 'hel' }))
+      response.end(chatChunk({ content: 'lo' }, 'stop'))
+    })
+    await using backend = openBackend(server.url, { stream: true })
+    expect((await backend.send(ask({ sink }))).message.content).toBe('hello')
+    expect(sink.message.content).toBe('hello')
+  })
+
   test('that a server turned into plain JSON is read as that', async () => {
     const reply = await exchange((response) => sendJson(response, chatReply('plain')), { stream: true })
     expect(reply.message.content).toBe('plain')
