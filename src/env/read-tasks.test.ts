@@ -92,6 +92,10 @@ describe('readTasks', () => {
       },
     })
     expect(problemOf((await all(unnamed))[0])).toBe('tasks[0]: taskId threw Error: no name')
+    const misnamed = environmentWith(() => rows(1), { taskId: (() => ({ id: 1 })) as never })
+    expect(problemOf((await all(misnamed))[0])).toBe(
+      'tasks[0]: taskId: it must return a text or a number, not a value of type object',
+    )
   })
 
   test('a table without a column that is needed says so, and which it has', async () => {

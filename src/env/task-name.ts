@@ -1,7 +1,10 @@
+import { MillraceError } from '../errors/index.ts'
 import type { Environment } from './define-environment.ts'
 
 /** What the environment calls a task: nothing if it has no word for it, which in a file is often null. */
 export function taskName(environment: Environment, task: unknown): string | undefined {
-  const name = environment.taskId?.(task) ?? undefined
-  return name === undefined ? undefined : String(name)
+  const name: unknown = environment.taskId?.(task) ?? undefined
+  if (name === undefined || typeof name === 'string') return name
+  if (typeof name === 'number') return String(name)
+  throw new MillraceError('task_invalid', `it must return a text or a number, not a value of type ${typeof name}`)
 }
