@@ -62,6 +62,40 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       'agent_error',
     ],
     [
+      'an end that is misspelt',
+      { update: () => ({ ends: true }) },
+      'agent_error',
+      '`ends` is not known; did you mean `end`?',
+    ],
+    [
+      'a word that is none',
+      { update: () => 'end' },
+      'agent_error',
+      'update: it must return nothing or { messages, end }',
+    ],
+    [
+      'messages that are none',
+      { update: () => ({ messages: 'go on' }) },
+      'agent_error',
+      'update: messages must be a list',
+    ],
+    [
+      'a context that is none',
+      { contextPolicy: () => undefined },
+      'agent_error',
+      'contextPolicy: messages must be a list',
+    ],
+    [
+      'a context policy that throws',
+      {
+        contextPolicy: () => {
+          throw new RangeError('no room')
+        },
+      },
+      'agent_error',
+      'contextPolicy threw RangeError',
+    ],
+    [
       'a message that is changed afterwards',
       {
         update: ({ messages }: { messages: readonly object[] }) => {
@@ -70,11 +104,12 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       },
       'env_error',
     ],
-  ])('%s', async (_, wrong: object, outcome) => {
+  ])('%s', async (_, wrong: object, outcome, message = '') => {
     const environment = (more: object) =>
       defineEnvironment({ name: 'odd', task, tasks: () => [{ index: 0 }], prompt, reward: () => 1, ...more })
     const { records, summary } = await runScripted({ environment: environment(wrong), script: () => 'fine' })
     expect(records.map((record) => record.outcome)).toEqual([outcome])
+    expect(records[0]?.error?.message ?? '').toContain(message)
     expect(summary.end).toBe('complete')
   })
 

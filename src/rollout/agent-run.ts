@@ -37,6 +37,7 @@ import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
 import { timeUp } from './time-up.ts'
 import type { RolloutTools } from './toolkit.ts'
+import { updateWord } from './update-word.ts'
 
 /** What most environments have to say after a turn. */
 const nothing = Promise.resolve(undefined)
@@ -276,7 +277,7 @@ export class AgentRun implements AgentContext, ContextHost, CallsHost, CallHooks
     return Promise.try(() => environment.update?.(this.context)).then(
       (said) => {
         this.doing = undefined
-        return said
+        return updateWord(said)
       },
       (thrown: unknown) => {
         this.doing = undefined

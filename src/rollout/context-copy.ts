@@ -1,5 +1,8 @@
 import type { ContextPolicy, ContextView } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { thrownBy } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
+import { requireMessages } from './update-word.ts'
 
 /** The name of the event that keeps what was sent. */
 export const contextEvent = 'context'
@@ -34,7 +37,7 @@ export class ContextCopy {
   async next(view: ContextView, turn: number): Promise<readonly Message[]> {
     const { messages } = view
     // Its own list: a policy may return the conversation itself, which grows.
-    const sent = [...(await this.#policy(view))]
+    const sent = [...(await this.#chosen(view))]
     const expected = [...this.#sent, ...messages.slice(this.#length)]
     this.#sent = sent
     this.#length = messages.length
@@ -43,6 +46,16 @@ export class ContextCopy {
       this.#record({ turn, same, sent: itemsOf(sent.slice(same), messages) })
     }
     return sent
+  }
+
+  async #chosen(view: ContextView): Promise<readonly Message[]> {
+    const chosen = await Promise.try(this.#policy, view).catch((thrown: unknown) => {
+      throw thrown instanceof MillraceError || view.signal.aborted
+        ? thrown
+        : thrownBy('contextPolicy', thrown, 'agent_failed')
+    })
+    requireMessages('contextPolicy', chosen)
+    return chosen
   }
 }
 

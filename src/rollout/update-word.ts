@@ -1,0 +1,28 @@
+import type { Update } from '../env/index.ts'
+import { MillraceError } from '../errors/index.ts'
+import { unknownField } from '../kit/index.ts'
+import { isJsonObject, type Message } from '../schema/index.ts'
+
+const wordNames: Readonly<Record<keyof Exclude<Update, void>, true>> = { messages: true, end: true }
+
+/** What `update` returned. Node leaves out its types, and an `end` that is misspelt would be none. Throws `agent_failed`. */
+export function updateWord(said: unknown): Update {
+  if (said === undefined || said === null) return undefined
+  if (!isJsonObject(said))
+    throw wrong(`it must return nothing or { messages, end }, not a value of type ${typeof said}`)
+  const unknown = unknownField(said, Object.keys(wordNames))
+  if (unknown !== undefined) throw wrong(unknown)
+  if (said['messages'] !== undefined) requireMessages('update', said['messages'])
+  return said
+}
+
+/** What an environment's function gave as messages: a list of objects, whatever else they are. Throws `agent_failed`. */
+export function requireMessages(hook: string, given: unknown): asserts given is readonly Message[] {
+  if (Array.isArray(given) && given.every(isJsonObject)) return
+  const found = Array.isArray(given) ? 'a list of something else' : `a value of type ${typeof given}`
+  throw new MillraceError('agent_failed', `${hook}: messages must be a list of messages, not ${found}`)
+}
+
+function wrong(what: string): MillraceError {
+  return new MillraceError('agent_failed', `update: ${what}`)
+}
