@@ -111,6 +111,7 @@ test('a child that asks for a tool nobody has fails its tool call and leaves not
 test.each([
   [{ limits: { maxTurn: 2 } }, '`limits.maxTurn` is not known; did you mean `maxTurns`?'],
   [{ sampling: { max_tokens: 2 } }, '`sampling.max_tokens` is not known; did you mean `maxTokens`?'],
+  [{ limits: { maxTurns: Number.NaN } }, '`limits.maxTurns` must be a number, not NaN'],
   [{ tool: ['look'] }, '`tool` is not known; did you mean `tools`?'],
 ])('a child is refused what it does not know: %j', async (misspelt: object, problem) => {
   const misspelling = defineEnvironment({
@@ -123,6 +124,30 @@ test.each([
   })
   const { records } = await runScripted({ environment: misspelling, retries: 0, script: () => 'done' })
   expect(records[0]).toMatchObject({ outcome: 'reward_error', error: { message: expect.stringContaining(problem) } })
+})
+
+test('a limit of a child that is named and has no value is none of its own, and takes none away', async () => {
+  // As JavaScript has it, and TypeScript where it is not told otherwise.
+  const limits = { maxTurns: undefined } as object
+  const { records, backend } = await runScripted({
+    environment: defineEnvironment({
+      name: 'unlimited',
+      task: z.object({}),
+      tasks: () => [{}],
+      prompt: () => 'go',
+      tools: { look: { parameters: z.object({}), run: () => 'nothing' } },
+      limits: { maxTurns: 5 },
+      update: async ({ child }) => void (await child({ prompt: 'help', limits })),
+      reward: () => 1,
+    }),
+    script: ({ messages }) => {
+      // So that it comes to an end in any case.
+      if (messages.length > 40) return 'enough'
+      return calls({ look: {} })
+    },
+  })
+  expect(records).toMatchObject([{ outcome: 'max_turns', children: 1 }])
+  expect(backend.requests).toHaveLength(5)
 })
 
 test('a child of an update is not asked for an update: a model can play the user', async () => {

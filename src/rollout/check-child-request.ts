@@ -18,11 +18,15 @@ const limitNames: Readonly<Record<keyof NonNullable<ChildRequest['limits']>, tru
   timeoutMs: true,
 }
 
-/** A limit that is misspelt would be none. Throws `env_invalid`. */
+/** A limit that is misspelt, or no number, would be none. Throws `env_invalid`. */
 export function checkChildRequest({ limits = {}, sampling = {}, ...rest }: ChildRequest): void {
   const unknown =
     unknownField(rest, Object.keys(requestNames)) ??
     unknownField(limits, Object.keys(limitNames), 'limits.') ??
     unknownField(sampling, Object.keys(samplingSchema.shape), 'sampling.')
   if (unknown !== undefined) throw new MillraceError('env_invalid', `child(): ${unknown}`)
+  for (const [name, limit] of Object.entries<unknown>(limits)) {
+    if (limit === undefined || (typeof limit === 'number' && !Number.isNaN(limit))) continue
+    throw new MillraceError('env_invalid', `child(): \`limits.${name}\` must be a number, not ${String(limit)}`)
+  }
 }

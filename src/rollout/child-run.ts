@@ -1,6 +1,6 @@
 import type { ChildRequest, ChildResult } from '../env/index.ts'
 import { hash32 } from '../kit/index.ts'
-import type { Message } from '../schema/index.ts'
+import type { Limits, Message } from '../schema/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import { AgentRun, type ChildStart } from './agent-run.ts'
 import { checkChildRequest } from './check-child-request.ts'
@@ -34,7 +34,7 @@ export async function runChild(
     model: engine.model(request.model ?? settings.model),
     toolNames: request.tools,
     startChild: runChild,
-    limits: { ...settings.limits, ...request.limits },
+    limits: limitsFor(request, settings.limits),
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
     trace: traceOf(job, id, parent.trace),
   })
@@ -73,4 +73,10 @@ export async function runChild(
     turns: run.turns,
     usage: record.usage,
   }
+}
+
+/** Its own before those of all. One that is named and has no value must not take away theirs. */
+function limitsFor({ limits = {} }: ChildRequest, ofAll: Limits): Limits {
+  const own = Object.entries(limits).filter(([, limit]) => limit !== undefined)
+  return { ...ofAll, ...Object.fromEntries(own) }
 }
