@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import type { ChildRequest } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { unknownField } from '../kit/index.ts'
@@ -27,6 +28,9 @@ export function checkChildRequest({ limits = {}, sampling = {}, ...rest }: Child
   if (unknown !== undefined) throw new MillraceError('env_invalid', `child(): ${unknown}`)
   for (const [name, limit] of Object.entries<unknown>(limits)) {
     if (limit === undefined || (typeof limit === 'number' && !Number.isNaN(limit))) continue
-    throw new MillraceError('env_invalid', `child(): \`limits.${name}\` must be a number, not ${String(limit)}`)
+    throw new MillraceError(
+      'env_invalid',
+      `child(): \`limits.${name}\` must be a number, not ${inspect(limit, { depth: 0 })}`,
+    )
   }
 }
