@@ -18,7 +18,7 @@ import type { EventDraft } from './event-draft.ts'
 import { madeUpId } from './made-up-id.ts'
 import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
 import { scanReply, worthScanningBytes, type TokenArrays } from '../tokens/token-scanner.ts'
-import { isObject } from './foreign-json.ts'
+import { isObject, textOrNothing } from './foreign-json.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
 
@@ -92,15 +92,18 @@ export class ChatStream implements StreamAssembler {
   #choice(choice: ChatChoiceWire, taken: TokenArrays | undefined, event: EventDraft | undefined): void {
     if (typeof choice.index === 'number' && choice.index !== 0) return
     const draft = this.#draft
-    if (isObject(choice.delta)) {
+    const piece = isObject(choice.delta) ? choice.delta : this.#wholeIn(choice)
+    if (piece) {
       this.#hasPieces = true
-      this.#delta(choice.delta, event)
-    } else if (!this.#hasPieces && isObject(choice.message) && typeof choice.finish_reason === 'string') {
-      // From a server that only looks like streaming: its last event has all of it.
-      this.#delta(choice.message, event)
+      this.#delta(piece, event)
     }
     readTokens(draft, choice, taken)
     readEnd(draft, choice)
+  }
+
+  /** From a server that only looks like streaming: its last event has all of it, and those before as much as there was. */
+  #wholeIn({ message, finish_reason: finish }: ChatChoiceWire): ChatMessageWire | undefined {
+    return !this.#hasPieces && isObject(message) && textOrNothing(finish) !== undefined ? message : undefined
   }
 
   #delta(delta: ChatMessageWire, event: EventDraft | undefined): void {
