@@ -204,7 +204,7 @@ test.each([
 })
 
 test('a session whose start lies on a damaged page is named, and the others are there', async () => {
-  const noted = many.slice(0, 20).map((each, index) => {
+  const noted = Array.from(many.slice(0, 20), (each, index) => {
     // In line, and longer than a page.
     const metadata = { notes: index === 7 ? 'x'.repeat(40_000) : '' }
     return { ...each, session: { ...each.session, data: { ...each.session.data, metadata } } }
