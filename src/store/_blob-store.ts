@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
+import { MillraceError } from '../errors/index.ts'
 import { syncFolder, writeAtomically } from './_write-atomically.ts'
 
 interface MaxInline {
@@ -44,12 +45,12 @@ export class BlobStore {
   }
 
   text(stored: string): string {
-    return isReference(stored) ? readFileSync(this.#path(stored), 'utf8') : stored
+    return isReference(stored) ? this.#read(stored).toString() : stored
   }
 
   /** The bytes at the start of a buffer of their own, so that any typed array can be laid over them. */
   bytes(stored: Uint8Array | string): ArrayBuffer {
-    const bytes = typeof stored === 'string' ? readFileSync(this.#path(stored)) : stored
+    const bytes = typeof stored === 'string' ? this.#read(stored) : stored
     return new Uint8Array(bytes).buffer
   }
 
@@ -61,6 +62,17 @@ export class BlobStore {
       return hash('sha256', readFileSync(path)) === digestOf(reference) ? undefined : `${path} is damaged`
     } catch (error) {
       return `${path} cannot be read (${String((error as NodeJS.ErrnoException).code)})`
+    }
+  }
+
+  #read(reference: string): Buffer {
+    try {
+      return readFileSync(this.#path(reference))
+    } catch (error) {
+      if (existsSync(dirname(this.#folder))) throw error
+      // Its database, which is open, can still be read. What is missing now is not damaged. Clients see this, so where it was is in the cause only.
+      const message = 'the run was moved or deleted while it was read; `millrace list` shows those there are'
+      throw new MillraceError('run_not_found', message, { cause: error })
     }
   }
 

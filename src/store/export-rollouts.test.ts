@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, renameSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -151,6 +151,21 @@ test.each(['EIO', 'ELOOP'] as const)(
     expect([lines.length, damaged]).toEqual([3, ['2-0']])
   },
 )
+
+test('rollouts are not called damaged because their run is deleted meanwhile', async () => {
+  using root = temporaryFolder()
+  const folder = join(root.path, 'run')
+  mkdirSync(folder)
+  applyAll(
+    folder,
+    [1, 2].flatMap((task) => rolloutEntries(task, { messages: [`${task}`.repeat(70_000)] })),
+  )
+  using reader = RunReader.open(folder)
+  const lines = exportRollouts(reader, { format: 'jsonl' })
+  await lines.next()
+  renameSync(folder, join(root.path, '.pruned'))
+  await expect(lines.next()).rejects.toMatchObject({ code: 'run_not_found' })
+})
 
 test('a record on a damaged page costs its own rollout', async () => {
   using folder = temporaryFolder()
