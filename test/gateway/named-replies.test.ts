@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
+import { beginEvents, tokenChunk } from '../../src/gateway/_testing/token-chunks.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../src/inference/_testing/scripted-server.ts'
 import { temporaryFolder } from '../store/_fixtures.ts'
 
@@ -64,3 +65,21 @@ test.each(['chat', 'responses'] as const)(
     expect(said.map(({ parent }) => nodes[parent ?? -1]?.call?.replyId)).toEqual([replies[1]?.id, replies[0]?.id])
   },
 )
+
+test('nothing goes on from a reply that did not end, and whoever names it is told so', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    beginEvents(response)
+    response.write(tokenChunk('Hel', { token: 1 }))
+  })
+  await using open = await OpenGateway.open({ models: [{ name: 'm', maxTries: 1, backends: [{ url: server.url }] }] })
+  const { caller } = await open.session()
+  const { client, done } = open.send(caller, { model: 'm', input: 'hi', stream: true }, { api: 'responses' })
+  await client.received(1)
+  const [{ response }] = client.events as [{ response: Reply }]
+  client.leave()
+  await done
+  const more = { model: 'm', input: 'on', previous_response_id: response.id }
+  const refused = await open.ask(caller, more, { api: 'responses' })
+  expect(refused).toMatchObject({ status: 404, document: { error: { param: 'previous_response_id' } } })
+  expect(refused.text).toContain(`reply ${response.id} did not end (client_gone)`)
+})

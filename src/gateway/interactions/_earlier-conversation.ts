@@ -1,13 +1,17 @@
 import type { DialectRequest } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import type { Message, MessageNode } from '../../schema/index.ts'
+import type { DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
 import { Slice } from '../_slice.ts'
 
-/** A reply that is named as the one to go on from, and is not known. */
-export function replyUnknown(replyId: string): MillraceError {
-  const message = `there is no reply ${replyId.slice(0, 80)} to go on from in this session. Send the conversation in input instead.`
+/** A reply that is named as the one to go on from, and is not known, or was lost. */
+export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceError {
+  const name = replyId.slice(0, 80)
+  const why = lost
+    ? `reply ${name} did not end (${lost.why}), so that nothing goes on from it`
+    : `there is no reply ${name} to go on from in this session`
+  const message = `${why}. Send the conversation in input instead.`
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 

@@ -5,6 +5,7 @@ import { Roster } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import { damagedSession, type RunStore } from '../../store/index.ts'
 import { conversationTo, replyOutside, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
+import { discardedNamed } from '../sessions/discarded-named.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
 import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
@@ -259,10 +260,11 @@ export class Interactions {
   ): Promise<EarlierMessages | undefined> {
     const { previousReplyId: replyId } = request
     if (replyId === undefined) return undefined
-    const leaf = memory.tree.replyNamed(replyId)
-    if (!leaf) throw replyUnknown(replyId)
+    const { sessions } = this.#store.reader
     await this.#book.readable(session, memory)
-    const earlier = await conversationTo(this.#store.reader.sessions, session.id, leaf.seq)
+    const leaf = memory.tree.replyNamed(replyId)
+    if (!leaf) throw replyUnknown(replyId, await discardedNamed(sessions, session.id, replyId))
+    const earlier = await conversationTo(sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
     if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)
     // With other instructions it is another conversation from its first message on.

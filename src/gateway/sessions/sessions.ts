@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { describeIssues, type MessageNode } from '../../schema/index.ts'
+import { describeIssues, type DiscardRecord } from '../../schema/index.ts'
 import {
   isDamage,
   type RunStore,
@@ -8,6 +8,7 @@ import {
   type StoredSession,
 } from '../../store/index.ts'
 import { keyDigest, newSessionKey } from '../_keys.ts'
+import { discardedNamed } from './discarded-named.ts'
 import { OpenSession } from './open-session.ts'
 import { orderedId } from './_ordered-id.ts'
 import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
@@ -17,7 +18,6 @@ import { gatewayEvents } from '../gateway-events.ts'
 import type { GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from './session-bounds.ts'
 import { sessionOptionsSchema, storedData, type SessionData, type SessionOptionsInput } from './session-options.ts'
-import { Slice } from '../_slice.ts'
 import type { SessionTally } from './session-tally.ts'
 import {
   alarmsOf,
@@ -302,7 +302,8 @@ export class Sessions {
         : this.#store.reader.sessions.repliesNamed(id, replyId)
     if (first === undefined) {
       const called = replyId.slice(0, 80)
-      const discarded = await this.#discardedNamed(id, replyId)
+      await this.#store.journal.durable()
+      const discarded = await discardedNamed(this.#store.reader.sessions, id, replyId)
       if (discarded) throw discardedReply(`reply ${called}`, id, discarded)
       const message = `session ${id} has no reply ${called}; it is named as its client knows it`
       throw new MillraceError('usage', message, { data: { status: 404 } })
@@ -313,17 +314,9 @@ export class Sessions {
     const message = `session ${id} has ${count} replies called ${replyId.slice(0, 80)}, at the nodes ${which}; say which one with \`node\``
     throw new MillraceError('usage', message, { data: { status: 409 } })
   }
-
-  /** Looked for only to say why there is no complete one, so nobody need remember their names. */
-  async #discardedNamed(id: string, replyId: string): Promise<MessageNode['discarded']> {
-    await this.#store.journal.durable()
-    const nodes = this.#store.reader.sessions.bareNodesOf(id)
-    for await (const { discarded } of new Slice().over(nodes)) if (discarded?.replyId === replyId) return discarded
-    return undefined
-  }
 }
 
-function discardedReply(which: string, id: string, { why }: NonNullable<MessageNode['discarded']>): MillraceError {
+function discardedReply(which: string, id: string, { why }: DiscardRecord): MillraceError {
   const message = `${which} of session ${id} was discarded (${why}): nobody got all of it, so nothing is trained on it and it takes no reward`
   return new MillraceError('usage', message, { data: { status: 404 } })
 }
