@@ -124,10 +124,11 @@ function table(
   const now = Date.now()
   return columns({
     columns: [
-      { title: 'run', shrinks: true },
+      // Whole, because it is what other commands are told.
+      { title: 'run' },
       { title: 'state' },
-      { title: 'environment', shrinks: true },
-      { title: 'model', shrinks: true },
+      { title: 'environment', shrinks: true, isOptional: true },
+      { title: 'model', shrinks: true, isOptional: true },
       { title: 'ended', align: 'right' },
       { title: 'score', align: 'right' },
       { title: 'started' },

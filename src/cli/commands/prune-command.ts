@@ -61,12 +61,7 @@ export const pruneCommand = defineCommand({
     }
     const width = io.stdout.isTTY ? io.stdout.columns : Number.POSITIVE_INFINITY
     const rows = pruned.map((run) => [run.name, run.state, formatBytes(run.bytes), fate(run, options)])
-    const titles = [
-      { title: 'run', shrinks: true },
-      { title: 'state' },
-      { title: 'size', align: 'right' as const },
-      { title: '' },
-    ]
+    const titles = [{ title: 'run' }, { title: 'state' }, { title: 'size', align: 'right' as const }, { title: '' }]
     for (const line of columns({ columns: titles, rows, width, style: io.stdout.style })) void io.stdout.line(line)
     void io.stdout.line(total(pruned, options))
     return exitCodes.ok

@@ -6,41 +6,61 @@ export interface Column {
   readonly align?: 'left' | 'right'
   /** Gives up room first when the table is too wide. */
   readonly shrinks?: boolean
+  /** Is left out, the last one first, where that is not enough. */
+  readonly isOptional?: boolean
 }
 
 const gap = '  '
 const smallestColumn = 6
 
-/** A table without rules, at most `width` wide: columns that may shrink do so, widest first. */
+/** A table without rules, at most `width` wide if it can be: columns that may shrink do so, widest first. */
 export function columns(options: {
   readonly columns: readonly Column[]
   readonly rows: readonly (readonly string[])[]
   readonly width: number
   readonly style: Style
 }): readonly string[] {
-  const widths = options.columns.map((column, index) =>
-    options.rows.reduce((widest, row) => Math.max(widest, textWidth(row[index] ?? '')), textWidth(column.title)),
-  )
-  shrink(widths, options)
+  const { rows, width, style } = options
+  let shown = options.columns.map((column, place) => ({
+    column,
+    place,
+    room: rows.reduce((widest, row) => Math.max(widest, textWidth(row[place] ?? '')), textWidth(column.title)),
+  }))
+  let rooms = roomsWithin(width, shown)
+  while (!rooms) {
+    const last = shown.findLast(({ column }) => column.isOptional)
+    if (!last) break
+    shown = shown.filter((other) => other !== last)
+    rooms = roomsWithin(width, shown)
+  }
   const line = (cells: readonly string[]): string =>
-    options.columns
-      .map((column, index) =>
-        padText(cells[index] ?? '', widths[index] ?? 0, column.align === 'right' ? 'right' : 'left'),
+    shown
+      .map(({ column, place, room }, index) =>
+        padText(cells[place] ?? '', rooms?.[index] ?? smallestRoom(column, room), column.align ?? 'left'),
       )
       .join(gap)
       .trimEnd()
-  return [options.style.dim(line(options.columns.map((column) => column.title))), ...options.rows.map(line)]
+  return [style.dim(line(options.columns.map(({ title }) => title))), ...rows.map(line)]
 }
 
-function shrink(widths: number[], options: { readonly columns: readonly Column[]; readonly width: number }): void {
-  let excess = widths.reduce((sum, width) => sum + width, 0) + gap.length * (widths.length - 1) - options.width
-  while (excess > 0) {
+/** How wide each is shown; undefined if they do not fit. */
+function roomsWithin(
+  width: number,
+  shown: readonly { readonly column: Column; readonly room: number }[],
+): readonly number[] | undefined {
+  const rooms = shown.map(({ room }) => room)
+  let excess = rooms.reduce((sum, room) => sum + room + gap.length, -gap.length) - width
+  for (; excess > 0; excess -= 1) {
     let widest = -1
-    for (const [index, column] of options.columns.entries()) {
-      if (column.shrinks && (widths[index] ?? 0) > (widths[widest] ?? smallestColumn)) widest = index
+    for (const [index, { column }] of shown.entries()) {
+      if (column.shrinks && (rooms[index] ?? 0) > (rooms[widest] ?? smallestColumn)) widest = index
     }
-    if (widest < 0) return
-    widths[widest] = (widths[widest] ?? 0) - 1
-    excess -= 1
+    if (widest < 0) return undefined
+    rooms[widest] = (rooms[widest] ?? 0) - 1
   }
+  return rooms
+}
+
+function smallestRoom({ shrinks }: Column, room: number): number {
+  return shrinks ? Math.min(room, smallestColumn) : room
 }

@@ -139,6 +139,26 @@ describe('columns', () => {
     expect(lines.every((line) => textWidth(line) <= 24)).toBe(true)
     expect(lines[1]).toMatch(/^0-0 {2}a long .*… {2}12$/)
   })
+
+  it('leaves out what may be missing, where shrinking is not enough', () => {
+    const shown = (width: number) =>
+      columns({
+        columns: [
+          { title: 'run' },
+          { title: 'environment', shrinks: true, isOptional: true },
+          { title: 'model', shrinks: true, isOptional: true },
+          { title: 'score', align: 'right' },
+        ],
+        rows: [['a-long-name-of-a-run', 'arithmetic', 'some-model', '1.000']],
+        width,
+        style: plain,
+      })
+    expect(shown(80)[1]).toBe('a-long-name-of-a-run  arithmetic   some-model  1.000')
+    expect(shown(43)[1]).toBe('a-long-name-of-a-run  arith…  some-…  1.000')
+    expect(shown(42)).toEqual(['run                   environment  score', 'a-long-name-of-a-run  arithmetic   1.000'])
+    expect(shown(34)[1]).toBe('a-long-name-of-a-run  1.000')
+    expect(shown(10)[1]).toBe('a-long-name-of-a-run  1.000')
+  })
 })
 
 describe('printable', () => {
