@@ -139,6 +139,7 @@ test.each([
 test.each([
   ['record is no JSON', `UPDATE attempt SET record = '{"id":' WHERE rollout = '0-0'`],
   ['message is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '0-0' AND seq = 1`],
+  ['last message is missing', "DELETE FROM node WHERE rollout = '0-0' AND seq = 3"],
 ])('a member of a group whose %s starts over, and the group is settled whole', async (_what, sql) => {
   await using runs = await temporaryRuns()
   const folder = join(runs.root, 'looking')
@@ -174,4 +175,34 @@ test('an attempt that does not count costs what it did, though its record is dam
   damage(folder, "UPDATE attempt SET record = '{' WHERE rollout = '0-0' AND attempt = 1")
   const third = await sit(folder, options)
   expect(third).toMatchObject({ end: 'complete', scored: 1, asked: 0, discarded: { attempts: 1, costUsd: 2 } })
+})
+
+test.each([
+  ['its', "rollout = '0-0'"],
+  ["a child's", "rollout LIKE '0-0.%'"],
+])('a rollout that only lacks its score starts over if %s last message is missing', async (_whose, which) => {
+  await using runs = await temporaryRuns()
+  const folder = join(runs.root, 'looking')
+  const options: Partial<EvaluateOptions> = {
+    environment: defineEnvironment({
+      ...environment(),
+      tools: {
+        look: {
+          parameters: z.object({}),
+          resume: 'rerun',
+          run: async (_, { child }) => (await child({ prompt: 'Look.', tools: [] })).answer,
+        },
+      },
+      reward: ({ rollout }) => {
+        if (rollout.attempt === 1) throw new Error('no')
+        return 1
+      },
+    }),
+    limit: 1,
+  }
+  expect(await sit(folder, options)).toMatchObject({ end: 'complete', outcomes: { reward_error: 1 } })
+  damage(folder, `DELETE FROM node WHERE position = (SELECT max(position) FROM node WHERE ${which})`)
+  const second = await sit(folder, { ...options, run: { retryFailed: true } })
+  expect(second.records).toMatchObject([{ id: '0-0', attempt: 2, reward: 1 }])
+  expect(abandoned(folder)).toEqual([{ rollout: '0-0', attempt: 1, data: why }])
 })

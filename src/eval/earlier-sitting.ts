@@ -10,7 +10,7 @@ import {
   type UsedTries,
 } from '../rollout/index.ts'
 import { outcomes, type MessageNode } from '../schema/index.ts'
-import type { BareRecord, RunReader, UnfinishedRollout } from '../store/index.ts'
+import { missingMessage, type BareRecord, type RunReader, type UnfinishedRollout } from '../store/index.ts'
 import { usedTries } from './_used-tries.ts'
 import { recordedEnd } from './recorded-end.ts'
 
@@ -65,7 +65,7 @@ function heldRollout(
   { rollout, attempt, heldRecord, heldLeaf = null }: UnfinishedRollout,
 ): HeldRollout {
   if (!heldRecord) throw new MillraceError('internal', `${rollout} waits for its group without a record`)
-  const messages = reader.nodes(rollout, attempt).map(({ message }) => message)
+  const messages = wholeNodes(reader, { rollout, attempt, leaf: heldLeaf }).map(({ message }) => message)
   return { record: { ...heldRecord, messages }, leaf: heldLeaf }
 }
 
@@ -87,8 +87,8 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
     const end = outcomes[agentOutcomeOf(record)].truncated ? recordedEnd(record) : undefined
     if (end) ends[id] = end
   }
-  const read = (id: string): void => {
-    nodes[id] = reader.nodes(id, attempt)
+  const read = (id: string, leaf?: number | null): void => {
+    nodes[id] = wholeNodes(reader, { rollout: id, attempt, leaf })
     const calls = readJudgeCalls(reader, id, attempt)
     if (calls.length > 0) judgeCalls[id] = calls.map(({ usage, cost }) => ({ usage, cost }))
     for (const child of reader.children(id)) {
@@ -97,11 +97,11 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
         ended.push(child.end.record)
         noteEnd(child.rollout, child.end.record)
       }
-      read(child.rollout)
+      read(child.rollout, child.end?.leaf)
     }
   }
-  read(rollout)
   const end = reader.attempts(rollout).find((each) => each.attempt === attempt)?.end
+  read(rollout, end?.leaf)
   if (end) noteEnd(rollout, end.record)
   const reported = end && { metrics: end.record.metrics, notes: end.record.info ?? {} }
   const serverCalls = readServerCalls(reader, rollout, attempt).length
@@ -113,4 +113,14 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
     ...(serverCalls > 0 && { serverCalls }),
     ...(reported && { reported }),
   }
+}
+
+/** The nodes of an attempt. Of one that ended it is known how many there must be. */
+function wholeNodes(
+  reader: RunReader,
+  { rollout, attempt, leaf = null }: { rollout: string; attempt: number; leaf?: number | null | undefined },
+): MessageNode[] {
+  const nodes = reader.nodes(rollout, attempt)
+  if (leaf !== null && leaf >= nodes.length) throw missingMessage(rollout, leaf)
+  return nodes
 }
