@@ -228,16 +228,20 @@ describe('readTasks', () => {
         await new Promise(() => {})
       }
     })
-    const controller = new AbortController()
     const read = async (signal?: AbortSignal) => Array.fromAsync(await readTasks(environment, {}, { limit: 2, signal }))
-    const stopped = read(controller.signal)
-    setImmediate(() => controller.abort())
-    expect(await stopped).toHaveLength(2)
-
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     using _time = { [Symbol.dispose]: () => void vi.useRealTimers() }
+    const isWaitedFor = () => vi.waitFor(() => expect(vi.getTimerCount()).toBe(1))
+
+    const controller = new AbortController()
+    const stopped = read(controller.signal)
+    await isWaitedFor()
+    controller.abort()
+    expect(await stopped).toHaveLength(2)
+    expect(vi.getTimerCount()).toBe(0)
+
     const left = read()
-    await vi.waitFor(() => expect(vi.getTimerCount()).toBe(1))
+    await isWaitedFor()
     vi.runAllTimers()
     expect(await left).toHaveLength(2)
   })

@@ -112,12 +112,9 @@ export class TaskStream implements AsyncIterable<TaskItem> {
   /** Tells a source that no more is asked of it, for it to tidy up. Nobody waits for one that does not come to an end. */
   async #leave(rows: AsyncIterator<TaskRow>): Promise<void> {
     const signal = this.#signal
-    const left = within(
-      Promise.try(() => rows.return?.()),
-      momentMs,
-    )
+    const left = Promise.try(() => rows.return?.())
     try {
-      await (signal ? raced(left, signal) : left)
+      await within(signal ? raced(left, signal) : left, momentMs)
     } catch (error) {
       if (!signal?.aborted) throw this.#failure(error)
     }
