@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { JsonObject, Message, MessageNode } from '../schema/index.ts'
 import { faultIn, messagesEvents, messagesReply, eventText, type Block } from './_testing/messages-server.ts'
 import type { MessagesBody } from './_testing/messages-server.ts'
-import { openBackend } from './_testing/open-backend.ts'
+import { ask, openBackend } from './_testing/open-backend.ts'
 import { chatChunk, ScriptedServer, sendJson, type Handler } from './_testing/scripted-server.ts'
 import { modelConfigSchema, type ModelConfigInput } from './model-config.ts'
 import { Model } from './model.ts'
@@ -25,7 +25,7 @@ async function converse(
     readonly journalled?: readonly MessageNode[]
   },
 ): Promise<MessageNode[]> {
-  await using backend = openBackend(url, setting)
+  await using backend = openBackend(url, { name, ...setting })
   await using model = new Model(modelConfigSchema.parse({ name, maxTries: 1 }), [backend])
   const nodes = [...journalled]
   const recorder = { node: (node: MessageNode) => void nodes.push(node), durable: () => undefined }
@@ -87,6 +87,30 @@ test('neither to another model, nor where reasoning is not to be sent', async ()
   await converse(server.url, { api: 'messages', sendReasoning: false, extra: {} })
   expect(server.requests.map(({ body }) => body.includes('sealed'))).toEqual([false, true, false, false, false])
 })
+
+test.each(['messages', 'responses', 'chat'] as const)(
+  'nor to a judge that is shown the conversation (%s)',
+  async (api) => {
+    const extra_content = { google: { thought_signature: 'sealed' } }
+    const call = { id: 'c1', type: 'function', function: { name: 'look', arguments: '{}' }, extra_content }
+    const replies = {
+      messages: messagesReply(calling),
+      responses: {
+        status: 'completed',
+        output: [
+          { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' },
+          { type: 'function_call', call_id: 'c1', name: 'look', arguments: '{}' },
+        ],
+      },
+      chat: { choices: [{ index: 0, message: { content: null, tool_calls: [call] }, finish_reason: 'tool_calls' }] },
+    }
+    await using server = await ScriptedServer.start((response) => sendJson(response, replies[api]))
+    const nodes = await converse(server.url, { api, extra: {} })
+    await using judge = openBackend(server.url, { api, name: 'judge' })
+    await judge.send(ask({ messages: nodes.map(({ message }) => message) }))
+    expect(server.requests.map(({ body }) => body.includes('sealed'))).toEqual([false, true, false])
+  },
+)
 
 test('encrypted reasoning goes back with the items it came with, also after a resume', async () => {
   const reasoning = { type: 'reasoning', id: 'rs_1', summary: [], encrypted_content: 'sealed' }

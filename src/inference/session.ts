@@ -118,7 +118,7 @@ export class Session {
     const { message, original, tokens } = reply
     const record = callRecord(withUsage(reply, prompt, this.#model.price))
     const call = original && isSealed(original) ? { ...record, original } : record
-    if (call.original) keepSealed(message, call.original)
+    keepSealed(message, call)
     this.#add(message, { call, tokens })
     return { message, call, replayed: false }
   }
@@ -131,8 +131,7 @@ export class Session {
     if (!recorded) return undefined
     const { message, call, tokens } = recorded
     if (message.role !== 'assistant' || !call) throw diverged(this.id, recorded.seq)
-    // Another model could not open it.
-    if (call.original && call.model === this.#model.name) keepSealed(message, call.original)
+    keepSealed(message, call)
     this.#add(message, { call, tokens })
     return { message, call, replayed: true }
   }

@@ -38,6 +38,7 @@ export class FedBackend implements Backend {
     const source = { backend: api, url: 'http://fed.invalid', model: api, apiKeyEnv: 'NONE' }
     this.#dialect = new dialects[api]({
       source,
+      modelName: 'm',
       upstreamName: 'upstream',
       stream: false,
       sendReasoning: true,

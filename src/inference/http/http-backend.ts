@@ -90,9 +90,10 @@ export class HttpBackend extends Resource implements Backend {
       apiKeyEnv: backend.apiKeyEnv,
       lacksKey: lacksKey(backend, env),
     }
-    const { stream, sendReasoning } = model
+    const { name: modelName, stream, sendReasoning } = model
     const isMistral = isMistralHost(url.hostname)
-    const written = { source, upstreamName, stream, sendReasoning, isOpenAi, isMistral, engine: backend.engine }
+    const names = { source, modelName, upstreamName }
+    const written = { ...names, stream, sendReasoning, isOpenAi, isMistral, engine: backend.engine }
     const dialect: Dialect = new dialects[model.api](written)
     this.#headers = writeHeaders(model, backend, env)
     this.#fixedHeaders = headerNames(backend)

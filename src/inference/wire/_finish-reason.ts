@@ -30,8 +30,8 @@ const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
 }
 
 /**
- * In whatever case it is written. A reason nobody knows still means that the server ended the reply. A reply with tool calls that "stopped" ended for
- * them: several servers say `stop` when the tool choice was forced.
+ * In whatever case it is written. A reason nobody knows still means that the server ended the reply. A reply with tool calls
+ * that "stopped" ended for them: several servers say `stop` when the tool choice was forced.
  */
 export function finishReasonOf(said: string, hasToolCalls: boolean): FinishReason | 'cut' {
   const word = said.toLowerCase()

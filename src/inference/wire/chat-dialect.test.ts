@@ -12,7 +12,15 @@ import { scanReply } from '../tokens/token-scanner.ts'
 
 const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): ChatDialect =>
-  new ChatDialect({ source, upstreamName: 'm', stream: false, sendReasoning: true, isOpenAi: false, ...options })
+  new ChatDialect({
+    source,
+    modelName: 'm',
+    upstreamName: 'm',
+    stream: false,
+    sendReasoning: true,
+    isOpenAi: false,
+    ...options,
+  })
 
 const tool: ToolDefinition = { type: 'function', function: { name: 'add', parameters: { type: 'object' } } }
 

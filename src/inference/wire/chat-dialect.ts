@@ -93,9 +93,9 @@ export class ChatDialect implements Dialect {
 
   #message(message: Message): string {
     if (message.role !== 'assistant') return hasOtherParts(message) ? this.#given(message) : messageJson(message)
-    const { sendReasoning, isMistral = false } = this.#options
+    const { modelName, sendReasoning, isMistral = false } = this.#options
     const movesReasoning = (!sendReasoning || isMistral) && message.reasoning_content !== undefined
-    const sealed = sealedReply(message)
+    const sealed = sealedReply(message, modelName)
     if (!movesReasoning && !message.others && !sealed) return messageJson(message)
     let json = this.#rewritten.get(message)
     if (json === undefined) {

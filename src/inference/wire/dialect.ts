@@ -8,6 +8,7 @@ import type { TokenArrays } from '../tokens/token-scanner.ts'
 /** What a dialect must know about the model and the backend it writes to. */
 export interface DialectOptions {
   readonly source: Source
+  readonly modelName: string
   /** What the backend calls the model. */
   readonly upstreamName: string
   /** Whether replies are asked for in pieces, where a request does not say. */

@@ -8,7 +8,15 @@ import { MessagesDialect } from './messages-dialect.ts'
 
 const source = { backend: 'b', url: 'http://b/v1/messages', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): MessagesDialect =>
-  new MessagesDialect({ source, upstreamName: 'm', stream: false, sendReasoning: true, isOpenAi: false, ...options })
+  new MessagesDialect({
+    source,
+    modelName: 'm',
+    upstreamName: 'm',
+    stream: false,
+    sendReasoning: true,
+    isOpenAi: false,
+    ...options,
+  })
 
 const hello: Message = { role: 'user', content: 'hi' }
 const ask = (more: Partial<ModelRequest> = {}): ModelRequest => ({

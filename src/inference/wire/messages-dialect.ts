@@ -20,8 +20,9 @@ const defaultMaxTokens = 4096
  * one turn, and all system messages, wherever they stand, are the system prompt.
  *
  * The API has no place for `seed`, the name of a user and the `detail` of an image: they are not sent. Earlier reasoning it
- * takes back only with its signature: a reply that has one goes back block for block, of others it is not sent. It returns no token ids. What else it knows can be given in
- * `sampling.extra`. A request that asks for what it cannot do (JSON without a schema, parts of other APIs) is refused.
+ * takes back only with its signature: a reply that has one goes back block for block, of others it is not sent. It returns
+ * no token ids. What else it knows can be given in `sampling.extra`. A request that asks for what it cannot do (JSON without
+ * a schema, parts of other APIs) is refused.
  */
 export class MessagesDialect implements Dialect {
   readonly path = apiPaths.messages
@@ -97,7 +98,8 @@ export class MessagesDialect implements Dialect {
   }
 
   #sealed(message: Message): string | undefined {
-    const reply = this.#options.sendReasoning ? sealedReply(message) : undefined
+    const { sendReasoning, modelName } = this.#options
+    const reply = sendReasoning ? sealedReply(message, modelName) : undefined
     return reply?.api === 'messages' ? ownBlocks(reply.output) : undefined
   }
 

@@ -8,7 +8,7 @@ import { MessagesDialect } from './messages-dialect.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 
 const source = { backend: 'b', url: 'http://b/v1/messages', model: 'm', apiKeyEnv: 'KEY' }
-const options = { source, upstreamName: 'm', stream: true, sendReasoning: true, isOpenAi: false }
+const options = { source, modelName: 'm', upstreamName: 'm', stream: true, sendReasoning: true, isOpenAi: false }
 const dialect = new MessagesDialect(options)
 
 const blocks: Block[] = [

@@ -9,7 +9,15 @@ import { ResponsesDialect } from './responses-dialect.ts'
 
 const source = { backend: 'b', url: 'http://b/v1/responses', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): ResponsesDialect =>
-  new ResponsesDialect({ source, upstreamName: 'm', stream: false, sendReasoning: true, isOpenAi: false, ...options })
+  new ResponsesDialect({
+    source,
+    modelName: 'm',
+    upstreamName: 'm',
+    stream: false,
+    sendReasoning: true,
+    isOpenAi: false,
+    ...options,
+  })
 
 const conversation: Message[] = [
   { role: 'system', content: 'be brief' },

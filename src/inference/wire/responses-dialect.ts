@@ -100,7 +100,8 @@ export class ResponsesDialect implements Dialect {
   }
 
   #sealed(message: Message): readonly Json[] | undefined {
-    const reply = this.#options.sendReasoning ? sealedReply(message) : undefined
+    const { sendReasoning, modelName } = this.#options
+    const reply = sendReasoning ? sealedReply(message, modelName) : undefined
     return reply?.api === 'responses' ? reply.output : undefined
   }
 

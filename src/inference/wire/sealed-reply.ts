@@ -1,5 +1,5 @@
 import { isNestedWithin } from '../../kit/index.ts'
-import { isJsonObject, type JsonObject, type Message, type OriginalReply } from '../../schema/index.ts'
+import { isJsonObject, type CallRecord, type JsonObject, type Message, type OriginalReply } from '../../schema/index.ts'
 import { sealsIn } from './_chat-extras.ts'
 import { textOrNothing } from './foreign-json.ts'
 
@@ -7,7 +7,7 @@ import { textOrNothing } from './foreign-json.ts'
 const maxDepth = 256
 
 // The entry goes with its message. Most programs never make one, and need not look.
-const replies = new WeakMap<Message, OriginalReply>()
+const replies = new WeakMap<Message, { readonly model: string; readonly original: OriginalReply }>()
 let isAny = false
 
 /**
@@ -21,15 +21,17 @@ export function isSealed({ api, output }: OriginalReply): boolean {
   return thoughts.length > 0 && thoughts.every(hasSeal)
 }
 
-/** The message was read from this reply. */
-export function keepSealed(message: Message, original: OriginalReply): void {
+/** The message was read from the reply of this call, which has it in its own words if it is a sealed one. */
+export function keepSealed(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
+  if (!original) return
   isAny = true
-  replies.set(message, original)
+  replies.set(message, { model, original })
 }
 
-/** The reply that a message was read from, if it is a sealed one. */
-export function sealedReply(message: Message): OriginalReply | undefined {
-  return isAny ? replies.get(message) : undefined
+/** The reply that a message was read from, if it is a sealed one of this model: no other could open it. */
+export function sealedReply(message: Message, model: string): OriginalReply | undefined {
+  const found = isAny ? replies.get(message) : undefined
+  return found?.model === model ? found.original : undefined
 }
 
 function isThought(type: JsonObject[string]): boolean {
