@@ -13,7 +13,7 @@ const phrases = [
   'context window',
   "model's context length",
   'available context size',
-  'exceeds the maximum allowed length',
+  'tokens) exceeds the maximum allowed length',
   'exceeds the context length',
   'greater than the context length',
   'exceeded model token limit',

@@ -122,6 +122,9 @@ describe('a conversation that is too long', () => {
 
   test('is not seen where it is not said', () => {
     expect(codeOf(400, { error: { message: 'temperature must be at most 2' } })).toBe('model_rejected')
+    // Something else is too long.
+    const message = "'tools[0].function.description' exceeds the maximum allowed length of 1024"
+    expect(codeOf(400, { error: { message } })).toBe('model_rejected')
     expect(codeOf(500, { error: { message: 'maximum context length' } })).toBe('model_server_error')
   })
 })
