@@ -5,8 +5,8 @@ import { isObject, textOrNothing } from './foreign-json.ts'
 
 /**
  * Which call of a reply a piece of a Chat stream belongs to. Calls are numbered here as they begin. A server's own numbers
- * tell them apart and no more: some count from 1, or all blocks of a reply. Some give every call the same number, or none;
- * then its id tells where one begins, or its name where the call before is whole.
+ * tell them apart and no more: some count from 1, or all blocks of a reply. Some give every call the same number: then its
+ * name tells where one begins, once the call before is whole; or none: then its id does, too.
  */
 export class CallPlaces {
   readonly #draft: ReplyDraft
@@ -35,13 +35,15 @@ export class CallPlaces {
     return place === -1 ? undefined : place
   }
 
-  /** Only where there is a name: a server may give each piece of one call an id of its own, or repeat its name in each. */
+  /**
+   * Only where there is a name, and never by its id alone: a server may give each piece of one call an id of its own, or repeat
+   * its name in each, or both.
+   */
   #isAnother(place: number, id: string, called: unknown): boolean {
     const { name, arguments: written }: { name?: unknown; arguments?: unknown } = isObject(called) ? called : {}
     const before = this.#draft.toolCall(place)
     if (textOrNothing(name) === undefined || before.name === '' || !isWhole(before)) return false
-    const knownId = this.#ids[place] ?? ''
-    if (id !== '' && knownId !== '') return id !== knownId
+    if (id !== '' && id === this.#ids[place]) return false
     // Whatever is written after a whole object cannot be part of it.
     return name !== before.name || isObject(written) || (typeof written === 'string' && /\S/.test(written))
   }

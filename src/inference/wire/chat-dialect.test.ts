@@ -727,12 +727,17 @@ describe('streams', () => {
         // Arguments that are no JSON yet, or never.
         { index: 2, ...call('e', 'three', '{"x":') },
         { index: 2, ...call('f', 'three', '{}}') },
+        // Another id and the name in each piece, the last of which is empty: vLLM again, where the tool was chosen for it.
+        { index: 3, ...call('g', 'four', '{"x"') },
+        { index: 3, ...call('h', 'four', ':1}') },
+        { index: 3, ...call('i', 'four', '') },
       ]
       const stream = assemble([...repeated.map((piece) => chunk({ tool_calls: [piece] })), chunk({}, 'tool_calls')])
       expect(stream.reply().message.tool_calls).toEqual([
         call('a', 'one', '{"x":1}'),
         call('c', 'two', '{} '),
         call('e', 'three', '{"x":{}}'),
+        call('g', 'four', '{"x":1}'),
       ])
     })
   })
