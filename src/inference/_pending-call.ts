@@ -31,7 +31,6 @@ export class PendingCall implements SentCall {
   /** One try, as the backend gets it. */
   nextTry(): BackendRequest {
     const { request, sink } = this
-    sink?.restart()
     const tried = { ...request, retry: this.tries - 1, signal: this.hooks.signal }
     return sink ? { ...tried, sink } : tried
   }

@@ -132,57 +132,11 @@ describe('a reply that is passed on while it arrives', () => {
         response.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n')
       },
     ],
-    [
-      'an error after an opening that says nothing',
-      (response) => {
-        response.writeHead(200, { 'content-type': 'text/event-stream' })
-        response.write(chatChunk({ role: 'assistant', content: '' }))
-        response.end('data: {"error":{"message":"busy","type":"overloaded_error"}}\n\n')
-      },
-    ],
-    [
-      'an opening and no more',
-      (response) => {
-        response.writeHead(200, { 'content-type': 'text/event-stream' })
-        response.end(chatChunk({ role: 'assistant', content: '' }))
-      },
-    ],
   ])('is tried again after %s: nothing was passed on', async (_name, first) => {
     const { reply, sink } = await callAfter(first)
     expect(reply).toMatchObject({ status: 'complete', tries: 2 })
-    // All of the second, its [DONE] included.
-    expect(sink.events).toHaveLength(2)
     expect(sink.message.content).toBe('all')
     expect(sink.partials).toEqual([])
-  })
-
-  test('an opening waits for what it opens, in order; but not for long', async () => {
-    const opening = chatChunk({ role: 'assistant' })
-    for (const count of [1, 2, 3]) {
-      await using server = await ScriptedServer.start((response) => {
-        response.writeHead(200, { 'content-type': 'text/event-stream' })
-        response.write(opening.repeat(count))
-      })
-      await using backend = openBackend(server.url)
-      await using model = new Model(modelConfigSchema.parse({ name: 'm' }), [backend])
-      const seen = Promise.withResolvers<void>()
-      const controller = new AbortController()
-      const sink = new CollectingSink(() => {
-        if (sink.events.length === 3) seen.resolve()
-        return true
-      })
-      const call = model.call({ ...ask, stream: true, sink }, { signal: controller.signal })
-      await server.received(1)
-      if (count === 3) await seen.promise
-      controller.abort(new Error('enough'))
-      await call
-      expect(sink.events).toHaveLength(count === 3 ? 3 : 0)
-    }
-    const { sink } = await callAfter((response) => {
-      response.writeHead(200, { 'content-type': 'text/event-stream' })
-      response.end(opening + chatChunk({ content: 'all' }, 'stop'))
-    })
-    expect(sink.events.map(({ deltas }) => deltas.length)).toEqual([0, 1])
   })
 
   test.each<[string, string, string]>([
