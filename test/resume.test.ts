@@ -354,3 +354,45 @@ test.each([
   using reader = RunReader.open(join(runs.root, 'late'))
   expect(reader.rollout('0-0')).toMatchObject(expected)
 })
+
+test('what was done to the state beside a tool that hung is done again before it is scored', async () => {
+  await using runs = await temporaryRuns()
+  const environmentOf = (isBroken: boolean) =>
+    defineEnvironment({
+      name: 'beside',
+      task: z.object({}),
+      tasks: () => [{}],
+      limits: { timeoutMs: 500 },
+      setup: () => ({ steps: 0 }),
+      prompt: () => 'Go.',
+      tools: {
+        wait: { parameters: z.object({}), resume: 'reuse', run: () => new Promise<string>(() => {}) },
+        step: {
+          parameters: z.object({}),
+          resume: 'rerun',
+          run: (_, { state }) => {
+            state.steps += 1
+            return 'done'
+          },
+        },
+      },
+      reward: ({ state }) => {
+        if (isBroken) throw new Error('the grader is away')
+        return state.steps
+      },
+    })
+  const sitWith = (isBroken: boolean) =>
+    evaluate({
+      environment: environmentOf(isBroken),
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+      backends: { scripted: [new ScriptedBackend(turns([{ wait: {}, step: {} }]))] },
+      preflight: false,
+      run: { root: runs.root, name: 'beside', retryFailed: !isBroken },
+    }).summary()
+  expect(await sitWith(true)).toMatchObject({ outcomes: { reward_error: 1 } })
+  expect(await sitWith(false)).toMatchObject({ outcomes: { agent_timeout: 1 }, score: { mean: 1 } })
+  using reader = RunReader.open(join(runs.root, 'beside'))
+  expect(reader.rollout('0-0')).toMatchObject({ attempt: 1, turns: 1, toolCalls: 0, reward: 1 })
+  const [report] = await Array.fromAsync(replayRun(reader, { environment: environmentOf(false) }))
+  expect(report).toMatchObject({ verdict: 'identical' })
+})

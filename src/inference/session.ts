@@ -90,9 +90,9 @@ export class Session {
     return this.#journalled[this.#seq + offset] ?? this.#tape?.answer(offset)
   }
 
-  /** See `TapeReader.requireHeard`. */
-  requireHeard(): void {
-    this.#tape?.requireHeard()
+  /** See `TapeReader.cutOff`. */
+  get cutOff(): MillraceError | undefined {
+    return this.#tape?.cutOff
   }
 
   /** Chained, not awaited: a rollout spends most of its life here, and an async frame would take 0.5 KB of it each. */

@@ -54,18 +54,27 @@ describe('a tape', () => {
     expect(() => tape.nextReply()).toThrow('it broke here')
   })
 
-  test('that ends with a reply had not heard what its calls come to now', () => {
-    const cutOff = new TapeReader({ nodes: nodes('uata'), end })
-    cutOff.nextReply()
-    expect(() => cutOff.requireHeard()).not.toThrow()
-    cutOff.nextReply()
-    expect(() => cutOff.requireHeard()).toThrow('it broke here')
+  test('that ends during calls says so when they come', () => {
+    for (const [kinds, answers] of [
+      ['uata', 0],
+      ['uatat', 1],
+    ] as const) {
+      const tape = new TapeReader({ nodes: nodes(kinds), end })
+      tape.nextReply()
+      expect(tape.cutOff).toBeUndefined()
+      tape.nextReply()
+      for (let given = 0; given < answers; given += 1) {
+        expect(tape.cutOff).toBeUndefined()
+        tape.noteAnswer({ role: 'tool', tool_call_id: 'c', content: 'any' })
+      }
+      expect(tape.cutOff?.rawMessage).toBe('it broke here')
+    }
     const unheard = { code: 'replay_diverged', message: 'it asks for more' } as const
-    // Said by an agent in its own words, perhaps; or by nobody, because it ended there by itself.
+    // Heard and put in an agent's own words, perhaps; or it ended there by itself.
     for (const heard of [{ nodes: nodes('uau'), end }, { nodes: nodes('ua'), end: unheard }, { nodes: nodes('ua') }]) {
       const tape = new TapeReader(heard)
       tape.nextReply()
-      expect(() => tape.requireHeard()).not.toThrow()
+      expect(tape.cutOff).toBeUndefined()
     }
   })
 

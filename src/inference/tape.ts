@@ -19,8 +19,8 @@ export class TapeReader {
   /** Messages that answered tool calls: before the first reply, after the first, after the second, and so on. */
   readonly #answers: MessageNode[][] = [[]]
   readonly #end: WireError | undefined
-  /** Whether nothing was said after the last reply. */
-  readonly #endsWithReply: boolean
+  /** Whether nothing was said after the last reply but answers to its calls. */
+  #endsInCalls = false
   /** Turns that were asked for. */
   #asked = 0
   /** Answers that were given since the last turn. */
@@ -28,12 +28,13 @@ export class TapeReader {
 
   constructor({ nodes, end }: Tape) {
     this.#end = end
-    this.#endsWithReply = nodes.at(-1)?.sampled === true
     for (const node of nodes) {
       if (node.sampled && node.call) {
         this.#replies.push(node)
         this.#answers.push([])
+        this.#endsInCalls = true
       } else if (node.tool ?? node.tools) this.#answers.at(-1)?.push(node)
+      else this.#endsInCalls = false
     }
   }
 
@@ -66,14 +67,12 @@ export class TapeReader {
     )
   }
 
-  /**
-   * Calls of tools have been made again. Throws what the recording ended with, if it did while they were at work: their answers
-   * came to nobody then.
-   */
-  requireHeard(): void {
-    const isCutOff = this.#endsWithReply && this.#asked === this.#replies.length
+  /** What the recording ended with, if it did while the calls that come now were at work: their answers came to nobody. */
+  get cutOff(): MillraceError | undefined {
     // Where it ended by itself nobody knows whether it had heard them.
-    if (this.#end && this.#end.code !== 'replay_diverged' && isCutOff) throw MillraceError.fromWire(this.#end)
+    if (!this.#end || this.#end.code === 'replay_diverged' || !this.#endsInCalls) return undefined
+    const isHere = this.#asked === this.#replies.length && this.#answered >= (this.#answers[this.#asked]?.length ?? 0)
+    return isHere ? MillraceError.fromWire(this.#end) : undefined
   }
 
   /** The recorded answer that stands `offset` answers after those given in this turn; throws as `nextReply` does. */

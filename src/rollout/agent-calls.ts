@@ -69,7 +69,8 @@ export class AgentCalls implements AgentTools {
     const { outputs } = this.#host.situation
     const atWork = { calls, startedAt: performance.now() }
     this.#atWork = [...this.#atWork, atWork]
-    const made = this.#toolBox.call(calls, this.#optionsFor(calls))
+    const { cutOff } = this.#host.session
+    const made = cutOff ? this.#cutOffAgain(calls, cutOff) : this.#toolBox.call(calls, this.#optionsFor(calls))
     const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
     return shown.then(
       (results) => this.#answersTo(atWork, results),
@@ -93,11 +94,19 @@ export class AgentCalls implements AgentTools {
     return { context, signal, ...(trace && { trace }), ...(isRecalling && { recall }) }
   }
 
+  /** The recording ends during these calls. What they do to the state is done again, and nobody hears what they say. */
+  async #cutOffAgain(calls: readonly WrittenCall[], end: MillraceError): Promise<never> {
+    const { context, trace, signal } = this.#host
+    const isMadeAgain = (call: WrittenCall): boolean => this.#toolBox.resumeRule(call) === 'rerun'
+    for (const call of calls) if (!isMadeAgain(call)) this.#keepChildren(call)
+    await this.#toolBox.call(calls.filter(isMadeAgain), { context, signal, ...(trace && { trace }) })
+    throw end
+  }
+
   #answersTo(atWork: CallsAtWork, results: readonly ToolResult[]): readonly Message[] {
-    const { engine, session, tally } = this.#host
+    const { engine, tally } = this.#host
     const { calls } = atWork
     this.#end(atWork)
-    session.requireHeard()
     tally.addToolCalls(results)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
@@ -134,21 +143,15 @@ export class AgentCalls implements AgentTools {
     const { engine, session, context } = this.#host
     const call = calls[index]
     if (!call) return undefined
-    try {
-      const recorded = (offset: number): MessageNode | undefined => session.recall(offset)
-      const recalled = requireSameTool(call, engine.callStyle.recall(recorded, index))
-      if (!recalled && this.#isClosed) {
-        const message = `tool ${call.function.name} is called, and the recording has no answer of it`
-        throw new MillraceError('replay_diverged', message)
-      }
-      if (recalled) this.#keepChildren(call)
-      if (recalled?.record.reports) context.reportAgain(recalled.record.reports)
-      return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
-    } catch (error) {
-      // The recording ends during these calls, none of which was answered.
-      for (const each of calls) if (this.#toolBox.resumeRule(each) !== 'rerun') this.#keepChildren(each)
-      throw error
+    const recorded = (offset: number): MessageNode | undefined => session.recall(offset)
+    const recalled = requireSameTool(call, engine.callStyle.recall(recorded, index))
+    if (!recalled && this.#isClosed) {
+      const message = `tool ${call.function.name} is called, and the recording has no answer of it`
+      throw new MillraceError('replay_diverged', message)
     }
+    if (recalled) this.#keepChildren(call)
+    if (recalled?.record.reports) context.reportAgain(recalled.record.reports)
+    return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
   }
 
   #keepChildren(call: WrittenCall): void {
