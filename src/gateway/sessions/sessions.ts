@@ -208,15 +208,13 @@ export class Sessions {
   }
 
   /** Whoever asks meanwhile waits for the same end. */
-  async #sealUnreadOnce(stored: StoredSession): Promise<void> {
+  #sealUnreadOnce(stored: StoredSession): Promise<void> {
     const { id } = stored
-    const ending = this.#endingUnread.get(id) ?? this.#sealUnread(stored)
+    const underWay = this.#endingUnread.get(id)
+    if (underWay) return underWay
+    const ending = this.#sealUnread(stored).finally(() => this.#endingUnread.delete(id))
     this.#endingUnread.set(id, ending)
-    try {
-      await ending
-    } finally {
-      this.#endingUnread.delete(id)
-    }
+    return ending
   }
 
   /** One that is not in the book, because what was said at its start could not be read. Any other is just being started. */
