@@ -198,17 +198,17 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       task,
       tasks: () => [{ index: 0 }],
       prompt,
-      agent: async ({ turn, append }) => {
+      agent: async ({ turn, append, tools }) => {
         await turn()
         setImmediate(() => {
           append({ role: 'user', content: 'one more thing' })
-          asked = turn()
+          asked = Promise.allSettled([turn(), tools.call([])])
           late.resolve()
         })
       },
       reward: async ({ messages }) => {
         await late.promise
-        await expect(asked).rejects.toMatchObject({ code: 'cancelled' })
+        expect(await asked).toMatchObject([{ reason: { code: 'cancelled' } }, { reason: { code: 'cancelled' } }])
         return messages.length
       },
     })

@@ -3,7 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import type { Session, ToolAnswers } from '../inference/index.ts'
 import type { Message, MessageNode } from '../schema/index.ts'
 import { shortenResults, type ToolCallOptions, type ToolResult, type WrittenCall } from '../tools/index.ts'
-import type { BudgetMeter } from './budget-meter.ts'
+import { afterTheEnd, type BudgetMeter } from './budget-meter.ts'
 import { childPlace } from './child-id.ts'
 import type { Engine } from './engine.ts'
 import { keptChildEvent, keptUnder } from './kept-children.ts'
@@ -66,7 +66,10 @@ export class AgentCalls implements AgentTools {
   }
 
   readonly call: AgentTools['call'] = (calls) => {
-    const { outputs } = this.#host.situation
+    const { situation, budget } = this.#host
+    // What tools work on may be torn down by then.
+    if (budget.isStopped) return Promise.reject(afterTheEnd())
+    const { outputs } = situation
     const atWork = { calls, startedAt: performance.now() }
     this.#atWork = [...this.#atWork, atWork]
     const { cutOff } = this.#host.session

@@ -81,7 +81,7 @@ export class BudgetMeter implements Budget {
 
   /** Called before each turn. */
   startTurn(): void {
-    if (this.isStopped) throw new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
+    if (this.isStopped) throw afterTheEnd()
     if (this.turnsLeft === 0) throw spent('turns', `all ${this.#limits.maxTurns} turns are used`)
     if (this.tokensLeft === 0) throw spent('tokens', `all ${this.#limits.maxTokens} tokens are used`)
     if (this.costLeftUsd === 0) throw spent('cost', `all of $${this.#limits.maxCostUsd} is spent`)
@@ -131,6 +131,11 @@ export class BudgetMeter implements Budget {
     this.#turns += count
     if (this.#parent) this.#parent.#countTurns(count)
   }
+}
+
+/** For an agent that goes on although it has ended. */
+export function afterTheEnd(): MillraceError {
+  return new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
 }
 
 export function spent(limit: SpentLimit, message: string): MillraceError {
