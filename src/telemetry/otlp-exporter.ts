@@ -71,13 +71,14 @@ export class OtlpExporter extends Resource {
   }
 
   protected async onClose(): Promise<void> {
+    // What is left is sent from here.
+    clearTimeout(this.#timer)
     const patience = setTimeout(() => this.#givenUp.abort(), closeGraceMs)
     try {
       await this.#sending
       if (this.#queue.size > 0) await this.#sendAll()
     } finally {
       clearTimeout(patience)
-      clearTimeout(this.#timer)
       await this.#pool.destroy()
     }
   }

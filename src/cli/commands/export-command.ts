@@ -1,5 +1,6 @@
 import type { MillraceError } from '../../errors/index.ts'
 import { exportSessions } from '../../gateway/index.ts'
+import { andList } from '../../kit/index.ts'
 import { exportRollouts, type FoundRun, type RunReader } from '../../store/index.ts'
 import { defineCommand, type FlagTable, type FlagValues } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
@@ -199,7 +200,7 @@ function requireOneTenant({ sessions }: RunReader, group: string): void {
   for (const { tenant } of sessions.each({ group })) {
     tenants.add(tenant)
     if (tenants.size < 2) continue
-    throw usageError(`tenants ${[...tenants].join(' and ')} each have a group ${group}; choose one with --tenant`)
+    throw usageError(`tenants ${andList([...tenants])} each have a group ${group}; choose one with --tenant`)
   }
 }
 
