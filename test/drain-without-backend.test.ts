@@ -1,3 +1,4 @@
+import { fileURLToPath } from 'node:url'
 import { defineEnvironment, evaluate, SimulatorServer, z } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -50,4 +51,22 @@ test('a drain does not wait for a backend that is gone: what waits for it goes o
   )
   // Each has its first turn from the journal.
   expect(second.stats.requests).toBe(records.reduce((sum, { turns }) => sum + turns - 1, 0))
+})
+
+test('nor does a drain of worker processes, each of which probes the backend', async () => {
+  await using runs = await temporaryRuns()
+  const server = await SimulatorServer.start()
+  const { url } = server
+  await server[Symbol.asyncDispose]()
+  const run = evaluate({
+    environment: fileURLToPath(new URL('fixtures/worker-arithmetic.ts', import.meta.url)),
+    workers: 4,
+    concurrency: 16,
+    model: { name: 'm', backends: [{ url }] },
+    preflight: false,
+    run: { root: runs.root, name: 'it' },
+  })
+  await until(() => run.progress().models.some(({ parked }) => parked === 16))
+  run.drain()
+  expect(await run.summary()).toMatchObject({ end: 'drained', state: 'unfinished', rollouts: 0 })
 })

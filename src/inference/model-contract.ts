@@ -47,6 +47,8 @@ export interface ModelStatus {
   readonly inFlight: number
   readonly waiting: number
   readonly parked: number
+  /** Of those in flight, if any: probes of backends that let nobody else in, one of each at most. */
+  readonly probing?: number
   /** What a backend that calls are parked for failed with last, as far as that is known. */
   readonly parkedBecause?: string
   readonly calls: number

@@ -559,6 +559,23 @@ describe('a backend that refuses everything for minutes', () => {
     await model.close()
   })
 
+  test('those that go as probes are told apart, one of each backend', async () => {
+    using clock = new FakeClock()
+    const backends = ['a', 'b'].map((name) => new FakeBackend(name, () => failure('model_overloaded'), 5000))
+    const { model } = open(backends)
+    const all = Array.from({ length: 20 }, () => new Hooks())
+    const pending = all.map((hooks) => model.call(ask, hooks))
+    expect(model.status()).not.toHaveProperty('probing')
+    await clock.pass(60_000)
+    for (let looks = 0; looks < 100 && model.status().probing !== 2; looks += 1) await clock.pass(500)
+    expect(model.status()).toMatchObject({ inFlight: 2, probing: 2, parked: 18 })
+    for (const hooks of all) hooks.abort()
+    await clock.pass(5000)
+    await Promise.all(pending)
+    expect(model.status()).not.toHaveProperty('probing')
+    await model.close()
+  })
+
   test('timeouts use up tries even so: the request may be what is too slow', async () => {
     using clock = new FakeClock()
     const backend = new FakeBackend('b', () => failure('model_timeout'))

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { MillraceError } from '../errors/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { RunStore } from '../store/index.ts'
@@ -191,4 +191,54 @@ test.each(Object.entries(unrecordedEnds))('what was spent before %s is in the re
   // One that is lost and starts over is paid for as well.
   const attempts = outcome === 'poisoned' ? [1, 2] : [1]
   expect(ended).toEqual(attempts.map((attempt) => [attempt, 1]))
+})
+
+test('a drain that leaves what waits for backends waits for a group that is being scored', async () => {
+  using folder = temporaryFolder()
+  await using store = await RunStore.open({ folder: folder.path, create: newRun() })
+  const scoring = Promise.withResolvers<void>()
+  const scored = Promise.withResolvers<Record<string, never>>()
+  const isParked = Promise.withResolvers<void>()
+  const settled: string[] = []
+  const scheduler = new Scheduler({
+    ...oneAtATime(store),
+    executor: {
+      ...placeThat((job, signal) => {
+        const { id, attempt, sample, task } = job
+        const place = { task: task.index, sample, at: 1, parent: null }
+        store.journal.append({ kind: 'attempt-start', rollout: id, attempt, ...place })
+        if (task.index === 0) {
+          const record: RolloutRecord = { ...failed(job), outcome: 'completed', reward: 1 }
+          return Promise.resolve({ kind: 'ended', record, leaf: null })
+        }
+        isParked.resolve()
+        return new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
+      }),
+      scoreGroup: () => {
+        scoring.resolve()
+        return scored.promise
+      },
+      models: () => [{ name: 'm', limit: 8, inFlight: 0, waiting: 0, parked: 1, calls: 1, tries: 1 }],
+    },
+    concurrency: 2,
+    group: { size: 1, policy: 'keep', isScored: true },
+    onSettled: ({ id }) => void settled.push(id),
+  })
+  async function* plans(): AsyncGenerator<PlannedRollout, void, void> {
+    for (const index of [0, 1]) {
+      yield { kind: 'attempt', id: `${index}-0`, sample: 0, task: { index, id: String(index), data: {} }, attempt: 1 }
+    }
+  }
+  const running = scheduler.run(plans())
+  await Promise.all([scoring.promise, isParked.promise])
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  using _time = { [Symbol.dispose]: () => void vi.useRealTimers() }
+  scheduler.drainSoon()
+  vi.advanceTimersByTime(60_000)
+  expect(scheduler.active).toBe(1)
+  scored.resolve({})
+  await vi.waitFor(() => expect(settled).toEqual(['0-0']))
+  vi.advanceTimersByTime(60_000)
+  expect(await running).toBe(false)
+  expect(settled).toEqual(['0-0'])
 })

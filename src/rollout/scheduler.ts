@@ -126,7 +126,7 @@ export class Scheduler {
     if (this.#stranded || this.#work === 0) return
     const { executor } = this.#options
     this.#stranded = new StrandedWatch({
-      active: () => this.active,
+      work: () => this.#work,
       models: () => executor.models(),
       onStranded: () => this.stop(new MillraceError('cancelled', 'the run drains, and its backends are gone')),
     })

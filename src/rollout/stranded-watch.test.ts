@@ -14,11 +14,11 @@ const model = (given: Partial<ModelStatus>): ModelStatus => ({
 })
 
 /** How many looks there were until it told, if it did so in a hundred. */
-async function looksUntilTold(statusAt: (look: number) => readonly ModelStatus[], active = 2): Promise<number> {
+async function looksUntilTold(statusAt: (look: number) => readonly ModelStatus[], work = 2): Promise<number> {
   let looks = 0
   const { promise, resolve } = Promise.withResolvers<void>()
   using _watch = new StrandedWatch({
-    active: () => active,
+    work: () => work,
     models: () => {
       looks += 1
       if (looks === 100) resolve()
@@ -31,11 +31,16 @@ async function looksUntilTold(statusAt: (look: number) => readonly ModelStatus[]
   return looks
 }
 
-test('tells when all that runs is parked, also while one of them goes as a probe', async () => {
+test('tells when all that runs is parked, or goes as a probe', async () => {
   expect(await looksUntilTold(() => [model({ parked: 2 })])).toBe(15)
-  const probing = (look: number) => [model(look % 2 === 0 ? { parked: 2 } : { parked: 1, inFlight: 1 })]
-  expect(await looksUntilTold(probing)).toBe(15)
   expect(await looksUntilTold(() => [model({ parked: 1 }), model({ parked: 1 })])).toBe(15)
+  const probing = (look: number) => [model(look % 2 === 0 ? { parked: 2 } : { parked: 1, inFlight: 1, probing: 1 })]
+  expect(await looksUntilTold(probing)).toBe(15)
+})
+
+test('each backend of a model may be probed at a time, also by the last of those that run', async () => {
+  expect(await looksUntilTold(() => [model({ parked: 3, inFlight: 2, probing: 2 })], 5)).toBe(15)
+  expect(await looksUntilTold(() => [model({ inFlight: 2, probing: 2 })])).toBe(15)
 })
 
 test('tells once it stays so', async () => {
@@ -47,6 +52,7 @@ test.each([
   ['one runs a tool, or is scored', [model({ parked: 1 })]],
   ['one is answered by another model', [model({ parked: 2 }), model({ inFlight: 1 })]],
   ['the backend has more to answer than a probe', [model({ parked: 2, inFlight: 2 })]],
+  ['one is answered though others are parked', [model({ parked: 1, inFlight: 1 })]],
   ['one waits for a permit', [model({ parked: 2, waiting: 1 })]],
   ['nobody is parked', [model({ inFlight: 2 })]],
 ])('tells nothing as long as %s', async (_, models) => {

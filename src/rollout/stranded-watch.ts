@@ -1,14 +1,14 @@
 import type { ModelStatus } from '../inference/index.ts'
 
 interface StrandedWatchOptions {
-  /** Rollouts that run. */
-  readonly active: () => number
+  /** How much has not ended: rollouts that run, groups that are scored. */
+  readonly work: () => number
   readonly models: () => readonly ModelStatus[]
   readonly onStranded: () => void
   readonly tickMs?: number
 }
 
-/** With a second each, longer than the longest pause between two probes of a backend: one of them was in vain meanwhile. */
+/** With a second each, longer than any pause between two probes of a backend that has not asked for more: one was in vain meanwhile. */
 const patienceTicks = 15
 
 /**
@@ -30,18 +30,21 @@ export class StrandedWatch implements Disposable {
   }
 
   #look(): void {
-    const { active, models, onStranded } = this.#options
-    this.#ticks = areStranded(active(), models()) ? this.#ticks + 1 : 0
+    const { work, models, onStranded } = this.#options
+    this.#ticks = areStranded(work(), models()) ? this.#ticks + 1 : 0
     if (this.#ticks < patienceTicks) return
     this[Symbol.dispose]()
     onStranded()
   }
 }
 
-/** A model that anybody is parked for has no backend that answers; one call of it at a time may be on its way, as a probe. */
-function areStranded(active: number, models: readonly ModelStatus[]): boolean {
-  const parked = models.filter((model) => model.parked > 0)
-  const held = parked.reduce((sum, model) => sum + model.parked + model.inFlight, 0)
-  const isIdle = models.every((model) => model.inFlight <= (model.parked > 0 ? 1 : 0) && model.waiting === 0)
-  return parked.length > 0 && isIdle && held >= active
+/** Whoever is parked waits for a backend, and so does whoever goes as a probe of one that lets nobody else in. */
+function areStranded(work: number, models: readonly ModelStatus[]): boolean {
+  const waitingForBackends = models.reduce((sum, { parked, probing = 0 }) => sum + parked + probing, 0)
+  return waitingForBackends > 0 && waitingForBackends >= work && models.every(isSilent)
+}
+
+/** Whether it answers nobody, and nobody is about to ask it. */
+function isSilent({ inFlight, waiting, probing = 0 }: ModelStatus): boolean {
+  return waiting === 0 && inFlight <= probing
 }

@@ -6,6 +6,7 @@ import { backoffMs, Resource, sleep } from '../kit/index.ts'
 import type { BlockedLoop, OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
 import { CallCounts } from './_call-counts.ts'
+import { withUnderWay } from './_under-way.ts'
 import { PoolLimits } from './_pool-limits.ts'
 import { ProcessChannel } from './_process-channel.ts'
 import { Seat } from './_seat.ts'
@@ -147,12 +148,13 @@ export class Crew extends Resource {
   }
 
   models(): readonly ModelStatus[] {
-    const models = this.#limits.status().map((model) => this.#withReason(model))
+    const models = this.#limits.status()
     // Threads count in memory that they share.
-    if (this.#options.kind === 'thread') return models
+    if (this.#options.kind === 'thread') return models.map((model) => this.#withReason(model))
     const counts = new CallCounts(this.#past)
-    for (const worker of this.#workers) counts.add(worker.models)
-    return models.map((model) => counts.appliedTo(model))
+    const reports = Array.from(this.#workers, (worker) => worker.models)
+    for (const report of reports) counts.add(report)
+    return models.map((model) => this.#withReason(counts.appliedTo(withUnderWay(model, reports.flat()))))
   }
 
   /** Why calls are parked is known only where one of them failed. */

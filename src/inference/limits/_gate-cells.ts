@@ -32,6 +32,10 @@ export class GateCells {
     return this.#numbers[wordCell] as number
   }
 
+  get isProbing(): boolean {
+    return phaseOf(this.word) === 'probing'
+  }
+
   get closedMs(): number {
     return machineNow() - this.#closedAt.ms
   }

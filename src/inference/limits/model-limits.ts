@@ -1,5 +1,6 @@
 import { Semaphore, SemaphoreLedger } from '../../kit/index.ts'
 import { sumOf } from './counter.ts'
+import { GateCells } from './_gate-cells.ts'
 import type { ModelStatus } from '../model-contract.ts'
 import {
   bytesOfCells,
@@ -62,12 +63,14 @@ export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
 /** How a model stands, all workers together. */
 export function statusOf(name: string, cells: LimitCells, backends = cells.backends): ModelStatus {
   const { limit, held, waiting } = new SemaphoreLedger(cells.permits, 0)
+  const probing = backends.filter((backend) => new GateCells(backend).isProbing).length
   return {
     name,
     limit,
     inFlight: held,
     waiting: waiting + sumOf(cells.rateWaiting),
     parked: backends.reduce((parked, backend) => parked + sumOf(backend.parked), 0),
+    ...(probing > 0 && { probing }),
     calls: sumOf(cells.calls),
     tries: sumOf(cells.tries),
   }

@@ -1,0 +1,17 @@
+import type { ModelStatus } from '../inference/index.ts'
+
+/**
+ * The model with what worker processes have under way, each by its own report. The limits know what is leased to a process, which
+ * is more than it uses, and nothing of its probes.
+ */
+export function withUnderWay(model: ModelStatus, reports: readonly ModelStatus[]): ModelStatus {
+  let [inFlight, waiting, parked, probing] = [0, 0, 0, 0]
+  for (const report of reports) {
+    if (report.name !== model.name) continue
+    inFlight += report.inFlight
+    waiting += report.waiting
+    parked += report.parked
+    probing += report.probing ?? 0
+  }
+  return { ...model, inFlight, waiting, parked, ...(probing > 0 && { probing }) }
+}
