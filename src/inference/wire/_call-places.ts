@@ -5,8 +5,8 @@ import { isObject, textOrNothing } from './foreign-json.ts'
 
 /**
  * Which call of a reply a piece of a Chat stream belongs to. Calls are numbered here as they begin. A server's own numbers
- * tell them apart and no more: some count from 1, or all blocks of a reply. Some give every call the same number: then its
- * name tells where one begins, once the call before is whole; or none: then its id does, too.
+ * tell them apart and no more: some count from 1, or all blocks of a reply. Some give every call the same number: then
+ * another name tells where one begins, with another id or once the call before is whole. Some give none: then an id does, too.
  */
 export class CallPlaces {
   readonly #draft: ReplyDraft
@@ -42,10 +42,14 @@ export class CallPlaces {
   #isAnother(place: number, id: string, called: unknown): boolean {
     const { name, arguments: written }: { name?: unknown; arguments?: unknown } = isObject(called) ? called : {}
     const before = this.#draft.toolCall(place)
-    if (textOrNothing(name) === undefined || before.name === '' || !isWhole(before)) return false
-    if (id !== '' && id === this.#ids[place]) return false
+    const idBefore = this.#ids[place]
+    if (textOrNothing(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
+    const isNamedAnew = name !== before.name
+    // No call changes both.
+    if (isNamedAnew && id !== '' && idBefore) return true
     // Whatever is written after a whole object cannot be part of it.
-    return name !== before.name || isObject(written) || (typeof written === 'string' && /\S/.test(written))
+    const isWritten = isObject(written) || (typeof written === 'string' && /\S/.test(written))
+    return (isNamedAnew || isWritten) && isWhole(before)
   }
 }
 

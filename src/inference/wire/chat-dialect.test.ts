@@ -682,6 +682,14 @@ describe('streams', () => {
         [call('a', 'one', '{"x":1}'), call('b', 'one', '{"x":2}')],
       ],
       [
+        'all alike, and without arguments',
+        [
+          { index: 0, ...call('a', 'one', '') },
+          { index: 0, ...call('b', 'two', '') },
+        ],
+        [call('a', 'one', ''), call('b', 'two', '')],
+      ],
+      [
         'all alike, and without ids',
         [
           { index: 0, function: { name: 'one', arguments: '{"x":1}' } },
