@@ -8,6 +8,7 @@ import type { TokenArrays } from '../tokens/token-scanner.ts'
 /** What a dialect must know about the model and the backend it writes to. */
 export interface DialectOptions {
   readonly source: Source
+  /** What its replies are recorded under: what it has sealed goes back to no other. */
   readonly modelName: string
   /** What the backend calls the model. */
   readonly upstreamName: string
