@@ -41,9 +41,12 @@ export class CallScope<Context extends object> implements ProxyHandler<Context>,
     return (this.#reports ??= {})
   }
 
-  /** What it has reported; undefined if that is nothing. */
+  /** What it has reported so far, for good; undefined if that is nothing. */
   get reported(): ToolReports | undefined {
-    return this.#reports?.metrics || this.#reports?.notes ? this.#reports : undefined
+    const { metrics, notes } = this.#reports ?? {}
+    return metrics || notes
+      ? { ...(metrics && { metrics: { ...metrics } }), ...(notes && { notes: { ...notes } }) }
+      : undefined
   }
 
   abort(reason: unknown): void {

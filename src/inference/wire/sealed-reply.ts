@@ -6,9 +6,8 @@ import { textOrNothing } from './foreign-json.ts'
 /** SQLite reads no JSON that is nested a thousand levels deep. */
 const maxDepth = 256
 
-// The entry goes with its message. Most programs never make one, and need not look.
+// The entry goes with its message.
 const replies = new WeakMap<Message, { readonly model: string; readonly original: OriginalReply }>()
-let isAny = false
 
 /**
  * Whether a reply holds reasoning that is signed or encrypted. Its server takes that back only as it was, in its place;
@@ -24,13 +23,12 @@ export function isSealed({ api, output }: OriginalReply): boolean {
 /** The message was read from the reply of this call, which has it in its own words if it is a sealed one. */
 export function keepSealed(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
   if (!original) return
-  isAny = true
   replies.set(message, { model, original })
 }
 
 /** The reply that a message was read from, if it is a sealed one of this model: no other could open it. */
 export function sealedReply(message: Message, model: string): OriginalReply | undefined {
-  const found = isAny ? replies.get(message) : undefined
+  const found = replies.get(message)
   return found?.model === model ? found.original : undefined
 }
 
