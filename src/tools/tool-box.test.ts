@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { activeResources, leftSince } from '../kit/_testing/active-resources.ts'
 import type { ToolCall } from '../schema/index.ts'
+import type { AskingCall } from './asking-call.ts'
 import { ToolAnswer } from './tool-answer.ts'
 import type { Tool } from './tool.ts'
 import { ToolBox } from './tool-box.ts'
@@ -18,6 +19,11 @@ class Context {
 
   tell(): string {
     return this.#secret
+  }
+
+  /** As the context of a rollout does: it is told which call reports. */
+  metric(name: string, value: number, asking?: AskingCall): void {
+    if (asking) (asking.reports.metrics ??= {})[name] = value
   }
 }
 
@@ -474,5 +480,18 @@ describe('what a call comes to', () => {
     expect(context.log).toHaveLength(128)
     expect(results.slice(126).map(({ record }) => record.status)).toEqual(['ok', 'ok', 'failed', 'failed'])
     expect(results.at(-1)?.message.content).toContain('at most 128 calls')
+  })
+
+  test('what a tool reports is in the record of its call, unless it comes after the answer', async () => {
+    const context = new Context()
+    let report: Context['metric'] | undefined
+    const look = tool(nothing, (_, { metric }) => {
+      report = metric
+      metric('before', 1)
+      return 'looked'
+    })
+    const results = await new ToolBox<Context>({ look }).call([call('look')], { context, signal: context.signal })
+    report?.('after', 2)
+    expect(results.map(({ record }) => record.reports)).toEqual([{ metrics: { before: 1 } }])
   })
 })
