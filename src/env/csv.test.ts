@@ -104,6 +104,11 @@ describe('csv', () => {
     },
   )
 
+  test('a text that begins with a quote stays one beside another that says the same', async () => {
+    const rows = await read('a,b\n"x\ny,z","""x\ny"\n')
+    expect(rows).toMatchObject([{ value: { a: 'x\ny,z', b: '"x\ny' } }])
+  })
+
   test('does not hold a record without end', async () => {
     const rows = await read(Buffer.concat([Buffer.from('a,b\n1,2\n"3'), Buffer.alloc(17 * 1024 * 1024, 'x')]))
     expect(rows).toEqual([

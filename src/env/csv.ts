@@ -116,8 +116,7 @@ interface RawRecord {
 function isTorn(field: string, raw: string): boolean {
   if (!field.startsWith('"') || !field.includes('\n')) return false
   // A quoted field that begins with a quote has three of them.
-  const start = raw.indexOf(field)
-  return start >= 0 && raw[start - 1] !== '"'
+  return raw.includes(field) && !raw.includes(`""${field}`)
 }
 
 /** Enough to find it by: a number would be of rows, not of lines. */
