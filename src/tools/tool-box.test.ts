@@ -484,14 +484,14 @@ describe('what a call comes to', () => {
 
   test('what a tool reports is in the record of its call, unless it comes after the answer', async () => {
     const context = new Context()
-    let report: Context['metric'] | undefined
-    const look = tool(nothing, (_, { metric }) => {
-      report = metric
-      metric('before', 1)
+    let seen: Context | undefined
+    const look = tool(nothing, (_, given) => {
+      seen = given
+      given.metric('before', 1)
       return 'looked'
     })
     const results = await new ToolBox<Context>({ look }).call([call('look')], { context, signal: context.signal })
-    report?.('after', 2)
+    seen?.metric('after', 2)
     expect(results.map(({ record }) => record.reports)).toEqual([{ metrics: { before: 1 } }])
   })
 })
