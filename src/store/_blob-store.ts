@@ -59,15 +59,22 @@ export class BlobStore {
     const path = this.#path(reference)
     if (!existsSync(path)) return `${path} is missing`
     try {
-      return hash('sha256', readFileSync(path)) === digestOf(reference) ? undefined : `${path} is damaged`
+      return fits(readFileSync(path), reference) ? undefined : `${path} is damaged`
     } catch (error) {
       return `${path} cannot be read (${String((error as NodeJS.ErrnoException).code)})`
     }
   }
 
   #read(reference: string): Buffer {
+    const path = this.#path(reference)
+    const bytes = this.#file(path)
+    if (!fits(bytes, reference)) throw new Error(`${path} is damaged`)
+    return bytes
+  }
+
+  #file(path: string): Buffer {
     try {
-      return readFileSync(this.#path(reference))
+      return readFileSync(path)
     } catch (error) {
       if (existsSync(dirname(this.#folder))) throw error
       // Its database, which is open, can still be read. What is missing now is not damaged. Clients see this, so where it was is in the cause only.
@@ -107,6 +114,10 @@ function holds(path: string, bytes: Uint8Array): boolean {
   } catch {
     return false
   }
+}
+
+function fits(bytes: Uint8Array, reference: string): boolean {
+  return hash('sha256', bytes) === digestOf(reference)
 }
 
 export function isReference(stored: unknown): stored is string {

@@ -11,7 +11,7 @@ import type { Journal } from './journal.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { applyAll } from '../../test/store/_apply.ts'
-import { blobOutOfReach, damagePage, unreadableBlob } from '../../test/store/_damage.ts'
+import { blobOutOfReach, damagePage, flipBlobs, unreadableBlob } from '../../test/store/_damage.ts'
 import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 test('the export is what rollouts.jsonl holds', async () => {
@@ -151,6 +151,26 @@ test.each(['EIO', 'ELOOP'] as const)(
     expect([lines.length, damaged]).toEqual([3, ['2-0']])
   },
 )
+
+test.each([
+  ['message', { messages: ['x'.repeat(70_000)] }],
+  ['record', { record: { answer: 'x'.repeat(70_000) } }],
+])('a %s in a file of which a byte has changed costs its own rollout', async (_what, shape) => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2, shape), ...rolloutEntries(3)])
+  flipBlobs(folder.path)
+  const { lines, damaged } = await exported(folder.path)
+  expect([lines.length, damaged]).toEqual([3, ['2-0']])
+})
+
+test('tokens in a file of which a byte has changed cost those who ask for them', async () => {
+  using folder = temporaryFolder()
+  const large = { ids: new Int32Array(70_000), logprobs: Float32Array.of(-1) }
+  applyAll(folder.path, [...threeRollouts, { ...nodeEntry({ rollout: '2-0', seq: 2 }), ...large }])
+  flipBlobs(folder.path)
+  expect((await exported(folder.path)).damaged).toEqual([])
+  expect((await exported(folder.path, true)).damaged).toEqual(['2-0'])
+})
 
 test('rollouts are not called damaged because their run is deleted meanwhile', async () => {
   using root = temporaryFolder()

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
@@ -15,6 +15,19 @@ export function unreadableBlob(folder: string, code: 'EIO' | 'ELOOP'): Disposabl
   const path = blobPath(folder)
   symlinkSync(code === 'EIO' ? '/proc/self/mem' : '0000', path)
   return { [Symbol.dispose]: () => rmSync(path) }
+}
+
+/** Changes a byte in the middle of every blob of a run, of which there must be some. */
+export function flipBlobs(folder: string): void {
+  const root = join(folder, runFiles.blobs)
+  const files = readdirSync(root, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile())
+  if (files.length === 0) throw new Error(`${root} holds no blobs`)
+  for (const { parentPath, name } of files) {
+    const bytes = readFileSync(join(parentPath, name))
+    const middle = bytes.length >> 1
+    bytes.writeUInt8(bytes.readUInt8(middle) ^ 1, middle)
+    writeFileSync(join(parentPath, name), bytes)
+  }
 }
 
 function blobPath(folder: string): string {
