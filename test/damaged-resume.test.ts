@@ -71,6 +71,9 @@ const why = { why: expect.stringContaining('cannot be read') as unknown }
 
 test.each([
   ['is no JSON', `UPDATE rollout SET record = '{"id":' WHERE id = '0-0'`],
+  ['is bytes', "UPDATE rollout SET record = CAST(record AS BLOB) WHERE id = '0-0'"],
+  ['is null', "UPDATE rollout SET record = 'null' WHERE id = '0-0'"],
+  ['is empty', "UPDATE rollout SET record = '{}' WHERE id = '0-0'"],
   ['is in a file that is gone', "UPDATE rollout SET record = 'blob:0000' WHERE id = '0-0'"],
 ])('a result whose record %s stays one, is named, and costs the run nothing else', async (_what, sql) => {
   await using runs = await temporaryRuns()
@@ -138,6 +141,8 @@ test.each([
 
 test.each([
   ['record is no JSON', `UPDATE attempt SET record = '{"id":' WHERE rollout = '0-0'`],
+  ['record is bytes', "UPDATE attempt SET record = CAST(record AS BLOB) WHERE rollout = '0-0'"],
+  ['record is empty', "UPDATE attempt SET record = '{}' WHERE rollout = '0-0'"],
   ['message is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '0-0' AND seq = 1`],
   ['last message is missing', "DELETE FROM node WHERE rollout = '0-0' AND seq = 3"],
 ])('a member of a group whose %s starts over, and the group is settled whole', async (_what, sql) => {

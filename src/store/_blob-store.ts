@@ -44,7 +44,9 @@ export class BlobStore {
     return bytes.byteLength <= this.#maxInline.tokenBytes ? bytes : this.#put(bytes)
   }
 
-  text(stored: string): string {
+  /** A column holds anything once somebody else has written to it. */
+  text(stored: unknown): string {
+    if (typeof stored !== 'string') throw new Error('it is no text')
     return isReference(stored) ? this.#read(stored).toString() : stored
   }
 

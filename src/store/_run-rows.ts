@@ -1,8 +1,9 @@
-import type { MillraceError } from '../errors/index.ts'
+import { MillraceError } from '../errors/index.ts'
 import type { Json, Outcome } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { damagedEvent, damagedRecord, decoded } from './damage.ts'
 import type { Conversations } from './_conversations.ts'
+import { storedRecord } from './_stored-record.ts'
 import type {
   BareRecord,
   RolloutFacts,
@@ -160,15 +161,11 @@ export function eventOf(row: EventRow, blobs: BlobStore): StoredEvent {
 
 /** What a `record` column holds, itself or by reference, if it could be read at all. */
 export function recordOf(rollout: string, stored: string | MillraceError, blobs: BlobStore): BareRecord {
-  const text = recordText(rollout, stored, blobs)
-  return decoded(
-    () => JSON.parse(text) as BareRecord,
-    (cause) => damagedRecord(rollout, cause),
-  )
+  return storedRecord(rollout, recordText(rollout, stored, blobs))
 }
 
 function recordText(rollout: string, stored: string | MillraceError, blobs: BlobStore): string {
-  if (typeof stored !== 'string') throw stored
+  if (stored instanceof MillraceError) throw stored
   return decoded(
     () => blobs.text(stored),
     (cause) => damagedRecord(rollout, cause),

@@ -1,7 +1,8 @@
 import type { MillraceError } from '../errors/index.ts'
-import { damagedMessages, damagedRecord, decoded, isDamage } from './damage.ts'
+import { damagedMessages, decoded, isDamage } from './damage.ts'
 import { damagedRollout, type TaskNames } from './damaged-rollout.ts'
 import { rolloutLine } from './_rollout-line.ts'
+import { storedRecord } from './_stored-record.ts'
 import type { StoredText } from './stored-run.ts'
 
 export interface StoredLineOptions {
@@ -22,14 +23,11 @@ export function storedLine(stored: StoredText, options: StoredLineOptions): stri
   }
 }
 
-/** Texts are passed on as they are, and one that is no JSON would spoil the line for whoever reads it. */
+/** Texts are passed on as they are, and one that is no record would spoil the line for whoever reads it. */
 function wholeLine(stored: StoredText, extra: StoredLineOptions['extra']): string {
   const { rollout, text } = stored
   const { record, messages } = text
-  decoded(
-    () => void JSON.parse(record),
-    (cause) => damagedRecord(rollout, cause),
-  )
+  storedRecord(rollout, record)
   if (extra) return rolloutLine(record, messages, extra(stored))
   decoded(
     () => {

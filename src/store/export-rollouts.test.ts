@@ -90,6 +90,20 @@ const threeRollouts = [1, 2, 3].flatMap((task) => rolloutEntries(task))
 
 test.each([
   ['a record that is no JSON', `UPDATE rollout SET record = '{"id":' WHERE id = '2-0'`],
+  ['a record that is bytes', "UPDATE rollout SET record = CAST(record AS BLOB) WHERE id = '2-0'"],
+  ['a record that is null', "UPDATE rollout SET record = 'null' WHERE id = '2-0'"],
+  ['a record that is a number', "UPDATE rollout SET record = 5 WHERE id = '2-0'"],
+  ['a record that is a list', "UPDATE rollout SET record = '[' || record || ']' WHERE id = '2-0'"],
+  ['a record without anything in it', "UPDATE rollout SET record = '{}' WHERE id = '2-0'"],
+  ['a record without usage', "UPDATE rollout SET record = json_remove(record, '$.usage') WHERE id = '2-0'"],
+  [
+    'a record of an unknown outcome',
+    "UPDATE rollout SET record = json_set(record, '$.outcome', 'toString') WHERE id = '2-0'",
+  ],
+  [
+    'a record of another rollout',
+    "UPDATE rollout SET record = (SELECT record FROM rollout WHERE id = '1-0') WHERE id = '2-0'",
+  ],
   ['a record whose file is gone', "UPDATE rollout SET record = 'blob:0000' WHERE id = '2-0'"],
   ['a message that is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '2-0' AND seq = 1`],
   ['a message whose file is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '2-0' AND seq = 1"],

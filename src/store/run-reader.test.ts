@@ -6,7 +6,7 @@ import type { JournalEntry, RolloutEnd } from './journal-entry.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { applyAll } from '../../test/store/_apply.ts'
-import { nodeEntry, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { nodeEntry, recordParts, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 const startOf = (rollout: string, attempt: number, parent: string | null = null): JournalEntry => ({
   kind: 'attempt-start',
@@ -25,7 +25,7 @@ const endOf = (rollout: string, attempt: number): JournalEntry => ({
   attempt,
   at: 20 + attempt,
   outcome: 'completed',
-  record: JSON.stringify({ id: rollout, attempt }),
+  record: JSON.stringify({ id: rollout, attempt, outcome: 'completed', ...recordParts }),
   leaf: 4,
 })
 
@@ -39,6 +39,7 @@ test('a finished rollout reads back as it was recorded', () => {
     attempt: 1,
     outcome: 'completed',
     reward: 1,
+    ...recordParts,
     messages: [
       { role: 'user', content: 'a' },
       { role: 'assistant', content: 'b' },
@@ -59,7 +60,7 @@ test('a finished rollout reads back as it was recorded', () => {
       outcome: 'completed',
       reward: 1,
       endedAt: 1_700_000_000_003,
-      record: { id: '3-0', sample: 0, attempt: 1, outcome: 'completed', reward: 1 },
+      record: { id: '3-0', sample: 0, attempt: 1, outcome: 'completed', reward: 1, ...recordParts },
     },
   ])
 })
@@ -117,7 +118,7 @@ test('unfinished rollouts are told apart: cut off, held, ended', () => {
       sample: 0,
       state: 'held',
       heldOutcome: 'completed',
-      heldRecord: { id: 'held', attempt: 1 },
+      heldRecord: { id: 'held', attempt: 1, outcome: 'completed', ...recordParts },
       heldLeaf: 4,
     },
     { rollout: 'again', attempt: 2, task: 5, sample: 0, state: 'cut-off' },

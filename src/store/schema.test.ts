@@ -9,7 +9,7 @@ import { RunReader } from './run-reader.ts'
 import { randomSession } from '../../test/gateway/_random-session.ts'
 import { sessionEntries } from '../../test/gateway/_store-session.ts'
 import { applyAll } from '../../test/store/_apply.ts'
-import { rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
+import { recordParts, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 const versionOf = (database: DatabaseSync) =>
   database.prepare("SELECT value FROM meta WHERE key = 'schema_version'").get()
@@ -65,8 +65,9 @@ test('a run that the first version wrote goes on as if it were of the present on
     using database = new DatabaseSync(join(folder.path, runFiles.database))
     database.exec(readFileSync(new URL('../../test/store/_version-1.sql', import.meta.url), 'utf8'))
   }
+  const parts = JSON.stringify(recordParts).slice(1, -1)
   const lineOf = (task: number): string =>
-    `{"id":"${task}-0","sample":0,"attempt":1,"outcome":"completed","reward":1,"messages":[` +
+    `{"id":"${task}-0","sample":0,"attempt":1,"outcome":"completed","reward":1,${parts},"messages":[` +
     `{"role":"user","content":"question ${task}"},{"role":"assistant","content":"antwört ${task} 🙂"}]}\n`
   const path = join(folder.path, runFiles.lines)
   const before = [0, 1, 2].map(lineOf).join('')

@@ -31,6 +31,9 @@ export function newRun(parts: Partial<NewRun> = {}): NewRun {
   return { name: 'test', configDigest: 'digest', config: { model: 'sim' }, provenance: {}, ...parts }
 }
 
+/** What every record has, empty. */
+export const recordParts = { task: {}, rewards: {}, metrics: {}, usage: {}, judgeUsage: {}, timing: {} }
+
 export interface RolloutShape {
   readonly attempt?: number
   readonly outcome?: Outcome
@@ -45,7 +48,7 @@ export function rolloutEntries(task: number, shape: RolloutShape = {}): JournalE
   const texts = shape.messages ?? [`question ${task}`, `antwört ${task} 🙂`]
   const messages = texts.map((content, index) => JSON.stringify({ role: index % 2 ? 'assistant' : 'user', content }))
   const reward = outcome === 'completed' ? 1 : null
-  const record = JSON.stringify({ id: rollout, sample: 0, attempt, outcome, reward, ...shape.record })
+  const record = JSON.stringify({ id: rollout, sample: 0, attempt, outcome, reward, ...recordParts, ...shape.record })
   const leaf = messages.length - 1
   const end: RolloutEnd = {
     kind: 'rollout-end',

@@ -1,0 +1,29 @@
+import { outcomes } from '../schema/index.ts'
+import { damagedRecord, decoded } from './damage.ts'
+import type { BareRecord } from './stored-run.ts'
+
+/** What readers look into without asking whether it is there. */
+const objects = ['task', 'rewards', 'metrics', 'usage', 'judgeUsage', 'timing'] as const satisfies (keyof BareRecord)[]
+
+/** What a rollout came to, from its JSON. Only what readers rely on is looked at: it was whole when it was written. */
+export function storedRecord(rollout: string, text: string): BareRecord {
+  return decoded(
+    () => {
+      const value: unknown = JSON.parse(text)
+      if (!isRecordOf(rollout, value)) throw new Error('it is no record of that rollout')
+      return value
+    },
+    (cause) => damagedRecord(rollout, cause),
+  )
+}
+
+function isRecordOf(rollout: string, value: unknown): value is BareRecord {
+  if (!isObject(value)) return false
+  const { id, outcome } = value
+  if (id !== rollout || typeof outcome !== 'string' || !Object.hasOwn(outcomes, outcome)) return false
+  return objects.every((name) => isObject(value[name]))
+}
+
+function isObject(value: unknown): value is Partial<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
