@@ -118,6 +118,8 @@ test('a result is not called damaged because its record cannot be got just now',
 
 test.each([
   ['a message is no JSON', `UPDATE node SET message = '{"role":"us' WHERE rollout = '1-0' AND seq = 1`],
+  ['a message is a number', "UPDATE node SET message = '5' WHERE rollout = '1-0' AND seq = 1"],
+  ['a message has no role', "UPDATE node SET message = '{}' WHERE rollout = '1-0' AND seq = 0"],
   ['a message is in a file that is gone', "UPDATE node SET message = 'blob:0000' WHERE rollout = '1-0' AND seq = 1"],
   ['a message is missing', "DELETE FROM node WHERE rollout = '1-0' AND seq = 0"],
   ['what a message cost is no JSON', "UPDATE node SET meta = '{' WHERE rollout = '1-0' AND seq = 1"],

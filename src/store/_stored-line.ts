@@ -2,12 +2,13 @@ import type { MillraceError } from '../errors/index.ts'
 import { damagedMessages, decoded, isDamage } from './damage.ts'
 import { damagedRollout, type TaskNames } from './damaged-rollout.ts'
 import { rolloutLine } from './_rollout-line.ts'
+import { storedMessage } from './_stored-message.ts'
 import { storedRecord } from './_stored-record.ts'
 import type { StoredText } from './stored-run.ts'
 
 export interface StoredLineOptions {
   readonly tasks: TaskNames
-  /** What stands beside the messages, whose JSON it has read. */
+  /** What stands beside the messages, which it has read. */
   readonly extra?: ((stored: StoredText) => string) | undefined
   readonly onDamaged?: ((rollout: string, error: MillraceError) => void) | undefined
 }
@@ -31,7 +32,7 @@ function wholeLine(stored: StoredText, extra: StoredLineOptions['extra']): strin
   if (extra) return rolloutLine(record, messages, extra(stored))
   decoded(
     () => {
-      for (const message of messages) JSON.parse(message)
+      for (const message of messages) storedMessage(message)
     },
     (cause) => damagedMessages(rollout, undefined, cause),
   )

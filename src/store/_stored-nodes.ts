@@ -1,9 +1,10 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
-import type { Message, MessageNode, TokenRecord } from '../schema/index.ts'
+import type { MessageNode, TokenRecord } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { damagedMessages, decoded, messageRows, missingMessage } from './damage.ts'
 import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
+import { storedMessage } from './_stored-message.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
 /** What is kept of a node as JSON, beside its message and arrays. */
@@ -123,7 +124,7 @@ export class StoredNodes {
       seq: row.seq,
       parent: row.parent,
       hash: row.hash,
-      message: JSON.parse(this.#blobs.text(row.message)) as Message,
+      message: storedMessage(this.#blobs.text(row.message)),
       sampled: row.sampled === 1,
       at: row.at,
       ...(call && { call }),

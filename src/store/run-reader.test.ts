@@ -76,6 +76,17 @@ test('the messages of a rollout are the branch that it ended with', () => {
   expect(reader.nodes('1-0', 1)).toHaveLength(3)
 })
 
+test.each(['5', '"x"', '{}', 'null', '[]', '{"role":"toString"}'])('%s is no message', (json) => {
+  using folder = temporaryFolder()
+  applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2)])
+  using database = new DatabaseSync(join(folder.path, runFiles.database))
+  database.prepare("UPDATE node SET message = ? WHERE rollout = '1-0' AND seq = 1").run(json)
+  using reader = RunReader.open(folder.path)
+  expect(() => reader.rollout('1-0')).toThrow('a message of 1-0 cannot be read; if it matters, restore')
+  expect(() => reader.nodes('1-0', 1)).toThrow('message 1 of 1-0 cannot be read; if it matters, restore')
+  expect(reader.rollout('2-0')?.messages).toHaveLength(2)
+})
+
 test('how a message came to be is part of its node', () => {
   using folder = temporaryFolder()
   const meta = JSON.stringify({ tool: { name: 'add', status: 'ok', ms: 3 } })

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import type { Message, MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
+import type { MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
@@ -10,6 +10,7 @@ import { EndedRows } from './_ended-rows.ts'
 import { pageRows, pages } from './_pages.ts'
 import { RolloutEvents } from './_rollout-events.ts'
 import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
+import { storedMessage } from './_stored-message.ts'
 import { StoredNodes } from './_stored-nodes.ts'
 import { runFiles } from './run-folder.ts'
 import {
@@ -114,7 +115,7 @@ export class RunReader implements Disposable {
     const { attempt, leaf, record } = row as Pick<RolloutRow, 'attempt' | 'leaf' | 'record'>
     const texts = this.#conversations.messages(id, attempt, leaf)
     const messages = decoded(
-      () => texts.map((text) => JSON.parse(text) as Message),
+      () => texts.map(storedMessage),
       (cause) => damagedMessages(id, undefined, cause),
     )
     return { ...recordOf(id, record, this.#blobs), messages }
