@@ -90,7 +90,8 @@ function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo):
 
 function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: GatewayServer): void {
   const { style } = io.stdout
-  for (const notice of notices) logger.lines.info(notice)
+  // Each tells of something that is lost, or does not work as somebody wanted it to.
+  for (const notice of notices) logger.lines.warn(notice)
   if (madeKey !== undefined) void io.stdout.line(`admin key ${style.bold(madeKey)} (kept in the run's folder)`)
   void io.stdout.line(`gateway on ${style.bold(url)}`)
 }
