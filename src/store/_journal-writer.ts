@@ -8,7 +8,7 @@ import { decodeFrame } from './_frame-codec.ts'
 import { openForWriting } from './_open-database.ts'
 import { rolloutLine } from './_rollout-line.ts'
 import { RolloutLines } from './_rollout-lines.ts'
-import { leftFrames, removeSpool } from './_spool-file.ts'
+import { leftFrames, removeSpool, spoolWayOut } from './_spool-file.ts'
 import { spoolDamaged, type SpoolDamage } from './spool-damage.ts'
 import type { AttemptEnd, JournalEntry, NodeEntry, RolloutEnd } from './journal-entry.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
@@ -284,7 +284,7 @@ function notFollowing(folder: string): MillraceError {
   const { spool, database } = runFiles
   return new MillraceError(
     'store_failed',
-    `${join(folder, spool)} goes on from messages that ${database} does not have; restore both from one copy that was made while nobody worked on the run, or remove ${spool} to go on with what ${database} has`,
+    `${join(folder, spool)} goes on from messages that ${database} does not have; restore both from one copy that was made while nobody worked on the run, ${spoolWayOut}`,
     { data: { folder } },
   )
 }

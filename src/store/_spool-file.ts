@@ -13,7 +13,9 @@ export interface SpooledFrame {
 }
 
 /** Frames of another layout are not guessed at. */
-const signature = Buffer.from('millrace spool 2\n')
+const version = 2
+const signature = Buffer.from(`millrace spool ${version}\n`)
+const anySignature = /^millrace spool (\d{1,9})\n/
 
 /**
  * The file's own, made by chance: it stands after the signature and before each frame. Where a frame is damaged the next one is
@@ -25,6 +27,9 @@ const beginBytes = signature.length + markerBytes
 /** Before each frame: the marker, the checksum of all that follows, how many bytes it has, its number. */
 const headBytes = 24
 const at = { checksum: 8, length: 12, number: 16 } as const
+
+/** What is left to whoever has no other copy of it. */
+export const spoolWayOut = `or remove ${runFiles.spool} to go on with what ${runFiles.database} has`
 
 /** What the file may grow to: a second of a busy gateway. */
 const maxBytes = 16 * 1024 * 1024
@@ -89,13 +94,16 @@ export interface LeftFrames {
 
 /** What a process that was killed left behind its last frame in the database. What is torn at the end was never handed over. */
 export function leftFrames(folder: string, lastFrame: number): LeftFrames {
-  const file = readSpool(join(folder, runFiles.spool))
+  const path = join(folder, runFiles.spool)
+  const file = readSpool(path)
   const marker = file.subarray(signature.length, beginBytes)
   const frames: SpooledFrame[] = []
+  let hasAny = false
   let last = lastFrame
   let offset = beginBytes
   while (offset >= 0 && offset < file.length) {
     const frame = frameAt(file, offset, marker)
+    hasAny ||= frame !== undefined
     // Others are in the database, or left from an earlier round.
     if (frame && frame.number > last) {
       frames.push(frame)
@@ -103,15 +111,23 @@ export function leftFrames(folder: string, lastFrame: number): LeftFrames {
     }
     offset = frame ? offset + headBytes + frame.bytes.length : file.indexOf(marker, offset + 1)
   }
+  if (!hasAny && hasOtherMarker(file, marker)) throw damagedBegin(path)
   return { frames, first: frameAt(file, beginBytes, marker)?.number }
+}
+
+/** Whether what the first frame begins with is not the file's marker, and not what a process or the power cut off either. */
+function hasOtherMarker(file: Buffer, marker: Buffer): boolean {
+  const first = file.subarray(beginBytes, beginBytes + markerBytes)
+  return first.length === markerBytes && first.some((byte) => byte !== 0) && !first.equals(marker)
 }
 
 function frameAt(file: Buffer, offset: number, marker: Buffer): SpooledFrame | undefined {
   const start = offset + headBytes
   const head = file.subarray(offset, start)
   if (head.length < headBytes || !head.subarray(0, markerBytes).equals(marker)) return undefined
-  const bytes = file.subarray(start, start + head.readUInt32LE(at.length))
-  if (head.readUInt32LE(at.checksum) !== checksum(head, bytes)) return undefined
+  const length = head.readUInt32LE(at.length)
+  const bytes = file.subarray(start, start + length)
+  if (bytes.length < length || head.readUInt32LE(at.checksum) !== checksum(head, bytes)) return undefined
   return { number: head.readDoubleLE(at.number), bytes }
 }
 
@@ -142,10 +158,23 @@ function readSpool(path: string): Buffer {
   }
   // A process that was killed at its start may have left less of it.
   const begin = file.subarray(0, signature.length)
-  if (begin.equals(signature.subarray(0, begin.length))) return file
-  throw new MillraceError(
+  if (!begin.equals(signature.subarray(0, begin.length))) throw unknownBegin(path, file)
+  return file
+}
+
+function unknownBegin(path: string, file: Buffer): MillraceError {
+  const [, other] = anySignature.exec(file.toString('latin1', 0, 32)) ?? []
+  if (other === undefined) return damagedBegin(path)
+  return new MillraceError(
     'store_version',
-    `${path} was not written by this version of Millrace; open the run once with the one that wrote it, or restore the file`,
+    `${path} was written by another version of Millrace (it is of version ${other}, and this one reads ${version}); open the run once with that one, ${spoolWayOut}`,
+  )
+}
+
+function damagedBegin(path: string): MillraceError {
+  return new MillraceError(
+    'store_failed',
+    `${path} is damaged at its beginning, so that nothing in it can be found, or it is no spool; restore the file, ${spoolWayOut}`,
   )
 }
 

@@ -101,7 +101,38 @@ test('no file is no frames, and a file of another layout is not guessed at', () 
   using folder = temporaryFolder()
   expect(read(folder.path)).toEqual([])
   writeFileSync(join(folder.path, runFiles.spool), 'millrace spool 1\nwhatever')
-  expect(() => read(folder.path)).toThrow(expect.objectContaining({ code: 'store_version' }))
+  expect(() => read(folder.path)).toThrow(
+    expect.objectContaining({
+      code: 'store_version',
+      message: expect.stringMatching(
+        /is of version 1, and this one reads 2\); .* or remove journal\.spool to go on with what journal\.sqlite has/,
+      ),
+    }),
+  )
+})
+
+test.each([
+  ['zeros', (file: Buffer) => file.fill(0, 0, 16)],
+  ['other text', () => Buffer.from('{"schemaVersion":1}\n')],
+  ['another version that is none', (file: Buffer) => file.fill('x', 15, 16)],
+  ['another marker', (file: Buffer) => file.fill(0, 17, 25)],
+])('a file that begins with %s is called damaged, and how to go on without it', (_, damage) => {
+  using spool = spooled([frame(1), frame(2)])
+  writeFileSync(spool.path, damage(readFileSync(spool.path)))
+  expect(() => read(spool.folder)).toThrow(
+    expect.objectContaining({
+      code: 'store_failed',
+      message: expect.stringMatching(
+        /is damaged at its beginning, .* or remove journal\.spool to go on with what journal\.sqlite has/,
+      ),
+    }),
+  )
+})
+
+test('where a loss of power left zeros in place of frames, there are none', () => {
+  using spool = spooled([frame(1), frame(2)])
+  writeFileSync(spool.path, readFileSync(spool.path).fill(0, 25))
+  expect(read(spool.folder)).toEqual([])
 })
 
 test('a folder that cannot be written to is named', () => {

@@ -236,7 +236,7 @@ test('a spool that is gone or cannot be read keeps nobody from the record', asyn
   const spool = join(run.copy, runFiles.spool)
   cpSync(join(run.folder, runFiles.run), spool)
   expect(endedIn(run.copy)).toBe(1)
-  await expect(RunStore.open({ folder: run.copy })).rejects.toMatchObject({ code: 'store_version' })
+  await expect(RunStore.open({ folder: run.copy })).rejects.toMatchObject({ code: 'store_failed' })
   writeFileSync(join(run.copy, runFiles.lock), 'no lock'.repeat(1000))
   expect(endedIn(run.copy)).toBe(1)
   rmSync(spool)
