@@ -1,10 +1,11 @@
 import { join } from 'node:path'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import type { MillraceError } from '../errors/index.ts'
 import type { MessageNode, Outcome, RolloutRecord } from '../schema/index.ts'
 import { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import { checkIntegrity } from './_integrity.ts'
-import { openWithSpool } from './_open-with-spool.ts'
+import { openWithSpool, type OpenedWithSpool } from './_open-with-spool.ts'
 import { damagedMessages, decoded } from './damage.ts'
 import { EndedRows } from './_ended-rows.ts'
 import { pageRows, pages } from './_pages.ts'
@@ -49,6 +50,8 @@ export class RunReader implements Disposable {
   readonly folder: string
   /** What a gateway recorded; none in a run of rollouts. */
   readonly sessions: SessionReader
+  /** Why what a gateway that was killed wrote down last is missing here, if it is. What was lost of it is an event: `spoolDamaged`. */
+  readonly spoolProblem: MillraceError | undefined
   readonly #database: DatabaseSync
   readonly #blobs: BlobStore
   readonly #conversations: Conversations
@@ -59,8 +62,9 @@ export class RunReader implements Disposable {
   #rolloutEvents: RolloutEvents | undefined
   #spendings: SampledSpendings | undefined
 
-  private constructor(folder: string, database: DatabaseSync) {
+  private constructor(folder: string, { database, spoolProblem }: OpenedWithSpool) {
     this.folder = folder
+    this.spoolProblem = spoolProblem
     this.#database = database
     this.#blobs = new BlobStore(join(folder, runFiles.blobs))
     this.#conversations = new Conversations(database, this.#blobs)

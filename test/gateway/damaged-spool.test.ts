@@ -1,11 +1,17 @@
 import { cpSync, readFileSync, statSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { chmod } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { SpoolFile } from '../../src/store/_spool-file.ts'
 import { runFiles } from '../../src/store/index.ts'
+import { millrace } from '../cli/_millrace.ts'
 import { startGateway } from './_gateway-process.ts'
 import { TestGateway, type Started } from './_test-gateway.ts'
+
+/** Nothing is forbidden to root, so that somebody else must look. */
+const reader = process.getuid?.() === 0 ? { uid: 65_534 } : {}
 
 const said = [{ role: 'user', content: 'hello' }]
 
@@ -70,4 +76,57 @@ test('what a damaged spool cost is a warning of the log', async () => {
   zero(spool, lost)
   await using gateway = await startGateway(runs.root, '--backend', 'sim', '--runs', '.', '--log-level', 'warn')
   await gateway.running.shows('stderr', '"msg":"journal.spool was damaged: ')
+})
+
+const exported = (cwd: string, ...words: readonly string[]) =>
+  millrace({ cwd }, 'export', 'gateway', '--runs', '.', ...words)
+
+test('an export says what a damaged spool cost, now and later, unless it is of sessions that began since', async () => {
+  await using runs = await temporaryRuns()
+  const { hit, whole, lost, spool } = await leaveRun(runs.root)
+  zero(spool, lost)
+  const told = {
+    code: 1,
+    stdout: expect.stringContaining(whole.id),
+    stderr: expect.stringMatching(/^journal\.spool was damaged: 1 of the \d frames that were left there are lost\./m),
+  }
+  const first = await exported(runs.root)
+  expect(first).toMatchObject(told)
+  expect(first.stderr).toContain(`session ${hit.id} is damaged`)
+  let later: Started
+  {
+    await using gateway = await TestGateway.start({ run: { root: runs.root, name: 'gateway' } })
+    later = await gateway.startSession()
+    await ask(gateway, later, said)
+  }
+  expect(await exported(runs.root)).toMatchObject(told)
+  expect(await exported(runs.root, '--session', whole.id)).toMatchObject(told)
+  expect(await exported(runs.root, '--session', later.id)).toMatchObject({ code: 0, stderr: '' })
+})
+
+test.each([
+  ['is damaged at its beginning', (path: string) => zero(path, { from: 0, to: 16 })],
+  [
+    'goes on from messages that journal.sqlite does not have',
+    (path: string) => {
+      const file = new SpoolFile(dirname(path))
+      file.append({ number: 99, bytes: Buffer.from('of another run') })
+      file.close()
+    },
+  ],
+])('an export without a spool that %s says so, whether it may write there or not', async (problem, damage) => {
+  await using runs = await temporaryRuns()
+  const { whole, spool } = await leaveRun(runs.root)
+  damage(spool)
+  const expected = {
+    code: 1,
+    stdout: expect.stringContaining(whole.id),
+    stderr: expect.stringContaining(`what the gateway wrote down last is missing: ${spool} ${problem}`),
+  }
+  expect(await exported(runs.root)).toMatchObject(expected)
+  const folder = dirname(spool)
+  await using _writable = { [Symbol.asyncDispose]: () => chmod(folder, 0o755) }
+  await chmod(runs.root, 0o755)
+  await chmod(folder, 0o555)
+  expect(await millrace({ cwd: runs.root, ...reader }, 'export', folder)).toMatchObject(expected)
 })

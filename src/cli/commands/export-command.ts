@@ -6,8 +6,10 @@ import { defineCommand, type FlagTable, type FlagValues } from '../command-line/
 import { runsFlag } from '../command-line/common-flags.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
+import type { CommandIo } from '../process/io.ts'
 import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
+import { spoolLosses } from '../runs/spool-losses.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
@@ -98,7 +100,7 @@ export const exportCommand = defineCommand({
     {
       code: exitCodes.failed,
       meaning:
-        'there is no such run, it could not be read or written, or rollouts or sessions in it are damaged: the others are there',
+        'there is no such run, it could not be read or written, or rollouts or sessions in it are damaged, or lost before they were in its record: the others are there',
     },
     { code: exitCodes.usage, meaning: 'the command line is wrong, or does not fit the run' },
   ],
@@ -111,20 +113,42 @@ export const exportCommand = defineCommand({
     }
     if (flags.tokens && found.run.config['captureTokens'] !== true) void io.stderr.line(noTokens(found))
     const damaged = new Damaged(isGateway ? 'session' : 'rollout', io.stderr)
-    await readRun(found, async (reader) => {
-      const { output } = flags
-      const sessions = () => sessionChunks(reader, flags, damaged.add)
-      const rollouts = () => rolloutLines(reader, flags, damaged.add)
-      if (output === undefined) return await writeAll(isGateway ? sessions() : rollouts(), io.stdout)
-      const chunks = isGateway ? sessions() : counted(rollouts(), damaged, io.stderr)
-      let written = ''
-      const told = telling(chunks, (what) => (written = what))
-      const where = await writeOutputFile(told, { name: output, flag: '-o', cwd: io.cwd })
-      return void io.stderr.line(`wrote ${written} to ${where}`)
+    const losses = await readRun(found, async (reader) => {
+      await exportRun({ reader, flags, damaged, io, isGateway })
+      return isGateway ? spoolLosses(reader, oldestStart(reader, flags)) : []
     })
-    return damaged.count > 0 ? exitCodes.failed : exitCodes.ok
+    for (const loss of losses) void io.stderr.line(loss)
+    return damaged.count > 0 || losses.length > 0 ? exitCodes.failed : exitCodes.ok
   },
 })
+
+interface Exported {
+  readonly reader: RunReader
+  readonly flags: FlagValues<typeof rolloutFlags & typeof sessionFlags> & { readonly output?: string }
+  readonly damaged: Damaged
+  readonly io: CommandIo
+  readonly isGateway: boolean
+}
+
+async function exportRun({ reader, flags, damaged, io, isGateway }: Exported): Promise<void> {
+  const { output } = flags
+  const sessions = () => sessionChunks(reader, flags, damaged.add)
+  const rollouts = () => rolloutLines(reader, flags, damaged.add)
+  if (output === undefined) return await writeAll(isGateway ? sessions() : rollouts(), io.stdout)
+  const chunks = isGateway ? sessions() : counted(rollouts(), damaged, io.stderr)
+  let written = ''
+  const told = telling(chunks, (what) => (written = what))
+  const where = await writeOutputFile(told, { name: output, flag: '-o', cwd: io.cwd })
+  void io.stderr.line(`wrote ${written} to ${where}`)
+}
+
+/** Of the sessions that are exported. */
+function oldestStart({ sessions }: RunReader, flags: FlagValues<typeof sessionFlags>): number {
+  const { tenant, session, group } = flags
+  const query = { ...(tenant !== undefined && { tenant }), ...(group !== undefined && { group }), limit: 1 }
+  const oldest = session === undefined ? sessions.sessions(query)[0] : sessions.session(session)
+  return oldest?.startedAt ?? 0
+}
 
 /** Says which sessions or rollouts are missing. Past some it only counts: their rows in the export name them all. */
 class Damaged {
