@@ -1,0 +1,17 @@
+import { spoolDamaged, spoolDamageText, type RunReader, type SpoolDamage } from '../../store/index.ts'
+
+/** Each is the end of a gateway that was killed, and damage on top of that. */
+const maxTold = 20
+
+/**
+ * What a gateway wrote down before it was killed and its run does not have, in sentences. Nobody knows whose it was, other than
+ * that it was of no session which started after that: `since` is the start of the oldest that matters.
+ */
+export function spoolLosses(reader: Pick<RunReader, 'events' | 'spoolProblem'>, since: number): string[] {
+  const { spoolProblem } = reader
+  const lost = Array.from(reader.events(spoolDamaged)).filter(({ at }) => at >= since)
+  return [
+    ...(spoolProblem ? [`what the gateway wrote down last is missing: ${spoolProblem.rawMessage}`] : []),
+    ...lost.slice(-maxTold).map(({ data }) => spoolDamageText(data as SpoolDamage)),
+  ]
+}
