@@ -14,6 +14,7 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   session_not_found: 404,
   model_conflict: 409,
   session_ended: 410,
+  session_damaged: 410,
   model_rate_limited: 429,
   model_connect: 502,
   model_truncated: 502,

@@ -38,6 +38,7 @@ export const errorCodes = {
   // The sessions of a gateway
   session_not_found: { retryable: false },
   session_ended: { retryable: false },
+  session_damaged: { retryable: false },
 
   // Inside a rollout
   budget_exhausted: { retryable: false },

@@ -22,6 +22,12 @@ export function sessionSealed(id: string, why: SessionEndReason): MillraceError 
   return new MillraceError('session_ended', message, { data: { status: 410, session: id } })
 }
 
+/** Its own record cannot be read. That is no fault of all of the server, and no retry mends it. `cause` is for the log. */
+export function sessionDamaged(id: string, cause?: unknown): MillraceError {
+  const message = `the record of session ${id} is damaged, so that it takes nothing more and is not exported alone; GET /v1/sessions/${id} says what cannot be read. Other sessions are as they were: start another one`
+  return new MillraceError('session_damaged', message, { data: { status: 410, session: id }, cause })
+}
+
 export function adminsOnly(what: string): MillraceError {
   return new MillraceError('usage', `${what} needs an admin key, not the key of a session`, { data: { status: 403 } })
 }

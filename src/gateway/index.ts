@@ -15,6 +15,7 @@ export type {
 } from './gateway-events.ts'
 export type { ModelFacts, ModelOffer } from './gateway-models.ts'
 export type { InteractionCall } from './interactions/visit.ts'
+export { sessionDamaged } from './_refusals.ts'
 export type { AdminKey } from './_keys.ts'
 export { defaultSessionBounds } from './sessions/session-bounds.ts'
 export type { SessionBounds } from './sessions/session-bounds.ts'

@@ -35,7 +35,9 @@ test('a session with a damaged message is ended all the same, and what is damage
   changeRun(gateway.store.folder, `UPDATE node SET message = '{' WHERE rollout = '${id}' AND seq = 2`)
   const events: GatewayEvent[] = []
   using _listening = gatewayEvents.subscribe((event) => events.push(event))
-  expect((await gateway.ask(caller, asked('third'))).status).toBe(503)
+  const refused = await gateway.ask(caller, asked('third'))
+  expect(refused).toMatchObject({ status: 410, headers: { 'x-should-retry': 'false' } })
+  expect(JSON.stringify(refused)).toContain(`the record of session ${id} is damaged`)
 
   const damaged = {
     interactions: 1,
@@ -137,7 +139,7 @@ test('one session whose start cannot be read does not keep the others, and can b
     sessions: [{ id: good.id }],
     after: null,
   })
-  expect((await second.ask(bad.caller, asked('hello'))).status).toBe(503)
+  expect((await second.ask(bad.caller, asked('hello'))).status).toBe(410)
 
   const damaged = {
     interactions: 1,

@@ -56,7 +56,12 @@ test('a gateway whose spool was damaged says so, refuses who lost messages, and 
     expect(gateway.server.notices).toEqual([
       expect.stringMatching(/^journal\.spool was damaged: \d+ of the \d+ frames/),
     ])
-    expect((await ask(gateway, hit, said)).status).toBe(503)
+    const refused = await ask(gateway, hit, said)
+    expect(refused.status).toBe(410)
+    expect(refused.body).toMatchObject({ error: { code: 'session_damaged', message: expect.stringContaining(hit.id) } })
+    const alone = await gateway.ask(`/v1/export?session=${hit.id}`)
+    expect(alone.status).toBe(410)
+    expect(alone.body).toMatchObject({ error: { code: 'session_damaged', message: expect.stringContaining(hit.id) } })
     expect((await ask(gateway, whole, said)).status).toBe(200)
     const { text } = await gateway.ask('/v1/export')
     const rows = text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line) as Record<string, unknown>]))

@@ -1,5 +1,5 @@
 import { eventText, replyDeltas, type ReplyHead, type ServerDialect } from '../../dialects/index.ts'
-import type { MillraceError } from '../../errors/index.ts'
+import type { ErrorCode, MillraceError } from '../../errors/index.ts'
 import type { BackendReply } from '../../inference/index.ts'
 import type { ClientReply } from './client-reply.ts'
 
@@ -41,6 +41,9 @@ export function sendRest(client: ClientReply, text: string): void {
   client.endStream()
 }
 
+/** What no retry mends, whatever its status. */
+const finalCodes: ReadonlySet<ErrorCode> = new Set(['budget_exhausted', 'session_ended', 'session_damaged'])
+
 /** Where a client is told of an error: instead of a reply, or in the middle of one. */
 export type ErrorPlace = 'instead' | 'in-stream'
 
@@ -57,7 +60,7 @@ export function sendError(
   }
   const { status, headers, body } = dialect.error(error)
   // OpenAI's and Anthropic's clients heed it: by their own rules they would try a used-up budget again.
-  const isFinal = error.code === 'budget_exhausted' || error.code === 'session_ended'
+  const isFinal = finalCodes.has(error.code)
   client.whole(status, isFinal ? { ...headers, 'x-should-retry': 'false' } : headers, JSON.stringify(body))
   return status
 }

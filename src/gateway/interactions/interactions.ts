@@ -3,7 +3,7 @@ import type { DialectRequest } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { Roster } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
-import { damagedSession, type RunStore } from '../../store/index.ts'
+import type { RunStore } from '../../store/index.ts'
 import { conversationTo, replyOutside, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
 import { discardedNamed } from '../sessions/discarded-named.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
@@ -19,6 +19,7 @@ import {
   draining,
   limitReached,
   requireDisk,
+  sessionDamaged,
   sessionSealed,
   sessionUnknown,
   tooLong,
@@ -135,7 +136,7 @@ export class Interactions {
     const found = this.#book.find(caller, id)
     if (!found) throw sessionUnknown(id)
     // One that has not ended and is not open either could not be read when the gateway started.
-    if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : damagedSession(id)
+    if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : sessionDamaged(id)
     if (found.ending) throw sessionSealed(id, found.ending.why)
     return found
   }

@@ -7,6 +7,7 @@ import { replyIn } from './reply-in.ts'
 import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
 import type { SessionBounds } from './session-bounds.ts'
+import { sessionDamaged } from '../_refusals.ts'
 import { Slice } from '../_slice.ts'
 import { SessionTally } from './session-tally.ts'
 import { SessionTree } from './session-tree.ts'
@@ -172,7 +173,8 @@ export class SessionBook implements Disposable {
     const { damage } = memory.tally
     if (!damage) return memory
     this.release(session)
-    throw damage
+    this.reportDamaged(session, damage)
+    throw sessionDamaged(session.id, damage)
   }
 
   async #loaded(session: OpenSession): Promise<SessionMemory> {

@@ -2,9 +2,15 @@ import { Readable } from 'node:stream'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import { MillraceError } from '../../errors/index.ts'
-import { exportSessions, sessionOptionsSchema, type ExportSessionsOptions, type Gateway } from '../../gateway/index.ts'
+import {
+  exportSessions,
+  sessionDamaged,
+  sessionOptionsSchema,
+  type ExportSessionsOptions,
+  type Gateway,
+} from '../../gateway/index.ts'
 import { describeIssues } from '../../schema/index.ts'
-import type { RunReader } from '../../store/index.ts'
+import { isDamage, type RunReader } from '../../store/index.ts'
 import { adminOf, callerOf } from './_callers.ts'
 import type { BodyIntake } from './_body.ts'
 import { exportQuerySchema, rewardSchema, sessionQuerySchema } from './_session-schemas.ts'
@@ -64,7 +70,11 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
     await gateway.recorded()
     const rows = tellingDamage(reader, { ...query, tenant }, onFault)
     // What can be refused is refused before the first chunk, and so with a status of its own.
-    const first = await rows.next()
+    const first = await rows.next().catch((error: unknown) => {
+      if (query.session === undefined || !isDamage(error)) throw error
+      onFault?.(error)
+      throw sessionDamaged(query.session, error)
+    })
     const type = query.format === 'binary' ? 'application/octet-stream' : 'application/x-ndjson'
     return await reply.type(type).send(Readable.from(withFirst(first, rows, onFault), { objectMode: false }))
   })
