@@ -16,11 +16,13 @@ export class UnreadableRollouts {
   /** The record of a result; undefined if it is damaged, which is noted. */
   recordOf(stored: StoredRollout): BareRecord | undefined {
     const record = unlessDamaged(() => stored.record)
-    if (!record) {
-      this.#count += 1
-      if (this.#ids.length < maxNamed) this.#ids.push(stored.rollout)
-    }
+    if (!record) this.add(stored.rollout)
     return record
+  }
+
+  add(rollout: string): void {
+    this.#count += 1
+    if (this.#ids.length < maxNamed) this.#ids.push(rollout)
   }
 
   /** What a summary says of them; nothing if there are none. */

@@ -1,5 +1,5 @@
-import { replayRollout, replayRun, type ReplayReport } from '../../eval/index.ts'
-import type { RunReader } from '../../store/index.ts'
+import { replayRollout, replayRun, UnreadableRollouts, type ReplayReport } from '../../eval/index.ts'
+import type { FoundRun, RunReader } from '../../store/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { runsFlag } from '../command-line/common-flags.ts'
 import { exitNotice } from '../process/exit-notice.ts'
@@ -7,6 +7,7 @@ import { exitCodes, type ExitCode } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
+import { nameUnreadable } from '../runs/name-unreadable.ts'
 import { replayText } from '../runs/replay-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { locateRun, readRun, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
@@ -64,7 +65,7 @@ export const replayCommand = defineCommand({
     { code: exitCodes.ok, meaning: 'what was replayed is identical' },
     {
       code: exitCodes.failed,
-      meaning: 'something differs, or there is no such run or rollout, or it cannot be replayed',
+      meaning: 'something differs or is damaged, or there is no such run or rollout, or it cannot be replayed',
     },
     { code: exitCodes.usage, meaning: 'the command line is wrong' },
   ],
@@ -83,7 +84,7 @@ export const replayCommand = defineCommand({
     const asJson = flags.json === true
     using _exit = exitNotice(io, 'The run is as it was.')
     return await readRun(found, async (reader) => {
-      if (rollout === undefined) return await replayAll(reader, { io, asJson, limit: flags.limit ?? 5, options })
+      if (rollout === undefined) return await replayAll(reader, { found, io, asJson, limit: flags.limit ?? 5, options })
       const report = await replayRollout(reader, rollout, options)
       await show(report, io, asJson)
       return report.verdict === 'identical' ? exitCodes.ok : exitCodes.failed
@@ -93,19 +94,22 @@ export const replayCommand = defineCommand({
 
 async function replayAll(
   reader: RunReader,
-  how: { io: CommandIo; asJson: boolean; limit: number; options: Parameters<typeof replayRun>[1] },
+  how: { found: FoundRun; io: CommandIo; asJson: boolean; limit: number; options: Parameters<typeof replayRun>[1] },
 ): Promise<ExitCode> {
-  const { io, asJson, limit, options } = how
+  const { found, io, asJson, limit, options } = how
   const counts = { identical: 0, different: 0, skipped: 0 }
+  const damaged = new UnreadableRollouts()
   let shown = 0
   {
     using progress = new SlowProgress(io.stderr, 'replaying rollouts')
     for await (const report of replayRun(reader, options)) {
       progress.add()
-      counts[report.verdict] += 1
+      const { verdict, rollout } = report
+      if (verdict === 'unreadable') damaged.add(rollout)
+      else counts[verdict] += 1
       if (io.stdout.readerGone.aborted) break
       if (asJson) await show(report, io, true)
-      else if (report.verdict !== 'identical' && shown < limit) {
+      else if ((verdict === 'different' || verdict === 'skipped') && shown < limit) {
         shown += 1
         await show(report, io, false)
         await io.stdout.line('')
@@ -113,15 +117,19 @@ async function replayAll(
     }
   }
   const rollouts = counts.identical + counts.different + counts.skipped
-  if (asJson) await io.stdout.line(JSON.stringify({ type: 'summary', rollouts, ...counts }))
+  const unreadable = damaged.snapshot()
+  if (asJson) await io.stdout.line(JSON.stringify({ type: 'summary', rollouts, ...counts, ...unreadable }))
   else {
     const { style } = io.stdout
     const identical = style.good(`${formatCount(counts.identical)} identical`)
     const different = counts.different > 0 ? style.bad(`${formatCount(counts.different)} different`) : '0 different'
     const skipped =
       counts.skipped > 0 ? `, ${style.warn(`${formatCount(counts.skipped)} that cannot be replayed`)}` : ''
-    await io.stdout.line(`${formatQuantity(rollouts, 'rollout')}: ${identical}, ${different}${skipped}`)
+    const left = damaged.count > 0 ? `; ${style.bad(`${formatCount(damaged.count)} left out: damaged`)}` : ''
+    await io.stdout.line(`${formatQuantity(rollouts, 'rollout')}: ${identical}, ${different}${skipped}${left}`)
   }
+  nameUnreadable(unreadable, { found, io, tells: 'replay' })
+  if (damaged.count > 0) return exitCodes.failed
   return counts.different > 0 || (counts.identical === 0 && counts.skipped > 0) ? exitCodes.failed : exitCodes.ok
 }
 

@@ -6,6 +6,7 @@ import { exitNotice } from '../process/exit-notice.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import type { CommandIo } from '../process/io.ts'
 import { formatQuantity } from '../format/count.ts'
+import { nameUnreadable } from '../runs/name-unreadable.ts'
 import { rescoreText } from '../runs/rescore-text.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { locateRun, readRun, runsRoot, storedOptionPrefix } from '../runs/stored-run.ts'
@@ -59,7 +60,11 @@ export const rescoreCommand = defineCommand({
   ],
   exitCodes: [
     { code: exitCodes.ok, meaning: 'every rollout that had a score, or failed to get one, has one' },
-    { code: exitCodes.failed, meaning: 'there is no such run, or it could not be read or written' },
+    {
+      code: exitCodes.failed,
+      meaning:
+        'there is no such run, it could not be read or written, or rollouts in it are damaged: the others are there',
+    },
     { code: exitCodes.usage, meaning: 'the command line or an option is wrong' },
     { code: exitCodes.unscored, meaning: 'some rollouts could not be scored: their task is gone or a reward failed' },
   ],
@@ -81,6 +86,8 @@ export const rescoreCommand = defineCommand({
         const { isTTY, columns, style } = io.stdout
         for (const line of rescoreText(summary, { width: isTTY ? columns : 160, style })) await io.stdout.line(line)
       }
+      nameUnreadable(summary, { found, io, tells: 'show' })
+      if (summary.unreadable) return exitCodes.failed
       return summary.withoutTask + summary.failures.length > 0 ? exitCodes.unscored : exitCodes.ok
     })
   },

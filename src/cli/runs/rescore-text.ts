@@ -39,7 +39,7 @@ export function rescoreText(summary: RescoreSummary, { width, style }: { width: 
 }
 
 function problemLines(
-  { withoutTask, unscorable, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
+  { unreadable, withoutTask, unscorable, failures, judgeUsage, judgeCost, notices }: RescoreSummary,
   style: Style,
 ): string[] {
   const lines: string[] = []
@@ -47,6 +47,7 @@ function problemLines(
     const cost = judgeCost === null ? 'at an unknown price' : `for ${formatMoney(judgeCost)}`
     lines.push(`${formatQuantity(judgeUsage.calls, 'judge call')} ${cost}`)
   }
+  if (unreadable) lines.push(style.warn(`${formatQuantity(unreadable.rollouts, 'rollout')} left out: damaged`))
   if (withoutTask > 0) {
     lines.push(style.warn(`${formatQuantity(withoutTask, 'rollout')} not scored: their tasks have changed or are gone`))
   }

@@ -4,9 +4,10 @@ import type { Message, Outcome } from '../../schema/index.ts'
 export interface ReplayReport {
   readonly rollout: string
   readonly attempt: number
-  readonly outcome: Outcome
-  /** `skipped`: there is nothing to run again, and `why` says so. */
-  readonly verdict: 'identical' | 'different' | 'skipped'
+  /** Null if it is unreadable. */
+  readonly outcome: Outcome | null
+  /** `skipped`: there is nothing to run again. `unreadable`: it is damaged. `why` says more. */
+  readonly verdict: 'identical' | 'different' | 'skipped' | 'unreadable'
   /** What kept the replay from its end, or from its beginning. */
   readonly why?: string
   /** Messages that were compared, children's included. */

@@ -11,7 +11,7 @@ import {
   type RolloutJob,
 } from '../../rollout/index.ts'
 import type { Limits, Outcome, RolloutRecord } from '../../schema/index.ts'
-import type { BareRecord, RunReader } from '../../store/index.ts'
+import { isDamage, type BareRecord, type RunReader } from '../../store/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import { refusingBackend } from './refusing-backend.ts'
 import { RecordedCatalogues } from './recorded-catalogues.ts'
@@ -28,7 +28,7 @@ import { beforeSettling, settleAgain, settlesGroups } from './settle-again.ts'
 import { ReplayJournal, type ReplayedSession } from './replay-journal.ts'
 import { closedCassette, readRecording, type RecordedSession, type Recording } from './recording.ts'
 import type { ReplayReport } from './replay-report.ts'
-import { knownTask, knownTasks } from './stored-tasks.ts'
+import { knownTask, knownTasks, type KnownTask } from './stored-tasks.ts'
 
 export interface ReplayOptions {
   /** In place of the one that made the run: a module, or an environment itself. */
@@ -64,7 +64,7 @@ export async function replayRollout(
   return await replayer.replay(recording, task)
 }
 
-/** Every rollout of a run that has ended, task by task, one at a time. */
+/** Every rollout of a run that has ended, task by task, one at a time. One that is damaged does not cost the others. */
 export async function* replayRun(
   reader: RunReader,
   options: ReplayOptions = {},
@@ -74,13 +74,26 @@ export async function* replayRun(
   for await (const task of knownTasks(reader, replayer.loaded, options.signal)) {
     for (let sample = 0; sample < replayer.config.attempts; sample += 1) {
       const id = `${task.index}-${sample}`
-      if (!reader.hasEnded(id)) continue
-      const recording = readRecording(reader, id)
-      const why = whyNot(recording)
-      if (why !== undefined) yield skipped(recording.record, why)
-      else if (task.problem !== undefined) yield skipped(recording.record, task.problem)
-      else yield await replayer.replay(recording, task.item)
+      if (reader.hasEnded(id)) yield await replayOrDamage(reader, id, { replayer, task })
     }
+  }
+}
+
+async function replayOrDamage(
+  reader: RunReader,
+  rollout: string,
+  { replayer, task }: { readonly replayer: Replayer; readonly task: KnownTask },
+): Promise<ReplayReport> {
+  try {
+    const recording = readRecording(reader, rollout)
+    const why = whyNot(recording)
+    if (why !== undefined) return skipped(recording.record, why)
+    if (task.problem !== undefined) return skipped(recording.record, task.problem)
+    return await replayer.replay(recording, task.item)
+  } catch (error) {
+    if (!isDamage(error)) throw error
+    const attempt = reader.attempts(rollout).findLast(({ discarded }) => !discarded)?.attempt ?? 0
+    return { ...nothingRan, rollout, attempt, outcome: null, verdict: 'unreadable', why: error.rawMessage }
   }
 }
 
@@ -142,7 +155,15 @@ class Replayer extends Resource {
   }
 
   async replay(recording: Recording, item: ValidTask): Promise<ReplayReport> {
-    const { id, attempt, sample } = recording.record
+    const { record } = recording
+    const { id, attempt, sample } = record
+    let others: readonly RolloutRecord[]
+    try {
+      others = this.#othersOfGroup(record)
+    } catch (error) {
+      if (!isDamage(error)) throw error
+      return skipped(record, `its group cannot be scored again: ${error.rawMessage}`)
+    }
     const opening = storedOpening(this.config)
     const task = { index: item.index, id: item.id, data: item.task }
     const job: RolloutJob = {
@@ -156,7 +177,7 @@ class Replayer extends Resource {
     }
     const result = await this.#executorFor(recording).run(job, this.#signal)
     const sessions = this.#journal.take()
-    const ended = result.kind === 'ended' ? await this.#settled(result.record, task) : undefined
+    const ended = result.kind === 'ended' ? await this.#settled(result.record, others, task) : undefined
     return this.#report(recording, { sessions, record: ended, why: whyEnded(result) })
   }
 
@@ -166,15 +187,27 @@ class Replayer extends Resource {
     return (this.#timedExecutor ??= this.#executorWithin(settingsOf(this.config).limits))
   }
 
-  /** With its group, as far as that has a say in it. The others are taken as they were recorded. */
-  async #settled(record: RolloutRecord, task: RolloutJob['task']): Promise<RolloutRecord> {
+  /** Those that have a say in what it is worth, as they were recorded. */
+  #othersOfGroup({ task, sample: own }: BareRecord): RolloutRecord[] {
+    const { environment } = this.loaded
+    const others: RolloutRecord[] = []
+    if (!settlesGroups(environment)) return others
+    for (let sample = 0; sample < this.config.attempts; sample += 1) {
+      const stored = sample === own ? undefined : this.#reader.rollout(`${task.index}-${sample}`)
+      if (stored) others.push(beforeSettling(stored, environment))
+    }
+    return others
+  }
+
+  /** With its group, as far as that has a say in it. */
+  async #settled(
+    record: RolloutRecord,
+    others: readonly RolloutRecord[],
+    task: RolloutJob['task'],
+  ): Promise<RolloutRecord> {
     const { environment } = this.loaded
     if (!settlesGroups(environment)) return record
-    const members: RolloutRecord[] = []
-    for (let sample = 0; sample < this.config.attempts; sample += 1) {
-      const stored = sample === record.sample ? record : this.#reader.rollout(`${task.index}-${sample}`)
-      if (stored) members.push(stored === record ? record : beforeSettling(stored, environment))
-    }
+    const members = [...others, record].toSorted((one, other) => one.sample - other.sample)
     await settleAgain(members, environment, (scored) =>
       this.#executor.scoreGroup({ task, members: scored }, this.#signal),
     )
@@ -270,17 +303,8 @@ function whyEnded(result: AttemptResult): string | undefined {
   return result.kind === 'ended' ? undefined : result.why
 }
 
+const nothingRan = { messages: 0, children: { replayed: 0, kept: 0 }, differences: [], omitted: 0, hints: [] }
+
 function skipped({ id, attempt, outcome }: BareRecord, why: string): ReplayReport {
-  return {
-    rollout: id,
-    attempt,
-    outcome,
-    verdict: 'skipped',
-    why,
-    messages: 0,
-    children: { replayed: 0, kept: 0 },
-    differences: [],
-    omitted: 0,
-    hints: [],
-  }
+  return { ...nothingRan, rollout: id, attempt, outcome, verdict: 'skipped', why }
 }

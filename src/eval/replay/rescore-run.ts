@@ -4,12 +4,13 @@ import { MillraceError, type WireError } from '../../errors/index.ts'
 import { AbortScope } from '../../kit/index.ts'
 import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../../rollout/index.ts'
 import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
-import type { RunReader } from '../../store/index.ts'
+import { isDamage, type RunReader } from '../../store/index.ts'
 import type { ServerCalls } from '../../tools/index.ts'
 import { requireKnownOptions, type KnownOptions } from '../known-options.ts'
 import { choiceOption, wholeOption } from '../option-values.ts'
+import { UnreadableRollouts } from '../unreadable-rollouts.ts'
 import { loadStoredEnvironment, readStoredConfig, storedSeed, type StoredRunConfig } from './stored-config.ts'
-import { settleAgain, settlesGroups } from './settle-again.ts'
+import { leaveUnsettled, settleAgain, settlesGroups } from './settle-again.ts'
 import { readServerAnswers } from './recording.ts'
 import { knownTasks, type KnownTask } from './stored-tasks.ts'
 import { RescoreJudge } from './rescore-judge.ts'
@@ -50,7 +51,7 @@ export interface RescoredRollout {
   readonly error?: WireError
 }
 
-/** Iterate it for the rollouts, task by task. */
+/** Iterate it for the rollouts, task by task; those that are damaged are left out, and named in the summary. */
 export interface Rescoring extends AsyncIterable<RescoredRollout> {
   /** Of those that were scored so far; of all once the iteration has ended. */
   summary(): RescoreSummary
@@ -88,6 +89,7 @@ interface Rescored {
 /** The rollouts of one task. Where the task is not known any more, they are as they were. */
 interface RescoredTask {
   readonly pairs: readonly Rescored[]
+  readonly unreadable: readonly string[]
   readonly problem?: string | undefined
 }
 
@@ -95,6 +97,7 @@ class RunningRescore implements Rescoring {
   readonly #parts: RescoreParts
   readonly #accumulator: RescoreAccumulator
   readonly #judged = new Tally()
+  readonly #unreadable = new UnreadableRollouts()
   #startedAt = performance.now()
   #endedAt: number | undefined
   #hasReadState = false
@@ -113,6 +116,7 @@ class RunningRescore implements Rescoring {
     return this.#accumulator.summary({
       run: config.name,
       environment: loaded.name,
+      ...this.#unreadable.snapshot(),
       judgeUsage: { ...this.#judged.judgeUsage },
       judgeCost: this.#judged.costUsd,
       notices: this.#hasReadState ? stateNotices(loaded.environment) : [],
@@ -153,9 +157,11 @@ class RunningRescore implements Rescoring {
 
   async #scoreTask(known: KnownTask, scorer: StoredScorer, signal: AbortSignal): Promise<RescoredTask> {
     const { config, loaded } = this.#parts
-    const before = this.#recordsOf(known.index)
+    const { records: before, unreadable } = this.#recordsOf(known.index)
     const { problem } = known
-    if (problem !== undefined) return { pairs: before.map((record) => ({ before: record, after: record })), problem }
+    if (problem !== undefined) {
+      return { pairs: before.map((record) => ({ before: record, after: record })), unreadable, problem }
+    }
     const { item } = known
     const task = { index: item.index, id: item.id, data: item.task }
     const after = await Promise.all(
@@ -165,18 +171,21 @@ class RunningRescore implements Rescoring {
       }),
     )
     const { environment, options } = loaded
-    if (settlesGroups(environment)) {
+    const [missing] = unreadable
+    if (missing !== undefined && settlesGroups(environment)) leaveUnsettled(after, missing)
+    else if (settlesGroups(environment)) {
       const { tailMs } = config.limits
       await settleAgain(after, environment, async (members) => {
         using tail = new AbortScope(signal, tailMs, () => lateGroup(tailMs))
         return await scoreGroup(environment, { task: item.task, options, members, signal: tail.signal })
       })
     }
-    return { pairs: before.map((record, index) => ({ before: record, after: after[index] ?? record })) }
+    return { pairs: before.map((record, index) => ({ before: record, after: after[index] ?? record })), unreadable }
   }
 
   #take(task: RescoredTask | undefined): RescoredRollout[] {
-    const { pairs = [], problem } = task ?? {}
+    const { pairs = [], unreadable = [], problem } = task ?? {}
+    for (const rollout of unreadable) this.#unreadable.add(rollout)
     if (problem === undefined) {
       this.#accumulator.addTask(pairs)
       return pairs.map(lineOf)
@@ -194,14 +203,22 @@ class RunningRescore implements Rescoring {
     })
   }
 
-  #recordsOf(task: number): RolloutRecord[] {
+  /** One that is damaged does not cost the others. */
+  #recordsOf(task: number): { readonly records: readonly RolloutRecord[]; readonly unreadable: readonly string[] } {
     const { reader, config } = this.#parts
     const records: RolloutRecord[] = []
+    const unreadable: string[] = []
     for (let sample = 0; sample < config.attempts; sample += 1) {
-      const record = reader.rollout(`${task}-${sample}`)
-      if (record) records.push(record)
+      const id = `${task}-${sample}`
+      try {
+        const record = reader.rollout(id)
+        if (record) records.push(record)
+      } catch (error) {
+        if (!isDamage(error)) throw error
+        unreadable.push(id)
+      }
     }
-    return records
+    return { records, unreadable }
   }
 
   #scorer(judge: RescoreJudge, signal: AbortSignal): StoredScorer {

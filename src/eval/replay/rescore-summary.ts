@@ -2,6 +2,7 @@ import { outcomeNames, outcomes, type Outcome, type RolloutRecord, type Usage } 
 import { ClusteredMean } from '../clustered-mean.ts'
 import type { ScoreEstimate } from '../progress.ts'
 import { studentT95 } from '../student-t.ts'
+import type { Summary } from '../summary.ts'
 import { SummaryAccumulator, type RolloutSummary } from '../summary-accumulator.ts'
 
 /** A mean, and how far it may be off; NaN with fewer than two tasks. */
@@ -20,6 +21,8 @@ export interface RescoreSummary {
   readonly change: RescoredScore | undefined
   /** How many have another reward than before. */
   readonly changed: number
+  /** Rollouts that are damaged, the first of them by name. They are in no figure here. */
+  readonly unreadable?: NonNullable<Summary['unreadable']>
   /** Rollouts whose tasks are not what they were, or are gone: they keep no score. */
   readonly withoutTask: number
   /** Rollouts that could not have a score when the run was made either, by how they ended, and why the first of them did. */
@@ -79,7 +82,10 @@ export class RescoreAccumulator {
   }
 
   summary(
-    facts: Pick<RescoreSummary, 'run' | 'environment' | 'judgeUsage' | 'judgeCost' | 'wallMs' | 'notices'>,
+    facts: Pick<
+      RescoreSummary,
+      'run' | 'environment' | 'unreadable' | 'judgeUsage' | 'judgeCost' | 'wallMs' | 'notices'
+    >,
   ): RescoreSummary {
     return {
       ...facts,

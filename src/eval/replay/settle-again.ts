@@ -33,6 +33,15 @@ export async function settleAgain(
   }
 }
 
+/** Nobody can tell what members of a group are worth if one of them cannot be read. Changes the records. */
+export function leaveUnsettled(members: readonly RolloutRecord[], unreadable: string): void {
+  const message = `its group cannot be scored again: rollout ${unreadable} of it cannot be read`
+  const error = new MillraceError('store_failed', message).toWire()
+  for (const record of members) {
+    if (outcomes[record.outcome].scored) Object.assign(record, failedReward(record, error))
+  }
+}
+
 /** Whether what one rollout is worth depends on the others of its task. */
 export function settlesGroups(environment: Environment): boolean {
   return hasGroupReward(environment) || (environment.groupPolicy ?? 'keep') !== 'keep'
