@@ -11,6 +11,8 @@ import {
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
+import { fakeProcess } from '../src/cli/_testing/fake-terminal.ts'
+import { main } from '../src/cli/main.ts'
 import { blobOutOfReach } from './store/_damage.ts'
 
 /** Looks something up, then answers: two calls, a dollar each. */
@@ -65,6 +67,12 @@ function damage(folder: string, sql: string): void {
 function abandoned(folder: string): unknown[] {
   using reader = RunReader.open(folder)
   return Array.from(reader.events('attempt-abandoned'), ({ rollout, attempt, data }) => ({ rollout, attempt, data }))
+}
+
+async function show(folder: string, ...words: readonly string[]): Promise<string> {
+  const parts = fakeProcess({ env: { MILLRACE_RUNS: join(folder, '..') } })
+  expect(await main(['show', 'looking', ...words], parts)).toBe(0)
+  return parts.stdout.text
 }
 
 const why = { why: expect.stringContaining('cannot be read') as unknown }
@@ -161,6 +169,23 @@ test.each([
     ['0-1', 1],
   ])
   expect(abandoned(folder)).toEqual([{ rollout: '0-0', attempt: 1, data: why }])
+})
+
+test('a member that has ended and waits for its group is shown as such', async () => {
+  await using runs = await temporaryRuns()
+  const folder = join(runs.root, 'looking')
+  const options = { environment: environment('void'), attempts: 2, limit: 1 }
+  const { unfinished } = await sit(folder, options, 3)
+  expect(unfinished).toMatchObject({ attempts: 2, waitForGroup: 1 })
+  const shown = await show(folder, '0-0')
+  expect(shown).toContain('· completed · reward 1.000 · waits for its group\n')
+  expect(shown).toMatch(/^waiting +it has ended and waits for the others of its group;/m)
+  expect(JSON.parse(await show(folder, '0-0', '--json'))).toMatchObject({ reward: 1, waitsFor: 'group' })
+  expect(await show(folder, '0-1')).not.toContain('waits for its group')
+  expect(await show(folder)).toMatch(/open +2 attempts not ended yet \(1 only waiting for the group\): /)
+  await sit(folder, options)
+  expect(await show(folder, '0-0')).not.toContain('waits')
+  expect(JSON.parse(await show(folder, '0-0', '--json'))).not.toHaveProperty('waitsFor')
 })
 
 test('an attempt that does not count costs what it did, though its record is damaged', async () => {

@@ -2,6 +2,7 @@ import { inTurns, roundedSum } from '../kit/index.ts'
 import { journalledSpending, type AttemptSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, outcomes, type RolloutRecord, type Usage } from '../schema/index.ts'
 import { unlessDamaged, type BareRecord, type RolloutFacts, type RunReader } from '../store/index.ts'
+import type { Summary } from './summary.ts'
 
 /** What was spent on attempts that are no results: paid for, and in no figure of the results. */
 export interface Spending {
@@ -19,6 +20,8 @@ interface SpentAttempt {
   readonly rollout: string
   readonly attempt: number
   readonly isOpen: boolean
+  /** It came to its end, whether that counts or not. */
+  readonly hasEnded: boolean
   readonly usage: Usage
   readonly cost: number | null
 }
@@ -67,12 +70,13 @@ export class RunSpending {
 }
 
 /** Of attempts that do not count, and of those that have not come to their end yet. */
-export function unacceptedSpending(reader: RunReader): { readonly discarded: Spending; readonly unfinished: Spending } {
+export function unacceptedSpending(reader: RunReader): Pick<Summary, 'discarded' | 'unfinished'> {
   const discarded = { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
-  const unfinished = { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
-  for (const { isOpen, usage, cost } of spentAttempts(reader)) {
+  const unfinished = { attempts: 0, waitForGroup: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
+  for (const { isOpen, hasEnded, usage, cost } of spentAttempts(reader)) {
     const spending = isOpen ? unfinished : discarded
     spending.attempts += 1
+    if (isOpen && hasEnded) unfinished.waitForGroup += 1
     if (cost === null) spending.costUnknown += 1
     else spending.costUsd += cost
     addUsage(spending.usage, usage)
@@ -86,11 +90,11 @@ function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> 
     const { rollout, attempt, isOpen } = stored
     const record = unlessDamaged(() => stored.record)
     // One that is scored again, or was to be, has spent more since it was recorded.
-    const isWhole = record && outcomes[record.outcome].rule !== 'rescore'
-    const { judgeUsage, cost, ...spent } = isWhole ? record : byJournal(reader, rollout, attempt)
+    const hasEnded = record !== undefined && outcomes[record.outcome].rule !== 'rescore'
+    const { judgeUsage, cost, ...spent } = hasEnded ? record : byJournal(reader, rollout, attempt)
     const usage = { ...spent.usage }
     addUsage(usage, judgeUsage)
-    yield { rollout, attempt, isOpen, usage, cost }
+    yield { rollout, attempt, isOpen, hasEnded, usage, cost }
   }
 }
 

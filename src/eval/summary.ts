@@ -58,8 +58,11 @@ export interface Summary {
   >
   /** Attempts that were retried, replaced, given up or taken back: paid for, and in no other figure. */
   readonly discarded: Spending
-  /** Attempts that have not come to their end, as far as they are: they go on when the run is continued. */
-  readonly unfinished: Spending
+  /**
+   * Attempts that have not come to their end, as far as they are: they go on when the run is continued. Of them
+   * `waitForGroup` have ended and wait for the others of their group.
+   */
+  readonly unfinished: Spending & { readonly waitForGroup: number }
   /** What its sittings took, from their first rollouts on, and the rollouts that ended in a second of that. */
   readonly wallMs: number
   readonly perSecond: number

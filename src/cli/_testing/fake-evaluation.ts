@@ -66,7 +66,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
     toolFaults: [],
     missingServers: [],
     discarded: { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 },
-    unfinished: { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 },
+    unfinished: { attempts: 0, waitForGroup: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 },
     end: 'complete',
     state: 'complete',
     missingTasks: 0,

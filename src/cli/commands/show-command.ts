@@ -22,7 +22,7 @@ import { formatScore } from '../format/score.ts'
 import { showSession, showSessions, type ShownRun } from '../runs/show-gateway.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { storedSummary } from '../runs/stored-summary.ts'
-import { transcriptLines, type Transcript } from '../runs/transcript.ts'
+import { transcriptLines, waitsFor, type Transcript } from '../runs/transcript.ts'
 
 export const showCommand = defineCommand({
   name: 'show',
@@ -166,13 +166,18 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const transcript: Transcript = {
     rollout,
     record: accepted ?? shown.end?.record,
+    waitsFor: accepted ? undefined : waitsFor(shown),
     nodes: reader.nodes(rollout, shown.attempt),
     attempts,
     children: reader.children(rollout).filter(({ attempt }) => attempt === shown.attempt),
   }
   if (asJson) {
     const messages = accepted?.messages ?? transcript.nodes.map(({ message }) => message)
-    await io.stdout.line(JSON.stringify({ ...transcript.record, id: rollout, messages, attempts: attempts.map(brief) }))
+    const { record, waitsFor: waiting } = transcript
+    const shownAttempts = attempts.map(brief)
+    await io.stdout.line(
+      JSON.stringify({ ...record, id: rollout, waitsFor: waiting, messages, attempts: shownAttempts }),
+    )
     return
   }
   for (const line of transcriptLines(transcript, io.stdout.style)) {

@@ -25,10 +25,18 @@ export interface Transcript {
   readonly rollout: string
   /** What it came to; undefined while it runs, and after it was cut off. */
   readonly record: Omit<RolloutRecord, 'messages'> | undefined
+  /** Of one that ended and is no result yet: the others of its group, or to be scored again. */
+  readonly waitsFor: 'group' | 'score' | undefined
   /** The messages of the attempt that is shown. */
   readonly nodes: readonly MessageNode[]
   readonly attempts: readonly StoredAttempt[]
   readonly children: readonly StoredAttempt[]
+}
+
+/** What an attempt lacks that ended and is no result yet. */
+export function waitsFor({ end, discarded }: StoredAttempt): Transcript['waitsFor'] {
+  if (!end || discarded) return undefined
+  return outcomes[end.outcome].rule === 'rescore' ? 'score' : 'group'
 }
 
 /** One rollout to read: what was said and called, how long it took, and what it came to. Yields line by line. */
@@ -43,6 +51,7 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   }
   yield ''
   yield style.dim('─'.repeat(40))
+  if (transcript.waitsFor) yield row('waiting', style.warn(waiting[transcript.waitsFor]), style)
   if (record) yield* recordLines(record, style)
   else yield style.warn('not ended: it is running, or was cut off and can be continued')
   yield* attemptLines(transcript, style)
@@ -55,11 +64,17 @@ export function* nodeLines(node: MessageNode, mark: string, style: Style): Gener
   yield* messageLines(node.message, style)
 }
 
-function titleLine({ rollout, record }: Transcript, style: Style): string {
+const waiting = {
+  group: 'it has ended and waits for the others of its group; its reward is what it got by itself',
+  score: 'it has ended and waits to be scored again',
+} as const
+
+function titleLine({ rollout, record, waitsFor }: Transcript, style: Style): string {
   if (!record) return style.bold(rollout)
   const task = printableLine(record.task.id)
   const reward = record.reward === null ? 'no reward' : `reward ${formatScore(record.reward)}`
-  return `${style.bold(rollout)}  task ${task} · ${outcomeText(record.outcome, style)} · ${style.bold(reward)}`
+  const open = waitsFor ? ` · ${style.warn(`waits for its ${waitsFor}`)}` : ''
+  return `${style.bold(rollout)}  task ${task} · ${outcomeText(record.outcome, style)} · ${style.bold(reward)}${open}`
 }
 
 const speakers: Readonly<Record<Message['role'], 'quiet' | 'accent' | 'good' | 'warn'>> = {

@@ -178,7 +178,16 @@ describe('summaryText', () => {
     [0, 0, /open +2 attempts not ended yet: .* out · \$0 +│/],
   ])('says what is not known of the cost of attempts: %j, %i unknown', (costUsd, costUnknown, expected) => {
     const usage = { calls: 4, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
-    const unfinished = { attempts: 2, usage, costUsd, costUnknown }
+    const unfinished = { attempts: 2, waitForGroup: 0, usage, costUsd, costUnknown }
+    expect(summaryText(sampleSummary({ unfinished }), frame)).toMatch(expected)
+  })
+
+  it.each([
+    [1, /open +2 attempts not ended yet \(1 only waiting for the group\): /],
+    [2, /open +2 attempts waiting for the rest of the group: /],
+  ])('says of open attempts which wait for their group: %i of 2', (waitForGroup, expected) => {
+    const usage = { calls: 4, input: 100, cachedInput: 0, output: 20, reasoning: 0 }
+    const unfinished = { attempts: 2, waitForGroup, usage, costUsd: 1, costUnknown: 0 }
     expect(summaryText(sampleSummary({ unfinished }), frame)).toMatch(expected)
   })
 

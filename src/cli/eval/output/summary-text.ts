@@ -208,8 +208,14 @@ function usageLines(summary: ShownSummary, frame: Frame): readonly string[] {
   lines.push(...wrapped('calls', calls(summary)), ...wrapped('cost', cost(summary)))
   const { discarded, unfinished } = summary
   if (discarded.attempts > 0) lines.push(...wrapped('retried', spent(discarded, 'that did not count')))
-  if (unfinished.usage.calls > 0) lines.push(...wrapped('open', spent(unfinished, 'not ended yet')))
+  if (unfinished.usage.calls > 0) lines.push(...wrapped('open', spent(unfinished, openText(unfinished))))
   return lines
+}
+
+function openText({ attempts, waitForGroup }: ShownSummary['unfinished']): string {
+  if (waitForGroup === 0) return 'not ended yet'
+  if (waitForGroup === attempts) return 'waiting for the rest of the group'
+  return `not ended yet (${formatCount(waitForGroup)} only waiting for the group)`
 }
 
 function spent({ attempts, usage, costUsd, costUnknown }: Spending, which: string): string {
