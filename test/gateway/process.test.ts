@@ -13,6 +13,11 @@ function post(url: string, body: unknown, key?: string): Promise<Response> {
   return fetch(url, { method: 'POST', headers: authorized(key), body: JSON.stringify(body) })
 }
 
+/** From now on. Before, a gateway that starts asks what it is. */
+async function hang({ url }: SimulatorServer): Promise<void> {
+  await fetch(new URL('/sim/settings', url), { method: 'POST', body: JSON.stringify({ 'faults.hang': 1 }) })
+}
+
 test('SIGTERM lets what runs end and be answered, then the process ends', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({ ttftMs: 700, spread: 0 })
@@ -34,13 +39,33 @@ test('SIGTERM lets what runs end and be answered, then the process ends', async 
   expect(await gateway.running.ended).toMatchObject({ code: 0 })
 })
 
+test('a terminal that is closed drains it as SIGTERM does', async () => {
+  await using runs = await temporaryRuns()
+  await using gateway = await startGateway(runs.root, '--backend', 'sim')
+  gateway.running.process.kill('SIGHUP')
+  await gateway.running.shows('stderr', 'draining')
+  expect(await gateway.running.ended).toMatchObject({ code: 0 })
+})
+
+test('one that drains because its terminal was closed is stopped by another signal', async () => {
+  await using runs = await temporaryRuns()
+  await using simulator = await SimulatorServer.start({})
+  await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
+  await hang(simulator)
+  const reply = post(`${gateway.url}/v1/chat/completions`, chat)
+  await expect.poll(() => simulator.stats.inFlight).toBe(1)
+  gateway.running.process.kill('SIGHUP')
+  await gateway.running.shows('stderr', 'draining')
+  gateway.running.process.kill('SIGTERM')
+  expect((await reply).status).toBe(503)
+  expect(await gateway.running.ended).toMatchObject({ code: 129 })
+})
+
 test('a second signal stops what runs, and says so to whoever waits', async () => {
   await using runs = await temporaryRuns()
   await using simulator = await SimulatorServer.start({})
   await using gateway = await startGateway(runs.root, '--backend', simulator.url, '-m', 'sim')
-  // Only now, because it is asked what it is before.
-  const settings = new URL('/sim/settings', simulator.url)
-  await fetch(settings, { method: 'POST', body: JSON.stringify({ 'faults.hang': 1 }) })
+  await hang(simulator)
   const reply = post(`${gateway.url}/v1/messages`, { ...chat, max_tokens: 10 })
   await expect.poll(() => simulator.stats.inFlight).toBe(1)
   gateway.running.process.kill('SIGTERM')

@@ -70,7 +70,7 @@ export const gatewayCommand = defineCommand({
     'Serves models to agents in any language, and records what they say: OpenAI Chat Completions and Responses and ' +
     'Anthropic Messages, streams included, in front of vLLM, SGLang or any compatible server. What is said in a session is ' +
     'kept exactly to the token, recorded before the reply has ended; killed and started again, the same command knows every ' +
-    'session and every reply. Ctrl-C or SIGTERM once lets running requests end, twice stops them. docs/gateway.md describes every route.',
+    'session and every reply. Ctrl-C, SIGTERM or a closed terminal (SIGHUP) lets running requests end, a second Ctrl-C or SIGTERM stops them. docs/gateway.md describes every route.',
   arguments: [],
   flags: gatewayFlags,
   examples: [
@@ -88,11 +88,15 @@ export const gatewayCommand = defineCommand({
     },
   ],
   exitCodes: [
-    { code: exitCodes.ok, meaning: 'ended by Ctrl-C or SIGTERM, and everything that ran has ended' },
+    { code: exitCodes.ok, meaning: 'ended by Ctrl-C, SIGTERM or SIGHUP, and everything that ran has ended' },
     { code: exitCodes.failed, meaning: 'the gateway could not start or could not go on' },
     { code: exitCodes.usage, meaning: 'the command line or a configuration is wrong, or the port is taken' },
-    { code: exitCodes.interrupted, meaning: 'stopped by a second Ctrl-C; the same command continues' },
-    { code: exitCodes.terminated, meaning: 'stopped by a second SIGTERM; the same command continues' },
+    {
+      code: exitCodes.hungUp,
+      meaning: 'its terminal was closed (SIGHUP), then a signal stopped it; the same command continues',
+    },
+    { code: exitCodes.interrupted, meaning: 'Ctrl-C, then a second signal stopped it; the same command continues' },
+    { code: exitCodes.terminated, meaning: 'SIGTERM, then a second signal stopped it; the same command continues' },
   ],
   async run(invocation, io) {
     // Loaded only now: the help of this command must not load a database and an HTTP server.
