@@ -84,5 +84,5 @@ export default defineConfig({
       },
     },
   ],
-  ignorePatterns: ['dist', 'runs', 'node_modules'],
+  ignorePatterns: ['dist', '/runs', 'node_modules'],
 })

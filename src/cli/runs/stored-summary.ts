@@ -1,4 +1,10 @@
-import { keptChanges, SummaryAccumulator, unacceptedSpending, UnreadableRollouts, WorkedTime } from '../../eval/index.ts'
+import {
+  keptChanges,
+  SummaryAccumulator,
+  unacceptedSpending,
+  UnreadableRollouts,
+  WorkedTime,
+} from '../../eval/index.ts'
 import type { FoundRun, RunReader } from '../../store/index.ts'
 import type { ShownSummary } from '../eval/output/summary-text.ts'
 import type { Output } from '../process/output.ts'

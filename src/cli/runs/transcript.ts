@@ -192,11 +192,7 @@ function* recordLines(record: Omit<RolloutRecord, 'messages'>, style: Style): Ge
       `reward ${formatDuration(timing.rewardMs)} · wait ${formatDuration(timing.waitMs)}`,
     style,
   )
-  yield row(
-    'tokens',
-    `${tokensText(record.usage)} · ${formatMoney(record.cost)}`,
-    style,
-  )
+  yield row('tokens', `${tokensText(record.usage)} · ${formatMoney(record.cost)}`, style)
 }
 
 function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
