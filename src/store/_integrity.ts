@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import { StringDecoder } from 'node:string_decoder'
 import { type BlobStore, isReference } from './_blob-store.ts'
+import { contentProblems, type RunContent } from './_content-problems.ts'
 import { linesLength } from './_rollout-lines.ts'
 import { runFiles } from './run-folder.ts'
 import { spoolDamaged } from './spool-damage.ts'
@@ -11,6 +12,10 @@ import { wholeSession } from './_whole-session.ts'
 /** Per kind of problem; a run that is broken throughout need not say so a million times. */
 const maxPerCheck = 20
 const chunkBytes = 1024 * 1024
+
+/** Of a node. One that is no JSON is found by whoever reads it, and does not fail the statement here. */
+const fromMeta = (node: string, field: string): string =>
+  `CASE WHEN json_valid(${node}.meta) THEN ${node}.meta ->> '${field}' END`
 
 /** Each finds rows that must not exist, and says what they mean. */
 const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) => string }[] = [
@@ -58,10 +63,10 @@ const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) 
       `rollout ${row['rollout']} attempt ${row['attempt']}: message ${row['seq']} follows message ${row['parent']}, which came later`,
   },
   {
-    sql: `SELECT rollout, attempt, seq FROM node WHERE meta ->> 'promptAfter' IS NOT NULL AND NOT EXISTS
+    sql: `SELECT rollout, attempt, seq FROM node WHERE ${fromMeta('node', 'promptAfter')} IS NOT NULL AND NOT EXISTS
             (SELECT 1 FROM node AS base WHERE base.rollout = node.rollout AND base.attempt = node.attempt
-                                          AND base.seq = node.meta ->> 'promptAfter' AND base.position < node.position
-                                          AND base.prompt_ids IS NOT NULL AND base.meta ->> 'discarded' IS NULL)`,
+                                          AND base.seq = ${fromMeta('node', 'promptAfter')} AND base.position < node.position
+                                          AND base.prompt_ids IS NOT NULL AND ${fromMeta('base', 'discarded')} IS NULL)`,
     describe: (row) =>
       `rollout ${row['rollout']} attempt ${row['attempt']}: the prompt of message ${row['seq']} has lost what it builds on`,
   },
@@ -81,7 +86,7 @@ const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) 
     describe: (row) => `session ${row['session']} has a reward for message ${row['node']}, which is no sampled one`,
   },
   {
-    sql: `SELECT data ->> 'lost' AS lost FROM event WHERE name = '${spoolDamaged}'`,
+    sql: `SELECT data ->> 'lost' AS lost FROM event WHERE name = '${spoolDamaged}' AND json_valid(data)`,
     describe: (row) => `frames of a spool that were lost, with what was said in them: ${row['lost']}`,
   },
 ]
@@ -101,8 +106,8 @@ const payloadColumns = [
 type Row = Readonly<Record<string, string | number>>
 
 /** Everything that can be checked about a run without knowing what it was for. */
-export function checkIntegrity(run: { database: DatabaseSync; blobs: BlobStore; folder: string }): string[] {
-  const { database, blobs, folder } = run
+export function checkIntegrity(content: RunContent, folder: string): string[] {
+  const { database, blobs } = content
   const problems: string[] = []
   // One transaction, so that a run in progress is seen at one moment.
   database.exec('BEGIN')
@@ -113,7 +118,8 @@ export function checkIntegrity(run: { database: DatabaseSync; blobs: BlobStore; 
     for (const { sql, describe } of rowChecks) {
       for (const row of database.prepare(`${sql} LIMIT ${maxPerCheck}`).all()) problems.push(describe(row as Row))
     }
-    problems.push(...blobProblems(database, blobs), ...lineProblems(database, join(folder, runFiles.lines)))
+    problems.push(...blobProblems(database, blobs), ...contentProblems(content, maxPerCheck))
+    problems.push(...lineProblems(database, join(folder, runFiles.lines)))
   } finally {
     database.exec('COMMIT')
   }

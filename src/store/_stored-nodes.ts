@@ -46,6 +46,7 @@ const pageNodes = 16
 
 /** Reads the messages of an attempt back as they were recorded. */
 export class StoredNodes {
+  readonly #database: DatabaseSync
   readonly #blobs: BlobStore
   readonly #page: StatementSync
   readonly #barePage: StatementSync
@@ -53,6 +54,7 @@ export class StoredNodes {
   readonly #last: StatementSync
 
   constructor(database: DatabaseSync, blobs: BlobStore) {
+    this.#database = database
     this.#blobs = blobs
     this.#page = database.prepare(`SELECT ${allColumns} ${ofAttempt}`)
     this.#barePage = database.prepare(`SELECT ${bareColumns} ${ofAttempt}`)
@@ -78,6 +80,15 @@ export class StoredNodes {
   bareAt(rollout: string, attempt: number, seq: number): BareNode | undefined {
     const row = messageRows(rollout, () => this.#bareOne.get(rollout, attempt, seq)) as BareRow | undefined
     return row && decodedNode(rollout, row, () => this.#bareNode(row))
+  }
+
+  /** All of the run without their tokens, each to be read by itself, whatever has become of the others. */
+  *readings(): Generator<() => MessageNode, void, void> {
+    const rows = this.#database.prepare(`SELECT rollout, ${nodeColumns} FROM node ORDER BY position`).iterate()
+    for (const each of rows) {
+      const row = each as StoredRow & { rollout: string }
+      yield () => decodedNode(row.rollout, row, () => this.#bare(row).node)
+    }
   }
 
   /** Of the node that was recorded last. Finds it without looking at the others, however many they are. */

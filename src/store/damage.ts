@@ -77,7 +77,7 @@ const damagedFile: ReadonlySet<string | undefined> = new Set([
 ])
 
 /** Whether what is there could not be got just now: too many files are open, say, or all of the run is gone. It may be whole. */
-function isOutOfReach(error: unknown): boolean {
+export function isOutOfReach(error: unknown): boolean {
   if (error instanceof MillraceError) return error.code === 'run_not_found'
   const { errno, code } = error as NodeJS.ErrnoException
   return errno !== undefined && !damagedFile.has(code)

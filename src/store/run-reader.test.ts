@@ -223,3 +223,24 @@ test('integrity names what is wrong', () => {
   appendFileSync(join(folder.path, runFiles.lines), 'more than was committed is not looked at')
   expect(afterwards("UPDATE rollout SET lines_length = 10 WHERE id = '3-0'").join()).toMatch(/not JSON/)
 })
+
+test.each([
+  ['a record', "UPDATE rollout SET record = '{' WHERE id = '2-0'", 'what rollout 2-0 came to'],
+  ['a record that is null', "UPDATE rollout SET record = 'null' WHERE id = '2-0'", 'what rollout 2-0 came to'],
+  ['a record that is bytes', "UPDATE rollout SET record = x'7b7d' WHERE id = '2-0'", 'what rollout 2-0 came to'],
+  ["an attempt's record", "UPDATE attempt SET record = '{}' WHERE rollout = '2-0'", 'what rollout 2-0 came to'],
+  ['a message', "UPDATE node SET message = '{' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
+  ['a message that is none', "UPDATE node SET message = '5' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
+  ['how a message came to be', "UPDATE node SET meta = '{{' WHERE rollout = '2-0' AND seq = 1", 'message 1 of 2-0'],
+  ['an event', "UPDATE event SET data = '{'", 'an event limit-change of the run'],
+  ['what a spool lost', "UPDATE event SET data = '{', name = 'spool-damaged'", 'an event spool-damaged of the run'],
+])('integrity names %s that cannot be read', (_what, sql, named) => {
+  using folder = temporaryFolder()
+  const event = { kind: 'event', rollout: null, attempt: 0, at: 1, name: 'limit-change', data: '{}' } as const
+  applyAll(folder.path, [...rolloutEntries(1), ...rolloutEntries(2), event])
+  using database = new DatabaseSync(join(folder.path, runFiles.database))
+  using reader = RunReader.open(folder.path)
+  expect(reader.integrity()).toEqual([])
+  database.exec(sql)
+  expect(reader.integrity()).toEqual([`${named} cannot be read; if it matters, restore the run from a copy`])
+})

@@ -228,6 +228,7 @@ export class RunReader implements Disposable {
 
   /** What is wrong with the run, if anything; at most a few dozen lines of it. Reads everything. */
   integrity(): string[] {
-    return checkIntegrity({ database: this.#database, blobs: this.#blobs, folder: this.folder })
+    const content = { database: this.#database, blobs: this.#blobs, nodes: this.#nodes, sessions: this.sessions }
+    return checkIntegrity(content, this.folder)
   }
 }

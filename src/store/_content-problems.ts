@@ -1,0 +1,64 @@
+import type { DatabaseSync } from 'node:sqlite'
+import type { BlobStore } from './_blob-store.ts'
+import { isDamage, isOutOfReach } from './damage.ts'
+import { EndedRows } from './_ended-rows.ts'
+import { eventOf, recordOf, type EventRow } from './_run-rows.ts'
+import type { SessionReader } from './session-reader.ts'
+import type { StoredNodes } from './_stored-nodes.ts'
+
+export interface RunContent {
+  readonly database: DatabaseSync
+  readonly blobs: BlobStore
+  readonly nodes: StoredNodes
+  readonly sessions: SessionReader
+}
+
+/** Reads one thing as everybody reads it, and throws if it is damaged. */
+type Reading = () => unknown
+
+/** What of a run cannot be read, in the words of those who would read it; so many of each kind at most. */
+export function contentProblems(content: RunContent, maxPerKind: number): string[] {
+  const kinds = [results(content), attempts(content), content.nodes.readings(), events(content), sessions(content)]
+  // What an attempt came to is mostly what its rollout came to, and may be in the same file.
+  return Array.from(new Set(kinds.flatMap((readings) => Array.from(damages(readings).take(maxPerKind)))))
+}
+
+function* damages(readings: Iterable<Reading>): Generator<string, void, void> {
+  for (const read of readings) {
+    const problem = damageIn(read)
+    if (problem !== undefined) yield problem
+  }
+}
+
+function damageIn(read: Reading): string | undefined {
+  try {
+    read()
+    return undefined
+  } catch (error) {
+    if (isDamage(error)) return error.rawMessage
+    // A file that cannot be got just now: those are looked at one by one.
+    if (isOutOfReach(error)) return undefined
+    throw error
+  }
+}
+
+function* results({ database, blobs }: RunContent): Generator<Reading, void, void> {
+  for (const { id, record } of new EndedRows(database).each()) yield () => recordOf(id, record, blobs)
+}
+
+function* attempts({ database, blobs }: RunContent): Generator<Reading, void, void> {
+  const rows = database.prepare('SELECT rollout, record FROM attempt WHERE record IS NOT NULL').iterate()
+  for (const row of rows) {
+    const { rollout, record } = row as { rollout: string; record: string }
+    yield () => recordOf(rollout, record, blobs)
+  }
+}
+
+function* events({ database, blobs }: RunContent): Generator<Reading, void, void> {
+  const rows = database.prepare('SELECT * FROM event ORDER BY position').iterate()
+  for (const row of rows) yield () => eventOf(row as EventRow, blobs)
+}
+
+function* sessions(content: RunContent): Generator<Reading, void, void> {
+  for (const session of content.sessions.each()) yield () => session.data
+}
