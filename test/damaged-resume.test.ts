@@ -147,6 +147,9 @@ test.each([
     sql.includes('meta') ? { costUsd: 0, costUnknown: 1 } : { costUsd: 1, costUnknown: 0 },
   )
   expect(abandoned(folder)).toEqual([{ rollout: '1-0', attempt: 1, data: why }])
+  expect(await show(folder, '1-0')).toMatch(/^attempts +1 given up: .* of 1-0 cannot be read;.*\n +2 completed$/m)
+  const shown = JSON.parse(await show(folder, '1-0', '--json')) as { attempts: object[] }
+  expect(shown.attempts).toMatchObject([{ attempt: 1, givenUp: why.why }, { attempt: 2 }])
 })
 
 test.each([
@@ -169,6 +172,9 @@ test.each([
     ['0-1', 1],
   ])
   expect(abandoned(folder)).toEqual([{ rollout: '0-0', attempt: 1, data: why }])
+  expect(await show(folder, '0-0')).toMatch(/^attempts +1 given up: .*0-0 .*cannot be read;/m)
+  const shown = JSON.parse(await show(folder, '0-0', '--json')) as { attempts: object[] }
+  expect(shown.attempts).toMatchObject([{ attempt: 1, givenUp: why.why }, { attempt: 2 }])
 })
 
 test('a member that has ended and waits for its group is shown as such', async () => {

@@ -3,6 +3,7 @@ import { outcomeNames, type Outcome } from '../../schema/index.ts'
 import {
   damagedRollout,
   isDamage,
+  unlessDamaged,
   type DamagedRollout,
   type FoundRun,
   type RunReader,
@@ -16,6 +17,7 @@ import { exitCodes } from '../process/exit-codes.ts'
 import { usageError } from '../command-line/flag-value.ts'
 import { columns } from '../format/columns.ts'
 import { findRollout } from '../runs/find-rollout.ts'
+import { givenUpAttempts } from '../runs/given-up.ts'
 import { formatCount } from '../format/count.ts'
 import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
@@ -163,18 +165,23 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const accepted = reader.rollout(rollout)
   const shown = attempts.find(({ attempt }) => attempt === accepted?.attempt) ?? attempts.at(-1)
   if (!shown) throw new MillraceError('internal', `${rollout} was found and is not there`)
+  const givenUp = givenUpAttempts(
+    reader,
+    attempts.filter(({ attempt }) => attempt !== accepted?.attempt),
+  )
   const transcript: Transcript = {
     rollout,
     record: accepted ?? shown.end?.record,
-    waitsFor: accepted ? undefined : waitsFor(shown),
+    waitsFor: accepted || givenUp.has(shown.attempt) ? undefined : waitsFor(shown),
     nodes: reader.nodes(rollout, shown.attempt),
     attempts,
+    givenUp,
     children: reader.children(rollout).filter(({ attempt }) => attempt === shown.attempt),
   }
   if (asJson) {
     const messages = accepted?.messages ?? transcript.nodes.map(({ message }) => message)
     const { record, waitsFor: waiting } = transcript
-    const shownAttempts = attempts.map(brief)
+    const shownAttempts = attempts.map((attempt) => brief(attempt, givenUp.get(attempt.attempt)))
     await io.stdout.line(
       JSON.stringify({ ...record, id: rollout, waitsFor: waiting, messages, attempts: shownAttempts }),
     )
@@ -190,6 +197,7 @@ function noOutcomes({ name }: FoundRun): MillraceError {
   return usageError(`--outcome is for rollouts, and run ${name} holds the sessions of a gateway; leave it out`)
 }
 
-function brief({ attempt, startedAt, end, discarded }: StoredAttempt): object {
-  return { attempt, startedAt, endedAt: end?.at, outcome: end?.outcome, error: end?.record.error, discarded }
+function brief({ attempt, startedAt, end, discarded }: StoredAttempt, givenUp: string | undefined): object {
+  const error = unlessDamaged(() => end?.record)?.error
+  return { attempt, startedAt, endedAt: end?.at, outcome: end?.outcome, error, discarded, givenUp }
 }

@@ -9,7 +9,7 @@ import type {
   Usage,
 } from '../../schema/index.ts'
 import { outcomes, type Outcome } from '../../schema/index.ts'
-import type { StoredAttempt } from '../../store/index.ts'
+import { unlessDamaged, type StoredAttempt } from '../../store/index.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
 import { formatMoney } from '../format/money.ts'
@@ -30,6 +30,8 @@ export interface Transcript {
   /** The messages of the attempt that is shown. */
   readonly nodes: readonly MessageNode[]
   readonly attempts: readonly StoredAttempt[]
+  /** Why attempts were given up, by their numbers. */
+  readonly givenUp: ReadonlyMap<number, string>
   readonly children: readonly StoredAttempt[]
 }
 
@@ -205,12 +207,13 @@ function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
   return components.length > 0 ? `${value} = ${components.join(', ')}` : value
 }
 
-function* attemptLines({ attempts, children, record }: Transcript, style: Style): Generator<string, void, void> {
-  if (attempts.length > 1) {
+function* attemptLines({ attempts, givenUp, children, record }: Transcript, style: Style): Generator<string, void, void> {
+  if (attempts.length > 1 || givenUp.size > 0) {
     for (const [index, attempt] of attempts.entries()) {
       // How the attempt that counts ended is kept with the rollout.
-      const ended = record?.attempt === attempt.attempt ? record : attempt.end?.record
-      const text = attemptText({ ended, discarded: attempt.discarded, name: String(attempt.attempt) }, style)
+      const ended = record?.attempt === attempt.attempt ? record : unlessDamaged(() => attempt.end?.record)
+      const { attempt: number, discarded } = attempt
+      const text = attemptText({ ended, discarded, why: givenUp.get(number), name: String(number) }, style)
       yield row(index === 0 ? 'attempts' : '', text, style)
     }
   }
@@ -221,10 +224,16 @@ function* attemptLines({ attempts, children, record }: Transcript, style: Style)
 }
 
 function attemptText(
-  attempt: { ended: Omit<RolloutRecord, 'messages'> | undefined; discarded: boolean; name: string },
+  attempt: {
+    readonly ended: Omit<RolloutRecord, 'messages'> | undefined
+    readonly discarded: boolean
+    readonly why?: string | undefined
+    readonly name: string
+  },
   style: Style,
 ): string {
-  const { ended, discarded, name } = attempt
+  const { ended, discarded, why, name } = attempt
+  if (why !== undefined) return `${name} ${style.warn('given up')}: ${printableLine(why)}`
   const takenBack = style.dim('taken back to run again')
   if (!ended) return `${name} ${discarded ? takenBack : 'not ended'}`
   const error = ended.error ? `: ${printableLine(ended.error.message)}` : ''

@@ -1,0 +1,13 @@
+import { isJsonObject } from '../../schema/index.ts'
+import { unlessDamaged, type RunReader, type StoredAttempt } from '../../store/index.ts'
+
+/** Why attempts were given up, by their numbers: their rollout started over because they could not go on. */
+export function givenUpAttempts(reader: RunReader, attempts: readonly StoredAttempt[]): ReadonlyMap<number, string> {
+  const reasons = new Map<number, string>()
+  for (const { rollout, attempt } of attempts) {
+    const events = unlessDamaged(() => reader.eventsOf(rollout, attempt, 'attempt-abandoned')) ?? []
+    const data = events.at(-1)?.data
+    if (data !== undefined && isJsonObject(data) && typeof data['why'] === 'string') reasons.set(attempt, data['why'])
+  }
+  return reasons
+}
