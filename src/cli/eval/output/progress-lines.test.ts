@@ -30,6 +30,13 @@ describe('progressLines', () => {
     }
   })
 
+  it('has no time left for the whole of a run that drains', () => {
+    const draining = sampleProgress({ state: 'draining' })
+    expect(progressLines(draining, { columns: 80, style }).join('\n')).not.toContain(' left')
+    expect(progressLine(draining)).not.toContain(' left')
+    expect(progressLine(sampleProgress())).toContain('11s left')
+  })
+
   it('has a word for one task', () => {
     const score = { mean: 1, low: Number.NaN, high: Number.NaN, rollouts: 4, tasks: 1 }
     const [, , reward] = progressLines(sampleProgress({ score, ended: 4 }), { columns: 80, style })

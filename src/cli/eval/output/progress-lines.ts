@@ -76,9 +76,14 @@ export function progressLine(progress: Progress): string {
     if (state === 'silent')
       parts.push(`${workerName(id)} is blocked${blockedBy === undefined ? '' : ` by ${printableLine(blockedBy)}`}`)
   }
-  if (progress.etaMs !== undefined && progress.state !== 'ended') parts.push(`${formatTimeLeft(progress.etaMs)} left`)
+  parts.push(...timeLeft(progress))
   if (progress.state !== 'running') parts.push(progress.state)
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
+}
+
+/** Of the whole run, which is not done any more once it drains. */
+function timeLeft({ etaMs, state }: Progress): string[] {
+  return etaMs === undefined || state !== 'running' ? [] : [`${formatTimeLeft(etaMs)} left`]
 }
 
 /** Of all loops that rollouts depend on. */
@@ -99,7 +104,7 @@ function barLine(progress: Progress, { columns, style }: Frame): string {
   const parts = [count]
   if (total) parts.push(formatShare(progress.ended, total.count))
   parts.push(formatRate(progress.perSecond), `${formatCount(progress.active)} active`)
-  if (progress.etaMs !== undefined) parts.push(`${formatTimeLeft(progress.etaMs)} left`)
+  parts.push(...timeLeft(progress))
   if (!total) return fitting(parts, columns - 1)
   const room = columns - 2 - textWidth(parts.join('  '))
   const { filled, rest } = bar(progress.ended / Math.max(1, total.count), Math.min(widestBar, Math.max(8, room - 1)))
