@@ -222,16 +222,17 @@ describe('millrace eval: how it ends', () => {
   })
 
   it.each([
-    ['SIGINT', 130],
-    ['SIGTERM', 143],
-  ])('drains on %s and says how to continue', async (signal, code) => {
+    ['SIGINT', 130, 'Ctrl-C again'],
+    ['SIGTERM', 143, 'Ctrl-C again'],
+    ['SIGHUP', 129, 'SIGTERM'],
+  ])('drains on %s and says how to continue', async (signal, code, again) => {
     const evaluation = new FakeEvaluation({ waits: true })
     const words = ['./my env.ts', '-m', 'sim', '--new', '-n', '4']
     const { ended, events, stderr, stdout } = start({ words, evaluation })
     await until(() => stdout.text.includes('run brisk-otter'))
     events.emit(signal)
     expect(evaluation.calls).toEqual(['drain'])
-    expect(stderr.text).toContain('Draining: 64 running rollouts may end')
+    expect(stderr.text).toContain(`Draining: 64 running rollouts may end, nothing new starts. ${again} stops them.`)
     evaluation.endDrained()
     expect(await ended).toBe(code)
     expect(stderr.text).toContain(`Continue with:\n  npx millrace eval './my env.ts' -m sim -n 4 --run brisk-otter`)

@@ -37,7 +37,9 @@ export async function runEvaluation(options: {
       // Before the first rollout there is nothing to wait for.
       if (!info) return stop(`Stopping; it was still ${startupText(evaluation.progress())}.`)
       evaluation.drain()
-      return output.note(drainNotice(evaluation.progress()))
+      // Nobody presses a key where the terminal is gone.
+      const again = interrupts.exitCode === exitCodes.hungUp ? 'SIGTERM' : 'Ctrl-C again'
+      return output.note(drainNotice(evaluation.progress(), again))
     },
     stop: () => stop('Stopping. What has ended is kept.'),
   })
@@ -86,13 +88,13 @@ function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode
   return interrupted ?? exitCodes.failed
 }
 
-function drainNotice({ active, models }: Progress): string {
+function drainNotice({ active, models }: Progress, again: string): string {
   const parked = parkedCount(models)
   const waiting =
     parked > 0
       ? ` ${formatCount(parked)} wait for a backend that is overloaded or gone; if it stays so, they are left for later.`
       : ''
-  return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} Ctrl-C again stops them.`
+  return `Draining: ${formatQuantity(active, 'running rollout')} may end, nothing new starts.${waiting} ${again} stops them.`
 }
 
 const endings: Readonly<Record<Exclude<Summary['end'], 'complete'>, string>> = {
