@@ -207,7 +207,10 @@ function rewardText(record: Omit<RolloutRecord, 'messages'>): string {
   return components.length > 0 ? `${value} = ${components.join(', ')}` : value
 }
 
-function* attemptLines({ attempts, givenUp, children, record }: Transcript, style: Style): Generator<string, void, void> {
+function* attemptLines(
+  { attempts, givenUp, children, record }: Transcript,
+  style: Style,
+): Generator<string, void, void> {
   if (attempts.length > 1 || givenUp.size > 0) {
     for (const [index, attempt] of attempts.entries()) {
       // How the attempt that counts ended is kept with the rollout.
