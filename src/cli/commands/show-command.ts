@@ -24,7 +24,7 @@ import { formatScore } from '../format/score.ts'
 import { showSession, showSessions, type ShownRun } from '../runs/show-gateway.ts'
 import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 import { storedSummary } from '../runs/stored-summary.ts'
-import { transcriptLines, waitsFor, type Transcript } from '../runs/transcript.ts'
+import { missingOf, transcriptLines, type Transcript } from '../runs/transcript.ts'
 
 export const showCommand = defineCommand({
   name: 'show',
@@ -172,7 +172,7 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   const transcript: Transcript = {
     rollout,
     record: accepted ?? shown.end?.record,
-    waitsFor: accepted || givenUp.has(shown.attempt) ? undefined : waitsFor(shown),
+    waitsFor: accepted || givenUp.has(shown.attempt) ? undefined : missingOf(shown),
     nodes: reader.nodes(rollout, shown.attempt),
     attempts,
     givenUp,
@@ -180,11 +180,9 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
   }
   if (asJson) {
     const messages = accepted?.messages ?? transcript.nodes.map(({ message }) => message)
-    const { record, waitsFor: waiting } = transcript
+    const { record, waitsFor } = transcript
     const shownAttempts = attempts.map((attempt) => brief(attempt, givenUp.get(attempt.attempt)))
-    await io.stdout.line(
-      JSON.stringify({ ...record, id: rollout, waitsFor: waiting, messages, attempts: shownAttempts }),
-    )
+    await io.stdout.line(JSON.stringify({ ...record, id: rollout, waitsFor, messages, attempts: shownAttempts }))
     return
   }
   for (const line of transcriptLines(transcript, io.stdout.style)) {

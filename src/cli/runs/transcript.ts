@@ -36,7 +36,7 @@ export interface Transcript {
 }
 
 /** What an attempt lacks that ended and is no result yet. */
-export function waitsFor({ end, discarded }: StoredAttempt): Transcript['waitsFor'] {
+export function missingOf({ end, discarded }: StoredAttempt): Transcript['waitsFor'] {
   if (!end || discarded) return undefined
   return outcomes[end.outcome].rule === 'rescore' ? 'score' : 'group'
 }
