@@ -8,7 +8,8 @@ async function until(isSo: () => boolean): Promise<void> {
   while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 5))
 }
 
-test('a drain does not wait for a backend that is gone: what waits for it goes on in the next sitting', async () => {
+// Side by side, because both wait for as long as a backend is given to come back.
+test.concurrent('a drain does not wait for a backend that is gone: what waits for it goes on in the next sitting', async () => {
   await using runs = await temporaryRuns()
   const server = await SimulatorServer.start()
   const { url, port } = server
@@ -53,7 +54,7 @@ test('a drain does not wait for a backend that is gone: what waits for it goes o
   expect(second.stats.requests).toBe(records.reduce((sum, { turns }) => sum + turns - 1, 0))
 })
 
-test('nor does a drain of worker processes, each of which probes the backend', async () => {
+test.concurrent('nor does a drain of worker processes, each of which probes the backend', async () => {
   await using runs = await temporaryRuns()
   const server = await SimulatorServer.start()
   const { url } = server
