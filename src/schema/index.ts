@@ -35,6 +35,7 @@ export type {
   VersionSpan,
   TextToolRecord,
 } from './node.ts'
+export { maxOriginalDepth } from './node.ts'
 export { outcomeNames, outcomes } from './outcome.ts'
 export type { Outcome } from './outcome.ts'
 export type { MissingServer, RewardComponent, RolloutRecord, RolloutTiming, ToolFault } from './rollout-record.ts'

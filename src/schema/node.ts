@@ -61,6 +61,9 @@ export interface CallRecord {
   readonly original?: OriginalReply
 }
 
+/** How deep the output of one may be nested: SQLite reads no JSON of a thousand levels, so nobody could read it any more. */
+export const maxOriginalDepth = 256
+
 /** The items of a response, the blocks of a message of Anthropic's, or the one message of a chat completion. */
 export interface OriginalReply {
   readonly api: ApiName

@@ -1,4 +1,4 @@
-import { outcomes } from '../schema/index.ts'
+import { isJsonObject, outcomes } from '../schema/index.ts'
 import { damagedRecord, decoded } from './damage.ts'
 import type { BareRecord } from './stored-run.ts'
 
@@ -18,12 +18,8 @@ export function storedRecord(rollout: string, text: string): BareRecord {
 }
 
 function isRecordOf(rollout: string, value: unknown): value is BareRecord {
-  if (!isObject(value)) return false
+  if (!isJsonObject(value)) return false
   const { id, outcome } = value
   if (id !== rollout || typeof outcome !== 'string' || !Object.hasOwn(outcomes, outcome)) return false
-  return objects.every((name) => isObject(value[name]))
-}
-
-function isObject(value: unknown): value is Partial<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+  return objects.every((name) => isJsonObject(value[name]))
 }

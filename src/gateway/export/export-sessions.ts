@@ -2,6 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import {
   isDamage,
   missingMessage,
+  unlessDamaged,
   type RunReader,
   type SessionReader,
   type StoredReward,
@@ -141,7 +142,8 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   for (const { id } of chosenSessions(reader, options)) {
     count += 1
     if (!mustHaveTokens) break
-    const node = firstWithoutTokens(reader, id)
+    // Of one that is damaged the export says so in its place.
+    const node = unlessDamaged(() => reader.firstWithoutTokens(id))
     if (node !== undefined) throw withoutTokens(id, node)
     if (slice.isOver) await slice.rest()
   }
@@ -151,16 +153,6 @@ async function checkSessions(reader: SessionReader, options: ExportSessionsOptio
   throw new MillraceError('session_not_found', `there is no ${what}; leave it out to export all there are`, {
     data: { status: 404 },
   })
-}
-
-function firstWithoutTokens(reader: SessionReader, id: string): number | undefined {
-  try {
-    return reader.firstWithoutTokens(id)
-  } catch (error) {
-    // The export says so in its place.
-    if (isDamage(error)) return undefined
-    throw error
-  }
 }
 
 function joined(pieces: readonly (string | Uint8Array)[]): Uint8Array {

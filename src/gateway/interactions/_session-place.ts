@@ -1,6 +1,13 @@
 import { callRecord, type BrokenReply, type CompleteReply, type PartialReply } from '../../inference/index.ts'
 import { isNestedWithin } from '../../kit/index.ts'
-import type { CallRecord, ClientApi, DiscardReason, ItemIds, OriginalReply } from '../../schema/index.ts'
+import {
+  maxOriginalDepth,
+  type CallRecord,
+  type ClientApi,
+  type DiscardReason,
+  type ItemIds,
+  type OriginalReply,
+} from '../../schema/index.ts'
 import type { Journal } from '../../store/index.ts'
 import type { LiveInteraction } from './live-interaction.ts'
 import type { OpenSession, SessionMemory } from '../sessions/open-session.ts'
@@ -98,9 +105,6 @@ export class SessionPlace {
     this.session.touch()
   }
 }
-
-/** SQLite reads no JSON that is nested a thousand levels deep: nobody could read such a session any more. */
-const maxOriginalDepth = 256
 
 function isKept(original: OriginalReply | undefined, api: ClientApi): original is OriginalReply {
   return original?.api === api && isNestedWithin(maxOriginalDepth, original.output)

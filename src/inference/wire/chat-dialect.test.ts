@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
+import { dialectOptions } from '../_testing/dialect-options.ts'
 import { foldDeltas } from '../_testing/collecting-sink.ts'
 import { plainRequest as ask } from '../_testing/plain-request.ts'
 import { seededRandom } from '../../kit/index.ts'
@@ -10,17 +11,8 @@ import type { DialectOptions } from './dialect.ts'
 import { EventDraft } from './event-draft.ts'
 import { scanReply } from '../tokens/token-scanner.ts'
 
-const source = { backend: 'b', url: 'http://b/v1/chat/completions', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): ChatDialect =>
-  new ChatDialect({
-    source,
-    modelName: 'm',
-    upstreamName: 'm',
-    stream: false,
-    sendReasoning: true,
-    isOpenAi: false,
-    ...options,
-  })
+  new ChatDialect(dialectOptions('chat/completions', options))
 
 const tool: ToolDefinition = { type: 'function', function: { name: 'add', parameters: { type: 'object' } } }
 

@@ -1,22 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import type { Message } from '../../schema/index.ts'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
+import { dialectOptions } from '../_testing/dialect-options.ts'
 import { faultIn, messagesReply, type MessagesBody } from '../_testing/messages-server.ts'
 import type { ModelRequest } from '../backend.ts'
 import type { DialectOptions } from './dialect.ts'
 import { MessagesDialect } from './messages-dialect.ts'
 
-const source = { backend: 'b', url: 'http://b/v1/messages', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): MessagesDialect =>
-  new MessagesDialect({
-    source,
-    modelName: 'm',
-    upstreamName: 'm',
-    stream: false,
-    sendReasoning: true,
-    isOpenAi: false,
-    ...options,
-  })
+  new MessagesDialect(dialectOptions('messages', options))
 
 const hello: Message = { role: 'user', content: 'hi' }
 const ask = (more: Partial<ModelRequest> = {}): ModelRequest => ({

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
+import { dialectOptions } from '../_testing/dialect-options.ts'
 import { foldDeltas } from '../_testing/collecting-sink.ts'
 import type { ClientApi, Json, Message, OtherPart } from '../../schema/index.ts'
 import type { ModelRequest } from '../backend.ts'
@@ -7,17 +8,8 @@ import type { DialectOptions } from './dialect.ts'
 import { EventDraft } from './event-draft.ts'
 import { ResponsesDialect } from './responses-dialect.ts'
 
-const source = { backend: 'b', url: 'http://b/v1/responses', model: 'm', apiKeyEnv: 'KEY' }
 const dialect = (options: Partial<DialectOptions> = {}): ResponsesDialect =>
-  new ResponsesDialect({
-    source,
-    modelName: 'm',
-    upstreamName: 'm',
-    stream: false,
-    sendReasoning: true,
-    isOpenAi: false,
-    ...options,
-  })
+  new ResponsesDialect(dialectOptions('responses', options))
 
 const conversation: Message[] = [
   { role: 'system', content: 'be brief' },

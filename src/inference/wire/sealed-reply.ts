@@ -1,10 +1,14 @@
 import { isNestedWithin } from '../../kit/index.ts'
-import { isJsonObject, type CallRecord, type JsonObject, type Message, type OriginalReply } from '../../schema/index.ts'
+import {
+  isJsonObject,
+  maxOriginalDepth,
+  type CallRecord,
+  type JsonObject,
+  type Message,
+  type OriginalReply,
+} from '../../schema/index.ts'
 import { sealsIn } from './_chat-extras.ts'
 import { textOrNothing } from './foreign-json.ts'
-
-/** SQLite reads no JSON that is nested a thousand levels deep. */
-const maxDepth = 256
 
 // The entry goes with its message.
 const replies = new WeakMap<Message, { readonly model: string; readonly original: OriginalReply }>()
@@ -14,7 +18,7 @@ const replies = new WeakMap<Message, { readonly model: string; readonly original
  * Anthropic's and Gemini's refuse to go on from a call of a tool without it.
  */
 export function isSealed({ api, output }: OriginalReply): boolean {
-  if (!isNestedWithin(maxDepth, output)) return false
+  if (!isNestedWithin(maxOriginalDepth, output)) return false
   if (api === 'chat') return output.some((message) => sealsIn(message).some((seal) => isJsonObject(seal)))
   const thoughts = output.filter(({ type }) => isThought(type))
   return thoughts.length > 0 && thoughts.every(hasSeal)

@@ -1,0 +1,14 @@
+import type { DialectOptions } from '../wire/dialect.ts'
+
+/** Of a plain server whose API is at `path`. */
+export function dialectOptions(path: string, options: Partial<DialectOptions> = {}): DialectOptions {
+  return {
+    source: { backend: 'b', url: `http://b/v1/${path}`, model: 'm', apiKeyEnv: 'KEY' },
+    modelName: 'm',
+    upstreamName: 'm',
+    stream: false,
+    sendReasoning: true,
+    isOpenAi: false,
+    ...options,
+  }
+}
