@@ -1,7 +1,8 @@
 /**
- * Runs all tests and, where a process of the runner was ended by a signal, runs that file once more, by itself. V8 now and
- * then aborts a process in which threads come and go (nodejs/node#64500, `Check failed: jit_page.has_value()`); a test that
- * failed is never repeated, and a second crash of the same file is a failure.
+ * Runs all tests, or those that its words select as Vitest takes them. Where a process of the runner was ended by a signal,
+ * its file runs once more, by itself: V8 now and then aborts a process in which threads come and go (nodejs/node#64500,
+ * `Check failed: jit_page.has_value()`). A test that failed is never repeated, and a second crash of the same file is a
+ * failure.
  */
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -16,7 +17,7 @@ const compiled = mkdtempSync(join(tmpdir(), 'millrace-compiled-'))
 const env = { ...process.env, NODE_COMPILE_CACHE: compiled }
 process.once('exit', () => rmSync(compiled, { recursive: true, force: true }))
 
-const first = await vitest()
+const first = await vitest(...process.argv.slice(2))
 const output = stripVTControlCharacters(first.output)
 const crashes = [...output.matchAll(crash)]
 const hasFailures = /^ *(Tests|Test Files) .*failed/m.test(output)
@@ -30,9 +31,9 @@ const files = [...new Set(crashes.map(([, , file = '']) => file))]
 const second = await vitest(...files)
 process.exit(second.code)
 
-function vitest(...names: readonly string[]): Promise<{ code: number; output: string }> {
+function vitest(...words: readonly string[]): Promise<{ code: number; output: string }> {
   return new Promise((resolve, reject) => {
-    const child = spawn('vitest', ['run', ...names], { stdio: ['ignore', 'pipe', 'pipe'], env })
+    const child = spawn('vitest', ['run', ...words], { stdio: ['ignore', 'pipe', 'pipe'], env })
     let printed = ''
     for (const [stream, target] of [
       [child.stdout, process.stdout],
