@@ -1,7 +1,6 @@
 import type { ContextPolicy, ContextView } from '../env/index.ts'
-import { MillraceError } from '../errors/index.ts'
-import { thrownBy } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
+import { agentFault } from './agent-fault.ts'
 import { requireMessages } from './update-word.ts'
 
 /** The name of the event that keeps what was sent. */
@@ -50,9 +49,7 @@ export class ContextCopy {
 
   async #chosen(view: ContextView): Promise<readonly Message[]> {
     const chosen = await Promise.try(this.#policy, view).catch((thrown: unknown) => {
-      throw thrown instanceof MillraceError || view.signal.aborted
-        ? thrown
-        : thrownBy('contextPolicy', thrown, 'agent_failed')
+      throw agentFault('contextPolicy', thrown)
     })
     requireMessages('contextPolicy', chosen)
     return chosen

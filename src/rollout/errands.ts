@@ -1,12 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, Roster } from '../kit/index.ts'
 
-/**
- * What others were asked to do in the name of an agent run and have not answered yet: its children, and questions to judges.
- * It all ends with the one who asked, also if nobody awaits it.
- */
+/** What others were asked to do and have not answered yet. It all ends with the one who asked, also if nobody awaits it. */
 export class Errands {
-  readonly #underWay = new Roster<AbortScope>()
+  /** Made with the first: most have none. */
+  #underWay: Roster<AbortScope> | undefined
   #isOver = false
 
   /** Under a signal of its own, below the given one. */
@@ -14,16 +12,17 @@ export class Errands {
     using scope = new AbortScope(signal)
     // Code that nobody waits for may still ask. It is answered like all that are given up.
     if (this.#isOver) scope.abort(givenUp())
-    this.#underWay.add(scope)
+    const underWay = (this.#underWay ??= new Roster())
+    underWay.add(scope)
     try {
       return await errand(scope.signal)
     } finally {
-      this.#underWay.delete(scope)
+      underWay.delete(scope)
     }
   }
 
   giveUp(): void {
-    for (const scope of this.#underWay) scope.abort(givenUp())
+    for (const scope of this.#underWay ?? []) scope.abort(givenUp())
   }
 
   /** Nothing can be asked for any more. */
@@ -32,10 +31,6 @@ export class Errands {
     this.giveUp()
   }
 }
-
-/** Of all who have asked for nothing until they were over. */
-export const closedErrands = new Errands()
-closedErrands.close()
 
 function givenUp(): MillraceError {
   return new MillraceError('cancelled', 'the one who asked for it has ended')

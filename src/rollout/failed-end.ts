@@ -1,8 +1,8 @@
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { thrownBy } from '../kit/index.ts'
 import { endsAttempt } from '../tools/index.ts'
-import type { AgentEnd } from './agent-run.ts'
-import { outcomeOfError, outcomeOfSpending } from './outcome-of-error.ts'
+import { endedBy, type AgentEnd } from './agent-end.ts'
+import { outcomeOfSpending } from './outcome-of-error.ts'
 
 /**
  * A phase outside the agent failed: by its own fault, or because somebody stopped the rollout. `hook` is the environment's
@@ -13,14 +13,11 @@ export function failedEnd(
   code: ErrorCode,
   { signal, hook }: { signal: AbortSignal; hook?: string },
 ): AgentEnd {
-  if (signal.aborted) {
-    const error = MillraceError.from(signal.reason, 'cancelled')
-    return { outcome: outcomeOfError(error), error }
-  }
+  if (signal.aborted) return endedBy(MillraceError.from(signal.reason, 'cancelled'))
   if (endsAttempt(thrown)) {
     // A child that could not follow its journal: nothing of this attempt counts.
     if (thrown.code === 'replay_diverged') throw thrown
-    return { outcome: outcomeOfError(thrown), error: thrown }
+    return endedBy(thrown)
   }
   const spent = thrown instanceof MillraceError ? outcomeOfSpending(thrown) : undefined
   if (spent) return { outcome: spent, error: MillraceError.from(thrown, code) }

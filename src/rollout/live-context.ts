@@ -51,9 +51,11 @@ export interface ContextHost {
   readonly messages: readonly Message[]
   readonly answer: string | null
   readonly tally: { readonly toolRepairs: number }
-  /** `asking` is the tool call that asks for it, if one does. */
-  startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
-  askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
+  readonly errands: {
+    /** `asking` is the tool call that asks for it, if one does. */
+    startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
+    askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
+  }
 }
 
 /**
@@ -130,12 +132,12 @@ export class LiveContext implements Context {
 
   get child() {
     return (request: ChildRequest, signal = this.signal, asking?: AskingCall): Promise<ChildResult> =>
-      this.#host.startChild(request, signal, asking)
+      this.#host.errands.startChild(request, signal, asking)
   }
 
   get judge() {
     return (request: JudgeRequest, signal = this.signal): Promise<AssistantMessage> =>
-      this.#host.askJudge(request, signal)
+      this.#host.errands.askJudge(request, signal)
   }
 
   get metric() {

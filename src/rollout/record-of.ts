@@ -6,8 +6,9 @@ import {
   type RewardComponent,
   type RolloutRecord,
 } from '../schema/index.ts'
+import type { AgentEnd } from './agent-end.ts'
 import { agentOutcomeBehind } from './agent-outcome.ts'
-import type { AgentEnd, AgentRun } from './agent-run.ts'
+import type { AgentRun } from './agent-run.ts'
 import type { Engine } from './engine.ts'
 import type { RolloutJob } from './job.ts'
 
@@ -29,7 +30,7 @@ export function recordOf(parts: {
   toolsWaitMs?: number
 }): RolloutRecord {
   const { engine, job, run, end, startedAt, score } = parts
-  const { tally, budget } = run
+  const { tally, budget, time } = run
   const { truncated } = outcomes[end.outcome]
   const record: RolloutRecord = {
     id: run.id,
@@ -66,8 +67,8 @@ export function recordOf(parts: {
   // What most have nothing to say about is added afterwards: a literal with conditions in it is made field by field.
   if (end.error && !truncated) record.error = end.error.toWire()
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
-  if (run.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
-    record.cutOffIn = run.cutOffIn
+  if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)
+    record.cutOffIn = time.cutOffIn
   if (tally.toolFaults) record.toolFaults = tally.toolFaults.list()
   if (tally.toolRepairs > 0) record.toolRepairs = tally.toolRepairs
   if (parts.missing && parts.missing.length > 0) record.missingServers = parts.missing

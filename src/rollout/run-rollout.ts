@@ -2,7 +2,8 @@ import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
-import { AgentRun, type AgentEnd } from './agent-run.ts'
+import type { AgentEnd } from './agent-end.ts'
+import { AgentRun } from './agent-run.ts'
 import type { Engine } from './engine.ts'
 import { setUp, tearDown, type Closing } from './environment-life.ts'
 import { failedEnd } from './failed-end.ts'
@@ -88,7 +89,7 @@ async function runWithTools(
     const scoring = scoreWork(run, worked, signal)
     const scored = scoring instanceof Promise ? await scoring : scoring
     const rewardMs = performance.now() - tailStartedAt
-    run.closeErrands()
+    run.errands.close()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
     const stuck = environment.teardown && (await tearDown(environment, closingOf(situation), { untilMs, signal }))
@@ -115,7 +116,7 @@ async function runWithTools(
     if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
-    run.closeErrands()
+    run.errands.close()
     if (!isTornDown) await tearDown(environment, closingOf(situation))
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
@@ -153,13 +154,11 @@ async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): P
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
-  run.doing = 'setup'
   try {
-    situation.state = await setUp(engine.environment, context)
+    situation.state = await run.time.spentIn('setup', () => setUp(engine.environment, context))
   } catch (error) {
     return unopened(run, error, 'setup')
   } finally {
-    run.doing = undefined
     run.budget.endWait()
   }
   return openTask(run, situation, engine)

@@ -2,7 +2,8 @@ import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, StopClock } from '../kit/index.ts'
 import { outcomes } from '../schema/index.ts'
-import type { AgentEnd, AgentRun } from './agent-run.ts'
+import type { AgentEnd } from './agent-end.ts'
+import type { AgentRun } from './agent-run.ts'
 import { failedEnd } from './failed-end.ts'
 
 export interface ScoredWork {
@@ -56,13 +57,13 @@ class RewardTime {
     })
     this.#run = run
     this.#signal = signal
-    run.rewardClock = this.clock
+    run.errands.rewardClock = this.clock
   }
 
   end(): void {
     this.scope[Symbol.dispose]()
     this.clock.stop()
-    this.#run.rewardClock = undefined
+    this.#run.errands.rewardClock = undefined
   }
 
   endWith(error: unknown): ScoredWork {

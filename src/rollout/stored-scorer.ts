@@ -111,8 +111,10 @@ export class StoredScorer extends Resource {
       messages: record.messages,
       answer: record.answer,
       tally: { toolRepairs: record.toolRepairs ?? 0 },
-      startChild: () => Promise.reject(noChildren()),
-      askJudge: (request, signal) => questions.run(signal, (own) => askJudge(request, stored, own)),
+      errands: {
+        startChild: () => Promise.reject(noChildren()),
+        askJudge: (request, signal) => questions.run(signal, (own) => askJudge(request, stored, own)),
+      },
     }
   }
 

@@ -1,0 +1,60 @@
+import type { ChildRequest, ChildResult, JudgeRequest } from '../env/index.ts'
+import type { StopClock } from '../kit/index.ts'
+import type { AssistantMessage, ToolReports } from '../schema/index.ts'
+import type { AskingCall } from '../tools/index.ts'
+import type { AgentCalls } from './agent-calls.ts'
+import { askJudge } from './ask-judge.ts'
+import type { Engine } from './engine.ts'
+import { Errands } from './errands.ts'
+import type { Situation } from './situation.ts'
+import type { Tally } from './tally.ts'
+
+/** The agent that asks. */
+export interface ErrandsHost {
+  readonly id: string
+  readonly engine: Engine
+  readonly situation: Situation
+  readonly tally: Tally
+  readonly tools: AgentCalls
+  readonly trace: object | undefined
+  /** How many verdicts earlier sittings had left it. */
+  readonly earlierVerdicts: number | undefined
+  /** Of a child, what the tool calls report that asked for it, the outermost first. */
+  readonly askedBy: readonly ToolReports[]
+  runChild(request: ChildRequest, start: ChildStart): Promise<ChildResult>
+}
+
+/** What a child is started with, beside what it is asked. */
+export interface ChildStart {
+  /** See `childPlace`. */
+  readonly place: string
+  readonly signal: AbortSignal
+  readonly askedBy: readonly ToolReports[]
+}
+
+/** What one agent asks of others: children to work for it, and judges. */
+export class AgentErrands extends Errands {
+  /** Set while the reward runs: the clock that its questions to a judge must not run down while they queue. */
+  rewardClock: StopClock | undefined
+  readonly #host: ErrandsHost
+
+  constructor(host: ErrandsHost) {
+    super()
+    this.#host = host
+  }
+
+  startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult> {
+    const host = this.#host
+    const place = host.tools.placeOf(asking?.call)
+    const askedBy = asking ? [...host.askedBy, asking.reports] : host.askedBy
+    return this.run(signal, (own) => host.runChild(request, { place, signal: own, askedBy }))
+  }
+
+  askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage> {
+    const { id: rollout, engine, situation, tally, trace, earlierVerdicts: earlier } = this.#host
+    const { attempt } = situation.job
+    const { verdicts } = situation
+    const asked = { engine, rollout, attempt, tally, earlier, clock: this.rewardClock, trace, verdicts }
+    return this.run(signal, (own) => askJudge(request, { ...asked, signal: own }))
+  }
+}

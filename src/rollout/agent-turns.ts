@@ -1,0 +1,122 @@
+import type { ContextView, Turn, TurnOptions } from '../env/index.ts'
+import type { Session, SessionReply } from '../inference/index.ts'
+import type { Message, Sampling } from '../schema/index.ts'
+import { toolAnswersIn, type AgentCalls } from './agent-calls.ts'
+import type { AgentErrands } from './agent-errands.ts'
+import type { AgentTime } from './agent-time.ts'
+import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
+import type { Engine } from './engine.ts'
+import type { Tally } from './tally.ts'
+
+/** The agent whose turns they are. */
+export interface TurnsHost {
+  readonly engine: Engine
+  readonly session: Session
+  readonly time: AgentTime
+  readonly tally: Tally
+  readonly tools: AgentCalls
+  readonly errands: AgentErrands
+  readonly trace: object | undefined
+  readonly isRepeatingJournal: boolean
+  record(name: string, data: object): void
+}
+
+/** The turns of one agent: what each is sent with, and what its reply costs. */
+export class AgentTurns {
+  /** Those that were answered. */
+  taken = 0
+  readonly #host: TurnsHost
+  readonly #sampling: Sampling
+  readonly #contextCopy: ContextCopy | undefined
+  /** What the context policy keeps from turn to turn; made with its first one. */
+  #policyMemory: Map<string, unknown> | undefined
+  /** Of the last turn. */
+  #promptTokens: number | undefined
+  #openingLength = 0
+
+  constructor(host: TurnsHost, sampling: Sampling) {
+    const { contextPolicy } = host.engine.environment
+    this.#host = host
+    this.#sampling = sampling
+    this.#contextCopy = contextPolicy && new ContextCopy(contextPolicy, (copy) => this.#recordCopy(copy))
+  }
+
+  /** The conversation is opened: whatever is added now came of the agent's work. */
+  noteOpening(): void {
+    this.#openingLength = this.#host.session.messages.length
+  }
+
+  /** Chained, not awaited: an async frame would be held for as long as the model takes, as in `Session.turn`. */
+  take(options: TurnOptions): Promise<Turn> {
+    const { time } = this.#host
+    try {
+      time.signal.throwIfAborted()
+      time.budget.startTurn()
+    } catch (error) {
+      return rejectedLater(error)
+    }
+    if (!this.#contextCopy) return this.#ask(options)
+    return this.#contextCopy.next(this.#contextView(), this.taken).then((messages) => this.#ask(options, messages))
+  }
+
+  #ask(options: TurnOptions, messages?: readonly Message[]): Promise<Turn> {
+    const { engine, session, time, tools, trace } = this.#host
+    const request = {
+      tools: engine.callStyle.declared(options.tools ?? tools.definitions),
+      sampling: this.#samplingFor(options),
+      captureTokens: engine.settings.captureTokens,
+    }
+    const { toolChoice } = options
+    const asked =
+      messages || toolChoice || trace
+        ? { ...request, ...(messages && { messages }), ...(toolChoice && { toolChoice }), ...(trace && { trace }) }
+        : request
+    return session.turn(asked, time).then((reply) => this.#onReply(reply))
+  }
+
+  #onReply({ message, call, replayed }: SessionReply): Turn {
+    const { engine, tools, tally, time } = this.#host
+    const calls = engine.callStyle.callsIn(message, this.taken)
+    tools.noteReply(calls)
+    this.taken += 1
+    this.#promptTokens = call.usage.input
+    tally.addCall(call, replayed)
+    time.budget.charge(call.usage, call.cost)
+    if (replayed) time.budget.carryWorkingTime(call.ms)
+    return { message, finishReason: call.finishReason, calls }
+  }
+
+  #samplingFor({ sampling }: TurnOptions): Sampling {
+    const { tokensLeft } = this.#host.time.budget
+    if (!sampling && tokensLeft === Infinity) return this.#sampling
+    const merged = { ...this.#sampling, ...sampling }
+    if (tokensLeft < (merged.maxTokens ?? Infinity)) merged.maxTokens = tokensLeft
+    return merged
+  }
+
+  #contextView(): ContextView {
+    const { session, errands, time } = this.#host
+    this.#policyMemory ??= new Map()
+    return {
+      messages: session.messages,
+      promptTokens: this.#promptTokens,
+      isToolResult: (message) => message.role === 'tool' || toolAnswersIn(message) !== undefined,
+      memory: this.#policyMemory,
+      openingLength: this.#openingLength,
+      child: (request) => errands.startChild(request, time.signal),
+      signal: time.signal,
+    }
+  }
+
+  #recordCopy(copy: SentCopy): void {
+    // A turn that is repeated from the journal was recorded when it was first taken.
+    if (!this.#host.isRepeatingJournal) this.#host.record(contextEvent, copy)
+  }
+}
+
+/** In another turn of the loop: an agent that tries again whatever happens must not keep it from everybody else. */
+function rejectedLater(error: unknown): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    setImmediate(reject, error)
+  })
+}
