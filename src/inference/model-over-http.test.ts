@@ -53,6 +53,18 @@ test('a server that is down for a while costs time, not calls', async () => {
   expect(server.requests.length).toBeLessThanOrEqual(360)
 })
 
+test('a request that a proxy gives up every time uses up its tries, also where nothing else is answered', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    if (server.requests.length <= 2) sendJson(response, { error: { message: 'Gateway Time-out' } }, 504)
+    else sendJson(response, chatReply('quick'))
+  })
+  await using backend = openBackend(server.url)
+  const config = modelConfigSchema.parse({ name: 'm', maxTries: 2 })
+  await using model = new Model(config, [backend], { random: () => 0 })
+  const reply = await model.call(ask, new AbortController())
+  expect(reply).toMatchObject({ status: 'failed', tries: 2, error: { code: 'model_timeout' } })
+})
+
 describe('tokens that were reserved for a call', () => {
   /** How often the second of two calls waits for the rate limit; each reserves over half of what may be used at once. */
   const waitsAfter = async (first: Handler, { stream = false } = {}): Promise<number> => {

@@ -51,7 +51,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     backoff: usual,
   },
   model_timeout: {
-    cause: '408, 524, or no complete reply within requestTimeoutMs, or silence for idleTimeoutMs in a stream',
+    cause: '408, 504, 524, or no complete reply within requestTimeoutMs, or silence for idleTimeoutMs in a stream',
     retried: true,
     counts: 'always',
     evidence: 'overloaded',
@@ -83,7 +83,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
     backoff: usual,
   },
   model_overloaded: {
-    cause: '502, 503, 504, 520 to 523, 529, 530; Retry-After is honoured',
+    cause: '502, 503, 520 to 523, 529, 530; Retry-After is honoured',
     retried: true,
     counts: 'unless-parked',
     evidence: 'overloaded',

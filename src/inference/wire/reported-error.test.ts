@@ -25,7 +25,7 @@ describe('by status', () => {
     [501, 'model_server_error'],
     [502, 'model_overloaded'],
     [503, 'model_overloaded'],
-    [504, 'model_overloaded'],
+    [504, 'model_timeout'],
     [520, 'model_overloaded'],
     [521, 'model_overloaded'],
     [522, 'model_overloaded'],

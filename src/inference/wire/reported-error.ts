@@ -118,7 +118,8 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
     case 404:
       return 'model_not_found'
     case 408:
-    // Cloudflare's, of a server that it reached and that said nothing for too long: perhaps to this very request.
+    // A proxy's, and Cloudflare's, of a server that said nothing for too long: perhaps to this very request.
+    case 504:
     case 524:
       return 'model_timeout'
     case 409:
@@ -131,7 +132,6 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
       return 'model_server_error'
     case 502:
     case 503:
-    case 504:
     // Cloudflare's, of a server that is down or cannot be reached.
     case 520:
     case 521:
@@ -185,6 +185,9 @@ function nextStep(code: ErrorCode, reported: ReportedError, source: Source): str
   }
   if (code === 'model_rate_limited') {
     return 'If it stays so, lower maxConcurrency or set requestsPerMinute or tokensPerMinute.'
+  }
+  if (code === 'model_timeout') {
+    return 'If it stays so, raise the time limit there, of the server or a proxy, or stream ("stream": true): what has begun to answer is rarely given up.'
   }
   if (code === 'model_rejected') return rejectedStep(reported)
   return "If it stays so, look at the server's log."
