@@ -149,3 +149,42 @@ test('--retry-failed takes nothing back that --max-cost leaves no money for', as
   expect(await sit({ root, retryFailed: true, maxCostUsd: 3 })).toMatchObject({ ...complete, end: 'complete' })
   expect(attemptsIn(root)).toHaveLength(8)
 })
+
+test('tries of model calls are counted over all sittings', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const answered = { message: { role: 'assistant', content: 'done' }, finishReason: 'stop' } as const
+  const usage = { calls: 1, input: 0, cachedInput: 0, output: 2, reasoning: 0 }
+  const sitDown = async (send: () => void): Promise<Summary> => {
+    const evaluation = evaluate({
+      environment: defineEnvironment({
+        name: 'again',
+        task: z.object({}),
+        tasks: () => [{}, {}],
+        prompt: () => 'Hello',
+        reward: () => 1,
+      }),
+      model: { name: 'scripted', backends: [{ url: 'http://scripted.invalid' }] },
+      backends: {
+        scripted: [
+          new ScriptedBackend(() => {
+            evaluation.drain()
+            send()
+            return { ...answered, usage }
+          }),
+        ],
+      },
+      concurrency: 1,
+      preflight: false,
+      run: { root, name: 'again' },
+    })
+    return await evaluation.summary()
+  }
+  let sent = 0
+  const failFirst = (): void => {
+    sent += 1
+    if (sent === 1) throw new MillraceError('model_malformed', 'not this time')
+  }
+  expect(await sitDown(failFirst)).toMatchObject({ rollouts: 1, tries: { calls: 1, tries: 2 } })
+  expect(await sitDown(failFirst)).toMatchObject({ rollouts: 2, tries: { calls: 2, tries: 3 } })
+})

@@ -24,6 +24,7 @@ import { takeUpRun, type TakenUpRun } from './take-up-run.ts'
 import { Stopwatch } from './_stopwatch.ts'
 import { UnreadableRollouts } from './unreadable-rollouts.ts'
 import { TaskDigest } from './_task-digest.ts'
+import { sumOfTries, triesOfRun } from './sent-tries.ts'
 import { WorkedTime } from './worked-time.ts'
 
 /** Runs an environment's tasks against a model and hands out every rollout as it ends. */
@@ -217,7 +218,6 @@ class RunningEvaluation implements Evaluation {
     store.amend({ config: { limit: opened.extent } })
     onStarted({ ...taken.info, notices: [...taken.info.notices, ...tasks.notices(taken), ...telemetry.notices] })
     const isWhole = await this.#workThrough(tasks, { opened, taken, resolved, scheduler, accumulator })
-    const models = executor.models()
     const wallMs = earlierMs + this.#work.elapsedMs
     return {
       ...accumulator.snapshot(),
@@ -236,10 +236,7 @@ class RunningEvaluation implements Evaluation {
       ...this.#unreadable.snapshot(),
       wallMs,
       perSecond: perSecondOf(accumulator.rollouts, wallMs),
-      tries: {
-        calls: models.reduce((sum, { calls }) => sum + calls, 0),
-        tries: models.reduce((sum, { tries }) => sum + tries, 0),
-      },
+      tries: triesOfRun(store.run),
     }
   }
 
@@ -315,6 +312,7 @@ class RunningEvaluation implements Evaluation {
         await store.finish(isWhole ? 'complete' : 'unfinished', {
           end: this.#end,
           workedMs: Math.round(this.#work.elapsedMs),
+          sent: sumOfTries(this.#executor?.models() ?? []),
           provenance: { taskDigest: taskDigest.hex(), results: this.#resultsOf(accumulator) },
         })
       }

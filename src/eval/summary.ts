@@ -66,5 +66,6 @@ export interface Summary {
   /** What its sittings took, from their first rollouts on, and the rollouts that ended in a second of that. */
   readonly wallMs: number
   readonly perSecond: number
+  /** Of all its sittings but those that were cut off. */
   readonly tries: { readonly calls: number; readonly tries: number }
 }

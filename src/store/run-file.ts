@@ -14,6 +14,8 @@ const sittingSchema = z.object({
   endedAt: z.string().exactOptional(),
   /** From its first rollout on, as the summary says it; the rest went into opening models, tools and workers. */
   workedMs: z.number().exactOptional(),
+  /** Calls of models, and the requests that they took. */
+  sent: z.object({ calls: z.number(), tries: z.number() }).exactOptional(),
   /** How it ended: `complete`, `drained`, `stopped`, ... Without one it was cut off. */
   end: z.string().exactOptional(),
 })

@@ -27,6 +27,7 @@ export interface OpenRunOptions {
 export interface SittingEnd {
   readonly end?: string
   readonly workedMs?: number
+  readonly sent?: { readonly calls: number; readonly tries: number }
   readonly provenance?: NewRun['provenance']
 }
 
@@ -151,7 +152,7 @@ export class RunStore extends Resource {
     this.#writeEnd(state, details)
   }
 
-  #writeEnd(state: RunState, { end, workedMs, provenance }: SittingEnd): void {
+  #writeEnd(state: RunState, { end, workedMs, sent, provenance }: SittingEnd): void {
     const run = structuredClone(this.#run)
     run.state = state
     if (provenance) run.provenance = { ...run.provenance, ...provenance }
@@ -159,6 +160,7 @@ export class RunStore extends Resource {
     if (sitting) {
       sitting.endedAt = new Date().toISOString()
       if (workedMs !== undefined) sitting.workedMs = workedMs
+      if (sent) sitting.sent = sent
       if (end !== undefined) sitting.end = end
     }
     writeRunFile(this.folder, run)

@@ -1,6 +1,7 @@
 import {
   keptChanges,
   SummaryAccumulator,
+  triesOfRun,
   unacceptedSpending,
   UnreadableRollouts,
   WorkedTime,
@@ -45,6 +46,7 @@ export function storedSummary(
     ...unreadable.snapshot(),
     wallMs,
     perSecond: wallMs > 0 ? (accumulator.rollouts / wallMs) * 1000 : 0,
+    tries: triesOfRun(found.run),
   }
 }
 

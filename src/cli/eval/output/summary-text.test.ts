@@ -72,7 +72,7 @@ describe('summaryText', () => {
     expect(summaryText(summary, frame)).not.toMatch(/NaN|undefined|Infinity/)
   })
 
-  it('says that all calls were answered at the first try only if this sitting made them all', () => {
+  it('says that all calls were answered at the first try only if all of them are known', () => {
     const { calls } = sampleSummary().usage
     const shown = (made: number) => summaryText(sampleSummary({ tries: { calls: made, tries: made } }), frame)
     expect(shown(calls)).toMatch(/calls +600, all at the first try/)

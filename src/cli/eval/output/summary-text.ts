@@ -25,11 +25,10 @@ const shownFaults = 3
 const shownCauseChars = 200
 
 /** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
-export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks' | 'tries'> & {
+export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks'> & {
   readonly end: Summary['end'] | 'running' | 'unfinished'
   readonly state?: Summary['state']
   readonly missingTasks?: Summary['missingTasks']
-  readonly tries?: Summary['tries']
 }
 
 const ends: Readonly<Record<ShownSummary['end'], string>> = {
@@ -239,10 +238,10 @@ function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string
 
 function calls({ usage, judgeUsage, tries }: ShownSummary): string {
   const count = usage.calls + judgeUsage.calls
-  const again = tries ? tries.tries - tries.calls : 0
+  const again = tries.tries - tries.calls
   if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
-  // Tries are those of this sitting: of calls that an earlier one made nobody knows.
-  const knowsAll = tries !== undefined && tries.calls >= count
+  // Of calls that were made in a sitting that was cut off nobody knows.
+  const knowsAll = tries.calls >= count
   return knowsAll && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }
 
