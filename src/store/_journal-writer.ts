@@ -117,9 +117,8 @@ export class JournalWriter {
 
   /** When it returns, everything applied since `begin` is on disk. */
   commit(): void {
-    this.#lines.write()
     this.#statements.commit.run()
-    this.#lines.committed()
+    this.#lines.write()
   }
 
   /** Never throws: it is called when something already went wrong. */
@@ -164,8 +163,8 @@ export class JournalWriter {
       .run(...discarded)
     run(`DELETE FROM rollout WHERE ${gone}`)
     if (count > 0) {
-      this.#lines.invalidate()
       this.#statements.event.run(null, 0, 'retry-failed', at, JSON.stringify({ outcomes, count }))
+      this.#lines.invalidate()
     }
     this.commit()
     if (count > 0) this.#lines.rebuild()

@@ -1,23 +1,25 @@
-import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync, renameSync, rmSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readSync } from 'node:fs'
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { MillraceError } from '../errors/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { Conversations } from './_conversations.ts'
 import type { TaskNames } from './damaged-rollout.ts'
 import { EndedRows } from './_ended-rows.ts'
 import { textOf } from './_run-rows.ts'
+import { runFiles } from './run-folder.ts'
 import { storedLine } from './_stored-line.ts'
-import { syncFolder, writeFully } from './_write-atomically.ts'
+import { writeFully } from './_write-atomically.ts'
 
 /** Recorded instead of a length while the file does not match the database. */
 const mustRebuild = -1
 const chunkCharacters = 1024 * 1024
 
 /**
- * `rollouts.jsonl`, kept exactly in step with the database: each result's row says how long the file is with its line,
- * and lines are written before the transaction that accepts them is committed. After a crash the file is therefore cut
- * back to what the last row says, or, if it has lost something, built anew. It is not synced per commit: the database is
- * what is durable, the file can be rebuilt, with a line of kind `damaged` where a result cannot be read any more.
+ * `rollouts.jsonl`, kept in step with the database: each result's row says how long the file is with its line, and lines are
+ * written once the transaction that accepts them is committed. After a crash the file may therefore have lost something,
+ * and is built anew; it never has a result that the database does not know, unless that is not the one it was written with.
+ * It is not synced per commit: the database is what is durable, the file can be rebuilt, with a line of kind `damaged` where
+ * a result cannot be read any more.
  */
 export class RolloutLines {
   readonly #database: DatabaseSync
@@ -28,7 +30,7 @@ export class RolloutLines {
   /** Lines of the transaction under way. */
   #lines: string[] = []
   #length = 0
-  #committedLength = 0
+  #writtenLength = 0
 
   private constructor(database: DatabaseSync, blobs: BlobStore, path: string) {
     this.#database = database
@@ -61,47 +63,38 @@ export class RolloutLines {
     this.#length += Buffer.byteLength(line)
   }
 
-  /** At the end of a transaction, before it is committed. */
+  /** When the transaction under way is committed. */
   write(): void {
     if (this.#lines.length === 0) return
     const bytes = Buffer.from(this.#lines.join(''))
     this.#lines = []
     writeFully(this.#openDescriptor(), bytes)
+    this.#writtenLength = this.#length
   }
 
-  committed(): void {
-    this.#committedLength = this.#length
-  }
-
-  /** After a failed transaction: takes back what it wrote, so that readers do not meet half a line. Best effort. */
+  /** After a failure: takes back what may be half of a line, so that readers do not meet it. Best effort. */
   rolledBack(): void {
     this.#lines = []
-    this.#length = this.#committedLength
+    this.#length = this.#writtenLength
     try {
       if (this.#descriptor !== undefined) ftruncateSync(this.#descriptor, this.#length)
     } catch {
-      // The next opening cuts the file back.
+      // It is short, and so the next opening builds it anew.
     }
   }
 
-  /** Inside a transaction that removes results: from here on the file is wrong until `rebuild`. */
+  /** Inside a transaction that removes results, at its end: from here on the file is empty, and short, until `rebuild`. */
   invalidate(): void {
     this.#setLength.run(mustRebuild)
+    ftruncateSync(this.#openDescriptor())
   }
 
+  /** In place, so that it takes no more room than the file itself. One that was interrupted is done again. */
   rebuild(): void {
-    this.close()
-    const temporary = `${this.#path}.tmp`
-    try {
-      this.#length = this.#writeAll(temporary)
-      renameSync(temporary, this.#path)
-    } catch (error) {
-      rmSync(temporary, { force: true })
-      throw error
-    }
-    syncFolder(dirname(this.#path))
+    this.invalidate()
+    this.#length = this.#writeAll(this.#openDescriptor())
+    this.#writtenLength = this.#length
     this.#setLength.run(this.#length)
-    this.#committedLength = this.#length
   }
 
   sync(): void {
@@ -119,14 +112,12 @@ export class RolloutLines {
     const descriptor = this.#openDescriptor()
     const { size } = fstatSync(descriptor)
     if (recorded === mustRebuild || size < recorded || !endsLine(descriptor, recorded)) {
-      // Recorded first, so that a crash half way leads here again.
-      this.#setLength.run(mustRebuild)
       this.rebuild()
       return
     }
-    if (size > recorded) ftruncateSync(descriptor, recorded)
+    if (size > recorded) throw unknownResults(this.#path)
     this.#length = recorded
-    this.#committedLength = recorded
+    this.#writtenLength = recorded
   }
 
   #openDescriptor(): number {
@@ -134,11 +125,10 @@ export class RolloutLines {
     return this.#descriptor
   }
 
-  #writeAll(path: string): number {
+  #writeAll(descriptor: number): number {
     const conversations = new Conversations(this.#database, this.#blobs)
     const taskOf = this.#database.prepare('SELECT id FROM task WHERE number = ?')
     const tasks: TaskNames = { task: (index) => taskOf.get(index) as { id: string } | undefined }
-    const descriptor = openSync(path, 'w')
     let length = 0
     let chunk = ''
     const flush = (): void => {
@@ -147,16 +137,12 @@ export class RolloutLines {
       length += bytes.byteLength
       chunk = ''
     }
-    try {
-      for (const row of new EndedRows(this.#database).each()) {
-        chunk += storedLine(textOf(row, this.#blobs, conversations), { tasks })
-        if (chunk.length >= chunkCharacters) flush()
-      }
-      flush()
-      fsyncSync(descriptor)
-    } finally {
-      closeSync(descriptor)
+    for (const row of new EndedRows(this.#database).each()) {
+      chunk += storedLine(textOf(row, this.#blobs, conversations), { tasks })
+      if (chunk.length >= chunkCharacters) flush()
     }
+    flush()
+    fsyncSync(descriptor)
     return length
   }
 }
@@ -172,4 +158,13 @@ function endsLine(descriptor: number, length: number): boolean {
   if (length === 0) return true
   const last = new Uint8Array(1)
   return readSync(descriptor, last, 0, 1, length - 1) === 1 && last[0] === 0x0a
+}
+
+/** As where the database was replaced by an older copy, or was copied before the file while somebody worked on the run. */
+function unknownResults(path: string): MillraceError {
+  const { database, lines } = runFiles
+  return new MillraceError(
+    'store_failed',
+    `${path} holds more results than ${database} knows of; restore the ${database} that belongs to it, or remove ${lines} to go on with what ${database} has`,
+  )
 }

@@ -1,4 +1,4 @@
-import { appendFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
+import { copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
@@ -41,11 +41,48 @@ test('an undisturbed file is not touched', () => {
   expect([after.ino, after.mtimeMs]).toEqual([before.ino, before.mtimeMs])
 })
 
-test('what was written but never committed is cut off', () => {
+test.each([
+  ['an older copy', rolloutEntries(0)],
+  ['an empty one', []],
+])('results that a database does not know, because it is %s, are left alone', (_what, entries) => {
   using run = written()
-  appendFileSync(run.path, '{"id":"3-0","messages":[{"ro')
-  reopen(run.folder)
+  using other = temporaryFolder()
+  applyAll(other.path, entries)
+  copyFileSync(join(other.path, runFiles.database), join(run.folder, runFiles.database))
+  expect(() => reopen(run.folder)).toThrow(
+    expect.objectContaining({
+      code: 'store_failed',
+      message: expect.stringMatching(/holds more results than journal\.sqlite knows of; restore .* or remove rollouts/),
+    }),
+  )
   expect(readFileSync(run.path, 'utf8')).toBe(run.content)
+  // As it says.
+  rmSync(run.path)
+  applyAll(run.folder, rolloutEntries(5))
+  using reader = RunReader.open(run.folder)
+  expect(reader.integrity()).toEqual([])
+})
+
+test('results are written to their file once they are committed, never before', () => {
+  using run = written()
+  const writer = JournalWriter.open(run.folder)
+  writer.begin()
+  for (const entry of rolloutEntries(3)) writer.apply(entry)
+  expect(readFileSync(run.path, 'utf8')).toBe(run.content)
+  writer.commit()
+  expect(readFileSync(run.path, 'utf8').startsWith(`${run.content}{"id":"3-0"`)).toBe(true)
+  writer.close()
+})
+
+test('a run of which all results are taken back goes on', () => {
+  using run = written()
+  const writer = JournalWriter.open(run.folder)
+  expect(writer.retryFailed({ outcomes: ['completed'], reopened: [], wholeGroups: false }, 1)).toBe(3)
+  writer.close()
+  expect(readFileSync(run.path, 'utf8')).toBe('')
+  applyAll(run.folder, rolloutEntries(3))
+  using reader = RunReader.open(run.folder)
+  expect(reader.integrity()).toEqual([])
 })
 
 test.each([
