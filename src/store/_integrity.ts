@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import { StringDecoder } from 'node:string_decoder'
 import { type BlobStore, isReference } from './_blob-store.ts'
-import { contentProblems, type RunContent } from './_content-problems.ts'
+import { contentChecks, type RunContent } from './_content-checks.ts'
+import { isCorrupt } from './damage.ts'
 import { linesLength } from './_rollout-lines.ts'
 import { runFiles } from './run-folder.ts'
 import { spoolDamaged } from './spool-damage.ts'
@@ -18,7 +19,7 @@ const fromMeta = (node: string, field: string): string =>
   `CASE WHEN json_valid(${node}.meta) THEN ${node}.meta ->> '${field}' END`
 
 /** Each finds rows that must not exist, and says what they mean. */
-const rowChecks: readonly { readonly sql: string; readonly describe: (row: Row) => string }[] = [
+const rowChecks: readonly RowCheck[] = [
   {
     sql: 'SELECT id, count(*) AS n FROM rollout GROUP BY id HAVING n > 1',
     describe: (row) => `rollout ${row['id']} has ${row['n']} results`,
@@ -105,47 +106,74 @@ const payloadColumns = [
 
 type Row = Readonly<Record<string, string | number>>
 
+interface RowCheck {
+  readonly sql: string
+  readonly describe: (row: Row) => string
+}
+
+/** What one check finds. It ends early where there is much of it. */
+type Check = () => Iterable<string, void, void>
+
 /** Everything that can be checked about a run without knowing what it was for. */
 export function checkIntegrity(content: RunContent, folder: string): string[] {
   const { database, blobs } = content
-  const problems: string[] = []
+  const checks: readonly Check[] = [
+    () => pageProblems(database),
+    ...rowChecks.map((check) => () => rowProblems(database, check)),
+    () => blobProblems(database, blobs),
+    ...contentChecks(content),
+    () => lineProblems(database, join(folder, runFiles.lines)),
+  ]
   // One transaction, so that a run in progress is seen at one moment.
   database.exec('BEGIN')
   try {
-    for (const row of database.prepare('PRAGMA integrity_check(20)').all()) {
-      if (row['integrity_check'] !== 'ok') problems.push(String(row['integrity_check']))
-    }
-    for (const { sql, describe } of rowChecks) {
-      for (const row of database.prepare(`${sql} LIMIT ${maxPerCheck}`).all()) problems.push(describe(row as Row))
-    }
-    problems.push(...blobProblems(database, blobs), ...contentProblems(content, maxPerCheck))
-    problems.push(...lineProblems(database, join(folder, runFiles.lines)))
+    // What an attempt came to is mostly what its rollout came to, and may be in the same file.
+    return Array.from(new Set(checks.flatMap((check) => Array.from(findings(check).take(maxPerCheck)))))
   } finally {
-    database.exec('COMMIT')
+    // Nothing was written, and after a page that is none SQLite commits nothing.
+    database.exec('ROLLBACK')
   }
-  return problems
 }
 
-function blobProblems(database: DatabaseSync, blobs: BlobStore): string[] {
-  const problems: string[] = []
+/** A page that is none ends the check that comes upon it, and not the others. */
+function* findings(check: Check): Generator<string, void, void> {
+  try {
+    yield* check()
+  } catch (error) {
+    if (!isCorrupt(error)) throw error
+    yield `${runFiles.database} is damaged: ${(error as Error).message}`
+  }
+}
+
+function* pageProblems(database: DatabaseSync): Generator<string, void, void> {
+  for (const row of database.prepare('PRAGMA integrity_check').iterate()) {
+    if (row['integrity_check'] !== 'ok') yield String(row['integrity_check'])
+  }
+}
+
+function* rowProblems(database: DatabaseSync, { sql, describe }: RowCheck): Generator<string, void, void> {
+  for (const row of database.prepare(sql).iterate()) yield describe(row as Row)
+}
+
+function* blobProblems(database: DatabaseSync, blobs: BlobStore): Generator<string, void, void> {
   for (const [table, column] of payloadColumns) {
     const rows = database.prepare(
       `SELECT DISTINCT ${column} AS reference FROM ${table} WHERE typeof(${column}) = 'text' AND ${column} GLOB 'blob:*'`,
     )
     for (const { reference } of rows.iterate()) {
-      if (problems.length >= maxPerCheck) return problems
       const problem = isReference(reference) ? blobs.problem(reference) : undefined
-      if (problem !== undefined) problems.push(`${table}.${column}: ${problem}`)
+      if (problem !== undefined) yield `${table}.${column}: ${problem}`
     }
   }
-  return problems
 }
 
 /** The lines must be the accepted results, in order, each of them JSON, up to the length that was committed. */
-function lineProblems(database: DatabaseSync, path: string): string[] {
+function* lineProblems(database: DatabaseSync, path: string): Generator<string, void, void> {
   const length = linesLength(database)
-  if (length < 0) return [`${path} is due to be rebuilt; open the run once to do so`]
-  const problems: string[] = []
+  if (length < 0) {
+    yield `${path} is due to be rebuilt; open the run once to do so`
+    return
+  }
   const ids = database.prepare('SELECT id FROM rollout ORDER BY position').iterate()
   let number = 0
   try {
@@ -154,16 +182,16 @@ function lineProblems(database: DatabaseSync, path: string): string[] {
       const expected = ids.next().value?.['id']
       const found = idOf(line)
       if (found === expected) continue
-      problems.push(`${path} line ${number} is of rollout ${String(found)} and should be of ${String(expected)}`)
-      if (problems.length >= maxPerCheck) return problems
+      yield `${path} line ${number} is of rollout ${String(found)} and should be of ${String(expected)}`
     }
   } catch (error) {
-    return [`${path} cannot be read: ${String(error)}`]
+    if (isCorrupt(error)) throw error
+    yield `${path} cannot be read: ${String(error)}`
+    return
   }
   let missing = 0
   while (!ids.next().done) missing += 1
-  if (missing > 0) problems.push(`${path} lacks the last ${missing} results`)
-  return problems
+  if (missing > 0) yield `${path} lacks the last ${missing} results`
 }
 
 function idOf(line: string): unknown {

@@ -6,6 +6,7 @@ import type { JournalEntry, RolloutEnd } from './journal-entry.ts'
 import { runFiles } from './run-folder.ts'
 import { RunReader } from './run-reader.ts'
 import { applyAll } from '../../test/store/_apply.ts'
+import { damagePage } from '../../test/store/_damage.ts'
 import { nodeEntry, recordParts, rolloutEntries, temporaryFolder } from '../../test/store/_fixtures.ts'
 
 const startOf = (rollout: string, attempt: number, parent: string | null = null): JournalEntry => ({
@@ -244,3 +245,17 @@ test.each([
   database.exec(sql)
   expect(reader.integrity()).toEqual([`${named} cannot be read; if it matters, restore the run from a copy`])
 })
+
+test.each(['node', 'attempt', 'rollout', 'event', 'task'])(
+  'integrity names a damaged page of %ss, and what else is wrong',
+  (table) => {
+    using folder = temporaryFolder()
+    const event = { kind: 'event', rollout: null, attempt: 0, at: 1, name: 'limit-change', data: '{}' } as const
+    applyAll(folder.path, [...rolloutEntries(1), event, { kind: 'reward', session: 's', node: null, value: 1, at: 1 }])
+    damagePage(folder.path, table, 'leaf')
+    using reader = RunReader.open(folder.path)
+    const problems = reader.integrity()
+    expect(problems).toContain('journal.sqlite is damaged: database disk image is malformed')
+    expect(problems).toContain('a reward for session s, which never started')
+  },
+)

@@ -16,11 +16,10 @@ export interface RunContent {
 /** Reads one thing as everybody reads it, and throws if it is damaged. */
 type Reading = () => unknown
 
-/** What of a run cannot be read, in the words of those who would read it; so many of each kind at most. */
-export function contentProblems(content: RunContent, maxPerKind: number): string[] {
-  const kinds = [results(content), attempts(content), content.nodes.readings(), events(content), sessions(content)]
-  // What an attempt came to is mostly what its rollout came to, and may be in the same file.
-  return Array.from(new Set(kinds.flatMap((readings) => Array.from(damages(readings).take(maxPerKind)))))
+/** Each finds what of one kind cannot be read, in the words of those who would read it. */
+export function contentChecks(content: RunContent): (() => Iterable<string, void, void>)[] {
+  const kinds = [results, attempts, nodes, events, sessions]
+  return kinds.map((readings) => () => damages(readings(content)))
 }
 
 function* damages(readings: Iterable<Reading>): Generator<string, void, void> {
@@ -52,6 +51,10 @@ function* attempts({ database, blobs }: RunContent): Generator<Reading, void, vo
     const { rollout, record } = row as { rollout: string; record: string }
     yield () => recordOf(rollout, record, blobs)
   }
+}
+
+function nodes(content: RunContent): Iterable<Reading> {
+  return content.nodes.readings()
 }
 
 function* events({ database, blobs }: RunContent): Generator<Reading, void, void> {
