@@ -26,8 +26,7 @@ export { isDamage, missingMessage, unlessDamaged } from './damage.ts'
 export { damagedSession, SessionReader } from './session-reader.ts'
 export type { SessionCounts, SessionQuery, StoredReward, StoredSession } from './session-reader.ts'
 export { RunStore } from './run-store.ts'
-export { spoolDamaged, spoolDamageText } from './spool-damage.ts'
-export type { SpoolDamage } from './spool-damage.ts'
+export { spoolDamages } from './spool-damage.ts'
 export type { StoreStatus } from './store-status.ts'
 export type {
   BareRecord,

@@ -1,4 +1,5 @@
 import { runFiles } from './run-folder.ts'
+import type { StoredEvent } from './stored-run.ts'
 
 /** The event of a spool of which some frames could not be read, though later ones could. */
 export const spoolDamaged = 'spool-damaged'
@@ -9,7 +10,18 @@ export type SpoolDamage = {
   readonly takenIn: number
 }
 
-export function spoolDamageText({ lost, takenIn }: SpoolDamage): string {
+/** A `RunReader`. */
+interface Events {
+  events(name: string): Iterable<StoredEvent>
+}
+
+/** What was lost of spools since then, in sentences, the oldest first. */
+export function spoolDamages(reader: Events, since: number): string[] {
+  const events = Array.from(reader.events(spoolDamaged)).filter(({ at }) => at >= since)
+  return events.map(({ data }) => textOf(data as SpoolDamage))
+}
+
+function textOf({ lost, takenIn }: SpoolDamage): string {
   return (
     `${runFiles.spool} was damaged: ${lost} of the ${lost + takenIn} frames that were left there are lost. ` +
     'A session that lost messages among others is refused and exported as damaged; one that lost its last ones ends before them.'

@@ -83,6 +83,17 @@ test('what a damaged spool cost is a warning of the log', async () => {
   await gateway.running.shows('stderr', '"msg":"journal.spool was damaged: ')
 })
 
+test('the run of a gateway is shown with what a damaged spool cost', async () => {
+  await using runs = await temporaryRuns()
+  const { lost, spool } = await leaveRun(runs.root)
+  zero(spool, lost)
+  const show = (...words: readonly string[]) => millrace({ cwd: runs.root }, 'show', 'gateway', '--runs', '.', ...words)
+  const told = /^journal\.spool was damaged: 1 of the \d frames that were left there are lost\./m
+  expect(await show()).toMatchObject({ code: 0, stdout: expect.stringMatching(told), stderr: '' })
+  const { losses } = JSON.parse((await show('--json')).stdout) as { losses: string[] }
+  expect(losses).toEqual([expect.stringMatching(told)])
+})
+
 const exported = (cwd: string, ...words: readonly string[]) =>
   millrace({ cwd }, 'export', 'gateway', '--runs', '.', ...words)
 

@@ -6,6 +6,7 @@ import { formatCount, formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
 import { sessionTable } from './_session-table.ts'
 import { sessionLines } from './_session-transcript.ts'
+import { spoolLosses } from './spool-losses.ts'
 import { gatewayEnd, runReference } from './stored-run.ts'
 
 /** A stored run that is to be shown, and where. */
@@ -21,17 +22,19 @@ export async function showSessions(limit: number, { found, reader, io, asJson }:
   const { stdout } = io
   const counts = reader.sessions.counts()
   const { newest, unreadable } = newestSessions(reader, limit)
+  const losses = spoolLosses(reader, 0)
   const { name: run, folder } = found
   const end = gatewayEnd(found)
   if (asJson) {
     const { state } = found.run
-    await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest, unreadable }))
+    await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest, unreadable, losses }))
     return
   }
   const { style } = stdout
   const total = counts.open + counts.ended
   const what = `gateway · ${end ?? found.run.state} · ${formatQuantity(total, 'session')}`
   void stdout.line(`${style.bold(run)}  ${what}: ${formatCount(counts.open)} open, ${formatCount(counts.ended)} ended`)
+  for (const loss of losses) void stdout.line(style.warn(loss))
   const reference = runReference(folder, io)
   const [damaged] = unreadable
   if (damaged !== undefined) {

@@ -1,4 +1,4 @@
-import { spoolDamaged, spoolDamageText, type RunReader, type SpoolDamage } from '../../store/index.ts'
+import { spoolDamages, type RunReader } from '../../store/index.ts'
 
 /** Each is the end of a gateway that was killed, and damage on top of that. */
 const maxTold = 20
@@ -9,9 +9,8 @@ const maxTold = 20
  */
 export function spoolLosses(reader: Pick<RunReader, 'events' | 'spoolProblem'>, since: number): string[] {
   const { spoolProblem } = reader
-  const lost = Array.from(reader.events(spoolDamaged)).filter(({ at }) => at >= since)
   return [
     ...(spoolProblem ? [`what the gateway wrote down last is missing: ${spoolProblem.rawMessage}`] : []),
-    ...lost.slice(-maxTold).map(({ data }) => spoolDamageText(data as SpoolDamage)),
+    ...spoolDamages(reader, since).slice(-maxTold),
   ]
 }
