@@ -8,13 +8,20 @@ import type {
   ToolMessage,
   UserMessage,
 } from '../schema/index.ts'
-import { madeUpId, thoughtIn } from '../inference/index.ts'
+import { isMadeUp, MadeUpIds, thoughtIn } from '../inference/index.ts'
 import { AssistantDraft } from './_assistant-draft.ts'
 import { contentOf, imagePart } from './_content.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
 import { anyText, optionalText, requiredText, typedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
+
+/** What a message is read with. */
+interface Reading {
+  readonly before: readonly Message[]
+  readonly madeUpIds: MadeUpIds
+  readonly untranslatable: Untranslatable
+}
 
 /**
  * The messages of a chat completion request, after those that were read before. They have our own shape nearly; what a
@@ -29,11 +36,13 @@ export function readChatMessages(
     throw rejected('messages', 'must be a list of at least one message')
   }
   const messages = [...before]
-  for (const message of value) messages.push(readMessage(message, messages, untranslatable))
+  const reading = { before: messages, madeUpIds: new MadeUpIds(messages), untranslatable }
+  for (const message of value) messages.push(readMessage(message, reading))
   return messages
 }
 
-function readMessage(value: Json, before: readonly Message[], untranslatable: Untranslatable): Message {
+function readMessage(value: Json, reading: Reading): Message {
+  const { before, untranslatable } = reading
   const at = `messages[${before.length}]`
   if (!isJsonObject(value)) throw rejected(at, 'must be an object with a role and content')
   const role = requiredText(value, 'role', `${at}.`)
@@ -44,7 +53,7 @@ function readMessage(value: Json, before: readonly Message[], untranslatable: Un
     case 'user':
       return readUser(value, at, untranslatable)
     case 'assistant':
-      return named(readAssistant(value, at, untranslatable), value, at, untranslatable)
+      return named(readAssistant(value, at, reading), value, at, untranslatable)
     case 'tool':
       return readTool(value, before, untranslatable)
     case 'function':
@@ -77,12 +86,12 @@ function answeredId({ tool_call_id: id }: JsonObject, before: readonly Message[]
   if (id !== '' && !isAbsent(id)) return undefined
   const asked = before.findLastIndex(({ role }) => role !== 'tool')
   const message = before[asked]
-  const place = before.length - asked - 1
-  const madeUp = madeUpId(place)
-  return message?.role === 'assistant' && message.tool_calls?.[place]?.id === madeUp ? madeUp : undefined
+  const call = message?.role === 'assistant' ? message.tool_calls?.[before.length - asked - 1] : undefined
+  return call && isMadeUp(call.id) ? call.id : undefined
 }
 
-function readAssistant(value: JsonObject, at: string, untranslatable: Untranslatable): AssistantMessage {
+function readAssistant(value: JsonObject, at: string, reading: Reading): AssistantMessage {
+  const { untranslatable } = reading
   const draft = new AssistantDraft()
   readSpoken(draft, value['content'], at, untranslatable)
   // The field has two names among servers; a client sends back what it got.
@@ -93,7 +102,7 @@ function readAssistant(value: JsonObject, at: string, untranslatable: Untranslat
     throw rejected(`${at}.function_call`, 'was replaced by tool_calls: send the call as one of these')
   }
   const { tool_calls: calls, audio } = value
-  if (!isAbsent(calls)) readToolCalls(draft, calls, at, untranslatable)
+  if (!isAbsent(calls)) readToolCalls(draft, calls, at, reading)
   if (!isAbsent(audio)) {
     untranslatable.add(`${at}.audio`)
     draft.addOther('chat', { audio })
@@ -101,18 +110,18 @@ function readAssistant(value: JsonObject, at: string, untranslatable: Untranslat
   return draft.message()
 }
 
-function readToolCalls(draft: AssistantDraft, calls: Json, at: string, untranslatable: Untranslatable): void {
+function readToolCalls(draft: AssistantDraft, calls: Json, at: string, reading: Reading): void {
   if (!isList(calls)) throw rejected(`${at}.tool_calls`, 'must be a list, or left out')
   for (let index = 0; index < calls.length; index += 1) {
-    readToolCall(draft, calls[index], `${at}.tool_calls[${index}]`, untranslatable)
+    readToolCall(draft, calls[index], `${at}.tool_calls[${index}]`, reading)
   }
 }
 
-function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string, untranslatable: Untranslatable): void {
+function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string, reading: Reading): void {
   if (!isJsonObject(call)) throw rejected(at, 'must be an object')
   const type = optionalText(call, 'type', `${at}.`) ?? 'function'
   if (type !== 'function') {
-    untranslatable.add(`${at}.type ${type}`)
+    reading.untranslatable.add(`${at}.type ${type}`)
     draft.addOther('chat', call)
     return
   }
@@ -123,7 +132,7 @@ function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string,
     throw rejected(`${at}.function.arguments`, 'must be a string: the JSON text as the model wrote it')
   }
   // Not every server gives one, and clients send back what they got.
-  const id = optionalText(call, 'id', `${at}.`) || madeUpId(draft.calls.length)
+  const id = optionalText(call, 'id', `${at}.`) || reading.madeUpIds.at(draft.calls.length)
   draft.addCall(id, requiredText(called, 'name', `${at}.function.`), written)
 }
 

@@ -26,6 +26,8 @@ export type ResponseFormat =
 /** What a model is asked for one turn. */
 export interface ModelRequest {
   readonly messages: readonly Message[]
+  /** All that was said, where the messages are something else in its place: no id that is made up may be there twice. */
+  readonly conversation?: readonly Message[]
   readonly tools: readonly ToolDefinition[]
   readonly toolChoice?: ToolChoice
   readonly sampling: Sampling

@@ -109,7 +109,10 @@ export class Session {
   }
 
   #ask(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
-    const asked = { ...request, messages: request.messages ?? this.messages, sessionId: this.id }
+    const { messages: conversation, id: sessionId } = this
+    const asked = request.messages
+      ? { ...request, messages: request.messages, conversation, sessionId }
+      : { ...request, messages: conversation, sessionId }
     return this.#model.call(asked, hooks).then((reply) => this.#take(reply, asked.messages))
   }
 

@@ -54,12 +54,12 @@ export class FedBackend implements Backend {
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
-    const { signal, sessionId, sink, captureTokens: wantsTokens, body: given } = request
+    const { signal, sessionId, messages, sink, captureTokens: wantsTokens, body: given } = request
     return new Promise((resolve, reject) => {
       const body = given ?? this.#dialect.render(request)
       const feed = this.#feedFor(request, body.toString())
       const keepsRaw = given !== undefined
-      const call = { signal, sessionId, wantsTokens, sink, keepsRaw, shard: this.#shard, resolve, reject }
+      const call = { signal, sessionId, messages, wantsTokens, sink, keepsRaw, shard: this.#shard, resolve, reject }
       new FedSocket(new Exchange(this.#wire, call), feed).start()
     })
   }

@@ -1,12 +1,13 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
 import { jsonOrText, offAbort, onAbort, openBrace } from '../../kit/index.ts'
+import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
 import { lostReply, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
 import type { DecodedReply } from '../tokens/decode-messages.ts'
 import { decodePool, offLoopBytes } from '../tokens/decode-pool.ts'
-import type { AnswerReader, StreamAssembler } from '../wire/dialect.ts'
+import type { AnswerContext, AnswerReader, StreamAssembler } from '../wire/dialect.ts'
 import { loopShare } from './_loop-share.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
 import { ReplyBytes } from '../tokens/reply-bytes.ts'
@@ -42,6 +43,8 @@ export interface Wire extends ReplyClockLimits {
 export interface ExchangeCall {
   readonly signal: AbortSignal
   readonly sessionId: string
+  /** The conversation that the answer goes on with. */
+  readonly messages: readonly Message[]
   /** Whether token ids were asked for: only then are they looked for. */
   readonly wantsTokens: boolean
   /** Takes a streamed reply while it arrives. */
@@ -63,6 +66,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   readonly #wire: Wire
   readonly #signal: AbortSignal
   readonly #sessionId: string
+  readonly #messages: readonly Message[]
   readonly #wantsTokens: boolean
   readonly #keepsRaw: boolean
   readonly #sink: ReplySink | undefined
@@ -91,6 +95,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#wire = wire
     this.#signal = signal
     this.#sessionId = call.sessionId
+    this.#messages = call.messages
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
     this.#keepsRaw = call.keepsRaw
     this.#sink = call.sink
@@ -106,6 +111,10 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   /** Nothing that comes over the wire counts any more. */
   get #isOffWire(): boolean {
     return this.#state === 'settled' || this.#state === 'decoding'
+  }
+
+  get #context(): AnswerContext {
+    return { headers: this.#headers, messages: this.#messages }
   }
 
   /** The signal aborted. */
@@ -139,7 +148,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
 
   #beginStream(): void {
     this.#body = undefined
-    this.#assembler = this.#wire.dialect.assemble(this.#headers, this.#wantsTokens)
+    this.#assembler = this.#wire.dialect.assemble(this.#context, this.#wantsTokens)
     if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
     this.#decoder = new SseDecoder(this.#feed ?? this.#assembler)
   }
@@ -292,7 +301,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   #parse(text: string, tokens?: TokenArrays): BackendReply {
     const { source, dialect } = this.#wire
     const document = parseReply(text, source)
-    const reply = dialect.parse(document, this.#headers, tokens, text)
+    const reply = dialect.parse(document, this.#context, tokens, text)
     return this.#keepsRaw && isObject(document) ? { ...reply, raw: { text, document } } : reply
   }
 

@@ -147,6 +147,7 @@ export class HttpBackend extends Resource implements Backend {
 
   #exchange({ path, wire, render }: Outlet, request: BackendRequest): Promise<BackendReply> {
     const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
+    const { conversation: messages = request.messages } = request
     if (signal.aborted) return Promise.reject(signal.reason)
     return new Promise((resolve, reject) => {
       const body = request.body ?? render(request)
@@ -156,7 +157,8 @@ export class HttpBackend extends Resource implements Backend {
       if (retry > 0) headers.push('x-stainless-retry-count', String(retry))
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
-      const exchange = new Exchange(wire, { signal, sessionId, wantsTokens, sink, keepsRaw, shard, resolve, reject })
+      const call = { signal, sessionId, messages, wantsTokens, sink, keepsRaw, shard, resolve, reject }
+      const exchange = new Exchange(wire, call)
       shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
     })
   }

@@ -15,8 +15,7 @@ import {
 } from './_chat-reply.ts'
 import type { StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './event-draft.ts'
-import { madeUpId } from './made-up-id.ts'
-import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
+import type { ReplyDraft } from './_reply-draft.ts'
 import { scanReply, worthScanningBytes, type TokenArrays } from '../tokens/token-scanner.ts'
 import { isObject, textOrNothing } from './foreign-json.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
@@ -137,19 +136,20 @@ export class ChatStream implements StreamAssembler {
       // Only a client that speaks this API itself can have asked for a custom tool.
       if (!event || drafted.input !== undefined) continue
       if (drafted.isTold) event.sayArguments(index, piece)
-      else tellBeginning(event, index, drafted)
+      else this.#tellBeginning(event, index)
     }
   }
-}
 
-/** A call begins for a sink when its name is there; arguments that came before it go along. */
-function tellBeginning(event: EventDraft, index: number, call: DraftCall): void {
-  if (call.name === '') return
-  call.isTold = true
-  // From here on this is its id, even if the server sends one later.
-  if (call.id === '') call.id = madeUpId(index)
-  event.beginCall(index, call)
-  event.sayArguments(index, call.arguments)
+  /** A call begins for a sink when its name is there; arguments that came before it go along. */
+  #tellBeginning(event: EventDraft, index: number): void {
+    const call = this.#draft.toolCall(index)
+    if (call.name === '') return
+    call.isTold = true
+    // From here on this is its id, even if the server sends one later.
+    if (call.id === '') call.id = this.#draft.madeUpId(index)
+    event.beginCall(index, call)
+    event.sayArguments(index, call.arguments)
+  }
 }
 
 /** The JSON object that an event of a stream carries. */

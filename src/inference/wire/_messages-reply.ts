@@ -6,7 +6,6 @@ import { betweenThoughts, keepBlocks } from './_messages-blocks.ts'
 import type { ReplyDraft } from './_reply-draft.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
 import { isObject, textOrNothing, tokenCount } from './foreign-json.ts'
-import { madeUpId } from './made-up-id.ts'
 
 export interface MessageWire {
   type?: unknown
@@ -90,7 +89,7 @@ export function beginCall(draft: ReplyDraft, { id, name }: BlockWire): number {
   const index = draft.toolCallCount
   const call = draft.toolCall(index)
   // Every call has an id from its first piece on, because the pieces may be passed on at once.
-  call.id = textOrNothing(id) ?? madeUpId(index)
+  call.id = textOrNothing(id) ?? draft.madeUpId(index)
   if (typeof name !== 'string' || name === '') throw malformedReply(draft.source, `tool call ${index} has no name`)
   call.name = name
   return index

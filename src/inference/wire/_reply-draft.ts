@@ -13,8 +13,8 @@ import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { finishReasonOf } from './_finish-reason.ts'
 import { TokenDraft } from '../tokens/token-draft.ts'
 import { isObject } from './foreign-json.ts'
-import { madeUpId } from './made-up-id.ts'
-import type { ResponseHeaders } from './retry-after.ts'
+import type { AnswerContext } from './dialect.ts'
+import { MadeUpIds } from './made-up-ids.ts'
 import type { Source } from './source.ts'
 
 /** More calls than this in one reply are a broken reply. */
@@ -40,6 +40,7 @@ interface VersionWire {
 /** A reply while it is being read, whole or in pieces, in any dialect. */
 export class ReplyDraft {
   readonly source: Source
+  readonly #madeUpIds: MadeUpIds
   content: string | null = null
   reasoning = ''
   /** The server puts it into the content, of which a message of ours has only the text. */
@@ -57,8 +58,9 @@ export class ReplyDraft {
   /** In its API's own words, where the message has no place for all of it. */
   original: OriginalReply | undefined
 
-  constructor(source: Source, headers: ResponseHeaders) {
+  constructor(source: Source, { headers = {}, messages = [] }: AnswerContext = {}) {
     this.source = source
+    this.#madeUpIds = new MadeUpIds(messages)
     const version = headers['x-weight-version']
     if (typeof version === 'string') this.#version = version
   }
@@ -100,6 +102,11 @@ export class ReplyDraft {
     }
     while (this.#calls.length <= index) this.#calls.push({ id: '', name: '', arguments: '', isTold: false })
     return this.#calls[index] as DraftCall
+  }
+
+  /** For the tool call at this place, if the server gives it none. */
+  madeUpId(index: number): string {
+    return this.#madeUpIds.at(index)
   }
 
   /** Adds a piece of a stream. */
@@ -185,8 +192,9 @@ export class ReplyDraft {
     const functions: ToolCall[] = []
     const others: OtherPart[] = []
     for (const [index, call] of calls.entries()) {
-      if (call.input === undefined) functions.push(toolCall(call, index))
-      else others.push({ type: 'other', api: 'chat', value: customCall(call, call.input, index) })
+      const id = call.id || this.madeUpId(index)
+      if (call.input === undefined) functions.push(toolCall(call, id))
+      else others.push({ type: 'other', api: 'chat', value: customCall(call, call.input, id) })
     }
     if (functions.length > 0) message.tool_calls = functions
     if (others.length > 0) message.others = others
@@ -194,15 +202,11 @@ export class ReplyDraft {
 }
 
 /** A call of a tool that takes text as it is, in the words of Chat, which alone knows it. */
-function customCall(call: DraftCall, input: string, index: number): JsonObject {
-  return { id: call.id || madeUpId(index), type: 'custom', custom: { name: call.name, input } }
+function customCall({ name }: DraftCall, input: string, id: string): JsonObject {
+  return { id, type: 'custom', custom: { name, input } }
 }
 
-function toolCall(call: DraftCall, index: number): ToolCall {
+function toolCall({ name, arguments: written }: DraftCall, id: string): ToolCall {
   // Arguments stay the text the model wrote; whether they are valid is for whoever runs the tool.
-  return {
-    id: call.id || madeUpId(index),
-    type: 'function',
-    function: { name: call.name, arguments: call.arguments },
-  }
+  return { id, type: 'function', function: { name, arguments: written } }
 }

@@ -1,6 +1,6 @@
 import type { PartialReply } from '../backend.ts'
+import type { AnswerContext } from './dialect.ts'
 import type { EventDraft } from './event-draft.ts'
-import { madeUpId } from './made-up-id.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import { argumentsOf, betweenParts, readItem, type OutputItemWire } from './_responses-reply.ts'
 import type { Source } from './source.ts'
@@ -38,9 +38,9 @@ export class ResponsesDeltas {
   readonly #items = new Map<number, ToldItem>()
   #calls = 0
 
-  constructor(source: Source) {
+  constructor(source: Source, context: AnswerContext) {
     this.#source = source
-    this.#said = new ReplyDraft(source, {})
+    this.#said = new ReplyDraft(source, context)
   }
 
   partial(): PartialReply {
@@ -111,7 +111,7 @@ export class ResponsesDeltas {
     if (item.type !== 'function_call' || name === undefined || told.call !== undefined) return
     told.call = this.#calls
     this.#calls += 1
-    event.beginCall(told.call, { id: textOrNothing(item.call_id) ?? madeUpId(told.call), name })
+    event.beginCall(told.call, { id: textOrNothing(item.call_id) ?? this.#said.madeUpId(told.call), name })
   }
 
   #reason(wire: ResponsesEventWire, part: unknown, event: EventDraft): void {
@@ -127,7 +127,7 @@ export class ResponsesDeltas {
       this.#begin(told, item, event)
       if (told.call !== undefined) event.sayArguments(told.call, argumentsOf(item).slice(told.chars))
     } else if (told.chars === 0) {
-      const whole = new ReplyDraft(this.#source, {})
+      const whole = new ReplyDraft(this.#source)
       readItem(whole, item)
       event.say('reasoning', whole.reasoning)
       event.say('content', whole.content ?? '')

@@ -1,12 +1,12 @@
 import { isJsonObject, type JsonObject, type Usage } from '../../schema/index.ts'
 import type { BackendReply } from '../backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
+import type { AnswerContext } from './dialect.ts'
 import { fitsMessage } from './_fits-message.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import { itemPlace } from './_responses-places.ts'
 import { isObject, tokenCount } from './foreign-json.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
-import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 
 /** What stands between two parts of a reasoning, which are paragraphs of it. */
@@ -36,13 +36,13 @@ interface UsageWire {
   output_tokens_details?: unknown
 }
 
-export function readResponse(body: unknown, source: Source, headers: ResponseHeaders): BackendReply {
+export function readResponse(body: unknown, source: Source, context: AnswerContext): BackendReply {
   if (!isObject(body)) throw malformedReply(source, 'it is no JSON object')
   const wire = body as ResponseWire
   if (wire.error !== undefined && wire.error !== null)
     throw reportedError(source, { reported: readReportedError(body) })
   if (!Array.isArray(wire.output)) throw malformedReply(source, 'it has no output')
-  const draft = new ReplyDraft(source, headers)
+  const draft = new ReplyDraft(source, context)
   const items: JsonObject[] = []
   for (const item of wire.output as readonly unknown[]) {
     if (!isJsonObject(item)) throw malformedReply(source, 'an output item is no object')

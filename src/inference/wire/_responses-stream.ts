@@ -1,13 +1,12 @@
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { malformedReply, truncatedReply } from './broken-reply.ts'
 import { parseEvent } from './_chat-stream.ts'
-import type { StreamAssembler } from './dialect.ts'
+import type { AnswerContext, StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './event-draft.ts'
 import { ResponsesDeltas, type ResponsesEventWire } from './_responses-deltas.ts'
 import { readResponse } from './_responses-reply.ts'
 import { isObject } from './foreign-json.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
-import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 
 /**
@@ -16,16 +15,16 @@ import type { Source } from './source.ts'
  */
 export class ResponsesStream implements StreamAssembler {
   readonly #source: Source
-  readonly #headers: ResponseHeaders
+  readonly #context: AnswerContext
   /** For servers whose last event leaves the output out. */
   readonly #items: unknown[] = []
   #response: object | undefined
   #deltas: ResponsesDeltas | undefined
   hasOutput = false
 
-  constructor(source: Source, headers: ResponseHeaders) {
+  constructor(source: Source, context: AnswerContext) {
     this.#source = source
-    this.#headers = headers
+    this.#context = context
   }
 
   get isComplete(): boolean {
@@ -38,7 +37,7 @@ export class ResponsesStream implements StreamAssembler {
     this.#take(document)
     if (!event) return
     event.parsed(document, data)
-    this.#deltas ??= new ResponsesDeltas(this.#source)
+    this.#deltas ??= new ResponsesDeltas(this.#source, this.#context)
     this.#deltas.read(document, event)
   }
 
@@ -64,7 +63,7 @@ export class ResponsesStream implements StreamAssembler {
 
   reply(): BackendReply {
     if (!this.#response) throw truncatedReply(this.#source, 'it ended without response.completed')
-    return readResponse(this.#response, this.#source, this.#headers)
+    return readResponse(this.#response, this.#source, this.#context)
   }
 
   partial(): PartialReply {

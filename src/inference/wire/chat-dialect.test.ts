@@ -183,7 +183,7 @@ describe('what is sent', () => {
   })
 })
 
-const parse = (body: unknown, headers = {}) => dialect().parse(body, headers)
+const parse = (body: unknown, headers = {}) => dialect().parse(body, { headers })
 const choice = (message: object, finish: unknown = 'stop', more: object = {}): object => ({
   choices: [{ index: 0, message: { role: 'assistant', ...message }, finish_reason: finish, ...more }],
 })
@@ -513,7 +513,7 @@ describe('streams', () => {
       JSON.stringify({ ...more, choices: [{ index: 0, delta: { content: 'a' }, token_ids: [id], ...inChoice }] })
     const end = chunk({}, 'stop')
     const versions = (events: readonly string[], headers = {}) => {
-      const stream = dialect().assemble(headers, true)
+      const stream = dialect().assemble({ headers }, true)
       for (const event of events) stream.onEvent(event)
       const { version, versionSpans } = stream.reply().tokens ?? {}
       return { version, versionSpans }

@@ -14,10 +14,9 @@ import { ChatStream } from './_chat-stream.ts'
 import { readChatReply } from './_chat-reply.ts'
 import { bodyField, samplingTail } from './_sampling-tail.ts'
 import type { Wording } from './_unsayable.ts'
-import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
+import type { AnswerContext, Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { messageJson } from './message-json.ts'
 import { ReplyDraft } from './_reply-draft.ts'
-import type { ResponseHeaders } from './retry-after.ts'
 import { sealedReply } from './sealed-reply.ts'
 import { thoughtfulContent } from './thinking-part.ts'
 import { tokenRequestOf, type TokenRequest } from '../tokens/token-request.ts'
@@ -83,12 +82,12 @@ export class ChatDialect implements Dialect {
     return this.render({ ...request, sampling, stream: false, captureTokens: false })
   }
 
-  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays): BackendReply {
-    return readChatReply(body, new ReplyDraft(this.#options.source, headers), tokens)
+  parse(body: unknown, context: AnswerContext, tokens?: TokenArrays): BackendReply {
+    return readChatReply(body, new ReplyDraft(this.#options.source, context), tokens)
   }
 
-  assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler {
-    return new ChatStream(new ReplyDraft(this.#options.source, headers), wantsTokens)
+  assemble(context: AnswerContext, wantsTokens: boolean): StreamAssembler {
+    return new ChatStream(new ReplyDraft(this.#options.source, context), wantsTokens)
   }
 
   #message(message: Message): string {

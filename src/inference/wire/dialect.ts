@@ -1,3 +1,4 @@
+import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, PartialReply } from '../backend.ts'
 import type { EventDraft } from './event-draft.ts'
 import type { ResponseHeaders } from './retry-after.ts'
@@ -23,6 +24,13 @@ export interface DialectOptions {
   readonly engine?: EngineName | undefined
 }
 
+/** What an answer comes with, and what it answers. */
+export interface AnswerContext {
+  readonly headers?: ResponseHeaders
+  /** The conversation that it goes on with. */
+  readonly messages?: readonly Message[]
+}
+
 /** How the answers of a server are read. */
 export interface AnswerReader {
   /** Whether token ids are looked for in the bytes of answers, when they were asked for. */
@@ -33,8 +41,8 @@ export interface AnswerReader {
    * Reads a whole answer, from whose JSON `tokens` may have been taken out before; `text` is that JSON. Throws a coded
    * error for one that is broken, unfinished or an error report.
    */
-  parse(body: unknown, headers: ResponseHeaders, tokens?: TokenArrays, text?: string): BackendReply
-  assemble(headers: ResponseHeaders, wantsTokens: boolean): StreamAssembler
+  parse(body: unknown, context: AnswerContext, tokens?: TokenArrays, text?: string): BackendReply
+  assemble(context: AnswerContext, wantsTokens: boolean): StreamAssembler
 }
 
 /** One way of asking a server for a turn: how the request is written and how the answer is read. */

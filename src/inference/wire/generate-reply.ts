@@ -1,11 +1,10 @@
 import type { BackendReply, PartialReply } from '../backend.ts'
 import { malformedReply } from './broken-reply.ts'
 import { parseEvent } from './_chat-stream.ts'
-import type { AnswerReader, StreamAssembler } from './dialect.ts'
+import type { AnswerContext, AnswerReader, StreamAssembler } from './dialect.ts'
 import type { EventDraft } from './event-draft.ts'
 import { ReplyDraft } from './_reply-draft.ts'
 import { readReportedError, reportedError } from './reported-error.ts'
-import type { ResponseHeaders } from './retry-after.ts'
 import type { Source } from './source.ts'
 import { isObject, tokenCount } from './foreign-json.ts'
 
@@ -41,15 +40,15 @@ export class GenerateReader implements AnswerReader {
     this.#source = source
   }
 
-  parse(body: unknown, headers: ResponseHeaders): BackendReply {
+  parse(body: unknown, context: AnswerContext): BackendReply {
     if (!isObject(body)) throw malformedReply(this.#source, 'it is no JSON object')
-    const reading = new GenerateReading(new ReplyDraft(this.#source, headers))
+    const reading = new GenerateReading(new ReplyDraft(this.#source, context))
     reading.add(body)
     return reading.reply()
   }
 
-  assemble(headers: ResponseHeaders): StreamAssembler {
-    return new GenerateReading(new ReplyDraft(this.#source, headers))
+  assemble(context: AnswerContext): StreamAssembler {
+    return new GenerateReading(new ReplyDraft(this.#source, context))
   }
 }
 

@@ -1,11 +1,10 @@
 import { apiPaths, type JsonObject, type Message, type Sampling, type ToolDefinition } from '../../schema/index.ts'
 import type { BackendReply, ModelRequest, ResponseFormat, ToolChoice } from '../backend.ts'
-import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
+import type { AnswerContext, Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 import { readMessagesReply } from './_messages-reply.ts'
 import { blocksJson, ownBlocks, placeOf } from './_messages-request.ts'
 import { MessagesStream } from './_messages-stream.ts'
 import { ReplyDraft } from './_reply-draft.ts'
-import type { ResponseHeaders } from './retry-after.ts'
 import { refuseInExtra, samplingTail } from './_sampling-tail.ts'
 import { sealedReply } from './sealed-reply.ts'
 import { unsayable, type Wording } from './_unsayable.ts'
@@ -51,12 +50,12 @@ export class MessagesDialect implements Dialect {
     return `${this.#prompt(request)}${samplingTail({ asked, extra: undefined, reserved: [] })}}`
   }
 
-  parse(body: unknown, headers: ResponseHeaders, _tokens?: TokenArrays, text?: string): BackendReply {
-    return readMessagesReply(body, new ReplyDraft(this.#options.source, headers), text)
+  parse(body: unknown, context: AnswerContext, _tokens?: TokenArrays, text?: string): BackendReply {
+    return readMessagesReply(body, new ReplyDraft(this.#options.source, context), text)
   }
 
-  assemble(headers: ResponseHeaders): StreamAssembler {
-    return new MessagesStream(new ReplyDraft(this.#options.source, headers))
+  assemble(context: AnswerContext): StreamAssembler {
+    return new MessagesStream(new ReplyDraft(this.#options.source, context))
   }
 
   #prompt({ messages, tools, toolChoice, parallelToolCalls, sampling }: ModelRequest): string {

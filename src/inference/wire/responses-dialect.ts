@@ -13,8 +13,7 @@ import { ResponsesStream } from './_responses-stream.ts'
 import { bodyField, samplingTail } from './_sampling-tail.ts'
 import { sealedReply } from './sealed-reply.ts'
 import type { Wording } from './_unsayable.ts'
-import type { Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
-import type { ResponseHeaders } from './retry-after.ts'
+import type { AnswerContext, Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 
 /**
  * OpenAI's Responses API, without its memory: the whole conversation goes along every time (`store: false`), as in chat.
@@ -80,12 +79,12 @@ export class ResponsesDialect implements Dialect {
     return body
   }
 
-  parse(body: unknown, headers: ResponseHeaders): BackendReply {
-    return readResponse(body, this.#options.source, headers)
+  parse(body: unknown, context: AnswerContext): BackendReply {
+    return readResponse(body, this.#options.source, context)
   }
 
-  assemble(headers: ResponseHeaders): StreamAssembler {
-    return new ResponsesStream(this.#options.source, headers)
+  assemble(context: AnswerContext): StreamAssembler {
+    return new ResponsesStream(this.#options.source, context)
   }
 
   #items(message: Message): string {
