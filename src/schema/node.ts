@@ -130,6 +130,7 @@ export interface TokenRecord {
   /** The prompts of one conversation may lie in the same memory, so it is not to be given away. */
   readonly promptIds?: Int32Array
   readonly ids: Int32Array
+  /** One for each id, NaN where the engine did not say it; none if it said none. */
   readonly logprobs: Float32Array
   /** Of the weights that sampled them; of the first ones, if it changed on the way. */
   readonly version?: string

@@ -19,9 +19,9 @@ export interface MergedRow extends SessionFacts {
   /** Over all ids. A version is null where nothing was sampled. */
   readonly versions: readonly VersionRun[]
   readonly ids: Int32Array
-  /** 1 where a token was sampled and this is the row that trains it. */
+  /** 1 where a token was sampled, its log-probability is known and this is the row that trains it. */
   readonly mask: Uint8Array
-  /** Of every sampled token, trained here or not; 0 elsewhere. */
+  /** Of every sampled token whose is known, trained here or not; 0 elsewhere. */
   readonly logprobs: Float32Array
 }
 
@@ -210,6 +210,16 @@ class RowDraft {
     this.#end = start + ids.length
     this.#logprobs.set(logprobs, start)
     if (trains) this.#mask.fill(1, start, this.#end)
+    if (logprobs.includes(Number.NaN)) this.#forgoUnknown(start)
+  }
+
+  /** Nothing can be learnt from a token whose log-probability is not known. One that is no number would spoil a whole batch. */
+  #forgoUnknown(start: number): void {
+    for (let at = start; at < this.#end; at += 1) {
+      if (!Number.isNaN(this.#logprobs[at])) continue
+      this.#logprobs[at] = 0
+      this.#mask[at] = 0
+    }
   }
 
   row(facts: SessionFacts) {

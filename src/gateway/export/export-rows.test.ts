@@ -235,6 +235,21 @@ test('no ids for a reply that had some, and log-probabilities for only some of t
   await expect(mergedRows(some)).rejects.toThrow(expect.objectContaining({ code: 'usage' }))
 })
 
+test('a token whose log-probability is not known is in its row, and not trained', async () => {
+  const { session, reply } = singleReply()
+  const logprobs = reply.tokens.logprobs.slice()
+  logprobs[1] = Number.NaN
+  const nodes = session.nodes.map((node) =>
+    node.seq === reply.seq ? { ...node, tokens: { ...reply.tokens, logprobs } } : node,
+  )
+  const given = { ...session, nodes }
+  expect((await interactionRows(given))[0]).toMatchObject({ logprobs })
+  const [row] = await mergedRows(given)
+  const start = row?.samples[0]?.start ?? 0
+  expect(row?.logprobs.subarray(start, start + 2)).toEqual(Float32Array.of(logprobs[0] ?? 0, 0))
+  expect(row?.mask.subarray(start, start + 2)).toEqual(Uint8Array.of(1, 0))
+})
+
 test('the reward of a very long conversation reaches its first reply', async () => {
   const { reply } = singleReply()
   const nodes = Array.from({ length: 30_000 }, (_, seq) => ({ ...reply, seq, parent: seq === 0 ? null : seq - 1 }))

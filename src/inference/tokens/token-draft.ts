@@ -13,8 +13,8 @@ export class TokenDraft {
   readonly #ids = growingIds()
   readonly #logprobs = growingLogprobs()
   #hasIds = false
-  /** The first log-probability that is none: it matters only if there are ids. */
-  #missingLogprob = -1
+  /** The first log-probability that makes no sense: it matters only if there are ids. */
+  #badLogprob = -1
   #experts: RoutedExperts | undefined
   /** One each time the version changes; nearly always one in all. */
   readonly #spans: VersionSpan[] = []
@@ -37,7 +37,7 @@ export class TokenDraft {
   /** Whether what came so far is a record: ids, each with its log-probability or all without. */
   get #isSound(): boolean {
     const count = this.#logprobs.length
-    return this.#missingLogprob === -1 && (count === 0 || count === this.#ids.length)
+    return this.#badLogprob === -1 && (count === 0 || count === this.#ids.length)
   }
 
   add({ promptIds, ids, logprobs, routedExperts }: TokenArrays): void {
@@ -101,13 +101,13 @@ export class TokenDraft {
     if (logprobs.length > 0 && logprobs.length !== ids.length) {
       throw malformedReply(this.#source, `${ids.length} token ids came with ${logprobs.length} log-probabilities`)
     }
-    if (this.#missingLogprob !== -1) {
-      throw malformedReply(this.#source, `log-probability ${this.#missingLogprob} is no number`)
+    if (this.#badLogprob !== -1) {
+      throw malformedReply(this.#source, `log-probability ${this.#badLogprob} is no number`)
     }
     return {
       ...(this.#promptIds && { promptIds: this.#promptIds }),
       ids,
-      logprobs,
+      logprobs: unlessUnknown(logprobs),
       ...(first !== undefined && { version: first }),
       ...(this.#spans.length > 1 && { versionSpans: this.#spans }),
       ...(this.#experts && { routedExperts: this.#experts }),
@@ -125,19 +125,25 @@ export class TokenDraft {
     return {
       ...(this.#promptIds && { promptIds: this.#promptIds }),
       ids: this.#ids.whole().slice(0, ids),
-      logprobs: this.#logprobs.whole().slice(0, logprobs),
+      logprobs: unlessUnknown(this.#logprobs.whole().slice(0, logprobs)),
       ...(first !== undefined && { version: first }),
       ...(spans.length > 1 && { versionSpans: spans }),
     }
   }
 
+  /** Servers write null for one that they do not have, or that JSON cannot hold: it is not known then, and nothing else is lost. */
   #addLogprob(value: unknown): void {
-    if (typeof value !== 'number' && this.#missingLogprob === -1) this.#missingLogprob = this.#logprobs.length
-    this.#logprobs.push(typeof value === 'number' ? value : 0)
+    if (typeof value !== 'number' && value !== null && this.#badLogprob === -1) this.#badLogprob = this.#logprobs.length
+    this.#logprobs.push(typeof value === 'number' ? value : Number.NaN)
   }
 
   #id(value: unknown, index: number): number {
     if (typeof value === 'number' && value >= 0 && (value | 0) === value) return value
     throw malformedReply(this.#source, `token id ${index} is no token id`)
   }
+}
+
+/** Where none is known, there are none. */
+function unlessUnknown(logprobs: Float32Array): Float32Array {
+  return logprobs.every(Number.isNaN) ? new Float32Array() : logprobs
 }

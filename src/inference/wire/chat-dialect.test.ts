@@ -385,6 +385,32 @@ describe('what is read', () => {
   })
 
   test.each([
+    ['a list', { token_ids: [5, 6], logprobs: { content: [{ logprob: -1 }, { logprob: null }] } }],
+    [
+      'pairs',
+      {
+        meta_info: {
+          output_token_logprobs: [
+            [-1, 5],
+            [null, 6],
+          ],
+        },
+      },
+    ],
+  ])('a log-probability that the server does not know, in %s, is no number, and the rest is kept', (_where, given) => {
+    const { tokens } = parse(choice({ content: 'ab' }, 'stop', given))
+    expect(tokens).toEqual({ ids: Int32Array.of(5, 6), logprobs: Float32Array.of(-1, Number.NaN) })
+  })
+
+  test('where the server knows no log-probability, there is none', () => {
+    const unknown = { token_ids: [5], logprobs: { content: [{ logprob: null }] } }
+    expect(parse(choice({ content: 'a' }, 'stop', unknown)).tokens).toEqual({
+      ids: Int32Array.of(5),
+      logprobs: new Float32Array(),
+    })
+  })
+
+  test.each([
     [
       'a pair of tokens that is none',
       choice({}, 'stop', { meta_info: { output_token_logprobs: [[-1]] } }),
@@ -406,7 +432,7 @@ describe('what is read', () => {
     ['an id that is none', choice({}, 'stop', { token_ids: [1.5] }), 'model_malformed'],
     [
       'a log-probability that is none',
-      choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: null }] } }),
+      choice({}, 'stop', { token_ids: [1], logprobs: { content: [{ logprob: 'x' }] } }),
       'model_malformed',
     ],
     [
