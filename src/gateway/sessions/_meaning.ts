@@ -30,11 +30,17 @@ export function meaningOf(message: Message): Meaning {
 
 /**
  * The same for messages whose tool calls may have been written anew: APIs that carry arguments as objects lose the spaces
- * and, in some languages, the order of keys. Undefined where it makes no difference.
+ * and, in some languages, the order of keys; and a stream in another API has calls in the order in which they began. Undefined
+ * where it makes no difference.
  */
 export function looseMeaningOf(message: Message): Meaning | undefined {
   if (message.role !== 'assistant' || !message.tool_calls?.length) return undefined
-  return assistantMeaning(message, canonicalArguments)
+  const calls = message.tool_calls.toSorted(byId)
+  return assistantMeaning({ ...message, tool_calls: calls }, canonicalArguments)
+}
+
+function byId(one: ToolCall, other: ToolCall): number {
+  return Number(one.id > other.id) - Number(one.id < other.id)
 }
 
 function givenMeaning(message: Exclude<Message, AssistantMessage>): Meaning {

@@ -100,6 +100,14 @@ describe('what a message means', () => {
     expect(looseMeaningOf(calling(one))).toEqual(looseMeaningOf(calling(other)))
   })
 
+  test('nor does the order of calls', () => {
+    const calls = [...(calling('{}', 'c1').tool_calls ?? []), ...(calling('{}', 'c2').tool_calls ?? [])]
+    const one: Message = { role: 'assistant', content: null, tool_calls: calls }
+    const other: Message = { ...one, tool_calls: calls.toReversed() }
+    expect(meaningOf(one)).not.toEqual(meaningOf(other))
+    expect(looseMeaningOf(one)).toEqual(looseMeaningOf(other))
+  })
+
   const different: [string, Message, Message][] = [
     ['roles', system, { role: 'developer', content: 'be brief' }],
     ['text', user('a'), user('a ')],

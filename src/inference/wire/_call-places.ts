@@ -4,8 +4,8 @@ import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
 import { isObject, textOrNothing } from './foreign-json.ts'
 
 /**
- * Which call of a reply a piece of a Chat stream belongs to. Calls are numbered here as they begin. A server's own numbers
- * tell them apart and no more: some count from 1, or all blocks of a reply. Some give every call the same number: then
+ * Which call of a reply a piece of a Chat stream belongs to. Calls have their places here as they begin. A server's own numbers
+ * tell them apart, and their order: some count from 1, or all blocks of a reply. Some give every call the same number: then
  * another name tells where one begins, with another id or once the call before is whole. Some give none: then an id does, too.
  */
 export class CallPlaces {
@@ -25,6 +25,7 @@ export class CallPlaces {
     const isNew = known === undefined || this.#isAnother(known, id, piece.function)
     const place = isNew ? this.#draft.toolCallCount : known
     if (isNew && isNumbered) this.#byNumber.set(piece.index, place)
+    if (isNew && typeof piece.index === 'number') this.#draft.toolCall(place).number = piece.index
     this.#ids[place] ||= id
     return place
   }

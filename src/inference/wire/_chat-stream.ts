@@ -73,18 +73,19 @@ export class ChatStream implements StreamAssembler {
   }
 
   reply(): BackendReply {
-    this.#dropEmptyContent()
+    this.#tidyUp()
     this.#extras.keepIn(this.#draft)
     return this.#draft.reply()
   }
 
   partial(): PartialReply {
-    this.#dropEmptyContent()
+    this.#tidyUp()
     return this.#draft.partial()
   }
 
   /** Several servers open every stream with an empty content; a whole reply that only calls tools has none. */
-  #dropEmptyContent(): void {
+  #tidyUp(): void {
+    this.#draft.orderCalls()
     if (this.#draft.content === '' && this.#draft.hasToolCalls) this.#draft.content = null
   }
 

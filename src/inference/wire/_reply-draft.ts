@@ -28,6 +28,8 @@ export interface DraftCall {
   input?: string
   /** What a server wants to see again with it: Gemini's signature of the thought that led to it. */
   seal?: Json
+  /** What tells its place among the calls: the server's own number, or when it began. */
+  number: number
   /** Whether a sink has been told of it. */
   isTold: boolean
 }
@@ -100,8 +102,15 @@ export class ReplyDraft {
     if (!Number.isInteger(index) || index < 0 || index >= maxToolCalls) {
       throw malformedReply(this.source, `it has a tool call number ${index}`)
     }
-    while (this.#calls.length <= index) this.#calls.push({ id: '', name: '', arguments: '', isTold: false })
+    while (this.#calls.length <= index) {
+      this.#calls.push({ id: '', name: '', arguments: '', number: this.#calls.length, isTold: false })
+    }
     return this.#calls[index] as DraftCall
+  }
+
+  /** Puts the calls into the order of their numbers, in which they need not have begun. No more of them may come then. */
+  orderCalls(): void {
+    this.#calls.sort((one, other) => one.number - other.number)
   }
 
   /** For the tool call at this place, if the server gives it none. */

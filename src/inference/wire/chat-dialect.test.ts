@@ -740,6 +740,18 @@ describe('streams', () => {
       expect(foldDeltas(told.flat())).toEqual(stream.reply().message)
     })
 
+    test('are their order, whichever began first', () => {
+      const pieces = [
+        { index: 2, ...call('b', 'two', '{') },
+        { index: 1, ...call('a', 'one', '{}') },
+        { index: 2, function: { arguments: '}' } },
+      ]
+      const stream = assemble([...pieces.map((piece) => chunk({ tool_calls: [piece] })), chunk({}, 'tool_calls')])
+      const expected = [call('a', 'one', '{}'), call('b', 'two', '{}')]
+      expect(stream.reply().message.tool_calls).toEqual(expected)
+      expect(stream.partial().message.tool_calls).toEqual(expected)
+    })
+
     test('are not taken for more than they are', () => {
       const repeated = [
         // Another id in each piece, as older versions of vLLM have it.
