@@ -272,6 +272,67 @@ describe('limits and outcomes', () => {
     expect(toolMs).toBeLessThanOrEqual(workingMs)
   })
 
+  test('a tool call that its agent does not wait for hears of the end before the reward does', async () => {
+    const order: string[] = []
+    const environment = defineEnvironment({
+      name: 'leaves a call',
+      task,
+      tasks,
+      prompt,
+      setup: ({ signal }) => ({ signal }),
+      tools: {
+        slow: {
+          parameters: z.object({}),
+          run: (_, { signal }) =>
+            new Promise<string>(() => signal.addEventListener('abort', () => order.push('call given up'))),
+        },
+      },
+      agent: async ({ tools }) => {
+        void tools.call([{ id: '1', type: 'function', function: { name: 'slow', arguments: '{}' } }])
+      },
+      reward: ({ state }) => {
+        order.push('reward')
+        // What was set up with it is still needed.
+        return state.signal.aborted ? 0 : 1
+      },
+      teardown: () => void order.push('teardown'),
+    })
+    const { records } = await runScripted({ environment, script: () => 'never asked' })
+    expect(order).toEqual(['call given up', 'reward', 'teardown'])
+    expect(records[0]).toMatchObject({ outcome: 'completed', reward: 1 })
+  })
+
+  test.each(['returns', 'throws'])('a turn that its agent does not wait for ends with it: it %s', async (how) => {
+    const asked = Promise.withResolvers<AbortSignal>()
+    const environment = defineEnvironment({
+      name: 'leaves a turn',
+      task,
+      tasks,
+      prompt,
+      agent: async ({ turn }) => {
+        const other = asked.promise.then(() => {
+          if (how === 'throws') throw new Error('the other half failed')
+        })
+        await Promise.race([turn(), other])
+      },
+      reward: async () => ((await asked.promise).aborted ? 1 : 0),
+    })
+    const { records } = await runScripted({
+      environment,
+      script: async ({ signal }) => {
+        asked.resolve(signal)
+        await new Promise((resolve) => signal.addEventListener('abort', resolve))
+        return 'nobody listens'
+      },
+    })
+    const expected =
+      how === 'returns'
+        ? { outcome: 'completed', reward: 1 }
+        : { outcome: 'agent_error', error: { message: expect.stringContaining('the other half failed') } }
+    expect(records[0]).toMatchObject(expected)
+    expect((await asked.promise).aborted).toBe(true)
+  })
+
   test('infra_timeout: the clock on the wall is nobody’s fault, so there is no score', async () => {
     const environment = defineEnvironment({
       name: 'slow-setup',

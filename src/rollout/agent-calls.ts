@@ -43,6 +43,7 @@ export interface CallsHost {
 interface CallsAtWork {
   readonly calls: readonly WrittenCall[]
   readonly startedAt: number
+  answers?: Promise<readonly Message[]>
 }
 
 /** The tool calls of one agent: made, or answered from what is recorded of them. */
@@ -70,18 +71,24 @@ export class AgentCalls implements AgentTools {
     // What tools work on may be torn down by then.
     if (budget.isStopped) return Promise.reject(afterTheEnd())
     const { outputs } = situation
-    const atWork = { calls, startedAt: performance.now() }
+    const atWork: CallsAtWork = { calls, startedAt: performance.now() }
     this.#atWork = [...this.#atWork, atWork]
     const { cutOff } = this.#host.session
     const made = cutOff ? this.#cutOffAgain(calls, cutOff) : this.#toolBox.call(calls, this.#optionsFor(calls))
     const shown = outputs ? made.then((results) => shortenResults(results, outputs)) : made
-    return shown.then(
+    atWork.answers = shown.then(
       (results) => this.#answersTo(atWork, results),
       (thrown: unknown) => {
         this.#end(atWork)
         throw thrown
       },
     )
+    return atWork.answers
+  }
+
+  /** The answers that are still to come. */
+  get underWay(): readonly Promise<unknown>[] {
+    return this.#atWork.flatMap(({ answers }) => answers ?? [])
   }
 
   /** The agent has ended, and with it the time of the calls that are under way. */

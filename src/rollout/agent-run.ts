@@ -141,11 +141,11 @@ export class AgentRun implements AgentContext, Host {
         return end ? endedBy(MillraceError.fromWire(end)) : completed
       },
       (thrown: unknown) => {
-        this.abandon()
         // An abort's reason explains more than whatever the agent's code made of it.
         const error = this.signal.aborted
           ? MillraceError.from(this.signal.reason, 'agent_failed')
           : agentFault('agent', thrown)
+        this.abandon()
         if (error.code === 'replay_diverged') throw error
         return endedBy(error)
       },
@@ -162,14 +162,24 @@ export class AgentRun implements AgentContext, Host {
     }
   }
 
-  /** Stops its clocks, lets go of its parent's signal, and gives up what it has asked of others. */
+  /** Gives up whatever it has asked for, stops its clocks and lets go of its parent's signal. */
   abandon(): void {
+    this.#endTurnsAndCalls()
     this.tools.cutOff()
     this.time.stop()
     this.#model.endSession(this.id)
     // A child is over now; a rollout has its reward before it, which may ask others, too.
     if (this.#parent) this.errands.close()
     else this.errands.giveUp()
+  }
+
+  /** Those that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */
+  #endTurnsAndCalls(): void {
+    const underWay = [...this.#turns.underWay, ...this.tools.underWay]
+    if (underWay.length === 0) return
+    // Nobody need be there to hear that they were given up.
+    for (const each of underWay) each.catch(() => {})
+    this.time.scope.abort(new MillraceError('cancelled', 'the agent that asked for it has ended'))
   }
 
   readonly append = (...messages: readonly Message[]): void => {

@@ -25,6 +25,8 @@ export interface TurnsHost {
 export class AgentTurns {
   /** Those that were answered. */
   taken = 0
+  /** Those that were asked for and not answered yet; an agent may ask for several at once. */
+  readonly underWay = new Set<Promise<Turn>>()
   readonly #host: TurnsHost
   readonly #sampling: Sampling
   readonly #contextCopy: ContextCopy | undefined
@@ -55,11 +57,24 @@ export class AgentTurns {
     } catch (error) {
       return rejectedLater(error)
     }
-    if (!this.#contextCopy) return this.#ask(options)
-    return this.#contextCopy.next(this.#contextView(), this.taken).then((messages) => this.#ask(options, messages))
+    const asked = this.#contextCopy
+      ? this.#contextCopy.next(this.#contextView(), this.taken).then((messages) => this.#ask(options, messages))
+      : this.#ask(options)
+    const turn: Promise<Turn> = asked.then(
+      (reply) => {
+        this.underWay.delete(turn)
+        return this.#onReply(reply)
+      },
+      (error: unknown) => {
+        this.underWay.delete(turn)
+        throw error
+      },
+    )
+    this.underWay.add(turn)
+    return turn
   }
 
-  #ask(options: TurnOptions, messages?: readonly Message[]): Promise<Turn> {
+  #ask(options: TurnOptions, messages?: readonly Message[]): Promise<SessionReply> {
     const { engine, session, time, tools, trace } = this.#host
     const request = {
       tools: engine.callStyle.declared(options.tools ?? tools.definitions),
@@ -71,7 +86,7 @@ export class AgentTurns {
       messages || toolChoice || trace
         ? { ...request, ...(messages && { messages }), ...(toolChoice && { toolChoice }), ...(trace && { trace }) }
         : request
-    return session.turn(asked, time).then((reply) => this.#onReply(reply))
+    return session.turn(asked, time)
   }
 
   #onReply({ message, call, replayed }: SessionReply): Turn {

@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
+import { AbortScope } from '../kit/index.ts'
 import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import type { AgentEnd } from './agent-end.ts'
@@ -151,7 +152,9 @@ type Opening = { readonly prompt: readonly Message[] } | AgentEnd
 /** Setup and prompt; how the attempt ended if one of them failed. */
 async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
   const { task, options, identity, tools } = situation
-  const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal }
+  // Of its own: what is set up with it lives on when the agent's signal aborts, for the reward and until teardown.
+  using scope = new AbortScope(run.signal)
+  const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.
   run.budget.startWait()
   try {
