@@ -1,9 +1,12 @@
-import { isJsonObject, outcomes } from '../schema/index.ts'
+import { emptyUsage, isJsonObject, outcomes } from '../schema/index.ts'
 import { damagedRecord, decoded } from './damage.ts'
 import type { BareRecord } from './stored-run.ts'
 
 /** What readers look into without asking whether it is there. */
-const objects = ['task', 'rewards', 'metrics', 'usage', 'judgeUsage', 'timing'] as const satisfies (keyof BareRecord)[]
+const objects = ['task', 'rewards', 'metrics', 'timing'] as const satisfies (keyof BareRecord)[]
+
+/** What readers add up. */
+const counts = Object.keys(emptyUsage())
 
 /** What a rollout came to, from its JSON. Only what readers rely on is looked at: it was whole when it was written. */
 export function storedRecord(rollout: string, text: string): BareRecord {
@@ -21,5 +24,9 @@ function isRecordOf(rollout: string, value: unknown): value is BareRecord {
   if (!isJsonObject(value)) return false
   const { id, outcome } = value
   if (id !== rollout || typeof outcome !== 'string' || !Object.hasOwn(outcomes, outcome)) return false
-  return objects.every((name) => isJsonObject(value[name]))
+  return objects.every((name) => isJsonObject(value[name])) && isUsage(value['usage']) && isUsage(value['judgeUsage'])
+}
+
+function isUsage(value: unknown): boolean {
+  return isJsonObject(value) && counts.every((name) => typeof value[name] === 'number')
 }

@@ -163,3 +163,12 @@ test('integrity finds what a session must not have', () => {
     'session s has a reward for message 0, which is no sampled one',
   ])
 })
+
+test.each(['{', '5', 'null', '[]', '"x"'])('%s is nothing that was said about a session', (data) => {
+  using run = written([start('s', { data }), start('t')])
+  const damaged =
+    'what was said about session s at its start cannot be read; if it matters, restore the run from a copy'
+  expect(() => run.sessions.session('s')?.data).toThrow(damaged)
+  expect(run.sessions.session('t')?.data).toEqual({})
+  expect(run.reader.integrity()).toEqual([damaged])
+})

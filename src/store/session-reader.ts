@@ -1,6 +1,6 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
-import type { JsonObject, MessageNode } from '../schema/index.ts'
+import { isJsonObject, type JsonObject, type MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { decoded, isCorrupt, messageRows, rewardRows } from './damage.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
@@ -190,7 +190,7 @@ export class SessionReader {
       get data(): JsonObject {
         const data = stored()
         return decoded(
-          () => JSON.parse(blobs.text(data)) as JsonObject,
+          () => sessionData(blobs.text(data)),
           (cause) => damagedSession(id, cause),
         )
       },
@@ -205,6 +205,12 @@ export class SessionReader {
       throw isCorrupt(error) ? damagedSession(id, error) : error
     }
   }
+}
+
+function sessionData(text: string): JsonObject {
+  const value: unknown = JSON.parse(text)
+  if (!isJsonObject(value)) throw new Error('it is no object')
+  return value
 }
 
 /** What was said in it may be whole all the same, but not what it is about, or what it may use up. */

@@ -1,7 +1,7 @@
 import { mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Outcome } from '../../src/schema/index.ts'
+import { emptyUsage, type Outcome } from '../../src/schema/index.ts'
 import type { JournalEntry, NewRun, RolloutEnd } from '../../src/store/index.ts'
 
 /** A folder that is gone at the end of the scope. */
@@ -32,7 +32,14 @@ export function newRun(parts: Partial<NewRun> = {}): NewRun {
 }
 
 /** What every record has, empty. */
-export const recordParts = { task: {}, rewards: {}, metrics: {}, usage: {}, judgeUsage: {}, timing: {} }
+export const recordParts = {
+  task: {},
+  rewards: {},
+  metrics: {},
+  usage: emptyUsage(),
+  judgeUsage: emptyUsage(),
+  timing: {},
+}
 
 export interface RolloutShape {
   readonly attempt?: number

@@ -62,11 +62,11 @@ CREATE TABLE rollout (
   );
 INSERT INTO meta VALUES ('schema_version', 3);
 INSERT INTO task VALUES (0, 'task-0', 'd0');
-INSERT INTO attempt VALUES ('0-0', 1, NULL, 0, 0, 1700000000001, 1700000000002, 'completed', 1, 0, 1, '{"id":"0-0","sample":0,"attempt":1,"outcome":"completed","reward":1,"task":{},"rewards":{},"metrics":{},"usage":{},"judgeUsage":{},"timing":{}}');
+INSERT INTO attempt VALUES ('0-0', 1, NULL, 0, 0, 1700000000001, 1700000000002, 'completed', 1, 0, 1, '{"id":"0-0","sample":0,"attempt":1,"outcome":"completed","reward":1,"task":{},"rewards":{},"metrics":{},"usage":{"calls":0,"input":0,"cachedInput":0,"output":0,"reasoning":0},"judgeUsage":{"calls":0,"input":0,"cachedInput":0,"output":0,"reasoning":0},"timing":{}}');
 INSERT INTO attempt VALUES ('1-0', 1, NULL, 1, 0, 1700000000001, NULL, NULL, NULL, 0, NULL, NULL);
 INSERT INTO node VALUES (1, '0-0', 1, 0, NULL, 'h0', 0, 1700000000001, NULL, NULL, '{"role":"user","content":"question 0"}', NULL, NULL, NULL, NULL);
 INSERT INTO node VALUES (2, '0-0', 1, 1, 0, 'h1', 1, 1700000000001, NULL, NULL, '{"role":"assistant","content":"antwört 0 🙂"}', NULL, NULL, NULL, NULL);
 INSERT INTO node VALUES (3, '0-0', 1, 2, 1, 'h2', 0, 1700000000001, '7', '{"call":{"model":"m"},"routedExperts":{"shape":[2],"bytesEach":1}}', '{"role":"user","content":"2"}', X'0100000002000000', X'0500000006000000', X'000000bf000080bf', X'0304');
 INSERT INTO node VALUES (4, '1-0', 1, 0, NULL, 'h0', 0, 1700000000001, NULL, NULL, '{"role":"user","content":"0"}', NULL, NULL, NULL, NULL);
 INSERT INTO event VALUES (1, NULL, 0, 'limit-change', 5, '{"to":2}');
-INSERT INTO rollout VALUES (1, '0-0', 0, 0, 1, 'completed', 1, 1, 1700000000003, 245, '{"id":"0-0","sample":0,"attempt":1,"outcome":"completed","reward":1,"task":{},"rewards":{},"metrics":{},"usage":{},"judgeUsage":{},"timing":{}}');
+INSERT INTO rollout VALUES (1, '0-0', 0, 0, 1, 'completed', 1, 1, 1700000000003, 365, '{"id":"0-0","sample":0,"attempt":1,"outcome":"completed","reward":1,"task":{},"rewards":{},"metrics":{},"usage":{"calls":0,"input":0,"cachedInput":0,"output":0,"reasoning":0},"judgeUsage":{"calls":0,"input":0,"cachedInput":0,"output":0,"reasoning":0},"timing":{}}');
