@@ -1,8 +1,8 @@
 import type { AddressInfo, Socket } from 'node:net'
 import type * as Fastify from 'fastify'
-import { MillraceError } from '../errors/index.ts'
 import { onFirstUse, Resource } from '../kit/index.ts'
 import { replyWithError } from './_door-error.ts'
+import { cannotListen } from './free-port.ts'
 import { KnownRoutes } from './_known-routes.ts'
 import { responseOn } from './_response-on.ts'
 
@@ -71,17 +71,13 @@ export abstract class Door extends Resource {
   }
 
   /** Closes if that fails. `flag` is how the port was given. */
-  protected async listen(port: number, flag = '--port (port)'): Promise<void> {
+  protected async listen(port: number, flag?: string): Promise<void> {
+    const host = this.#host
     try {
-      await this.app.listen({ host: this.#host, port, backlog })
+      await this.app.listen({ host, port, backlog })
     } catch (error) {
       await this.close()
-      const { rawMessage } = MillraceError.from(error, 'config_invalid')
-      throw new MillraceError(
-        'config_invalid',
-        `cannot listen on ${this.#host}:${port}: ${rawMessage}. Choose another ${flag}, or 0 for any`,
-        { cause: error },
-      )
+      throw cannotListen(error, { host, port, flag })
     }
   }
 

@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import { SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -62,6 +64,7 @@ test('what cannot be served is said in one sentence', async () => {
   const place = { cwd: runs.root }
   await using taken = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--port', port, '--run', 'two')
   expect(await taken.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('--port') as string })
+  expect(existsSync(join(runs.root, 'runs', 'two'))).toBe(false)
   await using open = startMillrace(place, 'serve', fixture('counting.ts'), '-m', 'sim', '--host', '0.0.0.0')
   expect(await open.ended).toMatchObject({ code: 2, stderr: expect.stringContaining('MILLRACE_API_KEY') as string })
   const keyed = ['-m', 'sim', '--access-key-env', 'NOWHERE', '--port', '0']

@@ -1,5 +1,5 @@
 import { settleHeapForRollouts } from '../../kit/index.ts'
-import { HttpDoor, requireKeyBeyondLoopback, RolloutService } from '../../serve/index.ts'
+import { HttpDoor, requireFreePort, requireKeyBeyondLoopback, RolloutService } from '../../serve/index.ts'
 import { Logger } from '../../telemetry/index.ts'
 import type { Invocation } from '../command-line/command.ts'
 import { defaultPort, type ServeFlags } from '../commands/serve-command.ts'
@@ -15,10 +15,11 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
   settleHeapForRollouts()
   const { flags } = invocation
   const options = await evaluateOptions(invocation, io)
-  const { host = '127.0.0.1' } = flags
+  const { host = '127.0.0.1', port = defaultPort } = flags
   const accessKey = keyIn('access-key-env', flags['access-key-env'], 'MILLRACE_API_KEY', io)
-  // Before a run is made for it.
+  // Before a run is made for it, or what an earlier sitting left is taken up.
   requireKeyBeyondLoopback(host, accessKey)
+  await requireFreePort(host, port)
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
   using lifetime = new ServerLifetime(io, logger, 'server')
   using _exit = exitNotice(
@@ -37,7 +38,7 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
     })
     await using door = await HttpDoor.open({
       service,
-      port: flags.port ?? defaultPort,
+      port,
       host,
       ...(accessKey !== undefined && { accessKey }),
       onFault: (error) => logger.lines.error({ err: error }, 'a request failed'),
