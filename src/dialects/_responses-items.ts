@@ -45,7 +45,7 @@ export class ItemReader {
 
   read(item: Json | undefined, at: string): void {
     if (!isJsonObject(item)) throw rejected(at, 'must be an item: an object with a type, or with a role and content')
-    const type = item['type'] ?? 'message'
+    const type = item['type'] ?? usualType(item)
     if (typeof type !== 'string') throw rejected(`${at}.type`, 'must be the name of a kind of item, such as "message"')
     switch (type) {
       case 'message':
@@ -141,7 +141,7 @@ export class ItemReader {
       return
     }
     this.#untranslatable.addHeld(`${at}.type item_reference`)
-    this.#other(item, 'item_reference')
+    this.#other({ ...item, type: 'item_reference' }, 'item_reference')
   }
 
   /**
@@ -183,6 +183,11 @@ export class ItemReader {
     if (typeof id === 'string') this.#turn.itemId ??= id
     return this.#turn
   }
+}
+
+/** Of an item that does not say it: the API leaves it open for two kinds, of which one has a role. */
+function usualType({ role, id }: JsonObject): string {
+  return isAbsent(role) && typeof id === 'string' ? 'item_reference' : 'message'
 }
 
 /** The parts of a summary are paragraphs. */

@@ -513,6 +513,13 @@ describe('items that are only referred to', () => {
     expect(readKept(input).untranslatable).toEqual([])
   })
 
+  test.each([undefined, null])('of type %s, too', (type) => {
+    const ids = [`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, `fc_${ownId}_1`]
+    expect(readKept(ids.map((id) => ({ id, type }))).messages).toEqual([message])
+    const { held } = readKept([{ id: `msg_${otherId}`, type }])
+    expect(held).toEqual(['input[0].type item_reference'])
+  })
+
   test('by ids that somebody else made', () => {
     const input = refer(`rs_${ownId}`, `msg_${ownId}`, `fc_${ownId}_0`, 'fc_theirs')
     expect(readKept(input).messages).toEqual([message])

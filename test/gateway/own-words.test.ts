@@ -296,24 +296,27 @@ test('a model that is asked in another API is not sent what was said only in one
   })
 })
 
-test('items are known by their ids alone, whatever they are', async () => {
-  const [given] = cases
-  if (!given) throw new Error('there is no case')
-  await using server = await serve(given)
-  await using open = await OpenGateway.open({
-    models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
-  })
-  const { id, caller } = await open.session()
-  await open.ask(caller, given.ask([]), { api: 'responses' })
-  const referred = response.output.map((item) => ({ type: 'item_reference', id: item.id }))
-  const { status } = await open.ask(caller, given.ask([...referred, patched]), { api: 'responses' })
-  expect(status).toBe(200)
-  const said = (await open.nodes(id)).map(({ message, parent }) => [message.role, parent])
-  expect(said.slice(1, 3)).toEqual([
-    ['assistant', 0],
-    ['tool', 1],
-  ])
-})
+test.each(['item_reference', null, undefined])(
+  'items are known by their ids alone, whatever they are (type %s)',
+  async (type) => {
+    const [given] = cases
+    if (!given) throw new Error('there is no case')
+    await using server = await serve(given)
+    await using open = await OpenGateway.open({
+      models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+    })
+    const { id, caller } = await open.session()
+    await open.ask(caller, given.ask([]), { api: 'responses' })
+    const referred = response.output.map((item) => ({ type, id: item.id }))
+    const { status } = await open.ask(caller, given.ask([...referred, patched]), { api: 'responses' })
+    expect(status).toBe(200)
+    const said = (await open.nodes(id)).map(({ message, parent }) => [message.role, parent])
+    expect(said.slice(1, 3)).toEqual([
+      ['assistant', 0],
+      ['tool', 1],
+    ])
+  },
+)
 
 test.each([
   ['conversation', { conversation: 'conv_1', input: 'go on' }],

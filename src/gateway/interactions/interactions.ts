@@ -38,6 +38,10 @@ import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from '../sessions/session-bounds.ts'
 import type { TreeNode } from '../sessions/session-tree.ts'
 
+/** In a body, the type of a reference to an item, or one without a type. */
+const itemReference =
+  /item_reference|\{\s*(?:"type"\s*:\s*null\s*,\s*)?"id"\s*:\s*"[^"]*"\s*(?:,\s*"type"\s*:\s*null\s*)?\}/
+
 /** Of a conversation without messages. */
 const noLeaf = -1
 
@@ -245,7 +249,7 @@ export class Interactions {
   /** The names of replies are known from the first event of a stream on; what they said may not be in the store yet. */
   async #recalled({ call }: Visit, session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
     // Few requests refer to items: the others need not wait for the disk.
-    if (call.body.includes('item_reference')) await this.#book.readable(session, memory)
+    if (itemReference.test(call.body.toString('latin1'))) await this.#book.readable(session, memory)
     return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
   }
 
