@@ -35,6 +35,7 @@ test('a session with a damaged message is ended all the same, and what is damage
   changeRun(gateway.store.folder, `UPDATE node SET message = '{' WHERE rollout = '${id}' AND seq = 2`)
   const events: GatewayEvent[] = []
   using _listening = gatewayEvents.subscribe((event) => events.push(event))
+  expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions).toMatchObject([{ id }])
   const refused = await gateway.ask(caller, asked('third'))
   expect(refused).toMatchObject({ status: 410, headers: { 'x-should-retry': 'false' } })
   expect(JSON.stringify(refused)).toContain(`the record of session ${id} is damaged`)
@@ -45,6 +46,8 @@ test('a session with a damaged message is ended all the same, and what is damage
     damage: expect.stringContaining('message 2 of'),
   }
   expect(await gateway.gateway.session(admin, id)).toMatchObject({ ...damaged, state: 'open' })
+  const listed = { id, damage: damaged.damage }
+  expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions).toMatchObject([listed])
   // Whoever asks meanwhile, or later, is told the same.
   const both = await Promise.all([gateway.gateway.endSession(admin, id), gateway.gateway.endSession(admin, id)])
   for (const view of [...both, await gateway.gateway.endSession(admin, id), await gateway.gateway.session(admin, id)]) {
@@ -56,6 +59,22 @@ test('a session with a damaged message is ended all the same, and what is damage
   ])
   expect((await gateway.ask(caller, asked('third'))).status).toBe(410)
   expect(gateway.gateway.status()).toMatchObject({ openSessions: 0, idleSessions: 0 })
+  expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions).toMatchObject([listed])
+})
+
+test('a list shows damage that somebody came upon, until it is gone', async () => {
+  await using gateway = await open()
+  const { id, caller } = await gateway.session()
+  await gateway.ask(caller, asked('first'))
+  const [message] = await gateway.nodes(id)
+  changeRun(gateway.store.folder, `UPDATE node SET message = '{' WHERE rollout = '${id}' AND seq = 0`)
+  const damage = expect.stringContaining('message 0 of')
+  expect(await gateway.gateway.session(admin, id)).toMatchObject({ damage })
+  expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions).toMatchObject([{ id, damage }])
+  const json = JSON.stringify(message?.message)
+  changeRun(gateway.store.folder, `UPDATE node SET message = '${json}' WHERE rollout = '${id}' AND seq = 0`)
+  expect(await gateway.gateway.session(admin, id)).not.toHaveProperty('damage')
+  expect(gateway.gateway.sessions(admin, { limit: 1 }).sessions[0]).not.toHaveProperty('damage')
 })
 
 test('a session with a damaged message is read once for each who looks', async () => {

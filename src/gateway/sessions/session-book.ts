@@ -19,7 +19,7 @@ export interface SessionBookOptions {
   readonly onExpired: (session: OpenSession) => void
 }
 
-/** So many damaged sessions are reported; lists name the others, too. */
+/** So many damaged sessions are reported. */
 const maxReported = 1_000
 
 /** All sessions that have not ended. What they said is remembered for those in use, and read back for the others. */
@@ -37,8 +37,8 @@ export class SessionBook implements Disposable {
   /** What they hold. */
   #idleBytes = 0
   #idleChars = 0
-  /** Those that were reported as damaged: whoever polls would fill the log. */
-  readonly #reported = new Set<string>()
+  /** What cannot be read of those that were reported as damaged, each once: whoever polls would fill the log. */
+  readonly #damage = new Map<string, MillraceError>()
 
   constructor({ store, bounds, onExpired }: SessionBookOptions) {
     this.#store = store
@@ -65,10 +65,15 @@ export class SessionBook implements Disposable {
 
   /** Once for each: nobody can go on with it, but the others are as they were. */
   reportDamaged({ id }: Pick<StoredSession, 'id'>, thrown: unknown): void {
-    if (this.#reported.has(id) || this.#reported.size >= maxReported) return
-    this.#reported.add(id)
+    if (this.#damage.has(id) || this.#damage.size >= maxReported) return
     const error = MillraceError.from(thrown, 'store_failed')
+    this.#damage.set(id, error)
     gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
+  }
+
+  /** What cannot be read of it, if that was reported. */
+  damageOf(id: string): MillraceError | undefined {
+    return this.#damage.get(id)
   }
 
   get size(): number {
@@ -193,7 +198,9 @@ export class SessionBook implements Disposable {
       await this.#store.journal.durable()
       const memory = this.#newMemory(session)
       await this.#readInto(memory, session.id)
-      if (!memory.tally.damage) session.memory = memory
+      if (memory.tally.damage) return memory
+      session.memory = memory
+      this.#damage.delete(session.id)
       return memory
     } finally {
       session.loading = undefined

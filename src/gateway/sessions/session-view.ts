@@ -1,3 +1,4 @@
+import type { MillraceError } from '../../errors/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { isDamage, type StoredSession } from '../../store/index.ts'
 import type { Caller } from '../caller.ts'
@@ -27,6 +28,8 @@ export interface SessionSummary {
   readonly limits: SessionLimits
   /** Whether its own key may reward and end it. */
   readonly selfManaged: boolean
+  /** What of its record cannot be read, if anything. A list says it where somebody came upon it. */
+  readonly damage?: string
 }
 
 export interface SessionView extends SessionSummary {
@@ -53,8 +56,6 @@ export interface SessionView extends SessionSummary {
   /** Of the session as a whole; null if nobody said. */
   readonly reward: number | null
   readonly alarms: readonly SessionAlarm[]
-  /** What of its record cannot be read, if anything: the numbers are of what can be. */
-  readonly damage?: string
 }
 
 /** What an open session and a stored one have in common. */
@@ -103,6 +104,10 @@ export function readableSummary(stored: StoredSession, tally: SessionTally): Ses
   }
 }
 
+export function withDamage(summary: SessionSummary, damage: MillraceError | undefined): SessionSummary {
+  return damage ? { ...summary, damage: damage.rawMessage } : summary
+}
+
 export function viewOf(
   summary: SessionSummary,
   tally: SessionTally,
@@ -111,7 +116,7 @@ export function viewOf(
   const { maxRequests, maxTokens, maxCost, maxConcurrent } = summary.limits
   const { requests, tokens, cost, isCostPartial, interactions, discarded, damage } = tally
   return {
-    ...summary,
+    ...withDamage(summary, damage),
     used: { requests, tokens, cost: isCostPartial ? null : cost, concurrent: running },
     remaining: {
       requests: leftOf(maxRequests, requests),
@@ -124,7 +129,6 @@ export function viewOf(
     discarded,
     reward,
     alarms: alarmsOf(tally, summary.state !== 'open'),
-    ...(damage && { damage: damage.rawMessage }),
   }
 }
 

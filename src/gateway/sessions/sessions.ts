@@ -26,6 +26,7 @@ import {
   storedSummary,
   summaryOf,
   viewOf,
+  withDamage,
   type SessionSummary,
   type SessionView,
 } from './session-view.ts'
@@ -128,7 +129,7 @@ export class Sessions {
     }
   }
 
-  /** In the order they were started. One whose record is damaged costs itself only. */
+  /** In the order they were started. One whose record is damaged costs itself only. What was said in them is not read for it. */
   list(caller: Caller, query: SessionListQuery): SessionList {
     if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
     const { after } = query
@@ -141,7 +142,7 @@ export class Sessions {
     const unreadable: string[] = []
     for (const stored of found) {
       try {
-        sessions.push(storedSummary(stored))
+        sessions.push(withDamage(storedSummary(stored), this.#book.damageOf(stored.id)))
       } catch (error) {
         if (!isDamage(error)) throw error
         unreadable.push(stored.id)
@@ -241,6 +242,7 @@ export class Sessions {
 
   #viewOf(summary: SessionSummary, tally: SessionTally, running = 0): SessionView {
     const reward = this.#readableReward(summary.id, tally)
+    if (tally.damage) this.#book.reportDamaged(summary, tally.damage)
     return viewOf(summary, tally, { running, reward })
   }
 

@@ -32,6 +32,12 @@ const summaryFields = {
   metadata: metadataSchema.exactOptional().describe('Only to an admin.'),
   limits: sessionLimitsSchema,
   selfManaged: z.boolean().describe('Whether its own key may reward and end it.'),
+  damage: z
+    .string()
+    .exactOptional()
+    .describe(
+      'What of the record cannot be read, if anything: numbers are of what can be. A list says it where somebody came upon it.',
+    ),
 }
 
 const left = z.number().nullable()
@@ -61,10 +67,6 @@ const viewFields = {
   alarms: z
     .array(z.enum(['nothing_captured', 'tokens_missing', 'record_damaged']))
     .describe('What makes the record useless, if anything.'),
-  damage: z
-    .string()
-    .exactOptional()
-    .describe('What of the record cannot be read, if anything: the numbers are of what can be.'),
 }
 
 export const sessionViewSchema: z.ZodType<SessionView> = z.strictObject(viewFields)
@@ -85,7 +87,7 @@ export const sessionListSchema = z.strictObject({
     .array(z.string())
     .exactOptional()
     .describe(
-      'The ids of those whose record is damaged, if there are any. One by one they can be looked at and ended.',
+      'The ids of those whose record is damaged at its start, if there are any. One by one they can be looked at and ended.',
     ),
   after: z.string().nullable().describe('Give it as `after` for what follows; null if nothing does.'),
 })
