@@ -114,10 +114,12 @@ export class AgentCalls implements AgentTools {
   }
 
   #answersTo(atWork: CallsAtWork, results: readonly ToolResult[]): readonly Message[] {
-    const { engine, tally } = this.#host
+    const { engine, tally, context } = this.#host
     const { calls } = atWork
     this.#end(atWork)
     tally.addToolCalls(results)
+    // In the order of the calls, whichever said it first: the same, then, where they are answered from what is recorded.
+    for (const { record } of results) if (record.reports) context.reportAgain(record.reports)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
       return message
@@ -148,9 +150,9 @@ export class AgentCalls implements AgentTools {
     return this.#host.situation.job.cassette?.end !== undefined
   }
 
-  /** What is recorded of a call; undefined if it is to be made. What its children had used is used, and what it reported said. */
+  /** What is recorded of a call; undefined if it is to be made. What its children had used is used. */
   #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
-    const { engine, session, context } = this.#host
+    const { engine, session } = this.#host
     const call = calls[index]
     if (!call) return undefined
     const recorded = (offset: number): MessageNode | undefined => session.recall(offset)
@@ -160,7 +162,6 @@ export class AgentCalls implements AgentTools {
       throw new MillraceError('replay_diverged', message)
     }
     if (recalled) this.#keepChildren(call)
-    if (recalled?.record.reports) context.reportAgain(recalled.record.reports)
     return recalled && this.#isClosed ? withRepairs(recalled, this.#toolBox.planned(call).repairs) : recalled
   }
 

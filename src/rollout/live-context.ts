@@ -155,7 +155,7 @@ export class LiveContext implements Context {
     }
   }
 
-  /** Of a call that is not made again. */
+  /** What a call reported that has ended, now or in an earlier sitting. */
   reportAgain(reports: ToolReports): void {
     this.#report(reports)
   }

@@ -89,6 +89,51 @@ test('what tools reported stays with a rollout that was cut off, is replayed or 
   expect(made).toBe(1)
 })
 
+test('what calls of one turn say of the same is told in their order, whichever was first', async () => {
+  await using runs = await temporaryRuns()
+  const { promise: said, resolve: onSaid } = Promise.withResolvers<void>()
+  const telling = defineEnvironment({
+    name: 'telling',
+    task: z.object({}),
+    tasks: () => [{}],
+    prompt: () => 'Go.',
+    tools: {
+      slow: {
+        parameters: z.object({}),
+        resume: 'reuse',
+        run: async (_, { metric }) => {
+          await said
+          metric('told', 1)
+          return 'said'
+        },
+      },
+      quick: {
+        parameters: z.object({}),
+        resume: 'reuse',
+        run: (_, { metric }) => {
+          metric('told', 2)
+          onSaid()
+          return 'said'
+        },
+      },
+    },
+    reward: () => 1,
+  })
+  const told: Script = ({ messages }) => (messages.length === 1 ? calls({ slow: {}, quick: {} }) : 'done')
+  const [record] = await Array.fromAsync(
+    evaluate({
+      environment: telling,
+      model: scripted,
+      backends: { scripted: [new ScriptedBackend(told)] },
+      preflight: false,
+      run: { root: runs.root, name: 'telling' },
+    }),
+  )
+  expect(record).toMatchObject({ metrics: { told: 2 } })
+  using reader = RunReader.open(join(runs.root, 'telling'))
+  expect(await Array.fromAsync(replayRun(reader, { environment: telling }))).toMatchObject([{ verdict: 'identical' }])
+})
+
 test.each(['metric', 'note'] as const)('a %s that could not be kept is refused', async (what) => {
   const { records } = await runScripted({
     environment: defineEnvironment({
