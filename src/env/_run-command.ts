@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { maxTimerMs } from '../kit/index.ts'
 import { letThrough, ProcessGuard, refusedAtGate, spawnGated, type ServerExit } from '../tools/index.ts'
 
 const maxOutputBytes = 1024 * 1024
@@ -59,7 +60,8 @@ export async function runCommand(command: Command): Promise<string> {
     else end(() => result.resolve(Buffer.concat(output).toString('utf8')))
   }
   signal.addEventListener('abort', onAbort)
-  const timer = setTimeout(() => fail(`took longer than ${command.timeoutMs / 1_000} s`), command.timeoutMs)
+  const timeoutMs = Math.min(command.timeoutMs, maxTimerMs)
+  const timer = setTimeout(() => fail(`took longer than ${timeoutMs / 1_000} s`), timeoutMs)
   stdout.on('data', (chunk: Buffer) => {
     outputBytes += chunk.length
     output.push(chunk)

@@ -127,6 +127,10 @@ describe('commandReward', () => {
     }
   })
 
+  test('may have no limit of its own, as a tool may', async () => {
+    expect(await shell('echo 1', { timeoutMs: Infinity })).toBe(1)
+  })
+
   test('kills the whole group when time is up', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-command-'))
     const script = 'sleep 60 & echo $! > pid; wait'

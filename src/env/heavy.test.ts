@@ -58,14 +58,14 @@ test('where it runs, it is found by its name and gets what was sent', async () =
   await expect(scoreHeavy(environment, 'light', plain)).rejects.toThrow(/no heavy reward "light"/)
 })
 
-test('it is never run on the loop by mistake, and a limit that no timer can keep is refused', () => {
+test('it is never run on the loop by mistake, and a limit that is none is refused', () => {
   expect(() => scoreRollout(environment, { ...context, state: { open: true } })).toThrow(
     /reward "double": a heavy reward cannot be called/,
   )
-  for (const timeoutMs of [0, -1, Number.NaN, Infinity, 2 ** 31]) {
-    expect(() => heavy(() => 1, { timeoutMs })).toThrow(/must be more than 0 and at most 2147483647/)
+  for (const timeoutMs of [0, -1, Number.NaN]) {
+    expect(() => heavy(() => 1, { timeoutMs })).toThrow(/must be a number of more than 0/)
   }
-  expect(heavy(() => 1, { timeoutMs: 2 ** 31 - 1 })).toBeTypeOf('function')
+  expect(heavy(() => 1, { timeoutMs: Infinity })).toBeTypeOf('function')
 })
 
 test('a reward that holds up the loop is told of, also if it then fails', () => {

@@ -23,7 +23,7 @@ export type HeavyRewardFunction<Task, Options> = {
 }['score']
 
 export interface HeavyRewardOptions {
-  /** Once it has started. 30 s if not given, 25 days at most. The time kept for rewards, `limits.tailMs`, bounds it as well. */
+  /** Once it has started. 30 s if not given. The time kept for rewards, `limits.tailMs`, bounds it as well. */
   readonly timeoutMs?: number
 }
 

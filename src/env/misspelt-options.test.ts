@@ -23,7 +23,10 @@ test.each([
     '`maxConcurrency` of commandReward() is Infinity: give a whole number from 1 on',
   ],
   [() => commandReward({ command: ['true'], maxConcurrency: 0 }), 'is 0: give a whole number from 1 on'],
-  [() => commandReward({ command: ['true'], timeoutMs: -1 }), 'timeoutMs of commandReward() must be more than 0'],
+  [
+    () => commandReward({ command: ['true'], timeoutMs: -1 }),
+    'timeoutMs of commandReward() must be a number of more than 0',
+  ],
   [() => heavy(() => 1, untyped({ timeout: 1 })), 'heavy(): `timeout` is not known; did you mean `timeoutMs`?'],
   [() => csv('rows.csv', untyped({ delimeter: ';' })), 'csv(): `delimeter` is not known; did you mean `delimiter`?'],
   [() => keepToolResults(3, untyped({ stubb: '' })), 'keepToolResults(): `stubb` is not known; did you mean `stub`?'],
