@@ -74,6 +74,12 @@ describe('what an environment gets wrong costs its rollouts, never the run', () 
       'update: it must return nothing or { messages, end }',
     ],
     [
+      'a condition in place of a word',
+      { update: () => false },
+      'agent_error',
+      'not false: { end: true } ends the rollout, { end: false } or nothing lets it go on',
+    ],
+    [
       'messages that are none',
       { update: () => ({ messages: 'go on' }) },
       'agent_error',

@@ -8,8 +8,13 @@ const wordNames: Readonly<Record<keyof Exclude<Update, void>, true>> = { message
 /** What `update` returned. Node leaves out its types, and an `end` that is misspelt would be none. Throws `agent_failed`. */
 export function updateWord(said: unknown): Update {
   if (said === undefined || said === null) return undefined
-  if (!isJsonObject(said))
-    throw wrong(`it must return nothing or { messages, end }, not a value of type ${typeof said}`)
+  if (!isJsonObject(said)) {
+    // `false` too: it may come of `isFound && { end: true }`, and it may be meant to end the rollout.
+    const found = typeof said === 'boolean' ? said : `a value of type ${typeof said}`
+    throw wrong(
+      `it must return nothing or { messages, end }, not ${found}: { end: true } ends the rollout, { end: false } or nothing lets it go on`,
+    )
+  }
   const unknown = unknownField(said, Object.keys(wordNames))
   if (unknown !== undefined) throw wrong(unknown)
   if (said['messages'] !== undefined) requireMessages('update', said['messages'])
