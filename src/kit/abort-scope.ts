@@ -1,6 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortSource, offAbort, onAbort, type AbortListener } from './abort-source.ts'
-import { maxTimerMs } from './max-timer-ms.ts'
+import { timerMs } from './timer-ms.ts'
 
 /**
  * A child of an abort signal, with an optional deadline, that leaves nothing behind when it is disposed.
@@ -20,14 +20,9 @@ export class AbortScope implements Disposable, AbortListener {
     }
     if (parent) onAbort(parent, this)
     if (timeoutMs !== undefined) {
-      this.#timer = setTimeout(
-        () => {
-          this.abort(
-            timeoutReason ? timeoutReason() : new MillraceError('cancelled', `took longer than ${timeoutMs} ms`),
-          )
-        },
-        Math.min(timeoutMs, maxTimerMs),
-      )
+      this.#timer = setTimeout(() => {
+        this.abort(timeoutReason ? timeoutReason() : new MillraceError('cancelled', `took longer than ${timeoutMs} ms`))
+      }, timerMs(timeoutMs))
     }
   }
 

@@ -1,3 +1,5 @@
+import { timerMs } from './timer-ms.ts'
+
 /** Resolves after `ms`; rejects with the signal's reason as soon as it aborts, and leaves neither timer nor listener. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.reject(signal.reason)
@@ -9,7 +11,7 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = setTimeout(() => {
       signal?.removeEventListener('abort', onAbort)
       resolve()
-    }, ms)
+    }, timerMs(ms))
     signal?.addEventListener('abort', onAbort, { once: true })
   })
 }

@@ -1,4 +1,4 @@
-import { maxTimerMs } from './max-timer-ms.ts'
+import { timerMs } from './timer-ms.ts'
 
 /** What ran out: the time that counts, or the time on the wall. */
 export type SpentTime = 'time' | 'wall'
@@ -110,7 +110,7 @@ export class StopClock {
     if (dueAt >= this.#dueAt) return
     clearTimeout(this.#timer)
     this.#dueAt = dueAt
-    this.#timer = setTimeout(StopClock.#fire, Math.min(Math.max(Math.ceil(leftMs), 0), maxTimerMs), this)
+    this.#timer = setTimeout(StopClock.#fire, timerMs(Math.ceil(leftMs)), this)
   }
 
   /** With the clock as its argument it is the same for all: a closure for each clock would cost more. */

@@ -1,7 +1,9 @@
+import { timerMs } from './timer-ms.ts'
+
 /** Whether the work ends in time. It goes on if not; no timer is left if so. */
 export async function within(work: Promise<unknown>, ms: number): Promise<boolean> {
   const { promise: late, resolve } = Promise.withResolvers<false>()
-  const timer = setTimeout(() => resolve(false), ms)
+  const timer = setTimeout(() => resolve(false), timerMs(ms))
   const ends = work.then(() => true)
   return Promise.race([ends, late]).finally(() => clearTimeout(timer))
 }

@@ -1,3 +1,4 @@
+import { timerMs } from '../kit/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { rolloutCount, rolloutIds, type KnownRequest } from './known-request.ts'
 import { ResultReader } from './result-reader.ts'
@@ -77,7 +78,7 @@ export class ActiveRequest {
     if (this.#owners > 0 || this.#unsettled === 0) return
     const { graceMs } = this.#options
     if (graceMs === 0) this.#abandon()
-    else this.#grace = setTimeout(() => this.#abandon(), graceMs).unref()
+    else this.#grace = setTimeout(() => this.#abandon(), timerMs(graceMs)).unref()
   }
 
   #abandon(): void {

@@ -1,4 +1,4 @@
-import { maxTimerMs } from '../kit/index.ts'
+import { timerMs } from '../kit/index.ts'
 import type { VersionSpan } from '../schema/index.ts'
 import { tokensOf, type Delivery } from './_answer.ts'
 import type { EmittedRecord } from './_emitted-log.ts'
@@ -106,7 +106,7 @@ export abstract class PacedJob implements EngineJob {
   protected isDue(ms: number): boolean {
     const waitMs = ms - this.elapsedMs
     if (waitMs <= slackMs) return true
-    this.#timer = setTimeout(this.#onTimer, Math.min(waitMs, maxTimerMs))
+    this.#timer = setTimeout(this.#onTimer, timerMs(waitMs))
     return false
   }
 

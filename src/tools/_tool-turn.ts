@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { type AbortListener, maxTimerMs, offAbort, onAbort, Roster } from '../kit/index.ts'
+import { type AbortListener, timerMs, offAbort, onAbort, Roster } from '../kit/index.ts'
 import type { ToolReports, ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { CallPlan, CallPlanner } from './_call-planner.ts'
@@ -138,7 +138,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
 
   #await(attempt: Promise<Attempt>, { tool: { name, tool }, repairs = [] }: MadePlan<Context>, begun: BegunCall): void {
     const { index, scope, startedAt } = begun
-    const timeoutMs = Math.min(tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs, maxTimerMs)
+    const timeoutMs = timerMs(tool.timeoutMs ?? this.#options.timeoutMs ?? defaultTimeoutMs)
     const onTimeout = (): void => {
       const after = `${name} took longer than ${timeoutMs / 1_000} s and was stopped`
       this.#running.delete(running)

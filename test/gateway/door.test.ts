@@ -116,6 +116,11 @@ function answeringAtLength(): ReturnType<typeof answering> {
   return answering(200, JSON.stringify({ id: 'long', object: 'chat.completion', choices }))
 }
 
+test('a client may have all the time there is', async () => {
+  await using gateway = await TestGateway.start({ bounds: { maxStallMs: Infinity, maxUploadMs: Infinity } })
+  expect((await gateway.ask('/v1/models')).status).toBe(200)
+})
+
 test('a client that does not take its export is given up', async () => {
   await using server = await answeringAtLength()
   const faults: unknown[] = []

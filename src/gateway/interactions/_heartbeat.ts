@@ -1,3 +1,4 @@
+import { timerMs } from '../../kit/index.ts'
 import { sendBeat } from './_send-reply.ts'
 import type { ClientReply } from './client-reply.ts'
 
@@ -25,7 +26,7 @@ export class Heartbeat {
       if (client.isGone || (!this.isPromised && isUndecided())) return
       this.isPromised = true
       sendBeat(client, beat)
-    }, everyMs)
+    }, timerMs(everyMs))
   }
 
   stop(): void {

@@ -1,5 +1,5 @@
 import { askedDelayMs } from '../../inference/index.ts'
-import { maxTimerMs } from '../../kit/index.ts'
+import { timerMs } from '../../kit/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 
 /** How long requests may wait for a backend. One for all of them. */
@@ -38,7 +38,7 @@ export class Wait {
 
   start(): void {
     this.#since = performance.now()
-    this.#timer = setTimeout(this.#over, Math.min(Math.max(0, this.#leftMs), maxTimerMs))
+    this.#timer = setTimeout(this.#over, timerMs(this.#leftMs))
   }
 
   /** A backend did not take it. */

@@ -1,4 +1,4 @@
-import { maxTimerMs } from '../../kit/index.ts'
+import { timerMs } from '../../kit/index.ts'
 
 /** Something that ends by itself unless it is used. */
 export interface Expiring {
@@ -73,8 +73,7 @@ export class ExpiryQueue<Item extends Expiring> implements Disposable {
     if (at >= this.#timerAt) return
     clearTimeout(this.#timer)
     this.#timerAt = at
-    const delayMs = Math.max(1, Math.ceil(at - performance.now()))
-    this.#timer = setTimeout(this.#onTimer, Math.min(delayMs, maxTimerMs))
+    this.#timer = setTimeout(this.#onTimer, timerMs(Math.ceil(at - performance.now())))
   }
 
   /** Half of the heap is gone: what is left is put in order again, so that the heap never outgrows its items for long. */

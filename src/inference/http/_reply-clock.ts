@@ -1,4 +1,4 @@
-import { maxTimerMs } from '../../kit/index.ts'
+import { timerMs } from '../../kit/index.ts'
 
 /** `deadline`: the whole request. `idle`: silence in a stream. `stall`: nobody took what the server has to say. */
 export type ClockLimit = 'deadline' | 'idle' | 'stall'
@@ -38,13 +38,13 @@ export class ReplyClock {
   /** A piece of a stream came. */
   onPiece(): void {
     if (this.#idle) this.#idle.refresh()
-    else this.#idle = setTimeout(onIdle, limited(this.#limits.idleTimeoutMs), this.#owner)
+    else this.#idle = setTimeout(onIdle, timerMs(this.#limits.idleTimeoutMs), this.#owner)
   }
 
   hold(): void {
     this.stop()
     this.#leftMs = this.#dueAt - performance.now()
-    this.#deadline = setTimeout(onStall, limited(this.#limits.requestTimeoutMs), this.#owner)
+    this.#deadline = setTimeout(onStall, timerMs(this.#limits.requestTimeoutMs), this.#owner)
   }
 
   goOn(): void {
@@ -61,11 +61,9 @@ export class ReplyClock {
 
   #run(ms: number): void {
     this.#dueAt = performance.now() + ms
-    this.#deadline = setTimeout(onDeadline, limited(ms), this.#owner)
+    this.#deadline = setTimeout(onDeadline, timerMs(ms), this.#owner)
   }
 }
-
-const limited = (ms: number): number => Math.min(Math.max(ms, 0), maxTimerMs)
 
 // With the owner as their argument, these are the same for all: a closure for each reply would cost more.
 function onDeadline(owner: ReplyClockOwner): void {

@@ -1,4 +1,4 @@
-import { backoffMs, type Backoff } from '../../kit/index.ts'
+import { backoffMs, timerMs, type Backoff } from '../../kit/index.ts'
 import { MillraceError } from '../../errors/index.ts'
 import { sumOf } from './counter.ts'
 import { GateCells, epochOf, phaseOf, wordOf } from './_gate-cells.ts'
@@ -181,7 +181,7 @@ export class OverloadGate {
     if (phase === 'open') this.#recover(word)
     if (phase !== 'closed') return
     const { dueInMs } = this.#cells
-    if (dueInMs > 0) this.#timer = setTimeout(() => this.follow(), dueInMs)
+    if (dueInMs > 0) this.#timer = setTimeout(() => this.follow(), timerMs(dueInMs))
     else this.#sendProbe()
   }
 

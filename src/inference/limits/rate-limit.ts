@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { maxTimerMs } from '../../kit/index.ts'
+import { timerMs } from '../../kit/index.ts'
 import type { LimitCells } from './shared-limits-cells.ts'
 import { TimeCell, machineNow } from './_time-cell.ts'
 
@@ -166,7 +166,7 @@ export class RateLimit {
       // What others have put back since makes the wait shorter; what they have taken since is theirs to wait for.
       this.#goesAt = Math.min(this.#goesAt, now + this.#waitMs(waiter.tokens, now))
       if (this.#goesAt > now) {
-        this.#timer = setTimeout(() => this.#serve(), Math.min(this.#goesAt - now, maxTimerMs))
+        this.#timer = setTimeout(() => this.#serve(), timerMs(this.#goesAt - now))
         return
       }
       this.#booked = undefined

@@ -1,6 +1,7 @@
 import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import type { Gateway } from '../../gateway/index.ts'
+import { timerMs } from '../../kit/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { Door } from '../_door.ts'
@@ -55,7 +56,8 @@ export class GatewayDoor extends Door {
   readonly #admission: Admission
 
   private constructor(options: GatewayDoorOptions) {
-    const bounds = { ...defaultGatewayBounds, ...options.bounds }
+    const { maxUploadMs, maxStallMs, ...given } = { ...defaultGatewayBounds, ...options.bounds }
+    const bounds = { ...given, maxUploadMs: timerMs(maxUploadMs), maxStallMs: timerMs(maxStallMs) }
     const { gateway, host = '127.0.0.1', maxSockets, onFault } = options
     super(host, {
       maxHeaderBytes: bounds.maxHeaderBytes,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { WebStandardStreamableHTTPServerTransport, type Server } from '@modelcontextprotocol/server'
-import { closeAll, Resource } from '../../kit/index.ts'
+import { closeAll, Resource, timerMs } from '../../kit/index.ts'
 import { mcpServer } from './_mcp-server.ts'
 import { EnvironmentSession } from './environment-session.ts'
 import type { ServedTools } from './served-tools.ts'
@@ -76,6 +76,6 @@ export class HttpSession extends Resource {
 
   #watchIdle(): void {
     if (this.isClosed || this.#exchanges > 0) return
-    this.#idle = setTimeout(() => void this.end(), this.#options.idleMs)
+    this.#idle = setTimeout(() => void this.end(), timerMs(this.#options.idleMs))
   }
 }

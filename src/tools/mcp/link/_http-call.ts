@@ -1,5 +1,5 @@
 import type { JSONRPCMessage } from '@modelcontextprotocol/client'
-import { maxTimerMs, type Roster } from '../../../kit/index.ts'
+import { timerMs, type Roster } from '../../../kit/index.ts'
 import { HttpReply, type ReplyEnd } from './_http-reply.ts'
 import type { CallFailure } from './pending-call.ts'
 import type { CallRequest } from './server-link.ts'
@@ -87,7 +87,7 @@ export class HttpCall implements CallRequest {
   #resumeAfter(lastEventId: string): void {
     const delayMs = this.#retryMs ?? (this.#lastEventId === undefined ? 0 : resumeMs)
     this.#lastEventId = lastEventId
-    this.#timer = setTimeout(() => this.#resume(lastEventId), Math.min(delayMs, maxTimerMs))
+    this.#timer = setTimeout(() => this.#resume(lastEventId), timerMs(delayMs))
   }
 
   #resume(lastEventId: string): void {

@@ -6,7 +6,7 @@ import {
   type Transport,
 } from '@modelcontextprotocol/client'
 import type { Dispatcher } from 'undici'
-import { Roster, within } from '../../../kit/index.ts'
+import { Roster, timerMs, within } from '../../../kit/index.ts'
 import { sseFailure } from './call-failure.ts'
 import { HttpCall } from './_http-call.ts'
 import { type HttpPools, httpPools } from './_http-pools.ts'
@@ -97,7 +97,7 @@ class StreamableLink implements ServerLink {
     const timer = setTimeout(() => {
       this.#resumptions.delete(timer)
       reconnect()
-    }, delayMs)
+    }, timerMs(delayMs))
     this.#resumptions.add(timer)
   }
 

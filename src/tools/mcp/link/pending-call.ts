@@ -1,4 +1,4 @@
-import { type AbortListener, maxTimerMs, offAbort, onAbort } from '../../../kit/index.ts'
+import { type AbortListener, timerMs, offAbort, onAbort } from '../../../kit/index.ts'
 import type { CallRequest } from './server-link.ts'
 import type { ServerCall } from '../session/server-call.ts'
 
@@ -65,7 +65,7 @@ export class PendingCall implements AbortListener {
     this.#signal = call.signal
     this.#resolve = resolve
     // Progress does not move it: a tool that tells of its progress for ever would never end.
-    this.#timer = setTimeout(timedOut, Math.min(Math.max(timeoutMs, 1), maxTimerMs), this)
+    this.#timer = setTimeout(timedOut, timerMs(timeoutMs), this)
     onAbort(call.signal, this)
   }
 

@@ -1,6 +1,6 @@
 import { MillraceError } from '../../../errors/index.ts'
 import { Client, type JSONRPCMessage, type RequestOptions, type Transport } from '@modelcontextprotocol/client'
-import { AbortScope, maxTimerMs, packageVersion, raced, within } from '../../../kit/index.ts'
+import { AbortScope, maxTimerMs, packageVersion, raced, timerMs, within } from '../../../kit/index.ts'
 import type { CatalogueCache, ListedServer } from '../catalogue/catalogue-cache.ts'
 import { listTools } from '../catalogue/list-tools.ts'
 import { type CallOutcome, type CallOwner, PendingCall } from '../link/pending-call.ts'
@@ -165,7 +165,7 @@ export class Connection implements CallOwner {
   }
 
   list(signal: AbortSignal, timeoutMs: number): Promise<ServerTool[]> {
-    return this.#list({ signal, timeout: Math.min(timeoutMs, maxTimerMs) })
+    return this.#list({ signal, timeout: timerMs(timeoutMs) })
   }
 
   /** Takes no further calls; those that run may end. */

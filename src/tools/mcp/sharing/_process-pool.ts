@@ -1,4 +1,4 @@
-import { type AbortListener, maxTimerMs, offAbort, onAbort, Resource, closeTogether } from '../../../kit/index.ts'
+import { type AbortListener, timerMs, offAbort, onAbort, Resource, closeTogether } from '../../../kit/index.ts'
 import { HeldEvents, type ServerEventListener } from './_held-events.ts'
 import { serverDefaults } from '../config/server-defaults.ts'
 import type { HeldSession, KeptSession, SessionSource, SessionUse } from './_session-source.ts'
@@ -191,7 +191,7 @@ export class ProcessPool extends Resource implements SessionSource {
     this.#ready.push(pooled)
     const { idleMs } = this.#options
     if (idleMs === undefined) return
-    pooled.idleTimer = setTimeout(() => this.#endIdle(pooled), Math.min(idleMs, maxTimerMs)).unref()
+    pooled.idleTimer = setTimeout(() => this.#endIdle(pooled), timerMs(idleMs)).unref()
   }
 
   #endIdle(pooled: PooledSession): void {
