@@ -364,3 +364,17 @@ test('the models a server offers', async () => {
   expect(await backend.listModels(new AbortController().signal)).toEqual(['a', 'b'])
   expect(server.requests[0]).toMatchObject({ method: 'GET', path: '/v1/models' })
 })
+
+test('a list of models that does not end is given up', async () => {
+  await using server = await ScriptedServer.start((response) => {
+    const more = Buffer.alloc(1024 * 1024, 'x')
+    const send = (): void => {
+      while (!response.destroyed && response.write(more));
+    }
+    response.on('drain', send)
+    send()
+  })
+  await using backend = openBackend(server.url)
+  await expect(backend.listModels(new AbortController().signal)).rejects.toThrow('it is larger than 8388608 bytes')
+  await server.requests[0]?.closed
+})

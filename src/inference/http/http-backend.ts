@@ -19,6 +19,7 @@ import { PromptMemory } from '../tokens/prompt-memory.ts'
 import { isMistralHost, isOpenAiHost, isAnthropicHost, providerAt, providerOfApi } from '../providers.ts'
 import { readReportedError, reportedError } from '../wire/reported-error.ts'
 import { ResponsesDialect } from '../wire/responses-dialect.ts'
+import { readShortAnswer } from './short-answer.ts'
 import { transportError } from './transport-error.ts'
 
 export interface HttpBackendOptions {
@@ -210,7 +211,7 @@ export class HttpBackend extends Resource implements Backend {
         signal,
       }
       const { statusCode, body } = await this.#connections.pick().dispatcher.request(options)
-      return { status: statusCode, text: await body.text() }
+      return { status: statusCode, text: await readShortAnswer(body, this.#main.wire.source) }
     } catch (error) {
       signal.throwIfAborted()
       throw transportError(this.#main.wire.source, error)

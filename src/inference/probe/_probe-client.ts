@@ -1,6 +1,6 @@
 import { closeAll, jsonOrText, Resource, type Variables } from '../../kit/index.ts'
 import { Connections } from '../http/connections.ts'
-import { malformedReply } from '../wire/broken-reply.ts'
+import { readShortAnswer } from '../http/short-answer.ts'
 import type { ResponseHeaders } from '../wire/retry-after.ts'
 import type { Source } from '../wire/source.ts'
 import { transportError } from '../http/transport-error.ts'
@@ -25,8 +25,6 @@ export interface ProbeAnswer {
 /** A few small requests at once are all it makes. */
 const connections = 4
 const connectTimeoutMs = 10_000
-/** Lists of models grow to a megabyte or two; nothing else that is asked for comes near. */
-const maxAnswerBytes = 8 * 1024 * 1024
 
 /** Requests of other kinds than for a turn, to a server of which nothing is known yet. */
 export class ProbeClient extends Resource {
@@ -64,23 +62,11 @@ export class ProbeClient extends Resource {
         ...(body !== undefined && { body }),
         signal,
       })
-      const text = await readText(response.body, source)
+      const text = await readShortAnswer(response.body, source)
       return { status: response.statusCode, headers: response.headers, document: jsonOrText(text) }
     } catch (error) {
       signal.throwIfAborted()
       throw transportError(source, error)
     }
   }
-}
-
-/** Leaving the loop early closes the connection. */
-async function readText(body: AsyncIterable<Buffer>, source: Source): Promise<string> {
-  const chunks: Buffer[] = []
-  let bytes = 0
-  for await (const chunk of body) {
-    bytes += chunk.length
-    if (bytes > maxAnswerBytes) throw malformedReply(source, `it is larger than ${maxAnswerBytes} bytes`)
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks).toString('utf8')
 }
