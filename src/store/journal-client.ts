@@ -37,7 +37,7 @@ export const maxIdleMs = 20
 
 /**
  * How long a batch gathers while others are being committed. Measured with 2,048 rollouts against a backend that takes a
- * second: see docs/performance.md.
+ * second: see docs/performance-notes.md.
  */
 const crowdMs = 5
 

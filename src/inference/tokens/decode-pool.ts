@@ -31,7 +31,7 @@ export interface DecodePoolOptions {
 
 /**
  * Replies from this size on, about 380 tokens, are decoded on another thread. Measured: below it the hop there and back takes
- * more of the loop than reading them there does; see docs/performance.md.
+ * more of the loop than reading them there does; see docs/performance-notes.md.
  */
 export const offLoopBytes = 32 * 1024
 
