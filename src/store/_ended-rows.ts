@@ -1,7 +1,7 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { MillraceError } from '../errors/index.ts'
 import { damagedRecord, isCorrupt } from './damage.ts'
-import { pageRows, pages } from './_pages.ts'
+import { pages } from './_pages.ts'
 import type { EndedRow, FactRow, RolloutRow } from './_run-rows.ts'
 
 const facts = 'position, id, task, sample, attempt, outcome, reward, leaf, ended_at'
@@ -21,16 +21,16 @@ export class EndedRows {
 
   /** In the order they were accepted. Those that are accepted during the iteration appear too. */
   each(): Generator<EndedRow, void, void> {
-    return pages((position) => this.#after(position))
+    return pages<EndedRow>((last, count) => this.#after(last?.position ?? -1, count))
   }
 
-  #after(position: number): EndedRow[] {
+  #after(position: number, count: number): EndedRow[] {
     try {
-      return this.#page.all(position, pageRows) as RolloutRow[]
+      return this.#page.all(position, count) as RolloutRow[]
     } catch (error) {
       if (!isCorrupt(error)) throw error
       // Which one it is shows when each is read alone.
-      const rows = this.#factPage.all(position, pageRows) as FactRow[]
+      const rows = this.#factPage.all(position, count) as FactRow[]
       return rows.map((row) => Object.assign(row, { record: this.#recordOf(row) }))
     }
   }

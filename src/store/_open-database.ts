@@ -1,10 +1,9 @@
 import { accessSync, constants, existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { MillraceError } from '../errors/index.ts'
 import { isUnwritable, openUnwritable } from './_open-unwritable.ts'
 import { migrate, requireVersion } from './_schema.ts'
-import { runFiles } from './run-folder.ts'
+import { noRun, runFiles } from './run-folder.ts'
 
 /** How long to wait for a foreign process that holds the database, such as somebody's sqlite3 shell. */
 const busyTimeoutMs = 20_000
@@ -40,9 +39,7 @@ export function openForWriting(folder: string): DatabaseSync {
 /** A connection that only reads. In WAL mode it neither waits for the writer nor holds it up. Writes nothing where nothing can be written. */
 export function openForReading(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
-  if (!existsSync(path)) {
-    throw new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows those there are`)
-  }
+  if (!existsSync(path)) throw noRun(folder)
   try {
     return versionChecked(new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs }), folder)
   } catch (error) {

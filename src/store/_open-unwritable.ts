@@ -5,19 +5,16 @@ import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { MillraceError } from '../errors/index.ts'
 import { fileSize } from './_file-size.ts'
+import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 import { runFiles } from './run-folder.ts'
 
 /** A database with its log that is copied to be read. A larger one is for its owner to move. */
 const maxCopiedBytes = 4 * 1024 ** 3
 
-const sqliteReadOnly = 8
-const sqliteCannotOpen = 14
-
 /** What SQLite says of a database that it would have to write beside, and may not. */
 export function isUnwritable(error: unknown): boolean {
-  const { errcode } = error as { errcode?: number }
-  const primary = (errcode ?? 0) & 0xff
-  return primary === sqliteReadOnly || primary === sqliteCannotOpen
+  const code = sqliteCode(error)
+  return code === sqliteCodes.readOnly || code === sqliteCodes.cannotOpen
 }
 
 /**

@@ -2,18 +2,18 @@
  * Rows are fetched this many at a time and no statement stays open between them, so that a slow reader does not keep
  * the writer from recycling its log.
  */
-export const pageRows = 256
+const pageRows = 256
 
-/** All rows, page by page, of what reads up to `pageRows` of them that come after a position. */
-export function* pages<Row extends { position: number }>(
-  pageAfter: (position: number) => readonly Row[],
+/** All rows, page by page, of what reads up to so many of them that come after another; at first after none. */
+export function* pages<Row>(
+  pageAfter: (last: Row | undefined, count: number) => readonly Row[],
+  count = pageRows,
 ): Generator<Row, void, void> {
-  let position = -1
+  let last: Row | undefined
   for (;;) {
-    const rows = pageAfter(position)
+    const rows = pageAfter(last, count)
     yield* rows
-    const last = rows.at(-1)
-    if (!last || rows.length < pageRows) return
-    position = last.position
+    if (rows.length < count) return
+    last = rows.at(-1)
   }
 }

@@ -2,13 +2,13 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { MillraceError } from '../errors/index.ts'
+import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
 /** Long enough to outlast somebody who only looks whether the lock is held. */
 const patienceMs = 200
 /** The same for one who reads the run and brings in its spool first: a full one takes most of a second. */
 const takingInMs = 10_000
-const sqliteBusy = 5
 
 /**
  * Keeps a run to one process. The lock is an exclusive transaction on a database of its own: the operating system ends it
@@ -95,7 +95,7 @@ function lockExclusively(database: DatabaseSync, folder: string): void {
 }
 
 function isBusy(error: unknown): boolean {
-  return ((error as { errcode?: number }).errcode ?? 0) % 256 === sqliteBusy
+  return sqliteCode(error) === sqliteCodes.busy
 }
 
 function inUse(folder: string): MillraceError {

@@ -1,8 +1,7 @@
 import { statfsSync } from 'node:fs'
 import { MillraceError } from '../errors/index.ts'
+import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 
-const sqliteIoError = 10
-const sqliteFull = 13
 const fullBelowBytes = 256 * 1024
 
 /** Why the store cannot go on, as an error that tells a person what to do. */
@@ -26,14 +25,10 @@ export function storeFailure(error: unknown, folder: string): MillraceError {
 
 export function isDiskFull(error: unknown, folder: string): boolean {
   if (!(error instanceof Error)) return false
-  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
-  if (code === 'ENOSPC' || code === 'EDQUOT') return true
-  if (typeof errcode !== 'number') return false
-  // The low byte is the primary code, the rest says where it happened.
-  const primary = errcode & 0xff
-  if (primary === sqliteFull) return true
+  const { code } = error as NodeJS.ErrnoException
+  if (code === 'ENOSPC' || code === 'EDQUOT' || sqliteCode(error) === sqliteCodes.full) return true
   // SQLite reports a full disk during fsync, or while it extends its shared memory, as an input/output error.
-  return primary === sqliteIoError && hasNoSpace(folder)
+  return sqliteCode(error) === sqliteCodes.ioError && hasNoSpace(folder)
 }
 
 function hasNoSpace(folder: string): boolean {

@@ -3,6 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import type { MessageNode, TokenRecord } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
 import { damagedMessages, decoded, messageRows, missingMessage } from './damage.ts'
+import { pages } from './_pages.ts'
 import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { storedMessage } from './_stored-message.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
@@ -38,10 +39,7 @@ const allColumns = `${nodeColumns}, version, prompt_ids, ids, logprobs, routed_e
 const inAttempt = 'FROM node WHERE rollout = ? AND attempt = ?'
 const ofAttempt = `${inAttempt} AND position > ? ORDER BY position LIMIT ?`
 
-/**
- * A page of nodes is decoded at a time, and no statement stays open between pages. Small, because one node may carry a
- * prompt of a hundred thousand tokens.
- */
+/** To a page. Few, because one node may carry a prompt of a hundred thousand tokens. */
 const pageNodes = 16
 
 /** Reads the messages of an attempt back as they were recorded. */
@@ -111,19 +109,14 @@ export class StoredNodes {
   }
 
   *#rows<Row extends StoredRow>(page: StatementSync, rollout: string, attempt: number): Generator<Row, void, void> {
-    let position = -1
+    const pageAfter = (last: Row | undefined, count: number) =>
+      messageRows(rollout, () => page.all(rollout, attempt, last?.position ?? -1, count)) as Row[]
     let next = 0
-    for (;;) {
-      const rows = messageRows(rollout, () => page.all(rollout, attempt, position, pageNodes)) as Row[]
-      for (const row of rows) {
-        // They are numbered as they are recorded, from 0 on. Of those after the last nobody knows.
-        if (row.seq !== next) throw missingMessage(rollout, next)
-        next += 1
-        yield row
-      }
-      const last = rows.at(-1)
-      if (!last || rows.length < pageNodes) return
-      position = last.position
+    for (const row of pages(pageAfter, pageNodes)) {
+      // They are numbered as they are recorded, from 0 on. Of those after the last nobody knows.
+      if (row.seq !== next) throw missingMessage(rollout, next)
+      next += 1
+      yield row
     }
   }
 

@@ -1,13 +1,9 @@
 import { MillraceError } from '../errors/index.ts'
-
-const sqliteError = 1
-const sqliteCorrupt = 11
+import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 
 /** A message that is not as it was written. The rest of the run may be whole all the same. Clients see it, so files are in its cause only. */
 export function damagedMessages(id: string, seq: number | undefined, cause: unknown): MillraceError {
-  const which = seq === undefined ? 'a message' : `message ${seq}`
-  const message = `${which} of ${id} cannot be read; if it matters, restore the run from a copy`
-  return new MillraceError('store_failed', message, { cause })
+  return damaged(`${seq === undefined ? 'a message' : `message ${seq}`} of ${id}`, cause)
 }
 
 /** One that was written and is not there. What is left looks whole to whoever does not count. */
@@ -17,22 +13,30 @@ export function missingMessage(id: string, seq: number): MillraceError {
 
 /** What a rollout came to is not as it was written. What was said in it may be whole all the same. */
 export function damagedRecord(rollout: string, cause: unknown): MillraceError {
-  const message = `what rollout ${rollout} came to cannot be read; if it matters, restore the run from a copy`
-  return new MillraceError('store_failed', message, { cause })
+  return damaged(`what rollout ${rollout} came to`, cause)
 }
 
 /** What happened to a rollout, or to the run, is not as it was written. */
 export function damagedEvent(rollout: string | null, name: string, cause: unknown): MillraceError {
-  const message = `an event ${name} of ${rollout ?? 'the run'} cannot be read; if it matters, restore the run from a copy`
-  return new MillraceError('store_failed', message, { cause })
+  return damaged(`an event ${name} of ${rollout ?? 'the run'}`, cause)
+}
+
+/** What was said in it may be whole all the same, but not what it is about, or what it may use up. */
+export function damagedSession(session: string, cause?: unknown): MillraceError {
+  return damaged(`what was said about session ${session} at its start`, cause, { session })
+}
+
+function damaged(what: string, cause: unknown, data: Readonly<Record<string, string>> = {}): MillraceError {
+  const message = `${what} cannot be read; if it matters, restore the run from a copy`
+  return new MillraceError('store_failed', message, { data, cause })
 }
 
 /** Makes of what was stored what it stands for. What cannot be got just now is not called damaged. */
-export function decoded<Value>(decode: () => Value, damaged: (cause: unknown) => MillraceError): Value {
+export function decoded<Value>(decode: () => Value, asDamage: (cause: unknown) => MillraceError): Value {
   try {
     return decode()
   } catch (error) {
-    throw isDamage(error) || isOutOfReach(error) ? error : damaged(error)
+    throw isDamage(error) || isOutOfReach(error) ? error : asDamage(error)
   }
 }
 
@@ -41,7 +45,8 @@ export function messageRows<Rows>(id: string, read: () => Rows): Rows {
   try {
     return read()
   } catch (error) {
-    throw [sqliteError, sqliteCorrupt].includes(sqliteCode(error)) ? damagedMessages(id, undefined, error) : error
+    const isDamaged = isCorrupt(error) || sqliteCode(error) === sqliteCodes.error
+    throw isDamaged ? damagedMessages(id, undefined, error) : error
   }
 }
 
@@ -50,15 +55,13 @@ export function rewardRows<Rows>(session: string, read: () => Rows): Rows {
   try {
     return read()
   } catch (error) {
-    if (!isCorrupt(error)) throw error
-    const message = `the rewards of ${session} cannot be read; if they matter, restore the run from a copy`
-    throw new MillraceError('store_failed', message, { cause: error })
+    throw isCorrupt(error) ? damaged(`what session ${session} was rewarded with`, error) : error
   }
 }
 
 /** Whether a page of the database is none. */
 export function isCorrupt(error: unknown): boolean {
-  return sqliteCode(error) === sqliteCorrupt
+  return sqliteCode(error) === sqliteCodes.corrupt
 }
 
 /**
@@ -96,10 +99,4 @@ export function unlessDamaged<Value>(read: () => Value): Value | undefined {
     if (isDamage(error)) return undefined
     throw error
   }
-}
-
-/** 0 if it is not SQLite's. */
-function sqliteCode(error: unknown): number {
-  const { errcode = 0 } = error as { errcode?: number }
-  return errcode & 0xff
 }

@@ -74,6 +74,12 @@ export function createRunFolder(folder: string): void {
   }
 }
 
+export function noRun(folder: string): MillraceError {
+  return new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows those there are`, {
+    data: { folder },
+  })
+}
+
 /** A failed file operation in the folder of a run, as an error that says what to do. */
 export function folderFailure(error: unknown, folder: string): MillraceError {
   if (error instanceof MillraceError) return error

@@ -8,7 +8,7 @@ import { checkIntegrity } from './_integrity.ts'
 import { openWithSpool, type OpenedWithSpool } from './_open-with-spool.ts'
 import { damagedMessages, decoded } from './damage.ts'
 import { EndedRows } from './_ended-rows.ts'
-import { pageRows, pages } from './_pages.ts'
+import { pages } from './_pages.ts'
 import { RolloutEvents } from './_rollout-events.ts'
 import { familyOf, SampledSpendings, type SampledSpending } from './_sampled-spending.ts'
 import { storedMessage } from './_stored-message.ts'
@@ -185,12 +185,10 @@ export class RunReader implements Disposable {
        FROM attempt WHERE (rollout, attempt) > (?, ?) AND parent IS NULL AND result IS NULL
        ORDER BY rollout, attempt LIMIT ?`,
     )
-    let last: { rollout: string; attempt: number } | undefined = { rollout: '', attempt: 0 }
-    while (last) {
-      const rows = page.all(last.rollout, last.attempt, pageRows) as UnacceptedRow[]
-      for (const row of rows) yield unacceptedOf(row, this.#blobs)
-      last = rows.length < pageRows ? undefined : rows.at(-1)
-    }
+    const rows = pages<UnacceptedRow>(
+      (last, count) => page.all(last?.rollout ?? '', last?.attempt ?? 0, count) as UnacceptedRow[],
+    )
+    for (const row of rows) yield unacceptedOf(row, this.#blobs)
   }
 
   /** What the model calls of an attempt took, its children's included, whether it ended or not. */
@@ -216,8 +214,8 @@ export class RunReader implements Disposable {
     const page = this.#database.prepare(
       `SELECT * FROM event WHERE position > ?1 AND (?3 IS NULL OR name = ?3) ORDER BY position LIMIT ?2`,
     )
-    const pageAfter = (position: number) => page.all(position, pageRows, name ?? null) as EventRow[]
-    for (const row of pages(pageAfter)) yield eventOf(row, this.#blobs)
+    const rows = pages<EventRow>((last, count) => page.all(last?.position ?? -1, count, name ?? null) as EventRow[])
+    for (const row of rows) yield eventOf(row, this.#blobs)
   }
 
   /** What happened in one attempt, by name. */

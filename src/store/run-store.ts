@@ -9,7 +9,7 @@ import { StoreWriter } from './_store-writer.ts'
 import type { StoreStatus } from './store-status.ts'
 import type { RetryFailed } from './_writer-protocol.ts'
 import { JournalClient } from './journal-client.ts'
-import { createRunFolder, runFiles } from './run-folder.ts'
+import { createRunFolder, noRun, runFiles } from './run-folder.ts'
 import { newRunFile, type NewRun, readRunFile, type RunFile, type RunState, writeRunFile } from './run-file.ts'
 import { RunReader } from './run-reader.ts'
 import { SpooledJournal } from './spooled-journal.ts'
@@ -196,12 +196,6 @@ function putBack(folder: string, former: RunFile): void {
   } catch {
     // Whoever could not open the run is told why.
   }
-}
-
-function noRun(folder: string): MillraceError {
-  return new MillraceError('run_not_found', `there is no run in ${folder}; \`millrace list\` shows those there are`, {
-    data: { folder },
-  })
 }
 
 function requireNewRun(create: NewRun | undefined, folder: string): NewRun {

@@ -1,8 +1,8 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { MillraceError } from '../errors/index.ts'
 import { isJsonObject, type JsonObject, type MessageNode } from '../schema/index.ts'
 import type { BlobStore } from './_blob-store.ts'
-import { decoded, isCorrupt, messageRows, rewardRows } from './damage.ts'
+import { damagedSession, decoded, isCorrupt, messageRows, rewardRows } from './damage.ts'
+import { pages } from './_pages.ts'
 import { lacksTokensSql, type BareNode, type StoredNodes } from './_stored-nodes.ts'
 import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
@@ -44,9 +44,6 @@ export interface SessionCounts {
   readonly open: number
   readonly ended: number
 }
-
-/** How many sessions are fetched at a time. No statement stays open between them. */
-const pageSessions = 256
 
 const attempt = sessionAttempt
 
@@ -121,13 +118,7 @@ export class SessionReader {
 
   /** All that match, in the order they were started, those included that are started during the iteration. */
   *each(query: Omit<SessionQuery, 'after' | 'order' | 'limit'> = {}): Generator<StoredSession, void, void> {
-    let after: string | undefined
-    for (;;) {
-      const page = this.sessions({ ...query, ...(after !== undefined && { after }), limit: pageSessions })
-      yield* page
-      after = page.at(-1)?.id
-      if (page.length < pageSessions) return
-    }
+    yield* pages<StoredSession>((last, limit) => this.sessions({ ...query, ...(last && { after: last.id }), limit }))
   }
 
   /** Those that a gateway which was killed, or is running, has to know of. */
@@ -211,12 +202,6 @@ function sessionData(text: string): JsonObject {
   const value: unknown = JSON.parse(text)
   if (!isJsonObject(value)) throw new Error('it is no object')
   return value
-}
-
-/** What was said in it may be whole all the same, but not what it is about, or what it may use up. */
-export function damagedSession(id: string, cause?: unknown): MillraceError {
-  const message = `what was said about session ${id} at its start cannot be read; if it matters, restore the run from a copy`
-  return new MillraceError('store_failed', message, { data: { session: id }, cause })
 }
 
 /** Named, because SQLite keeps no statistics here: it would read all of a tenant for a group, and all that ended for the open. */

@@ -1,0 +1,16 @@
+/** What SQLite calls the failures that somebody here tells from others. */
+export const sqliteCodes = {
+  error: 1,
+  busy: 5,
+  readOnly: 8,
+  ioError: 10,
+  corrupt: 11,
+  full: 13,
+  cannotOpen: 14,
+} as const
+
+/** The primary code, which is the low byte: the rest says where it happened. 0 if the error is not SQLite's. */
+export function sqliteCode(error: unknown): number {
+  const { errcode } = error as { errcode?: unknown }
+  return typeof errcode === 'number' ? errcode & 0xff : 0
+}
