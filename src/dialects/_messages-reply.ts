@@ -1,5 +1,5 @@
 import type { BackendReply } from '../inference/index.ts'
-import { emptyUsage, type JsonObject, type Usage } from '../schema/index.ts'
+import { emptyUsage, type AssistantMessage, type JsonObject, type Usage } from '../schema/index.ts'
 import type { ReplyHead } from './server-dialect.ts'
 import { toolInput } from './tool-input.ts'
 
@@ -60,7 +60,7 @@ function wholeUsage(usage: Usage): Record<string, unknown> {
 }
 
 function blocksOf({ message, original }: BackendReply): readonly Record<string, unknown>[] {
-  if (original?.api === 'messages') return original.output
+  if (original?.api === 'messages') return ownBlocks(original.output, message)
   const blocks: Record<string, unknown>[] = []
   if (message.reasoning_content) blocks.push({ type: 'thinking', thinking: message.reasoning_content, signature })
   for (const text of [message.content, message.refusal]) if (text) blocks.push({ type: 'text', text, citations: null })
@@ -68,6 +68,15 @@ function blocksOf({ message, original }: BackendReply): readonly Record<string, 
     blocks.push(toolUse(id, called.name, toolInput(called.arguments)))
   }
   return blocks
+}
+
+/** What a server of this API wrote. The input of its calls is in the message, with numbers that no double can hold. */
+export function ownBlocks(output: readonly JsonObject[], message: AssistantMessage): readonly JsonObject[] {
+  const calls = message.tool_calls?.values()
+  return output.map((block) => {
+    const call = block['type'] === 'tool_use' ? calls?.next().value : undefined
+    return call ? { ...block, input: toolInput(call.function.arguments) } : block
+  })
 }
 
 export function toolUse(id: string, name: string, input: JsonObject): Record<string, unknown> {

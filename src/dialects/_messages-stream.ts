@@ -1,8 +1,8 @@
 import type { BackendReply, ReplyDelta } from '../inference/index.ts'
 import { isJson } from '../kit/index.ts'
-import type { JsonObject } from '../schema/index.ts'
+import type { AssistantMessage, JsonObject } from '../schema/index.ts'
 import { blockPieces } from './_messages-pieces.ts'
-import { begunMessage, endFields, messagesUsage, signature, toolUse } from './_messages-reply.ts'
+import { begunMessage, endFields, messagesUsage, ownBlocks, signature, toolUse } from './_messages-reply.ts'
 import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
 
 type Fields = Record<string, unknown>
@@ -47,16 +47,16 @@ export class MessagesReplyStream implements ReplyStreamWriter {
     return this.#held.length > 0 && isWhole(this.#call) ? [...events, ...this.#release()] : events
   }
 
-  repeat(output: readonly JsonObject[]): WireEvent[] {
-    return output.flatMap((block) => {
+  repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[] {
+    const events: WireEvent[] = []
+    for (const block of ownBlocks(output, message)) {
       const { begun, deltas } = blockPieces(block)
       this.#index += 1
-      return [
-        event('content_block_start', { index: this.#index, content_block: begun }),
-        ...deltas.map((delta) => this.#deltaEvent(delta)),
-        event('content_block_stop', { index: this.#index }),
-      ]
-    })
+      events.push(event('content_block_start', { index: this.#index, content_block: begun }))
+      for (const delta of deltas) events.push(this.#deltaEvent(delta))
+      events.push(event('content_block_stop', { index: this.#index }))
+    }
+    return events
   }
 
   end(reply: BackendReply): WireEvent[] {

@@ -378,6 +378,23 @@ test('arguments that are no object reach the client as they are, and the reply s
   expect(message.tool_calls[0].function.arguments).toBe('{"x":')
 })
 
+test('what a server said in its own words has numbers that no double can hold, whole and as a stream', () => {
+  const written = '{"id": 9007199254740993}'
+  const message = {
+    ...reply.message,
+    tool_calls: [{ id: 'a', type: 'function', function: { name: 'f', arguments: written } }],
+  } as const
+  const output = [
+    { type: 'tool_use', id: 'a', name: 'f', input: JSON.parse(written) as JsonObject },
+    { type: 'text', text: 'b' },
+  ]
+  const head = headOf(messagesServer, read({}))
+  const whole = messagesServer.whole(head, { ...reply, message, original: { api: 'messages', output } })
+  expect(JSON.stringify(whole)).toContain('"input":{"id":9007199254740993}')
+  const events = messagesServer.stream(head).repeat(output, message)
+  expect(JSON.stringify(events)).toContain(JSON.stringify('{"id":9007199254740993}'))
+})
+
 test.for([
   ['model_rejected', 400, 'invalid_request_error'],
   ['model_auth', 401, 'authentication_error'],

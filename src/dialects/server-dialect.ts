@@ -115,8 +115,8 @@ export interface WireEvent {
 export interface ReplyStreamWriter {
   start(): WireEvent[]
   delta(delta: ReplyDelta): WireEvent[]
-  /** Instead of deltas: all that was said, in the API's own words (`OriginalReply`). */
-  repeat(output: readonly JsonObject[]): WireEvent[]
+  /** Instead of deltas: all that was said, in the API's own words (`OriginalReply`), and as a message. */
+  repeat(output: readonly JsonObject[], message: AssistantMessage): WireEvent[]
   /** The reply is complete: whatever still has to be closed, the reason of the end, the usage. */
   end(reply: BackendReply): WireEvent[]
 }

@@ -80,6 +80,32 @@ test.each([false, true])(
   },
 )
 
+test.each([
+  ['cut off', '{"x":', '{"INVALID_JSON":"{\\"x\\":"}'],
+  ['no object', '[1]', '{"INVALID_JSON":"[1]"}'],
+  ['a number that no double can hold', '{"x": 9007199254740993}', '{"x": 9007199254740993}'],
+])('also with a call whose arguments are %s', async (_what, written, input) => {
+  const given = { type: 'content_block_delta', index: 3, delta: { type: 'input_json_delta', partial_json: written } }
+  const events = messagesEvents(calling).filter((event) => !JSON.stringify(event).includes('input_json_delta'))
+  events.splice(events.findIndex((event) => JSON.stringify(event).includes('tool_use')) + 1, 0, given)
+  await using server = await ScriptedServer.start((response, request) => {
+    const body = JSON.parse(request.body) as MessagesBody
+    const fault = faultIn(body)
+    if (fault !== undefined) {
+      sendJson(response, { type: 'error', error: { type: 'invalid_request_error', message: fault } }, 400)
+      return
+    }
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.end(events.map(eventText).join(''))
+  })
+  const extra = { thinking: { type: 'enabled', budget_tokens: 1024 } }
+  const nodes = await converse(server.url, { api: 'messages', stream: true, extra })
+  expect(nodes[1]?.message).toMatchObject({ tool_calls: [{ function: { arguments: written } }] })
+  const [, sent] = server.requests.map(({ body }) => (JSON.parse(body) as MessagesBody).messages[1]?.content)
+  expect(sent).toEqual([calling[0], calling[1], { ...calling[3], input: JSON.parse(input) }])
+  expect(server.requests[1]?.body).toContain(`"input":${input}`)
+})
+
 test('neither to another model, nor where reasoning is not to be sent', async () => {
   await using server = await ScriptedServer.start(anthropic)
   const nodes = await converse(server.url, { api: 'messages', extra: {} })

@@ -17,7 +17,7 @@ export function sendReply(client: ClientReply, dialect: ServerDialect, head: Rep
   const events = [
     ...writer.start(),
     ...(isOwn
-      ? writer.repeat(original.output)
+      ? writer.repeat(original.output, message)
       : replyDeltas(message, dialect.streamedArguments).flatMap((delta) => writer.delta(delta))),
     ...writer.end(reply),
   ]

@@ -1,5 +1,5 @@
-import { hasInexactNumber, isJson } from '../../kit/index.ts'
 import { isJsonList, type Json, type JsonObject } from '../../schema/index.ts'
+import { inputJson } from './_messages-request.ts'
 import { fitsMessage, type MessagePlace } from './_fits-message.ts'
 import type { ReplyDraft } from './_reply-draft.ts'
 
@@ -65,8 +65,8 @@ export class StreamedBlock {
     return this.#rest ? { ...this.start, ...this.#rest } : this.start
   }
 
-  /** All of it. Undefined if it cannot be told. */
-  whole(draft: ReplyDraft): JsonObject | undefined {
+  /** All of it. */
+  whole(draft: ReplyDraft): JsonObject {
     const { type } = this.start
     const text = this.#textIn(draft).slice(this.#from, this.#to)
     if (type === 'text') return { ...this.shape, text }
@@ -75,8 +75,7 @@ export class StreamedBlock {
       return { ...this.shape, thinking: isAfter ? text.slice(betweenThoughts.length) : text }
     }
     const written = this.call === undefined ? this.#input : draft.toolCall(this.call).arguments
-    if (written === '') return this.shape
-    return isJson(written) ? { ...this.shape, input: JSON.parse(written) as Json } : undefined
+    return written === '' ? this.shape : { ...this.shape, input: JSON.parse(inputJson(written)) as Json }
   }
 
   #textIn({ content, reasoning }: SaidSoFar): string {
@@ -84,15 +83,16 @@ export class StreamedBlock {
   }
 }
 
-/** Keeps what a message has no place for: blocks of other kinds, and all of them in their own words. */
+/**
+ * Keeps what a message has no place for: blocks of other kinds, and all of them in their own words. Of the input of its calls
+ * only the message has all: numbers that no double can hold, and what is no JSON.
+ */
 export function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
   if (fitsMessage(blocks, blockPlace)) return
   for (const block of blocks) {
     if (!isKnown(block)) draft.addOther({ type: 'other', api: 'messages', value: block })
   }
-  // Of numbers that no double can hold, only the message has the text, in the arguments of its calls. The other APIs write
-  // arguments as text in their own words, too.
-  if (!hasInexactNumber(blocks)) draft.original = { api: 'messages', output: blocks }
+  draft.original = { api: 'messages', output: blocks }
 }
 
 /** The same of a stream, whose blocks came one after the other. */
@@ -105,13 +105,10 @@ export function keepStreamedBlocks(draft: ReplyDraft, streamed: readonly Streame
   ) {
     return
   }
-  const blocks: JsonObject[] = []
-  for (const block of streamed) {
-    const whole = block.whole(draft)
-    if (!whole) return
-    blocks.push(whole)
-  }
-  keepBlocks(draft, blocks)
+  keepBlocks(
+    draft,
+    streamed.map((block) => block.whole(draft)),
+  )
 }
 
 function isKnown({ type }: JsonObject): boolean {

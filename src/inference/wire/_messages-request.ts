@@ -40,11 +40,16 @@ function imageBlock(url: string, wording: Wording): string {
   return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
 }
 
-/** Blocks that a server wrote, as they were, but for texts that it would refuse. */
-export function ownBlocks(blocks: readonly JsonObject[]): string {
+/** Blocks that a server wrote, as they were, but for texts that it would refuse. The input of its calls is in the message. */
+export function ownBlocks(blocks: readonly JsonObject[], message: Message): string {
   const isEmpty = ({ type, text }: JsonObject): boolean =>
     type === 'text' && typeof text === 'string' && !/\S/.test(text)
-  return joined(blocks.map((block) => (isEmpty(block) ? '' : JSON.stringify(block))))
+  const calls = (message.role === 'assistant' ? message.tool_calls : undefined)?.values()
+  const ownBlock = (block: JsonObject): string => {
+    const call = block['type'] === 'tool_use' ? calls?.next().value : undefined
+    return call ? withInput(block, call) : JSON.stringify(block)
+  }
+  return joined(blocks.map((block) => (isEmpty(block) ? '' : ownBlock(block))))
 }
 
 /** Reasoning is not among them: the API takes back only what carries its own signature, which a message does not keep. */
@@ -54,15 +59,20 @@ function assistantBlocks(message: AssistantMessage): string {
   return joined([...own, textBlock(content || refusal), ...calls.map(toolUse)])
 }
 
-function toolUse({ id, function: { name, arguments: written } }: ToolCall): string {
-  return `{"type":"tool_use","id":${JSON.stringify(id)},"name":${JSON.stringify(name)},"input":${inputJson(written)}}`
+function toolUse(call: ToolCall): string {
+  return withInput({ type: 'tool_use', id: call.id, name: call.function.name }, call)
+}
+
+/** The block with the input of the call, put in as text: no object could hold every number. */
+function withInput({ input: _input, ...block }: JsonObject, { function: { arguments: written } }: ToolCall): string {
+  return `${JSON.stringify(block).slice(0, -1)},"input":${inputJson(written)}}`
 }
 
 /**
  * What the model wrote, byte for byte, where it is an object. The API takes nothing else, so that anything else goes into
  * one, under the name that Anthropic's documentation gives it.
  */
-function inputJson(written: string): string {
+export function inputJson(written: string): string {
   if (written.trim() === '') return '{}'
   try {
     if (isObject(JSON.parse(written))) return written

@@ -323,13 +323,6 @@ describe('a whole reply', () => {
     ],
     [
       [
-        { type: 'tool_use', id: 'c', name: 'f', input: { n: 2 ** 60 } },
-        { type: 'text', text: 'b' },
-      ],
-      false,
-    ],
-    [
-      [
         { type: 'thinking', thinking: 'hm', signature: '' },
         { type: 'text', text: 'hi', citations: null },
       ],

@@ -99,7 +99,7 @@ export class MessagesDialect implements Dialect {
   #sealed(message: Message): string | undefined {
     const { sendReasoning, modelName } = this.#options
     const reply = sendReasoning ? sealedReply(message, modelName) : undefined
-    return reply?.api === 'messages' ? ownBlocks(reply.output) : undefined
+    return reply?.api === 'messages' ? ownBlocks(reply.output, message) : undefined
   }
 
   #tools(tools: readonly ToolDefinition[]): string {
