@@ -246,6 +246,19 @@ describe('limits and outcomes', () => {
     expect(records[0]?.timing.toolMs).toBeGreaterThan(0)
   })
 
+  test('agent_timeout in a context policy says so', async () => {
+    const environment = defineEnvironment({
+      name: 'pondering',
+      task,
+      tasks,
+      prompt,
+      contextPolicy: () => new Promise(() => {}),
+      reward: ({ truncated }) => truncated,
+    })
+    const { records } = await runScripted({ environment, limits: { timeoutMs: 30 }, script: () => 'never' })
+    expect(records[0]).toMatchObject({ outcome: 'agent_timeout', reward: 1, cutOffIn: 'contextPolicy' })
+  })
+
   test('the time of calls that nobody waits for is counted once', async () => {
     const answered = Promise.withResolvers<string>()
     const hang = { parameters: z.object({}), run: () => answered.promise }

@@ -6,6 +6,9 @@ import { BudgetMeter } from './budget-meter.ts'
 import type { Tally } from './tally.ts'
 import { timeUp } from './time-up.ts'
 
+/** A function of the environment that an agent's time may go to. */
+type Hook = 'setup' | 'update' | 'contextPolicy'
+
 /** The agent whose time it is. */
 export interface TimeHost {
   readonly tally: Tally
@@ -24,7 +27,7 @@ export class AgentTime implements CallHooks {
   readonly #host: TimeHost
   readonly #parent: AgentTime | undefined
   /** The function of the environment that is at work; tools say it themselves. */
-  #hook: 'setup' | 'update' | undefined
+  #hook: Hook | undefined
   /** By this agent or a child of it. */
   #lastSent: SentCall | undefined
   /** Why it waits for the model, if a backend has failed since something was sent. */
@@ -53,7 +56,7 @@ export class AgentTime implements CallHooks {
   }
 
   /** A function of the environment's at work: if the time is up meanwhile, it was spent there. */
-  async spentIn<Result>(hook: 'setup' | 'update', work: () => Result | Promise<Result>): Promise<Result> {
+  async spentIn<Result>(hook: Hook, work: () => Result | Promise<Result>): Promise<Result> {
     this.#hook = hook
     try {
       return await work()
@@ -72,12 +75,13 @@ export class AgentTime implements CallHooks {
   }
 
   onFailedTry(ms: number, error: MillraceError): void {
-    this.#heldUpBy = error
+    this.onParked(error)
     this.budget.giveBack(ms)
   }
 
   onParked(error: MillraceError): void {
     this.#heldUpBy = error
+    this.#parent?.onParked(error)
   }
 
   onSend(call: SentCall): void {
@@ -95,6 +99,8 @@ export class AgentTime implements CallHooks {
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
     this.cutOffIn = doing
-    this.scope.abort(timeUp(what, { lastSent, doing, isWaiting, heldUpBy: this.#heldUpBy }))
+    // While it is set up its time stands still as well.
+    const waitsForModel = isWaiting && this.#hook !== 'setup'
+    this.scope.abort(timeUp(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy }))
   }
 }

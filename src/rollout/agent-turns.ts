@@ -59,7 +59,7 @@ export class AgentTurns {
       return rejectedLater(error)
     }
     const asked = this.#contextCopy
-      ? this.#contextCopy.next(this.#contextView(), this.taken).then((messages) => this.#ask(options, messages))
+      ? this.#chosenContext(this.#contextCopy).then((messages) => this.#ask(options, messages))
       : this.#ask(options)
     const turn: Promise<Turn> = asked.then(
       (reply) => {
@@ -108,6 +108,10 @@ export class AgentTurns {
     const merged = { ...this.#sampling, ...sampling }
     if (tokensLeft < (merged.maxTokens ?? Infinity)) merged.maxTokens = tokensLeft
     return merged
+  }
+
+  #chosenContext(copy: ContextCopy): Promise<readonly Message[]> {
+    return this.#host.time.spentIn('contextPolicy', () => copy.next(this.#contextView(), this.taken))
   }
 
   #contextView(): ContextView {

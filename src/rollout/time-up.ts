@@ -12,23 +12,23 @@ export function timeUp(
   {
     lastSent,
     doing,
-    isWaiting,
+    waitsForModel,
     heldUpBy,
   }: {
     readonly lastSent: SentCall | undefined
     readonly doing: string | undefined
-    /** Whether its working time stands still. */
-    readonly isWaiting: boolean
+    readonly waitsForModel: boolean
     /** What a backend failed with that it waits for, if it does. */
     readonly heldUpBy: MillraceError | undefined
   },
 ): MillraceError {
   const where = doing === undefined ? '' : `, in ${doing}`
   if (what === 'wall') {
-    const waits = heldUpBy
-      ? `while it waited for the model because a backend had failed: ${heldUpBy.rawMessage}`
-      : 'while it waited for the model: for a limit, or for a backend that is overloaded or gone'
-    return spent('wall', `its time on the clock is used up${isWaiting && doing === undefined ? `, ${waits}` : where}`)
+    const why = heldUpBy
+      ? ` because a backend had failed: ${heldUpBy.rawMessage}`
+      : ': for a limit, or for a backend that is overloaded or gone'
+    const waiting = waitsForModel ? `, while it waited for the model${why}` : ''
+    return spent('wall', `its time on the clock is used up${where}${waiting}`)
   }
   if (!lastSent?.isUnheard) return spent('time', `its working time is used up${where}`)
   const silentS = ((performance.now() - lastSent.sentAt) / 1000).toFixed(1)

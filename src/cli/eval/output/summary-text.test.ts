@@ -113,7 +113,7 @@ describe('summaryText', () => {
 
   it('shows the advice of a reason whole', () => {
     const lastSent = { backend: 'inference.internal.example.org:8000', sentAt: 0, isUnheard: true, isUnderWay: true }
-    const { rawMessage } = timeUp('time', { lastSent, doing: undefined, isWaiting: false, heldUpBy: undefined })
+    const { rawMessage } = timeUp('time', { lastSent, doing: undefined, waitsForModel: false, heldUpBy: undefined })
     const summary = sampleSummary({
       outcomes: { ...sampleSummary().outcomes, infra_timeout: 1 },
       reasons: { infra_timeout: rawMessage },
