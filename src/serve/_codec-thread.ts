@@ -81,7 +81,7 @@ async function decode(
   { body }: Extract<CodecJob, { kind: 'decode' }>,
   exchange: CodecExchange,
 ): Promise<DecodedHead> {
-  const { head, tasks } = decodeBody(body)
+  const { head, tasks } = decodeBody(Buffer.concat(body))
   for (const texts of listsOf(tasks ?? [])) {
     await exchange.room()
     send({ kind: 'output', job, output: texts })

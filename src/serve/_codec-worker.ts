@@ -105,7 +105,7 @@ export class CodecWorker extends Resource {
   start(job: number, listener: CodecListener): void {
     const { work, submittedAt } = listener
     this.#jobs.set(job, { listener, underWay: 0 })
-    this.#post({ kind: 'start', job, work, submittedAt }, work.kind === 'decode' ? [work.body.buffer] : [])
+    this.#post({ kind: 'start', job, work, submittedAt }, work.kind === 'decode' ? ownMemory(work.body) : [])
   }
 
   /** What came last was taken: more may come. */
@@ -162,4 +162,13 @@ export class CodecWorker extends Resource {
   #post(message: ToCodec, transfer: ArrayBuffer[] = []): void {
     this.#worker.postMessage(message, transfer)
   }
+}
+
+/** What parts have to themselves goes to the thread as it is. Memory that is shared, as small ones may have it, is copied. */
+function ownMemory(parts: readonly Uint8Array[]): ArrayBuffer[] {
+  const buffers: ArrayBuffer[] = []
+  for (const { buffer, byteLength } of parts) {
+    if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffers.push(buffer)
+  }
+  return buffers
 }

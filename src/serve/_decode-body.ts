@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { parseJson } from './_parse-json.ts'
 import type { DecodedBody } from './codec-messages.ts'
+import { maxJsonDepth } from './serve-bounds.ts'
 
 /** What a body may say beside its tasks; that part is handed over as objects, which costs the front what parsing would. */
 const maxHeadCharacters = 64 * 1024
@@ -9,7 +10,7 @@ const maxListCharacters = 512 * 1024
 
 /** Parses a request body and gives its tasks back as text: strings change threads at the price of a copy, objects do not. */
 export function decodeBody(bytes: Uint8Array): DecodedBody {
-  const decoded = takeApart(parseJson(bytes))
+  const decoded = takeApart(parseJson(bytes, maxJsonDepth))
   if ((JSON.stringify(decoded.head) ?? '').length > maxHeadCharacters) {
     throw new MillraceError('usage', `a request has at most ${maxHeadCharacters} characters beside its tasks`)
   }

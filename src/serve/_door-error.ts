@@ -2,13 +2,7 @@ import type { FastifyReply } from 'fastify'
 import { MillraceError, ownFaults, type ErrorCode, type WireError } from '../errors/index.ts'
 
 /** What only a door can refuse. */
-export type DoorCode =
-  | 'unauthorized'
-  | 'not_found'
-  | 'method_not_allowed'
-  | 'length_required'
-  | 'too_large'
-  | 'unsupported_type'
+export type DoorCode = 'unauthorized' | 'not_found' | 'method_not_allowed' | 'too_large' | 'unsupported_type'
 
 /** The body of every reply that is not a result. */
 export interface ErrorBody {
@@ -20,7 +14,6 @@ const statusOf: Readonly<Record<DoorCode, number> & Partial<Record<ErrorCode, nu
   unauthorized: 401,
   not_found: 404,
   method_not_allowed: 405,
-  length_required: 411,
   too_large: 413,
   unsupported_type: 415,
   usage: 400,
@@ -58,8 +51,15 @@ export function errorBody(thrown: unknown): ErrorBody {
   return { error: error.toWire() }
 }
 
-/** fastify refuses some requests before any route sees them. */
+/** What is wrong with a body before anybody has read what it says. */
+const bodyCodes: Readonly<Record<string, DoorCode>> = { 413: 'too_large', 415: 'unsupported_type' }
+
+/** fastify refuses some requests before any route sees them, and an intake some bodies. */
 function refusalOf(thrown: unknown): { code: DoorCode | 'usage'; message: string } | undefined {
+  if (thrown instanceof MillraceError) {
+    const bodyCode = thrown.code === 'usage' ? bodyCodes[String(thrown.data['status'])] : undefined
+    return bodyCode && { code: bodyCode, message: thrown.rawMessage }
+  }
   const code = thrown instanceof Error && 'code' in thrown ? thrown.code : undefined
   switch (code) {
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':

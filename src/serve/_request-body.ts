@@ -1,10 +1,11 @@
-import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
 import { closedObject, describeIssues, samplingSchema } from '../schema/index.ts'
+import type { HeldBody } from './_body-intake.ts'
 import { parseJson } from './_parse-json.ts'
 import { recordForms, type DecodedBody, type RecordForm } from './codec-messages.ts'
 import type { CodecPool } from './codec-pool.ts'
+import { maxJsonDepth } from './serve-bounds.ts'
 import { JsonText, type RolloutRequest } from './rollout-request.ts'
 
 /** A larger body is parsed elsewhere: this much takes about a millisecond. */
@@ -28,54 +29,15 @@ export interface PostedRequest {
   readonly form: RecordForm
 }
 
-/** The value of a small body, or a large one taken apart on another thread; undefined if there is none. */
-export async function readBody(request: IncomingMessage, length: number, codec: CodecPool): Promise<unknown> {
-  if (length === 0) return undefined
-  // Gathered here, because a slow client must not keep a thread waiting.
-  const body = await gather(request, length)
-  return length > maxInlineBytes ? new LargeBody(await codec.decode(body)) : parseJson(body)
+/** A large one is taken apart on another thread, now that all of it is here: a slow client must not keep a thread waiting. */
+async function decoded(body: HeldBody, codec: CodecPool): Promise<DecodedBody> {
+  if (body.length > maxInlineBytes) return await codec.decode(body.parts)
+  return { head: body.length === 0 ? undefined : parseJson(body.bytes, maxJsonDepth), tasks: undefined }
 }
 
-/**
- * In one piece of memory, which can change threads as a whole: what a socket is read into is shared. By events, because what
- * iterates over a stream stays with it, and the request waits for its rollout.
- */
-function gather(request: IncomingMessage, length: number): Promise<Uint8Array<ArrayBuffer>> {
-  return new Promise((resolve, reject) => {
-    const body = new Uint8Array(length)
-    let at = 0
-    const onData = (part: Uint8Array): void => {
-      body.set(part, at)
-      at += part.length
-    }
-    const onEnd = (): void => {
-      stopListening()
-      resolve(body)
-    }
-    const onClose = (): void => {
-      stopListening()
-      // Nobody hears it, but it is no fault of ours.
-      reject(new MillraceError('usage', `the client left after ${at} of ${length} bytes of its body`))
-    }
-    const stopListening = (): void => {
-      request.off('data', onData).off('end', onEnd).off('close', onClose)
-    }
-    request.on('data', onData).on('end', onEnd).on('close', onClose)
-    // It has left already, and will not do so again.
-    if (request.destroyed) onClose()
-  })
-}
-
-class LargeBody {
-  readonly decoded: DecodedBody
-
-  constructor(decoded: DecodedBody) {
-    this.decoded = decoded
-  }
-}
-
-export function postedRequest(body: unknown): PostedRequest {
-  const { head, tasks: texts } = body instanceof LargeBody ? body.decoded : { head: body, tasks: undefined }
+/** What a body asks for. Its parts must not be used afterwards. */
+export async function postedRequest(body: HeldBody, codec: CodecPool): Promise<PostedRequest> {
+  const { head, tasks: texts } = await decoded(body, codec)
   const checked = bodySchema.safeParse(head)
   if (!checked.success) throw usage(describeIssues(checked.error.issues))
   const { requestId, task, tasks, attempts, sampling, include, detached } = checked.data

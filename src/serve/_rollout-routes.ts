@@ -1,10 +1,12 @@
+import type { IncomingMessage } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 import { z } from 'zod'
 import { closedObject, outcomeNames } from '../schema/index.ts'
-import type { BodyBudget } from './_body-budget.ts'
+import type { BodyIntake } from './_body-intake.ts'
 import { refuse } from './_door-error.ts'
 import { parseQuery, wantsLines } from './_parse-query.ts'
-import { postedRequest, recordFormSchema } from './_request-body.ts'
+import type { Submission } from './_request-intake.ts'
+import { postedRequest, recordFormSchema, type PostedRequest } from './_request-body.ts'
 import { requestHeaders, sendResult, sendResults, sendRollout } from './_send-rollouts.ts'
 import { rolloutCount } from './known-request.ts'
 import type { RolloutService } from './rollout-service.ts'
@@ -22,13 +24,18 @@ const listSchema = closedObject({
 })
 
 /** Rollouts over HTTP: ask for them, look at them, list them, cancel them. */
-export function rolloutRoutes(app: FastifyInstance, service: RolloutService, bodies: BodyBudget): void {
+export function rolloutRoutes(app: FastifyInstance, service: RolloutService, intake: BodyIntake): void {
   const { codec } = service
 
+  /** Its body is held until then: its tasks are counted with those that wait from then on. */
+  const accept = async (request: IncomingMessage): Promise<PostedRequest & { readonly submission: Submission }> => {
+    using body = await intake.whole(request)
+    const posted = await postedRequest(body, codec)
+    return { ...posted, submission: await service.submit(posted.request) }
+  }
+
   app.post('/v1/rollouts', async (request, reply) => {
-    const { request: asked, form } = postedRequest(request.body)
-    const submission = await service.submit(asked)
-    bodies.release(request)
+    const { request: asked, form, submission } = await accept(request.raw)
     if (asked.isDetached) {
       const { id, firstTask, tasks, attempts } = submission.request
       await submission.results.return()

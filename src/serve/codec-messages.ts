@@ -46,8 +46,8 @@ export type CodecJob =
   /** Answered by chunks. */
   | { readonly kind: 'encode'; readonly rollout: string; readonly form: RecordForm }
   | { readonly kind: 'heads'; readonly rollouts: readonly string[] }
-  /** Answered by lists of tasks. The memory of the body goes to the thread. */
-  | { readonly kind: 'decode'; readonly body: Uint8Array<ArrayBuffer> }
+  /** Answered by lists of tasks. */
+  | { readonly kind: 'decode'; readonly body: readonly Uint8Array[] }
 
 export type ToCodec =
   | { readonly kind: 'start'; readonly job: number; readonly work: CodecJob; readonly submittedAt: number }

@@ -94,8 +94,8 @@ export class CodecPool extends Resource {
     return answer.value as readonly RolloutHead[]
   }
 
-  /** A whole request body, whose memory goes to the thread: it must not be used afterwards. */
-  async decode(body: Uint8Array<ArrayBuffer>): Promise<DecodedBody> {
+  /** A whole request body in its parts, whose memory goes to the thread: they must not be used afterwards. */
+  async decode(body: readonly Uint8Array[]): Promise<DecodedBody> {
     const tasks: string[] = []
     const outputs = this.#submit({ kind: 'decode', body }).outputs()
     for (let next = await outputs.next(); ; next = await outputs.next()) {

@@ -1,12 +1,9 @@
-import type { IncomingMessage } from 'node:http'
-import type { FastifyRequest } from 'fastify'
 import { MillraceError } from '../errors/index.ts'
 import { AccessKey, requireKeyBeyondLoopback } from './access-key.ts'
-import { BodyBudget } from './_body-budget.ts'
+import { BodyIntake } from './_body-intake.ts'
 import { Door } from './_door.ts'
 import { refuse, replyWithError } from './_door-error.ts'
 import { refuseUnrouted } from './_known-routes.ts'
-import { readBody } from './_request-body.ts'
 import { requestRoutes } from './_request-routes.ts'
 import { rolloutRoutes } from './_rollout-routes.ts'
 import { openPaths, statusRoutes } from './_status-routes.ts'
@@ -39,12 +36,10 @@ export class HttpDoor extends Door {
       if (isAllowed) next()
       else void refuse(reply, 'unauthorized', 'send the key of this server: authorization: Bearer <key>')
     })
-    const bodies = new BodyBudget(service.bounds)
-    bodies.guard(app)
+    const intake = new BodyIntake({ ...service.bounds, fullStatus: 429 })
     app.removeAllContentTypeParsers()
-    app.addContentTypeParser('application/json', async ({ headers }: FastifyRequest, payload: IncomingMessage) => {
-      return await readBody(payload, Number(headers['content-length'] ?? 0), service.codec)
-    })
+    // Bodies are read by the routes that want one.
+    app.addContentTypeParser('application/json', (_request, _payload, parsed) => parsed(null))
     app.setNotFoundHandler(async (request, reply) => {
       return await refuseUnrouted(
         reply,
@@ -57,9 +52,9 @@ export class HttpDoor extends Door {
       return await sent
     })
     statusRoutes(app, service)
-    rolloutRoutes(app, service, bodies)
+    rolloutRoutes(app, service, intake)
     requestRoutes(app, service)
-    workerRoutes(app, service)
+    workerRoutes(app, service, intake)
   }
 
   /** Resolves once it listens. */

@@ -16,6 +16,9 @@ export interface ServeBounds {
   readonly abandonGraceMs: number
 }
 
+/** Most of what looks at a value calls itself for every level: writing it, validating it, sending it to a worker. */
+export const maxJsonDepth = 256
+
 const mebibyte = 1024 * 1024
 
 export const defaultBounds: ServeBounds = {

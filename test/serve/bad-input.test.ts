@@ -49,7 +49,8 @@ test('a large body that does not fit is refused in the same way', async () => {
   expect(invalid.status).toBe(400)
   expect(invalid.body).toMatchObject({ error: { code: 'task_invalid', data: { row: 8_000 } } })
   expect((await server.post(`${JSON.stringify({ tasks })}]`)).body).toMatchObject({ error: { code: 'usage' } })
-  expect((await server.post({ tasks, requestId: 'x'.repeat(300_000) })).status).toBe(413)
+  const large = await server.post({ tasks, requestId: 'x'.repeat(300_000) })
+  expect(large).toMatchObject({ status: 413, body: { error: { code: 'too_large' } } })
   const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
   expect((await server.post(`{"tasks":[${deep}]}`)).body).toMatchObject({ error: { code: 'usage' } })
 })
@@ -87,14 +88,21 @@ test('requests that no route is for', async () => {
   expect(await send('/v1/rollouts?cursor=here', {})).toEqual({ status: 400, code: 'usage' })
   const text = { method: 'POST', body: 'task=1', headers: { 'content-type': 'text/plain' } }
   expect(await send('/v1/rollouts', text)).toEqual({ status: 415, code: 'unsupported_type' })
-  const chunked = new ReadableStream({
-    start(controller) {
-      controller.enqueue(new TextEncoder().encode('{}'))
-      controller.close()
-    },
-  })
-  const streamed = { method: 'POST', body: chunked, headers: json, duplex: 'half' } as RequestInit
-  expect(await send('/v1/rollouts', streamed)).toEqual({ status: 411, code: 'length_required' })
+  const packed = { method: 'POST', body: '{}', headers: { ...json, 'content-encoding': 'gzip' } }
+  expect(await send('/v1/rollouts', packed)).toEqual({ status: 415, code: 'unsupported_type' })
+})
+
+test('a body need not say how long it is, but is not longer than it may be for that', async () => {
+  await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 500_000 } })
+  const send = async (text: string): Promise<number> => {
+    const body = new Blob([text]).stream()
+    const init = { method: 'POST', body, headers: json, duplex: 'half' } as RequestInit
+    return (await fetch(`${server.door.url}/v1/rollouts`, init)).status
+  }
+  expect(await send(JSON.stringify({ task }))).toBe(200)
+  const tasks = Array.from({ length: 300 }, () => ({ word: 'w'.repeat(1_000) }))
+  expect(await send(JSON.stringify({ tasks, detached: true }))).toBe(202)
+  expect(await send(JSON.stringify({ tasks: [...tasks, ...tasks] }))).toBe(413)
 })
 
 test('a full queue refuses until there is room again', async () => {

@@ -100,7 +100,7 @@ test('a run that cannot be read is said to be, at once', async () => {
 })
 
 test('a client that leaves in the middle of a large body leaves nothing behind', async () => {
-  await using server = await TestServer.start(echo, { bounds: { maxBodiesBytes: 3_000_000 } })
+  await using server = await TestServer.start(echo, { bounds: { maxBodiesBytes: 2_000_000 } })
   const faults: MillraceError[] = []
   await using door = await HttpDoor.open({ service: server.service, port: 0, onFault: (error) => faults.push(error) })
   const post = async (body: object): Promise<number> => {
@@ -125,6 +125,22 @@ test('clients that are slow to send their bodies hold up nobody', async () => {
   await Promise.all(clients.map(({ written }) => written))
   const tasks = Array.from({ length: 2_000 }, () => ({ word: 'w'.repeat(150) }))
   expect((await server.post({ tasks, detached: true })).status).toBe(202)
+})
+
+test('bodies that are announced and do not come keep nobody out', async () => {
+  await using server = await TestServer.start(echo, { bounds: { maxBodyBytes: 1_000, maxBodiesBytes: 2_000 } })
+  await using silent = new AsyncDisposableStack()
+  const head = 'POST /v1/rollouts HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue'
+  for (let client = 0; client < 4; client += 1) {
+    const socket = silent.adopt(
+      connect(Number(new URL(server.door.url).port), '127.0.0.1'),
+      (end) => void end.destroy(),
+    )
+    socket.write(`${head}\r\ncontent-length: 1000\r\n\r\n`)
+    const [answer] = (await once(socket, 'data')) as [Buffer]
+    expect(answer.toString()).toMatch(/^HTTP\/1.1 100 /)
+  }
+  expect((await server.post({ task: { word: 'w'.repeat(900) } })).status).toBe(200)
 })
 
 test('a client that leaves at once leaves nothing running', async () => {

@@ -10,7 +10,8 @@ import {
 import { MillraceError } from '../../errors/index.ts'
 import type { Caller, Gateway } from '../../gateway/index.ts'
 import { apiPaths, countPaths } from '../../schema/index.ts'
-import type { BodyIntake, HeldBody } from './_body.ts'
+import type { BodyIntake, HeldBody } from '../_body-intake.ts'
+import { depthProblem } from '../_json-depth.ts'
 import { callerFrom, unauthorized } from './_callers.ts'
 import { GatewayReply } from './_reply.ts'
 import { requestIdOf } from './_request-id.ts'
@@ -36,7 +37,7 @@ const routes: readonly ModelRoute[] = [
 export interface ModelRouteParts {
   readonly gateway: Gateway
   readonly intake: BodyIntake
-  readonly bounds: Pick<GatewayBounds, 'maxStallMs'>
+  readonly bounds: Pick<GatewayBounds, 'maxStallMs' | 'maxJsonDepth'>
 }
 
 /** The models, each API at its own path and once more below each session's. */
@@ -128,6 +129,9 @@ class ModelExchange {
 
   async #interact(caller: Caller, held: HeldBody): Promise<void> {
     using body = held
+    const { bytes } = body
+    const tooDeep = depthProblem(bytes, this.#parts.bounds.maxJsonDepth)
+    if (tooDeep) return this.refuse(tooDeep)
     const { headers } = this.#request
     const { traceparent } = headers
     const { dialect, countsOnly } = this.#route
@@ -136,7 +140,7 @@ class ModelExchange {
       {
         caller,
         api,
-        body: body.bytes,
+        body: bytes,
         ...(countsOnly && { countsOnly }),
         ...(api === 'messages' && { bodyHeaders: anthropicHeaders(headers) }),
         requestId: this.#requestId,

@@ -1,6 +1,5 @@
 import { Readable } from 'node:stream'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
-import type { z } from 'zod'
+import type { FastifyInstance } from 'fastify'
 import { MillraceError } from '../../errors/index.ts'
 import {
   exportSessions,
@@ -9,13 +8,13 @@ import {
   type ExportSessionsOptions,
   type Gateway,
 } from '../../gateway/index.ts'
-import { describeIssues } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import { adminOf, callerOf } from './_callers.ts'
-import type { BodyIntake } from './_body.ts'
 import { exportQuerySchema, rewardSchema, sessionQuerySchema } from './_session-schemas.ts'
-import { parseJson } from '../_parse-json.ts'
+import type { BodyIntake } from '../_body-intake.ts'
+import { jsonBody } from '../_json-body.ts'
 import { parseQuery } from '../_parse-query.ts'
+import type { GatewayBounds } from './gateway-bounds.ts'
 
 interface OneSession {
   Params: { id: string }
@@ -25,6 +24,7 @@ export interface SessionRouteParts {
   readonly gateway: Gateway
   readonly reader: RunReader
   readonly intake: BodyIntake
+  readonly bounds: Pick<GatewayBounds, 'maxJsonDepth'>
   readonly publicUrl: string | undefined
   readonly onFault: ((error: MillraceError) => void) | undefined
 }
@@ -32,9 +32,10 @@ export interface SessionRouteParts {
 /** Sessions over HTTP: start them, look at them, end them, say what they were worth, take out what they said. */
 export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): void {
   const { gateway, reader, intake, publicUrl, onFault } = parts
+  const { maxJsonDepth: maxDepth } = parts.bounds
   app.post('/v1/sessions', async (request, reply) => {
     const caller = adminOf(request)
-    const options = await bodyOf(request, intake, sessionOptionsSchema)
+    const options = await jsonBody(request.raw, intake, { schema: sessionOptionsSchema, maxDepth })
     const { groupId, sessions } = await gateway.startSessions(caller, options)
     const base = `${publicUrl ?? `${request.protocol}://${request.host}`}/sessions`
     return await reply
@@ -59,7 +60,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   app.post<OneSession>('/v1/sessions/:id/rewards', async (request, reply) => {
     const caller = callerOf(request)
     const { id } = request.params
-    const said = await bodyOf(request, intake, rewardSchema)
+    const said = await jsonBody(request.raw, intake, { schema: rewardSchema, maxDepth })
     const node = await gateway.reward(caller, id, said)
     return await reply.send({ ...(await gateway.session(caller, id)), rewarded: { node, reward: said.reward } })
   })
@@ -115,22 +116,4 @@ async function* withFirst(
     throw thrown
   }
   for (let next = first; !next.done; next = await rest.next().catch(tell)) yield next.value
-}
-
-/** The checked body of a small request; `{}` if there is none. */
-async function bodyOf<Schema extends z.ZodType>(
-  { raw }: FastifyRequest,
-  intake: BodyIntake,
-  schema: Schema,
-): Promise<z.output<Schema>> {
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
-  intake.read(raw, (problem, body) => {
-    if (body) resolve(body.bytes)
-    else reject(problem ?? new MillraceError('cancelled', 'the client has gone', { data: { status: 499 } }))
-    body?.[Symbol.dispose]()
-  })
-  const bytes = await promise
-  const checked = schema.safeParse(bytes.length === 0 ? {} : parseJson(bytes))
-  if (checked.success) return checked.data
-  throw new MillraceError('usage', `the body does not fit: ${describeIssues(checked.error.issues)}`)
 }

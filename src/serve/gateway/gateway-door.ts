@@ -4,11 +4,11 @@ import type { Gateway } from '../../gateway/index.ts'
 import { timerMs } from '../../kit/index.ts'
 import type { RunReader } from '../../store/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
+import { BodyIntake } from '../_body-intake.ts'
 import { Door } from '../_door.ts'
 import { replyWithError } from '../_door-error.ts'
 import { allowOthers, refuseUnrouted } from '../_known-routes.ts'
 import { Admission, type AdmissionFigures } from './_admission.ts'
-import { BodyIntake } from './_body.ts'
 import { requireCaller } from './_callers.ts'
 import { clientErrorAnswers } from './_client-error.ts'
 import { dialectFor } from './_dialect-for.ts'
@@ -67,7 +67,7 @@ export class GatewayDoor extends Door {
     const { app } = this
     endIdleConnections(app.server)
     this.#admission = new Admission(app, maxSockets)
-    this.#intake = new BodyIntake(bounds)
+    this.#intake = new BodyIntake({ ...bounds, fullStatus: 503 })
     app.removeAllContentTypeParsers()
     modelRoutes(app, { gateway, intake: this.#intake, bounds })
     const words = { onFault, bounds }
@@ -88,7 +88,7 @@ export class GatewayDoor extends Door {
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null))
       statusRoutes(scope, options)
       const { reader, publicUrl } = options
-      sessionRoutes(scope, { gateway, reader, intake: this.#intake, publicUrl, onFault })
+      sessionRoutes(scope, { gateway, reader, intake: this.#intake, bounds, publicUrl, onFault })
       done()
     })
     app.setNotFoundHandler(async (request, reply) => {

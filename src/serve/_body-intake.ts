@@ -1,14 +1,22 @@
 import type { IncomingMessage } from 'node:http'
-import { MillraceError } from '../../errors/index.ts'
-import type { GatewayBounds } from './gateway-bounds.ts'
-import { isDeeperThan } from './_json-depth.ts'
+import { MillraceError } from '../errors/index.ts'
 
 /** A body that has arrived. What it takes up counts until it is released, which whoever got it does once. */
 export interface HeldBody extends Disposable {
+  readonly length: number
+  /** As it came: in none, one or many. */
+  readonly parts: readonly Buffer[]
+  /** In one piece. */
   readonly bytes: Buffer
 }
 
-type BodyBounds = Pick<GatewayBounds, 'maxBodyBytes' | 'maxBodiesBytes' | 'maxJsonDepth'>
+export interface BodyBounds {
+  readonly maxBodyBytes: number
+  readonly maxBodiesBytes: number
+  /** What a client is told when all of that is taken: each door has a status of its own for it. */
+  readonly fullStatus: 429 | 503
+}
+
 type OnBody = (error: MillraceError | undefined, body: HeldBody | undefined) => void
 
 /** Reads bodies, and bounds the memory of all that are being read or worked on. */
@@ -32,6 +40,16 @@ export class BodyIntake {
     new Upload(this, request, onBody).start(Number(request.headers['content-length'] ?? 0))
   }
 
+  /** The same for who can wait; fails with `cancelled` when the client left. */
+  whole(request: IncomingMessage): Promise<HeldBody> {
+    return new Promise((resolve, reject) => {
+      this.read(request, (problem, body) => {
+        if (body) resolve(body)
+        else reject(problem ?? new MillraceError('cancelled', 'the client has gone', { data: { status: 499 } }))
+      })
+    })
+  }
+
   /** What keeps so many more bytes from being taken; undefined if nothing does, and then they are. */
   take(bytes: number, total: number): MillraceError | undefined {
     const problem = this.refusal(bytes, total)
@@ -41,7 +59,7 @@ export class BodyIntake {
 
   /** What would keep so many more bytes from being taken. */
   refusal(bytes: number, total: number): MillraceError | undefined {
-    const { maxBodyBytes, maxBodiesBytes } = this.#bounds
+    const { maxBodyBytes, maxBodiesBytes, fullStatus } = this.#bounds
     if (total > maxBodyBytes) {
       return new MillraceError('usage', `a body has at most ${maxBodyBytes} bytes; send less, or raise maxBodyBytes`, {
         data: { status: 413 },
@@ -49,22 +67,13 @@ export class BodyIntake {
     }
     if (this.#heldBytes + bytes > maxBodiesBytes) {
       const full = `requests of ${this.#heldBytes} bytes are being worked on, and ${maxBodiesBytes} is the most; try again in a moment`
-      return new MillraceError('overloaded', full, { data: { status: 503, retryAfterMs: 1000 } })
+      return new MillraceError('overloaded', full, { data: { status: fullStatus, retryAfterMs: 1000 } })
     }
     return undefined
   }
 
   release(bytes: number): void {
     this.#heldBytes -= bytes
-  }
-
-  /** What is wrong with a whole body, before it is parsed. */
-  check(bytes: Buffer): MillraceError | undefined {
-    const { maxJsonDepth } = this.#bounds
-    if (!isDeeperThan(bytes, maxJsonDepth)) return undefined
-    return new MillraceError('usage', `the body nests more than ${maxJsonDepth} levels deep; flatten it`, {
-      data: { status: 400 },
-    })
   }
 }
 
@@ -73,7 +82,7 @@ class Upload implements HeldBody {
   readonly #intake: BodyIntake
   readonly #request: IncomingMessage
   readonly #onBody: OnBody
-  readonly #parts: Buffer[] = []
+  #parts: Buffer[] = []
   /** In bytes; none when they were given back. */
   #arrived = 0
   #isDecided = false
@@ -84,10 +93,21 @@ class Upload implements HeldBody {
     this.#onBody = onBody
   }
 
-  /** Most have come in one piece. */
+  get length(): number {
+    return this.#arrived
+  }
+
+  get parts(): readonly Buffer[] {
+    return this.#parts
+  }
+
   get bytes(): Buffer {
     const [only] = this.#parts
-    return this.#parts.length === 1 && only ? only : Buffer.concat(this.#parts, this.#arrived)
+    // Most have come in one piece.
+    if (only && this.#parts.length === 1) return only
+    const bytes = Buffer.concat(this.#parts, this.#arrived)
+    this.#parts = [bytes]
+    return bytes
   }
 
   start(declaredBytes: number): void {
@@ -107,6 +127,8 @@ class Upload implements HeldBody {
   [Symbol.dispose](): void {
     this.#intake.release(this.#arrived)
     this.#arrived = 0
+    // The request outlives its body, for as long as it takes to answer it.
+    this.#parts = []
   }
 
   readonly #onData = (part: Buffer): void => {
@@ -118,12 +140,7 @@ class Upload implements HeldBody {
   }
 
   readonly #onEnd = (): void => {
-    if (this.#isDecided) return
-    const body = this.bytes
-    this.#parts.length = 0
-    this.#parts.push(body)
-    const problem = this.#intake.check(body)
-    this.#decide(problem, problem ? undefined : this)
+    if (!this.#isDecided) this.#decide(undefined, this)
   }
 
   readonly #onClose = (): void => {
@@ -132,10 +149,7 @@ class Upload implements HeldBody {
 
   #decide(problem: MillraceError | undefined, body: HeldBody | undefined): void {
     this.#isDecided = true
-    if (!body) {
-      this.#parts.length = 0
-      this[Symbol.dispose]()
-    }
+    if (!body) this[Symbol.dispose]()
     this.#onBody(problem, body)
   }
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { seededRandom } from '../../kit/index.ts'
+import { seededRandom } from '../kit/index.ts'
 import { isDeeperThan } from './_json-depth.ts'
 
 const deeperThan = (text: string, depth: number): boolean => isDeeperThan(Buffer.from(text), depth)

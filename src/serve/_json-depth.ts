@@ -1,11 +1,19 @@
-import { backslash, closeBrace, closeBracket, openBrace, openBracket, quote } from '../../kit/index.ts'
+import { backslash, closeBrace, closeBracket, openBrace, openBracket, quote } from '../kit/index.ts'
+import { MillraceError } from '../errors/index.ts'
 
 /** Within a string, so many bytes are looked at one by one before the rest is searched at once: most strings are short. */
 const shortString = 32
 
+/** What is wrong with a body that nests too deep; undefined with one that does not. */
+export function depthProblem(bytes: Uint8Array, maxDepth: number): MillraceError | undefined {
+  if (!isDeeperThan(bytes, maxDepth)) return undefined
+  return new MillraceError('usage', `a body has at most ${maxDepth} levels of nesting; flatten it`)
+}
+
 /**
- * Whether JSON nests deeper than so many levels, told from its bytes before anything is made of them. What is not valid
- * JSON may get either answer: the parser refuses it afterwards.
+ * Whether JSON nests deeper than so many levels, told from its bytes before anything is made of them: of a body that goes
+ * on from the last one, a gateway never makes the value that `isNestedWithin` would ask for. What is not valid JSON may get
+ * either answer: the parser refuses it afterwards.
  */
 export function isDeeperThan(bytes: Uint8Array, maxDepth: number): boolean {
   let depth = 0
