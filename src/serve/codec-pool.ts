@@ -28,6 +28,8 @@ const crowdedJobs = 2
 const maxQueued = 1_024
 /** A thread beyond the first that had nothing to do for so long is ended. */
 const maxIdleMs = 30_000
+/** After one that could not start, as long as there are others. */
+const startPauseMs = 15_000
 
 /**
  * Threads that read rollouts from the run's own database and write them as JSON, and that parse large requests: what would
@@ -42,6 +44,7 @@ export class CodecPool extends Resource {
   readonly #replies = new RecentWaits()
   readonly #reaper: NodeJS.Timeout
   #lastJob = 0
+  #noGrowthBefore = 0
 
   private constructor(folder: string, maxThreads: number) {
     super()
@@ -148,6 +151,7 @@ export class CodecPool extends Resource {
   #followLoad(): void {
     const isStarting = [...this.#workers].some((worker) => !worker.isAvailable)
     if (isStarting || this.#workers.size >= this.#maxThreads) return
+    if (this.#workers.size > 0 && performance.now() < this.#noGrowthBefore) return
     const leastBusy = this.#leastBusy()
     if (!leastBusy || leastBusy.busy >= crowdedJobs) this.#grow()
   }
@@ -169,9 +173,10 @@ export class CodecPool extends Resource {
         onStall: () => this.#placeWaiting(),
         onGone: (reason, hasWorked) => {
           this.#workers.delete(worker)
-          // One that could not start would not start again either: those who wait are told.
-          if (hasWorked) this.#placeWaiting()
-          else this.#failWaiting(reason)
+          if (hasWorked) return this.#placeWaiting()
+          // The next would not start either, for now. Those who wait go on with the others; if there are none, they are told.
+          this.#noGrowthBefore = performance.now() + startPauseMs
+          if (this.#workers.size === 0) this.#failWaiting(reason)
         },
       },
     )

@@ -1,5 +1,7 @@
 import { once } from 'node:events'
+import { rename } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
+import { join } from 'node:path'
 import type { MillraceError } from 'millrace'
 import { expect, test } from 'vitest'
 import { CodecPool } from '../../src/serve/codec-pool.ts'
@@ -97,6 +99,20 @@ test('what is not there fails by itself; closing fails what is under way', async
 
 test('a run that cannot be read is said to be, at once', async () => {
   await expect(CodecPool.start('/nowhere', 1)).rejects.toMatchObject({ code: 'worker_lost' })
+})
+
+test('a thread that cannot start costs those nothing who wait for the others', async () => {
+  await using server = await TestServer.start(() => long)
+  await server.post({ task: { word: 'large' } })
+  const { folder } = server.service.info
+  await using pool = await CodecPool.start(folder, 2)
+  // From here on only who has the database open can read it.
+  const path = join(folder, 'journal.sqlite')
+  await rename(path, `${path}-elsewhere`)
+  await using _back = { [Symbol.asyncDispose]: () => rename(`${path}-elsewhere`, path) }
+  const replies = Array.from({ length: 40 }, () => Array.fromAsync(pool.encode('0-0', 'record')))
+  for (const chunks of await Promise.all(replies)) expect(Buffer.concat(chunks).toString()).toContain(long)
+  expect(pool.status()).toMatchObject({ jobs: 0, queued: 0 })
 })
 
 test('a client that leaves in the middle of a large body leaves nothing behind', async () => {
