@@ -120,6 +120,11 @@ export class Gateway extends Resource {
     return this.#sessions.start(caller, options)
   }
 
+  /** Fails unless there is such a session and it is the caller's to see. */
+  requireSession(caller: Caller, id: string): void {
+    this.#sessions.find(caller, id)
+  }
+
   session(caller: Caller, id: string): Promise<SessionView> {
     return this.#sessions.view(caller, id)
   }

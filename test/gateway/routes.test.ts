@@ -1,3 +1,5 @@
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { gatewayOperations, namedSchemas, type Operation, type SchemaName } from '../../src/serve/index.ts'
 import { SimulatorServer } from '../../src/simulator/index.ts'
@@ -122,6 +124,25 @@ test.each(['org/model', 'org%2Fmodel'])('a model is found by its name, written a
   for (const base of ['', `/sessions/${id}`]) {
     expect((await gateway.ask(`${base}/v1/models/${path}`, { key })).body).toMatchObject({ id: 'org/model' })
   }
+})
+
+test('to list models below a session, nothing of what was said in it is read', async () => {
+  await using gateway = await TestGateway.start()
+  const { id, key } = await gateway.startSession()
+  await gateway.ask(asked.chat.path, { body: asked.chat.body, key })
+  await gateway.ask(`/v1/sessions/${id}/end`, { method: 'POST' })
+  {
+    using database = new DatabaseSync(join(gateway.root, 'gateway', 'journal.sqlite'), { timeout: 10_000 })
+    expect(database.prepare(`UPDATE node SET message = '{' WHERE rollout = ? AND seq = 0`).run(id).changes).toBe(1)
+  }
+  const listed = async (): Promise<unknown> => (await gateway.ask('/v1/sessions')).body['sessions']
+  for (const path of ['', '/sim'])
+    expect((await gateway.ask(`/sessions/${id}/v1/models${path}`, { key })).status).toBe(200)
+  expect(await listed()).toMatchObject([{ id }])
+  expect(await listed()).not.toMatchObject([{ damage: expect.anything() as unknown }])
+  // A list of sessions shows damage that somebody came upon.
+  await gateway.ask(`/v1/sessions/${id}`)
+  expect(await listed()).toMatchObject([{ damage: expect.anything() as unknown }])
 })
 
 test('whoever asks for models wrongly is told so in the words of its API', async () => {

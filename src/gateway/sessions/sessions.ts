@@ -113,9 +113,16 @@ export class Sessions {
     return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
   }
 
+  /** A session that is the caller's to see. What was said in it is not read for that. */
+  find(caller: Caller, id: string): OpenSession | StoredSession {
+    const found = this.#book.find(caller, id)
+    if (!found) throw sessionUnknown(id)
+    return found
+  }
+
   /** As much as can be read of it, if it is damaged. */
   async view(caller: Caller, id: string): Promise<SessionView> {
-    const found = this.#find(caller, id)
+    const found = this.find(caller, id)
     if (!(found instanceof OpenSession)) {
       const tally = await this.#book.count(id)
       return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
@@ -246,15 +253,9 @@ export class Sessions {
     return viewOf(summary, tally, { running, reward })
   }
 
-  #find(caller: Caller, id: string): OpenSession | StoredSession {
-    const found = this.#book.find(caller, id)
-    if (!found) throw sessionUnknown(id)
-    return found
-  }
-
   /** For what decides about it: nobody is the judge of itself unless that was said when it was started. */
   #findManaged(caller: Caller, id: string): OpenSession | StoredSession {
-    const found = this.#find(caller, id)
+    const found = this.find(caller, id)
     if (caller.kind === 'admin' || (found instanceof OpenSession ? found.data : storedData(found)).selfManaged)
       return found
     throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')

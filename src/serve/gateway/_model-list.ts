@@ -26,21 +26,21 @@ export function modelListRoutes(app: FastifyInstance, { gateway, onFault }: Mode
     if (isFault(error, status)) onFault?.(error)
     return await reply.code(status).headers(headers).send(body)
   })
-  const requireAccess = async ({ headers, params }: FastifyRequest<ListedModels>): Promise<void> => {
+  const requireAccess = ({ headers, params }: FastifyRequest<ListedModels>): void => {
     const caller = callerFrom(gateway, headers)
     if (!caller) throw unauthorized(headers)
     // A session that nobody knows, or that is another's, has no models either.
-    if (params.id !== undefined) await gateway.session(caller, params.id)
+    if (params.id !== undefined) gateway.requireSession(caller, params.id)
   }
   const config = { dialectFor: (request: Pick<FastifyRequest, 'headers'>) => shapeFor(request).dialect }
   for (const path of ['/v1/models', '/sessions/:id/v1/models']) {
     app.get<ListedModels>(path, { config }, async (request, reply) => {
-      await requireAccess(request)
+      requireAccess(request)
       return await reply.send(shapeFor(request).list(gateway.models()))
     })
     // Names have slashes in them, and not every client escapes those.
     app.get<OneModel>(`${path}/*`, { config }, async (request, reply) => {
-      await requireAccess(request)
+      requireAccess(request)
       const { '*': name } = request.params
       const found = gateway.models().find(({ id }) => id === name)
       if (found) return await reply.send(shapeFor(request).one(found))
