@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../errors/index.ts'
-import { Semaphore } from '../kit/index.ts'
+import { machineShare, Semaphore } from '../kit/index.ts'
 import { checkCount } from './_check-count.ts'
 import { checkOptions } from './_check-options.ts'
 import { checkTimeout } from './_check-timeout.ts'
@@ -14,7 +14,10 @@ export interface CommandRewardOptions {
   readonly timeoutMs?: number
   /** Beside PATH, HOME and LANG, which it always gets. Nothing else is passed on, least of all API keys. */
   readonly env?: Readonly<Record<string, string>>
-  /** How many of these run at once; otherwise all commands together run one per processor. */
+  /**
+   * How many of these run at once; otherwise all commands together run one per processor. Workers divide it: each has its
+   * part, and one at least.
+   */
   readonly maxConcurrency?: number
 }
 
@@ -31,7 +34,8 @@ const passedOn = ['PATH', 'HOME', 'LANG']
 /** Waiting rewards hold their rollouts' places, so this many means something is wrong with the limits. */
 const maxWaiting = 100_000
 
-const permitsOfAll = new Semaphore(availableParallelism(), maxWaiting)
+/** Of all commands that say nothing else. Made with the first, when a worker knows how many share the processors. */
+let permitsOfAll: Semaphore | undefined
 
 /**
  * A reward in any language: a program that reads `{ task, answer, messages, outcome, truncated }` as JSON from its standard
@@ -49,7 +53,9 @@ export function commandReward<Task, State, Options>(
   checkTimeout('commandReward()', timeoutMs)
   // With none at all a reward would wait until its time is up.
   if (maxConcurrency !== undefined) checkCount('`maxConcurrency` of commandReward()', maxConcurrency, 1)
-  const permits = maxConcurrency === undefined ? permitsOfAll : new Semaphore(maxConcurrency, maxWaiting)
+  const places = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
+  const permits =
+    maxConcurrency === undefined ? (permitsOfAll ??= places(availableParallelism())) : places(maxConcurrency)
   return async ({ task, answer, messages, outcome, truncated, signal }) => {
     await permits.acquire(signal)
     try {

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { loadEnvironment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { closeAll, LoopLag } from '../kit/index.ts'
+import { closeAll, LoopLag, machineShare, shareWith } from '../kit/index.ts'
 import { InlineExecutor } from '../rollout/index.ts'
 import { JournalClient } from '../store/index.ts'
 import { startTelemetry, type Telemetry } from '../telemetry/index.ts'
@@ -51,6 +51,7 @@ export async function serveRollouts(link: SupervisorLink): Promise<void> {
 
 async function openParts({ id, start, limits }: SupervisorLink, journal: JournalClient): Promise<WorkerParts> {
   const { specifier, settings, models, workers } = start
+  shareWith({ onMachine: workers, inProcess: limits.workers })
   const { environment, options } = await loadEnvironment(specifier, start.options)
   const telemetry = start.telemetry && startTelemetry({ env: process.env, ...start.telemetry, worker: String(id) })
   // From now on: how long loading took says nothing about how it keeps up.
@@ -64,7 +65,7 @@ async function openParts({ id, start, limits }: SupervisorLink, journal: Journal
     journal,
     limits,
     module: { specifier, options: start.options },
-    rewardThreads: Math.max(1, Math.floor(availableParallelism() / workers)),
+    rewardThreads: machineShare(availableParallelism()),
   })
   return { executor, telemetry, lag }
 }
