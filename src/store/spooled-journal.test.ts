@@ -148,21 +148,23 @@ test('a spool that is full is emptied first, and one who waits waits for that', 
   const message = JSON.stringify({ role: 'user', content: 'x'.repeat(900_000) })
   run.journal.appendAll(rolloutEntries(1).slice(0, 2))
   run.block()
-  let written = 0
+  /** How many were in the database when each was written. */
+  const committed: number[] = []
   const work = async (): Promise<void> => {
     for (let seq = 0; seq < 40; seq += 1) {
       run.journal.append(nodeEntry({ rollout: '1-0', seq, message }))
       await run.journal.written()
-      written += 1
+      committed.push(run.store.reader.nodes('1-0', 1).length)
     }
   }
   const worked = work()
-  await expect.poll(() => written).toBe(18)
-  await new Promise((resolve) => void setTimeout(resolve, 100))
-  expect(written, 'the next one waits').toBe(18)
+  // More turns than are needed for all of them, if none waited.
+  for (let turn = 0; turn < 100; turn += 1) await new Promise(setImmediate)
+  expect(committed, 'the next one waits').toEqual(Array.from({ length: 18 }, () => 0))
   expect(statSync(run.spool).size).toBeLessThanOrEqual(16 * 1024 * 1024)
   run.unblock()
   await worked
+  expect(committed[18]).toBeGreaterThanOrEqual(18)
   await run.journal.durable()
   expect(statSync(run.spool).size).toBeLessThanOrEqual(16 * 1024 * 1024)
   expect(run.store.reader.nodes('1-0', 1).map(({ seq }) => seq)).toEqual(Array.from({ length: 40 }, (_, seq) => seq))
@@ -174,21 +176,27 @@ test('what is large goes past the spool, and nothing is written before it is in 
   append(run.journal, 1)
   await run.journal.written()
   run.journal.appendAll(rolloutEntries(2, { messages: ['x'.repeat(5_000_000), 'y'] }))
-  let order = ''
-  const large = run.journal.written()?.then(() => (order += 'large '))
+  /** In the order they came about, each with what was in the database then. */
+  const seen: [string, number][] = []
+  const see = (what: string) => () => void seen.push([what, run.store.reader.counts().ended])
+  const large = run.journal.written()?.then(see('large'))
   await new Promise(setImmediate)
   expect(run.journal.written(), 'with nothing new').toBeDefined()
   append(run.journal, 3)
-  const next = run.journal.written()?.then(() => (order += 'next '))
-  const durable = run.journal.durable()?.then(() => (order += 'durable'))
-  await new Promise((resolve) => void setTimeout(resolve, 50))
-  expect(order).toBe('')
+  const next = run.journal.written()?.then(see('next'))
+  const durable = run.journal.durable()?.then(see('durable'))
+  // More turns than a frame takes that is spooled.
+  for (let turn = 0; turn < 10; turn += 1) await new Promise(setImmediate)
+  expect(seen).toEqual([])
   cpSync(run.folder, run.copy, { recursive: true })
   expect(endedIn(run.copy)).toBe(1)
   run.unblock()
   await Promise.all([large, next, durable])
-  expect(order).toBe('large next durable')
-  expect(run.store.reader.counts().ended).toBe(3)
+  expect(seen).toEqual([
+    ['large', 2],
+    ['next', 2],
+    ['durable', 3],
+  ])
 })
 
 test('closing brings all of it into the database and leaves no spool', async () => {

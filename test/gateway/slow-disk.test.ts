@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { OpenGateway } from '../../src/gateway/_testing/open-gateway.ts'
 import { runFiles } from '../../src/store/index.ts'
 
@@ -45,6 +45,7 @@ test('a request that refers to what was said just now, or comes when that was fo
     answered += 1
   }
   const first = await open.ask(one.caller, responses, { api: 'responses' })
+  using reading = vi.spyOn(open.store.journal, 'durable')
   const next = { ...responses, previous_response_id: first.document['id'] }
   const waiting = [
     asked(one.caller, next, { api: 'responses' }),
@@ -53,7 +54,8 @@ test('a request that refers to what was said just now, or comes when that was fo
   ]
   // Makes the gateway forget the first, which is then read again.
   await open.ask(other.caller, chat)
-  await new Promise((resolve) => void setTimeout(resolve, 50))
+  // Each has come to the database, or past it.
+  await expect.poll(() => reading.mock.calls.length + answered).toBeGreaterThanOrEqual(waiting.length)
   expect(answered).toBe(0)
   unblock()
   await Promise.all(waiting)

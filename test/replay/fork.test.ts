@@ -1,6 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import {
   defineEnvironment,
   evaluate,
@@ -14,7 +13,7 @@ import {
   type Message,
 } from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { openRun, scripted, storeRun } from './_stored.ts'
 
 const said = (messages: readonly Message[], role: Message['role']): number =>
@@ -116,9 +115,12 @@ describe('a fork', () => {
 
   test('counts as time only what it did itself', async () => {
     await using runs = await temporaryRuns()
-    const slow: Script = async (request) => {
-      await sleep(20)
-      return await first(request)
+    const clock = performance.now.bind(performance)
+    let aheadMs = 0
+    using _ahead = vi.spyOn(performance, 'now').mockImplementation(() => clock() + aheadMs)
+    const slow: Script = (request) => {
+      aheadMs += 1_000
+      return first(request)
     }
     await storeRun(runs.root, { environment, script: slow })
     const { records, summary } = await fork({ root: runs.root, options: { turn: 3 } })

@@ -1,5 +1,4 @@
 import { readdir } from 'node:fs/promises'
-import { setTimeout as pause } from 'node:timers/promises'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test, vi } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
@@ -47,15 +46,12 @@ test('draining lets what runs end, and leaves what waits to the next sitting', a
   await expect.poll(() => answers.asked.has('runs')).toBe(true)
   const waiting = server.post({ task: { word: 'waits' } })
   await expect.poll(() => server.service.state('1-0')).toBe('queued')
-  let hasDrained = false
-  const draining = server.service.drain().then(() => (hasDrained = true))
+  const whenDrained = server.service.drain().then(() => server.service.state('0-0'))
   expect((await server.get('/ready')).status).toBe(503)
   expect((await server.post({ task: { word: 'late' } })).body).toMatchObject({ error: { code: 'closed' } })
-  await pause(0)
-  expect(hasDrained).toBe(false)
   answers.release('runs')
   expect((await running).body).toMatchObject({ outcome: 'completed' })
-  await draining
+  expect(await whenDrained).toBe('ended')
   expect((await waiting).body).toMatchObject({ error: { code: 'closed' } })
   expect(answers.asked).toEqual(new Set(['runs']))
 })
