@@ -1,28 +1,19 @@
 import type { ResponseFormat, ToolChoice } from '../inference/index.ts'
-import type { Json, JsonObject, ToolDefinition } from '../schema/index.ts'
+import type { JsonObject, ToolDefinition } from '../schema/index.ts'
 import { isJsonObject } from './_json.ts'
+import { openAiTools } from './_openai-tools.ts'
 import { rejected } from './_rejected.ts'
-import { optionalList, requiredText, typedObject } from './_request-fields.ts'
+import { requiredText } from './_request-fields.ts'
 import { openAiFormat } from './_response-format.ts'
 import { openAiToolChoice } from './_tool-choice.ts'
 import { toolDefinition } from './_tool-definition.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** The functions among the tools: the others are known to this API alone. */
 export function readChatTools(body: JsonObject, untranslatable: Untranslatable): ToolDefinition[] {
-  const tools: ToolDefinition[] = []
-  for (const [index, value] of (optionalList(body, 'tools') ?? []).entries()) {
-    const at = `tools[${index}]`
-    const tool = typedObject(value, at)
-    if (tool.type === 'function') tools.push(readFunction(tool['function'], `${at}.function`))
-    else untranslatable.add(`${at}.type ${tool.type}`)
-  }
-  return tools
-}
-
-function readFunction(value: Json | undefined, at: string): ToolDefinition {
-  if (!isJsonObject(value)) throw rejected(at, 'must be an object with a name')
-  return toolDefinition(value, `${at}.`)
+  return openAiTools(body, untranslatable, ({ function: described }, at) => {
+    if (!isJsonObject(described)) throw rejected(`${at}.function`, 'must be an object with a name')
+    return toolDefinition(described, `${at}.function.`)
+  })
 }
 
 export function readChatToolChoice(body: JsonObject, untranslatable: Untranslatable): ToolChoice | undefined {
