@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { describeIssues, type DiscardRecord } from '../../schema/index.ts'
+import { describeIssues } from '../../schema/index.ts'
 import {
   isDamage,
   type RunStore,
@@ -8,10 +8,10 @@ import {
   type StoredSession,
 } from '../../store/index.ts'
 import { keyDigest, newSessionKey } from '../_keys.ts'
-import { discardedNamed } from './discarded-named.ts'
 import { OpenSession } from './open-session.ts'
 import { orderedId } from './_ordered-id.ts'
 import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
+import { rewardedReply, type RewardedName } from './_rewarded-reply.ts'
 import type { SessionBook } from './session-book.ts'
 import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
@@ -53,18 +53,12 @@ export interface SessionList {
   readonly after: string | null
 }
 
-export interface RewardOptions {
+export interface RewardOptions extends RewardedName {
   readonly reward: number
-  /** The reply it is for, as its client knows it, or by its number in the session; without either the session as a whole. */
-  readonly interactionId?: string
-  readonly node?: number
 }
 
 /** The sum over as many replies as a session can have is then still a number, also as a float32. */
 const maxReward = 1e30
-
-/** So many are named of those that share a name. */
-const toldNodes = 8
 
 /** What is done with sessions from outside: start, look at, reward, end. Each caller sees its own only. */
 export class Sessions {
@@ -174,7 +168,7 @@ export class Sessions {
       throw new MillraceError('usage', message)
     }
     const found = this.#findManaged(caller, id)
-    const node = await this.#rewardedReply(found, reply)
+    const node = await rewardedReply({ store: this.#store, book: this.#book }, found, reply)
     this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
     await this.#store.journal.durable()
     return node
@@ -271,55 +265,6 @@ export class Sessions {
       return null
     }
   }
-
-  /** Null for the session as a whole. */
-  async #rewardedReply(
-    session: OpenSession | StoredSession,
-    { interactionId, node }: Omit<RewardOptions, 'reward'>,
-  ): Promise<number | null> {
-    if (node !== undefined && interactionId !== undefined) {
-      throw new MillraceError('usage', 'name the reply by its interactionId or by its node, not both')
-    }
-    if (node !== undefined) return this.#replyAt(session.id, node)
-    return interactionId === undefined ? null : this.#replyNamed(session, interactionId)
-  }
-
-  async #replyAt(id: string, node: number): Promise<number> {
-    await this.#store.journal.durable()
-    const found = this.#store.reader.sessions.bareNode(id, node)
-    if (found?.call) return node
-    if (found?.discarded) throw discardedReply(`the reply at node ${node}`, id, found.discarded)
-    const message = `session ${id} has no complete reply at node ${node}; an export says the node of each`
-    throw new MillraceError('usage', message, { data: { status: 404 } })
-  }
-
-  async #replyNamed(session: OpenSession | StoredSession, replyId: string): Promise<number> {
-    const { id } = session
-    const [first, ...others] =
-      session instanceof OpenSession
-        ? await this.#book.use(session, ({ tree, unheard }) =>
-            tree.repliesNamed(replyId).filter((node) => !unheard.has(node)),
-          )
-        : this.#store.reader.sessions.repliesNamed(id, replyId)
-    if (first === undefined) {
-      const called = replyId.slice(0, 80)
-      await this.#store.journal.durable()
-      const discarded = await discardedNamed(this.#store.reader.sessions, id, replyId)
-      if (discarded) throw discardedReply(`reply ${called}`, id, discarded)
-      const message = `session ${id} has no reply ${called}; it is named as its client knows it`
-      throw new MillraceError('usage', message, { data: { status: 404 } })
-    }
-    if (others.length === 0) return first
-    const count = others.length + 1
-    const which = `${[first, ...others].slice(0, toldNodes).join(', ')}${count > toldNodes ? ', …' : ''}`
-    const message = `session ${id} has ${count} replies called ${replyId.slice(0, 80)}, at the nodes ${which}; say which one with \`node\``
-    throw new MillraceError('usage', message, { data: { status: 409 } })
-  }
-}
-
-function discardedReply(which: string, id: string, { why }: DiscardRecord): MillraceError {
-  const message = `${which} of session ${id} was discarded (${why}): nobody got all of it, so nothing is trained on it and it takes no reward`
-  return new MillraceError('usage', message, { data: { status: 404 } })
 }
 
 function newSession(tenant: string, group: string, data: SessionData): { session: OpenSession; key: string } {
