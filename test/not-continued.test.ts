@@ -74,3 +74,27 @@ test('another command, or one that insists on a new run, is told of no other', a
   const insists = { root, module: { maxTurns: 3 }, options: { run: { root, resume: 'never' as const } } }
   expect(await sit(insists)).toMatchObject({ notices: [] })
 })
+
+test('what ended for want of time on the clock, or of time for its reward, can have more of it', async () => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const first = await sit({ root })
+  const limits = { wallTimeoutMs: 60_000, tailMs: 10_000 }
+  expect(await sit({ root, options: { limits, run: { root, retryFailed: true } } })).toMatchObject({ name: first.name })
+})
+
+test.each([
+  ['run again', { retryFailed: true }, false],
+  ['continue', { resume: 'required' as const }, true],
+])('who has nothing to %s is told which run it may be, and what differs', async (_, run, isCutOff) => {
+  await using runs = await temporaryRuns()
+  const { root } = runs
+  const { name } = await sit({ root, isCutOff })
+  const asked = sit({ root, options: { limits: { timeoutMs: 60_000 }, run: { root, ...run } } })
+  await expect(asked).rejects.toMatchObject({
+    code: 'run_not_found',
+    rawMessage: expect.stringContaining(
+      `run ${name} began with other settings: limits.timeoutMs 1800000, now 60000. Repeat those (all are in its run.json), or start a new run.`,
+    ),
+  })
+})

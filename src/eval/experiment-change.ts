@@ -35,13 +35,26 @@ const partsOfModule: ReadonlySet<string> = new Set(['environment', 'group', 'lim
  * there, which differs only in what the environment's module may have said; undefined if there is none.
  */
 export function notContinuedNotice(runs: readonly FoundRun[], resolved: ResolvedRun): string | undefined {
-  for (const { name, run } of runs) {
-    if (run.state !== 'unfinished' || !isOfSame(run.config, resolved)) continue
+  for (const { name, run } of othersOfSame(runs, resolved)) {
+    if (run.state !== 'unfinished') continue
     const { parts, text } = experimentChange(run, resolved)
     if (!parts.every((part) => partsOfModule.has(part))) continue
     return `this is a new run: ${name} is unfinished and is not continued, because it began with other settings: ${text}. With the former ones the same command continues it.`
   }
   return undefined
+}
+
+/** What a person should hear who wants to go on with a run where there is none; empty if none comes near. */
+export function nearestRunNotice(runs: readonly FoundRun[], resolved: ResolvedRun): string {
+  const [nearest] = othersOfSame(runs, resolved)
+  if (!nearest) return ''
+  const { text } = experimentChange(nearest.run, resolved)
+  return `run ${nearest.name} began with other settings: ${text}. Repeat those (all are in its run.json), or start a new run.`
+}
+
+/** Other experiments with the same environment and model. */
+function othersOfSame(runs: readonly FoundRun[], resolved: ResolvedRun): readonly FoundRun[] {
+  return runs.filter(({ run }) => run.configDigest !== resolved.digest && isOfSame(run.config, resolved))
 }
 
 function isOfSame(before: RunFile['config'], { config }: ResolvedRun): boolean {

@@ -15,7 +15,7 @@ import {
   type NewRun,
   type RunFile,
 } from '../store/index.ts'
-import { experimentChange, notContinuedNotice } from './experiment-change.ts'
+import { experimentChange, nearestRunNotice, notContinuedNotice } from './experiment-change.ts'
 import type { RunOptions } from './evaluation.ts'
 import { redacted } from './_redacted-config.ts'
 import type { ResolvedRun, RunConfig } from './resolve-run.ts'
@@ -80,7 +80,8 @@ async function continuable(root: string, resolved: ResolvedRun, options: RunOpti
     const { runs } = await findRuns(root)
     const same = runs.find(({ run }) => run.configDigest === resolved.digest)
     if (same && options.retryFailed) return same.name
-    throw nothingToResume(root, undefined)
+    const meant = options.retryFailed ? runs : runs.filter(({ run }) => run.state === 'unfinished')
+    throw nothingToResume(root, undefined, nearestRunNotice(meant, resolved))
   }
   return undefined
 }
@@ -147,12 +148,10 @@ function requireSameOrigin(name: string, existing: RunFile, { config }: Resolved
   )
 }
 
-function nothingToResume(root: string, name: string | undefined): MillraceError {
-  const what = name ? `a run named ${name}` : 'an unfinished run of this configuration'
-  return new MillraceError(
-    'run_not_found',
-    `there is no ${what.replace(/^an? /, '')} in ${root} to continue; \`millrace list\` shows what there is`,
-  )
+function nothingToResume(root: string, name: string | undefined, nearest = ''): MillraceError {
+  const what = name ? `run named ${name}` : 'unfinished run of this configuration'
+  const next = nearest === '' ? '`millrace list` shows what there is' : nearest
+  return new MillraceError('run_not_found', `there is no ${what} in ${root} to continue; ${next}`)
 }
 
 /** Such a run would work through all its tasks without a single tool call. */

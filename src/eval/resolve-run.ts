@@ -177,6 +177,8 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     simulator,
     api,
   }))
+  // What runs out of these ends without a score: whoever tries it again may give it more.
+  const { wallTimeoutMs: _wallTimeoutMs, tailMs: _tailMs, ...measured } = limits
   const { name, options, specifier } = environment
   // From here on, so that a project that was moved is still the same one.
   const module = specifier === null ? null : relative(process.cwd(), fileURLToPath(specifier))
@@ -187,7 +189,7 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     judge,
     attempts,
     group,
-    limits,
+    limits: measured,
     sampling,
     seed,
     ...(toolFormat && { toolFormat }),
