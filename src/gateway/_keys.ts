@@ -1,5 +1,6 @@
-import { hash, randomBytes, timingSafeEqual } from 'node:crypto'
+import { hash, randomBytes } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
+import { Secret } from '../kit/index.ts'
 import type { Caller } from './caller.ts'
 
 export interface AdminKey {
@@ -25,7 +26,7 @@ export function keyDigest(key: string): string {
  * session's is looked up by its digest, about which the time of a lookup says nothing that helps to guess the key.
  */
 export class KeyRing {
-  readonly #admins: readonly { readonly digest: Buffer; readonly caller: Caller }[]
+  readonly #admins: readonly { readonly secret: Secret; readonly caller: Caller }[]
   readonly #sessionCaller: (digest: string) => Caller | undefined
   /** Those of an earlier process may be gone, and nobody could look at their sessions any more, or end them. */
   readonly #tenants: ReadonlySet<string>
@@ -37,7 +38,7 @@ export class KeyRing {
     if (new Set(admins.map(({ key }) => key)).size < admins.length) {
       throw new MillraceError('config_invalid', 'two tenants have the same admin key. Give each a key of its own.')
     }
-    this.#admins = admins.map(({ tenant, key }) => ({ digest: digestOf(key), caller: { kind: 'admin', tenant } }))
+    this.#admins = admins.map(({ tenant, key }) => ({ secret: new Secret(key), caller: { kind: 'admin', tenant } }))
     this.#sessionCaller = sessionCaller
     this.#tenants = new Set(admins.map(({ tenant }) => tenant))
     this.#hasLookalike = admins.some(({ key }) => key.startsWith(sessionPrefix))
@@ -56,14 +57,9 @@ export class KeyRing {
   }
 
   #admin(token: string): Caller | undefined {
-    const digest = digestOf(token)
+    const sent = new Secret(token)
     let caller: Caller | undefined
-    for (const admin of this.#admins) if (timingSafeEqual(admin.digest, digest)) caller = admin.caller
+    for (const admin of this.#admins) if (admin.secret.equals(sent)) caller = admin.caller
     return caller
   }
-}
-
-/** Equal lengths, whatever the key's. */
-function digestOf(key: string): Buffer {
-  return hash('sha256', key, 'buffer')
 }

@@ -1,37 +1,25 @@
-import { hash, timingSafeEqual } from 'node:crypto'
-import { MillraceError } from '../errors/index.ts'
+import { Secret } from '../kit/index.ts'
+import { bearerToken } from './_bearer-token.ts'
+import { requireKeys } from './_require-keys.ts'
 
-const localHosts: ReadonlySet<string> = new Set(['127.0.0.1', '::1', 'localhost'])
-
-/** Checks a bearer token in a time that says nothing about how much of it was right. */
+/** The one key of a server, which clients send as a bearer token. */
 export class AccessKey {
-  readonly #digest: Buffer
+  readonly #secret: Secret
 
   constructor(key: string) {
-    this.#digest = digestOf(key)
+    this.#secret = new Secret(key)
   }
 
   allows(authorization: string | undefined): boolean {
-    const [, token] = /^Bearer (.+)$/i.exec(authorization ?? '') ?? []
-    return token !== undefined && timingSafeEqual(digestOf(token), this.#digest)
+    const sent = bearerToken(authorization)
+    return sent !== undefined && this.#secret.equals(new Secret(sent))
   }
 }
 
-/** A door to other machines needs a lock. */
-export function requireKeyBeyondLoopback(host: string, key: string | undefined): void {
-  if (key !== undefined || isLoopback(host)) return
-  throw new MillraceError(
-    'config_invalid',
-    `listening on ${host} lets other machines in, so it needs a key: set MILLRACE_API_KEY, or name another variable with --access-key-env (accessKey), or listen on 127.0.0.1`,
+export function requireAccessKey(host: string, key: string | undefined): void {
+  requireKeys(
+    host,
+    key === undefined ? [] : [{ name: 'the key of this server', key }],
+    'a key: set MILLRACE_API_KEY, or name another variable with --access-key-env (accessKey)',
   )
-}
-
-/** Whether only this machine can reach it. */
-export function isLoopback(host: string): boolean {
-  return localHosts.has(host)
-}
-
-/** Equal lengths, whatever the key's. */
-function digestOf(text: string): Buffer {
-  return hash('sha256', text, 'buffer')
 }

@@ -1,12 +1,13 @@
 import { MillraceError } from '../errors/index.ts'
-import { AccessKey, requireKeyBeyondLoopback } from './access-key.ts'
+import { AccessKey, requireAccessKey } from './access-key.ts'
 import { BodyIntake } from './_body-intake.ts'
 import { Door } from './_door.ts'
 import { refuse, replyWithError } from './_door-error.ts'
 import { refuseUnrouted } from './_known-routes.ts'
+import { metricsRoute } from './_metrics-route.ts'
+import { openPaths, probeRoutes } from './_probe-routes.ts'
 import { requestRoutes } from './_request-routes.ts'
 import { rolloutRoutes } from './_rollout-routes.ts'
-import { openPaths, statusRoutes } from './_status-routes.ts'
 import { workerRoutes } from './_worker-routes.ts'
 import type { RolloutService } from './rollout-service.ts'
 
@@ -26,7 +27,7 @@ export interface HttpDoorOptions {
 export class HttpDoor extends Door {
   private constructor(options: HttpDoorOptions) {
     const { service, accessKey, onFault, host = '127.0.0.1' } = options
-    requireKeyBeyondLoopback(host, accessKey)
+    requireAccessKey(host, accessKey)
     super(host)
     const { app } = this
     const key = accessKey === undefined ? undefined : new AccessKey(accessKey)
@@ -51,7 +52,8 @@ export class HttpDoor extends Door {
       if (reply.statusCode >= 500) onFault?.(MillraceError.from(error, 'internal'))
       return await sent
     })
-    statusRoutes(app, service)
+    probeRoutes(app, () => service.readiness())
+    metricsRoute(app, service)
     rolloutRoutes(app, service, intake)
     requestRoutes(app, service)
     workerRoutes(app, service, intake)

@@ -1,4 +1,4 @@
-export { requireKeyBeyondLoopback } from './access-key.ts'
+export { requireAccessKey } from './access-key.ts'
 export type { ListedRollout, ListFilter, RolloutPage, RolloutState } from './_list-rollouts.ts'
 export type { Readiness } from './_readiness.ts'
 export type { Submission } from './_request-intake.ts'

@@ -25,6 +25,17 @@ test.each(['0.0.0.0', '::', '192.168.1.4'])('%s is not listened on without a key
   })
 })
 
+test.each([
+  ['127.0.0.1', 'with a line end, as a file has it\n', 'no client can send it'],
+  ['0.0.0.0', 'sesame', 'fewer than 16 characters'],
+])('on %s a key is refused that locks nothing, or everybody out', async (host, accessKey, problem) => {
+  await using server = await TestServer.start(echo)
+  await expect(HttpDoor.open({ service: server.service, host, port: 0, accessKey })).rejects.toMatchObject({
+    code: 'config_invalid',
+    message: expect.stringContaining(problem) as string,
+  })
+})
+
 test('a port that is taken is said to be', async () => {
   await using server = await TestServer.start(echo)
   const port = Number(new URL(server.door.url).port)

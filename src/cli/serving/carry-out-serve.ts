@@ -1,5 +1,5 @@
 import { settleHeapForRollouts } from '../../kit/index.ts'
-import { HttpDoor, requireFreePort, requireKeyBeyondLoopback, RolloutService } from '../../serve/index.ts'
+import { HttpDoor, requireAccessKey, requireFreePort, RolloutService } from '../../serve/index.ts'
 import { Logger } from '../../telemetry/index.ts'
 import type { Invocation } from '../command-line/command.ts'
 import { defaultPort, type ServeFlags } from '../commands/serve-command.ts'
@@ -18,7 +18,7 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
   const { host = '127.0.0.1', port = defaultPort } = flags
   const accessKey = keyIn('access-key-env', flags['access-key-env'], 'MILLRACE_API_KEY', io)
   // Before a run is made for it, or what an earlier sitting left is taken up.
-  requireKeyBeyondLoopback(host, accessKey)
+  requireAccessKey(host, accessKey)
   await requireFreePort(host, port)
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
   using lifetime = new ServerLifetime(io, logger, 'server')

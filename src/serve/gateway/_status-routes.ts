@@ -3,18 +3,6 @@ import { MillraceError } from '../../errors/index.ts'
 import type { MetricsHub } from '../../telemetry/index.ts'
 import { adminOf } from './_callers.ts'
 import { gatewayOpenApi } from './_openapi.ts'
-import type { Readiness } from '../_readiness.ts'
-
-/** What a probe asks, which has no key. */
-export function probeRoutes(app: FastifyInstance, readiness: () => Promise<Readiness>): void {
-  app.get('/health', async (_request, reply) => await reply.send({ status: 'ok' }))
-
-  app.get('/ready', async (_request, reply) => {
-    const found = await readiness()
-    if (found.isReady) return await reply.send({ status: 'ready' })
-    return await reply.code(503).send({ status: 'not ready', why: found.why })
-  })
-}
 
 export interface StatusRouteParts {
   readonly metrics: MetricsHub

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
 
-const scheme = 'bearer '
+import { bearerToken } from '../_bearer-token.ts'
 
 /** The keys a client sent, as OpenAI's clients do and as Anthropic's do. */
 export interface SentKeys {
@@ -9,9 +9,8 @@ export interface SentKeys {
 }
 
 export function keysIn({ authorization, 'x-api-key': apiKey }: IncomingHttpHeaders): SentKeys {
-  const isBearer = authorization !== undefined && authorization.slice(0, scheme.length).toLowerCase() === scheme
   return {
-    bearer: isBearer ? authorization.slice(scheme.length) : undefined,
+    bearer: bearerToken(authorization),
     apiKey: typeof apiKey === 'string' ? apiKey : undefined,
   }
 }

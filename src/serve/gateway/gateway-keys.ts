@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
-import { isLoopback } from '../access-key.ts'
+import { requireKeys } from '../_require-keys.ts'
 
 export interface TenantKey {
   readonly tenant: string
@@ -12,34 +12,13 @@ export interface TenantKey {
 /** Whose sessions they are where nobody said. */
 export const defaultTenant = 'default'
 
-/** A key that other machines can try at leisure must not be guessed. */
-const minKeyCharacters = 16
 const keyFile = 'admin.key'
 
-/** What a header carries as it is, and nobody trims: a key from a file often has a line end that no client can send. */
-const sendable = /^[!-~]+( +[!-~]+)*$/
-
-/** Keys that clients can send; a door to other machines needs a real lock. */
 export function requireAdminKeys(host: string, keys: readonly TenantKey[]): void {
-  const unsendable = keys.find(({ key }) => !sendable.test(key))
-  if (unsendable) {
-    throw new MillraceError(
-      'config_invalid',
-      `the key of tenant ${unsendable.tenant} begins or ends with white space, or has characters other than plain ASCII, so that no client can send it: look where it comes from`,
-    )
-  }
-  if (isLoopback(host)) return
-  if (keys.length === 0) {
-    throw new MillraceError(
-      'config_invalid',
-      `listening on ${host} lets other machines in, so it needs an admin key: set MILLRACE_ADMIN_KEY, or name another variable with --admin-key-env (keys), or listen on 127.0.0.1`,
-    )
-  }
-  const weak = keys.find(({ key }) => key.length < minKeyCharacters)
-  if (!weak) return
-  throw new MillraceError(
-    'config_invalid',
-    `listening on ${host} lets other machines in, and the key of tenant ${weak.tenant} has fewer than ${minKeyCharacters} characters: make one with \`openssl rand -base64 32\``,
+  requireKeys(
+    host,
+    keys.map(({ tenant, key }) => ({ name: `the key of tenant ${tenant}`, key })),
+    'an admin key: set MILLRACE_ADMIN_KEY, or name another variable with --admin-key-env (keys)',
   )
 }
 
