@@ -46,7 +46,9 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const existing = readRunFile(folder)
   if (existing) requireSameExperiment(name, existing, resolved, options)
   else if (options.resume === 'required' || options.retryFailed) throw nothingToResume(root, options.name)
-  const clean = redacted(resolved.config, resolved)
+  // What a fork says in place of the environment is in the journal as well, and said again by a replay.
+  const { forkedFrom, ...asked } = resolved.config
+  const clean = redacted(asked, resolved)
   const notices = [
     ...clean.paths.map((path) => `${path} looks like a secret and is not stored with the run`),
     ...unwrittenCalls(resolved.config),
@@ -58,7 +60,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const create: NewRun = {
     name,
     configDigest: resolved.digest,
-    config: { ...clean.value, drawSeed },
+    config: { ...clean.value, ...(forkedFrom && { forkedFrom: { ...forkedFrom } }), drawSeed },
     provenance: { ...(await provenance()), ...(code && { code }) },
   }
   const store = await RunStore.open({ folder, create, ...(signal && { signal }) }).catch((error: unknown) => {

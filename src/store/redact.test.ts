@@ -40,20 +40,22 @@ test('what only sounds like one stays', () => {
   expect(redact(config)).toEqual({ value: config, paths: [] })
 })
 
-test('given values are found inside other text, and in URLs the credentials', () => {
+test('given values are found inside other text, and in URLs the credentials and the queries', () => {
   const config = {
     url: 'https://me:hunter22@proxy:8080/v1?q=a@b',
+    arguments: ['--url=postgres://me:hunter22@host/tasks', 'see http://host/v1?key=verysecret123'],
     note: 'call with sk-abcdef please',
     list: ['sk-abcdef', 'a', 'ab'],
     mail: 'me@example.org',
   }
   expect(redact(config, ['sk-abcdef', 'a', ''])).toEqual({
     value: {
-      url: 'https://[redacted]@proxy:8080/v1?q=a@b',
+      url: 'https://[redacted]@proxy:8080/v1?q=[redacted]',
+      arguments: ['--url=postgres://[redacted]@host/tasks', 'see http://host/v1?key=[redacted]'],
       note: 'call with [redacted] please',
       list: ['[redacted]', '[redacted]', 'ab'],
       mail: 'me@example.org',
     },
-    paths: ['url', 'note', 'list[0]', 'list[1]'],
+    paths: ['url', 'arguments[0]', 'arguments[1]', 'note', 'list[0]', 'list[1]'],
   })
 })

@@ -1,3 +1,4 @@
+import { withoutUrlSecrets } from '../kit/index.ts'
 import type { Json } from '../schema/index.ts'
 
 const redacted = '[redacted]'
@@ -34,7 +35,7 @@ export interface Redacted<T> {
 
 /**
  * A copy that is safe to keep: without what is named like a secret, without the given secret values wherever they
- * occur, and without the credentials in URLs. Only text is taken out; `maxTokens: 100` is not a secret.
+ * occur, and without the credentials and queries of URLs. Only text is taken out; `maxTokens: 100` is not a secret.
  */
 export function redact<T extends Json>(config: T, secrets: readonly string[] = []): Redacted<T> {
   const paths: string[] = []
@@ -45,7 +46,7 @@ export function redact<T extends Json>(config: T, secrets: readonly string[] = [
       paths.push(path)
       return redacted
     }
-    let clean = text.replace(/(?<=^[a-z][a-z0-9+.-]*:\/\/)[^/@\s]+(?=@)/i, redacted)
+    let clean = withoutUrlSecrets(text, redacted)
     for (const secret of values) clean = clean.replaceAll(secret, redacted)
     if (clean !== text) paths.push(path)
     return clean

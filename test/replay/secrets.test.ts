@@ -1,6 +1,8 @@
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
 import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
 import { defineEnvironment, evaluate, forkRollout, judge, replayRollout, rescoreRun, z } from 'millrace'
 import { ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
@@ -38,11 +40,11 @@ test('an option that was not stored is asked for by name, in all three', async (
   expect(await Array.fromAsync(await fork(options))).toMatchObject([{ reward: 13 }])
 })
 
-test('what is left of a header is not sent', async () => {
+test('what is left of a header or an address is not sent', async () => {
   await using runs = await temporaryRuns()
-  const seen: IncomingHttpHeaders[] = []
+  const seen: { readonly headers: IncomingHttpHeaders; readonly url: string | undefined }[] = []
   const server = createServer((request, response) => {
-    seen.push(request.headers)
+    seen.push({ headers: request.headers, url: request.url })
     response.writeHead(400).end('{}')
   })
   server.listen(0, '127.0.0.1')
@@ -55,16 +57,37 @@ test('what is left of a header is not sent', async () => {
       preflight: false,
       model: {
         ...scripted,
-        backends: [{ url: `http://127.0.0.1:${port}`, headers: { 'x-auth-token': 'secret-token', 'x-team': 'blue' } }],
+        backends: [
+          {
+            url: `http://127.0.0.1:${port}/v1?key=sk-verysecret123&api-version=7`,
+            headers: { 'x-auth-token': 'secret-token', 'x-team': 'blue' },
+          },
+        ],
       },
       backends: { scripted: [new ScriptedBackend(() => 'Score: 0.5')] },
       run: { root: runs.root, name: 'stored' },
     }).summary()
     using reader = openRun(runs.root)
+    expect(await readFile(join(reader.folder, 'run.json'), 'utf8')).not.toMatch(/sk-verysecret123|secret-token/)
     await Array.fromAsync(await rescoreRun(reader, { environment: judged('Strict.'), judge: 'live' }))
-    expect(seen.map((headers) => [headers['x-team'], headers['x-auth-token']])).toEqual([['blue', undefined]])
+    expect(seen).toMatchObject([{ url: '/v1/chat/completions?api-version=7', headers: { 'x-team': 'blue' } }])
+    expect(seen[0]?.headers).not.toHaveProperty('x-auth-token')
   } finally {
     server.close()
     server.closeAllConnections()
   }
+})
+
+test('the words of a fork are kept as they are: its rollouts are run again with them', async () => {
+  await using runs = await temporaryRuns()
+  const environment = defineEnvironment({ ...base, reward: () => 1 })
+  await storeRun(runs.root, { environment, script: () => 'done' })
+  using reader = openRun(runs.root)
+  const prompt = 'Read https://host/page?topic=tides.'
+  const backends = { scripted: [new ScriptedBackend(() => 'done')] }
+  const run = { root: runs.root, name: 'forked' }
+  const options = { rollout: '0-0', turn: 0, environment, prompt, preflight: false, model: scripted, backends, run }
+  await (await forkRollout(reader, options)).summary()
+  using forked = openRun(runs.root, 'forked')
+  expect(await replayRollout(forked, '0-0', { environment })).toMatchObject({ verdict: 'identical' })
 })

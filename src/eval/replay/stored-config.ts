@@ -61,9 +61,18 @@ export function readStoredConfig(reader: RunReader): StoredRunConfig {
 function withoutRedacted(model: ModelConfig): ModelConfig {
   const backends = model.backends.map((backend) => ({
     ...backend,
+    url: addressWithoutRedacted(backend.url),
     headers: Object.fromEntries(Object.entries(backend.headers).filter(([, value]) => !isRedacted(value))),
   }))
   return { ...model, backends }
+}
+
+function addressWithoutRedacted(address: string): string {
+  if (!isRedacted(address)) return address
+  const url = new URL(address)
+  if (isRedacted(decodeURIComponent(url.username))) url.username = ''
+  url.search = new URLSearchParams([...url.searchParams].filter(([, value]) => !isRedacted(value))).toString()
+  return url.href
 }
 
 /** An environment that was given the mark in place of a secret would run, and come to something else. */
