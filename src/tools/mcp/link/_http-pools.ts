@@ -1,6 +1,6 @@
 import type * as Undici from 'undici'
-import { poolTo, proxyFor, readAuthority } from '../../../inference/index.ts'
-import { onFirstUse } from '../../../kit/index.ts'
+import { descriptorBudget, poolTo, proxyFor, readAuthority } from '../../../inference/index.ts'
+import { onFirstUse, processShare } from '../../../kit/index.ts'
 
 const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
@@ -44,5 +44,10 @@ function openPools(caFile: string | undefined): HttpPools {
         return poolTo({ origin: url.origin, proxy, connections, connectTimeoutMs, authority })
       },
     })
-  return { requests: agent(maxRequests), streams: agent(maxStreams) }
+  // As much as all backends have is left for tools; a quarter of that remains for their processes and files.
+  const left = descriptorBudget()
+  return {
+    requests: agent(Math.min(maxRequests, processShare(left / 2))),
+    streams: agent(Math.min(maxStreams, processShare(left / 4))),
+  }
 }
