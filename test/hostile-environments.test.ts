@@ -1,8 +1,8 @@
-import { setTimeout as pause } from 'node:timers/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { defineEnvironment, evaluate, MillraceError, toolLoop, z, type Json } from 'millrace'
 import { calls, runScripted, ScriptedBackend, temporaryRuns } from 'millrace/testing'
 import { describe, expect, test } from 'vitest'
-import { withEnoughTime } from './_with-enough-time.ts'
+import { HurriedClock, longMs } from './_hurried-clock.ts'
 
 const task = z.object({ index: z.number() })
 const tasks = () => [{ index: 0 }, { index: 1 }]
@@ -524,51 +524,58 @@ test('time that a backend wasted in failed tries is not the agent’s', async ()
     prompt,
     reward: () => 1,
   })
-  const [record] = await withEnoughTime(['completed'], async (factor) => {
-    let tries = 0
-    const { records } = await runScripted({
-      environment,
-      retries: 0,
-      limits: { timeoutMs: 150 * factor },
-      maxTries: 4,
-      script: async () => {
-        tries += 1
-        if (tries === 4) return 'at last'
-        await pause(100 * factor)
-        throw new MillraceError('model_server_error', 'sorry')
-      },
-    })
-    return records
+  using clock = new HurriedClock()
+  let tries = 0
+  const { records } = await runScripted({
+    environment,
+    retries: 0,
+    limits: { timeoutMs: longMs, wallTimeoutMs: 10 * longMs },
+    maxTries: 4,
+    script: async () => {
+      tries += 1
+      if (tries === 4) return 'at last'
+      await nextTurn()
+      // Two of them are more than it has.
+      clock.pass(longMs * 0.7)
+      throw new MillraceError('model_server_error', 'sorry')
+    },
   })
-  expect(record).toMatchObject({ outcome: 'completed' })
+  expect(records).toMatchObject([{ outcome: 'completed' }])
 })
 
 test('waiting for a judge’s turn does not use up the reward’s time', async () => {
+  using clock = new HurriedClock()
+  const count = 10
+  const allAsk = Promise.withResolvers<void>()
+  let asking = 0
   const environment = defineEnvironment({
     name: 'judged',
     task,
     *tasks() {
-      for (let index = 0; index < 10; index += 1) yield { index }
+      for (let index = 0; index < count; index += 1) yield { index }
     },
     prompt,
     reward: async ({ judge }) => {
+      asking += 1
+      if (asking === count) allAsk.resolve()
       await judge({ messages: [{ role: 'user', content: 'judge this' }] })
       return 1
     },
   })
-  const expected = Array.from({ length: 10 }, () => 'completed' as const)
-  const judged = await withEnoughTime(expected, async (factor) => {
-    const { records } = await runScripted({
-      environment,
-      retries: 0,
-      judgeConcurrency: 1,
-      limits: { tailMs: 200 * factor, wallTimeoutMs: 10_000 * factor },
-      script: async ({ messages }) => {
-        if (messages[0]?.content === 'judge this') await pause(50 * factor)
-        return 'fine'
-      },
-    })
-    return records
+  const { records } = await runScripted({
+    environment,
+    retries: 0,
+    concurrency: count,
+    judgeConcurrency: 1,
+    limits: { tailMs: longMs, wallTimeoutMs: 10 * longMs },
+    script: async ({ messages }) => {
+      if (messages[0]?.content !== 'judge this') return 'fine'
+      await allAsk.promise
+      await nextTurn()
+      // Those that come last have waited for more than twice what they have.
+      clock.pass(longMs / 4)
+      return 'fine'
+    },
   })
-  expect(judged.map(({ outcome }) => outcome)).toEqual(expected)
+  expect(records.map(({ outcome }) => outcome)).toEqual(Array.from({ length: count }, () => 'completed'))
 })

@@ -2,10 +2,11 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
-import { defineEnvironment, evaluate, z } from 'millrace'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { defineEnvironment, evaluate, z, type RolloutRecord } from 'millrace'
 import { calls, runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
-import { withEnoughTime } from './_with-enough-time.ts'
+import { HurriedClock, longMs } from './_hurried-clock.ts'
 
 const tasks = (count: number) =>
   defineEnvironment({
@@ -42,19 +43,25 @@ interface Extent {
   readonly count?: number
   readonly stream?: boolean
   readonly retries?: number
+  readonly onRecord?: (record: RolloutRecord) => void
 }
 
-async function run(url: string, { count = 1, stream = false, retries = 0, ...limits }: Extent) {
+async function run(url: string, { count = 1, stream = false, retries = 0, onRecord, ...limits }: Extent) {
   await using runs = await temporaryRuns()
   const evaluation = evaluate({
     environment: tasks(count),
-    model: { name: 'm', stream, backends: [{ url }] },
+    // What goes on for too long is the rollout, not a pause within it.
+    model: { name: 'm', stream, idleTimeoutMs: 10 * longMs, backends: [{ url }] },
     preflight: false,
     retries,
     limits,
     run: { root: runs.root },
   })
-  const records = await Array.fromAsync(evaluation)
+  const records: RolloutRecord[] = []
+  for await (const record of evaluation) {
+    records.push(record)
+    onRecord?.(record)
+  }
   return records.toSorted((one, other) => one.task.index - other.task.index)
 }
 
@@ -64,65 +71,72 @@ const whole = JSON.stringify({
 })
 
 test('time that runs out at a backend that hangs is not the policy’s: no score, and another attempt', async () => {
-  await using server = await serve(() => {})
-  const [record] = await withEnoughTime(['infra_timeout'], (factor) =>
-    run(server.url, { timeoutMs: 300 * factor, retries: 1 }),
-  )
+  using clock = new HurriedClock()
+  await using server = await serve(() => clock.pass(longMs))
+  const [record] = await run(server.url, { timeoutMs: longMs, retries: 1 })
   expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null, truncated: false, attempt: 2 })
   expect(record?.error?.message).toContain(`while ${server.host} had answered nothing for`)
   expect(record?.error?.data).toEqual({ limit: 'silence' })
   expect(record?.timing.modelMs).toBeGreaterThan(0)
 })
 
+/** Comments, which mean nothing. More than a socket takes: once they are written, what came before them was read. */
+const chatter = `:${'.'.repeat(62)}\n`.repeat(262_144)
+
 test('a model that has begun to speak and goes on for too long is scored as truncated', async () => {
+  using clock = new HurriedClock()
   await using server = await serve((_body, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.write(`data: ${JSON.stringify({ choices: [{ delta: { role: 'assistant', content: 'Let me' } }] })}\n\n`)
+    response.write(chatter, () => clock.pass(longMs))
   })
-  const [record] = await withEnoughTime(['agent_timeout'], (factor) =>
-    run(server.url, { timeoutMs: 300 * factor, stream: true }),
-  )
+  const [record] = await run(server.url, { timeoutMs: longMs, stream: true })
   const cutOffIn = `a model call to ${server.host}`
   expect(record).toMatchObject({ outcome: 'agent_timeout', truncated: true, reward: 0.5, cutOffIn })
-  const [late] = await withEnoughTime(['infra_timeout'], (factor) =>
-    run(server.url, { timeoutMs: 60_000, wallTimeoutMs: 300 * factor, stream: true }),
-  )
+  const [late] = await run(server.url, { timeoutMs: 2 * longMs, wallTimeoutMs: longMs, stream: true })
+  expect(late).toMatchObject({ outcome: 'infra_timeout' })
   expect(late?.error?.message).toBe(`its time on the clock is used up, in ${cutOffIn}`)
   expect(late).not.toHaveProperty('cutOffIn')
 })
 
 test('so is one that takes too long at a server that answers others meanwhile', async () => {
-  const [first, second] = await withEnoughTime(['agent_timeout', 'completed'], async (factor) => {
-    const slow = Promise.withResolvers<void>()
-    await using server = await serve((body, response) => {
-      if (body.includes('task 0')) slow.resolve()
-      else void slow.promise.then(() => response.setHeader('content-type', 'application/json').end(whole))
-    })
-    return await run(server.url, { timeoutMs: 300 * factor, count: 2 })
+  using clock = new HurriedClock()
+  const slow = Promise.withResolvers<void>()
+  await using server = await serve((body, response) => {
+    if (body.includes('task 0')) slow.resolve()
+    else void slow.promise.then(() => response.setHeader('content-type', 'application/json').end(whole))
+  })
+  const [first, second] = await run(server.url, {
+    timeoutMs: longMs,
+    count: 2,
+    onRecord: ({ task }) => void (task.index === 1 && clock.pass(longMs)),
   })
   expect(first).toMatchObject({ outcome: 'agent_timeout', reward: 0.5 })
   expect(second).toMatchObject({ outcome: 'completed', reward: 1 })
 })
 
 test('a child that the agent waits for and whose backend hangs is not the policy’s time either', async () => {
-  const [record] = await withEnoughTime(['infra_timeout'], async (factor) => {
-    const { records } = await runScripted({
-      environment: {
-        ...tasks(1),
-        tools: {
-          delegate: {
-            parameters: z.object({}),
-            run: async (_arguments, { child }) => (await child({ prompt: 'hang' })).answer,
-          },
+  using clock = new HurriedClock()
+  const { records } = await runScripted({
+    environment: {
+      ...tasks(1),
+      tools: {
+        delegate: {
+          parameters: z.object({}),
+          run: async (_arguments, { child }) => (await child({ prompt: 'hang' })).answer,
         },
       },
-      retries: 0,
-      limits: { timeoutMs: 300 * factor },
-      script: ({ messages }) => (messages[0]?.content === 'hang' ? never : calls({ delegate: {} })),
-    })
-    return records
+    },
+    retries: 0,
+    limits: { timeoutMs: longMs },
+    script: async ({ messages }) => {
+      if (messages[0]?.content !== 'hang') return calls({ delegate: {} })
+      await nextTurn()
+      clock.pass(longMs)
+      return never
+    },
   })
-  expect(record).toMatchObject({ outcome: 'infra_timeout', reward: null })
+  expect(records).toMatchObject([{ outcome: 'infra_timeout', reward: null }])
 })
 
 test('time that runs out while requests are parked names what was waited for', async () => {
