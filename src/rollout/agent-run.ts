@@ -13,7 +13,6 @@ import { AgentTurns, type TurnsHost } from './agent-turns.ts'
 import type { BudgetMeter } from './budget-meter.ts'
 import type { Engine } from './engine.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
-import { pickedTools } from './picked-tools.ts'
 import { recordedSession, type RecordedSession } from './recorded-session.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
@@ -31,7 +30,8 @@ export interface AgentRunOptions {
   readonly model: ModelClient
   readonly limits: Limits
   readonly sampling: Sampling
-  readonly toolNames?: readonly string[] | undefined
+  /** Those it may call: all of the rollout's, or some. */
+  readonly toolBox: RolloutTools['box']
   readonly parent?: AgentRun
   /** See `ErrandsHost`. */
   readonly askedBy?: readonly ToolReports[] | undefined
@@ -70,8 +70,6 @@ export class AgentRun implements AgentContext, Host {
   readonly #turns: AgentTurns
 
   constructor({ engine, situation, id, model, parent, ...options }: AgentRunOptions) {
-    // First, because it may throw: what comes after holds timers.
-    this.#toolBox = pickedTools(situation, options.toolNames)
     this.id = id
     this.engine = engine
     this.situation = situation
@@ -79,6 +77,7 @@ export class AgentRun implements AgentContext, Host {
     this.trace = options.trace
     this.#parent = parent
     this.#model = model
+    this.#toolBox = options.toolBox
     this.#startChild = options.startChild
     this.#recorded = recordedSession(situation.job, id)
     const { nodes, tape, paid } = this.#recorded

@@ -6,6 +6,7 @@ import type { ChildStart } from './agent-errands.ts'
 import { AgentRun } from './agent-run.ts'
 import { checkChildRequest } from './check-child-request.ts'
 import { childId } from './child-id.ts'
+import { pickedTools } from './picked-tools.ts'
 import { recordOf } from './record-of.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
 
@@ -33,7 +34,7 @@ export async function runChild(
     askedBy,
     signal,
     model: engine.model(request.model ?? settings.model),
-    toolNames: request.tools,
+    toolBox: pickedTools(situation, request.tools),
     startChild: runChild,
     limits: limitsFor(request, settings.limits),
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },

@@ -50,7 +50,7 @@ export class ModelSet extends Resource {
     const model = this.#models.get(name)
     if (model) return model
     const known = [...this.#models.keys()].join(', ')
-    throw new MillraceError('config_invalid', `no model is named ${name}; this run has ${known}. Name it in models.`)
+    throw new MillraceError('env_invalid', `no model is named ${name}; this run has ${known}. Name it in models.`)
   }
 
   all(): readonly Model[] {

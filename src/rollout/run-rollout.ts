@@ -74,6 +74,7 @@ async function runWithTools(
     engine,
     situation,
     id: job.id,
+    toolBox: tools.box,
     signal,
     startChild: runChild,
     model: engine.model(settings.model),

@@ -97,9 +97,8 @@ export class PreparedTool<Context extends object> implements NamedTool {
 
   #failed(thrown: unknown): Attempt {
     if (endsAttempt(thrown)) throw thrown
-    const { kind, place, message } = describeThrown(thrown)
+    const { kind = ownCodeFault(thrown), place, message } = describeThrown(thrown)
     const failure = { status: 'failed', content: contentOf(`Error: ${message}`, this.#maxOutputChars) } as const
-    // An error of ours is not a fault of the tool's code.
     if (kind === undefined) return failure
     const threw = { kind: place === undefined ? kind : `${kind} at ${place}`, message: firstLine(message) }
     return { ...failure, threw }
@@ -121,6 +120,11 @@ function parametersOf(name: string, schema: StandardSchema): Record<string, unkn
     )
   }
   return parameters
+}
+
+/** An error of ours is not a fault of the tool's code, unless it says that the code uses its context wrongly. */
+function ownCodeFault(thrown: unknown): string | undefined {
+  return thrown instanceof MillraceError && thrown.code === 'env_invalid' ? thrown.code : undefined
 }
 
 /** Of a message that may be a page, and is in the result as a whole. */

@@ -88,7 +88,7 @@ export class RolloutLease implements ServerLease {
     const near = nearestName(server, this.#holds.keys())
     const known = [...this.#holds.keys()].map((name) => `"${name}"`).join(', ') || 'none'
     throw new MillraceError(
-      'tool_failed',
+      'env_invalid',
       `there is no tool server "${server}"${near === undefined ? '' : `; did you mean "${near}"?`} (configured: ${known})`,
     )
   }

@@ -5,6 +5,6 @@ import type { ServerCalls } from './tool-servers-contract.ts'
 export const noServers: ServerCalls = {
   call: (server) => {
     const message = `there is no tool server "${server}": the environment has no \`mcpServers\``
-    return Promise.reject(new MillraceError('tool_failed', message))
+    return Promise.reject(new MillraceError('env_invalid', message))
   },
 }

@@ -1,0 +1,48 @@
+import { defineEnvironment, z, type ChildRequest, type RolloutContext } from 'millrace'
+import { calls, runScripted } from 'millrace/testing'
+import { expect, test } from 'vitest'
+
+type Mistake = (context: RolloutContext<unknown, undefined, unknown>) => unknown
+
+const base = { name: 'mistaken', task: z.object({}), tasks: () => [{}], prompt: () => 'go' }
+
+// As JavaScript would write it, which has no types.
+const child =
+  (request: unknown): Mistake =>
+  (context) =>
+    context.child(request as ChildRequest)
+
+const mistakes: Readonly<Record<string, readonly [Mistake, says: string]>> = {
+  unknownField: [child({ prompt: 'x', limit: {} }), 'child(): `limit` is not known; did you mean `limits`?'],
+  unknownTool: [child({ prompt: 'x', tools: ['nope'] }), 'there is no tool "nope" to hand on'],
+  unknownModel: [child({ prompt: 'x', model: 'nope' }), 'no model is named nope'],
+  unknownServer: [
+    ({ servers, signal }) => servers.call('nope', { tool: 'look', arguments: {}, signal }),
+    'there is no tool server "nope"',
+  ],
+  badMetric: [({ metric }) => metric('m', Number.NaN), 'metric "m" must be a finite number'],
+}
+
+test('what a tool gets wrong about its context is named with its place, as an exception is', async () => {
+  const toolOf = ([mistake]: readonly [Mistake, string]) => ({
+    parameters: z.object({}),
+    run: async (_: object, context: Parameters<Mistake>[0]) => {
+      await mistake(context)
+      return 'done'
+    },
+  })
+  const tools = Object.fromEntries(Object.entries(mistakes).map(([name, each]) => [name, toolOf(each)]))
+  const callsOfAll = calls(Object.fromEntries(Object.keys(tools).map((name) => [name, {}])))
+  const { records, summary } = await runScripted({
+    environment: defineEnvironment({ ...base, tools, reward: () => 1 }),
+    script: ({ messages }) => (messages.at(-1)?.role === 'user' ? callsOfAll : 'fine'),
+  })
+  const faults = Object.entries(mistakes).map(([tool, [, says]]) => ({
+    tool,
+    kind: expect.stringMatching(/^env_invalid at test\/context-mistakes\.test\.ts:\d+$/),
+    message: expect.stringContaining(says),
+    calls: 1,
+  }))
+  expect(summary.toolFaults).toEqual(faults)
+  expect(records).toMatchObject([{ outcome: 'completed', toolErrors: faults.length, toolFaults: faults }])
+})
