@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync, watch } from 'node:fs'
-import { mkdtempDisposable, readFile } from 'node:fs/promises'
+import { mkdtempDisposable, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -119,12 +119,19 @@ describe('commandReward', () => {
       await shell('env > seen; echo 1', { cwd: folder.path, env: { GIVEN: 'yes' } })
       const names = (await readFile(join(folder.path, 'seen'), 'utf8')).split('\n').map((line) => line.split('=')[0])
       expect(names).toEqual(expect.arrayContaining(['PATH', 'GIVEN']))
-      // The shell itself adds the last two.
+      // A shell adds the last two.
       const allowed = new Set(['PATH', 'HOME', 'LANG', 'GIVEN', '', 'PWD', 'SHLVL', 'OLDPWD', '_'])
       expect(names.filter((name) => !allowed.has(name ?? ''))).toEqual([])
     } finally {
       delete process.env['MILLRACE_TEST_API_KEY']
     }
+  })
+
+  test('a bash reads no start-up file, which could bring back what was kept from it', async () => {
+    await using home = await mkdtempDisposable(join(tmpdir(), 'millrace-home-'))
+    await writeFile(join(home.path, '.bashrc'), 'export FROM_BASHRC=1\n')
+    const command = ['bash', '-c', 'echo ${FROM_BASHRC:-0}'] as const
+    expect(await commandReward({ command, env: { HOME: home.path } })(rolloutWith())).toBe(0)
   })
 
   test('may have no limit of its own, as a tool may', async () => {

@@ -12,7 +12,7 @@ export interface CommandRewardOptions {
   readonly command: readonly [file: string, ...args: string[]]
   readonly cwd?: string
   readonly timeoutMs?: number
-  /** Beside PATH, HOME and LANG, which it always gets. Nothing else is passed on, least of all API keys. */
+  /** Beside PATH, HOME and LANG, which it always gets. Nothing else of ours is passed on, least of all API keys. */
   readonly env?: Readonly<Record<string, string>>
   /**
    * How many of these run at once; otherwise all commands together run one per processor. Workers divide it: each has its

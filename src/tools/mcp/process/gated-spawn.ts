@@ -10,6 +10,12 @@ import { gateName, type ServerExit } from './server-exit.ts'
  */
 const gateScript = 'read -r go <&3 || exit 1; exec 3<&-; exec "$@"'
 
+/**
+ * What Node calls a pipe is a socket. A bash that finds one as its standard input, and no shell above itself, takes itself for
+ * one that another machine started, and reads `~/.bashrc`: the variables that we keep back would be there again.
+ */
+const localShell = { SHLVL: '1' }
+
 export interface GatedCommand {
   readonly command: string
   readonly args?: readonly string[]
@@ -36,7 +42,7 @@ export async function spawnGated(
   const child = spawn('/bin/sh', ['-c', gateScript, gateName, command, ...args], {
     detached: true,
     stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
-    env,
+    env: { ...localShell, ...env },
     ...(cwd !== undefined && { cwd }),
   })
   const { pid, stdin, stdout, stderr } = child

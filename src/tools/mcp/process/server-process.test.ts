@@ -1,4 +1,7 @@
 import { once } from 'node:events'
+import { mkdtempDisposable, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { expect, test, vi } from 'vitest'
 import { misbehaving, ServerLog } from '../../../../test/fixtures/mcp/misbehaving.ts'
 import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
@@ -31,6 +34,13 @@ test('it has its own variables and none of our secrets', async () => {
   expect(environment).toContain('PATH=')
   expect(environment).not.toContain('SECRET')
   vi.unstubAllEnvs()
+})
+
+test('a bash reads no start-up file, whose output would stand between the messages', async () => {
+  await using home = await mkdtempDisposable(join(tmpdir(), 'millrace-home-'))
+  await writeFile(join(home.path, '.bashrc'), 'echo welcome\n')
+  await using server = await start({ command: 'bash', args: ['-c', 'echo hello'], env: { HOME: home.path } })
+  expect(Buffer.concat(await server.stdout.toArray()).toString()).toBe('hello\n')
 })
 
 test('a process that ends by itself says how, with the end of its stderr', async () => {
