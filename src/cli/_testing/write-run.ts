@@ -5,6 +5,8 @@ import { sampleRecord } from './fake-evaluation.ts'
 
 export interface WrittenRollout {
   readonly record: Partial<RolloutRecord>
+  /** Of a child: the rollout that asked for it. */
+  readonly parent?: string
   readonly messages?: readonly { readonly message: Message; readonly meta?: object }[]
 }
 
@@ -41,7 +43,7 @@ export async function writeRun(options: {
   if (end !== 'none') await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
 }
 
-function appendRollout(journal: Journal, { record: parts, messages: given }: WrittenRollout): void {
+function appendRollout(journal: Journal, { record: parts, parent = null, messages: given }: WrittenRollout): void {
   const messages = given ?? [{ message: { role: 'user', content: 'What is 2+2?' } }]
   const { messages: _, ...record } = sampleRecord(parts)
   const { id: rollout, attempt, outcome, reward, sample } = record
@@ -50,7 +52,7 @@ function appendRollout(journal: Journal, { record: parts, messages: given }: Wri
   const leaf = messages.length - 1
   const text = JSON.stringify(record)
   journal.append({ kind: 'task', index: task, id: record.task.id, digest: `d${task}` })
-  journal.append({ kind: 'attempt-start', rollout, attempt, parent: null, task, sample, at })
+  journal.append({ kind: 'attempt-start', rollout, attempt, parent, task, sample, at })
   for (const [seq, { message, meta }] of messages.entries()) {
     journal.append({
       kind: 'node',
@@ -66,6 +68,8 @@ function appendRollout(journal: Journal, { record: parts, messages: given }: Wri
     })
   }
   journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
+  // What a child came to is its parent's to use: nobody accepts it.
+  if (parent !== null) return
   journal.append({
     kind: 'rollout-end',
     rollout,

@@ -163,6 +163,16 @@ describe('millrace show <run> --outcome', () => {
 })
 
 describe('millrace show <run> <rollout>', () => {
+  it('says of no child that it waits: nobody accepts what it came to but its parent', async () => {
+    await using runs = await temporaryRuns()
+    const child = { record: { id: '0-0/c', reward: null, rewards: {} }, parent: '0-0' }
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, child] })
+    const { stdout } = await show(runs.root, 'nightly', '0-0/c')
+    expect(stdout).toContain('0-0/c  task')
+    expect(stdout).not.toContain('waits')
+    expect(JSON.parse((await show(runs.root, 'nightly', '0-0/c', '--json')).stdout)).not.toHaveProperty('waitsFor')
+  })
+
   it('is a transcript with reasoning, calls, results, rewards and timings', async () => {
     await using runs = await temporaryRuns()
     await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })

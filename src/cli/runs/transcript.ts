@@ -35,9 +35,9 @@ export interface Transcript {
   readonly children: readonly StoredAttempt[]
 }
 
-/** What an attempt lacks that ended and is no result yet. */
-export function missingOf({ end, discarded }: StoredAttempt): Transcript['waitsFor'] {
-  if (!end || discarded) return undefined
+/** What an attempt lacks that ended and is no result yet. A child never is one: its parent has what it came to. */
+export function missingOf({ end, discarded, parent }: StoredAttempt): Transcript['waitsFor'] {
+  if (!end || discarded || parent !== null) return undefined
   return outcomes[end.outcome].rule === 'rescore' ? 'score' : 'group'
 }
 
