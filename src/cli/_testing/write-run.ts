@@ -43,7 +43,7 @@ export async function writeRun(options: {
   if (end !== 'none') await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
 }
 
-function appendRollout(journal: Journal, { record: parts, parent = null, messages: given }: WrittenRollout): void {
+function appendRollout(journal: Journal, { record: parts, parent, messages: given }: WrittenRollout): void {
   const messages = given ?? [{ message: { role: 'user', content: 'What is 2+2?' } }]
   const { messages: _, ...record } = sampleRecord(parts)
   const { id: rollout, attempt, outcome, reward, sample } = record
@@ -52,7 +52,7 @@ function appendRollout(journal: Journal, { record: parts, parent = null, message
   const leaf = messages.length - 1
   const text = JSON.stringify(record)
   journal.append({ kind: 'task', index: task, id: record.task.id, digest: `d${task}` })
-  journal.append({ kind: 'attempt-start', rollout, attempt, parent, task, sample, at })
+  journal.append({ kind: 'attempt-start', rollout, attempt, parent: parent ?? null, task, sample, at })
   for (const [seq, { message, meta }] of messages.entries()) {
     journal.append({
       kind: 'node',
