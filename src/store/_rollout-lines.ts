@@ -87,6 +87,7 @@ export class RolloutLines {
   invalidate(): void {
     this.#setLength.run(mustRebuild)
     ftruncateSync(this.#openDescriptor())
+    this.#writtenLength = 0
   }
 
   /** In place, so that it takes no more room than the file itself. One that was interrupted is done again. */
@@ -111,11 +112,12 @@ export class RolloutLines {
     const recorded = linesLength(this.#database)
     const descriptor = this.#openDescriptor()
     const { size } = fstatSync(descriptor)
-    if (recorded === mustRebuild || size < recorded || !endsLine(descriptor, recorded)) {
+    const isDue = recorded === mustRebuild
+    if (!isDue && size > recorded) throw unknownResults(this.#path)
+    if (isDue || size < recorded || !endsLine(descriptor, recorded)) {
       this.rebuild()
       return
     }
-    if (size > recorded) throw unknownResults(this.#path)
     this.#length = recorded
     this.#writtenLength = recorded
   }

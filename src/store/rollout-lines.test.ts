@@ -44,6 +44,7 @@ test('an undisturbed file is not touched', () => {
 test.each([
   ['an older copy', rolloutEntries(0)],
   ['an empty one', []],
+  ["another run's", rolloutEntries(0, { messages: ['of another run'] })],
 ])('results that a database does not know, because it is %s, are left alone', (_what, entries) => {
   using run = written()
   using other = temporaryFolder()
