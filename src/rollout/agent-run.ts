@@ -12,6 +12,7 @@ import { AgentTime, type TimeHost } from './agent-time.ts'
 import { AgentTurns, type TurnsHost } from './agent-turns.ts'
 import type { BudgetMeter } from './budget-meter.ts'
 import type { Engine } from './engine.ts'
+import { attemptEvent } from './event-entries.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
 import { recordedSession, type RecordedSession } from './recorded-session.ts'
 import type { Situation } from './situation.ts'
@@ -204,8 +205,6 @@ export class AgentRun implements AgentContext, Host {
   }
 
   record(name: string, data: object): void {
-    const { attempt } = this.situation.job
-    const at = Date.now()
-    this.engine.journal.append({ kind: 'event', rollout: this.id, attempt, name, at, data: JSON.stringify(data) })
+    this.engine.journal.append(attemptEvent({ id: this.id, attempt: this.situation.job.attempt }, name, data))
   }
 }

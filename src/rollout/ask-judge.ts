@@ -4,6 +4,7 @@ import { withUsage, type CallHooks } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
 import type { StopClock } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
+import { attemptEvent } from './event-entries.ts'
 import type { Engine } from './engine.ts'
 import { questionDigest, type RecordedVerdict, type VerdictReader } from './replay-verdicts.ts'
 import type { Tally } from './tally.ts'
@@ -45,8 +46,7 @@ export async function askJudge(
   const question = questionDigest(model.name, request)
   const keep = (verdict: RecordedVerdict): AssistantMessage => {
     tally.addJudgeCall(verdict.usage, verdict.cost)
-    const data = JSON.stringify({ ...verdict, earlier })
-    engine.journal.append({ kind: 'event', rollout, attempt, name: judgeCallEvent, at: Date.now(), data })
+    engine.journal.append(attemptEvent({ id: rollout, attempt }, judgeCallEvent, { ...verdict, earlier }))
     return verdict.reply
   }
   const recorded = verdicts?.take(question)

@@ -4,8 +4,10 @@ import type { Limits, Message } from '../schema/index.ts'
 import { endsAttempt } from '../tools/index.ts'
 import type { ChildStart } from './agent-errands.ts'
 import { AgentRun } from './agent-run.ts'
+import { attemptStart } from './attempt-start.ts'
 import { checkChildRequest } from './check-child-request.ts'
 import { childId } from './child-id.ts'
+import { attemptEnd } from './end-entries.ts'
 import { pickedTools } from './picked-tools.ts'
 import { recordOf } from './record-of.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
@@ -40,31 +42,12 @@ export async function runChild(
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
     trace: traceOf(job, id, parent.trace),
   })
-  if (!job.recorded?.nodes[id]) {
-    engine.journal.append({
-      kind: 'attempt-start',
-      rollout: id,
-      attempt: job.attempt,
-      parent: parent.id,
-      task: job.task.index,
-      sample: job.sample,
-      at: startedAt,
-    })
-  }
+  if (!job.recorded?.nodes[id]) engine.journal.append(attemptStart({ ...job, id }, startedAt, parent.id))
   parent.tally.addChild()
   const end = await run.run(request.agent ?? engine.agent, prompt)
-  const { messages: _messages, ...record } = recordOf({ engine, job, run, end, startedAt })
+  const record = recordOf({ engine, job, run, end, startedAt })
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
-  engine.journal.append({
-    kind: 'attempt-end',
-    rollout: id,
-    attempt: job.attempt,
-    at: Date.now(),
-    outcome: end.outcome,
-    isHeld: true,
-    record: JSON.stringify(record),
-    leaf: run.session.leaf,
-  })
+  engine.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
   // Its parent lives on the same tool servers and writes to the same journal: it is over for both.
   if (end.error && endsAttempt(end.error)) throw end.error
   return {

@@ -1,5 +1,5 @@
 export { agentOutcomeOf } from './agent-outcome.ts'
-export { attemptAbandoned } from './attempt-event.ts'
+export { attemptAbandoned } from './event-entries.ts'
 export type { Executor, GroupScores, OffloadStatus, WorkerStatus } from './executor.ts'
 export { setUp, setupFailure, tearDown } from './environment-life.ts'
 export { failedReward } from './failed-reward.ts'

@@ -1,5 +1,6 @@
 import { EventChannel } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
+import { runEvent } from './event-entries.ts'
 
 /** A loop that was held up, and what by. */
 export interface BlockedLoop {
@@ -21,12 +22,5 @@ export const loopBlockedEvent = 'loop-blocked'
 /** Tells whoever listens, and keeps it with the run, where `millrace doctor` looks for it. */
 export function recordBlocked(journal: Pick<Journal, 'append'>, blocked: BlockedLoop): void {
   loopLag.publish(blocked)
-  journal.append({
-    kind: 'event',
-    rollout: null,
-    attempt: 0,
-    name: loopBlockedEvent,
-    at: Date.now(),
-    data: JSON.stringify(blocked),
-  })
+  journal.append(runEvent(loopBlockedEvent, blocked))
 }

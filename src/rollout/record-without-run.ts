@@ -1,6 +1,7 @@
 import type { MillraceError } from '../errors/index.ts'
 import { emptyUsage, type Outcome, type RolloutRecord } from '../schema/index.ts'
 import type { AttemptStart } from '../store/index.ts'
+import { attemptStart } from './attempt-start.ts'
 import type { AttemptSpending } from './journalled-spending.ts'
 
 /** The record of a rollout that never ran, or of which nothing is known: n rollouts asked for are n outcomes. */
@@ -37,14 +38,6 @@ export function recordWithoutRun(
 }
 
 /** It has an attempt like any other, so that whoever looks for one finds it. */
-export function startWithoutRun({ id, attempt, task, sample, timing }: RolloutRecord): AttemptStart {
-  return {
-    kind: 'attempt-start',
-    rollout: id,
-    attempt,
-    parent: null,
-    task: task.index,
-    sample,
-    at: timing.startedAt,
-  }
+export function startWithoutRun(record: RolloutRecord): AttemptStart {
+  return attemptStart(record, record.timing.startedAt, null)
 }

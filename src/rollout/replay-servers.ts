@@ -2,6 +2,7 @@ import { hash } from 'node:crypto'
 import { z } from 'zod'
 import type { Journal, RunReader } from '../store/index.ts'
 import type { ServerAnswer, ServerCall, ServerCalls } from '../tools/index.ts'
+import { attemptEvent } from './event-entries.ts'
 
 /** The name of the event that keeps what a server answered to an environment's own code. */
 const serverCallEvent = 'server-call'
@@ -72,14 +73,8 @@ export class NotedServers implements ServerCalls {
     const index = this.#recorded.findIndex((each) => each.request === request)
     const [recorded] = index === -1 ? [] : this.#recorded.splice(index, 1)
     const answer = recorded?.answer ?? (await this.direct.call(server, call))
-    this.#journal.append({
-      kind: 'event',
-      rollout: this.#rollout,
-      attempt: this.#attempt,
-      name: serverCallEvent,
-      at: Date.now(),
-      data: JSON.stringify({ request, answer, earlier: this.#earlier }),
-    })
+    const of = { id: this.#rollout, attempt: this.#attempt }
+    this.#journal.append(attemptEvent(of, serverCallEvent, { request, answer, earlier: this.#earlier }))
     return answer
   }
 }

@@ -5,6 +5,7 @@ import { ToolOutputs } from '../tools/index.ts'
 import { outcomes, type Limits, type Message, type Sampling } from '../schema/index.ts'
 import type { AgentEnd } from './agent-end.ts'
 import { AgentRun } from './agent-run.ts'
+import { attemptStart } from './attempt-start.ts'
 import type { Engine } from './engine.ts'
 import { setUp, tearDown, type Closing } from './environment-life.ts'
 import { failedEnd } from './failed-end.ts'
@@ -26,17 +27,7 @@ import { whyNotResumable } from './why-not-resumable.ts'
  */
 export function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
   const startedAt = Date.now()
-  if (!job.recorded) {
-    engine.journal.append({
-      kind: 'attempt-start',
-      rollout: job.id,
-      attempt: job.attempt,
-      parent: null,
-      task: job.task.index,
-      sample: job.sample,
-      at: startedAt,
-    })
-  }
+  if (!job.recorded) engine.journal.append(attemptStart(job, startedAt, null))
   const atOnce = engine.toolkit.atOnce(job)
   if (atOnce) return runWithTools(job, engine, { tools: atOnce, startedAt, signal })
   return runWithServers(job, engine, { startedAt, signal })

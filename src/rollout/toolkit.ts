@@ -2,6 +2,7 @@ import type { Environment, RolloutContext } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { Resource } from '../kit/index.ts'
 import type { Journal } from '../store/index.ts'
+import { attemptEvent, runEvent } from './event-entries.ts'
 import type { RolloutJob } from './job.ts'
 import { directServers, NotedServers, type RecordedAnswer } from './replay-servers.ts'
 import {
@@ -221,8 +222,7 @@ export class Toolkit extends Resource {
 
   /** An event of a rollout's, or of the run's. */
   #record(of: Pick<RolloutJob, 'id' | 'attempt'> | undefined, name: string, data: object): void {
-    const { id: rollout = null, attempt = 0 } = of ?? {}
-    this.#journal.append({ kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) })
+    this.#journal.append(of ? attemptEvent(of, name, data) : runEvent(name, data))
   }
 
   protected onClose(): Promise<void> | undefined {
