@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { MillraceError } from '../errors/index.ts'
+import { clientGone } from './_client-gone.ts'
 
 /** A body that has arrived. What it takes up counts until it is released, which whoever got it does once. */
 export interface HeldBody extends Disposable {
@@ -45,7 +46,7 @@ export class BodyIntake {
     return new Promise((resolve, reject) => {
       this.read(request, (problem, body) => {
         if (body) resolve(body)
-        else reject(problem ?? new MillraceError('cancelled', 'the client has gone', { data: { status: 499 } }))
+        else reject(problem ?? clientGone())
       })
     })
   }

@@ -145,6 +145,27 @@ test('a client that does not take its export is given up', async () => {
   socket.destroy()
 })
 
+test('an export waits for its turn, which one that is given up makes room for', async () => {
+  await using server = await answeringAtLength()
+  await using gateway = await TestGateway.start({
+    models: [{ name: 'sim', backends: [{ url: server.url }] }],
+    bounds: { maxExports: 1 },
+  })
+  const { id, key } = await gateway.startSession()
+  const other = await gateway.startSession()
+  expect((await gateway.ask(asked.chat.path, { body: asked.chat.body, key })).status).toBe(200)
+  const socket = await dial(gateway)
+  socket.write(`GET /v1/export?session=${id} HTTP/1.1\r\nhost: here\r\n${authorization}\r\n\r\n`)
+  await once(socket, 'data')
+  socket.pause()
+  let status: number | undefined
+  const waiting = gateway.ask(`/v1/export?session=${other.id}`).then((reply) => (status = reply.status))
+  for (let asks = 0; asks < 20; asks += 1) await gateway.ask('/v1/models')
+  expect(status).toBeUndefined()
+  socket.destroy()
+  expect(await waiting).toBe(200)
+})
+
 test('an export that breaks off after its beginning is a fault that is told, and so is a session that it cannot read', async () => {
   await using server = await answeringAtLength()
   const faults: string[] = []

@@ -10,6 +10,7 @@ import {
 } from '../../gateway/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
 import { adminOf, callerOf } from './_callers.ts'
+import { ExportTurns } from './_export-turns.ts'
 import { exportQuerySchema, rewardSchema, sessionQuerySchema } from './_session-schemas.ts'
 import type { BodyIntake } from '../_body-intake.ts'
 import { jsonBody } from '../_json-body.ts'
@@ -24,7 +25,7 @@ export interface SessionRouteParts {
   readonly gateway: Gateway
   readonly reader: RunReader
   readonly intake: BodyIntake
-  readonly bounds: Pick<GatewayBounds, 'maxJsonDepth'>
+  readonly bounds: Pick<GatewayBounds, 'maxJsonDepth' | 'maxExports' | 'maxStallMs'>
   readonly publicUrl: string | undefined
   readonly onFault: ((error: MillraceError) => void) | undefined
 }
@@ -33,6 +34,7 @@ export interface SessionRouteParts {
 export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): void {
   const { gateway, reader, intake, publicUrl, onFault } = parts
   const { maxJsonDepth: maxDepth } = parts.bounds
+  const turns = new ExportTurns(parts.bounds)
   app.post('/v1/sessions', async (request, reply) => {
     const caller = adminOf(request)
     const options = await jsonBody(request.raw, intake, { schema: sessionOptionsSchema, maxDepth })
@@ -68,6 +70,7 @@ export function sessionRoutes(app: FastifyInstance, parts: SessionRouteParts): v
   app.get('/v1/export', async (request, reply) => {
     const { tenant } = adminOf(request)
     const query = parseQuery(exportQuerySchema, request)
+    await turns.begin(reply.raw)
     await gateway.recorded()
     const rows = tellingDamage(reader, { ...query, tenant }, onFault)
     // What can be refused is refused before the first chunk, and so with a status of its own.

@@ -10,6 +10,8 @@ export interface GatewayBounds {
   readonly maxJsonDepth: number
   /** From the first byte of a request to the last. */
   readonly maxUploadMs: number
+  /** At once; others wait for half of `maxStallMs` at most. */
+  readonly maxExports: number
   /** A client that takes nothing of what is written for it for so long is given up. */
   readonly maxStallMs: number
 }
@@ -23,5 +25,6 @@ export const defaultGatewayBounds: GatewayBounds = {
   maxHeaderBytes: 16 * kibibyte,
   maxJsonDepth: 64,
   maxUploadMs: 2 * 60_000,
+  maxExports: 8,
   maxStallMs: 60_000,
 }

@@ -26,6 +26,7 @@ const schema = closedObject({
     maxHeaderBytes: bound,
     maxJsonDepth: bound,
     maxUploadMs: bound,
+    maxExports: bound,
     maxStallMs: bound,
     maxWaitMs: bound,
   }).default({}),
