@@ -49,6 +49,8 @@ export interface ModelStatus {
   readonly parked: number
   /** Of those in flight, if any: probes of backends that let nobody else in, one of each at most. */
   readonly probing?: number
+  /** None of its backends may be asked now: whatever comes waits until one answers, or may be probed. */
+  readonly isShut?: boolean
   /** What a backend that calls are parked for failed with last, as far as that is known. */
   readonly parkedBecause?: string
   readonly calls: number

@@ -122,6 +122,24 @@ test('ready means that a backend answers', async () => {
   expect(await alone.ask('/health', { key: null })).toMatchObject({ status: 200, body: { status: 'ok' } })
 })
 
+test('ready means that a backend may be asked: not while all requests wait for those that are overloaded', async () => {
+  await using simulator = await SimulatorServer.start({ overload: { forMs: 3_600_000 } })
+  const backends = [{ url: simulator.url }]
+  await using gateway = await TestGateway.start({ models: [{ name: 'sim', backends, maxTries: 2 }] })
+  // Models are listed all the same.
+  expect(await gateway.ask('/ready', { key: null })).toMatchObject({ status: 200 })
+  const waiting = gateway.ask(asked.chat.path, { body: asked.chat.body })
+  await expect
+    .poll(() => gateway.ask('/ready', { key: null }))
+    .toMatchObject({
+      status: 503,
+      body: { why: 'its backends are overloaded or gone: requests wait until one answers' },
+    })
+  simulator.simulator.setOverload(false)
+  expect(await waiting).toMatchObject({ status: 200 })
+  expect(await gateway.ask('/ready', { key: null })).toMatchObject({ status: 200, body: { status: 'ready' } })
+})
+
 test('metrics tell of requests, samples, sessions and alarms', async () => {
   await using gateway = await TestGateway.start()
   const { id, key } = await gateway.startSession()

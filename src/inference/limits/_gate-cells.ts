@@ -36,6 +36,12 @@ export class GateCells {
     return phaseOf(this.word) === 'probing'
   }
 
+  /** Whether nobody may go now, not even as a probe. */
+  get isShut(): boolean {
+    const phase = phaseOf(this.word)
+    return phase === 'probing' || (phase === 'closed' && this.dueInMs > 0)
+  }
+
   get closedMs(): number {
     return machineNow() - this.#closedAt.ms
   }

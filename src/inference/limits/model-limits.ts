@@ -63,7 +63,8 @@ export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
 /** How a model stands, all workers together. */
 export function statusOf(name: string, cells: LimitCells, backends = cells.backends): ModelStatus {
   const { limit, held, waiting } = new SemaphoreLedger(cells.permits, 0)
-  const probing = backends.filter((backend) => new GateCells(backend).isProbing).length
+  const gates = backends.map((backend) => new GateCells(backend))
+  const probing = gates.filter((gate) => gate.isProbing).length
   return {
     name,
     limit,
@@ -71,6 +72,7 @@ export function statusOf(name: string, cells: LimitCells, backends = cells.backe
     waiting: waiting + sumOf(cells.rateWaiting),
     parked: backends.reduce((parked, backend) => parked + sumOf(backend.parked), 0),
     ...(probing > 0 && { probing }),
+    ...(gates.every((gate) => gate.isShut) && { isShut: true }),
     calls: sumOf(cells.calls),
     tries: sumOf(cells.tries),
   }

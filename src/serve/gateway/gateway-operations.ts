@@ -69,7 +69,8 @@ const management: readonly Operation[] = [
   {
     method: 'GET',
     path: '/ready',
-    summary: 'Whether a request that is sent now would be answered: a backend is reachable, the store works, no drain.',
+    summary:
+      'Whether a request that is sent now would be answered: a backend is reachable and not overloaded, the store works, no drain.',
     key: 'nobody',
     replies: { 200: ['Ready'], 503: ['NotReady'] },
   },

@@ -240,8 +240,13 @@ async function readinessOf({
   readonly survey: BackendSurvey | undefined
 }): Promise<Readiness> {
   if (store.failure.aborted) return { isReady: false, why: 'the store takes nothing more' }
-  const { state } = gateway.status()
+  const { state, models } = gateway.status()
   if (state !== 'open') return { isReady: false, why: `the gateway is ${state}` }
+  // Those without a limit are not offered any more.
+  const offered = models.filter(({ limit }) => limit > 0)
+  if (offered.length > 0 && offered.every(({ isShut }) => isShut)) {
+    return { isReady: false, why: 'its backends are overloaded or gone: requests wait until one answers' }
+  }
   if (await reachability.any()) return { isReady: true }
   // Not which: whoever asks has no key.
   const unusable = new Set(survey?.unusable.map(({ code }) => code))
