@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { maxTimerMs } from '../kit/index.ts'
+import { timerMs } from '../kit/index.ts'
 import { letThrough, ProcessGuard, refusedAtGate, spawnGated, type ServerExit } from '../tools/index.ts'
 
 const maxOutputBytes = 1024 * 1024
@@ -60,7 +60,7 @@ export async function runCommand(command: Command): Promise<string> {
     else end(() => result.resolve(Buffer.concat(output).toString('utf8')))
   }
   signal.addEventListener('abort', onAbort)
-  const timeoutMs = Math.min(command.timeoutMs, maxTimerMs)
+  const timeoutMs = timerMs(command.timeoutMs)
   const timer = setTimeout(() => fail(`took longer than ${timeoutMs / 1_000} s`), timeoutMs)
   stdout.on('data', (chunk: Buffer) => {
     outputBytes += chunk.length
