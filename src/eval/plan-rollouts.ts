@@ -1,5 +1,5 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
+import { Slice } from '../kit/index.ts'
 import { attemptAbandoned, recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { isDamage, type Journal } from '../store/index.ts'
@@ -20,7 +20,7 @@ export async function* planRollouts(options: {
   isHoldingGroups: boolean
 }): AsyncGenerator<PlannedRollout, void, void> {
   const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
-  let skipped = 0
+  const slice = new Slice()
   let next = 0
   for await (const item of tasks) {
     next = item.index + 1
@@ -31,9 +31,8 @@ export async function* planRollouts(options: {
     for (let sample = 0; sample < config.attempts; sample += 1) {
       const id = `${item.index}-${sample}`
       if (earlier?.hasEnded(id)) {
-        skipped += 1
         // A long run has much to pass over, and nothing else to wait for on the way.
-        if (skipped % 256 === 0) await nextTurn()
+        if (slice.isOver) await slice.rest()
         continue
       }
       if (item.problem) {

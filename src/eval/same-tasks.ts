@@ -1,6 +1,6 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { readTasks, type TaskItem } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
+import { Slice } from '../kit/index.ts'
 import { outcomes } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
 import { asNewRun } from './_as-new-run.ts'
@@ -43,6 +43,7 @@ export async function requireSameTasks(
     ...earlierSitting(reader, retries),
     hasEnded: (id) => isKept(reader, id),
   }
+  const slice = new Slice()
   let count = 0
   for await (const item of await readTasks(loaded.environment, loaded.options, { limit: limit ?? undefined, signal })) {
     // They are begun in order: what follows is new, too.
@@ -50,7 +51,7 @@ export async function requireSameTasks(
     isNewTask(item, attempts, earlier)
     count = item.index + 1
     // A source in memory has nothing to wait for on the way.
-    if (count % 256 === 0) await nextTurn()
+    if (slice.isOver) await slice.rest()
   }
   requireNoMore(count, limit, earlier)
 }

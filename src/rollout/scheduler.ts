@@ -1,6 +1,5 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { MillraceError } from '../errors/index.ts'
-import { AbortSource, Semaphore } from '../kit/index.ts'
+import { AbortSource, Semaphore, Slice } from '../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { attemptEnd, rolloutEnd } from './end-entries.ts'
 import { failedReward } from './failed-reward.ts'
@@ -84,7 +83,7 @@ export class Scheduler {
     const { journal } = this.#options
     let hasStartedAll = false
     try {
-      let burstStartedAt = performance.now()
+      const burst = new Slice(startBurstMs)
       for await (const plan of plans) {
         if (signal.aborted) {
           this.#leave(plan)
@@ -93,10 +92,7 @@ export class Scheduler {
         if (!this.#places.tryAcquire()) await this.#placeFor(plan)
         this.#carryOut(plan)
         if (journal.pressure >= 1) await journal.durable()
-        if (performance.now() - burstStartedAt > startBurstMs) {
-          await nextTurn()
-          burstStartedAt = performance.now()
-        }
+        if (burst.isOver) await burst.rest()
       }
       hasStartedAll = !signal.aborted
     } catch (error) {

@@ -1,8 +1,7 @@
 import { hash } from 'node:crypto'
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { taskName, type Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { thrownBy } from '../kit/index.ts'
+import { Slice, thrownBy } from '../kit/index.ts'
 import { validate, type Validated } from '../tools/index.ts'
 import { JsonText } from './rollout-request.ts'
 
@@ -26,8 +25,6 @@ export interface CheckedTasks {
   readonly bytes: number
 }
 
-/** The loop is given back after this long, however many tasks a request has. */
-const sliceMs = 4
 const maxProblems = 5
 
 /** Parses and validates a request's tasks; fails with the rows that do not fit. */
@@ -42,7 +39,7 @@ export async function checkTasks(options: {
   const checked: CheckedTask[] = []
   const problems: { row: number; problem: string }[] = []
   let bytes = 0
-  let sliceStartedAt = performance.now()
+  const slice = new Slice()
   for (const [row, task] of tasks.entries()) {
     const checking = checkTask(environment, task, maxTaskBytes)
     const result = checking instanceof Promise ? await checking : checking
@@ -54,10 +51,7 @@ export async function checkTasks(options: {
       bytes += result.bytes
       checked.push(result)
     }
-    if (performance.now() - sliceStartedAt > sliceMs) {
-      await nextTurn()
-      sliceStartedAt = performance.now()
-    }
+    if (slice.isOver) await slice.rest()
   }
   const [first] = problems
   if (first) {

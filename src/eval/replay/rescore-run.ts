@@ -1,7 +1,6 @@
-import { setImmediate as nextTurn } from 'node:timers/promises'
 import { hasHeavyReward, scoreGroup, type Environment, type LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { AbortScope } from '../../kit/index.ts'
+import { AbortScope, Slice } from '../../kit/index.ts'
 import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../../rollout/index.ts'
 import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
@@ -71,8 +70,6 @@ export async function rescoreRun(reader: RunReader, options: RescoreOptions = {}
 }
 
 const defaultConcurrency = 64
-/** Rewards that never wait for anything give the loop back after this many tasks. */
-const tasksPerTurn = 256
 
 interface RescoreParts {
   readonly reader: RunReader
@@ -134,7 +131,7 @@ class RunningRescore implements Rescoring {
     await using scorer = this.#scorer(judge, stopping.signal)
     const maxTasks = Math.max(1, Math.floor((options.concurrency ?? defaultConcurrency) / config.attempts))
     const window: Promise<RescoredTask>[] = []
-    let count = 0
+    const slice = new Slice()
     try {
       for await (const task of knownTasks(reader, loaded, stopping.signal)) {
         const scored = this.#scoreTask(task, scorer, stopping.signal)
@@ -142,8 +139,8 @@ class RunningRescore implements Rescoring {
         scored.catch(() => {})
         window.push(scored)
         while (window.length >= maxTasks) yield* this.#take(await window.shift())
-        count += 1
-        if (count % tasksPerTurn === 0) await nextTurn()
+        // There may be rewards that never wait for anything.
+        if (slice.isOver) await slice.rest()
       }
       while (window.length > 0) yield* this.#take(await window.shift())
     } finally {

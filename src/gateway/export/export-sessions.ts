@@ -14,7 +14,7 @@ import { withoutTokens } from './_rows-merged.ts'
 import { type RowOptions, rowsOfSession } from './_rows-of-session.ts'
 import type { EndRow, Row } from './_rows-parts.ts'
 import { factsOfDamaged } from './_rows-session.ts'
-import { Slice } from '../_slice.ts'
+import { Slice } from '../../kit/index.ts'
 
 export interface ExportSessionsOptions {
   /** Only what belongs to it: another tenant's session is not there. Left out, everybody's. */

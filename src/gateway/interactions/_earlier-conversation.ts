@@ -3,7 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
-import { Slice } from '../_slice.ts'
+import { Slice } from '../../kit/index.ts'
 
 /** A reply that is named as the one to go on from, and is not known, or was lost. */
 export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceError {

@@ -5,7 +5,7 @@ import type { Journal, SessionReader } from '../../store/index.ts'
 import { goneStatus, type InteractionEnd } from './live-interaction.ts'
 import type { SessionMemory } from '../sessions/open-session.ts'
 import { sendReply } from './_send-reply.ts'
-import { Slice } from '../_slice.ts'
+import { Slice } from '../../kit/index.ts'
 import type { ClientReply } from './client-reply.ts'
 
 export interface ReplayOptions {

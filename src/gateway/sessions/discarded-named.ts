@@ -1,6 +1,6 @@
 import type { DiscardRecord } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
-import { Slice } from '../_slice.ts'
+import { Slice } from '../../kit/index.ts'
 
 /**
  * How the reply of that name was lost, if one was. Looked for in the store, only to say why there is no complete one: nobody

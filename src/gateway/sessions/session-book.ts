@@ -8,7 +8,7 @@ import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
 import type { SessionBounds } from './session-bounds.ts'
 import { sessionDamaged } from '../_refusals.ts'
-import { Slice } from '../_slice.ts'
+import { Slice } from '../../kit/index.ts'
 import { SessionTally } from './session-tally.ts'
 import { SessionTree } from './session-tree.ts'
 

@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest'
+import { Slice } from './slice.ts'
+
+const numbers = Array.from({ length: 1_000 }, (_, index) => index)
+
+/** How many turns others had while all of them came, in order. */
+async function turnsDuring(slice: Slice): Promise<number> {
+  let turns = 0
+  const count = (): void => {
+    turns += 1
+    immediate = setImmediate(count)
+  }
+  let immediate = setImmediate(count)
+  expect(await Array.fromAsync(slice.over(numbers))).toEqual(numbers)
+  clearImmediate(immediate)
+  return turns
+}
+
+test('others get their turn when it is over, and not before', async () => {
+  expect(await turnsDuring(new Slice(0))).toBeGreaterThanOrEqual(numbers.length - 1)
+  expect(await turnsDuring(new Slice(Infinity))).toBe(0)
+})
