@@ -1,4 +1,4 @@
-import { defineEnvironment, z, type ChildRequest, type RolloutContext } from 'millrace'
+import { defineEnvironment, z, type ChildRequest, type JudgeRequest, type RolloutContext } from 'millrace'
 import { calls, runScripted } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
@@ -14,6 +14,8 @@ const child =
 
 const mistakes: Readonly<Record<string, readonly [Mistake, says: string]>> = {
   unknownField: [child({ prompt: 'x', limit: {} }), 'child(): `limit` is not known; did you mean `limits`?'],
+  noPrompt: [child({}), 'child(): `prompt` must be a text or a list of messages, not undefined'],
+  noRequest: [child('x'), "child(): it takes { prompt, … }, not 'x'"],
   unknownTool: [child({ prompt: 'x', tools: ['nope'] }), 'there is no tool "nope" to hand on'],
   unknownModel: [child({ prompt: 'x', model: 'nope' }), 'no model is named nope'],
   unknownServer: [
@@ -45,4 +47,20 @@ test('what a tool gets wrong about its context is named with its place, as an ex
   }))
   expect(summary.toolFaults).toEqual(faults)
   expect(records).toMatchObject([{ outcome: 'completed', toolErrors: faults.length, toolFaults: faults }])
+})
+
+test.each([
+  [{ rubric: 'Is it polite?' }, '`rubric` is not known'],
+  [{ messages: 'Is it polite?' }, "`messages` must be a list of messages, not 'Is it polite?'"],
+  ['Is it polite?', "it takes { messages, … }, not 'Is it polite?'"],
+])('a judge that is asked %j is not asked', async (request, problem) => {
+  const environment = defineEnvironment({
+    ...base,
+    reward: async ({ judge }) => ((await judge(request as unknown as JudgeRequest)).content === null ? 0 : 1),
+  })
+  const { records, backend } = await runScripted({ environment, script: () => 'fine', maxTries: 5 })
+  const message = expect.stringMatching(/^reward "reward" at test\/context-mistakes\.test\.ts:\d+: judge\(\): /)
+  expect(records).toMatchObject([{ outcome: 'reward_error', error: { code: 'reward_failed', message } }])
+  expect(records[0]?.error?.message).toContain(problem)
+  expect(backend.requests).toHaveLength(1)
 })

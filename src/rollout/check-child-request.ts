@@ -1,8 +1,8 @@
-import { inspect } from 'node:util'
 import type { ChildRequest } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { unknownField } from '../kit/index.ts'
 import { samplingSchema } from '../schema/index.ts'
+import { briefValue, isMessageList, requestProblem } from './request-problem.ts'
 
 const requestNames: Readonly<Record<keyof ChildRequest, true>> = {
   prompt: true,
@@ -19,18 +19,25 @@ const limitNames: Readonly<Record<keyof NonNullable<ChildRequest['limits']>, tru
   timeoutMs: true,
 }
 
-/** A limit that is misspelt, or no number, would be none. Throws `env_invalid`. */
-export function checkChildRequest({ limits = {}, sampling = {}, ...rest }: ChildRequest): void {
+/** Throws `env_invalid`. */
+export function checkChildRequest(request: ChildRequest): void {
+  const problem = requestProblem(request, requestNames) ?? fieldProblem(request)
+  if (problem !== undefined) throw new MillraceError('env_invalid', `child(): ${problem}`)
+}
+
+/** A limit that is misspelt, or no number, would be none. */
+function fieldProblem({ prompt, limits = {}, sampling = {} }: ChildRequest): string | undefined {
+  if (typeof prompt !== 'string' && !isMessageList(prompt)) {
+    return `\`prompt\` must be a text or a list of messages, not ${briefValue(prompt)}`
+  }
   const unknown =
-    unknownField(rest, Object.keys(requestNames)) ??
     unknownField(limits, Object.keys(limitNames), 'limits.') ??
     unknownField(sampling, Object.keys(samplingSchema.shape), 'sampling.')
-  if (unknown !== undefined) throw new MillraceError('env_invalid', `child(): ${unknown}`)
-  for (const [name, limit] of Object.entries<unknown>(limits)) {
-    if (limit === undefined || (typeof limit === 'number' && !Number.isNaN(limit))) continue
-    throw new MillraceError(
-      'env_invalid',
-      `child(): \`limits.${name}\` must be a number, not ${inspect(limit, { depth: 0 })}`,
-    )
-  }
+  if (unknown !== undefined) return unknown
+  const wrong = Object.entries<unknown>(limits).find(([, limit]) => limit !== undefined && !isNumber(limit))
+  return wrong && `\`limits.${wrong[0]}\` must be a number, not ${briefValue(wrong[1])}`
+}
+
+function isNumber(value: unknown): boolean {
+  return typeof value === 'number' && !Number.isNaN(value)
 }

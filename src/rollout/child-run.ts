@@ -5,7 +5,6 @@ import { endsAttempt } from '../tools/index.ts'
 import type { ChildStart } from './agent-errands.ts'
 import { AgentRun } from './agent-run.ts'
 import { attemptStart } from './attempt-start.ts'
-import { checkChildRequest } from './check-child-request.ts'
 import { childId } from './child-id.ts'
 import { attemptEnd } from './end-entries.ts'
 import { pickedTools } from './picked-tools.ts'
@@ -18,7 +17,6 @@ export async function runChild(
   parent: AgentRun,
   { place, signal, askedBy }: ChildStart,
 ): Promise<ChildResult> {
-  checkChildRequest(request)
   const { engine, situation } = parent
   const { job } = situation
   const prompt: readonly Message[] =

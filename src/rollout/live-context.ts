@@ -18,6 +18,8 @@ import {
   type ToolReports,
 } from '../schema/index.ts'
 import type { AskingCall, ServerCalls, ToolOutputs } from '../tools/index.ts'
+import { checkChildRequest } from './check-child-request.ts'
+import { checkJudgeRequest } from './check-judge-request.ts'
 import type { Situation } from './situation.ts'
 
 /** A copy that can be written down: what cannot is refused here, where its author sees it. */
@@ -131,13 +133,17 @@ export class LiveContext implements Context {
   }
 
   get child() {
-    return (request: ChildRequest, signal = this.signal, asking?: AskingCall): Promise<ChildResult> =>
-      this.#host.errands.startChild(request, signal, asking)
+    return async (request: ChildRequest, signal = this.signal, asking?: AskingCall): Promise<ChildResult> => {
+      checkChildRequest(request)
+      return await this.#host.errands.startChild(request, signal, asking)
+    }
   }
 
   get judge() {
-    return (request: JudgeRequest, signal = this.signal): Promise<AssistantMessage> =>
-      this.#host.errands.askJudge(request, signal)
+    return async (request: JudgeRequest, signal = this.signal): Promise<AssistantMessage> => {
+      checkJudgeRequest(request)
+      return await this.#host.errands.askJudge(request, signal)
+    }
   }
 
   get metric() {

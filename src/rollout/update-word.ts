@@ -2,6 +2,7 @@ import type { Update } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { unknownField } from '../kit/index.ts'
 import { isJsonObject, type Message } from '../schema/index.ts'
+import { isMessageList } from './request-problem.ts'
 
 const wordNames: Readonly<Record<keyof Exclude<Update, void>, true>> = { messages: true, end: true }
 
@@ -23,7 +24,7 @@ export function updateWord(said: unknown): Update {
 
 /** What an environment's function gave as messages: a list of objects, whatever else they are. Throws `agent_failed`. */
 export function requireMessages(hook: string, given: unknown): asserts given is readonly Message[] {
-  if (Array.isArray(given) && given.every(isJsonObject)) return
+  if (isMessageList(given)) return
   const found = Array.isArray(given) ? 'a list of something else' : `a value of type ${typeof given}`
   throw new MillraceError('agent_failed', `${hook}: messages must be a list of messages, not ${found}`)
 }
