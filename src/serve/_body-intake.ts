@@ -78,12 +78,19 @@ export class BodyIntake {
   }
 }
 
+/** A part takes up some 200 bytes beside its content: so many that are smaller than this on average are put together. */
+const maxLoose = 256
+const smallPart = 4096
+
 /** One body on its way in. */
 class Upload implements HeldBody {
   readonly #intake: BodyIntake
   readonly #request: IncomingMessage
   readonly #onBody: OnBody
   #parts: Buffer[] = []
+  /** Those since some were last put together. */
+  #loose = 0
+  #looseBytes = 0
   /** In bytes; none when they were given back. */
   #arrived = 0
   #isDecided = false
@@ -137,7 +144,7 @@ class Upload implements HeldBody {
     const problem = this.#intake.take(part.length, this.#arrived + part.length)
     if (problem) return this.#decide(problem, undefined)
     this.#arrived += part.length
-    this.#parts.push(part)
+    this.#keep(part)
   }
 
   readonly #onEnd = (): void => {
@@ -146,6 +153,17 @@ class Upload implements HeldBody {
 
   readonly #onClose = (): void => {
     if (!this.#isDecided) this.#decide(undefined, undefined)
+  }
+
+  #keep(part: Buffer): void {
+    this.#parts.push(part)
+    this.#loose += 1
+    this.#looseBytes += part.length
+    if (this.#loose < maxLoose) return
+    const isSmall = this.#looseBytes < maxLoose * smallPart
+    if (isSmall) this.#parts.push(Buffer.concat(this.#parts.splice(-maxLoose)))
+    this.#loose = 0
+    this.#looseBytes = 0
   }
 
   #decide(problem: MillraceError | undefined, body: HeldBody | undefined): void {

@@ -17,7 +17,7 @@ async function intakeServer(bounds: { maxBodyBytes?: number; maxBodiesBytes?: nu
   const server = createServer((incoming, response) => {
     intake.read(incoming, (problem, body) => {
       outcomes.push({ problem, body })
-      response.end(problem ? String(problem.data['status']) : String(body?.bytes.length))
+      response.end(problem ? String(problem.data['status']) : String(body?.length))
     })
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -61,6 +61,18 @@ test('a body arrives whole, in one piece or in many, and counts until it is rele
   for (const { body } of server.outcomes) body?.[Symbol.dispose]()
   server.outcomes[0]?.body?.[Symbol.dispose]()
   expect(server.intake.heldBytes).toBe(0)
+})
+
+test('one that comes byte by byte is not kept byte by byte', async () => {
+  await using server = await intakeServer({ maxBodyBytes: 10_000, maxBodiesBytes: 10_000 })
+  const text = Array.from({ length: 5_000 }, (_, index) => String(index % 10)).join('')
+  const client = server.open({ 'transfer-encoding': 'chunked' })
+  for (const character of text) client.write(character)
+  client.end()
+  expect(await server.answer(client)).toBe('5000')
+  const [{ body } = { body: undefined }] = server.outcomes
+  expect(body?.parts.length).toBeLessThan(300)
+  expect(body?.bytes.toString()).toBe(text)
 })
 
 test.each([
