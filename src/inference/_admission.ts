@@ -13,16 +13,16 @@ export interface AdmissionOptions {
   readonly config: ModelConfig
   readonly limits: ModelLimits
   readonly lanes: Lanes
-  /** How many may be on their way at once has changed. */
+  /** Called when the number of requests that may be on their way at once has changed. */
   readonly onChange: (from: number, to: number, why: string) => void
 }
 
-/** What a reply is reckoned at against the tokens-per-minute limit when nothing bounds it. */
+/** The tokens that are reserved for a reply if the request does not set `maxTokens`. */
 const assumedReplyTokens = 256
 
 /**
- * Lets calls go to a model: each try needs a reservation of its rate, a permit, and a ticket of the gate before the
- * backend that it goes to. Whoever was admitted says what came of it, once: `answered`, `failed` or `cancelled`.
+ * Lets calls go to a model: each try needs a reservation of the rate, a permit, and a ticket of the gate of its backend. For
+ * each try that was admitted the caller reports the result once: `answered`, `failed` or `cancelled`.
  */
 export class Admission {
   readonly #limit: AdaptiveLimit
@@ -39,7 +39,7 @@ export class Admission {
     this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute, shared: limits })
   }
 
-  /** Without waiting: a rate reservation, a permit and a ticket, or false with no permit and no ticket held. */
+  /** Admits the call without waiting. False if that is not possible: then it holds neither a permit nor a ticket. */
   admitNow(call: PendingCall): boolean {
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
@@ -49,7 +49,7 @@ export class Admission {
     return this.#limit.tryAcquire() && this.#enter(call)
   }
 
-  /** The same, waiting for whatever is missing. Nobody holds a permit while parked. */
+  /** Admits the call, waiting for the reservation, the permit or the ticket. A parked call holds no permit. */
   async admit(call: PendingCall): Promise<void> {
     const { signal } = call.hooks
     if (this.#rate && call.reserved === undefined) {
@@ -62,13 +62,13 @@ export class Admission {
       call.lane = lane
       if (lane.gate.canEnter) {
         if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
-        // The gate may have closed while this waited for the permit, so it is asked only now.
+        // The gate may have closed while this call waited for the permit, so it is asked only now.
         if (this.#enter(call)) return
         continue
       }
       if (lane.lastFailure) call.hooks.onParked?.(lane.lastFailure)
       const ticket = await lane.gate.park(signal)
-      // Another backend answers: look again.
+      // Another backend answers: choose again.
       if (!ticket) continue
       try {
         if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
@@ -76,7 +76,7 @@ export class Admission {
         lane.gate.leave(ticket, 'cancelled')
         throw error
       }
-      // The model may have got other backends while this waited for the permit.
+      // The model may have got other backends while this call waited for the permit.
       if (!this.#lanes.all.includes(lane)) {
         this.#limit.release()
         continue
@@ -93,33 +93,33 @@ export class Admission {
     leave(call, 'answered')
   }
 
-  /** True: it is excused, the failure lies with the backend and not with the request. */
+  /** True if the failed try is excused: the failure lies with the backend and not with the request. */
   failed(call: PendingCall, rule: RetryRule, retryAfterMs: number | undefined): boolean {
     this.#free(call, 0)
     if (rule.cutsConcurrency) this.#limit.onRateLimited(retryAfterMs)
     return leave(call, rule.evidence, retryAfterMs)
   }
 
-  /** Its caller gave it up while it was on its way. */
+  /** The caller gave the call up while a try was on its way. */
   cancelled(call: PendingCall): void {
     this.#free(call, 0)
     leave(call, 'cancelled')
   }
 
-  /** Corrects what was reserved for a try, if anything was, to what it used; 0 if the try never came. */
+  /** Corrects the reservation of a try, if there is one, to the tokens it used; 0 if the try was never sent. */
   settle(call: PendingCall, used: number): void {
     if (call.reserved === undefined) return
     this.#rate?.settle(call.reserved, used)
     call.reserved = undefined
   }
 
-  /** Turns away whoever waits. */
+  /** Rejects all calls that wait. */
   shut(): void {
     this.#rate?.shut()
     for (const { gate } of this.#lanes.all) gate.shut()
   }
 
-  /** With a permit in hand, which is given back if no gate lets it in. */
+  /** Asks the gate for a ticket. The caller has a permit already, which is given back if there is no ticket. */
   #enter(call: PendingCall): boolean {
     const lane = this.#lanes.choose(call)
     call.lane = lane
@@ -139,7 +139,7 @@ export class Admission {
     return this.#countsTokens ? estimatedTokens(messages) + (sampling.maxTokens ?? assumedReplyTokens) : 0
   }
 
-  /** Not every server says it: then it is what came, or what the text of it comes to. */
+  /** The tokens of a reply. If the server reports none, they are counted from its token ids, or estimated from its text. */
   #usedBy(reply: BackendReply, { messages }: ModelRequest): number {
     const reported = reply.usage.input + reply.usage.output
     if (reported > 0 || !this.#countsTokens) return reported
@@ -148,7 +148,7 @@ export class Admission {
   }
 }
 
-/** Tells the gate what came of the try. True: it is excused. */
+/** Tells the gate the result of the try. True if the failure is excused. */
 function leave(call: PendingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
   const { ticket } = call
   call.ticket = undefined

@@ -15,7 +15,7 @@ export interface CountingModel {
   readonly random: () => number
 }
 
-/** Asks backends that can count, one at a time, until one has: by the rules for replies, and as often. */
+/** Asks backends that can count, one at a time, until one answers. The rules for retries and `maxTries` are those for replies. */
 export async function countTokens(
   request: ModelRequest,
   hooks: CallHooks,
@@ -42,7 +42,7 @@ export async function countTokens(
   }
 }
 
-/** Among those that can count: one that is up, has not failed, and has least to do. */
+/** The best backend among those that can count: one that has not failed this call, is up, and has the least to do. */
 function bestLane(lanes: Lanes, failedAt: ReadonlySet<Lane>): Lane | undefined {
   let best: Lane | undefined
   for (const lane of lanes.all) {
@@ -53,12 +53,12 @@ function bestLane(lanes: Lanes, failedAt: ReadonlySet<Lane>): Lane | undefined {
   return best
 }
 
-/** 0 for one that nothing speaks against. */
+/** 0 is best: a backend that has not failed this call and whose gate is open. */
 function rankOf(lane: Lane, failedAt: ReadonlySet<Lane>): number {
   return (failedAt.has(lane) ? 2 : 0) + (lane.gate.canEnter ? 0 : 1)
 }
 
-/** The number, or why there is none. */
+/** The number of tokens, or the error. */
 async function countAt(lane: Lane, request: BackendRequest): Promise<number | MillraceError> {
   const { backend } = lane
   lane.depart()

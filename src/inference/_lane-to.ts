@@ -16,7 +16,7 @@ export interface LaneOptions {
 /** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
 const overloadThreshold = 5
 
-/** A way to a backend of a model, with a gate of its own. `lanes` are all there are at any time. */
+/** Makes the lane to one backend of a model, with a gate of its own. `lanes` is the live list of the model's lanes. */
 export function laneTo(backend: Backend, cells: BackendCells, lanes: Lanes, options: LaneOptions): Lane {
   const { config, limits, random, report } = options
   const { maxConcurrency, maxTries } = config

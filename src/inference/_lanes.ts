@@ -13,17 +13,17 @@ interface LaneParts {
   readonly place: number
 }
 
-/** A backend and what stands before it. */
+/** A backend with its gate and the count of requests on their way to it. */
 export class Lane {
   readonly backend: Backend
   readonly gate: OverloadGate
   readonly cells: BackendCells
-  /** Why the last try that failed here did, as far as it was made from here. */
+  /** Why the last failed try at this backend failed; only tries of this worker are known. */
   lastFailure: MillraceError | undefined
-  /** Requests on their way to it, from all workers. */
+  /** Requests on their way to the backend, from all workers. */
   readonly #inFlight: Counter
   #onIdle: (() => void) | undefined
-  /** When its last answer was complete, and the longest that one took to begin. */
+  /** When the backend's last answer was complete, and the longest it ever took to begin one. */
   #answeredAt = 0
   #longestSilenceMs = 0
 
@@ -43,13 +43,13 @@ export class Lane {
     this.#inFlight.add(1)
   }
 
-  /** It is no longer. */
+  /** A request has ended, with or without an answer. */
   arrive(): void {
     this.#inFlight.add(-1)
     if (this.#onIdle && this.inFlight === 0) this.#onIdle()
   }
 
-  /** It is not chosen any more: who is parked here looks elsewhere. Resolves when what was on its way has ended. */
+  /** Takes the lane out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
   retire(): Promise<void> {
     this.gate.dismiss()
     this.gate.shut()
@@ -64,7 +64,7 @@ export class Lane {
     if (silenceMs > this.#longestSilenceMs) this.#longestSilenceMs = silenceMs
   }
 
-  /** Whether the backend has said nothing to anybody since then, and for longer than it ever took to begin an answer. */
+  /** Whether the backend has said nothing to any call since `sentAt`, and for longer than it ever took to begin an answer. */
   isSilentSince(sentAt: number): boolean {
     const heardAt = Math.max(this.#answeredAt, this.backend.heardAt ?? 0)
     return heardAt < sentAt && performance.now() - sentAt > this.#longestSilenceMs
@@ -72,8 +72,9 @@ export class Lane {
 }
 
 /**
- * Which backend a call goes to. A session stays where it is, because its prefix is cached there, unless that backend
- * failed this very call or lets nobody in while another one does. New and moved sessions go where least is on its way.
+ * Chooses the backend of a call. A session stays with its backend, because its prefix is cached there, unless that backend
+ * failed this very call or its gate is closed while another one is open. New and moved sessions go to the backend with the
+ * fewest requests on their way.
  */
 export class Lanes {
   #all: readonly Lane[] = []
@@ -85,12 +86,12 @@ export class Lanes {
     return this.#all
   }
 
-  /** These from now on. A session that was sent to another one moves, because its gate lets nobody in any more. */
+  /** Replaces the lanes. A session whose lane is gone moves, because the gate of a retired lane admits nothing. */
   set(lanes: readonly Lane[]): void {
     this.#all = lanes
   }
 
-  /** The backend to use now. If its gate lets nobody in, no gate does, and the call has to park there. */
+  /** The backend to use now. If its gate is closed, all gates are, and the call has to park there. */
   choose(call: PendingCall): Lane {
     const { all } = this
     if (all.length === 1) return all[0] as Lane
@@ -105,7 +106,7 @@ export class Lanes {
     return lane
   }
 
-  /** Whether another try could go elsewhere at once. */
+  /** Whether another try could go to a different backend at once: one that is open and has not failed this call. */
   hasFreshLane(call: PendingCall): boolean {
     return this.all.length > 1 && this.all.some((lane) => lane.gate.canEnter && !call.hasFailedAt(lane))
   }

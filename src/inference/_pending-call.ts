@@ -35,7 +35,7 @@ export class PendingCall implements SentCall {
     return sink ? { ...tried, sink } : tried
   }
 
-  /** Part of the reply was passed on: another try could not take that back. */
+  /** Whether part of the reply was passed on, which another try could not take back. */
   get hasBegun(): boolean {
     return this.sink?.hasTaken ?? false
   }
@@ -44,7 +44,7 @@ export class PendingCall implements SentCall {
     return this.lane?.backend.name ?? ''
   }
 
-  /** Without a ticket its last try has failed, or it was answered. */
+  /** Whether a try is on its way. A call has no ticket once its try has been answered or has failed. */
   get isUnderWay(): boolean {
     return this.ticket !== undefined
   }
@@ -62,13 +62,13 @@ export class PendingCall implements SentCall {
     if (!this.#failedAt.includes(lane)) this.#failedAt.push(lane)
   }
 
-  /** All backends failed it: they are as good as each other again. */
+  /** Called when all backends have failed the call: none is preferred to another any more. */
   forgetFailures(): void {
     this.#failedAt = undefined
   }
 }
 
-/** Where a call was admitted. */
+/** The lane of a call that was admitted. */
 export function laneOf({ lane }: PendingCall): Lane {
   return lane as Lane
 }

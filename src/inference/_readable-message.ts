@@ -2,11 +2,11 @@ import { MillraceError } from '../errors/index.ts'
 import type { Message } from '../schema/index.ts'
 
 /**
- * An agent without types may append anything for a message. What cannot be read as one must not get into a conversation, which
- * everybody reads.
+ * Throws if a value cannot be read as a message. Agents written without types may append anything, and everything downstream
+ * reads the conversation.
  */
 export function requireReadable(message: Message): void {
-  // Nearly all, told at once.
+  // The fast path: the content of nearly all messages is text.
   if (typeof message.content === 'string') return
   const content: unknown = message.content ?? []
   if (Array.isArray(content) && content.every(isPart)) return

@@ -1,6 +1,6 @@
 import type { PartialReply, ReplyEvent, ReplySink } from './backend.ts'
 
-/** Passes a reply on, and remembers whether anything of it was: from then on the call cannot be tried again. */
+/** Passes a reply on to its sink, and remembers whether the sink got anything: from then on the call cannot be tried again. */
 export class WatchedSink implements ReplySink {
   hasTaken = false
   readonly #sink: ReplySink

@@ -26,7 +26,7 @@ export type ResponseFormat =
 /** What a model is asked for one turn. */
 export interface ModelRequest {
   readonly messages: readonly Message[]
-  /** All that was said, where the messages are something else in its place: no id that is made up may be there twice. */
+  /** The whole conversation, if `messages` are sent in place of it. Ids that are made up must be new in it. */
   readonly conversation?: readonly Message[]
   readonly tools: readonly ToolDefinition[]
   readonly toolChoice?: ToolChoice
@@ -36,19 +36,19 @@ export interface ModelRequest {
   readonly parallelToolCalls?: boolean
   /** Ask for the reply in pieces, or whole; as the model's config says if not given. */
   readonly stream?: boolean
-  /** The body as a client wrote it, in the very API this model is asked in: sent instead of one made from the rest. */
+  /** The body as a client wrote it in the API of this model. It is sent in place of a body made from the other fields. */
   readonly body?: Buffer
-  /** The body is in SGLang's own API instead, which its servers have beside the others. */
+  /** Set if `body` is in SGLang's own API, which its servers have beside the others. */
   readonly bodyApi?: 'generate'
-  /** What its client said about the body in headers (the version of the API, betas), by their names in lower case. */
+  /** The client's headers that concern the body (the version of the API, betas), by lower-case name. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
-  /** Takes the reply while it arrives. Once it took something, the call is not tried again. */
+  /** Takes the reply while it arrives. Once the sink has taken an event, the call is not tried again. */
   readonly sink?: ReplySink
   /** Ask the backend for token ids and log-probabilities. */
   readonly captureTokens: boolean
-  /** The rollout this belongs to, sent along so that routers can keep it on the server that holds its prefix. */
+  /** The rollout of the request, sent along so that routers can keep it on the server that holds its prefix. */
   readonly sessionId: string
-  /** What the call is traced as, for whoever listens to model calls; see `RolloutStartEvent`. */
+  /** What listeners to model calls trace the call as; see `RolloutStartEvent`. */
   readonly trace?: object
   /** The W3C trace context of this call: sent along as a header. */
   readonly traceparent?: string
@@ -61,7 +61,7 @@ export interface BackendRequest extends ModelRequest {
   readonly signal: AbortSignal
 }
 
-/** A piece of a streamed reply, whichever API it came in. `tool-call` begins one, `arguments` goes on with it. */
+/** A piece of a streamed reply, in any API. `tool-call` begins a call, `arguments` continues it. */
 export type ReplyDelta =
   | { readonly kind: 'content' | 'reasoning' | 'refusal'; readonly text: string }
   | { readonly kind: 'tool-call'; readonly index: number; readonly id: string; readonly name: string }
@@ -69,25 +69,24 @@ export type ReplyDelta =
 
 /** One event of a backend's stream. */
 export interface ReplyEvent {
-  /** As it came, without long token lists if they were taken out of it. */
+  /** The event's data as it came, without long token lists if they were taken out. */
   readonly data: string
-  /** The same, parsed; undefined for `[DONE]`. */
+  /** The data, parsed; undefined for `[DONE]`. */
   readonly document: object | undefined
   readonly deltas: readonly ReplyDelta[]
-  /** It, or one before it, said how the reply ended: after this one nothing is lost if the stream is cut. */
+  /** Whether this event or an earlier one said how the reply ended: nothing is lost if the stream is cut after it. */
   readonly isEnd: boolean
 }
 
 /**
- * Takes a streamed reply while it arrives, in order. A backend may answer whole all the same, as one that does not know
- * `stream` does: then no event comes, and the reply is all there is. An event that reports an error is not passed on; the
- * call ends with that error.
+ * Takes a streamed reply while it arrives, in order. A backend that does not know `stream` answers whole: then no event
+ * comes, only the reply. An event that reports an error is not passed on; the call ends with that error.
  */
 export interface ReplySink {
   /**
-   * False if it can take no more for now: the backend is then not read from until `resume` was called, or for as long as
-   * a request may take at most. What was read already, one read of a socket at most, still comes; that the backend closed
-   * the connection meanwhile is noticed when it is read on.
+   * False if the sink can take no more for now: the backend is then not read from until `resume` is called, or for as long as
+   * a request may take at most. Events that were read already, from one read of the socket at most, still come. A connection
+   * that the backend closes meanwhile is noticed only when it is read again.
    */
   onEvent(event: ReplyEvent, resume: () => void): boolean
   /** The reply broke off, or was given up, after the first event. Called once, before the call ends. */
@@ -103,14 +102,14 @@ export interface BackendReply {
   readonly finishReason: FinishReason
   /** Which of the request's stop sequences ended it, where the server says so. */
   readonly stopSequence?: string
-  /** In Messages' own word, where that says more than `finishReason`. */
+  /** The stop reason in the words of the Messages API, if that says more than `finishReason`. */
   readonly stopReason?: string
   readonly usage: Usage
   readonly tokens?: TokenRecord
   readonly firstTokenMs?: number
-  /** In its API's own words, if the message has no place for all of it. */
+  /** The reply in its API's own words, if the message has no place for all of it. */
   readonly original?: OriginalReply
-  /** The answer itself, for a client that asked in the same API; only if it was asked for with `body`, and not a stream. */
+  /** The answer itself, for a client that asked in the same API: only for a request with a `body`, and not for a stream. */
   readonly raw?: RawReply
 }
 
@@ -128,13 +127,13 @@ export interface RawReply {
  */
 export interface Backend extends AsyncDisposable {
   readonly name: string
-  /** What serves it, as spans say it (`gen_ai.provider.name`). If not given: who made the API that its model is asked in. */
+  /** What serves the model, as spans say it (`gen_ai.provider.name`). Default: the maker of the API of the model. */
   readonly provider?: string
-  /** When the first bytes of a reply last came, by `performance.now()`. Without it only whole replies tell that it lives. */
+  /** When the first bytes of a reply last came, by `performance.now()`. If missing, only whole replies are signs of life. */
   readonly heardAt?: number
   send(request: BackendRequest): Promise<BackendReply>
-  /** How many tokens the prompt of a request has; one try, as `send`, and nothing is sampled. Missing where it cannot say. */
+  /** How many tokens a request's prompt has. One try, like `send`; nothing is sampled. Missing if the backend cannot count. */
   readonly countTokens?: ((request: BackendRequest) => Promise<number>) | undefined
-  /** Nothing more comes of this session: what was kept for it may go. */
+  /** The session is over: what the backend kept for it may go. */
   endSession?(sessionId: string): void
 }

@@ -3,10 +3,10 @@ import { messageJson } from './wire/message-json.ts'
 
 /** A usual figure for English text. */
 const charsPerToken = 4
-/** What models make of an image of ordinary size. How long its address is says nothing of that, though all of it may be in there. */
+/** What an image of ordinary size costs in tokens. The length of its url, which may hold the whole image, does not tell. */
 const tokensPerImage = 1_000
 
-/** What messages come to in tokens, where nobody has counted them. */
+/** An estimate of the tokens of messages, for when nobody has counted them. */
 export function estimatedTokens(messages: readonly Message[]): number {
   let chars = 0
   for (const message of messages) {

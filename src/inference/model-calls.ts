@@ -9,7 +9,7 @@ export interface ModelCall {
   readonly request: ModelRequest
   /** On the clock of `performance.now()`. */
   readonly startedAt: number
-  /** A listener that traces the call sets it at its start; the backend gets it as a header. */
+  /** A listener that traces the call sets this when the call starts; the backend gets it as a header. */
   traceparent?: string
 }
 
@@ -17,7 +17,7 @@ export type ModelCallEvent =
   | { readonly kind: 'start'; readonly call: ModelCall }
   /** A try failed; another one may follow. */
   | { readonly kind: 'try-failed'; readonly model: string; readonly error: MillraceError }
-  /** `provider` is that of the backend which was asked last. What a server does not say of its usage is estimated. */
+  /** `provider` is that of the backend which was asked last. Usage that the server does not report is estimated. */
   | { readonly kind: 'end'; readonly call: ModelCall; readonly reply: ModelReply; readonly provider: string }
 
 export const modelCalls = new EventChannel<ModelCallEvent>('millrace:model-call')

@@ -18,7 +18,7 @@ const backendConfigSchema = closedObject({
   headers: z.record(z.string(), z.string()).default({}),
   /** PEM file with the certificate authority of a private endpoint; NODE_EXTRA_CA_CERTS works too. */
   caFile: z.string().exactOptional(),
-  /** What serves it: decides how it is asked for tokens. A gateway finds out; vLLM's way if nobody knows. */
+  /** The server software, which decides how it is asked for tokens. A gateway finds out by itself; the default is vLLM's way. */
   engine: z.enum(['vllm', 'sglang']).exactOptional(),
 })
 
@@ -55,8 +55,8 @@ export const modelConfigSchema = closedObject({
 export type ModelConfig = z.infer<typeof modelConfigSchema>
 export type ModelConfigInput = z.input<typeof modelConfigSchema>
 
-/** A model that stands under its name. */
+/** A model's config in a file of models, where its key can be its name. */
 export const namedModelSchema = modelConfigSchema.partial({ name: true })
 
-/** A model as it was written under its name. A `name` inside is what its backends call it. */
+/** A model as it was written under its key. A `name` inside is what its backends call it. */
 export type NamedModelInput = z.input<typeof namedModelSchema>

@@ -3,35 +3,35 @@ import type { Price } from './model-config.ts'
 import type { ModelReply } from './model-reply.ts'
 import type { ModelRequest } from './backend.ts'
 
-/** How a call tells its rollout that it stands still through no fault of its own, so that the working clock can too. */
+/** How a call tells its rollout that it waits through no fault of the rollout's, so that the working clock can stand still. */
 export interface CallHooks {
   readonly signal: AbortSignal
   onWaitStart?(): void
   onWaitEnd?(): void
-  /** A try is on its way from now on. */
+  /** A try is being sent. */
   onSend?(call: SentCall): void
-  /** A try failed after this long, with this: time that turns out to have been a wait as well. */
+  /** A try failed after this long, with this error: its time counts as waiting, too. */
   onFailedTry?(ms: number, error: MillraceError): void
-  /** It waits until a backend is back, whose last try, anybody's, failed with this. Not called if that is not known here. */
+  /** The call is parked until a backend is back. `error` is that backend's last failure; if none is known, this is not called. */
   onParked?(error: MillraceError): void
 }
 
-/** A call that was sent, for whoever has to say later what it was waiting for. */
+/** A call that was sent, for code that has to say later what the call was waiting for. */
 export interface SentCall {
-  /** The backend it was last sent to. */
+  /** The backend the call was last sent to. */
   readonly backend: string
-  /** When that was, by `performance.now()`. */
+  /** When the call was last sent, by `performance.now()`. */
   readonly sentAt: number
   /**
-   * Whether it waits for a backend that hangs, as far as can be told: it has said nothing since, neither to this call nor to
-   * another one from here, and for longer than it ever took to begin an answer.
+   * Whether the call waits for a backend that seems to hang: one that has said nothing since `sentAt`, neither to this call
+   * nor to another one from here, and for longer than it ever took to begin an answer.
    */
   readonly isUnheard: boolean
-  /** Whether its answer is still to come, or the rest of it. False while it waits to be sent again. */
+  /** Whether the answer, or the rest of it, is still to come. False while the call waits to be sent again. */
   readonly isUnderWay: boolean
 }
 
-/** Something that changed about how much may be asked of a model: recorded with the run. */
+/** A change of how much may be asked of a model: recorded with the run. */
 export interface LimitChange {
   readonly model: string
   readonly at: number
@@ -47,25 +47,25 @@ export interface ModelStatus {
   readonly inFlight: number
   readonly waiting: number
   readonly parked: number
-  /** Of those in flight, if any: probes of backends that let nobody else in, one of each at most. */
+  /** How many of those in flight are probes of closed backends, at most one for each. Missing if there are none. */
   readonly probing?: number
-  /** None of its backends may be asked now: whatever comes waits until one answers, or may be probed. */
+  /** True if no backend of the model may be asked now: new calls wait until one answers, or may be probed. */
   readonly isShut?: boolean
-  /** What a backend that calls are parked for failed with last, as far as that is known. */
+  /** The last failure of a backend that calls are parked for, if it is known here. */
   readonly parkedBecause?: string
   readonly calls: number
   readonly tries: number
 }
 
-/** A named policy. `call` never rejects because of a backend: what went wrong is in the reply. */
+/** A named policy. `call` never rejects because of a backend: the failure is in the reply. */
 export interface ModelClient extends AsyncDisposable {
   readonly name: string
-  /** undefined where none is known. */
+  /** Undefined if no price is known. */
   readonly price: Price | undefined
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply>
-  /** How many tokens its prompt has, as a backend counts them. Rejects if none can, or the one that was asked does not. */
+  /** How many tokens the prompt has, as a backend counts them. Rejects if no backend can count, or if counting failed. */
   countTokens(request: ModelRequest, hooks: CallHooks): Promise<number>
-  /** The session is over: where it was served need not be remembered. */
+  /** The session is over: which backend served it need not be remembered. */
   endSession(sessionId: string): void
   status(): ModelStatus
 }

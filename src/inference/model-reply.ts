@@ -2,8 +2,8 @@ import type { MillraceError } from '../errors/index.ts'
 import type { BackendReply } from './backend.ts'
 
 /**
- * What came of a model call, all tries included. `truncated`: the stream ended before the backend said so. `aborted`: our
- * side stopped it. `failed`: the backend did, or could not be reached. Only a `complete` reply has a message.
+ * The result of a model call, all tries included. `truncated`: the stream ended before the backend said so. `aborted`: our
+ * side stopped the call. `failed`: the backend failed, or could not be reached. Only a `complete` reply has a message.
  */
 export type ModelReply = CompleteReply | BrokenReply
 
@@ -11,7 +11,7 @@ export interface CallFacts {
   readonly model: string
   readonly backend: string
   readonly tries: number
-  /** On the wire, last try only; everything before it is `waitMs` (permits, limits, back-off, parking, failed tries). */
+  /** Time on the wire in the last try; all before it is `waitMs` (permits, limits, back-off, parking, failed tries). */
   readonly ms: number
   readonly waitMs: number
 }

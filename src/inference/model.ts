@@ -28,9 +28,9 @@ export interface ModelOptions {
 }
 
 /**
- * A named policy over its backends: permits, rate limits, retries, parking, routing and accounting. When a permit is free
- * and nothing is wrong, a call goes straight to the backend; everything else happens only on the way there or back.
- * The backends stay open when it closes: they belong to whoever opened them.
+ * A named policy over its backends: permits, rate limits, retries, parking, routing and accounting. When a permit is free and
+ * nothing is wrong, a call goes straight to the backend; everything else happens only on the way there or back. Closing the
+ * model leaves its backends open: they belong to the code that opened them.
  */
 export class Model extends Resource implements ModelClient {
   readonly name: string
@@ -82,7 +82,7 @@ export class Model extends Resource implements ModelClient {
     })
   }
 
-  /** Whether no call from here is under way, wherever it is on that way. For a model that shares its limits with nobody. */
+  /** Whether no call is in flight, waiting, parked or paused. Meaningful only for a model that shares its limits with nobody. */
   get isIdle(): boolean {
     const { inFlight, waiting, parked } = this.status()
     return inFlight + waiting + parked + this.#pausing + this.#counting === 0
@@ -93,8 +93,8 @@ export class Model extends Resource implements ModelClient {
   }
 
   /**
-   * Served by these from now on; what is known of those that stay, and how much may be asked of the model, goes on as it
-   * is. Resolves when what the others were at has ended. For a model that shares its limits with nobody.
+   * Replaces the backends. Those that stay keep their state, and the model keeps its limits. Resolves when the calls on their
+   * way to removed backends have ended. Only for a model that shares its limits with nobody.
    */
   async changeBackends(backends: readonly Backend[]): Promise<void> {
     const before = this.#lanes.all
@@ -114,7 +114,7 @@ export class Model extends Resource implements ModelClient {
     return modelCalls.hasSubscribers ? this.#observed(request, hooks) : this.#carryOut(request, hooks)
   }
 
-  /** Nothing is sampled: it needs no permit, takes nothing from the rates, and says nothing about how busy a backend is. */
+  /** Counting samples nothing: it needs no permit, uses up no rate, and says nothing about how busy a backend is. */
   async countTokens(request: ModelRequest, hooks: CallHooks): Promise<number> {
     this.#counting += 1
     try {
@@ -132,13 +132,13 @@ export class Model extends Resource implements ModelClient {
     const { all } = this.#lanes
     const asked = all.find(({ backend }) => backend.name === reply.backend) ?? all[0]
     const provider = asked?.backend.provider ?? providerOfApi(this.#config.api)
-    // What is told of a call is what it counts for; whoever asked may have other uses for what the server itself said.
+    // Listeners get the usage that is counted, with estimates filled in; the caller gets what the server itself reported.
     const counted = reply.status === 'complete' ? withUsage(reply, request.messages, this.price) : reply
     modelCalls.publish({ kind: 'end', call, reply: counted, provider })
     return reply
   }
 
-  /** Chained, not awaited, where it goes at once and is answered at the first try: as in `Session.turn`. */
+  /** Promises are chained, not awaited, for a call that is sent and answered at once; `Session.turn` says why. */
   #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
     const call = new PendingCall(request, hooks)
     this.#calls.add(1)
@@ -161,7 +161,7 @@ export class Model extends Resource implements ModelClient {
     return (await this.#onFailedTry(call, error)) ?? this.#persist(call)
   }
 
-  /** The rest of a call that has to wait, whose first try failed, or that was stopped before it began. */
+  /** Carries on with a call that has to wait, whose first try failed, or that was stopped before it began. */
   async #persist(call: PendingCall, state?: 'waits'): Promise<ModelReply> {
     for (let mustWait = state === 'waits'; ; mustWait = false) {
       if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)
@@ -220,14 +220,14 @@ export class Model extends Resource implements ModelClient {
     call.sentAt = performance.now()
     call.hooks.onSend?.(call)
     try {
-      // Somebody's own backend may have no need to wait.
+      // A user's own backend may return its reply without a promise.
       return Promise.resolve(lane.backend.send(call.nextTry()))
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
-  /** Waits until it may be tried again; or how the call ends, if it may not. */
+  /** Waits until the call may be tried again and returns undefined, or returns how the call ends. */
   async #onFailedTry(call: PendingCall, thrown: unknown): Promise<ModelReply | undefined> {
     const { hooks } = call
     const error = tryFailure(thrown, call.backend)
@@ -255,12 +255,12 @@ export class Model extends Resource implements ModelClient {
     if (modelCalls.hasSubscribers) modelCalls.publish({ kind: 'try-failed', model: this.name, error })
     const rule = retryRule(error.code)
     const retryAfterMs = askedDelayMs(error)
-    // First, because the gate may close now, and says why.
+    // Set before the gate hears of the failure: if the gate closes, it reports why.
     laneOf(call).lastFailure = error
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)
     call.failedAt(laneOf(call))
     if (call.hasBegun) return undefined
-    // Somebody who allows one try wants to see it fail.
+    // With one try allowed, the caller wants to see it fail.
     if (isExcused && rule.counts === 'unless-parked' && this.#config.maxTries > 1) return 0
     call.counted += 1
     if (!rule.retried || call.counted >= this.#config.maxTries) return undefined
@@ -286,7 +286,7 @@ export class Model extends Resource implements ModelClient {
       finishReason,
       usage,
     }
-    // Added afterwards: a literal with conditions in it is made field by field.
+    // Optional fields are added afterwards, because a literal with conditional spreads is built field by field.
     if (stopSequence !== undefined) complete.stopSequence = stopSequence
     if (stopReason !== undefined) complete.stopReason = stopReason
     if (original) complete.original = original
@@ -297,7 +297,7 @@ export class Model extends Resource implements ModelClient {
   }
 
   #broken(call: PendingCall, thrown: unknown): ModelReply {
-    // A reservation for a try that never came.
+    // Give back the reservation for a try that was never sent.
     this.#admission.settle(call, 0)
     const { signal } = call.hooks
     if (signal.aborted) {
@@ -319,7 +319,7 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  /** The rollout's working clock stands still meanwhile. */
+  /** Awaits the work while the rollout's working clock stands still. */
   async #waiting(call: PendingCall, work: Promise<void>): Promise<void> {
     const { hooks } = call
     hooks.onWaitStart?.()

@@ -7,7 +7,7 @@ import { Model } from './model.ts'
 import { replyFlaw } from './_backend-faults.ts'
 import { isShortOfTokens } from './wire/reported-error.ts'
 
-/** Some servers refuse to be asked for a single token. */
+/** Asks for 16 tokens, because some servers refuse to be asked for a single one. */
 const request: ModelRequest = {
   messages: [{ role: 'user', content: 'Reply with the word ready.' }],
   tools: [],
@@ -22,10 +22,10 @@ const pause: Backoff = { firstMs: 500, factor: 2, maxMs: 2000 }
 const maxListedModels = 20
 
 /**
- * One tiny request to every backend before anything is spent. Throws what would fail every rollout: a wrong key, name or
- * url, a request that is refused, a server that cannot be reached in three tries. It does not go through the model's
- * limits, because parking would hide an unreachable server. A backend that is merely busy (429, 503) passes: that costs
- * time, not rollouts. Of several backends one must answer, and none may refuse.
+ * Sends one tiny request to every backend before anything is spent. Throws what would fail every rollout: a wrong key, name
+ * or url, a request that is refused, a server that cannot be reached in three tries. The request does not go through the
+ * model's limits, because parking would hide an unreachable server. A backend that is merely busy (429, 503) passes: that
+ * costs time, not rollouts. Of several backends one must answer, and none may refuse.
  */
 export async function preflight(
   model: ModelClient,
@@ -43,7 +43,7 @@ export async function preflight(
   if (failures.every((failure) => failure !== undefined)) throw failures[0]
 }
 
-/** What is wrong with it, if anything. */
+/** Why the backend is not usable, or undefined if it is. */
 async function tryBackend(
   backend: Backend,
   signal: AbortSignal,
@@ -52,7 +52,7 @@ async function tryBackend(
   for (let tries = 1; ; tries += 1) {
     const failure = await tryOnce(backend, signal, { retry: tries - 1, tryTimeoutMs })
     if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return undefined
-    // It has understood the request, and begun to think about it.
+    // The server understood the request and ran out of tokens while thinking: it works.
     if (isShortOfTokens(failure)) return undefined
     if (failure.code === 'model_not_found') return withOffer(backend, failure, signal)
     if (!failure.retryable || tries === maxTries) return failure
@@ -80,7 +80,7 @@ async function tryOnce(
   }
 }
 
-/** A name that the server does not know is usually a misspelt one that it does. */
+/** Adds the names that the server offers to a `model_not_found`: an unknown name is usually a misspelt one. */
 async function withOffer(backend: Backend, failure: MillraceError, signal: AbortSignal): Promise<MillraceError> {
   if (!(backend instanceof HttpBackend)) return failure
   const offered = await backend.listModels(signal).catch((): string[] => [])

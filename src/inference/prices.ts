@@ -23,7 +23,8 @@ const prices: Readonly<Record<string, Price>> = {
   o3: { input: 2, cachedInput: 0.5, output: 8 },
   'o4-mini': { input: 1.1, cachedInput: 0.275, output: 4.4 },
 
-  // Those of 5.5 came in autumn 2026. Writing to Anthropic's cache costs more than other input; that is not counted.
+  // The prices of the 5.5 models date from autumn 2026. Writing to Anthropic's cache costs more than other input; that is not
+  // counted.
   'claude-opus-5-5': { input: 4, cachedInput: 0.2, output: 20 },
   'claude-opus-5': { input: 5, cachedInput: 0.5, output: 25 },
   'claude-opus-4-8': { input: 5, cachedInput: 0.5, output: 25 },
@@ -56,7 +57,7 @@ export function priceOf(model: string): Price | undefined {
   return best === '' ? undefined : prices[best]
 }
 
-/** What a model of this config costs: what it says itself, or what is listed for what its backends call it. */
+/** The price of a model: that in its config, or the listed one for the name its backends know it by. */
 export function modelPrice({ name, upstreamName = name, price, simulator }: PricedConfig): Price | undefined {
   return price ?? priceOf(simulator ? 'sim' : upstreamName)
 }

@@ -16,7 +16,7 @@ function isAzureHost(hostname: string): boolean {
   return hostname.endsWith('.openai.azure.com')
 }
 
-/** Who serves models at that host, in OpenTelemetry's words, if it is somebody whom we know. */
+/** The provider at that host, in OpenTelemetry's words, if it is a known one. */
 export function providerAt(hostname: string): string | undefined {
   if (isAzureHost(hostname)) return 'azure.ai.openai'
   if (isMistralHost(hostname)) return 'mistral_ai'
@@ -24,7 +24,7 @@ export function providerAt(hostname: string): string | undefined {
   return isOpenAiHost(hostname) ? 'openai' : undefined
 }
 
-/** Whose API it is. */
+/** The provider that made the API. */
 export function providerOfApi(api: ApiName): string {
   return api === 'messages' ? 'anthropic' : 'openai'
 }

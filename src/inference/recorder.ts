@@ -4,6 +4,6 @@ import type { MessageNode } from '../schema/index.ts'
 export interface Recorder {
   /** Queues the node; `json` is its message, already written. */
   node(node: MessageNode, json: string): void
-  /** Resolves when every node so far is on disk; undefined when it already is. */
+  /** Resolves when every node so far is on disk; undefined if all are already. */
   durable(): Promise<void> | undefined
 }

@@ -17,16 +17,16 @@ export interface ResolveModelOptions {
   /** `sim`, a name in `models`, a name to ask the endpoint of the environment for, or a config. */
   readonly model: string | ModelConfigInput
   readonly models?: Readonly<Record<string, NamedModelInput>>
-  /** For what the model's own config leaves open, instead of the schema's defaults. */
+  /** Values for fields that the model's own config leaves open, instead of the schema's defaults. */
   readonly defaults?: Partial<ModelConfigInput>
-  /** Backends of somebody's own, by model name: a model that has some needs neither a url nor a key. */
+  /** The user's own backends, by model name: a model that has some needs neither a url nor a key. */
   readonly standIns?: Readonly<Record<string, readonly Backend[]>>
   readonly env: Variables
-  /** Nobody is expected to ask it: that its key is not set is said when somebody does. */
+  /** The model is not expected to be asked: a missing key is reported only when it is. */
   readonly isUnasked?: boolean
 }
 
-/** Whom a model is asked from if its config does not say, and what the environment calls the url and the key of that. */
+/** The default server of a model whose config names none, and the environment variables for its url and its key. */
 interface Provider {
   readonly name: string
   readonly url: string
@@ -47,7 +47,7 @@ const anthropic: Provider = {
   apiKeyEnv: 'ANTHROPIC_API_KEY',
 }
 
-/** What a user named or wrote, as a complete config: every default filled in, every mistake reported with its field. */
+/** Turns what a user named or wrote into a complete config: every default filled in, every mistake reported with its field. */
 export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
   const { model, models = {}, defaults, standIns = {}, env, isUnasked } = options
   const input = { ...defaults, ...inputFor(model, models) }
@@ -62,14 +62,14 @@ export function resolveModelConfig(options: ResolveModelOptions): ModelConfig {
     const provider = isOpenAiHost(hostname) ? openAi : isAnthropicHost(hostname) ? anthropic : undefined
     if (!lacksKey(backend, env)) continue
     if (provider) throw missingKey(config.name, { ...provider, apiKeyEnv: backend.apiKeyEnv }, Object.keys(models))
-    // A key that was asked for and is not there must not mean that none is needed. The usual variable is that of a complete
-    // config, too, in which nobody named it: servers of one's own often want no key.
+    // If the config names a variable for the key and it is not set, that must not mean that no key is needed. The usual
+    // variables are exempt: a complete config has one even if nobody wrote it, and self-hosted servers often want no key.
     if (!isUsual(backend.apiKeyEnv)) throw unsetKey(config.name, backend)
   }
   return config
 }
 
-/** Fills in where the model is served, and in which variable the key is. What is not well-formed is left to the parser. */
+/** Fills in where the model is served, and which variable holds the key. Malformed values are left to the parser. */
 function withProvider(input: ModelConfigInput, env: Variables): ModelConfigInput {
   const { simulator, backends = [] } = input
   if (simulator || !Array.isArray(backends)) return input
@@ -79,7 +79,7 @@ function withProvider(input: ModelConfigInput, env: Variables): ModelConfigInput
   return { ...input, api, backends: served.map((backend) => withKey(backend, provider)) }
 }
 
-/** A name of Claude alone means Anthropic, unless the environment names a server to ask for everything. */
+/** A model named `claude-…` without backends means Anthropic, unless OPENAI_BASE_URL names a server for everything. */
 function isForAnthropic({ name, upstreamName = name }: ModelConfigInput, env: Variables): boolean {
   return typeof upstreamName === 'string' && upstreamName.startsWith('claude-') && !env[openAi.urlEnv]
 }
@@ -100,7 +100,7 @@ function inputFor(
   return model === 'sim' ? { name: 'sim', simulator: {} } : { name: model }
 }
 
-/** Of whoever calls without types. Only in a file of models does a key name a config. */
+/** Checks configs of callers without types. They need a `name`: only in a file of models does a key name a config. */
 function requireNamed(model: ModelConfigInput | undefined): ModelConfigInput {
   if (!isObject(model)) {
     throw new MillraceError(
@@ -117,7 +117,7 @@ function requireNamed(model: ModelConfigInput | undefined): ModelConfigInput {
   return model
 }
 
-/** A run calls a model by its key; what it was called inside is then what its backends call it. */
+/** A run calls a model by its key; a `name` inside the config becomes the name that its backends know. */
 function named(key: string, input: NamedModelInput): ModelConfigInput {
   const { name = key, ...config } = input
   return name === key ? { ...config, name } : { ...config, name: key, upstreamName: config.upstreamName ?? name }
@@ -130,7 +130,7 @@ function parse(input: ModelConfigInput): ModelConfig {
   throw invalid(name, `${describeIssues(parsed.error.issues)}. Correct that in its config.`)
 }
 
-/** Where a model is asked for in this API if nobody says so. */
+/** The default url for this API. */
 export function defaultBackendUrl(api: ModelConfig['api'], env: Variables): string {
   return defaultUrl(providerFor(api), env)
 }
@@ -140,7 +140,7 @@ interface AskedInApi {
   readonly apiKeyEnv: string
 }
 
-/** How a server is asked of which nothing but the url is known: its API, and the variable with the key. */
+/** How to ask a server of which only the url is known: its API, and the variable with the key. */
 export function askedByUrl(url: string): AskedInApi {
   return askedInApi(isAnthropicHost(backendUrl(url).hostname) ? 'messages' : 'chat')
 }

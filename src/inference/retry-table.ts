@@ -10,21 +10,24 @@ export interface RetryRule {
   readonly cause: string
   readonly retried: boolean
   /**
-   * Whether the try is taken from `maxTries`. `unless-parked`: not when the backend was found overloaded, because then
-   * the fault lies with no request. A timeout always counts: it may well be the request that is too slow.
+   * Whether the try is taken from `maxTries`. `unless-parked`: not when the backend was found overloaded, because then no
+   * request is at fault. A timeout always counts: it may well be the request that is too slow.
    */
   readonly counts: 'always' | 'unless-parked'
   /**
-   * What it says about the backend. `overloaded`: several in a row park everybody. `answered`: it works, and said no.
-   * `unclear`: nothing either way.
+   * What the failure says about the backend. `overloaded`: several in a row close its gate. `answered`: the backend works,
+   * and said no. `unclear`: nothing either way.
    */
   readonly evidence: 'overloaded' | 'answered' | 'unclear'
-  /** Whether fewer requests may be sent at once from now on. Only being told to slow down does that; 5xx never. */
+  /** Whether fewer requests may be sent at once from now on. Only a 429 does that; 5xx never. */
   readonly cutsConcurrency: boolean
   readonly backoff: Backoff
 }
 
-/** Longer waits that a server asks for are cut to this: it may recover earlier, and one request an interval is no load. */
+/**
+ * Longer waits that a server asks for are cut to this: the server may recover earlier, and one request an interval is no
+ * load.
+ */
 export const maxRetryAfterMs = 5 * 60_000
 
 const usual: Backoff = { firstMs: 500, factor: 2, maxMs: 30_000 }
@@ -112,7 +115,7 @@ export const retryTable: Readonly<Record<ModelErrorCode, RetryRule>> = {
   context_length: { cause: '400, 413 or 422 that says the conversation is too long', ...final },
 }
 
-/** The rule for any code; what did not come from a backend is not retried and says nothing about it. */
+/** The rule for any code. An error that did not come from a backend is not retried and says nothing about the backend. */
 export function retryRule(code: ErrorCode): RetryRule {
   return Object.hasOwn(retryTable, code) ? retryTable[code as ModelErrorCode] : otherRule
 }
@@ -129,8 +132,8 @@ export interface RetryWait {
 /** How long to wait before the next try: what the server asked for, or else the rule's own back-off. */
 export function retryDelayMs(rule: RetryRule, { failures, retryAfterMs, random }: RetryWait): number {
   if (retryAfterMs === undefined) return backoffMs(rule.backoff, failures, random)
-  // Up to a tenth more, so that those who were sent away together do not return together; and never at once, because
-  // a server that says 0 every time would be asked as fast as it can refuse.
+  // Up to a tenth more, so that requests that were refused together do not return together. And never at once: a server that
+  // always says 0 would be asked as fast as it can refuse.
   const asked = Math.min(retryAfterMs, maxRetryAfterMs) * (1 + 0.1 * random())
   return Math.max(asked, backoffMs(brief, failures, random))
 }

@@ -16,24 +16,24 @@ export interface SessionOptions {
   readonly id: string
   readonly model: ModelClient
   readonly recorder: Recorder
-  /** What an earlier sitting recorded for this very attempt, in order. The session walks along it before it goes on. */
+  /** What an earlier sitting recorded for this very attempt, in order. The session repeats it before it goes on live. */
   readonly journalled?: readonly MessageNode[]
-  /** What another rollout heard, and this one is to hear again. What the journal holds comes first. */
+  /** What another rollout heard, to be heard again by this one. The journal takes precedence over it. */
   readonly tape?: Tape | undefined
-  /** It starts in the middle of another session, whose turns must be durable before its first one, too. */
+  /** The session starts in the middle of another one, whose turns must be durable before its first turn. */
   readonly isChild?: boolean
 }
 
-/** `messages` are those to send in place of the conversation, where they are not the same. */
+/** `messages`, if given, are sent in place of the conversation. */
 type TurnRequest = Omit<ModelRequest, 'messages' | 'sessionId'> & { readonly messages?: readonly Message[] }
 
-/** How a message came to be that answers tool calls. */
+/** Where a message that answers tool calls came from. */
 export type ToolAnswers = Pick<MessageNode, 'tool' | 'tools'>
 
-/** How a message came to be: `call` is there if it was sampled, `tool` or `tools` if it answers calls. */
+/** Where a message came from: `call` is there if it was sampled, `tool` or `tools` if it answers calls. */
 type Origin = Pick<MessageNode, 'call' | 'tool' | 'tools'> & { readonly tokens?: MessageNode['tokens'] | undefined }
 
-/** Where a message comes from that nobody sampled and no tool returned. */
+/** The origin of a message that was neither sampled nor returned by a tool. */
 const nobody: Origin = {}
 
 export interface SessionReply {
@@ -44,9 +44,9 @@ export interface SessionReply {
 }
 
 /**
- * What one rollout says to a model. Every message becomes a node; a turn is asked for only when everything before it is
- * durable. On resume the agent runs again from the start, and the session answers from the journal, checking every
- * node against it, until the journal ends: from there on it is live.
+ * A rollout's conversation with a model. Every message becomes a node; a turn is asked for only when everything before it is
+ * durable. On resume the agent runs again from the start, and the session answers from the journal, checking every node
+ * against it, until the journal ends: from there on it is live.
  */
 export class Session {
   readonly id: string
@@ -57,7 +57,7 @@ export class Session {
   readonly #tape: TapeReader | undefined
   #seq = 0
   #leafHash = ''
-  /** Whether there is a turn that would be lost. Before the first one there is only a prompt, which is made again. */
+  /** Whether there is a turn that a crash could lose. Before the first one there is only the prompt, which is made again. */
   #hasTurns: boolean
 
   constructor({ id, model, recorder, journalled = [], tape, isChild = false }: SessionOptions) {
@@ -85,7 +85,7 @@ export class Session {
     return this.#journalled.length > this.#seq || this.#tape?.isWithin === true
   }
 
-  /** What is recorded `offset` messages after the present end, if anything is: the answer to a tool call, perhaps. */
+  /** The node recorded `offset` messages after the present end, if any: the answer to a tool call, perhaps. */
   recall(offset: number): MessageNode | undefined {
     return this.#journalled[this.#seq + offset] ?? this.#tape?.answer(offset)
   }
@@ -95,7 +95,7 @@ export class Session {
     return this.#tape?.cutOff
   }
 
-  /** Chained, not awaited: a rollout spends most of its life here, and an async frame would take 0.5 KB of it each. */
+  /** Promises are chained, not awaited: a rollout spends most of its life here, and an async frame would take 0.5 KB. */
   turn(request: TurnRequest, hooks: CallHooks): Promise<SessionReply> {
     const recorded = this.#journalled[this.#seq]
     if (recorded ?? this.#tape) return Promise.try(() => this.#replay(recorded) ?? this.#live(request, hooks))
@@ -126,9 +126,9 @@ export class Session {
     return { message, call, replayed: false }
   }
 
-  /** What the journal holds of this turn, or the tape; undefined where neither goes so far. */
+  /** The recorded reply to this turn, from the journal or else the tape; undefined if neither has one. */
   #replay(journalled: MessageNode | undefined): SessionReply | undefined {
-    // The tape is asked in any case, to keep step.
+    // The tape is always advanced, so that it stays in step with the turns.
     const taped = this.#tape?.nextReply()
     const recorded = journalled ?? taped
     if (!recorded) return undefined
@@ -149,7 +149,7 @@ export class Session {
       sampled: call !== undefined,
       at: Date.now(),
     }
-    // Added afterwards: a literal with conditions in it is made field by field.
+    // Optional fields are added afterwards, because a literal with conditional spreads is built field by field.
     if (call) node.call = call
     if (tool) node.tool = tool
     if (tools) node.tools = tools

@@ -1,9 +1,9 @@
-/** More sessions than this are not remembered: the one not heard of for longest is forgotten and may move. */
+/** At most so many sessions are remembered. Beyond it the least recently used one is forgotten, and may move. */
 const maxSessions = 65_536
 
-/** Which backend each session was last sent to, because that one holds its prefix in its cache. */
+/** Which backend each session was last sent to, because that backend has the session's prefix in its cache. */
 export class StickyRoutes<Route> {
-  // A Map iterates in insertion order and entries are put back at the end when used, so the first is the least recent.
+  // A Map iterates in insertion order, and `set` puts an entry at the end, so the first one is the least recently used.
   readonly #routes = new Map<string, Route>()
 
   get(sessionId: string): Route | undefined {

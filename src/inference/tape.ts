@@ -3,27 +3,27 @@ import type { Message, MessageNode } from '../schema/index.ts'
 import { messageJson } from './wire/message-json.ts'
 
 /**
- * What a session heard once, to be heard again by place: the n-th turn gets the n-th reply, and its tool calls get their
- * answers, whatever was said in between. A plain value.
+ * What a session heard, to be heard again by position: the n-th turn gets the n-th reply, and its tool calls get their
+ * recorded answers, whatever was said in between. A plain value.
  */
 export interface Tape {
-  /** In the order they were recorded. */
+  /** The nodes in the order they were recorded. */
   readonly nodes: readonly MessageNode[]
-  /** What a question beyond the last one gets. Without it such a question is a live one. */
+  /** The error that a turn beyond the last recorded one gets. If missing, such a turn is asked live. */
   readonly end?: WireError
 }
 
 /** Walks along a tape, turn by turn. */
 export class TapeReader {
   readonly #replies: MessageNode[] = []
-  /** Messages that answered tool calls: before the first reply, after the first, after the second, and so on. */
+  /** Recorded messages that answered tool calls: before the first reply, after the first, after the second, and so on. */
   readonly #answers: MessageNode[][] = [[]]
   readonly #end: WireError | undefined
-  /** Whether nothing was said after the last reply but answers to its calls. */
+  /** Whether the recording ends with a reply and answers to its calls only. */
   #endsInCalls = false
-  /** Turns that were asked for. */
+  /** How many turns were asked for. */
   #asked = 0
-  /** Answers that were given since the last turn. */
+  /** How many answers were given since the last turn. */
   #answered = 0
 
   constructor({ nodes, end }: Tape) {
@@ -38,12 +38,12 @@ export class TapeReader {
     }
   }
 
-  /** Whether nothing live has been asked for yet. */
+  /** Whether no live turn has been asked for yet. */
   get isWithin(): boolean {
     return this.#asked <= this.#replies.length
   }
 
-  /** The reply to the next turn; undefined if it is to be asked for. Throws what the recording ended with. */
+  /** The reply to the next turn; undefined if it is to be asked live. Throws the error that the recording ended with. */
   nextReply(): MessageNode | undefined {
     const reply = this.#replies[this.#asked]
     this.#asked += 1
@@ -53,8 +53,8 @@ export class TapeReader {
   }
 
   /**
-   * A message that answers tool calls was said. Where the recording is gone on from it must be the recorded one: the next
-   * replies were given to that.
+   * Called for each message that answers tool calls. If the tape is continued live, the message must equal the recorded one,
+   * because the replies that follow on the tape answer that one.
    */
   noteAnswer(message: Message): void {
     const recorded = this.#answers[this.#asked]?.[this.#answered]
@@ -67,15 +67,15 @@ export class TapeReader {
     )
   }
 
-  /** What the recording ended with, if it did while the calls that come now were at work: their answers came to nobody. */
+  /** The error that the recording ended with while the calls made now were running: nobody had got their answers. */
   get cutOff(): MillraceError | undefined {
-    // Where it ended by itself nobody knows whether it had heard them.
+    // If replay itself diverged there, nobody knows whether the answers had been heard.
     if (!this.#end || this.#end.code === 'replay_diverged' || !this.#endsInCalls) return undefined
     const isHere = this.#asked === this.#replies.length && this.#answered >= (this.#answers[this.#asked]?.length ?? 0)
     return isHere ? MillraceError.fromWire(this.#end) : undefined
   }
 
-  /** The recorded answer that stands `offset` answers after those given in this turn; throws as `nextReply` does. */
+  /** The recorded answer `offset` answers after those already given in this turn; throws as `nextReply` does. */
   answer(offset: number): MessageNode | undefined {
     const answer = this.#answers[this.#asked]?.[this.#answered + offset]
     if (answer || !this.#end) return answer

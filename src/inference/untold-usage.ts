@@ -5,14 +5,14 @@ import type { Price } from './model-config.ts'
 import type { CompleteReply } from './model-reply.ts'
 import { costOf } from './prices.ts'
 
-/** A reply with what it used: not every server says that, and limits hold all the same. */
+/** Fills in the usage of a reply if the server reported none, because limits hold all the same. */
 export function withUsage(reply: CompleteReply, prompt: readonly Message[], price: Price | undefined): CompleteReply {
   if (reply.usage.input + reply.usage.output > 0) return reply
   const usage = untoldUsage(reply, prompt)
   return { ...reply, usage, cost: costOf(usage, price) }
 }
 
-/** What a reply has used up that nobody tells it of: its tokens are counted where they came, and estimated where they did not. */
+/** The usage of a reply whose server reported none: tokens are counted if their ids came, and estimated if not. */
 export function untoldUsage({ message, tokens }: PartialReply, prompt: readonly Message[]): Usage {
   const known = { input: tokens?.promptIds?.length, output: tokens?.ids.length || undefined }
   const input = known.input ?? estimatedTokens(prompt)
