@@ -64,3 +64,23 @@ test.each([
   expect(records[0]?.error?.message).toContain(problem)
   expect(backend.requests).toHaveLength(1)
 })
+
+test.each([
+  ['metric', ({ metric }) => metric('m', Number.NaN), 'metric "m" must be a finite number, not NaN'],
+  ['child', child({ prompt: 'x', model: 'nope' }), 'no model is named nope'],
+] satisfies [string, Mistake, string][])(
+  'an update that gets %s wrong is named with its place',
+  async (_, mistake, says) => {
+    const environment = defineEnvironment({
+      ...base,
+      update: async (context) => {
+        await mistake(context)
+      },
+      reward: () => 1,
+    })
+    const { records } = await runScripted({ environment, script: () => 'fine' })
+    const message = expect.stringMatching(/^update at test\/context-mistakes\.test\.ts:\d+: /)
+    expect(records).toMatchObject([{ outcome: 'agent_error', error: { code: 'agent_failed', message } }])
+    expect(records[0]?.error?.message).toContain(says)
+  },
+)
