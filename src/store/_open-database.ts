@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { isUnwritable, openUnwritable } from './_open-unwritable.ts'
 import { migrate, requireVersion } from './_schema.ts'
-import { noRun, runFiles } from './run-folder.ts'
+import { noDatabase, noRun, runFiles } from './run-folder.ts'
 
 /** How long to wait for a foreign process that holds the database, such as somebody's sqlite3 shell. */
 const busyTimeoutMs = 20_000
@@ -39,7 +39,7 @@ export function openForWriting(folder: string): DatabaseSync {
 /** A connection that only reads. In WAL mode it neither waits for the writer nor holds it up. Writes nothing where nothing can be written. */
 export function openForReading(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
-  if (!existsSync(path)) throw noRun(folder)
+  if (!existsSync(path)) throw existsSync(join(folder, runFiles.run)) ? noDatabase(folder) : noRun(folder)
   try {
     return versionChecked(new DatabaseSync(path, { readOnly: true, timeout: busyTimeoutMs }), folder)
   } catch (error) {

@@ -7,6 +7,7 @@ export const sqliteCodes = {
   corrupt: 11,
   full: 13,
   cannotOpen: 14,
+  notADatabase: 26,
 } as const
 
 /** The primary code, which is the low byte: the rest says where it happened. 0 if the error is not SQLite's. */

@@ -1,6 +1,7 @@
 import { statfsSync } from 'node:fs'
 import { MillraceError } from '../errors/index.ts'
 import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
+import { isCorrupt } from './damage.ts'
 
 const fullBelowBytes = 256 * 1024
 
@@ -16,6 +17,13 @@ export function storeFailure(error: unknown, folder: string): MillraceError {
     )
   }
   const detail = error instanceof Error ? error.message : String(error)
+  if (isCorrupt(error)) {
+    return new MillraceError(
+      'store_failed',
+      `the database of the run in ${folder} is damaged (${detail}); restore it from a copy, or start another run with --run <name> (run.name)`,
+      { data, cause: error },
+    )
+  }
   return new MillraceError(
     'store_failed',
     `the run in ${folder} cannot be written (${detail}); everything reported so far is kept: check the disk, then run the same again`,

@@ -59,9 +59,10 @@ export function rewardRows<Rows>(session: string, read: () => Rows): Rows {
   }
 }
 
-/** Whether a page of the database is none. */
+/** Whether a page of the database is none, or its first not even that of one. */
 export function isCorrupt(error: unknown): boolean {
-  return sqliteCode(error) === sqliteCodes.corrupt
+  const code = sqliteCode(error)
+  return code === sqliteCodes.corrupt || code === sqliteCodes.notADatabase
 }
 
 /**

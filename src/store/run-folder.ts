@@ -80,6 +80,12 @@ export function noRun(folder: string): MillraceError {
   })
 }
 
+/** There is one, and it cannot be read. */
+export function noDatabase(folder: string): MillraceError {
+  const message = `the run in ${folder} has no ${runFiles.database}; restore that file, or delete the folder`
+  return new MillraceError('store_failed', message, { data: { folder } })
+}
+
 /** A failed file operation in the folder of a run, as an error that says what to do. */
 export function folderFailure(error: unknown, folder: string): MillraceError {
   if (error instanceof MillraceError) return error

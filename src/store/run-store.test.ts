@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -62,6 +62,27 @@ test('a run that was worked on does not begin anew without its journal, though i
     'was worked on, but its journal.sqlite is gone',
   )
 })
+
+test.each([0.5, 0.001])(
+  'a journal that was cut off is said to be damaged: running the same again would not help',
+  async (part) => {
+    using root = temporaryFolder()
+    const folder = join(root.path, 'run')
+    {
+      await using store = await RunStore.open({ folder, create: newRun() })
+      appendRollouts(store.journal, [1, 2, 3])
+      await store.finish('unfinished')
+    }
+    const journal = join(folder, runFiles.database)
+    truncateSync(journal, Math.floor(statSync(journal).size * part))
+    await expect(RunStore.open({ folder, create: newRun() })).rejects.toMatchObject({
+      code: 'store_failed',
+      rawMessage: expect.stringMatching(
+        /the database of the run in .* is damaged \(.*\); restore it from a copy, or start another run/,
+      ),
+    })
+  },
+)
 
 test('results without their journal are left alone', async () => {
   using root = temporaryFolder()

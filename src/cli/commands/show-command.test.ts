@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, it } from 'vitest'
@@ -141,6 +142,20 @@ describe('millrace show <run>', () => {
     expect(code).toBe(1)
     expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
     expect((await show(runs.root, 'other')).stderr).toContain('npx millrace list shows those there are')
+  })
+})
+
+describe('millrace show of a run without its database', () => {
+  it('says which file is gone, and not that there is no run', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    rmSync(join(runs.root, 'nightly', 'journal.sqlite'))
+    expect(await show(runs.root, 'nightly')).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(
+        /the run in .*nightly has no journal\.sqlite; restore that file, .* \[store_failed\]/,
+      ),
+    })
   })
 })
 
