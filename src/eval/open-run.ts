@@ -44,6 +44,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   const name = known ?? reserveRunName(root, newName(resolved.config))
   const folder = runFolder(root, name)
   const existing = readRunFile(folder)
+  if (existing?.config['kind'] === 'gateway') throw gatewaysRun(name)
   if (existing) requireSameExperiment(name, existing, resolved, options)
   else if (options.resume === 'required' || options.retryFailed) throw nothingToResume(root, options.name)
   // What a fork says in place of the environment is in the journal as well, and said again by a replay.
@@ -111,6 +112,11 @@ function newName(config: RunConfig): string {
     part.replaceAll(/[^A-Za-z0-9._]+/g, '-').slice(0, 35),
   )
   return `${parts.join('--')}--${stamp}`.replace(/^[^A-Za-z0-9_]+/, '')
+}
+
+function gatewaysRun(name: string): MillraceError {
+  const message = `run ${name} holds the sessions of a gateway; choose another name with --run (run.name)`
+  return new MillraceError('run_mismatch', message, { data: { run: name } })
 }
 
 function requireSameExperiment(name: string, existing: RunFile, resolved: ResolvedRun, options: RunOptions): void {

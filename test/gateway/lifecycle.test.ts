@@ -1,4 +1,4 @@
-import { SimulatorServer } from 'millrace'
+import { evaluate, SimulatorServer } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../src/kit/_testing/active-resources.ts'
@@ -61,6 +61,11 @@ test('two gateways do not share a run, and a gateway’s run is nobody else’s'
   await using first = await TestGateway.start()
   const run = { root: first.root, name: 'gateway' }
   await expect(TestGateway.start({ run })).rejects.toMatchObject({ code: 'run_in_use' })
+  const evaluation = evaluate({ environment: 'arithmetic', model: 'sim', run })
+  await expect(evaluation.summary()).rejects.toMatchObject({
+    code: 'run_mismatch',
+    rawMessage: 'run gateway holds the sessions of a gateway; choose another name with --run (run.name)',
+  })
   // A port that is taken leaves nothing behind either.
   const port = Number(new URL(first.url).port)
   await expect(TestGateway.start({ port })).rejects.toMatchObject({
