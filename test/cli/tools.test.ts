@@ -269,7 +269,11 @@ describe('millrace tools doctor', () => {
       { command: 'node', env: { KEY: '${EMPTY}' } },
       ['✗ config', 'EMPTY is empty or not set: export it'],
     ],
-    ['a field that is not known', { comand: 'node' }, ['✗ config', 'has neither a "command" nor a "url"']],
+    [
+      'a field that is not known',
+      { comand: 'node' },
+      ['✗ config', 'it.comand: unknown field; did you mean "command"?'],
+    ],
     ['a type that is not known', { ...chatty, type: 'stdo' }, ['✗ config', '"stdio" for a command, or "http"']],
     ['a tool that is not there', { ...chatty, allow: ['nodd'] }, ['✓ list', '✗ names', 'did you mean "nod"?']],
   ])('finds %s, with which no evaluation begins', async (_name, server, expected) => {
@@ -332,7 +336,7 @@ describe('millrace tools doctor', () => {
   it.each([
     ['nobody at the port', 'off', 'nobody answers at http://127.0.0.1:'],
     ['a key that is missing', 401, 'it wants to know who asks: give it "headers"'],
-    ['another path', 404, 'there is no MCP at /mcp'],
+    ['another path', 404, 'there is no MCP at /mcp: is that its host and port, and'],
     ['the older transport', 'sse', 'it speaks the older transport: set "type": "sse"'],
     ['a web page', 'page', 'is a web page'],
   ])('finds %s', async (_name, kind, hint) => {

@@ -99,9 +99,15 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   }
   if (type === 'sse') return ['if the server speaks Streamable HTTP, as most now do, its "type" is "http"']
   if (await speaksOldTransport(config)) return ['it speaks the older transport: set "type": "sse"']
-  if (status === 404 || status === 405) return [`there is no MCP at ${pathname}: its path is often /mcp`]
-  if (contentType.includes('text/html')) return [`${url} is a web page: the MCP endpoint has another path, often /mcp`]
+  if (status === 404 || status === 405) return [`there is no MCP at ${pathname}: ${otherPath(pathname)}`]
+  if (contentType.includes('text/html')) return [`${url} is a web page: ${otherPath(pathname)}`]
   return [`what it answered is not MCP: ${MillraceError.from(error, 'tool_infra').rawMessage}`]
+}
+
+function otherPath(pathname: string): string {
+  return pathname.endsWith('/mcp')
+    ? 'is that its host and port, and does its documentation name another path?'
+    : 'its path is often /mcp'
 }
 
 const askMs = 3_000

@@ -112,6 +112,8 @@ describe('mistakes are named with their place and what to do', () => {
     ['a field of the other kind', { search: { ...search, headers: {} } }, 'search.headers: unknown field'],
     ['a misspelt wrapper', { mcpServer: { search } }, 'mcpServer: unknown field; did you mean "mcpServers"?'],
     ['neither', { search: { args: [] } }, 'search: has neither a "command" nor a "url"'],
+    ['a misspelt command', { search: { comand: 'x' } }, 'search.comand: unknown field; did you mean "command"?'],
+    ['a misspelt url', { search: { URL: 'http://a' } }, 'search.URL: unknown field; did you mean "url"?'],
     ['both', { search: { ...search, url: 'http://a' } }, 'search: has both a "command" and a "url"'],
     ['no object', { search: 'npx' }, 'search: expected an object with a "command" or a "url"'],
     ['a bad name', { 'my server': search }, "my server: a server's name has up to 64 letters"],

@@ -55,6 +55,9 @@ export function readServerConfigs(input: unknown, where: string, env: Variables)
   )
 }
 
+/** The fields that say how a server is reached: it has one of them. */
+const kinds = ['command', 'url']
+
 interface Entry {
   readonly name: string
   readonly given: unknown
@@ -71,6 +74,10 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
   // In TypeScript a field may be there without a value.
   const entry = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
   if ('command' in entry === 'url' in entry) {
+    const misspelt = Object.keys(entry).find((key) => !kinds.includes(key) && nearestName(key, kinds) !== undefined)
+    if (misspelt !== undefined) {
+      throw invalid(where, `${at}.${misspelt}: unknown field; ${suggestion(misspelt, kinds)}`)
+    }
     const has = 'command' in entry ? 'has both a "command" and a "url"' : 'has neither a "command" nor a "url"'
     throw invalid(where, `${at}: ${has}: a server is either started with a command or reached at a URL`)
   }
