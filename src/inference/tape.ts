@@ -69,7 +69,7 @@ export class TapeReader {
 
   /** The error that the recording ended with while the calls made now were running: nobody had got their answers. */
   get cutOff(): MillraceError | undefined {
-    // If replay itself diverged there, nobody knows whether the answers had been heard.
+    // `replay_diverged` stands for a recording without an error at its end: whether the answers were heard is unknown.
     if (!this.#end || this.#end.code === 'replay_diverged' || !this.#endsInCalls) return undefined
     const isHere = this.#asked === this.#replies.length && this.#answered >= (this.#answers[this.#asked]?.length ?? 0)
     return isHere ? MillraceError.fromWire(this.#end) : undefined

@@ -7,12 +7,12 @@ const phases: readonly GatePhase[] = ['open', 'closed', 'probing']
 const wordCell = 0
 const failuresCell = 1
 const probesCell = 2
-/** Sums of fractions are never quite what they should be. */
+/** Times are sums of fractions and may be off by a rounding error; differences up to this count as none. */
 const slackMs = 0.002
 
 /**
- * What all workers know about one backend: whether it may be asked, and when to try it again. Phase, prober and the number
- * of closings are one number, the word, so that of several workers who want to change it one succeeds:
+ * What all workers know about one backend: whether it may be asked, and when to probe it again. Phase, prober and the number
+ * of closings are packed into one number, the word, so that only one of several workers that change it at once succeeds:
  *
  *    closings (20 bits) │ who probes (8) │ phase (2)
  */
@@ -27,7 +27,7 @@ export class GateCells {
     this.#closedAt = new TimeCell(gateTimes.subarray(1, 2))
   }
 
-  /** Read without ceremony, because every request does: a change is seen some nanoseconds late at worst. */
+  /** The word is read without atomics, because every request reads it: a change is seen some nanoseconds late at worst. */
   get word(): number {
     return this.#numbers[wordCell] as number
   }
@@ -46,13 +46,13 @@ export class GateCells {
     return machineNow() - this.#closedAt.ms
   }
 
-  /** Until the next probe may go; not above 0 if it may now. */
+  /** Milliseconds until the next probe may go; 0 if it may go now. */
   get dueInMs(): number {
     const ms = this.#dueAt.ms - machineNow()
     return ms > slackMs ? ms : 0
   }
 
-  /** Failures in a row, this one included. */
+  /** Counts a failure, and returns how many there were in a row. */
   countFailure(): number {
     return Atomics.add(this.#numbers, failuresCell, 1) + 1
   }
@@ -61,16 +61,17 @@ export class GateCells {
     if (this.#numbers[failuresCell] !== 0) Atomics.store(this.#numbers, failuresCell, 0)
   }
 
-  /** How many probes there will have been since it closed. */
+  /** Counts a probe, and returns the number of the next one since the gate closed. */
   countProbe(): number {
     return Atomics.add(this.#numbers, probesCell, 1) + 1
   }
 
-  /** From open to closed, until the time is up. False if the word is no longer that: somebody else was faster. */
+  /** From open to closed, for that long. False if the word has changed meanwhile: another worker was faster. */
   close(word: number, forMs: number): boolean {
     const now = machineNow()
     if (!this.#swap(word, wordOf(epochOf(word) + 1, 'closed'))) return false
-    // Only whoever closed it says until when. One who reads in between finds the old time, and probes early at worst.
+    // Only the worker that closed the gate sets the times. A worker that reads in between finds the old time, and probes
+    // early at worst.
     this.#dueAt.ms = now + forMs
     this.#closedAt.ms = now
     Atomics.store(this.#numbers, failuresCell, 0)
@@ -91,7 +92,7 @@ export class GateCells {
     return true
   }
 
-  /** To open, whatever it was. False if it was open. */
+  /** To open, from any phase. False if the gate was open already. */
   reopen(): boolean {
     for (;;) {
       const { word } = this
@@ -101,7 +102,7 @@ export class GateCells {
     }
   }
 
-  /** The worker at that place is gone: a probe of its will not come back. */
+  /** The worker at that place is gone: if it was probing, the gate goes back to closed, because its probe will not come back. */
   reclaim(place: number): boolean {
     const { word } = this
     return word === wordOf(epochOf(word), 'probing', place) && this.closeAgain(word, 0)

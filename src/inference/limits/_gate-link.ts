@@ -2,10 +2,10 @@ import { GateCells, phaseOf } from './_gate-cells.ts'
 import type { GateNews } from './lease-messages.ts'
 import type { BackendCells } from './shared-limits-cells.ts'
 
-/** Keeps the gates of one limit in two processes alike: what happens to them on one side is news for the other. */
+/** Keeps the gates of one limit in step between two processes: what happens to a gate on one side is news for the other. */
 export class GateLink {
   readonly #gates: readonly GateCells[]
-  /** The state of each gate as the other side knows it. Both begin with open ones. */
+  /** The word of each gate that the other side knows. Both sides begin with open gates. */
   readonly #knownWords: number[]
 
   constructor(backends: readonly BackendCells[]) {
@@ -23,7 +23,7 @@ export class GateLink {
     })
   }
 
-  /** True if something has changed here. */
+  /** Applies the other side's news. True if a gate has changed here. */
   learn(news: readonly GateNews[]): boolean {
     let hasChanged = false
     for (const { backend, closedForMs } of news) {

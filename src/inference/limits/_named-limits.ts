@@ -3,7 +3,7 @@ import { Resource, type Semaphore } from '../../kit/index.ts'
 import type { ModelLimits } from './model-limits.ts'
 import type { LimitShape } from './shared-limits-cells.ts'
 
-/** The limits a worker has, by name. A model and plain permits may be called the same. */
+/** The limits of a worker, by name. A model and plain permits may have the same name. */
 export abstract class NamedLimits extends Resource {
   readonly #models = new Map<string, ModelLimits>()
   readonly #permits = new Map<string, Semaphore>()

@@ -1,6 +1,6 @@
 const microsecondsPerMs = 1000
 
-// `performance.now` counts from the start of its own thread; this is when that was on the machine's monotonic clock.
+// `performance.now` counts from the start of its own thread; this is that start on the machine's monotonic clock.
 const startOfThreadMs = Number(process.hrtime.bigint()) / 1e6 - performance.now()
 
 /** Milliseconds on a clock that all threads of the machine read alike and nobody can set. */
@@ -9,8 +9,8 @@ export function machineNow(): number {
 }
 
 /**
- * A time that several workers may change. Only whole numbers can be compared and swapped, so in shared memory it is kept
- * in microseconds; in memory of one's own it is an ordinary number, which takes a few nanoseconds instead of a hundred.
+ * A time that several workers may change. Only whole numbers can be compared and swapped, so in shared memory it is kept in
+ * microseconds; in memory that is not shared it is an ordinary number, which takes a few nanoseconds instead of a hundred.
  */
 export class TimeCell {
   readonly #shared: BigInt64Array | undefined
@@ -30,7 +30,7 @@ export class TimeCell {
     else this.#own[0] = ms
   }
 
-  /** False if it is no longer `from`, as `ms` gave it: somebody else was faster. */
+  /** Sets the time to `to` if it is still `from`, as `ms` gave it. False if another worker was faster. */
   swap(from: number, to: number): boolean {
     if (this.#shared) {
       const expected = toMicroseconds(from)

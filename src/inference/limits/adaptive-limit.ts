@@ -7,32 +7,32 @@ export interface AdaptiveLimitOptions {
   readonly maxConcurrency: number
   /** False keeps the limit where it is. */
   readonly adaptive: boolean
-  /** Called by the one of all workers who moved it. */
+  /** Called in the one worker that moved the limit. */
   readonly onChange: (from: number, to: number, why: string) => void
-  /** Shared with other workers; without it the limit is this worker's own. */
+  /** Limits shared with other workers; if missing, the limit is this worker's own. */
   readonly limits?: Pick<ModelLimits, 'permits' | 'cells' | 'lessons'>
-  /** How long refusals belong to one episode, unless the server asks for a longer pause. */
+  /** How long after a first refusal further ones belong to the same episode, unless the server asks for a longer pause. */
   readonly cooldownMs?: number
 }
 
 const cutFactor = 0.8
-/** A limit that was cut comes back to its start in this many rounds of replies at most. */
+/** A limit that was cut is back at its start after this many rounds of replies at most. */
 const stepsToFull = 20
 /**
- * How many replies one refusal outweighs. The limit grows while fewer than a quarter of the requests are refused: a
- * backend that refuses at random whatever the load cannot push it down to nothing, and one that really is full does.
+ * How many replies one refusal outweighs. The limit grows while fewer than a quarter of the requests are refused: a backend
+ * that refuses at random whatever the load does not push it down to nothing, and one that really is full does.
  */
 const refusalWeight = 3
-/** A round of a small limit is too short to tell luck from recovery. */
+/** The fewest replies in a round: with a small limit, fewer could not tell luck from recovery. */
 const minRound = 8
 const defaultCooldownMs = 15_000
 const maxCooldownMs = 5 * 60_000
 
 /**
- * How many requests may be on the way to a model at once. It starts at what was asked for. Being told to slow down cuts it
- * by a fifth, once per episode: the requests already on their way when it began will be refused too and say nothing new.
- * A round of replies raises it again by a step, never above its start. Errors of other kinds do not touch it, because
- * fewer requests at once would not have avoided them.
+ * How many requests may be on the way to a model at once. The limit starts at `maxConcurrency`. A refusal that asks for fewer
+ * requests cuts it by a fifth, once per episode: the requests that are already on their way will be refused too and say
+ * nothing new. A round of replies raises it again by a step, never above its start. Errors of other kinds do not touch it,
+ * because fewer requests at once would not have avoided them.
  */
 export class AdaptiveLimit implements LimitLessons {
   readonly #permits: Semaphore
@@ -63,7 +63,7 @@ export class AdaptiveLimit implements LimitLessons {
     return this.#permits.tryAcquire()
   }
 
-  /** Waits for a permit, first come first served; as many may wait as there are callers. */
+  /** Waits for a permit, first come first served. There is no bound on how many wait. */
   acquire(signal: AbortSignal): Promise<void> {
     return this.#permits.acquire(signal)
   }
@@ -90,7 +90,7 @@ export class AdaptiveLimit implements LimitLessons {
     const endsAt = this.#episodeEndsAt.ms
     if (now < endsAt) return
     const cooldownMs = Math.max(retryAfterMs, this.#options.cooldownMs ?? defaultCooldownMs)
-    // Of all workers that are refused now, one begins the episode and cuts.
+    // Only one of the workers that are refused now begins the episode and cuts the limit.
     if (!this.#episodeEndsAt.swap(endsAt, now + Math.min(cooldownMs, maxCooldownMs))) return
     const { limit } = this.#permits
     const cut = Math.max(1, Math.floor(limit * cutFactor))

@@ -1,6 +1,6 @@
 /**
- * A number that several workers count together. Each has a cell that nobody else writes, and reading adds them up: so
- * counting needs no atomics, and what a worker that died had counted can be taken back exactly.
+ * A number that several workers count together. Each worker has a cell that nobody else writes, and reading adds the cells
+ * up. So counting needs no atomics, and the count of a worker that died can be taken back exactly.
  */
 export class Counter {
   readonly #cells: Int32Array

@@ -1,20 +1,20 @@
-/** Something that happened to a gate, for those who cannot see it. */
+/** A change of a gate, for processes that do not share its memory. */
 export interface GateNews {
   readonly backend: number
-  /** How long it stays closed; undefined: the backend answers again. */
+  /** How long the gate stays closed; undefined if the backend answers again. */
   readonly closedForMs?: number
 }
 
-/** From a process to the owner of the limits: how one of them stands there, and what happened since the last message. */
+/** From a process to the owner of the limits: the state of one limit there, and what happened since the last message. */
 export interface LeaseMessage {
   readonly limit: number
   /** Calls that wait for a permit. */
   readonly wanted: number
   readonly rateWaiting: number
-  /** By backend. */
+  /** Numbers by backend. */
   readonly inFlight: readonly number[]
   readonly parked: readonly number[]
-  /** Since the last message: */
+  /** From here on: what happened since the last message. */
   readonly returned: number
   readonly calls: number
   readonly tries: number

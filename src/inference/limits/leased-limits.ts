@@ -8,13 +8,13 @@ import { bytesOfCells, mapCells, type CellMap, type LimitCells } from './shared-
 import { TimeCell, machineNow } from './_time-cell.ts'
 import type { LeasedHandle, WorkerLimits } from './worker-limits.ts'
 
-/** How often permits that were not needed go back, and what nobody waits for is reported. */
+/** How often unneeded permits are given back, and figures that nobody waits for are reported. */
 const tickMs = 1000
 
 /**
- * The limits of a process, which has no memory to share. Its models work with cells of their own, in which the limit is
- * what the process has leased. It asks for as many permits as calls wait for, keeps them while they are in use, and gives
- * back what was not needed for a second, or everything as it comes free while others wait.
+ * The limits of a process, which shares no memory with their owner. Its models work with cells of their own, in which the
+ * limit is the number of permits the process has leased. It asks for as many permits as calls wait for, keeps them while they
+ * are in use, and gives back those that were not needed for a second, or every one as it comes free while others wait.
  */
 export class LeasedLimits extends NamedLimits implements WorkerLimits {
   readonly workers = 1
@@ -42,7 +42,7 @@ export class LeasedLimits extends NamedLimits implements WorkerLimits {
     if (!this.isClosed) this.#limits[message.limit]?.receive(message)
   }
 
-  /** What is leased goes back when the owner sees the process end. */
+  /** Leased permits go back when the owner sees the process end. */
   protected onClose(): void {
     clearInterval(this.#tick)
     for (const limit of this.#limits) limit.close()
@@ -60,13 +60,13 @@ class LeasedLimit implements ModelLimits, LimitLessons {
   readonly #listeners = new Set<() => void>()
   #leased = 0
   #isRecalled = false
-  /** Permits that were not in use at the last tick. */
+  /** Leased permits that were not in use at the last tick. */
   #idle = 0
   #wasQuiet = true
-  /** What the owner has been told of. */
+  /** The counts of calls and tries that the owner has been told. */
   #calls = 0
   #tries = 0
-  /** What it has not been told of. */
+  /** Replies and refusals that the owner has not been told of. */
   #answered = 0
   #refusals: number[] = []
   #nextReport: NodeJS.Immediate | undefined
@@ -88,7 +88,7 @@ class LeasedLimit implements ModelLimits, LimitLessons {
     })
     this.permits.resize(0)
     this.#gates = new GateLink(cells.backends)
-    // It may replace another one, which has used its share of the burst.
+    // The buckets start empty: this process may replace another one, which has used its share of the burst.
     for (const cell of [cells.requestsFullAt, cells.tokensFullAt]) new TimeCell(cell).ms = machineNow() + burstMs
   }
 
@@ -118,7 +118,7 @@ class LeasedLimit implements ModelLimits, LimitLessons {
     this.parties[0] = parties
     this.#leased += granted
     this.#isRecalled = isRecalled
-    // What was granted goes to those who wait, also while nothing that comes free may be used again.
+    // Granted permits go to calls that wait, even while permits that come free are recalled.
     this.permits.resize(isRecalled ? this.permits.held + granted : this.#leased)
     if (isRecalled) {
       this.permits.resize(0)
@@ -151,7 +151,7 @@ class LeasedLimit implements ModelLimits, LimitLessons {
     return this.#leased === 0 && calls[0] === this.#calls && !isWaited
   }
 
-  /** What happens in one turn of the loop goes in one message. */
+  /** Schedules a report, so that all changes in one turn of the loop go in one message. */
   #reportSoon(): void {
     this.#nextReport ??= setImmediate(() => {
       this.#report(this.#isRecalled ? this.#leased - this.permits.held : 0)

@@ -13,13 +13,13 @@ export interface LimitLeaseOptions {
   readonly place: number
   readonly send: (message: GrantMessage) => void
   readonly onLimitChange: (change: LimitChange) => void
-  /** Has all leases look whether something has changed for them. */
+  /** Makes all leases check whether something has changed for them. */
   readonly onChange: () => void
 }
 
 /**
- * The owner's end of the limits of one process. It has a place in the shared memory on behalf of the process, waits there
- * for as many permits as are wanted, and sends them on as they come, many in one message.
+ * The owner's end of the limits of one process. It has a place in the shared memory on behalf of the process, waits there for
+ * as many permits as the process wants, and sends them on as they come, many in one message.
  */
 export class LimitLease extends Resource {
   /** For the start message of the process. */
@@ -42,7 +42,7 @@ export class LimitLease extends Resource {
     })
   }
 
-  /** What the process sent. One whose place was taken back is not listened to any more. */
+  /** Takes a message of the process. Ignored once the lease is closed, because its place was taken back. */
   receive(message: LeaseMessage): void {
     if (this.isClosed) return
     this.#limits[message.limit]?.receive(message)
@@ -61,7 +61,7 @@ export class LimitLease extends Resource {
   }
 }
 
-/** One limit as far as the process has to do with it. */
+/** One limit of the process, on the owner's side. */
 class LentLimit {
   readonly #index: number
   readonly #options: LimitLeaseOptions
@@ -69,7 +69,7 @@ class LentLimit {
   readonly #permits: Semaphore
   readonly #adaptive: AdaptiveLimit
   readonly #gates: GateLink
-  /** One for each permit that is waited for. */
+  /** One controller for each permit that is waited for. */
   readonly #asked: AbortController[] = []
   #granted = 0
   #isRecalled = false
@@ -109,7 +109,7 @@ class LentLimit {
     const { map, place } = this.#options
     while (this.#asked.length > message.wanted) this.#asked.pop()?.abort()
     while (this.#asked.length < message.wanted) this.#ask()
-    // After asking: whoever gives something back and wants it again has a claim to it, too.
+    // Only after asking: a process that gives permits back and wants them again has a claim to them, too.
     for (let count = 0; count < message.returned; count += 1) this.#permits.release()
     for (let count = 0; count < message.answered; count += 1) this.#adaptive.onSuccess()
     for (const retryAfterMs of message.refusals) this.#adaptive.onRateLimited(retryAfterMs)
@@ -148,7 +148,7 @@ class LentLimit {
       () => {
         this.#asked.splice(this.#asked.indexOf(ask), 1)
         this.#granted += 1
-        // All that are granted together go together: the others are in the queue of callbacks already.
+        // Permits that are granted together go in one message: their callbacks all run before this microtask.
         if (this.#granted === 1) queueMicrotask(() => this.refresh())
       },
       () => undefined,

@@ -11,13 +11,13 @@ import {
   type LimitShape,
 } from './shared-limits-cells.ts'
 
-/** What is learned from replies, where the limit that learns is in another process. */
+/** Takes what replies teach about the limit, if the limit that learns from them is in another process. */
 export interface LimitLessons {
   onSuccess(): void
   onRateLimited(retryAfterMs: number): void
 }
 
-/** What a model may do, as one worker has it in hand: numbers that it may share with others, and its place among them. */
+/** The limits of a model in one worker: cells that may be shared with other workers, and this worker's place in them. */
 export interface ModelLimits {
   readonly cells: LimitCells
   readonly parties: Int32Array
@@ -26,11 +26,11 @@ export interface ModelLimits {
   readonly lessons?: LimitLessons
   /** Tells the other workers that a gate has moved. */
   announce(): void
-  /** Another worker may have moved a gate. Until the function that is returned is called. */
+  /** Calls the listener when another worker may have moved a gate, until the returned function is called. */
   onAnnounced(listener: () => void): () => void
 }
 
-/** The limits of somebody who shares them with nobody. */
+/** Limits that are shared with no other worker. */
 export function ownLimits(shape: LimitShape): ModelLimits {
   const map = mapCells([shape], 1, new ArrayBuffer(bytesOfCells([shape], 1)))
   fillCells(map, [shape])
@@ -45,13 +45,13 @@ export function ownLimits(shape: LimitShape): ModelLimits {
   }
 }
 
-/** The numbers of so many backends that come later, to a model that shares its limits with nobody. */
+/** Cells for `count` backends that are added later, to a model that shares its limits with nobody. */
 export function ownBackendCells(count: number): readonly BackendCells[] {
   const shape = { name: 'later', maxConcurrency: 1, adaptive: false, backends: count }
   return mapCells([shape], 1, new ArrayBuffer(bytesOfCells([shape], 1))).limits[0]?.backends ?? []
 }
 
-/** Gives cells that were just made what they start with. */
+/** Sets the start values of new cells. */
 export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
   map.parties[0] = 1
   for (const [index, { maxConcurrency }] of shapes.entries()) {
@@ -60,7 +60,7 @@ export function fillCells(map: CellMap, shapes: readonly LimitShape[]): void {
   }
 }
 
-/** How a model stands, all workers together. */
+/** The status of a model, all workers together. */
 export function statusOf(name: string, cells: LimitCells, backends = cells.backends): ModelStatus {
   const { limit, held, waiting } = new SemaphoreLedger(cells.permits, 0)
   const gates = backends.map((backend) => new GateCells(backend))

@@ -5,9 +5,9 @@ import { GateCells, epochOf, phaseOf, wordOf } from './_gate-cells.ts'
 import type { RetryRule } from '../retry-table.ts'
 import { gateIntegers, gateTimes, type BackendCells } from './shared-limits-cells.ts'
 
-/** Proof of having been let through. Shared by all who entered under the same circumstances, so entering is free. */
+/** Proof that a request was let through. Requests that enter between two closings share one ticket, so entering is free. */
 export interface GateTicket {
-  /** How often the gate had closed when it was given. */
+  /** How often the gate had closed when the ticket was given. */
   readonly epoch: number
   readonly isProbe: boolean
 }
@@ -16,23 +16,23 @@ export interface GateTicket {
 export interface GatePlace {
   readonly cells: Pick<BackendCells, 'gate' | 'gateTimes' | 'parked'>
   readonly place: number
-  /** Has the other gates call `follow` soon. */
+  /** Makes the other gates call `follow` soon. */
   readonly announce: () => void
 }
 
 export interface OverloadGateOptions {
   /** Failures in a row, without an answer in between, that close the gate. */
   readonly threshold: number
-  /** More than these are never on their way at once, so slow start ends there. */
+  /** How many requests are on their way at once at most: slow start ends there. */
   readonly maxConcurrency: number
   readonly random: () => number
-  /** It was closed, or found answering again, from here; what was found elsewhere is reported there. */
+  /** Called when this worker closed the gate, or found the backend answering again. Other workers report their own changes. */
   readonly onClose: (failures: number) => void
   readonly onReopen: (closedMs: number, parked: number) => void
-  /** It answers again, whoever found out. */
+  /** Called when the backend answers again, whichever worker found out. */
   readonly onRecovering?: () => void
   readonly probeBackoff?: Backoff
-  /** Without it the gate is this worker's own. */
+  /** If missing, the gate is this worker's own. */
   readonly shared?: GatePlace
 }
 
@@ -44,9 +44,9 @@ interface Parked {
 }
 
 const defaultProbeBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 10_000 }
-/** A pause the server asks for postpones the next probe by this much at most: one request a minute is no load. */
+/** A pause that the server asks for postpones the next probe by this much at most: one request a minute is no load. */
 const maxProbeDelayMs = 60_000
-/** How many may go at once when a probe came back well. */
+/** How many requests may go at once after a probe was answered. */
 const firstAllowance = 2
 const noWord = -1
 
@@ -58,13 +58,13 @@ const noWord = -1
  *                                              ▲                              │
  *                                              └──────────────────────────────┘ threshold failures again
  *
- * While it is closed everybody parks, first come first served, and one of them at a time goes as a probe, less and less
- * often. Failures of probes and of what was on its way when the gate closed are excused. When an answer comes, parked
- * requests are let go two at first and one more with every answer, which doubles them each round trip: no herd.
- * As many park as there are callers; each leaves at once when its signal aborts.
+ * While the gate is closed all requests park, first come first served, and one of them at a time goes as a probe, less and less
+ * often. Failures of probes and of requests on their way when the gate closed are excused. When an answer comes, parked
+ * requests are let go: two at first and one more with every answer, which doubles them each round trip, so there is no herd.
+ * There is no bound on how many park; each leaves at once when its signal aborts.
  *
- * Workers share whether it is open, closed or probing, the failures in a row and when the next probe is due: what one
- * learns, all know, and one of all of them probes. Parking and slow start are each worker's own.
+ * Workers share the phase (open, closed or probing), the failures in a row and when the next probe is due: what one
+ * learns, all know, and only one of them probes. Parking and slow start are each worker's own.
  */
 export class OverloadGate {
   readonly #options: OverloadGateOptions
@@ -74,13 +74,13 @@ export class OverloadGate {
   // A Set iterates in insertion order, so the first is the one that has waited longest.
   readonly #parked = new Set<Parked>()
   #ticket: GateTicket
-  /** The word under which everybody may go. Any other means that something has happened. */
+  /** The word under which every request may enter. Any other word means that the gate has changed. */
   #openWord: number
   /** The word that `follow` saw last. */
   #seenWord: number
   #isShut = false
   #timer: NodeJS.Timeout | undefined
-  /** While recovering: how many may be on their way from here, and how many are. */
+  /** While recovering: how many requests of this worker may be on their way, and how many are. */
   #allowance = 0
   #admitted = 0
 
@@ -100,7 +100,7 @@ export class OverloadGate {
     return this.#parked.size
   }
 
-  /** Whether the backend answers again and those who wait are being let go. */
+  /** Whether the backend answers again and parked requests are being let go. */
   get isRecovering(): boolean {
     const { word } = this.#cells
     return word !== this.#openWord && word === this.#seenWord && phaseOf(word) === 'open' && !this.#isShut
@@ -114,7 +114,7 @@ export class OverloadGate {
     return phaseOf(word) === 'closed' && !this.#isShut && this.#cells.dueInMs === 0
   }
 
-  /** A ticket if one may go now; the caller then owes a `leave`. */
+  /** A ticket, if a request may go now; the caller then owes a `leave`. */
   enter(): GateTicket | undefined {
     const { word } = this.#cells
     if (word === this.#openWord) return this.#ticket
@@ -124,7 +124,7 @@ export class OverloadGate {
     return this.#ticket
   }
 
-  /** Waits to be let through. Undefined: look again, another backend answers. */
+  /** Waits for a ticket. Undefined: choose a backend again, because another one answers. */
   park(signal: AbortSignal): Promise<GateTicket | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason)
     if (this.#isShut) return Promise.reject(shutError())
@@ -141,8 +141,8 @@ export class OverloadGate {
   }
 
   /**
-   * What came of the request. True: it is excused, the failure lies with the backend and not with the request.
-   * `cancelled`: it was never sent, or given up by its caller.
+   * Takes the result of a request. True if its failure is excused: it lies with the backend and not with the request.
+   * `cancelled`: the request was never sent, or was given up by its caller.
    */
   leave(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs = 0): boolean {
     if (ticket.isProbe) return this.#endProbe(ticket, result, retryAfterMs)
@@ -166,12 +166,12 @@ export class OverloadGate {
     return false
   }
 
-  /** Sends everybody who is parked to look for another backend. */
+  /** Sends all parked requests to look for another backend. */
   dismiss(): void {
     for (const parked of this.#parked) this.#letGo(parked, undefined)
   }
 
-  /** Does here what follows from what was done to the gate, here or at another place. */
+  /** Brings this gate in line with the shared word, which this worker or another one has changed. */
   follow(): void {
     const { word } = this.#cells
     if (this.#isShut || (word === this.#seenWord && phaseOf(word) === 'open')) return
@@ -185,7 +185,7 @@ export class OverloadGate {
     else this.#sendProbe()
   }
 
-  /** Ends the gate here: who is parked is turned away. */
+  /** Ends the gate in this worker: parked requests are rejected. */
   shut(): void {
     this.#isShut = true
     this.#openWord = noWord
@@ -198,7 +198,7 @@ export class OverloadGate {
 
   #close(word: number, failures: number, retryAfterMs: number): void {
     if (!this.#cells.close(word, this.#probeDelayMs(1, retryAfterMs))) return
-    // Of one that lets nobody in any more there is nothing to tell.
+    // A gate that is shut admits nothing any more, so its closing is not reported.
     if (!this.#isShut) this.#options.onClose(failures)
     this.#changed()
   }
@@ -224,7 +224,7 @@ export class OverloadGate {
   #endProbe(ticket: GateTicket, result: RetryRule['evidence'] | 'cancelled', retryAfterMs: number): boolean {
     const word = wordOf(ticket.epoch, 'probing', this.#shared.place)
     if (result === 'answered') this.#onAnswer()
-    // Something else that was still on its way may have been answered first: then there is nothing to wait for.
+    // A request that was still on its way may have been answered first and opened the gate: then nothing is to be done.
     else if (word === this.#cells.word) {
       const delayMs = result === 'cancelled' ? 0 : this.#probeDelayMs(this.#cells.countProbe(), retryAfterMs)
       if (this.#cells.closeAgain(word, delayMs)) this.#changed()
@@ -245,7 +245,7 @@ export class OverloadGate {
     }
   }
 
-  /** Here at once, elsewhere as soon as they hear of it. */
+  /** Follows a change in this worker at once; the others follow when the announcement reaches them. */
   #changed(): void {
     this.follow()
     this.#shared.announce()

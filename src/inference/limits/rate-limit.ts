@@ -6,7 +6,7 @@ import { TimeCell, machineNow } from './_time-cell.ts'
 /** What a rate limit shares with those that other workers have for the same model. */
 export interface RatePlace {
   readonly cells: Pick<LimitCells, 'requestsFullAt' | 'tokensFullAt' | 'rateWaiting'>
-  /** Among how many the rate is divided. */
+  /** The number of parties the rate is divided among. */
   readonly parties: Int32Array
   readonly place: number
 }
@@ -14,7 +14,7 @@ export interface RatePlace {
 export interface RateLimitOptions {
   readonly requestsPerMinute: number | undefined
   readonly tokensPerMinute: number | undefined
-  /** Without it the limit is this worker's own. */
+  /** If missing, the limit is this worker's own. */
   readonly shared?: RatePlace
 }
 
@@ -26,16 +26,19 @@ interface Waiter {
   readonly onAbort: () => void
 }
 
-/** How much may be used at once after a pause. A whole minute's worth would allow twice the rate in the first minute. */
+/**
+ * How much of the rate may be used at once after a pause. A whole minute's worth would allow twice the rate in the first
+ * minute.
+ */
 export const burstMs = 10_000
 const minuteMs = 60_000
-/** Sums of fractions are never quite what they should be. */
+/** Times are sums of fractions and may be off by a rounding error; differences up to this count as none. */
 const slackMs = 0.002
 
 /**
- * What comes in steadily and may be taken out, down into debt: one request may need more than the bucket holds. It is kept
- * as one number, the time when the bucket will be full again: taking makes that later, and time does the rest. So workers
- * share it with a compare and swap, and one that dies leaves nothing that would have to be put right.
+ * A bucket that fills steadily and may be emptied into debt, because one request may need more than it holds. It is kept as
+ * one number, the time when the bucket will be full again: taking makes that later, and time does the rest. So workers share
+ * it with a compare and swap, and a worker that dies leaves nothing to be put right.
  */
 class Bucket {
   readonly #perMinute: number
@@ -48,7 +51,7 @@ class Bucket {
     this.#parties = parties
   }
 
-  /** Takes an amount if the bucket holds it. One larger than the bucket may be taken when that is full. */
+  /** Takes an amount if the bucket holds it. An amount larger than the bucket may be taken when the bucket is full. */
   tryTake(amount: number, now: number): boolean {
     const costMs = this.#costMs(amount)
     for (;;) {
@@ -59,7 +62,7 @@ class Bucket {
     }
   }
 
-  /** Takes an amount whatever the bucket holds. A negative one is put back. */
+  /** Takes an amount whatever the bucket holds. A negative amount is put back. */
   take(amount: number, now: number): void {
     const costMs = this.#costMs(amount)
     for (;;) {
@@ -68,18 +71,18 @@ class Bucket {
     }
   }
 
-  /** Milliseconds until an amount that was taken last would have been there; 0 if it was. */
+  /** Milliseconds until the bucket has earned the amount that was taken last; 0 if it held it. */
   waitMs(amount: number, now: number): number {
     const waitMs = this.#fullAt.ms - now - this.#mostMs(this.#costMs(amount))
     return waitMs > slackMs ? waitMs : 0
   }
 
-  /** How long it takes until that much has come in. */
+  /** How long it takes until that much has come in, with this party's part of the rate. */
   #costMs(amount: number): number {
     return (amount * minuteMs * (this.#parties[0] as number)) / this.#perMinute
   }
 
-  /** How far from full the bucket may be after a cost was taken. It holds one request at least. */
+  /** How far from full the bucket may be after a cost was taken. The bucket holds one request at least. */
   #mostMs(costMs: number): number {
     return Math.max(burstMs, this.#costMs(1), costMs)
   }
@@ -87,10 +90,10 @@ class Bucket {
 
 /**
  * Requests and tokens per minute, first come first served. Tokens are reserved by an estimate before a request and
- * corrected by `settle` when its usage is known. As many wait as there are callers; one timer serves them all.
+ * corrected by `settle` when its usage is known. There is no bound on how many wait; one timer serves them all.
  *
- * Where workers share the rate, each has a queue of its own, and the first in each takes what it needs at once, into debt,
- * and then waits until that is paid. So the queues take turns, a large request cannot starve behind another worker's small
+ * Workers that share the rate have a queue each. The first call in each queue takes what it needs at once, into debt,
+ * and then waits until the debt is paid. So the queues take turns, a large request cannot starve behind another worker's small
  * ones, and nobody waits for a worker that does not answer.
  */
 export class RateLimit {
@@ -99,7 +102,7 @@ export class RateLimit {
   readonly #tokens: Bucket | undefined
   // A Set iterates in insertion order, so the first is the one that has waited longest.
   readonly #waiters = new Set<Waiter>()
-  /** The first in the queue, once it has taken what it needs, and when it may go. */
+  /** The first call in the queue, once it has taken what it needs, and when it may go. */
   #booked: Waiter | undefined
   #goesAt = 0
   #timer: NodeJS.Timeout | undefined
@@ -115,7 +118,7 @@ export class RateLimit {
     return this.#waiters.size
   }
 
-  /** Takes a request and its estimated tokens if that is possible now and nobody waits already. */
+  /** Takes a request and its estimated tokens, if that is possible now and no call waits already. */
   tryTake(tokens: number): boolean {
     if (this.#waiters.size > 0) return false
     const now = machineNow()
@@ -148,7 +151,7 @@ export class RateLimit {
     if (this.#waiters.size > 0) this.#serve()
   }
 
-  /** Turns away whoever waits. */
+  /** Rejects all calls that wait. */
   shut(): void {
     clearTimeout(this.#timer)
     for (const waiter of this.#waiters) {
@@ -157,13 +160,13 @@ export class RateLimit {
     }
   }
 
-  /** Lets go whoever may go and sets the timer for the next. */
+  /** Lets go the calls that may go, and sets the timer for the next. */
   #serve(): void {
     clearTimeout(this.#timer)
     for (const waiter of this.#waiters) {
       const now = machineNow()
       if (this.#booked !== waiter) this.#book(waiter, now)
-      // What others have put back since makes the wait shorter; what they have taken since is theirs to wait for.
+      // Amounts that others have put back since make the wait shorter; amounts they have taken since do not make it longer.
       this.#goesAt = Math.min(this.#goesAt, now + this.#waitMs(waiter.tokens, now))
       if (this.#goesAt > now) {
         this.#timer = setTimeout(() => this.#serve(), timerMs(this.#goesAt - now))

@@ -1,7 +1,7 @@
 import { Semaphore } from '../../kit/index.ts'
 import type { ModelConfig } from '../model-config.ts'
 
-/** What one limit is about: a model with its backends, or plain permits, which have none. Plain and cloneable. */
+/** The shape of one limit: a model with its backends, or plain permits, which have none. A plain value that can be cloned. */
 export interface LimitShape {
   readonly name: string
   readonly maxConcurrency: number
@@ -14,7 +14,7 @@ export interface BackendCells {
   /** See `GateCells`. */
   readonly gate: Int32Array
   readonly gateTimes: BigInt64Array
-  /** At each place: requests on their way, and requests that are parked. */
+  /** By place: requests on their way, and requests that are parked. */
   readonly inFlight: Int32Array
   readonly parked: Int32Array
 }
@@ -24,15 +24,15 @@ export interface LimitCells {
   readonly permits: Int32Array
   /** Replies since the limit last moved, less what refusals took away. */
   readonly credit: Int32Array
-  /** When the refusals that follow one are no longer old news. */
+  /** When the episode that a refusal began ends; further refusals until then say nothing new. */
   readonly episodeEndsAt: BigInt64Array
-  /** At each place, and before it at others that had the place: they are not taken back. */
+  /** By place, including workers that had the place before: these counts are not taken back. */
   readonly calls: Int32Array
   readonly tries: Int32Array
   /** When the bucket of requests, and that of tokens, will be full again. */
   readonly requestsFullAt: BigInt64Array
   readonly tokensFullAt: BigInt64Array
-  /** Calls that wait for the rate limit at each place. */
+  /** By place: calls that wait for the rate limit. */
   readonly rateWaiting: Int32Array
   readonly backends: readonly BackendCells[]
 }
@@ -42,18 +42,18 @@ export const gateTimes = 2
 
 /** The numbers of all limits. */
 export interface CellMap {
-  /** One for each place. */
+  /** One bell for each place. */
   readonly bells: Int32Array
-  /** Among how many each rate is divided: every process, and all threads together as one. */
+  /** How many parties divide each rate: every process is one, and all threads together are one. */
   readonly parties: Int32Array
-  /** Which places stand for a process: it may hold permits that it does not use. */
+  /** 1 at places that stand for a process, which may hold permits that it does not use. */
   readonly lenders: Int32Array
   readonly limits: readonly LimitCells[]
 }
 
 type Cut<Cells> = (count: number) => Cells
 
-/** Cuts memory into cells: the same cut for the same shapes, in every thread. */
+/** Cuts memory into cells: every thread makes the same cut for the same shapes. */
 export function mapCells(shapes: readonly LimitShape[], places: number, memory: ArrayBufferLike): CellMap {
   const { longs, integers } = measure(shapes, places)
   // Numbers of 64 bits come first, because they must be aligned.
@@ -72,7 +72,7 @@ export function bytesOfCells(shapes: readonly LimitShape[], places: number): num
   return longs * BigInt64Array.BYTES_PER_ELEMENT + integers * Int32Array.BYTES_PER_ELEMENT
 }
 
-/** The shape of a model as it is configured: the simulator is one backend. */
+/** The shape of a model's limit. A simulator counts as one backend. */
 export function shapeOf({ name, maxConcurrency, adaptive, simulator, backends }: ModelConfig): LimitShape {
   return { name, maxConcurrency, adaptive, backends: simulator ? 1 : backends.length }
 }

@@ -17,29 +17,29 @@ import {
 import type { SharedHandle } from './worker-limits.ts'
 
 export interface SharedLimitsOptions {
-  /** How many workers can have a place at the same time, those that overlap when one replaces another included. */
+  /** How many workers can have a place at the same time, including those that overlap when one replaces another. */
   readonly slots: number
   /** Permits that belong to no model, by name. */
   readonly permits?: Readonly<Record<string, number>>
-  /** A limit has moved because of what processes have learned; threads report that by themselves. */
+  /** A limit has moved because of what processes have learned; threads report their changes by themselves. */
   readonly onLimitChange?: (change: LimitChange) => void
 }
 
 const auditAgainMs = 5
 
 /**
- * The limits of all models: owned in one place, used by many workers. They hold for all of them together. A thread gets a
- * handle to the memory they are in, a process a lease, and when a worker is gone its place is taken back.
+ * The limits of all models, owned in one place and used by many workers, for which they hold together. A thread gets a handle
+ * to their memory, a process a lease. When a worker is gone, its place is taken back.
  */
 export class SharedLimits extends Resource {
-  /** The owner has a place, too. */
+  /** One less than the places, because the owner has a place, too. */
   static readonly maxSlots = mostPlaces - 1
   readonly #shapes: readonly LimitShape[]
   readonly #options: SharedLimitsOptions
   readonly #places: number
   readonly #memory: SharedArrayBuffer
   readonly #map: CellMap
-  /** The owner's, with a place after those of the workers. */
+  /** The owner's permits, at a place after those of the workers. */
   readonly #permits: readonly Semaphore[]
   readonly #threads = new Set<number>()
   readonly #leases = new Map<number, LimitLease>()
@@ -70,8 +70,8 @@ export class SharedLimits extends Resource {
   }
 
   /**
-   * For the start message of a thread, which opens it with `openLimits`. `workers`: among how many the descriptors of this
-   * process are divided.
+   * A handle for the start message of a thread, which opens it with `openLimits`. `workers`: how many workers divide the
+   * descriptors of this process.
    */
   handle(slot: number, { workers = this.#options.slots }: { workers?: number } = {}): SharedHandle {
     this.#check(slot)
@@ -87,7 +87,7 @@ export class SharedLimits extends Resource {
     }
   }
 
-  /** For a process: `lease.handle` goes into its start message; messages are passed on both ways, in order. */
+  /** A lease for a process: `lease.handle` goes into its start message; messages are passed on both ways, in order. */
   lease(slot: number, send: (message: GrantMessage) => void): LimitLease {
     this.#check(slot)
     this.#divideRates(this.#leases.size + 1)
@@ -104,7 +104,7 @@ export class SharedLimits extends Resource {
     return lease
   }
 
-  /** The worker of that slot is gone: takes back all it held. Then the slot may be given to another one. */
+  /** Takes back all that the worker of that slot held, because it is gone. Then the slot may be given to another worker. */
   reclaim(slot: number): void {
     void this.#leases.get(slot)?.close()
     this.#leases.delete(slot)
@@ -116,7 +116,7 @@ export class SharedLimits extends Resource {
     Doorbell.ringAll(this.#map.bells)
   }
 
-  /** Every model, all workers together. */
+  /** The status of every model, all workers together. */
   status(): readonly ModelStatus[] {
     return this.#shapes.flatMap((shape, index) => {
       return shape.backends === 0 ? [] : [statusOf(shape.name, this.#map.limits[index] as LimitCells)]
@@ -127,7 +127,7 @@ export class SharedLimits extends Resource {
     return closeAll([...this.#leases.values()])
   }
 
-  /** The thread was ended as it counted. Others count for nanoseconds, so a second look is rarely needed. */
+  /** Puts the sums right after a thread was ended while it counted. Counting takes nanoseconds, so one look is usually enough. */
   #audit(permits: Semaphore): void {
     if (permits.audit() || this.isClosed) return
     setTimeout(() => this.#audit(permits), auditAgainMs).unref()
@@ -141,7 +141,7 @@ export class SharedLimits extends Resource {
     }
   }
 
-  /** All threads together are one party, because they share their buckets. */
+  /** All threads together are one party, because they share the buckets. */
   #divideRates(processes = this.#leases.size): void {
     this.#map.parties[0] = Math.max(1, processes + (this.#threads.size > 0 ? 1 : 0))
     this.#refreshLeases()

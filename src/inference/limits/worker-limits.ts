@@ -9,7 +9,7 @@ import { mapCells, type LimitShape } from './shared-limits-cells.ts'
 /** What a worker is started with, so that it can open its end of the limits. A thread can be sent either kind. */
 export type LimitsHandle = SharedHandle | LeasedHandle
 
-/** For a thread of this process. */
+/** The handle for a thread of this process. */
 export interface SharedHandle {
   readonly kind: 'shared'
   readonly shapes: readonly LimitShape[]
@@ -20,12 +20,12 @@ export interface SharedHandle {
   readonly workers: number
 }
 
-/** For another process. */
+/** The handle for another process. */
 export interface LeasedHandle {
   readonly kind: 'leased'
   readonly shapes: readonly LimitShape[]
   readonly parties: number
-  /** For each limit: which gates are closed. */
+  /** The closed gates of each limit. */
   readonly gates: readonly (readonly GateNews[])[]
 }
 
@@ -36,7 +36,7 @@ export interface WorkerLimits extends AsyncDisposable {
   model(name: string): ModelLimits
   /** Permits that belong to no model. */
   permits(name: string): Semaphore
-  /** What the owner sent; only a process is sent anything. */
+  /** Takes a message of the owner, which sends them only to processes. */
   receive(message: GrantMessage): void
 }
 
@@ -45,7 +45,7 @@ export function openLimits(handle: LimitsHandle, send: (message: LeaseMessage) =
   return handle.kind === 'shared' ? new ThreadLimits(handle) : new LeasedLimits(handle, send)
 }
 
-/** A thread's end: everything is in memory that all threads see; only waking each other takes a bell. */
+/** A thread's end: all state is in memory that all threads see; a bell only wakes threads that wait. */
 class ThreadLimits extends NamedLimits implements WorkerLimits {
   readonly workers: number
   readonly #bell: Doorbell
