@@ -14,8 +14,8 @@ import type { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
 
 /**
- * How each answer to tool calls came to be, found again when the agent appends it; an agent may also append tool messages
- * of its own making. One for all: a map costs more than what a rollout puts into it.
+ * How each answer to tool calls came to be, looked up when the agent appends the answer; an agent may also append tool messages
+ * of its own making, which are not in here. All rollouts share this map: one per rollout would cost more than its entries.
  */
 const toolAnswers = new WeakMap<Message, ToolAnswers>()
 
@@ -23,7 +23,7 @@ export function toolAnswersIn(message: Message): ToolAnswers | undefined {
   return toolAnswers.get(message)
 }
 
-/** The agent whose calls they are. */
+/** The agent that makes the calls. */
 export interface CallsHost {
   readonly id: string
   readonly engine: Engine
@@ -51,9 +51,9 @@ export class AgentCalls implements AgentTools {
   readonly definitions: AgentTools['definitions']
   readonly #host: CallsHost
   readonly #toolBox: RolloutTools['box']
-  /** In the last reply. */
+  /** The tool calls in the model's last reply. */
   #inReply: readonly WrittenCall[] = []
-  /** Those that have not all answered; an agent may make several at once. */
+  /** The batches of calls that have not all answered; an agent may make several batches at once. */
   #atWork: readonly CallsAtWork[] = []
 
   constructor(host: CallsHost, toolBox: RolloutTools['box']) {
@@ -68,7 +68,7 @@ export class AgentCalls implements AgentTools {
 
   readonly call: AgentTools['call'] = (calls) => {
     const { situation, budget } = this.#host
-    // What tools work on may be torn down by then.
+    // After the end, the state that tools work on may be torn down.
     if (budget.isStopped) return Promise.reject(afterTheEnd())
     const { outputs } = situation
     const atWork: CallsAtWork = { calls, startedAt: performance.now() }
@@ -104,7 +104,10 @@ export class AgentCalls implements AgentTools {
     return { context, signal, ...(trace && { trace }), ...(isRecalling && { recall }) }
   }
 
-  /** The recording ends during these calls. What they do to the state is done again, and nobody hears what they say. */
+  /**
+   * The recording ends during these calls. The calls that may be rerun are made again for what they do to the state; their
+   * answers are dropped, and the recorded error is thrown.
+   */
   async #cutOffAgain(calls: readonly WrittenCall[], end: MillraceError): Promise<never> {
     const { context, trace, signal } = this.#host
     const isMadeAgain = (call: WrittenCall): boolean => this.#toolBox.resumeRule(call) === 'rerun'
@@ -118,7 +121,8 @@ export class AgentCalls implements AgentTools {
     const { calls } = atWork
     this.#end(atWork)
     tally.addToolCalls(results)
-    // In the order of the calls, whichever said it first: the same, then, where they are answered from what is recorded.
+    // Reports are counted in the order of the calls, not of the answers, so that a repetition from the journal has the same
+    // order.
     for (const { record } of results) if (record.reports) context.reportAgain(record.reports)
     return engine.callStyle.answer(calls, results).map(({ message, answers }) => {
       toolAnswers.set(message, answers)
@@ -126,7 +130,7 @@ export class AgentCalls implements AgentTools {
     })
   }
 
-  /** Counts their time, once: with their answers, or when they are cut off. */
+  /** Counts the time of these calls once: with their answers, or when they are cut off. */
   #end(atWork: CallsAtWork): void {
     if (!this.#atWork.includes(atWork)) return
     this.#atWork = this.#atWork.filter((each) => each !== atWork)
@@ -140,17 +144,17 @@ export class AgentCalls implements AgentTools {
     return `${names.size === 1 ? 'tool' : 'tools'} ${[...names].join(', ')}`
   }
 
-  /** Where a child begins that a call asks for, or the agent itself. */
+  /** The place at which a child begins that a call, or the agent itself, asks for. */
   placeOf(call: WrittenCall | undefined): string {
     return childPlace(this.#host.turns, call && this.#inReply.findIndex(({ id }) => id === call.id))
   }
 
-  /** Whether nothing but the recording may be heard. */
+  /** Whether this is a replay with a recorded end: calls are answered from the recording alone. */
   get #isClosed(): boolean {
     return this.#host.situation.job.cassette?.end !== undefined
   }
 
-  /** What is recorded of a call; undefined if it is to be made. What its children had used is used. */
+  /** The recorded result of a call; undefined if the call is to be made. What its children had used then is counted as used. */
   #recall(calls: readonly WrittenCall[], index: number): ToolResult | undefined {
     const { engine, session } = this.#host
     const call = calls[index]

@@ -2,7 +2,7 @@ import type { MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import { outcomeOfError } from './outcome-of-error.ts'
 
-/** How an agent's work ended, or whatever else of a rollout did. */
+/** How an agent's work, or another part of a rollout, ended. */
 export interface AgentEnd {
   readonly outcome: Outcome
   readonly error?: MillraceError

@@ -9,7 +9,7 @@ import { Errands } from './errands.ts'
 import type { Situation } from './situation.ts'
 import type { Tally } from './tally.ts'
 
-/** The agent that asks. */
+/** The agent that asks children and judges. */
 export interface ErrandsHost {
   readonly id: string
   readonly engine: Engine
@@ -17,14 +17,14 @@ export interface ErrandsHost {
   readonly tally: Tally
   readonly tools: AgentCalls
   readonly trace: object | undefined
-  /** How many verdicts earlier sittings had left it. */
+  /** How many verdicts earlier sittings had left this agent's attempt. */
   readonly earlierVerdicts: number | undefined
-  /** Of a child, what the tool calls report that asked for it, the outermost first. */
+  /** For a child: the reports of the tool calls that asked for it, the outermost first. */
   readonly askedBy: readonly ToolReports[]
   runChild(request: ChildRequest, start: ChildStart): Promise<ChildResult>
 }
 
-/** What a child is started with, beside what it is asked. */
+/** What a child is started with, beside its request. */
 export interface ChildStart {
   /** See `childPlace`. */
   readonly place: string
@@ -34,7 +34,7 @@ export interface ChildStart {
 
 /** What one agent asks of others: children to work for it, and judges. */
 export class AgentErrands extends Errands {
-  /** Set while the reward runs: the clock that its questions to a judge must not run down while they queue. */
+  /** Set while the reward runs: the reward's clock, which stands still while a question to a judge waits in a queue. */
   rewardClock: StopClock | undefined
   readonly #host: ErrandsHost
 

@@ -20,7 +20,7 @@ import { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
 import { updateWord } from './update-word.ts'
 
-/** What most environments have to say after a turn. */
+/** The result of `update` where the environment has none, as most do. */
 const nothing = Promise.resolve(undefined)
 
 export interface AgentRunOptions {
@@ -31,7 +31,7 @@ export interface AgentRunOptions {
   readonly model: ModelClient
   readonly limits: Limits
   readonly sampling: Sampling
-  /** Those it may call: all of the rollout's, or some. */
+  /** The tools that this agent may call: all of the rollout's, or some. */
   readonly toolBox: RolloutTools['box']
   readonly parent?: AgentRun
   /** See `ErrandsHost`. */
@@ -42,14 +42,14 @@ export interface AgentRunOptions {
   readonly trace: object | undefined
 }
 
-/** Given from outside, because a child is an agent run itself. */
+/** Starts a child. Given from outside, because a child is an agent run itself. */
 export type StartChild = (request: ChildRequest, parent: AgentRun, start: ChildStart) => Promise<ChildResult>
 
 type Host = ContextHost & CallsHost & TurnsHost & TimeHost & ErrandsHost
 
 /**
- * One agent at work: its session with the model and what goes with it, each in a part of its own. A rollout has one; each
- * child has one of its own, below its parent's in the budget tree.
+ * One agent at work: its session with the model, and its turns, calls, errands and time, each in a class of its own. A rollout
+ * has one; each child has one of its own, below its parent's in the budget tree.
  */
 export class AgentRun implements AgentContext, Host {
   readonly id: string
@@ -119,7 +119,7 @@ export class AgentRun implements AgentContext, Host {
     return last ? textOf(last) : null
   }
 
-  /** Whether what happens now had happened before, in an earlier sitting that recorded it. */
+  /** Whether the present message is still one that an earlier sitting recorded. */
   get isRepeatingJournal(): boolean {
     return this.#recorded.nodes.length > this.session.messages.length
   }
@@ -136,7 +136,8 @@ export class AgentRun implements AgentContext, Host {
     return this.#work(agent, prompt).then(
       () => {
         this.abandon()
-        // It may have ended by an error that nothing it asks for tells it again: in `update`, or in its own code.
+        // The recorded agent may have ended by an error that the recording's answers do not raise again: in `update`, or in its
+        // own code.
         const { end } = this.#recorded
         return end ? endedBy(MillraceError.fromWire(end)) : completed
       },
@@ -162,22 +163,22 @@ export class AgentRun implements AgentContext, Host {
     }
   }
 
-  /** Gives up whatever it has asked for, stops its clocks and lets go of its parent's signal. */
+  /** Gives up whatever the agent has asked for, stops its clocks and lets go of its parent's signal. */
   abandon(): void {
     this.#endTurnsAndCalls()
     this.tools.cutOff()
     this.time.stop()
     this.#model.endSession(this.id)
-    // A child is over now; a rollout has its reward before it, which may ask others, too.
+    // A child is over now. A rollout's reward is still to come, and may ask judges and children.
     if (this.#parent) this.errands.close()
     else this.errands.giveUp()
   }
 
-  /** Those that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */
+  /** Turns and calls that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */
   #endTurnsAndCalls(): void {
     const underWay = [...this.#turns.underWay, ...this.tools.underWay]
     if (underWay.length === 0) return
-    // Nobody need be there to hear that they were given up.
+    // Usually nobody awaits these any more, and their rejection must not count as unhandled.
     for (const each of underWay) each.catch(() => {})
     this.time.scope.abort(new MillraceError('cancelled', 'the agent that asked for it has ended'))
   }
@@ -190,7 +191,7 @@ export class AgentRun implements AgentContext, Host {
 
   readonly update: AgentContext['update'] = (reply) => {
     const { environment } = this.engine
-    // A child's conversation is not the one that `update` has its word in, and a child of `update` would start the next one.
+    // `update` speaks in the rollout's own conversation, not in a child's; and a child that `update` starts would call it again.
     if (!environment.update || this.#parent) return nothing
     this.context.reply = reply
     return this.time

@@ -9,15 +9,15 @@ import { timeUp } from './time-up.ts'
 /** A function of the environment that an agent's time may go to. */
 type Hook = 'setup' | 'update' | 'contextPolicy'
 
-/** The agent whose time it is. */
+/** The agent whose time this is. */
 export interface TimeHost {
   readonly tally: Tally
   readonly tools: { readonly doing: string | undefined }
 }
 
 /**
- * The time of one agent. It stands still while model calls wait, which they tell here; and when it is up, the agent's signal
- * aborts, with what the agent was at.
+ * The time of one agent. The clock stands still while model calls wait, which they report here. When the time is up, the agent's
+ * signal aborts, and its reason says what the agent was doing.
  */
 export class AgentTime implements CallHooks {
   readonly budget: BudgetMeter
@@ -26,11 +26,11 @@ export class AgentTime implements CallHooks {
   cutOffIn: string | undefined
   readonly #host: TimeHost
   readonly #parent: AgentTime | undefined
-  /** The function of the environment that is at work; tools say it themselves. */
+  /** The function of the environment that is at work; tools that are at work are asked of the host. */
   #hook: Hook | undefined
-  /** By this agent or a child of it. */
+  /** The last model call that this agent or a child of it sent. */
   #lastSent: SentCall | undefined
-  /** Why it waits for the model, if a backend has failed since something was sent. */
+  /** Why the agent waits for the model, if a backend has failed since the last call was sent. */
   #heldUpBy: MillraceError | undefined
 
   constructor(
@@ -49,13 +49,13 @@ export class AgentTime implements CallHooks {
     return this.scope.signal
   }
 
-  /** It has ended: its clocks stand still, and its parent's signal is let go of. */
+  /** The agent has ended: stops its clocks and lets go of its parent's signal. */
   stop(): void {
     this.budget.stop()
     this.scope[Symbol.dispose]()
   }
 
-  /** A function of the environment's at work: if the time is up meanwhile, it was spent there. */
+  /** Runs a function of the environment: if the time is up meanwhile, the error says that it was spent there. */
   async spentIn<Result>(hook: Hook, work: () => Result | Promise<Result>): Promise<Result> {
     this.#hook = hook
     try {
@@ -65,7 +65,7 @@ export class AgentTime implements CallHooks {
     }
   }
 
-  /** A call waits for capacity: that is not the agent's time. */
+  /** A call waits for capacity: that does not count as the agent's time. */
   onWaitStart(): void {
     this.budget.startWait()
   }
@@ -93,13 +93,13 @@ export class AgentTime implements CallHooks {
   #onSpent(what: SpentTime): void {
     const { tally, tools } = this.#host
     const lastSent = this.#lastSent
-    // There will be no reply to count it with.
+    // No reply will come whose time could be counted.
     if (lastSent?.isUnheard && !this.signal.aborted) tally.modelMs += performance.now() - lastSent.sentAt
     const { isWaiting } = this.budget
     const asking = lastSent?.isUnderWay && !isWaiting ? `a model call to ${lastSent.backend}` : undefined
     const doing = this.#hook ?? tools.doing ?? asking
     this.cutOffIn = doing
-    // While it is set up its time stands still as well.
+    // During `setup` the clock stands still as well, without a wait for the model.
     const waitsForModel = isWaiting && this.#hook !== 'setup'
     this.scope.abort(timeUp(what, { lastSent, doing, waitsForModel, heldUpBy: this.#heldUpBy }))
   }

@@ -9,7 +9,7 @@ import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
 import type { Tally } from './tally.ts'
 
-/** The agent whose turns they are. */
+/** The agent that takes the turns. */
 export interface TurnsHost {
   readonly engine: Engine
   readonly session: Session
@@ -24,16 +24,16 @@ export interface TurnsHost {
 
 /** The turns of one agent: what each is sent with, and what its reply costs. */
 export class AgentTurns {
-  /** Those that were answered. */
+  /** How many turns were answered. */
   taken = 0
-  /** Those that were asked for and not answered yet; an agent may ask for several at once. */
+  /** The turns that were asked for and are not answered yet; an agent may ask for several at once. */
   readonly underWay = new Roster<Promise<Turn>>()
   readonly #host: TurnsHost
   readonly #sampling: Sampling
   readonly #contextCopy: ContextCopy | undefined
-  /** What the context policy keeps from turn to turn; made with its first one. */
+  /** What the context policy keeps from turn to turn; made when the policy is first asked. */
   #policyMemory: Map<string, unknown> | undefined
-  /** Of the last turn. */
+  /** How many tokens the prompt of the last turn had. */
   #promptTokens: number | undefined
   #openingLength = 0
 
@@ -44,7 +44,7 @@ export class AgentTurns {
     this.#contextCopy = contextPolicy && new ContextCopy(contextPolicy, (copy) => this.#recordCopy(copy))
   }
 
-  /** The conversation is opened: whatever is added now came of the agent's work. */
+  /** The conversation is opened: messages added from now on are of the agent's making. */
   noteOpening(): void {
     this.#openingLength = this.#host.session.messages.length
   }
@@ -134,7 +134,7 @@ export class AgentTurns {
   }
 }
 
-/** In another turn of the loop: an agent that tries again whatever happens must not keep it from everybody else. */
+/** Rejects in a later turn of the event loop: an agent that retries endlessly must not block it for everybody else. */
 function rejectedLater(error: unknown): Promise<never> {
   return new Promise((_resolve, reject) => {
     setImmediate(reject, error)

@@ -12,16 +12,16 @@ import type { Tally } from './tally.ts'
 /** The name of the event that keeps what a judge said. */
 export const judgeCallEvent = 'judge-call'
 
-/** What asking a judge takes of an engine. */
+/** The parts of an engine that a question to a judge needs. */
 export type JudgeEngine = Pick<Engine, 'settings' | 'judgePermits' | 'model'> & {
   readonly journal: Pick<Journal, 'append'>
 }
 
 /**
- * One question to a judge model, through the same model layer as the policy. It has permits of its own before it comes to
- * the model's: however many rollouts are being scored, no more than that many ask at once. What it said is kept as an
- * event, with a digest of the question: a replay does not ask again. An attempt that goes on does, as its reward may have
- * failed on what was said; what was paid for that stays part of what it costs.
+ * One question to a judge model, through the same model layer as the policy. A question takes a judge permit before it comes to
+ * the model's own limits: however many rollouts are being scored, no more than that many ask at once. The verdict is kept as an
+ * event, with a digest of the question: a replay does not ask again. An attempt that goes on does ask again, as its reward may
+ * have failed on the verdict; the first verdict's price stays part of what the attempt costs.
  */
 export async function askJudge(
   request: JudgeRequest,
@@ -32,11 +32,11 @@ export async function askJudge(
     tally: Tally
     /** How many verdicts earlier sittings of the attempt had left it. */
     earlier?: number | undefined
-    /** Stands still while the question waits for its turn. */
+    /** The reward's clock, which stands still while the question waits for its turn. */
     clock: StopClock | undefined
-    /** Which rollout the question belongs to, for whoever traces it. */
+    /** Which rollout the question belongs to, for tracing. */
     trace: object | undefined
-    /** What was said before, and to which question. */
+    /** Recorded verdicts, by question. */
     verdicts: VerdictReader | undefined
     signal: AbortSignal
   },

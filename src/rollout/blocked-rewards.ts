@@ -2,13 +2,13 @@ import type { Journal } from '../store/index.ts'
 import { recordBlocked } from './record-blocked.ts'
 
 /**
- * Rewards that held up the loop of everybody else. Each component is recorded the first time, and then only when it is
+ * Rewards that held up the loop that all rollouts share. Each component is recorded the first time, and then only when it is
  * twice as bad as ever before: a run of a million rollouts has a few entries, not a million.
  */
 export class BlockedRewards {
   readonly #environment: string
   readonly #journal: Pick<Journal, 'append'>
-  /** One for each component at most. */
+  /** The longest lag by component. */
   readonly #worstMs = new Map<string, number>()
 
   constructor(environment: string, journal: Pick<Journal, 'append'>) {

@@ -4,12 +4,12 @@ import { StopClock, type SpentTime } from '../kit/index.ts'
 import type { Limits, Usage } from '../schema/index.ts'
 import type { KeptChild } from './kept-children.ts'
 
-/** `silence`: the working time, in a call to a backend that hangs. */
+/** `silence`: the working time ran out in a call to a backend that hangs. */
 export type SpentLimit = 'turns' | 'tokens' | 'cost' | 'time' | 'silence' | 'wall'
 
 /**
- * One rollout's budget, and a node of the budget tree: what a child spends its parents spend too, and nobody has more
- * left than the one above. The working clock stands still while any call of this rollout waits for capacity.
+ * One rollout's budget, and a node of the budget tree: what a child spends its parents spend too, and no node has more left than
+ * its parent. The working clock stands still while any call of this rollout waits for capacity.
  */
 export class BudgetMeter implements Budget {
   readonly #limits: Limits
@@ -18,12 +18,12 @@ export class BudgetMeter implements Budget {
   #turns = 0
   #tokens = 0
   #costUsd = 0
-  /** Of those taken over in the last turn that had any. */
+  /** The longest working time among the children taken over in `turn`, the last turn that had any. */
   #longestChild = { turn: 0, ms: 0 }
 
   constructor(options: {
     limits: Limits
-    /** Called when time runs out; everything else is noticed at the next turn. */
+    /** Called when time runs out; every other limit is noticed at the next turn. */
     onSpent: (limit: SpentTime) => void
     parent?: BudgetMeter | undefined
   }) {
@@ -94,13 +94,18 @@ export class BudgetMeter implements Budget {
     this.#parent?.charge(usage, cost)
   }
 
-  /** Time that an earlier sitting had worked on what is now only read back. Wall time starts anew; this does not. */
+  /**
+   * Adds the working time of an earlier sitting whose work is now only read back. Wall time starts anew; working time does not.
+   */
   carryWorkingTime(ms: number): void {
     this.#clock.carry(ms)
     this.#parent?.carryWorkingTime(ms)
   }
 
-  /** What a child had spent that does not run again. Those of one turn ran side by side, so the longest is their working time. */
+  /**
+   * Adds what a child had spent that does not run again. The children of one turn ran side by side: the longest counts as their
+   * working time.
+   */
   takeOver({ turns, usage, cost, workingMs }: KeptChild, turn: number): void {
     this.charge(usage, cost)
     const { ms: carriedMs } = this.#longestChild.turn === turn ? this.#longestChild : { ms: 0 }
@@ -121,7 +126,7 @@ export class BudgetMeter implements Budget {
     this.#parent?.endWait()
   }
 
-  /** A try at a backend failed: the time it took was not the policy's. */
+  /** A try at a backend failed: the time it took does not count as the policy's. */
   giveBack(ms: number): void {
     this.#clock.giveBack(ms)
     this.#parent?.giveBack(ms)
@@ -133,7 +138,7 @@ export class BudgetMeter implements Budget {
   }
 }
 
-/** For an agent that goes on although it has ended. */
+/** The error for an agent that goes on although it has ended. */
 export function afterTheEnd(): MillraceError {
   return new MillraceError('cancelled', 'the agent has ended: what it asks for comes too late')
 }

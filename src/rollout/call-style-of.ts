@@ -3,7 +3,7 @@ import type { CallStyle } from './call-style.ts'
 import { nativeCalls } from './native-calls.ts'
 import { textCalls } from './text-calls.ts'
 
-/** As a run's settings say; native if they say nothing. */
+/** The call style that a run's settings name; native if they name none. */
 export function callStyleOf({ toolFormat }: { readonly toolFormat?: ToolFormatName }): CallStyle {
   return toolFormat ? textCalls(toolFormatOf(toolFormat)) : nativeCalls
 }

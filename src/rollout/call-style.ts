@@ -15,12 +15,12 @@ export interface CallStyle {
   opening(prompt: readonly Message[], tools: Pick<RolloutTools['box'], 'described'>): readonly Message[]
   /** What a request says about tools beside its messages. */
   declared(definitions: readonly ToolDefinition[]): readonly ToolDefinition[]
-  /** The calls in the reply of a turn, counted from 0. */
+  /** The calls in the reply of a turn; turns count from 0. */
   callsIn(reply: AssistantMessage, turn: number): readonly WrittenCall[]
   answer(calls: readonly WrittenCall[], results: readonly ToolResult[]): readonly AnswerMessage[]
   /**
-   * The recorded result of the call at `index` of a turn, as `answer` puts it in again. `recorded` gives the node that stands
-   * so many messages after the turn's reply.
+   * The recorded result of the call at `index` of a turn, in a form that `answer` turns into the same message again. `recorded`
+   * gives the node that stands so many messages after the turn's reply.
    */
   recall(recorded: (offset: number) => MessageNode | undefined, index: number): ToolResult | undefined
 }

@@ -19,13 +19,13 @@ const limitNames: Readonly<Record<keyof NonNullable<ChildRequest['limits']>, tru
   timeoutMs: true,
 }
 
-/** Throws `env_invalid`. */
+/** Refuses, with `env_invalid`, a request that says something else than its author meant. */
 export function checkChildRequest(request: ChildRequest): void {
   const problem = requestProblem(request, requestNames) ?? fieldProblem(request)
   if (problem !== undefined) throw new MillraceError('env_invalid', `child(): ${problem}`)
 }
 
-/** A limit that is misspelt, or no number, would be none. */
+/** A limit that is misspelt, or is no number, would limit nothing. */
 function fieldProblem({ prompt, limits = {}, sampling = {} }: ChildRequest): string | undefined {
   if (typeof prompt !== 'string' && !isMessageList(prompt)) {
     return `\`prompt\` must be a text or a list of messages, not ${briefValue(prompt)}`

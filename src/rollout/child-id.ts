@@ -3,9 +3,9 @@ import { hash32 } from '../kit/index.ts'
 import type { Message } from '../schema/index.ts'
 
 /**
- * Where in its parent a child begins: after which turn, and in which of that turn's tool calls, if one asks for it. Part of
- * its id: a parent that answers an earlier call from its journal does not start that call's children, and a later one must
- * not be taken for them.
+ * Where in its parent a child begins: after which turn, and in which of that turn's tool calls, if one asks for it. The place is
+ * part of the child's id: a parent that answers an earlier call from its journal does not start that call's children, and the
+ * children of a later call must not be taken for them.
  */
 export function childPlace(turn: number, call: number | undefined): string {
   if (call === undefined) return `t${turn}`
@@ -13,17 +13,23 @@ export function childPlace(turn: number, call: number | undefined): string {
   return call < 0 ? `t${turn}c` : `t${turn}c${call}`
 }
 
-/** The turn of a rollout after which a child began, or the one that it is below, by what its id adds to the rollout's. */
+/**
+ * The turn of the rollout after which a child, or its uppermost parent, began. `key` is what the child's id adds to the
+ * rollout's.
+ */
 export function turnOf(key: string): number {
   return Number.parseInt(key.slice('.t'.length), 10)
 }
 
-/** From what it is asked, not from when it starts, so that a resumed parent finds it again whatever order children run in. */
+/**
+ * The id depends on what the child is asked, not on when it starts: a resumed parent finds it again in whatever order children
+ * run.
+ */
 export function childId(
   parent: string,
   place: string,
   prompt: readonly Message[],
-  /** How often each was given already. */
+  /** How often each id was given already. */
   given: Map<string, number>,
 ): string {
   const base = `${parent}.${place}-${hash32(...prompt.map(messageJson)).toString(36)}`

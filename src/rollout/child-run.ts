@@ -46,7 +46,7 @@ export async function runChild(
   const record = recordOf({ engine, job, run, end, startedAt })
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
   engine.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))
-  // Its parent lives on the same tool servers and writes to the same journal: it is over for both.
+  // The parent uses the same tool servers and writes to the same journal, so this error ends the parent's attempt as well.
   if (end.error && endsAttempt(end.error)) throw end.error
   return {
     id,
@@ -58,7 +58,7 @@ export async function runChild(
   }
 }
 
-/** Its own before those of all. One that is named and has no value must not take away theirs. */
+/** The child's own limits win over the run's. A limit that is named but undefined must not remove the run's. */
 function limitsFor({ limits = {} }: ChildRequest, ofAll: Limits): Limits {
   const own = Object.entries(limits).filter(([, limit]) => limit !== undefined)
   return { ...ofAll, ...Object.fromEntries(own) }

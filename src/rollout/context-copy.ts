@@ -3,16 +3,19 @@ import type { Message } from '../schema/index.ts'
 import { agentFault } from './agent-fault.ts'
 import { requireMessages } from './update-word.ts'
 
-/** The name of the event that keeps what was sent. */
+/** The name of the event that keeps what a turn was sent. */
 export const contextEvent = 'context'
 
-/** Recorded messages by their numbers, from the first to the last of a stretch; or one that was made for the copy. */
+/** Recorded messages by their numbers, from the first to the last of a stretch; or a message that was made for the copy. */
 type SentItem = readonly [number, number] | Message
 
-/** What was sent from a turn on: as much of the last copy as is the same, then this, then whatever was recorded since. */
+/**
+ * The messages sent from a turn on: the first `same` messages of the copy expected then, followed by `sent`, followed by whatever
+ * was recorded since.
+ */
 export interface SentCopy {
   readonly turn: number
-  /** How many messages of what was sent last, and what came since, begin it. */
+  /** How many messages are the same as in the expected copy: the last one sent, plus the messages recorded since. */
   readonly same: number
   readonly sent: readonly SentItem[]
 }
@@ -25,7 +28,7 @@ export class ContextCopy {
   readonly #policy: ContextPolicy
   readonly #record: (copy: SentCopy) => void
   #sent: readonly Message[] = []
-  /** How much of the conversation there was when it was sent. */
+  /** How long the conversation was when the last copy was sent. */
   #length = 0
 
   constructor(policy: ContextPolicy, record: (copy: SentCopy) => void) {
@@ -35,7 +38,7 @@ export class ContextCopy {
 
   async next(view: ContextView, turn: number): Promise<readonly Message[]> {
     const { messages } = view
-    // Its own list: a policy may return the conversation itself, which grows.
+    // Copied, because a policy may return the conversation itself, which grows.
     const sent = [...(await this.#chosen(view))]
     const expected = [...this.#sent, ...messages.slice(this.#length)]
     this.#sent = sent

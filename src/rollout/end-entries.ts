@@ -3,7 +3,7 @@ import type { RolloutRecord } from '../schema/index.ts'
 import type { AttemptEnd, RolloutEnd } from '../store/index.ts'
 import type { HeldRollout } from './group-keeper.ts'
 
-/** How a rollout that has settled stands in the journal. */
+/** The journal entry of a rollout that has settled. */
 export function rolloutEnd({ record, leaf }: HeldRollout): RolloutEnd {
   return {
     kind: 'rollout-end',
@@ -20,7 +20,7 @@ export function rolloutEnd({ record, leaf }: HeldRollout): RolloutEnd {
   }
 }
 
-/** How an attempt does that does not count, or waits for its group. */
+/** The journal entry of an attempt that does not count, or waits for its group. */
 export function attemptEnd({ record, leaf }: HeldRollout, isHeld: boolean): AttemptEnd {
   return {
     kind: 'attempt-end',
@@ -34,7 +34,7 @@ export function attemptEnd({ record, leaf }: HeldRollout, isHeld: boolean): Atte
   }
 }
 
-/** All but the messages, which the journal keeps once. What is undefined is left out of JSON. */
+/** The record without its messages, which the journal keeps once. JSON leaves out what is undefined. */
 function headJson(record: RolloutRecord): string {
   return JSON.stringify({ ...record, messages: undefined })
 }

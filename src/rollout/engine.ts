@@ -12,14 +12,14 @@ import type { Toolkit } from './toolkit.ts'
 export interface Engine {
   readonly environment: Environment
   readonly options: unknown
-  /** The environment's own, or the tool loop. */
+  /** The environment's own agent, or the tool loop. */
   readonly agent: Agent
   readonly toolkit: Toolkit
   readonly callStyle: CallStyle
   readonly settings: RunSettings
   readonly journal: Journal
   readonly judgePermits: Semaphore
-  /** If a reward is heavy. */
+  /** Present if the environment has a heavy reward. */
   readonly rewardPool: RewardPool | undefined
   readonly blockedRewards: BlockedRewards
   model(name: string): ModelClient

@@ -4,10 +4,10 @@ import { AbortScope, raced, thrownBy } from '../kit/index.ts'
 
 type Opened = SetupContext<unknown, unknown>
 
-/** What `teardown` is told, but for the signal: that of its own time. */
+/** What `teardown` is told, without the signal: `teardown` gets one for its own time. */
 export type Closing = Omit<Opened, 'signal'> & { readonly state: unknown }
 
-/** It has a moment in any case, and this long unless whoever waits for it gives up first. */
+/** How long `teardown` may take: until `untilMs`, or a moment after `signal` aborts. It always has at least that moment. */
 export interface TearDownTime {
   readonly untilMs: number
   readonly signal?: AbortSignal
@@ -17,8 +17,8 @@ export interface TearDownTime {
 const momentMs = 5_000
 
 /**
- * The state that `setup` makes. Rejects with what it threw, or with the signal's reason as soon as that aborts; whoever
- * called then tears down without a state, and one that comes after all is torn down by itself.
+ * The state that `setup` makes. Rejects with what `setup` threw, or with the signal's reason as soon as that aborts. After an
+ * abort the caller tears down without a state, and a state that `setup` still makes is torn down here.
  */
 export async function setUp(environment: Environment, context: Opened): Promise<unknown> {
   const setup = Promise.try(() => environment.setup?.(context))
@@ -32,12 +32,12 @@ export async function setUp(environment: Environment, context: Opened): Promise<
   }
 }
 
-/** Why `setup` came to nothing, for whoever reads of it: that it was given up, or what it threw and where. */
+/** Why `setup` failed, for the reader of a record: that it was given up, or what it threw and where. */
 export function setupFailure(thrown: unknown, signal: AbortSignal): unknown {
   return signal.aborted ? signal.reason : thrownBy('setup', thrown, 'setup_failed')
 }
 
-/** What went wrong with it, if anything. Never rejects. */
+/** Runs `teardown`; the error if it failed. Never rejects. */
 export async function tearDown(
   environment: Environment,
   closing: Closing,

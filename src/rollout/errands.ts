@@ -1,16 +1,18 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, Roster } from '../kit/index.ts'
 
-/** What others were asked to do and have not answered yet. It all ends with the one who asked, also if nobody awaits it. */
+/**
+ * What others were asked to do and have not answered yet. All errands end with the agent or reward that asked, awaited or not.
+ */
 export class Errands {
-  /** Made with the first: most have none. */
+  /** Made with the first errand: most agents have none. */
   #underWay: Roster<AbortScope> | undefined
   #isOver = false
 
-  /** Under a signal of its own, below the given one. */
+  /** Runs the errand under a signal of its own, below the given one. */
   async run<Result>(signal: AbortSignal, errand: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
     using scope = new AbortScope(signal)
-    // Code that nobody waits for may still ask. It is answered like all that are given up.
+    // Code that nobody waits for may still ask after the end; its errand is given up at once.
     if (this.#isOver) scope.abort(givenUp())
     const underWay = (this.#underWay ??= new Roster())
     underWay.add(scope)

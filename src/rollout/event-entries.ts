@@ -3,17 +3,17 @@ import type { RolloutJob } from './job.ts'
 
 type Attempt = Pick<RolloutJob, 'id' | 'attempt'>
 
-/** Something that happened to an attempt, for the journal. */
+/** The journal entry for something that happened to an attempt. */
 export function attemptEvent({ id: rollout, attempt }: Attempt, name: string, data: object): EventEntry {
   return { kind: 'event', rollout, attempt, name, at: Date.now(), data: JSON.stringify(data) }
 }
 
-/** Something that happened to the run, whichever rollouts it concerns. */
+/** The journal entry for something that happened to the run, whichever rollouts it concerns. */
 export function runEvent(name: string, data: object): EventEntry {
   return { kind: 'event', rollout: null, attempt: 0, name, at: Date.now(), data: JSON.stringify(data) }
 }
 
-/** It cannot go on, and its rollout starts over. */
+/** The attempt cannot go on, and its rollout starts over. */
 export function attemptAbandoned(attempt: Attempt, why: string): EventEntry {
   return attemptEvent(attempt, 'attempt-abandoned', { why })
 }

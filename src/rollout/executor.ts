@@ -10,17 +10,17 @@ export type GroupScores = Readonly<Record<string, Readonly<Record<string, Reward
 export interface WorkerStatus {
   readonly id: number
   readonly kind: 'thread' | 'process'
-  /** Only a `ready` one is given work. A `silent` one has not been heard of for a while: its loop is blocked. */
+  /** Only a `ready` worker is given work. A `silent` worker has not been heard of for a while: its loop is blocked. */
   readonly state: 'starting' | 'ready' | 'silent' | 'draining' | 'gone'
   readonly running: number
   readonly lag: LoopLagWindow
   readonly memoryBytes: number
   readonly restarts: number
-  /** What its loop is busy with while it is silent: `name (file:line)`, where that can be told. */
+  /** What the loop is busy with while the worker is silent: `name (file:line)`, where that can be told. */
   readonly blockedBy?: string
 }
 
-/** Threads that take large work off a loop. Those of one name, in several workers, are reported one by one. */
+/** Threads that take large work off a loop. Several workers may each report threads of the same name. */
 export interface OffloadStatus {
   readonly name: 'decode' | 'reward'
   readonly threads: number
@@ -29,19 +29,19 @@ export interface OffloadStatus {
 }
 
 /**
- * Where rollouts run. Whatever happens in a rollout is in its result; `run` rejects only when the place itself is gone, or
- * with what nobody had thought of.
- * By the time it resolves, every node of the attempt was handed to the journal.
+ * Where rollouts run. Whatever happens in a rollout is in its result; `run` rejects only when the place itself is gone, or with
+ * an error nobody foresaw.
+ * By the time `run` resolves, every node of the attempt was handed to the journal.
  */
 export interface Executor extends AsyncDisposable {
   run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult>
   scoreGroup(job: GroupJob, signal: AbortSignal): Promise<GroupScores>
-  /** Asks the policy for a word, so that a wrong key or name is found before anything is spent. */
+  /** Asks the policy model for a word, so that a wrong key or name is found before anything is spent. */
   preflight(signal: AbortSignal): Promise<void>
   /** Whether a rollout that is sent now would begin at once, as far as that depends on where it runs. */
   readonly takesWork: boolean
   models(): readonly ModelStatus[]
-  /** None where rollouts run on the caller's own thread. */
+  /** Empty where rollouts run on the caller's own thread. */
   workers(): readonly WorkerStatus[]
   offload(): readonly OffloadStatus[]
 }

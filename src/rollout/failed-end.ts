@@ -15,7 +15,7 @@ export function failedEnd(
 ): AgentEnd {
   if (signal.aborted) return endedBy(MillraceError.from(signal.reason, 'cancelled'))
   if (endsAttempt(thrown)) {
-    // A child that could not follow its journal: nothing of this attempt counts.
+    // A child could not follow its journal: nothing of this attempt counts.
     if (thrown.code === 'replay_diverged') throw thrown
     return endedBy(thrown)
   }

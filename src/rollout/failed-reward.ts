@@ -2,7 +2,7 @@ import type { WireError } from '../errors/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { agentOutcomeBehind, agentOutcomeOf } from './agent-outcome.ts'
 
-/** What becomes of the record of a rollout whose reward failed. */
+/** The fields that change in the record of a rollout whose reward failed. */
 export function failedReward(
   record: RolloutRecord,
   error: WireError,

@@ -8,12 +8,12 @@ export interface HeldRollout {
   readonly leaf: number | null
 }
 
-/** One of a group, with what it was asked: whatever takes its place is asked the same. */
+/** An ended member of a group, with its terms: a rollout that replaces it gets the same terms. */
 export interface HeldMember extends HeldRollout {
   readonly terms: RolloutTerms
 }
 
-/** What the attempts at one task are to each other. */
+/** The rules for the attempts at one task. */
 export interface GroupRules {
   readonly size: number
   readonly policy: GroupPolicy
@@ -56,12 +56,12 @@ export class GroupKeeper {
     return this.#held.size
   }
 
-  /** A member was replaced so often before: that counts. */
+  /** Earlier sittings replaced this member so often: that counts towards the limit. */
   noteReplaced(rollout: string, times: number): void {
     if (times > 0) this.#replaced.set(rollout, times)
   }
 
-  /** Takes an ended member; the verdict once it was the last. */
+  /** Takes an ended member; returns the verdict if it was the last one of its group. */
   add(member: HeldMember): GroupVerdict | undefined {
     const { index } = member.record.task
     const members = this.#held.get(index) ?? []

@@ -32,13 +32,13 @@ export interface InlineExecutorOptions {
   readonly env: Variables
   readonly journal: Journal
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
-  /** Where the environment came from, for threads that load it themselves. Heavy rewards need it. */
+  /** Where the environment came from: heavy rewards run on threads that load it themselves. */
   readonly module?: EnvironmentModule
   /** How many threads heavy rewards may use: this executor's share of the processors. */
   readonly rewardThreads?: number
   /** Whether the environment's tool servers are opened; a replay goes without. True if not given. */
   readonly opensServers?: boolean
-  /** Shared with other workers, permits of the name `judgePermits` among them. Stays open. */
+  /** Limits shared with other workers, permits of the name `judgePermits` among them. The executor does not close them. */
   readonly limits?: WorkerLimits
 }
 
@@ -54,7 +54,7 @@ export class InlineExecutor extends Resource implements Executor {
   constructor(parts: InlineExecutorOptions) {
     super()
     const { environment, options, settings, models, env, journal, backends, limits } = parts
-    // First, because it may throw: what comes after holds connections and threads.
+    // First, because it may throw, and the parts made below hold connections and threads.
     const module = moduleForRewards(parts)
     this.#toolkit = new Toolkit(environment, options, journal, parts.opensServers)
     this.#models = new ModelSet({
@@ -84,7 +84,7 @@ export class InlineExecutor extends Resource implements Executor {
     return job.attempt === 1 ? runRollout(job, this.#engine, signal) : this.#runAgain(job, signal)
   }
 
-  /** One that fails at once, again and again, must not keep the loop from everybody else. */
+  /** A rollout that fails at once, again and again, must not block the loop for all others. */
   async #runAgain(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
     await nextTurn()
     return runRollout(job, this.#engine, signal)

@@ -3,14 +3,14 @@ import type { ToolFormatName } from '../tools/index.ts'
 import type { RecordedWork } from './recorded-work.ts'
 import type { Cassette } from './replay-cassette.ts'
 
-/** What a rollout is asked with, whichever of its attempts it is. */
+/** What a rollout is asked with: the same for each of its attempts. */
 export interface RolloutTerms {
   readonly task: { readonly index: number; readonly id: string; readonly data: unknown }
-  /** Wins over what the run says, for this rollout alone. */
+  /** Wins over the run's sampling, for this rollout alone. */
   readonly sampling?: Sampling
-  /** What it hears from outside, as far as that goes, in place of models, tools and judges. */
+  /** Recorded answers that the rollout gets in place of those of models, tools and judges, as far as they go. */
   readonly cassette?: Cassette
-  /** Said in place of what the environment's prompt says. */
+  /** Replaces parts of what the environment's prompt says. */
   readonly opening?: Opening
 }
 
@@ -20,7 +20,7 @@ export interface RolloutJob extends RolloutTerms {
   readonly attempt: number
   readonly sample: number
   readonly seed: number
-  /** If it goes on where an earlier sitting was cut off. What starts over has none of it. */
+  /** Present if the attempt goes on where an earlier sitting was cut off. An attempt that starts over has none. */
   readonly recorded?: RecordedWork
 }
 
@@ -32,7 +32,7 @@ export interface Opening {
   readonly prompt?: string
 }
 
-/** What holds for every rollout of a run. Plain and cloneable as well. */
+/** The settings of every rollout of a run. Plain and cloneable as well. */
 export interface RunSettings {
   readonly model: string
   readonly judge: string
@@ -40,7 +40,7 @@ export interface RunSettings {
   readonly limits: Limits
   readonly sampling: Sampling
   readonly captureTokens: boolean
-  /** For models that write tool calls into their text. */
+  /** The format of tool calls, for models that write them into their text. */
   readonly toolFormat?: ToolFormatName
   /** Whether each request carries a seed, derived from the rollout's. */
   readonly sendSeed: boolean
@@ -53,8 +53,9 @@ export type AttemptResult =
   /** The agent did not repeat what the journal holds: the rollout must start over as a new attempt. */
   | { readonly kind: 'diverged'; readonly why: string }
   /**
-   * The worker it ran on died, and nobody knows how far it came. `again`: it may be innocent and starts over, which costs
-   * it none of its retries. The other two are its end. Whoever answers so bounds how often it says `again`.
+   * The worker that the attempt ran on died, and nobody knows how far it came. `again`: the rollout may be innocent and starts
+   * over, which costs it none of its retries. The other two verdicts end the rollout. The executor bounds how often it says
+   * `again`.
    */
   | { readonly kind: 'lost'; readonly why: string; readonly verdict: 'again' | 'worker_lost' | 'poisoned' }
 

@@ -4,10 +4,10 @@ import type { RunReader } from '../store/index.ts'
 import { judgeCallEvent } from './ask-judge.ts'
 import { verdictOf, type RecordedVerdict } from './replay-verdicts.ts'
 
-/** What was spent on an attempt, as a record has it. */
+/** What was spent on an attempt. */
 export type AttemptSpending = Pick<RolloutRecord, 'usage' | 'judgeUsage' | 'cost'>
 
-/** The same by its journal, for an attempt that left no record. What its children spent is in it. */
+/** What was spent on an attempt that left no record, by its journal. The spending of its children is included. */
 export function journalledSpending(reader: RunReader, rollout: string, attempt: number): AttemptSpending {
   const { usage, cost } = reader.sampled(rollout, attempt)
   const judgeUsage = emptyUsage()

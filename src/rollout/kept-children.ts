@@ -4,9 +4,9 @@ import type { BareRecord } from '../store/index.ts'
 import { turnOf } from './child-id.ts'
 import type { RolloutJob } from './job.ts'
 
-/** What a child had used that does not run again, since the tool that asked for it is answered from the recording. */
+/** What a child had used that does not run again, since the tool call that asked for it is answered from the recording. */
 export interface KeptChild {
-  /** Its own, and those of all below it. */
+  /** The child's own turns, and those of all children below it. */
   readonly turns: number
   readonly usage: Usage
   readonly judgeUsage: Usage
@@ -14,15 +14,15 @@ export interface KeptChild {
   readonly toolCalls: number
   readonly toolErrors: number
   readonly toolRepairs: number
-  /** Below it. */
+  /** How many children are below it. */
   readonly children: number
   readonly workingMs: number
 }
 
-/** By what a child's id adds to the rollout's. */
+/** Kept children by what a child's id adds to the rollout's. */
 export type KeptChildren = Readonly<Record<string, KeptChild>>
 
-/** The name of the event that keeps one whose conversation is another run's. */
+/** The name of the event that keeps a child whose conversation is in another run. */
 export const keptChildEvent = 'child-kept'
 
 const eventSchema = z.object({
@@ -35,11 +35,11 @@ const eventSchema = z.object({
   toolErrors: z.number(),
   toolRepairs: z.number(),
   children: z.number(),
-  // Some were recorded without it.
+  // Some events were recorded without this field.
   workingMs: z.number().default(0),
 })
 
-/** A recorded event as a child and what it is known by; undefined if it is none. */
+/** A recorded event as a child's key and figures; undefined if the event is no such child. */
 export function keptChildOf(data: Json): readonly [key: string, child: KeptChild] | undefined {
   const parsed = eventSchema.safeParse(data)
   if (!parsed.success) return undefined
@@ -47,7 +47,7 @@ export function keptChildOf(data: Json): readonly [key: string, child: KeptChild
   return [key, child]
 }
 
-/** The children of a rollout that have ended, those that it took over itself (`earlier`) among them. */
+/** The children of a rollout that have ended, together with those that it took over itself (`earlier`). */
 export function keptChildrenOf(rollout: string, ended: Iterable<BareRecord>, earlier: KeptChildren = {}): KeptChildren {
   const children = new Map<string, KeptChild>(Object.entries(earlier))
   for (const record of ended)
@@ -62,12 +62,15 @@ export function keptChildrenOf(rollout: string, ended: Iterable<BareRecord>, ear
   return Object.fromEntries(Array.from(children, ([key, child]) => [key, { ...child, turns: turns.get(key) ?? 0 }]))
 }
 
-/** Without those that began, or whose uppermost parent did, after a turn of the rollout: what goes on from there has its own. */
+/**
+ * Leaves out children that began, or whose uppermost parent began, after the given turn: a rollout that goes on from there starts
+ * its own.
+ */
 export function keptUntil(children: KeptChildren, turn: number): KeptChildren {
   return Object.fromEntries(Object.entries(children).filter(([key]) => turnOf(key) <= turn))
 }
 
-/** Those that a session had begun in one place of it. Below them are others, which are in their figures. */
+/** The children that a session had begun in one place. Children below those are not listed: they are counted in their figures. */
 export function* keptUnder(
   { id, recorded, cassette }: RolloutJob,
   session: string,

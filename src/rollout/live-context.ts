@@ -22,7 +22,7 @@ import { checkChildRequest } from './check-child-request.ts'
 import { checkJudgeRequest } from './check-judge-request.ts'
 import type { Situation } from './situation.ts'
 
-/** A copy that can be written down: what cannot is refused here, where its author sees it. */
+/** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
 function plainJson(name: string, value: Json): Json {
   let text: string | undefined
   try {
@@ -34,13 +34,13 @@ function plainJson(name: string, value: Json): Json {
   return JSON.parse(text) as Json
 }
 
-/** Under this name an object would keep nothing. */
+/** Refuses the one name under which an object would keep nothing. */
 function nameable(what: 'metric' | 'note', name: string): string {
   if (name !== '__proto__') return name
   throw new MillraceError('env_invalid', `a ${what} cannot be called "__proto__": choose another name`)
 }
 
-/** Until the model has said something. */
+/** The reply until the model has said something. */
 const noReply: AssistantMessage = Object.freeze({ role: 'assistant', content: null })
 
 type Context = RewardContext<unknown, unknown, unknown> & UpdateContext<unknown, unknown, unknown>
@@ -54,16 +54,16 @@ export interface ContextHost {
   readonly answer: string | null
   readonly tally: { readonly toolRepairs: number }
   readonly errands: {
-    /** `asking` is the tool call that asks for it, if one does. */
+    /** `asking` is the tool call that asks for the child, if one does. */
     startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
     askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
   }
 }
 
 /**
- * What an environment's functions get from a running rollout. One object per agent run; the reward sees it last, with the
- * outcome filled in. Functions are bound, because authors take them out of it by destructuring; and made when they are
- * asked for, because most rollouts ask for none.
+ * What an environment's functions get from a running rollout. One object per agent run; the reward sees it last, with the outcome
+ * filled in. Its functions are bound, because authors take them out of it by destructuring; each is made when it is read, because
+ * most rollouts read none.
  */
 export class LiveContext implements Context {
   readonly rollout: RolloutIdentity
@@ -77,11 +77,11 @@ export class LiveContext implements Context {
   truncated = false
   readonly #host: ContextHost
   readonly #situation: Situation
-  /** The agent's, then that of the time kept for the reward. It makes its signal when somebody asks for it. */
+  /** The agent's scope, then that of the time kept for the reward. A scope makes its signal when somebody reads it. */
   #scope: SignalScope
-  /** Of the calls that a child was asked for by, the outermost first: they keep what is reported in it. */
+  /** For a child: the reports of the calls that asked for it, the outermost first. They also keep what the child reports. */
   readonly #askedBy: readonly ToolReports[]
-  /** As it was when the agent ended. */
+  /** The conversation as it was when the agent ended. */
   #conversation: readonly Message[] | undefined
 
   constructor(
@@ -99,12 +99,12 @@ export class LiveContext implements Context {
     this.#askedBy = parts.askedBy ?? []
   }
 
-  /** The agent has ended so: from now on it is the reward's. */
+  /** The agent has ended with `outcome`: from now on the context belongs to the reward. */
   turnToReward(outcome: Outcome, scope: SignalScope): void {
     this.outcome = outcome
     this.truncated = outcomes[outcome].truncated
     this.#scope = scope
-    // A list of its own, which nobody changes: not one component for the next, and not an agent that goes on after its end.
+    // A frozen copy: no reward component may change it for the next one, nor an agent that goes on after its end.
     this.#conversation = Object.freeze([...this.#host.messages])
   }
 
@@ -161,7 +161,7 @@ export class LiveContext implements Context {
     }
   }
 
-  /** What a call reported that has ended, now or in an earlier sitting. */
+  /** Counts what an ended call reported, in this sitting or an earlier one. */
   reportAgain(reports: ToolReports): void {
     this.#report(reports)
   }

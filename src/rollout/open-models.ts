@@ -21,16 +21,18 @@ export class ModelSet extends Resource {
     configs: readonly ModelConfig[]
     env: Variables
     onLimitChange: (change: LimitChange) => void
-    /** Stands in for the configured backends of a model: a test's script, an engine in this process. Stays open. */
+    /**
+     * Replaces the configured backends of a model: a test's script, an engine in this process. They are not closed with the set.
+     */
     backends?: Readonly<Record<string, readonly Backend[]>>
-    /** Shared with other workers; without it every limit is this thread's own. Stays open. */
+    /** Limits shared with other workers; without them every limit is this thread's own. They are not closed with the set. */
     limits?: WorkerLimits
   }) {
     super()
     const { env, limits, onLimitChange } = options
     const names = options.configs.map(({ name }) => name)
     const unknown = unknownField(options.backends ?? {}, names, 'backends.')
-    // Whoever misspells it would be served by somebody else, and perhaps pay for it.
+    // A misspelt name would leave the model on its configured backend, which may cost money.
     if (unknown !== undefined)
       throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
     const shares = {

@@ -10,7 +10,7 @@ import { rolloutEvents, traceOf } from './rollout-events.ts'
 import type { RolloutTools } from './toolkit.ts'
 
 /**
- * The tools of a rollout, once its servers are there. To wait for them is not the agent's time, but the clock on the wall
+ * The tools of a rollout, once its servers are there. The wait for servers does not count as the agent's time, but the wall clock
  * goes on.
  */
 export async function openTools(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<RolloutTools> {
@@ -20,7 +20,7 @@ export async function openTools(job: RolloutJob, engine: Engine, signal: AbortSi
   return await engine.toolkit.lease(job, scope.signal)
 }
 
-/** A cause is often what a process had said last; the journal has it whole (`mcp.missing`). */
+/** A cause is often a process's last output; the journal has it whole (`mcp.missing`). */
 const maxCauseChars = 500
 
 /** The servers that a rollout has to do without, for its record. */
@@ -28,7 +28,7 @@ export function missingServers({ failures }: RolloutTools): MissingServer[] {
   return failures.map(({ server, error }) => ({ server, cause: error.rawMessage.slice(0, maxCauseChars) }))
 }
 
-/** The record of a rollout whose tools could not be had. */
+/** The record of a rollout whose tools could not be opened. */
 export function recordWithoutTools(
   job: RolloutJob,
   { environment, settings }: Engine,
@@ -47,7 +47,7 @@ export function recordWithoutTools(
     error: error ?? MillraceError.from(thrown, 'tool_infra'),
     startedAt,
   })
-  // All it did was to wait for them.
+  // The rollout did nothing but wait for its tools.
   const record = { ...ended, timing: { ...ended.timing, waitMs: ended.timing.wallMs } }
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace })
   return record

@@ -1,7 +1,7 @@
 import type { Message } from '../schema/index.ts'
 import type { Opening } from './job.ts'
 
-/** The messages to begin with, where a job has words of its own for some of them. */
+/** The messages to begin with, some of them replaced by the job's own. */
 export function openedWith(prompt: readonly Message[], opening: Opening | undefined): readonly Message[] {
   if (!opening) return prompt
   const messages = [...prompt]
@@ -11,7 +11,7 @@ export function openedWith(prompt: readonly Message[], opening: Opening | undefi
   return messages
 }
 
-/** In the place of the first of its role, or at `otherwise` if there is none. */
+/** Puts the message in the place of the first of its role, or at `otherwise` if there is none. */
 function put(messages: Message[], message: Message, otherwise: number): void {
   const index = messages.findIndex(({ role }) => role === message.role)
   if (index === -1) messages.splice(otherwise, 0, message)

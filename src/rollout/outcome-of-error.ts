@@ -11,7 +11,7 @@ const outcomeOfLimit: Record<SpentLimit, Outcome> = {
   wall: 'infra_timeout',
 }
 
-/** What is not here is not ours to explain: the agent's own code threw it. */
+/** A code that is not here has no outcome of its own: the agent's own code threw it. */
 const outcomeOfCode: Partial<Record<ErrorCode, Outcome>> = {
   context_length: 'context_length',
   cancelled: 'cancelled',
@@ -40,7 +40,10 @@ export function outcomeOfError(error: MillraceError): Outcome {
   return outcomeOfSpending(error) ?? outcomeOfCode[error.code] ?? 'agent_error'
 }
 
-/** How a rollout ends that has used up one of its limits; undefined if the error names none of them, as somebody's own may. */
+/**
+ * How a rollout ends that has used up one of its limits; undefined if the error names none of them, as one thrown by an author
+ * may.
+ */
 export function outcomeOfSpending({ code, data: { limit } }: MillraceError): Outcome | undefined {
   return code === 'budget_exhausted' && isSpentLimit(limit) ? outcomeOfLimit[limit] : undefined
 }

@@ -5,7 +5,7 @@ import type { RolloutTools } from './toolkit.ts'
 /** The tools of one agent: all of the rollout's, or those that are named. */
 export function pickedTools({ tools, outputs }: Situation, names?: readonly string[]): RolloutTools['box'] {
   if (!names) return tools.box
-  // Whoever may call tools whose outputs are kept must be able to read them.
+  // An agent that may call tools whose long outputs are kept must be able to read those.
   const needsReader = outputs && names.length > 0 && !names.includes(readOutputToolName)
   return tools.box.pick(needsReader ? [...names, readOutputToolName] : names)
 }

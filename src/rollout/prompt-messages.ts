@@ -9,7 +9,7 @@ export function promptMessages(prompt: string | readonly Message[]): readonly Me
   if (typeof prompt === 'string') return [{ role: 'user', content: prompt }]
   if (Array.isArray(prompt) && prompt.length > 0 && isAllPlainText(prompt)) return prompt
   const checked = conversationSchema.safeParse(prompt)
-  // The author's own objects: what is shared between rollouts stays shared.
+  // The author's own objects, not the parsed copies: messages that rollouts share stay shared.
   if (checked.success) return prompt
   throw new MillraceError(
     'setup_failed',
@@ -18,11 +18,11 @@ export function promptMessages(prompt: string | readonly Message[]): readonly Me
 }
 
 /**
- * What nearly all prompts are made of, and the schema takes as it is. Told by hand, because that takes a tenth of the time; what it
- * does not know, the schema decides.
+ * Whether the messages are plain text, as nearly all prompts are, so that the schema is sure to accept them. Checked by hand,
+ * because that takes a tenth of the time; the schema decides about all other messages.
  */
 function isAllPlainText(messages: readonly unknown[]): boolean {
-  // Unlike `every`, a loop stops at a hole.
+  // Unlike `every`, a loop also looks at holes in the list.
   for (const message of messages) if (!isPlainText(message)) return false
   return true
 }

@@ -18,7 +18,7 @@ export function recordOf(parts: {
   job: RolloutJob
   run: AgentRun
   end: AgentEnd
-  /** How its agent ended, if what came after that may have made it another end. */
+  /** How the agent ended; the reward or `teardown` may have changed the rollout's end since. */
   agentOutcome?: Outcome
   startedAt: number
   score?: { reward: number; rewards: Record<string, RewardComponent> } | undefined
@@ -26,7 +26,7 @@ export function recordOf(parts: {
   notes?: Record<string, Json>
   missing?: readonly MissingServer[]
   rewardMs?: number
-  /** What it waited before its agent could begin. */
+  /** How long the rollout waited for its tools before its agent could begin. */
   toolsWaitMs?: number
 }): RolloutRecord {
   const { engine, job, run, end, startedAt, score } = parts
@@ -49,7 +49,7 @@ export function recordOf(parts: {
     toolCalls: tally.toolCalls,
     toolErrors: tally.toolErrors,
     children: tally.children,
-    // Copies: what is handed out stays as it is, whatever else comes in late.
+    // Copies, so that the record stays as it is if late calls are still counted.
     usage: { ...tally.usage },
     judgeUsage: { ...tally.judgeUsage },
     cost: tally.costUsd,
@@ -64,7 +64,7 @@ export function recordOf(parts: {
     },
     messages: run.messages,
   }
-  // What most have nothing to say about is added afterwards: a literal with conditions in it is made field by field.
+  // Fields that most records lack are added afterwards: an object literal with conditional spreads is made field by field.
   if (end.error && !truncated) record.error = end.error.toWire()
   if (end.outcome === 'reward_error') Object.assign(record, agentOutcomeBehind(parts.agentOutcome))
   if (time.cutOffIn !== undefined && outcomes[parts.agentOutcome ?? end.outcome].truncated)

@@ -4,12 +4,15 @@ import type { AttemptStart } from '../store/index.ts'
 import { attemptStart } from './attempt-start.ts'
 import type { AttemptSpending } from './journalled-spending.ts'
 
-/** The record of a rollout that never ran, or of which nothing is known: n rollouts asked for are n outcomes. */
+/**
+ * The record of a rollout that never ran, or of which nothing is known. It is needed because every rollout asked for has an
+ * outcome.
+ */
 export function recordWithoutRun(
   parts: Pick<RolloutRecord, 'id' | 'environment' | 'model' | 'task' | 'sample' | 'attempt'> & {
     readonly outcome: Outcome
     readonly error: MillraceError
-    /** When somebody began to see to it; now if not given. */
+    /** When the work on the rollout began; now if not given. */
     readonly startedAt?: number
     /** Nothing if not given. */
     readonly spent?: AttemptSpending
@@ -37,7 +40,7 @@ export function recordWithoutRun(
   }
 }
 
-/** It has an attempt like any other, so that whoever looks for one finds it. */
+/** The start of an attempt that never ran, so that every rollout in the journal has one. */
 export function startWithoutRun(record: RolloutRecord): AttemptStart {
   return attemptStart(record, record.timing.startedAt, null)
 }

@@ -5,21 +5,21 @@ import type { RolloutJob } from './job.ts'
 import type { PaidVerdict } from './recorded-work.ts'
 import { tapeOf } from './replay-cassette.ts'
 
-/** What is recorded of one session of a rollout, its own or a child's, before it begins. */
+/** What is recorded of one session of a rollout, its own or a child's, before the session begins. */
 export interface RecordedSession {
-  /** Its messages, from an earlier sitting of the attempt. */
+  /** The session's messages, from an earlier sitting of the attempt. */
   readonly nodes: readonly MessageNode[]
-  /** What ended its agent there, if that did not end by itself. */
+  /** The error that ended the agent there; undefined if the agent ended by itself. */
   readonly end?: WireError | undefined
-  /** What it hears beyond its messages: how it had ended, if it had, or what another rollout heard. */
+  /** What the session hears after its messages: its recorded end, or what another rollout heard. */
   readonly tape?: Tape | undefined
-  /** What its judges had been paid that are asked again, or were. */
+  /** The costs of recorded verdicts whose judges are, or were, asked again. */
   readonly paid: readonly PaidVerdict[]
-  /** How many verdicts earlier sittings had left it. */
+  /** How many verdicts earlier sittings had left the session. */
   readonly verdicts?: number | undefined
 }
 
-/** Of most, which run for the first time. */
+/** What is recorded of most sessions, which run for the first time. */
 const nothing: RecordedSession = { nodes: [], paid: [] }
 
 export function recordedSession({ id: rollout, recorded, cassette }: RolloutJob, id: string): RecordedSession {

@@ -5,19 +5,19 @@ import type { RecordedVerdict } from './replay-verdicts.ts'
 
 /** What earlier sittings recorded of an attempt that goes on. A plain value that goes with the job. */
 export interface RecordedWork {
-  /** By rollout id: its own nodes and its children's. */
+  /** By rollout id: the rollout's own nodes and its children's. */
   readonly nodes: Readonly<Record<string, readonly MessageNode[]>>
-  /** By rollout id, what ended its agent and those of its children, if they did not end by themselves. */
+  /** By rollout id: the errors that ended the agents of the rollout and its children. An agent that ended by itself has none. */
   readonly ends: Readonly<Record<string, WireError>>
-  /** What its children had come to. */
+  /** What the rollout's children had come to. */
   readonly children: KeptChildren
-  /** What its judges were paid, by rollout id and call: whoever is asked again is paid again. */
+  /** By rollout id, what each verdict of a judge cost: a judge that is asked again is paid again. */
   readonly judgeCalls: Readonly<Record<string, readonly PaidVerdict[]>>
-  /** How many answers of tool servers its own code had, if any: it asks for them again. */
+  /** How many answers of tool servers the environment's own code had, if any: it asks for them again. */
   readonly serverCalls?: number
-  /** What it had come to say of itself, if it only lacks its score: not all that said so runs again. */
+  /** The rollout's metrics and notes, if it only lacks its score: not all the code that reported them runs again. */
   readonly reported?: { readonly metrics: Record<string, number>; readonly notes: Record<string, Json> }
 }
 
-/** What a verdict had cost, whatever it was. */
+/** What a verdict had cost, whatever it said. */
 export type PaidVerdict = Pick<RecordedVerdict, 'usage' | 'cost'>

@@ -12,19 +12,19 @@ import type { RecordedVerdict } from './replay-verdicts.ts'
  * and every verdict of a judge. A plain value that goes with the job.
  */
 export interface Cassette {
-  /** By what a session's id adds to the rollout's: nothing for its own, `.k3x9` for a child's. */
+  /** By what a session's id adds to the rollout's: `''` for the rollout's own, `.k3x9` for a child's. */
   readonly tapes: Readonly<Record<string, Tape>>
-  /** What its children came to, for tools that are answered from the recording and do not ask them again. */
+  /** The figures of the rollout's children, for tool calls that are answered from the recording and do not start them again. */
   readonly children?: KeptChildren
-  /** In the order they were given. */
+  /** The verdicts in the order they were given. */
   readonly verdicts: readonly RecordedVerdict[]
-  /** By session id, what judges were paid that had been asked again: it is in no other account. */
+  /** By session id, the costs of verdicts whose judges were asked again: no other field counts them. */
   readonly superseded?: Readonly<Record<string, readonly PaidVerdict[]>>
-  /** What its tool servers offered, for a rollout that does not open them. */
+  /** What the tool servers offered, for a rollout that does not open them. */
   readonly catalogues?: readonly ToolCatalogue[]
-  /** What they answered to the environment's own code, in order. */
+  /** What the tool servers answered to the environment's own code, in order. */
   readonly serverAnswers?: readonly RecordedAnswer[]
-  /** What whoever asks for something else gets: a child or a verdict that was not recorded. Without it, that is live. */
+  /** The error for anything that was not recorded, such as a child or a verdict. Without it, that is asked live. */
   readonly end?: WireError
 }
 
@@ -35,14 +35,14 @@ export function tapeOf(cassette: Cassette | undefined, rollout: string, session:
   return { nodes: [], end: cassette.end }
 }
 
-/** A recalled answer, which must be that of the tool that is called: by place it may be another's. */
+/** Checks that a recalled answer is one of the called tool: answers are found by place, which may be another tool's. */
 export function requireSameTool(call: WrittenCall, recalled: ToolResult | undefined): ToolResult | undefined {
   const { name } = call.function
   if (!recalled || recalled.record.name === name) return recalled
   throw new MillraceError('replay_diverged', `tool ${name} is called where ${recalled.record.name} had been`)
 }
 
-/** A recalled answer with the repairs that its call needs now: a replay compares them with those it needed. */
+/** A recalled answer with the repairs that its call needs now: a replay compares them with the recorded ones. */
 export function withRepairs({ message, record }: ToolResult, planned: readonly ToolRepair[]): ToolResult {
   const { repairs: recorded = [], ...bare } = record
   // Whether a call is made twice depends on its first answer, which is not recorded.

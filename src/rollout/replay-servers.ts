@@ -9,10 +9,10 @@ const serverCallEvent = 'server-call'
 
 /** What a server answered to one call: the data of a `server-call` event. */
 export interface RecordedAnswer {
-  /** What it was asked, by digest; two calls of one digest are the same. */
+  /** The digest of the question; two calls of one digest are the same. */
   readonly request: string
   readonly answer: ServerAnswer
-  /** How many its rollout had from earlier sittings, which it asked for again; not there if none. */
+  /** How many answers the rollout had from earlier sittings, which it asked for again; left out if none. */
   readonly earlier?: number
 }
 
@@ -37,8 +37,8 @@ function isAnswer(data: unknown): data is RecordedAnswer {
 }
 
 /**
- * Tool servers as an environment's own code calls them: in `setup`, in rewards, in its tools. Answers are kept as events, so
- * that a replay has them; calls of the model are messages anyway, and go past this by `direct`.
+ * Tool servers as an environment's own code calls them: in `setup`, in rewards, in its tools. Their answers are kept as events,
+ * so that a replay has them. Calls of the model are recorded as messages anyway, and use `direct`.
  */
 export class NotedServers implements ServerCalls {
   readonly direct: ServerCalls
@@ -46,7 +46,7 @@ export class NotedServers implements ServerCalls {
   readonly #rollout: string
   readonly #attempt: number
   readonly #earlier: number | undefined
-  /** What is to be answered again, in order. */
+  /** The answers to be given again, in order. */
   readonly #recorded: RecordedAnswer[]
 
   constructor(
@@ -79,7 +79,7 @@ export class NotedServers implements ServerCalls {
   }
 }
 
-/** Past the notes, for calls that are recorded as messages. */
+/** The servers without the notes, for calls that are recorded as messages. */
 export function directServers(servers: ServerCalls): ServerCalls {
   return servers instanceof NotedServers ? servers.direct : servers
 }

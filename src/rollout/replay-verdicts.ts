@@ -6,13 +6,13 @@ import { messageSchema, usageSchema, type AssistantMessage, type Json, type Usag
 
 /** What a judge said to one question: the data of a `judge-call` event. */
 export interface RecordedVerdict {
-  /** What it was asked, by digest; two questions of one digest are the same. */
+  /** The digest of the question; two questions of one digest are the same. */
   readonly request: string
   readonly model: string
   readonly reply: AssistantMessage
   readonly usage: Usage
   readonly cost: number | null
-  /** How many its session had from earlier sittings, which it asked for again; not there if none. */
+  /** How many verdicts the session had from earlier sittings, which it asked for again; left out if none. */
   readonly earlier?: number
 }
 
@@ -25,7 +25,7 @@ const verdictSchema = z.object({
   earlier: z.number().optional(),
 })
 
-/** A recorded event as a verdict; undefined for one that was recorded before questions were kept, or is none. */
+/** A recorded event as a verdict; undefined for an event that was recorded before questions were kept, or is no verdict. */
 export function verdictOf(data: Json): RecordedVerdict | undefined {
   const parsed = verdictSchema.safeParse(data)
   if (!parsed.success) return undefined
@@ -33,14 +33,14 @@ export function verdictOf(data: Json): RecordedVerdict | undefined {
   return reply.role === 'assistant' ? { ...rest, reply, ...(earlier !== undefined && { earlier }) } : undefined
 }
 
-/** A question by its digest, `model` being the judge that answers it. */
+/** The digest of a question to the judge `model`. */
 export function questionDigest(model: string, { messages, temperature, maxTokens }: JudgeRequest): string {
   return hash('sha256', JSON.stringify([model, messages, temperature ?? null, maxTokens ?? null]), 'base64url')
 }
 
 /**
- * Verdicts to be given again: the same question gets the same verdict, and several equal ones theirs in order. Where it is
- * asked more often than it was, the last one is given again: to rewards that are not those of the run (`repeats`).
+ * Verdicts to be given again: the same question gets the same verdict, and equal questions get theirs in order. With `repeats`,
+ * for rewards that are not those of the run, the last verdict is given again if the question is asked more often.
  */
 export class VerdictReader {
   readonly #verdicts = new Map<string, RecordedVerdict[]>()
@@ -57,7 +57,7 @@ export class VerdictReader {
     this.#repeats = repeats
   }
 
-  /** Undefined if the judge is to be asked. */
+  /** The recorded verdict; undefined if the judge is to be asked. */
   take(question: string): RecordedVerdict | undefined {
     const left = this.#verdicts.get(question)
     const verdict = this.#repeats && left?.length === 1 ? left[0] : left?.shift()

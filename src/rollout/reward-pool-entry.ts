@@ -22,7 +22,7 @@ try {
 async function answer(loaded: LoadedEnvironment, { component, input }: ToRewardThread): Promise<void> {
   try {
     const score = await scoreHeavy(loaded.environment, component, { ...input, options: ownCopy(loaded.options) })
-    // Fails for a score that cannot be sent, which is none.
+    // Throws for a score that cannot be cloned: a reward must not return that.
     send({ kind: 'scored', score })
   } catch (error) {
     send({ kind: 'failed', error: MillraceError.from(error, 'reward_failed').toWire() })

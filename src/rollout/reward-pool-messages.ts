@@ -10,7 +10,7 @@ export interface EnvironmentModule {
 /** What a heavy reward looks at. The options are not in it: each thread has its own. */
 export type HeavyInput = Omit<HeavyRewardContext<unknown, unknown>, 'options'>
 
-/** One at a time: the next question comes after the answer to the last. */
+/** A question to a thread; the next one comes only after the answer to the last. */
 export interface ToRewardThread {
   readonly component: string
   readonly input: HeavyInput

@@ -7,7 +7,7 @@ export type RewardAnswer = Extract<FromRewardThread, { kind: 'scored' | 'failed'
 
 /** One thread of the pool, as the pool holds it. Scores one rollout at a time. */
 export class RewardThread {
-  /** Rejects if the environment cannot be loaded there, or the thread dies of it. */
+  /** Rejects if the environment cannot be loaded on the thread, or the thread dies while it loads. */
   readonly ready: Promise<void>
   readonly exited: Promise<void>
   readonly #worker: Worker
@@ -42,7 +42,7 @@ export class RewardThread {
     return nameBlockedThread(this.#worker, signal)
   }
 
-  /** At once, whatever it does, except inside of a native call: then when that returns. */
+  /** Ends the thread at once, whatever it does; a native call is waited for. */
   async end(): Promise<void> {
     await this.#worker.terminate()
   }
@@ -53,7 +53,7 @@ export class RewardThread {
     else this.#answer?.resolve(message)
   }
 
-  /** An error comes first and then the exit that it caused: the first reason stands. */
+  /** A thread emits an error and then the exit that it caused: the first reason stands. */
   #fail(error: MillraceError): void {
     this.#ready.reject(error)
     this.#answer?.reject(error)

@@ -8,7 +8,7 @@ export interface HeavyJob {
   readonly component: string
   readonly input: HeavyInput
   readonly timeoutMs: number
-  /** Of the reward as a whole. Stands still while this waits for a thread. */
+  /** The clock of the reward as a whole. It stands still while this job waits for a thread. */
   readonly clock: StopClock
   readonly signal: AbortSignal
 }
@@ -18,7 +18,7 @@ export interface RewardPoolStatus {
   readonly size: number
   readonly busy: number
   readonly queued: number
-  /** Of the last few hundred jobs: how long they waited for a thread. */
+  /** How long the last few hundred jobs waited for a thread. */
   readonly waitP99Ms: number
 }
 
@@ -41,10 +41,10 @@ export class RewardPool extends Resource {
   readonly #maxThreads: number
   readonly #waits = new RecentWaits()
   readonly #starting = new Set<RewardThread>()
-  /** With the timer that ends it. */
+  /** Idle threads, each with the timer that ends it. */
   readonly #idle = new Map<RewardThread, NodeJS.Timeout>()
   readonly #busy = new Set<RewardThread>()
-  /** Told to end. One inside of a native call stays here until that returns. */
+  /** Threads that were told to end. One inside a native call stays here until that returns. */
   readonly #ending = new Set<RewardThread>()
   // A Set iterates in insertion order, so the first is the one that has waited longest.
   readonly #waiting = new Set<Waiter>()
@@ -114,7 +114,7 @@ export class RewardPool extends Resource {
   }
 
   #take(signal: AbortSignal): Promise<RewardThread> {
-    // The one used last: the others may be too many, and time out.
+    // The thread used last: if there are too many, the others stay idle and are ended.
     const thread = [...this.#idle.keys()].at(-1)
     if (thread) {
       clearTimeout(this.#idle.get(thread))
@@ -150,7 +150,10 @@ export class RewardPool extends Resource {
     })
   }
 
-  /** To whoever has waited longest, else it is idle. One that has died meanwhile is not busy any more. */
+  /**
+   * Gives the thread to the job that has waited longest; without one the thread is idle. A thread that died meanwhile is not in
+   * `#busy`.
+   */
   #offer(thread: RewardThread): void {
     if (!this.#busy.delete(thread) || this.isClosed) return
     const [waiter] = this.#waiting
@@ -162,13 +165,13 @@ export class RewardPool extends Resource {
     }
   }
 
-  /** The last one stays warm. */
+  /** The last thread stays warm. */
   #onIdle(thread: RewardThread): void {
     if (this.#size > 1) this.#discard(thread)
   }
 
   #discard(thread: RewardThread): void {
-    // One that has died by itself is nowhere any more.
+    // A thread that died by itself is in no set any more.
     if (this.#busy.delete(thread) || this.#idle.delete(thread)) this.#end(thread)
     this.#replace()
   }
@@ -188,7 +191,7 @@ export class RewardPool extends Resource {
 
   #grow(): void {
     const size = this.#size
-    // Those that are ending count too, or rewards that sit in native calls could gather threads without end.
+    // Ending threads count too, or rewards that sit in native calls could gather threads without end.
     if (this.isClosed || size >= this.#maxThreads || size + this.#ending.size >= 2 * this.#maxThreads) return
     const thread = new RewardThread(this.#module)
     this.#starting.add(thread)
@@ -203,7 +206,7 @@ export class RewardPool extends Resource {
     void thread.exited.then(() => this.#onExit(thread))
   }
 
-  /** Another would fail as well: it is tried again when the next job comes. */
+  /** The waiting jobs fail, as another thread would not start either: the next job tries again. */
   #onStartFailed(thread: RewardThread, error: unknown): void {
     // What the module had opened before it failed could keep the thread alive for ever.
     if (this.#starting.delete(thread)) this.#end(thread)

@@ -13,46 +13,46 @@ import { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
 
 export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly kind: 'attempt'
-  /** None if not given. */
+  /** No tries if not given. */
   readonly used?: UsedTries
 }
 
-/** What earlier sittings have used up of how often a rollout may start over: its retries go on from there. */
+/** How many of a rollout's retries and replacements earlier sittings have used up; this sitting has the rest. */
 export interface UsedTries {
-  /** Since it last took the place of a failed member of its group, if it did. */
+  /** Counted since the rollout last replaced a failed member of its group, if it did. */
   readonly retries: number
   readonly replacements: number
 }
 
 export interface AttemptOptions {
-  /** What the records of rollouts say that left none themselves. */
+  /** Labels for the records of rollouts that left none themselves. */
   readonly labels: Pick<RolloutRecord, 'environment' | 'model'>
   readonly executor: Executor
   readonly journal: Journal
-  /** Of what the journal wrote: it says what an attempt spent that left no record. */
+  /** Reads what the journal wrote, for the spending of attempts that left no record. */
   readonly reader: RunReader
   /** How often a rollout may start over after an outcome whose rule is `retry`. */
   readonly retries: number
-  /** Whether there is money left for that; there is if not given. */
+  /** Whether there is money left to start over; true if not given. */
   readonly mayStartOver?: () => boolean
   readonly seedOf: (id: string, attempt: number) => number
-  /** Called when an attempt is about to run; why it must not, if it was cancelled on its way there or since the last one. */
+  /** Called when an attempt is about to run. Returns why it must not, if the rollout was cancelled before. */
   readonly onAttemptStart?: (rollout: string) => MillraceError | undefined
-  /** Hears of every attempt as it ends, however it does, before its result is durable: what was spent is spent. */
+  /** Called for every attempt as it ends, however it does, and before its result is durable: what was spent is spent. */
   readonly onAttemptEnd: (ended: Pick<RolloutRecord, 'id' | 'attempt' | 'cost'>) => void
-  /** Hears of every attempt that went down with its worker. */
+  /** Called for every attempt that went down with its worker. */
   readonly onAttemptLost?: (lost: LostAttempt) => void
 }
 
-/** What the run says to its attempts, and hears of them. */
+/** How the run steers its attempts, and hears of them. */
 interface AttemptLife {
   /** Once it aborts, no attempt counts any more. */
   readonly stopping: AbortSignal
-  /** Once it aborts, what fails does not start over: the next sitting does that. */
+  /** Once it aborts, a failed attempt does not start over: the next sitting does that. */
   readonly draining: AbortSignal
-  /** Takes the attempt that counts; what it returns is waited for. */
+  /** Takes the attempt that counts; the promise it returns is awaited. */
   readonly onEnd: (ended: HeldRollout, plan: PlannedAttempt) => Promise<void> | undefined
-  /** Takes a rollout that is left to the next sitting, with the attempt that is next. */
+  /** Takes a rollout that is left to the next sitting, with the number of its next attempt. */
   readonly onLeft: (left: PlannedAttempt) => void
 }
 
@@ -66,7 +66,7 @@ type LostAttempt = Extract<AttemptResult, { kind: 'lost' }>
 export class RolloutAttempts {
   readonly #options: AttemptOptions
   readonly #life: AttemptLife
-  /** By the id of the rollout. */
+  /** By rollout id. */
   readonly #running = new Map<string, AbortSource>()
 
   constructor(options: AttemptOptions, life: AttemptLife) {
@@ -74,30 +74,30 @@ export class RolloutAttempts {
     this.#life = life
   }
 
-  /** Rollouts that run. */
+  /** How many rollouts run. */
   get active(): number {
     return this.#running.size
   }
 
-  /** Ends one rollout that runs, as `cancelled`; false if none of that id does. */
+  /** Ends one running rollout, as `cancelled`; false if no rollout of that id runs. */
   cancel(id: string, reason: MillraceError): boolean {
     const source = this.#running.get(id)
     source?.abort(reason)
     return source !== undefined
   }
 
-  /** Tells all of them to end. */
+  /** Tells all running rollouts to end. */
   abortAll(reason: MillraceError): void {
     for (const source of this.#running.values()) source.abort(reason)
   }
 
   /**
-   * Attempts at this rollout until one counts, which `onEnd` is told; none does if the run is stopped first, or drains as one
-   * fails. Ends when `onEnd` is done with it: chained to this, that would be another frame held for as long as the rollout takes.
+   * Makes attempts at this rollout until one counts, and gives that to `onEnd`. No attempt counts if the run is stopped first, or
+   * drains when one fails. Awaits `onEnd` here: the caller would need another frame, held for as long as the rollout takes.
    */
   async untilOneCounts(plan: PlannedAttempt): Promise<void> {
     const { executor, retries, onAttemptStart } = this.#options
-    // One for all attempts, so that a cancel is heard whenever it comes.
+    // One source for all attempts, so that a cancel is heard whenever it comes.
     const source = new AbortSource()
     const { signal } = source
     let ended: HeldRollout | undefined
@@ -110,7 +110,7 @@ export class RolloutAttempts {
         const job = this.#jobOf(plan, attempt)
         const refusal = onAttemptStart?.(plan.id)
         if (refusal) {
-          // What an earlier sitting has of it stays in the journal, and is not part of its record.
+          // What an earlier sitting recorded of the rollout stays in the journal, but not in its record.
           ended = this.#endWithoutRun(job, { outcome: 'cancelled', error: refusal })
           break
         }
@@ -118,7 +118,7 @@ export class RolloutAttempts {
         try {
           result = await executor.run(job, signal)
         } catch (error) {
-          // If it was told to end, that is all there is to say.
+          // An executor that was told to end may throw: the abort is the reason.
           if (!signal.aborted) result = brokenAttempt(error)
         }
         if (this.#life.stopping.aborted) return
@@ -140,18 +140,18 @@ export class RolloutAttempts {
 
   #jobOf({ kind: _kind, used: _used, recorded, ...plan }: PlannedAttempt, attempt: number): RolloutJob {
     const job = { ...plan, attempt, seed: this.#options.seedOf(plan.id, attempt) }
-    // What was recorded is that of the attempt it was planned with.
+    // The recorded work belongs to the attempt that the plan names.
     return recorded && attempt === plan.attempt ? { ...job, recorded } : job
   }
 
-  /** What an attempt came to, if that is how its rollout ends; undefined if there is to be another. */
+  /** The end of the rollout by this attempt; undefined if there is to be another attempt. */
   #verdictOn(
     result: RecordedAttempt,
     { isLast, signal }: { isLast: boolean; signal: AbortSignal },
   ): HeldRollout | undefined {
     const { record } = result
     const { onAttemptEnd, mayStartOver } = this.#options
-    // First: what it cost may have been the last that may be spent.
+    // First, because the cost of this attempt may have used up the money that `mayStartOver` looks at.
     onAttemptEnd(record)
     if (outcomes[record.outcome].rule !== 'retry' || isLast || signal.aborted) return result
     if (mayStartOver && !mayStartOver()) return result
@@ -159,7 +159,7 @@ export class RolloutAttempts {
     return undefined
   }
 
-  /** The same of an attempt that left no record; what it spent is read from its journal. */
+  /** Like `#verdictOn`, for an attempt that left no record; its spending is read from its journal. */
   async #verdictWithoutRecord(
     job: RolloutJob,
     result: Exclude<AttemptResult, RecordedAttempt> | BrokenAttempt | undefined,
@@ -167,7 +167,7 @@ export class RolloutAttempts {
   ): Promise<HeldRollout | undefined> {
     if (result?.kind === 'lost' && !signal.aborted) return this.#verdictOnLost(job, result)
     const spent = await this.#spentOn(job)
-    // It stays unfinished, as all that runs.
+    // The rollout stays unfinished, as all that still run.
     if (this.#life.stopping.aborted) return undefined
     const end = (outcome: Outcome, error: MillraceError): HeldRollout =>
       this.#endWithoutRun(job, { outcome, error, spent })
@@ -175,7 +175,7 @@ export class RolloutAttempts {
     if (result.kind === 'broken') return end('env_error', result.error)
     const { why } = result
     this.#options.journal.append(attemptAbandoned(job, why))
-    // If it was not its own journal that it did not repeat, another attempt would not either.
+    // An attempt that did not repeat a cassette, rather than its own journal, would not do so the next time either.
     return job.recorded ? undefined : end('agent_error', new MillraceError('replay_diverged', why))
   }
 
@@ -186,7 +186,7 @@ export class RolloutAttempts {
     this.#options.onAttemptLost?.(lost)
     const spending = this.#spentOn(job)
     if (verdict === 'again') {
-      // Not waited for: a pool that drains lets it come again only at once. What it cost is in the journal in any case.
+      // Not awaited: a draining pool takes the rollout again only at once. The cost is in the journal in any case.
       spending.catch(ignore)
       return undefined
     }
@@ -196,7 +196,7 @@ export class RolloutAttempts {
     return this.#endWithoutRun(job, { outcome: verdict, error, spent })
   }
 
-  /** What an attempt cost that left no record; whoever counts is told. */
+  /** What an attempt that left no record has cost; reports it to `onAttemptEnd`. */
   async #spentOn({ id, attempt }: RolloutJob): Promise<AttemptSpending> {
     await this.#options.journal.durable()
     const spent = journalledSpending(this.#options.reader, id, attempt)
@@ -211,7 +211,7 @@ export class RolloutAttempts {
   ): HeldRollout {
     const task = { index, id: taskId }
     const record = recordWithoutRun({ ...this.#options.labels, id, attempt, sample, task, ...end })
-    // It may never have got so far as to say that it began.
+    // The attempt may have ended before its start was journalled.
     this.#options.journal.append(startWithoutRun(record))
     return { record, leaf: null }
   }

@@ -22,8 +22,8 @@ import type { RolloutTools } from './toolkit.ts'
 import { whyNotResumable } from './why-not-resumable.ts'
 
 /**
- * One attempt at one task, from setup to teardown. Always comes to a result; teardown runs once setup was started,
- * whatever happened in between. The time for reward and teardown is kept back from the agent's.
+ * One attempt at one task, from setup to teardown. It always comes to a result; teardown runs once setup was started, whatever
+ * happened in between. The time for reward and teardown is kept back from the agent's.
  */
 export function runRollout(job: RolloutJob, engine: Engine, signal: AbortSignal): Promise<AttemptResult> {
   const startedAt = Date.now()
@@ -75,7 +75,7 @@ async function runWithTools(
   })
   let isTornDown = false
   try {
-    // What most environments do not have, and what answers at once, is not awaited.
+    // Most environments have no `setup`, and many rewards answer at once: only promises are awaited.
     const opening = environment.setup ? await setUpTask(run, situation, engine) : openTask(run, situation, engine)
     const worked = 'outcome' in opening ? opening : await run.run(engine.agent, opening.prompt)
     const tailStartedAt = performance.now()
@@ -86,7 +86,7 @@ async function runWithTools(
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
     const stuck = environment.teardown && (await tearDown(environment, closingOf(situation), { untilMs, signal }))
-    // The first cause of a failure stays; a teardown that fails after success is one.
+    // The first cause of a failure stays; a teardown that fails after success is such a cause.
     const { end, score }: ScoredWork =
       stuck && outcomes[scored.end.outcome].scored ? { end: { outcome: 'env_error', error: stuck } } : scored
     const metrics = { ...situation.metrics, ...score?.metrics }
@@ -118,7 +118,7 @@ async function runWithTools(
   }
 }
 
-/** What waiting for tools took, the clock on the wall has spent. */
+/** The wall clock has run while the rollout waited for its tools. */
 function limitsAfter(spentMs: number, limits: Limits): Limits {
   return spentMs === 0 ? limits : { ...limits, wallTimeoutMs: Math.max(1, limits.wallTimeoutMs - spentMs) }
 }
@@ -144,7 +144,8 @@ type Opening = { readonly prompt: readonly Message[] } | AgentEnd
 /** Setup and prompt; how the attempt ended if one of them failed. */
 async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
   const { task, options, identity, tools } = situation
-  // Of its own: what is set up with it lives on when the agent's signal aborts, for the reward and until teardown.
+  // A signal of its own: what `setup` opened with it must outlive an abort of the agent's signal, until reward and teardown
+  // ended.
   using scope = new AbortScope(run.signal)
   const context = { task, options, rollout: identity, servers: tools.servers, signal: scope.signal }
   // Setting up is not the agent's work, so its clock stands still; the wall clock does not.

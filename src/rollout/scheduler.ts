@@ -10,12 +10,12 @@ import { RolloutAttempts, type AttemptOptions, type PlannedAttempt, type UsedTri
 import { applyGroupScores, voidGroup } from './settle-group.ts'
 import { StrandedWatch } from './stranded-watch.ts'
 
-/** A rollout that is due, and how far an earlier sitting had come with it. */
+/** A rollout that is due, and how far an earlier sitting came with it. */
 export type PlannedRollout =
   | PlannedAttempt
-  /** It had ended and only waits for its group. */
+  /** The rollout had ended and only waits for its group. */
   | (RolloutTerms & { readonly kind: 'held'; readonly held: HeldRollout; readonly used?: UsedTries })
-  /** It cannot run, and this says why. */
+  /** The rollout cannot run, and its record says why. */
   | { readonly kind: 'settled'; readonly record: RolloutRecord }
 
 export interface SchedulerOptions extends AttemptOptions {
@@ -25,24 +25,24 @@ export interface SchedulerOptions extends AttemptOptions {
   readonly onGroupScore?: () => void
   /** Takes a rollout whose result is durable. While too many are waiting to be taken, nothing new starts. */
   readonly onSettled: (record: RolloutRecord) => Promise<void> | void
-  /** Takes a rollout back that this sitting does not start, or does not start over; its plan is of the next attempt. */
+  /** Takes back a rollout that this sitting does not start, or does not start over; its plan is for the next attempt. */
   readonly onLeft?: (left: PlannedRollout) => void
-  /** Nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
+  /** Called when nothing new starts any more, for whatever reason: a source of plans need not wait for more of them. */
   readonly onAdmissionEnd: () => void
 }
 
-/** Results that have ended but are not yet durable and taken. */
+/** How many results may have ended without being durable and taken. */
 const maxUnsettled = 256
 
 /**
- * A burst of starts gives the loop back after this long, so that 2,048 rollouts do not begin in one turn of it. What they set off
- * there, such as opening a connection each, takes several times as long.
+ * A burst of starts yields to the event loop after this long, so that 2,048 rollouts do not begin in one turn of it. What the
+ * starts set off there, such as opening a connection each, takes several times as long.
  */
 const startBurstMs = 1
 
 /**
- * Admits rollouts as places become free, holds what has ended until its group is whole, settles it, and reports every result
- * once it is durable. It knows nothing of where rollouts run.
+ * Admits rollouts as places become free, holds ended ones until their group is whole, settles them, and reports every result once
+ * it is durable. It does not know where rollouts run.
  */
 export class Scheduler {
   readonly #options: SchedulerOptions
@@ -54,7 +54,7 @@ export class Scheduler {
   readonly #attempts: RolloutAttempts
   /** Rollouts that have not ended, and results that have not been taken. */
   #work = 0
-  /** Something did not start any more, or not over when it failed: another sitting may do that. */
+  /** Whether a rollout was not started, or not started over when it failed: another sitting may do that. */
   #hasLeftWork = false
   #onIdle: (() => void) | undefined
   #stranded: StrandedWatch | undefined
@@ -77,7 +77,9 @@ export class Scheduler {
     return this.#attempts.active
   }
 
-  /** Resolves when everything planned has ended (true), or what was running when admission stopped (false). */
+  /**
+   * Resolves with true when everything planned has ended; with false when admission stopped and what was running then has ended.
+   */
   async run(plans: AsyncIterable<PlannedRollout>): Promise<boolean> {
     const { signal } = this.#admission
     const { journal } = this.#options
@@ -96,7 +98,7 @@ export class Scheduler {
       }
       hasStartedAll = !signal.aborted
     } catch (error) {
-      // A source that is told to stop may put that in its own words.
+      // A source that is told to stop may throw an error of its own.
       if (!signal.aborted) this.#failure ??= error
     }
     while (this.#work > 0) await this.#idle()
@@ -109,14 +111,16 @@ export class Scheduler {
     return hasRunAll
   }
 
-  /** Starts nothing new, and nothing over that fails. */
+  /** Starts no new rollouts, and no failed ones again. */
   drain(): void {
     if (this.#admission.signal.aborted) return
     this.#admission.abort(new MillraceError('closed', 'the run is draining'))
     this.#options.onAdmissionEnd()
   }
 
-  /** The same for somebody who waits for the end: what only waits for backends that are gone stays unfinished, to be resumed. */
+  /**
+   * Drains for somebody who waits for the end: rollouts that only wait for backends that are gone stay unfinished, to be resumed.
+   */
   drainSoon(): void {
     this.drain()
     if (this.#stranded || this.#work === 0) return
@@ -136,7 +140,7 @@ export class Scheduler {
     this.#attempts.abortAll(reason)
   }
 
-  /** Ends one rollout that runs, as `cancelled`; false if none of that id does. */
+  /** Ends one running rollout, as `cancelled`; false if no rollout of that id runs. */
   cancel(id: string, reason: MillraceError): boolean {
     return this.#attempts.cancel(id, reason)
   }
@@ -156,7 +160,7 @@ export class Scheduler {
     this.#options.onLeft?.(plan)
   }
 
-  /** It holds a place while it runs. What goes wrong here is the run's failure. */
+  /** A plan holds a place while it is carried out. An error here is the run's failure. */
   #carryOut(plan: PlannedRollout): void {
     this.#work += 1
     if (plan.kind !== 'settled' && plan.used) {
@@ -188,7 +192,7 @@ export class Scheduler {
     this.stop(MillraceError.from(error, 'internal'))
   }
 
-  /** Gives back what it held, and lets the run end if it was the last. */
+  /** Gives back one permit, and lets the run end if this was its last work. */
   #giveBack(permits: Semaphore): void {
     this.#work -= 1
     permits.release()
@@ -201,7 +205,7 @@ export class Scheduler {
     })
   }
 
-  /** What a rollout came to. */
+  /** Settles an ended rollout, or holds it for its group. */
   readonly #settleOrHold = (ended: HeldRollout, asked: RolloutTerms): Promise<void> | undefined => {
     if (!this.#groups) return this.#settle([ended])
     const { record, leaf } = ended
@@ -223,7 +227,7 @@ export class Scheduler {
 
   async #replace(failed: readonly HeldMember[], last: HeldMember): Promise<void> {
     const { journal, mayStartOver } = this.#options
-    // All of it before the first of them runs: whatever cuts that off, what has ended stays ended.
+    // Journalled before the first of them runs: if that is cut off, what has ended stays ended.
     journal.appendAll(failed.map((each) => attemptEnd(each, false)))
     if (!failed.includes(last)) journal.append(attemptEnd(last, true))
     // One after another: they share the place of the member that ended last.
@@ -254,7 +258,7 @@ export class Scheduler {
   }
 
   /**
-   * All at once, in one transaction: a group is settled whole or not at all.
+   * Settles all of them in one transaction: a group is settled whole or not at all.
    * The place is free as soon as the result is on its way; its commit is shared with the next rollouts' turns.
    */
   #settle(ended: readonly HeldRollout[]): Promise<void> | undefined {
@@ -282,7 +286,7 @@ export class Scheduler {
   }
 }
 
-/** Without what an earlier sitting recorded, which is large and holds for one attempt only. */
+/** The terms of a plan without its recorded work, which is large and holds for one attempt only. */
 function termsOf({ task, sampling, cassette, opening }: RolloutTerms): RolloutTerms {
   return { task, ...(sampling && { sampling }), ...(cassette && { cassette }), ...(opening && { opening }) }
 }

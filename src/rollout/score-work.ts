@@ -67,7 +67,7 @@ class RewardTime {
   }
 
   endWith(error: unknown): ScoredWork {
-    // Components that are still at work, with what is about to be torn down, have nothing to work for any more.
+    // Components that still run must not work on a state that is about to be torn down.
     this.scope.abort(error)
     this.end()
     return { end: failedEnd(error, 'reward_failed', { signal: this.#signal }) }

@@ -3,7 +3,7 @@ import { outcomes, type RewardComponent, type RolloutRecord } from '../schema/in
 import type { GroupScores } from './executor.ts'
 import type { HeldRollout } from './group-keeper.ts'
 
-/** Puts each member's group components beside its own. A group that is scored again ends with the same reward. */
+/** Adds the group components to each member's own. Applying the scores twice gives the same reward. */
 export function applyGroupScores(records: readonly RolloutRecord[], scores: GroupScores): void {
   for (const record of records) {
     Object.assign(record.rewards, scores[record.id])
@@ -15,7 +15,7 @@ export function totalReward(rewards: Readonly<Record<string, RewardComponent>>):
   return roundedSum(Object.values(rewards).reduce((sum, { score, weight }) => sum + score * weight, 0))
 }
 
-/** Takes the reward from every member, and says so; what each scored stays visible in its components. */
+/** Takes the reward from every member, and marks it as voided; each member's scores stay visible in its components. */
 export function voidGroup(members: readonly HeldRollout[]): void {
   for (const { record } of members) {
     if (!outcomes[record.outcome].scored) continue

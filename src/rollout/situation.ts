@@ -10,20 +10,20 @@ import type { RolloutTools } from './toolkit.ts'
 export interface Situation {
   readonly job: RolloutJob
   readonly identity: RolloutIdentity
-  /** Its own, as on a worker of its own: what it changes in them no other rollout sees. */
+  /** The rollout's own copy, as `options` is: no other rollout sees what this one changes in it. */
   readonly task: unknown
   readonly options: unknown
   readonly tools: RolloutTools
-  /** Outputs of tools that were too long to show; none where they are not kept. */
+  /** Outputs of tools that were too long to show; undefined where they are not kept. */
   readonly outputs: ToolOutputs | undefined
   state: unknown
   readonly metrics: Record<string, number>
   readonly notes: Record<string, Json>
   /** How often a child with the same opening was started in a place, so that each gets its own id. Made with the first child. */
   childIds?: Map<string, number>
-  /** Children that count although they did not run again; made with the first. */
+  /** Kept children that were counted already; made with the first. */
   keptChildren?: Set<string>
-  /** What judges said, where it is to be said again. */
+  /** Recorded verdicts of judges, where they are to be given again. */
   readonly verdicts?: VerdictReader
 }
 

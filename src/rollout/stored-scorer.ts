@@ -16,17 +16,17 @@ export interface StoredScorerOptions {
   readonly environment: Environment
   readonly options: unknown
   readonly limits: RunSettings['limits']
-  /** Where threads for heavy rewards load the environment from; undefined if it has none. */
+  /** Where threads for heavy rewards load the environment from; undefined if no reward is heavy. */
   readonly module: RewardPoolOptions | undefined
-  /** Without it rewards see no state. */
+  /** Whether `setup` runs; without it rewards see no state. */
   readonly runsSetup: boolean
   readonly askJudge: (request: JudgeRequest, stored: RolloutToScore, signal: AbortSignal) => Promise<AssistantMessage>
-  /** What stands in for tool servers: none is opened. */
+  /** Stands in for tool servers, which are not opened. */
   readonly serversFor: (stored: RolloutToScore) => ServerCalls
   readonly signal: AbortSignal
 }
 
-/** A rollout that was recorded, and what its rewards look at beside the record. */
+/** A recorded rollout, and what its rewards look at beside the record. */
 export interface RolloutToScore {
   readonly record: RolloutRecord
   readonly task: RolloutJob['task']
@@ -35,7 +35,7 @@ export interface RolloutToScore {
 
 const noTools = new ToolBox<never>({})
 
-/** Scores rollouts from what was recorded of them: their rewards run, and nothing else of them does. */
+/** Scores recorded rollouts: only their rewards run. */
 export class StoredScorer extends Resource {
   readonly #options: StoredScorerOptions
   readonly #rewardPool: RewardPool | undefined
@@ -47,12 +47,12 @@ export class StoredScorer extends Resource {
     this.#rewardPool = options.module && new RewardPool(options.module)
   }
 
-  /** Whether a reward has looked at the state, which is only what `setup` made of it: tools and updates did not run. */
+  /** Whether a reward has looked at the state. The state is only what `setup` made: tools and updates did not run. */
   get hasReadState(): boolean {
     return this.#hasReadState
   }
 
-  /** The record with its new rewards, those of its group aside; or as a `reward_error`. */
+  /** The record with its new rewards, without those of its group; or as a `reward_error`. */
   async score(stored: RolloutToScore): Promise<RolloutRecord> {
     const { environment, limits, runsSetup, signal } = this.#options
     const { tailMs } = limits
@@ -80,14 +80,14 @@ export class StoredScorer extends Resource {
       const result = scored instanceof Promise ? await scored : scored
       return scoredRecord(record, context.outcome, situation, result)
     } catch (thrown) {
-      // As in a rollout: what is still at work has nothing to work for any more.
+      // As in a rollout, reward components that still run are told to stop.
       tail.abort(thrown)
       signal.throwIfAborted()
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
       return { ...record, ...failedReward(record, error) }
     } finally {
       questions.close()
-      // What goes wrong with it changes no score.
+      // A failing teardown changes no score.
       if (hasSetup) await tearDown(environment, { task, options, rollout, servers, state })
     }
   }

@@ -1,19 +1,22 @@
 import type { ModelStatus } from '../inference/index.ts'
 
 interface StrandedWatchOptions {
-  /** How much has not ended: rollouts that run, groups that are scored. */
+  /** How many rollouts run and groups are scored. */
   readonly work: () => number
   readonly models: () => readonly ModelStatus[]
   readonly onStranded: () => void
   readonly tickMs?: number
 }
 
-/** With a second each, longer than any pause between two probes of a backend that has not asked for more: one was in vain meanwhile. */
+/**
+ * At a second each, longer than the pause between two probes of a backend that asked for no longer one: at least one probe failed
+ * meanwhile.
+ */
 const patienceTicks = 15
 
 /**
- * Tells, once, when all that runs has waited for backends that are overloaded or gone, and nothing else, for a while. Counted in
- * ticks, so that a process that was itself held up does not take that for their silence.
+ * Calls `onStranded`, once, when all work has waited for nothing but backends that are overloaded or gone for a while. The time
+ * is counted in ticks, so that a process that was itself held up does not take that for the backends' silence.
  */
 export class StrandedWatch implements Disposable {
   readonly #options: StrandedWatchOptions
@@ -38,13 +41,13 @@ export class StrandedWatch implements Disposable {
   }
 }
 
-/** Whoever is parked waits for a backend, and so does whoever goes as a probe of one that lets nobody else in. */
+/** Parked calls wait for a backend, and so do probes of a backend that admits nothing else. */
 function areStranded(work: number, models: readonly ModelStatus[]): boolean {
   const waitingForBackends = models.reduce((sum, { parked, probing = 0 }) => sum + parked + probing, 0)
   return waitingForBackends > 0 && waitingForBackends >= work && models.every(isSilent)
 }
 
-/** Whether it answers nobody, and nobody is about to ask it. */
+/** Whether the model has no calls but probes in flight, and none are about to be sent. */
 function isSilent({ inFlight, waiting, probing = 0 }: ModelStatus): boolean {
   return waiting === 0 && inFlight <= probing
 }

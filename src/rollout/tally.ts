@@ -4,19 +4,19 @@ import type { ToolResult } from '../tools/index.ts'
 import type { KeptChild } from './kept-children.ts'
 import { ToolFaults } from './tool-faults.ts'
 
-/** What a rollout has used, its children and judges included. What a child uses, its parent has used too. */
+/** What a rollout has used, with its children and judges: what a child uses, its parent has used too. */
 export class Tally {
   readonly usage: Usage = emptyUsage()
   readonly judgeUsage: Usage = emptyUsage()
   readonly #parent: Tally | undefined
-  /** Those that were answered. */
+  /** How many tool calls were answered. */
   toolCalls = 0
   toolErrors = 0
   toolRepairs = 0
-  /** What tools threw; made with the first. */
+  /** What tools threw; made with the first fault. */
   toolFaults: ToolFaults | undefined
   children = 0
-  /** As `toolMs`, of this sitting: what is repeated from a recording takes no time. */
+  /** As `toolMs`, counted in this sitting only: what is repeated from a recording takes no time. */
   modelMs = 0
   toolMs = 0
   #costUsd = 0
@@ -26,7 +26,10 @@ export class Tally {
     this.#parent = parent
   }
 
-  /** null as soon as one call's price is unknown: a sum with holes is not a sum. The same whatever order calls end in. */
+  /**
+   * null as soon as one call's price is unknown: a sum with holes is not a sum. Rounded, so that the order of calls makes no
+   * difference.
+   */
   get costUsd(): number | null {
     return this.#hasUnknownCost ? null : roundedSum(this.#costUsd)
   }
@@ -64,7 +67,7 @@ export class Tally {
     this.#parent?.addChild()
   }
 
-  /** One that does not run again, with all that is below it. */
+  /** Counts a child that does not run again, with all children below it. */
   addKeptChild(child: KeptChild): void {
     addUsage(this.usage, child.usage)
     addUsage(this.judgeUsage, child.judgeUsage)

@@ -3,14 +3,14 @@ import type { ToolFormat, ToolResult, WrittenCall } from '../tools/index.ts'
 import type { CallStyle } from './call-style.ts'
 
 /**
- * Results that were put into words in an earlier sitting: they are taken as they are. One for all: they live no longer
- * than their turn.
+ * The recorded parts of results that an earlier sitting put into words: they are used as they are. All rollouts share this map:
+ * its entries live no longer than their turn.
  */
 const worded = new WeakMap<ToolMessage, readonly ContentPart[]>()
 
 /**
- * Calls as a model writes them into its text. The reply is recorded as it was sampled; all results of a turn go back as
- * one user message, since most chat templates know no two of them in a row.
+ * Calls as a model writes them into its text. The reply is recorded as it was sampled; all results of a turn go back as one user
+ * message, since most chat templates do not allow two in a row.
  */
 export function textCalls(format: ToolFormat): CallStyle {
   return {
@@ -60,7 +60,7 @@ function partsOf(
   return [{ type: 'text', text: format.result(call, text, record.status !== 'ok') }, ...images]
 }
 
-/** After what the system message says already; in one of its own where there is none. */
+/** Adds text to the end of the system message, or as a system message of its own where there is none. */
 function withSystemText(prompt: readonly Message[], text: string): readonly Message[] {
   const [first, ...rest] = prompt
   if (first?.role !== 'system') return [{ role: 'system', content: text }, ...prompt]

@@ -18,7 +18,7 @@ export function timeUp(
     readonly lastSent: SentCall | undefined
     readonly doing: string | undefined
     readonly waitsForModel: boolean
-    /** What a backend failed with that it waits for, if it does. */
+    /** The error of the backend that the rollout waits for, if one failed. */
     readonly heldUpBy: MillraceError | undefined
   },
 ): MillraceError {

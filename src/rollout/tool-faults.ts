@@ -1,9 +1,9 @@
 import type { ToolFault } from '../schema/index.ts'
 
-/** More kinds than anybody reads; further ones are counted as failed calls only. */
+/** More kinds than anybody reads; a call that fails in a further kind is counted in `toolErrors` only. */
 const maxKinds = 32
 
-/** What tools threw, counted by tool and kind; the message is that of the first. */
+/** What tools threw, counted by tool and kind; each kind keeps its first message. */
 export class ToolFaults {
   readonly #faults = new Map<string, ToolFault>()
 

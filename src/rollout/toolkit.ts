@@ -27,20 +27,20 @@ import {
   type ToolOutputs,
 } from '../tools/index.ts'
 
-/** What tools get of a rollout: its context, and what was too long to show. */
+/** What tools get of a rollout: its context, and its kept outputs. */
 export type ToolContext = RolloutContext<unknown, unknown, unknown> & { readonly outputs: ToolOutputs | undefined }
 
 /** The tools of one rollout. */
 export interface RolloutTools {
   readonly box: ToolBox<ToolContext>
   readonly servers: ServerCalls
-  /** Servers that it has to do without. */
+  /** The servers that the rollout has to do without. */
   readonly failures: readonly { readonly server: string; readonly error: MillraceError }[]
-  /** Gives back what was the rollout's alone; not there if nothing was. */
+  /** Gives back what was leased for the rollout; left out if nothing was. */
   readonly release?: () => PromiseLike<void>
 }
 
-/** What a replay has in place of tool servers. */
+/** Takes the place of tool servers in a replay. */
 const unopenedServers: ServerCalls = {
   call: (server) => {
     const message = `tool server "${server}" was to be called, which a replay does not open`
@@ -56,12 +56,12 @@ export class Toolkit extends Resource {
   readonly #journal: Journal
   readonly #configs: Readonly<Record<string, ServerConfig>>
   readonly #servers: ToolServers | undefined
-  /** By the catalogues it was made from, which stay the same for as long as no server's list changes. */
+  /** Tool boxes by the catalogues they were made from, which stay the same objects as long as no server's list changes. */
   readonly #boxes = new WeakMap<readonly ToolCatalogue[], ToolBox<ToolContext>>()
-  /** Of lists. Servers change theirs seldom; each is kept once. */
+  /** The catalogues that were recorded, by server and digest. Servers change their lists seldom, so the set stays small. */
   readonly #recorded = new Set<string>()
 
-  /** A replay opens no servers: their tools are known by what was recorded of them. */
+  /** A replay opens no servers: their tools are known from recorded catalogues. */
   constructor(environment: Environment, options: unknown, journal: Journal, opensServers = true) {
     super()
     const { repair, toolOutput } = environment
@@ -79,7 +79,7 @@ export class Toolkit extends Resource {
     }
     this.#own = { box: new ToolBox(this.#tools, this.#boxOptions), servers: noServers, failures: [] }
     if (!opensServers) {
-      // Their variables are secrets and addresses, which only an open server needs.
+      // The variables in the configs are secrets and addresses, which only an open server needs.
       this.#configs = declaredServers(environment, options).servers
       return
     }
@@ -102,11 +102,11 @@ export class Toolkit extends Resource {
     await using lease = await this.#servers.lease({ signal }).catch((error: unknown) => {
       throw withAdvice(error)
     })
-    // Names that two of them use are found now, too.
+    // A tool name that two servers use is found now, too.
     this.#boxOf(lease.catalogues)
   }
 
-  /** The tools of a rollout that waits for no servers; undefined if it has to. */
+  /** The tools of a rollout that waits for no servers; undefined if it has to wait. */
   atOnce(job: RolloutJob): RolloutTools | undefined {
     if (this.#servers) return undefined
     const { cassette } = job
@@ -115,12 +115,12 @@ export class Toolkit extends Resource {
     return { box: this.#recallingBox(cassette.catalogues), servers, failures: [] }
   }
 
-  /** The tools of a rollout whose servers had offered this, to look at. */
+  /** The tools of a rollout whose servers had offered these catalogues, to look at. */
   offered(catalogues: readonly ToolCatalogue[]): ToolBox<ToolContext> {
     return new ToolBox<ToolContext>({ ...this.#tools, ...this.#offeredTools(catalogues) }, this.#boxOptions)
   }
 
-  /** Tools of servers that are not open: what they answered is recalled, and they can do nothing else. */
+  /** Tools of servers that are not open: their recorded answers are recalled, and they cannot be called. */
   #recallingBox(catalogues: readonly ToolCatalogue[]): ToolBox<ToolContext> {
     const known = this.#boxes.get(catalogues)
     if (known) return known
@@ -132,7 +132,7 @@ export class Toolkit extends Resource {
     return box
   }
 
-  /** In the order in which the environment names the servers, and without those it does not name any more. */
+  /** The catalogues' tools, in the order in which the environment names the servers, without servers it no longer names. */
   #offeredTools(catalogues: readonly ToolCatalogue[]): ReturnType<typeof mcpTools> {
     const order = Object.keys(this.#configs)
     const configured = catalogues.filter(({ server }) => order.includes(server))
@@ -140,7 +140,7 @@ export class Toolkit extends Resource {
     return this.#serverTools(configured)
   }
 
-  /** What models call is recorded as messages, so it goes past the notes that are taken of other calls. */
+  /** The model's calls are recorded as messages, so they bypass `NotedServers`. */
   #serverTools(catalogues: readonly ToolCatalogue[]): ReturnType<typeof mcpTools> {
     const tools = mcpTools(catalogues, this.#configs)
     for (const [name, tool] of Object.entries(tools)) {
@@ -167,7 +167,7 @@ export class Toolkit extends Resource {
     })
   }
 
-  /** Rejects with `tool_infra` where a server that is needed cannot be had, and with the signal's reason. */
+  /** Rejects with `tool_infra` if a required server cannot be opened, and with the signal's reason. */
   async lease(job: RolloutJob, signal: AbortSignal): Promise<RolloutTools> {
     if (!this.#servers) return this.#own
     const lease = await this.#servers.lease({ signal, onEvent: (event) => this.#onServerEvent(event, job) })
@@ -175,7 +175,7 @@ export class Toolkit extends Resource {
       try {
         await lease[Symbol.asyncDispose]()
       } catch (error) {
-        // What the rollout came to stands all the same.
+        // The rollout's result stands all the same.
         this.#record(job, 'mcp.release_failed', { cause: MillraceError.from(error, 'internal').rawMessage })
       }
     }
@@ -203,7 +203,7 @@ export class Toolkit extends Resource {
     return box
   }
 
-  /** Once for each list, so that a rollout can be replayed without its servers. */
+  /** Records each list once, so that a rollout can be replayed without its servers. */
   #recordCatalogues(catalogues: readonly ToolCatalogue[]): void {
     for (const { server, digest, tools } of catalogues) {
       const list = `${server} ${digest}`
@@ -213,14 +213,14 @@ export class Toolkit extends Resource {
     }
   }
 
-  /** Of a server that a rollout holds alone, or of one that all share. */
+  /** Records an event of a server that `holder` has alone, or of one that all rollouts share. */
   #onServerEvent(event: ServerEvent, holder?: RolloutJob): void {
     if (toolServerEvents.hasSubscribers) toolServerEvents.publish(event)
     const { name, ...data } = event
     this.#record(holder, name, data)
   }
 
-  /** An event of a rollout's, or of the run's. */
+  /** Records an event of a rollout, or of the run. */
   #record(of: Pick<RolloutJob, 'id' | 'attempt'> | undefined, name: string, data: object): void {
     this.#journal.append(of ? attemptEvent(of, name, data) : runEvent(name, data))
   }
@@ -230,7 +230,7 @@ export class Toolkit extends Resource {
   }
 }
 
-/** Whoever starts a run can look closer at a server that does not open. */
+/** Tells the user how to look closer at a server that does not open. */
 function withAdvice(error: unknown): unknown {
   if (!(error instanceof MillraceError) || error.code !== 'tool_infra') return error
   const { server } = error.data

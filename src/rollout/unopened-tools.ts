@@ -2,7 +2,7 @@ import type { Environment } from '../env/index.ts'
 import type { ToolCatalogue } from '../tools/index.ts'
 import { Toolkit, type RolloutTools } from './toolkit.ts'
 
-/** The tools that rollouts of an environment had, to look at: its servers are not opened, and none can be called. */
+/** The tools that rollouts of an environment had, to look at: their servers are not opened, and no tool can be called. */
 export function unopenedTools(
   environment: Environment,
   options: unknown,
@@ -16,6 +16,6 @@ export function unopenedTools(
     durableSoon: () => undefined,
     written: () => undefined,
   }
-  // Without servers it holds nothing, so that nothing is to be closed.
+  // A toolkit without servers holds nothing that would have to be closed.
   return new Toolkit(environment, options, journal, false).offered(catalogues)
 }

@@ -6,7 +6,7 @@ import { isMessageList } from './request-problem.ts'
 
 const wordNames: Readonly<Record<keyof Exclude<Update, void>, true>> = { messages: true, end: true }
 
-/** What `update` returned. Node leaves out its types, and an `end` that is misspelt would be none. Throws `agent_failed`. */
+/** Checks what `update` returned: Node strips its types, and a misspelt `end` would not end anything. Throws `agent_failed`. */
 export function updateWord(said: unknown): Update {
   if (said === undefined || said === null) return undefined
   if (!isJsonObject(said)) {
@@ -22,7 +22,7 @@ export function updateWord(said: unknown): Update {
   return said
 }
 
-/** What an environment's function gave as messages: a list of objects, whatever else they are. Throws `agent_failed`. */
+/** Checks that an environment's function returned a list of objects as messages. Throws `agent_failed`. */
 export function requireMessages(hook: string, given: unknown): asserts given is readonly Message[] {
   if (isMessageList(given)) return
   const found = Array.isArray(given) ? 'a list of something else' : `a value of type ${typeof given}`

@@ -6,8 +6,8 @@ import type { RolloutJob } from './job.ts'
 import type { RolloutTools } from './toolkit.ts'
 
 /**
- * A rollout can go on where it was cut off only if every tool it had called may be called again or answered from the
- * journal. Says what stands against it; undefined if nothing does.
+ * Why a rollout cannot go on where it was cut off; undefined if it can. Every tool it had called must be one that may be called
+ * again, or answered from the journal.
  */
 export function whyNotResumable(job: RolloutJob, tools: RolloutTools['box'], style: CallStyle): string | undefined {
   if (!job.recorded) return undefined
@@ -15,7 +15,7 @@ export function whyNotResumable(job: RolloutJob, tools: RolloutTools['box'], sty
   return call && `its tool ${call.function.name} does not say what to do on resume`
 }
 
-/** The first call of some conversations that can be neither made again nor taken as made. */
+/** The first call in these conversations that can be neither made again nor answered from the journal. */
 export function unresumableCall(
   conversations: Iterable<readonly MessageNode[]>,
   tools: RolloutTools['box'],
