@@ -23,9 +23,9 @@ import { isObject } from '../wire/foreign-json.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
 const maxReplyBytes = 64 * 1024 * 1024
-/** Of a long reply no more is taken in one turn of the loop. */
+/** The most that is read of a long reply in one turn of the loop. */
 const maxTurnBytes = 512 * 1024
-/** Of an error's body no more is kept. */
+/** The most that is kept of an error's body. */
 const maxErrorBytes = 64 * 1024
 
 type Controller = Dispatcher.DispatchController
@@ -35,7 +35,7 @@ export interface Wire extends ReplyClockLimits {
   readonly source: Source
   readonly dialect: AnswerReader
   readonly prompts: PromptMemory
-  /** One for all outlets of a backend: when the first bytes of a reply last came from it. */
+  /** When the first bytes of a reply last came; shared by all outlets of a backend. */
   readonly heard: { at: number }
 }
 
@@ -43,24 +43,24 @@ export interface Wire extends ReplyClockLimits {
 export interface ExchangeCall {
   readonly signal: AbortSignal
   readonly sessionId: string
-  /** The conversation that the answer goes on with. */
+  /** The conversation that the answer continues. */
   readonly messages: readonly Message[]
   /** Whether token ids were asked for: only then are they looked for. */
   readonly wantsTokens: boolean
   /** Takes a streamed reply while it arrives. */
   readonly sink: ReplySink | undefined
-  /** Whether a whole reply is returned as it was written, too. */
+  /** Whether a whole reply is also returned as the server wrote it. */
   readonly keepsRaw: boolean
-  /** The pool it goes through; counted as busy until the exchange ends. */
+  /** The pool that carries the exchange, which counts as busy until it ends. */
   readonly shard: Shard
   readonly resolve: (reply: BackendReply) => void
   readonly reject: (reason: unknown) => void
 }
 
 /**
- * One request and its answer, as undici's handler: a class, because there is one per call and closures would cost more.
- * It settles once, by whatever comes first (an answer, an error, a deadline, an abort), and then holds neither timer nor
- * listener. The deadline begins with the first byte sent; connecting has its own limit.
+ * One request and its answer, as undici's handler: a class, because there is one per call and closures would cost more. The
+ * exchange settles once, by whichever comes first (an answer, an error, a deadline, an abort), and then holds neither timer
+ * nor listener. The deadline begins with the first byte sent; connecting has its own limit.
  */
 export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
   readonly #wire: Wire
@@ -81,12 +81,12 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   #headers: ResponseHeaders = {}
   #bytes = 0
   #turnBytes = 0
-  /** Of a reply that is not streamed, or of an error. */
+  /** The body of a reply that is not streamed, or of an error. */
   #body: ReplyBytes | undefined
   #assembler: StreamAssembler | undefined
   #decoder: SseDecoder | undefined
   #feed: SinkFeed | undefined
-  /** The sink takes no more for now, so the socket is not read from. */
+  /** Whether the sink takes no more for now, so the socket is not read. */
   #isPaused = false
   #firstTokenMs: number | undefined
 
@@ -108,7 +108,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     onAbort(signal, this)
   }
 
-  /** Nothing that comes over the wire counts any more. */
+  /** Whether anything that still comes over the wire is to be ignored. */
   get #isOffWire(): boolean {
     return this.#state === 'settled' || this.#state === 'decoding'
   }
@@ -123,7 +123,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   }
 
   onRequestStart(controller: Controller): void {
-    // Given up while it waited for a connection.
+    // The exchange was given up while it waited for a connection.
     if (this.#state === 'settled') {
       controller.abort(abandoned)
       return
@@ -157,7 +157,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     if (this.#isOffWire) return
     if (this.#bytes === 0 && this.#status < 300) {
       this.#wire.heard.at = performance.now()
-      // Under whatever type: the official clients do not look at it.
+      // A stream is recognised whatever its content type says, because the official clients do not look at that either.
       if (this.#body && looksLikeEvents(chunk)) this.#beginStream()
     }
     this.#bytes += chunk.length
@@ -172,14 +172,14 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     }
   }
 
-  /** A socket that is full is read up to 32 times in one turn of the loop: of a long reply that is 2 MB. */
+  /** Lets the loop turn before reading on: Node reads a full socket up to 32 times in one turn, which is 2 MB of a long reply. */
   #takeBreath(): void {
     this.#turnBytes = 0
     this.#controller?.pause()
     setImmediate(onNextTurn, this)
   }
 
-  /** Called in the next turn. */
+  /** Called by `#takeBreath` in the next turn of the loop. */
   onNextTurn(): void {
     if (this.#state === 'sent') this.#controller?.resume()
   }
@@ -221,7 +221,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#controller?.pause()
   }
 
-  /** The sink takes more again. Not at once: undici cannot go on with one socket in the middle of reading another. */
+  /** The sink takes more again. Deferred, because undici cannot resume one socket while it reads another. */
   onResume(): void {
     if (this.#isPaused) queueMicrotask(() => this.#goOn())
   }
@@ -234,7 +234,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#controller?.resume()
   }
 
-  /** The answer is all there. The server has done its part: neither its deadline nor its connection is held any longer. */
+  /** The answer is complete. The server has done its part: neither its deadline nor its connection is held any longer. */
   #conclude(): void {
     this.#release()
     this.#state = 'decoding'
@@ -245,7 +245,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
 
   #isForThread(body: ReplyBytes): boolean {
     const excess = body.length - offLoopBytes
-    // What is known of it need not be read.
+    // The part of the body that repeats a known prompt need not be read.
     const isShort = excess < 0 || this.#wire.prompts.knownBytes(this.#sessionId, body, excess) > excess
     return !isShort && decodePool.accepts(body.length)
   }
@@ -261,9 +261,9 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     }
   }
 
-  /** With what a thread has read of it, or with what is read now. */
+  /** Resolves with what a decoding thread has read, or else reads the answer now. */
   #resolveWith(scanned?: ScannedReply): void {
-    // Given up meanwhile.
+    // The exchange was given up meanwhile.
     if (this.#state === 'settled') return
     try {
       const reply = scanned ? this.#parseScanned(scanned) : this.#read()
@@ -319,7 +319,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   }
 
   onTimeUp(limit: ClockLimit): void {
-    // A server may leave a stream open after its end; and a sink that stalls then has missed nothing.
+    // A server may leave a stream open after its end, and a sink that stalls then has missed nothing.
     if (this.#assembler?.isComplete) {
       this.#conclude()
       this.#controller?.abort(abandoned)
@@ -334,17 +334,17 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     offAbort(this.#signal, this)
   }
 
-  /** What belongs to the time on the wire. */
+  /** Gives back what the exchange holds only while it is on the wire. */
   #release(): void {
     this.#shard.busy -= 1
     this.#clock.stop()
   }
 }
 
-/** What undici is told when an exchange is given up; the caller has its own reason already. One for all: no stack. */
+/** The reason undici gets when an exchange is given up; the caller has its own. One error for all, so no stack is captured. */
 const abandoned = new MillraceError('cancelled', 'the request was given up')
 
-/** No JSON begins so. */
+/** Whether a body begins like an event stream, as no JSON does. */
 function looksLikeEvents(chunk: Buffer): boolean {
   return chunk[0] !== openBrace && /^(?::|data:|event:)/.test(chunk.toString('latin1', 0, 6))
 }

@@ -1,15 +1,15 @@
 import { RingQueue } from '../../kit/index.ts'
 
-/** As long as this, from the first reply of a turn of the loop on, replies are handled as they come. */
+/** For so long after the first reply in a turn of the loop, replies are handled as they come. */
 const shareMs = 4
-/** What is left over is handled so many at a time, and the loop sees to everything else in between. */
+/** The replies that are left over are handled so many at a time, and the loop sees to everything else in between. */
 const atOnce = 8
 
 /**
- * Keeps turns of the loop short when many replies arrive together. Of all sockets that are ready Node reads every one in a
- * single turn; what then follows for each reply (reading it, the agent's next step, the next request) takes several times as
- * long as the read, and a thousand of them would hold up timers and everybody else for a third of a second. What is
- * put off waits in order. There are never more than requests under way, so it needs no limit of its own.
+ * Keeps turns of the loop short when many replies arrive together. Node reads every socket that is ready in a single turn;
+ * the work for each reply (reading it, the agent's next step, the next request) takes several times as long as the read, and
+ * a thousand replies would hold up timers and everything else for a third of a second. Work that is put off runs in order. It
+ * needs no limit of its own, because there is never more of it than requests under way.
  */
 export class LoopShare {
   readonly #waiting = new RingQueue<() => void>()
@@ -36,11 +36,11 @@ export class LoopShare {
     this.#turnStartedAt = undefined
     for (let count = 0; count < atOnce; count += 1) this.#waiting.shift()?.()
     if (this.#waiting.size === 0) return
-    // The steps that follow from these run before the next turn begins, and count as part of it.
+    // The steps that follow from this work run before the next turn begins, and count as part of that turn.
     this.#turnStartedAt = this.#now()
     setImmediate(this.#onTurnEnd)
   }
 }
 
-/** The one for all replies of this thread. */
+/** The share of all replies of this thread. */
 export const loopShare = new LoopShare()

@@ -1,13 +1,13 @@
 import { BlockList, isIP } from 'node:net'
 
-/** Whether a list, as NO_PROXY has it, covers the host of a url: with commas, spaces or both between its entries. */
+/** Whether a list like that in NO_PROXY covers the host of a url. Its entries are separated by commas, spaces or both. */
 export function isExcepted(url: URL, list: string): boolean {
   return list.split(/[\s,]+/).some((entry) => entry !== '' && covers(entry.toLowerCase(), url))
 }
 
 /**
- * `*`, `example.com`, `.example.com` and `*.example.com` also cover what is below them; `10.0.0.0/8` and `fd00::/8` the
- * addresses in them. Each but the networks may have a port.
+ * Whether an entry covers the host. `*` covers every host; `example.com`, `.example.com` and `*.example.com` cover the host
+ * and all below it; `10.0.0.0/8` and `fd00::/8` the addresses in the network. Host names and addresses may have a port.
  */
 function covers(entry: string, url: URL): boolean {
   if (entry === '*') return true
@@ -19,7 +19,7 @@ function covers(entry: string, url: URL): boolean {
   return url.hostname === suffix || url.hostname.endsWith(`.${suffix}`)
 }
 
-/** The colons of an address of IPv6 begin no port, unless it is in brackets. */
+/** Splits an entry into host and port. The colons of an IPv6 address begin no port unless the address is in brackets. */
 function entryOf(entry: string): { readonly host: string; readonly port: string | undefined } {
   const isBare = entry.indexOf(':') !== entry.lastIndexOf(':') && !entry.startsWith('[')
   if (isBare) return { host: entry, port: undefined }
@@ -27,7 +27,7 @@ function entryOf(entry: string): { readonly host: string; readonly port: string 
   return { host: bracketed ?? host, port }
 }
 
-/** Whether an address is this one, or in this network. */
+/** Whether an address equals `network`, or is in it. */
 function isWithin(address: string, network: string): boolean {
   const [base = '', written] = network.split('/')
   const family = isIP(base)

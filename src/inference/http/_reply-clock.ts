@@ -1,6 +1,6 @@
 import { timerMs } from '../../kit/index.ts'
 
-/** `deadline`: the whole request. `idle`: silence in a stream. `stall`: nobody took what the server has to say. */
+/** `deadline`: the whole request. `idle`: silence in a stream. `stall`: the sink did not take the reply. */
 export type ClockLimit = 'deadline' | 'idle' | 'stall'
 
 export interface ReplyClockOwner {
@@ -13,16 +13,17 @@ export interface ReplyClockLimits {
 }
 
 /**
- * The time one server has for one reply. It stands still while a sink holds the reply up: that is no fault of the server's
- * and must not count as one. So that nothing is held for ever, a sink has `requestTimeoutMs` at a stretch.
+ * The time one server has for one reply. The clock stands still while a sink holds the reply up: that is no fault of the
+ * server's and must not count as one. So that nothing is held for ever, a sink may hold it up for `requestTimeoutMs` at a
+ * stretch.
  */
 export class ReplyClock {
   readonly #owner: ReplyClockOwner
   readonly #limits: ReplyClockLimits
-  /** The server's deadline, or the sink's: never both. */
+  /** The timer of the server's deadline, or of the sink's: never both. */
   #deadline: NodeJS.Timeout | undefined
   #idle: NodeJS.Timeout | undefined
-  /** When the server's time is up; while it stands still, how much is left. */
+  /** When the server's time is up; while the clock stands still, how much time is left. */
   #dueAt = 0
   #leftMs = 0
 
@@ -65,7 +66,7 @@ export class ReplyClock {
   }
 }
 
-// With the owner as their argument, these are the same for all: a closure for each reply would cost more.
+// These functions take the owner as an argument, because a closure for each reply would cost more.
 function onDeadline(owner: ReplyClockOwner): void {
   owner.onTimeUp('deadline')
 }

@@ -3,17 +3,17 @@ import type { StreamAssembler } from '../wire/dialect.ts'
 import { EventDraft } from '../wire/event-draft.ts'
 import type { EventSink } from './sse-decoder.ts'
 
-/** Whom a feed tells that its sink goes on taking. */
+/** Hears from a feed that its sink takes events again. */
 export interface FeedOwner {
   onResume(): void
 }
 
-/** Stands between the events of a stream and its assembler where a sink takes the reply while it arrives. */
+/** Passes the events of a stream to the assembler and to the sink that takes the reply while it arrives. */
 export class SinkFeed implements EventSink {
   readonly #assembler: StreamAssembler
   readonly #sink: ReplySink
   readonly #owner: FeedOwner
-  /** `broken`: it is over, even if what was read already holds more events. */
+  /** `broken`: the reply was given up, even if data that was read already holds more events. */
   #state: 'fresh' | 'taking' | 'broken' = 'fresh'
   #isHeld = false
 
@@ -23,7 +23,7 @@ export class SinkFeed implements EventSink {
     this.#owner = owner
   }
 
-  /** Whether the sink wants no more for now. What it said last counts. */
+  /** Whether the sink wants no more for now: its last word counts. */
   get isHeld(): boolean {
     return this.#isHeld
   }
@@ -34,12 +34,12 @@ export class SinkFeed implements EventSink {
     this.#assembler.onEvent(data, event)
     event.isEnd = this.#assembler.isComplete
     this.#state = 'taking'
-    // Held before it is asked: a sink may call `resume` even before it returns.
+    // Set before the sink is asked, because a sink may call `resume` before it returns.
     this.#isHeld = true
     if (this.#sink.onEvent(event, this.#resume)) this.#isHeld = false
   }
 
-  /** The reply ends here, without a proper end. */
+  /** Ends the reply without a proper end. */
   breakOff(): void {
     const hasTaken = this.#state === 'taking'
     this.#state = 'broken'

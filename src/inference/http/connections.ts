@@ -15,8 +15,8 @@ export interface ConnectionsOptions {
 }
 
 /**
- * One pool of connections among several to the same backend. `busy` counts what was handed to it and has not ended;
- * whoever dispatches counts up and down.
+ * One pool of connections among several to the same backend. `busy` counts the requests handed to it that have not ended; the
+ * code that dispatches them counts.
  */
 export interface Shard {
   readonly dispatcher: Dispatcher
@@ -24,12 +24,12 @@ export interface Shard {
 }
 
 /**
- * undici finds a free connection by walking the pool's list, so a call costs twice as much at 2,048 connections as at 64;
- * and it closes a pool's sockets in one turn of the loop, which takes 60 ms for that many. Several small pools do neither.
+ * undici finds a free connection by walking the pool's list, so a call costs twice as much at 2,048 connections as at 64; and
+ * it closes a pool's sockets in one turn of the loop, which takes 60 ms for 2,048. Several small pools avoid both.
  */
 const maxShardConnections = 256
 
-/** The connections to one backend: bounded pools, or one through a proxy where the environment names one. */
+/** The connections to one backend: several bounded pools, or a single one if the environment names a proxy. */
 export class Connections extends Resource {
   readonly #shards: readonly Shard[]
   readonly #shardSize: number
@@ -44,7 +44,7 @@ export class Connections extends Resource {
     this.#shards = Array.from({ length: count }, () => ({ busy: 0, dispatcher: poolTo(pool) }))
   }
 
-  /** The first with a connection to spare, so that those in use stay warm; when none has, the one with the least to do. */
+  /** The first pool with a connection to spare, so that those in use stay warm; if none has, the one with the least to do. */
   pick(): Shard {
     let least = this.#shards[0] as Shard
     for (const shard of this.#shards) {

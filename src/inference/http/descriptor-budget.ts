@@ -2,13 +2,13 @@ import { readFileSync } from 'node:fs'
 
 /** Kept for files, the journal, standard streams and whatever else the process has open. */
 const reservedDescriptors = 64
-/** What a system has that does not tell: the lowest limit in common use. */
+/** The limit to assume if the system does not tell: the lowest in common use. */
 const assumedLimit = 1024
 
 /**
- * How many sockets to backends a worker may hold: its part of half of what the process may open beyond a reserve, because
+ * How many sockets to backends a worker may hold: its part of half the descriptors of the process beyond a reserve, because
  * tools and sandboxes need descriptors too. Past it requests wait for a connection instead of failing with EMFILE. Threads
- * divide what their process has; a process of its own has descriptors of its own.
+ * divide the descriptors of their process; a worker process has its own.
  */
 export function descriptorBudget(options: { workers?: number | undefined; softLimit?: number } = {}): number {
   const { workers = 1, softLimit = openFileLimit() } = options

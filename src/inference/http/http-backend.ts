@@ -23,18 +23,18 @@ import { readShortAnswer } from './short-answer.ts'
 import { transportError } from './transport-error.ts'
 
 export interface HttpBackendOptions {
-  /** Sockets at most. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
+  /** The most sockets. Default: the model's maxConcurrency, within this backend's share of the descriptor budget. */
   readonly connections?: number
   /** How many workers divide the descriptors of this process. */
   readonly workers?: number
-  /** How many backends divide those of a worker, of all its models. Default: those of this model. */
+  /** How many backends, of all models, divide the descriptors of a worker. Default: those of this model. */
   readonly backends?: number
 }
 
-/** What servers without authentication are sent; vLLM's documentation made it the custom. */
+/** The key that servers without authentication are sent; vLLM's documentation made it the custom. */
 const noKey = 'EMPTY'
 
-/** A list of models is short, and asked for by somebody who waits. */
+/** A list of models is short, and the caller waits for it. */
 const listTimeoutMs = 10_000
 
 /** The version of Anthropic's API that the messages dialect is written for. */
@@ -42,11 +42,11 @@ const anthropicVersion = '2023-06-01'
 
 const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
 
-/** Where a server is asked in one of its APIs, and how it answers there. */
+/** One API of a server: the path of its requests, and how its answers are read. */
 interface Outlet {
   readonly path: string
   readonly wire: Wire
-  /** The body, where a request does not bring its own. */
+  /** Writes the body of a request that does not bring its own. */
   readonly render: (request: BackendRequest) => string
 }
 
@@ -57,7 +57,7 @@ export class HttpBackend extends Resource implements Backend {
   readonly countTokens: Backend['countTokens']
   /** What the server calls the model. */
   readonly upstreamName: string
-  /** Sockets at most. */
+  /** The most sockets that are open at once. */
   readonly maxConnections: number
   readonly #connections: Connections
   readonly #origin: string
@@ -67,7 +67,7 @@ export class HttpBackend extends Resource implements Backend {
   /** SGLang's own API, beside the others. */
   readonly #generate: Outlet
   readonly #headers: readonly string[]
-  /** Those of the backend's config, which nobody may change. */
+  /** Names of the headers in the backend's config, which no request may change. */
   readonly #fixedHeaders: ReadonlySet<string>
   readonly #decoding: AsyncDisposable
   readonly #heard = { at: 0 }
@@ -110,11 +110,11 @@ export class HttpBackend extends Resource implements Backend {
     const nativeSource = { ...source, url: url.origin + native }
     const reader = new GenerateReader(nativeSource)
     this.#generate = { path: native + this.#query, wire: { source: nativeSource, dialect: reader, ...shared }, render }
-    // Engines count for Chat at their root. Of others who serve it nobody knows how they would be asked.
+    // vLLM and SGLang count Chat requests at a path below their root. How other servers of Chat count is not known.
     const counter = model.api !== 'chat' ? this.#base + countPaths[model.api] : backend.engine && `${root}/tokenize`
     if (counter !== undefined) {
       const countSource = { ...source, url: url.origin + counter }
-      // Whoever counts need not be able to sample, so nothing is heard of that.
+      // Counting has a `heard` of its own: a server that counts is no sign that it can sample.
       const wire = { ...shared, source: countSource, dialect: new CountReader(countSource), heard: { at: 0 } }
       const outlet = {
         path: counter + this.#query,
@@ -180,7 +180,7 @@ export class HttpBackend extends Resource implements Backend {
     return headers
   }
 
-  /** The names of the models the server offers. Throws if it refuses the key, or can answer nothing for now. */
+  /** The names of the models the server offers. Throws if it refuses the key, or fails in a way that may pass. */
   async listModels(signal: AbortSignal): Promise<string[]> {
     const { status, text } = await this.#get('/models', signal)
     if (status >= 300) {
@@ -227,13 +227,13 @@ function connectionShare(
   return Math.max(1, Math.min(model.maxConcurrency, share))
 }
 
-/** Written once; only the session and the retry count are added per request. */
+/** The headers of all requests, written once; only session, retry count and trace are added per request. */
 function writeHeaders(model: ModelConfig, backend: BackendConfig, env: Variables): string[] {
   const accept = model.stream ? 'text/event-stream, application/json' : 'application/json'
   return requestHeaders(backend, env, { api: model.api, accept })
 }
 
-/** What is sent, who asks, with which key; and the headers of the backend's config, which stand instead of these. */
+/** The usual headers (content type, client, key), with those of the backend's config in place of usual ones of the same name. */
 export function requestHeaders(
   backend: BackendConfig,
   env: Variables,
@@ -248,13 +248,13 @@ export function requestHeaders(
   ]
   if (api === 'messages') usual.push(['anthropic-version', anthropicVersion])
   if (api === 'messages' && !names.has('authorization')) usual.push(['x-api-key', key])
-  // Anthropic takes a key in one place only. Others who serve its API beside OpenAI's look for it where that one has it.
+  // Anthropic takes a key only in `x-api-key`. Other servers of its API that also serve OpenAI's look for it in `authorization`.
   const isBearer = api !== 'messages' || !(names.has('x-api-key') || isAnthropicHost(backendUrl(backend.url).hostname))
   if (isBearer) usual.push(['authorization', `Bearer ${key}`])
   return [...usual.filter(([name]) => !names.has(name)), ...Object.entries(backend.headers)].flat()
 }
 
-/** Whether there is no key for a backend: servers of one's own often want none. */
+/** Whether there is no key for a backend: self-hosted servers often want none. */
 export function lacksKey(backend: BackendConfig, env: Variables): boolean {
   const names = headerNames(backend)
   return !env[backend.apiKeyEnv] && !['authorization', 'api-key', 'x-api-key'].some((name) => names.has(name))
@@ -264,7 +264,7 @@ function headerNames({ headers }: BackendConfig): ReadonlySet<string> {
   return new Set(Object.keys(headers).map((name) => name.toLowerCase()))
 }
 
-/** The url of a backend, checked. */
+/** Parses and checks the url of a backend. */
 export function backendUrl(text: string): URL {
   const url = URL.parse(text)
   if (!url || (url.protocol !== 'http:' && url.protocol !== 'https:')) {

@@ -6,19 +6,19 @@ const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
 export interface PoolToOptions {
   readonly origin: string
-  /** What `proxyFor` says of it. */
+  /** The proxy that `proxyFor` names for the origin. */
   readonly proxy: string | undefined
   readonly connections: number
   readonly connectTimeoutMs: number
-  /** Whom it trusts, if not those whom Node does. */
+  /** The certificate authority to trust, if not Node's own list. */
   readonly authority: SecureContext | undefined
 }
 
-/** Whoever sends a request has timers of its own, so undici's are off. */
+/** undici's timers are off, because each exchange has its own. */
 const shared = { allowH2: false, headersTimeout: 0, bodyTimeout: 0 } as const
 
 /**
- * A bounded pool of connections to one server, straight or through a proxy. HTTP/1.1 only: one request a connection, so
+ * A bounded pool of connections to one server, direct or through a proxy. HTTP/1.1 only: a connection carries one request, so
  * that aborting a request closes its socket and the server hears of it.
  */
 export function poolTo(options: PoolToOptions): Undici.Dispatcher {
@@ -30,8 +30,8 @@ export function poolTo(options: PoolToOptions): Undici.Dispatcher {
 }
 
 /**
- * undici hands its options on to tunnels only: the pool that carries plain http would have as many connections as there are
- * requests, and limits of time of its own. And a tunnel is a connection, so a proxy that does not open one has no longer for it.
+ * undici's ProxyAgent passes its options on to tunnels only: without the factories, the pool for plain http would have no
+ * bound on connections, and timers of its own. Opening a tunnel is connecting, so a proxy has `connectTimeoutMs` for it.
  */
 function throughProxy(
   uri: string,

@@ -17,11 +17,11 @@ export function proxyFor(url: URL, env: Variables): string | undefined {
   return isExcepted(url, env['no_proxy'] || env['NO_PROXY'] || '') ? undefined : proxyUrl(name, proxy)
 }
 
-/** Many write it without `http://`, and other programs take it so. */
+/** Checks the url of a proxy. `http://` may be left out, as with other programs. */
 function proxyUrl(name: string, value: string): string {
   const url = URL.parse(/^[a-z][a-z\d+.-]*:\/\//i.test(value) ? value : `http://${value}`)
   if (url && schemes.has(url.protocol)) return url.href
-  // Not quoted: there may be a password in it.
+  // The value is not quoted, because there may be a password in it.
   throw new MillraceError(
     'config_invalid',
     `${name} is no url of an HTTP proxy. Write it like http://proxy.example.com:3128.`,

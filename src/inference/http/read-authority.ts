@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import { MillraceError } from '../../errors/index.ts'
 
-/** Read and parsed once: a context made anew for every connection parses the file every time. */
+/** Reads and parses the file once; without a context, every new connection would parse it again. */
 export function readAuthority(caFile: string): SecureContext {
   try {
     return createSecureContext({ ca: readFileSync(caFile) })

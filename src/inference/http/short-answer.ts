@@ -1,10 +1,10 @@
 import { malformedReply } from '../wire/broken-reply.ts'
 import type { Source } from '../wire/source.ts'
 
-/** Lists of models grow to a megabyte or two; nothing else that is asked for beside turns comes near. */
+/** Lists of models grow to a megabyte or two; all other short answers are smaller. */
 const maxBytes = 8 * 1024 * 1024
 
-/** The text of an answer that is no reply of a model. Leaving the loop early, at one that does not end, closes the connection. */
+/** The text of an answer that is no model reply. If it is too long, leaving the loop early closes the connection. */
 export async function readShortAnswer(body: AsyncIterable<Buffer>, source: Source): Promise<string> {
   const chunks: Buffer[] = []
   let bytes = 0

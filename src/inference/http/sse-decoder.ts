@@ -4,8 +4,8 @@ export interface EventSink {
 }
 
 /**
- * A line that does not end is dropped with an error, and so is an event of many lines. It is this large because a server may put all token ids of a long
- * prompt, or a whole Responses object, into one event.
+ * The longest line, and the longest event of several lines: a longer one is an error. It is this large because a server may
+ * put all token ids of a long prompt, or a whole Responses object, into one event.
  */
 export const maxLineBytes = 8 * 1024 * 1024
 
@@ -13,10 +13,10 @@ const newline = 0x0a
 const carriageReturn = 0x0d
 
 /**
- * Server-sent events out of chunks of bytes, cut anywhere. Only whole lines are decoded: a newline byte is never part of
- * another character in UTF-8, so a character cut in two never reaches the decoder. Lines may end in LF or CRLF (a lone
- * CR, which the specification also allows, no inference server sends); comments and all fields but `data` are skipped,
- * because both dialects say in the JSON what an event is. An event without its closing empty line is not delivered.
+ * Reads server-sent events from chunks of bytes that may be cut anywhere. Only whole lines are decoded: a newline byte is
+ * never part of another character in UTF-8, so a character cut in two never reaches the decoder. Lines may end in LF or CRLF
+ * (a lone CR, which the specification also allows, no inference server sends). Comments and all fields but `data` are
+ * skipped, because every dialect says in the JSON what an event is. An event without its closing empty line is not delivered.
  */
 export class SseDecoder {
   readonly #sink: EventSink
@@ -36,7 +36,7 @@ export class SseDecoder {
       this.#keep(chunk)
       return
     }
-    // Servers flush whole events, so most chunks end with a newline and nothing is kept from the one before.
+    // Servers flush whole events, so most chunks end with a newline and nothing is left over from the chunk before.
     const whole = end === chunk.length - 1
     const lines = whole ? chunk : chunk.subarray(0, end + 1)
     if (this.#restBytes === 0) {

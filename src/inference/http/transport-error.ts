@@ -2,7 +2,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { Source } from '../wire/source.ts'
 import { lastingFailure, networkCause } from './unreachable.ts'
 
-/** A request that got no answer, as a coded error. */
+/** The coded error for a request that got no answer. */
 export function transportError(source: Source, error: unknown): MillraceError {
   if (error instanceof MillraceError) return error
   const { code, message } = networkCause(error)

@@ -12,10 +12,10 @@ const certificateProblems = new Set([
   'ERR_TLS_CERT_ALTNAME_INVALID',
 ])
 
-/** Its names for something that is no TLS. */
+/** Error codes of a server that does not speak TLS. */
 const notTls = new Set(['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_SSL_PACKET_LENGTH_TOO_LONG'])
 
-/** Why a server cannot be spoken to before somebody changes something, and what. Undefined if trying again may help. */
+/** Why a server cannot be reached until somebody changes something, and what to change. Undefined if trying again may help. */
 export function lastingFailure(error: unknown): string | undefined {
   const { code, message } = networkCause(error)
   if (certificateProblems.has(code)) {
@@ -29,12 +29,12 @@ export function lastingFailure(error: unknown): string | undefined {
   return notTls.has(code) ? 'it does not speak TLS. Should the url begin with http://?' : undefined
 }
 
-/** undici has no code for it, and other words where it carries requests and where it opens a tunnel. */
+/** undici has no code for a proxy's 407, and its message differs between plain requests and tunnels; both contain `(407)`. */
 function isRefusedByProxy(code: string, message: string): boolean {
   return (code === 'UND_ERR_INVALID_ARG' || code === 'UND_ERR_ABORTED') && message.includes('(407)')
 }
 
-/** What went wrong below: Node joins the failures of several addresses in an AggregateError, and undici wraps those of a proxy. */
+/** The underlying network error: Node joins those of several addresses in an AggregateError, undici wraps those of a proxy. */
 export function networkCause(error: unknown): { readonly code: string; readonly message: string } {
   if (error instanceof AggregateError && error.errors.length > 0) return networkCause(error.errors[0])
   if (!(error instanceof Error)) return { code: '', message: String(error) }
