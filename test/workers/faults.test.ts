@@ -39,7 +39,7 @@ describe('a worker process', () => {
       kind: 'process',
       count: 200,
       isHeld: true,
-      supervision: { silentAfterMs: 1_000, replaceAfterMs: 4_000 },
+      supervision: { silentAfterMs: 1_000, replaceAfterMs: 2_000 },
       during: async (run) => {
         await areRunning(run, 50)
         await expect.poll(() => run.places().length).toBeGreaterThan(0)
@@ -66,6 +66,7 @@ test.each(['thread', 'process'] as const)('what blocks a worker is named (%s)', 
     count: 1,
     size: 1,
     options: { every: 1, mishap: 'endless' },
+    supervision: { silentAfterMs: 1_000 },
     onBlocked: (loop) => blocked.push(loop),
     during: async ({ pool, scheduler }) => {
       const name = /^spin \(.*worker-mishaps\.ts:\d+\)$/
@@ -105,7 +106,7 @@ describe('a poison rollout among 200 others', () => {
       count: 201,
       concurrency: 100,
       options: { every: 101, mishap, ms: 20 },
-      supervision: { heap: { maxOldGenerationMb: 64 }, ...(mishap === 'endless' && { replaceAfterMs: 4_000 }) },
+      supervision: { heap: { maxOldGenerationMb: 64 }, ...(mishap === 'endless' && { replaceAfterMs: 2_000 }) },
     })
     expect(countOutcomes(records)).toEqual({ completed: 200, poisoned: 1 })
     const poisoned = records.find(({ outcome }) => outcome === 'poisoned')
