@@ -84,3 +84,17 @@ test.each([
     expect(records[0]?.error?.message).toContain(says)
   },
 )
+
+const one = (): number => 1
+
+test.each([
+  ['a component', { exact: one }, 'exact'],
+  ['a component of weight 0', { exact: one, length: { weight: 0, score: () => 5 } }, 'length'],
+  ['a component of the group', { exact: one, distinct: { group: () => [1] } }, 'distinct'],
+  ['the only one', one, 'reward'],
+])('a metric with the name of %s is refused', async (_, reward, name) => {
+  const environment = defineEnvironment({ ...base, update: ({ metric }) => metric(name, 100), reward })
+  const { records } = await runScripted({ environment, script: () => 'fine' })
+  const message = expect.stringContaining(`metric "${name}" has the name of the reward "${name}"`)
+  expect(records).toMatchObject([{ outcome: 'agent_error', error: { message } }])
+})

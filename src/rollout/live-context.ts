@@ -1,11 +1,13 @@
-import type {
-  Budget,
-  ChildRequest,
-  ChildResult,
-  JudgeRequest,
-  RewardContext,
-  RolloutIdentity,
-  UpdateContext,
+import {
+  groupRewardNames,
+  ownRewardNames,
+  type Budget,
+  type ChildRequest,
+  type ChildResult,
+  type JudgeRequest,
+  type RewardContext,
+  type RolloutIdentity,
+  type UpdateContext,
 } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { AbortScope } from '../kit/index.ts'
@@ -20,6 +22,7 @@ import {
 import type { AskingCall, ServerCalls, ToolOutputs } from '../tools/index.ts'
 import { checkChildRequest } from './check-child-request.ts'
 import { checkJudgeRequest } from './check-judge-request.ts'
+import type { Engine } from './engine.ts'
 import type { Situation } from './situation.ts'
 
 /** A copy that can be written down. A value that is no JSON is refused here, where its author sees it. */
@@ -49,6 +52,7 @@ type SignalScope = Pick<AbortScope, 'signal'>
 
 /** What a context needs of the agent run it belongs to. */
 export interface ContextHost {
+  readonly engine: Pick<Engine, 'environment'>
   readonly budget: Budget
   readonly messages: readonly Message[]
   readonly answer: string | null
@@ -150,6 +154,14 @@ export class LiveContext implements Context {
     return (name: string, value: number, asking?: AskingCall): void => {
       if (!Number.isFinite(value)) {
         throw new MillraceError('env_invalid', `metric "${name}" must be a finite number, not ${value}`)
+      }
+      const { environment } = this.#host.engine
+      if (ownRewardNames(environment).includes(name) || groupRewardNames(environment).includes(name)) {
+        // The results show one number by each name, and that of the reward comes first.
+        throw new MillraceError(
+          'env_invalid',
+          `metric "${name}" has the name of the reward "${name}", which would hide it: choose another name`,
+        )
       }
       this.#report({ metrics: { [nameable('metric', name)]: value } }, asking)
     }

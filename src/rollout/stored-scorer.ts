@@ -97,10 +97,11 @@ export class StoredScorer extends Resource {
   }
 
   #hostOf(stored: RolloutToScore, questions: Errands): ContextHost {
-    const { limits, askJudge } = this.#options
+    const { environment, limits, askJudge } = this.#options
     const { record } = stored
     const { usage, cost, turns, timing } = record
     return {
+      engine: { environment },
       budget: {
         turnsLeft: Math.max(0, limits.maxTurns - turns),
         tokensLeft: Math.max(0, (limits.maxTokens ?? Infinity) - usage.output),
