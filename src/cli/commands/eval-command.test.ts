@@ -180,7 +180,7 @@ describe('millrace eval: what it shows', () => {
     const { ended, stdout } = start({ evaluation: new FakeEvaluation({ info: { resumed: 12 } }) })
     expect(await ended).toBe(0)
     expect(stdout.text).toBe(stdout.plain)
-    expect(stdout.lines[0]).toBe('run brisk-otter, 12 rollouts already ended')
+    expect(stdout.lines[0]).toBe('run brisk-otter')
     expect(stdout.lines[1]).toContain('158/300 rollouts')
     expect(stdout.text).toContain('95% interval')
   })

@@ -10,7 +10,7 @@ import { printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
-import { gatewayEnd, isGatewayRun, runsRoot, storedConfig } from '../runs/stored-run.ts'
+import { isGatewayRun, runsRoot, servingEnd, storedConfig } from '../runs/stored-run.ts'
 
 export const listCommand = defineCommand({
   name: 'list',
@@ -57,7 +57,7 @@ export const listCommand = defineCommand({
 interface ListedRun {
   readonly run: string
   readonly state: string
-  /** How a gateway's last sitting ended, if it did. */
+  /** How the last sitting of a gateway or server ended, if it did. */
   readonly end?: string
   readonly environment: string
   readonly model: string
@@ -78,7 +78,7 @@ const resultsSchema = z.object({ ended: z.number(), scored: z.number(), score: z
 function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
   const { environment, model } = storedConfig(found)
   const { state, createdAt } = found.run
-  const end = gatewayEnd(found)
+  const end = servingEnd(found)
   const common = { run: found.name, state, ...(end !== undefined && { end }), environment, model, createdAt }
   const stored = storedResults(found)
   if (stored) return { ...common, ...stored }

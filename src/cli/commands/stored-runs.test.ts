@@ -38,6 +38,17 @@ describe('millrace list', () => {
     )
   })
 
+  it('says of a server that it was drained, as show does: its run is never complete', async () => {
+    await using runs = await temporaryRuns()
+    await writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
+    expect((await run(runs.root, 'list')).stdout).toMatch(/^served +drained /m)
+    expect(JSON.parse((await run(runs.root, 'list', '--json')).stdout)).toMatchObject({
+      state: 'unfinished',
+      end: 'drained',
+    })
+    expect((await run(runs.root, 'show', 'served')).stdout).toContain('drained')
+  })
+
   it('names what it cannot read and lists the rest', async () => {
     await using runs = await temporaryRuns()
     await writeRun({ root: runs.root, name: 'good', rollouts })

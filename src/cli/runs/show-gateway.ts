@@ -7,7 +7,7 @@ import type { CommandIo } from '../process/io.ts'
 import { sessionTable } from './_session-table.ts'
 import { sessionLines } from './_session-transcript.ts'
 import { spoolLosses } from './spool-losses.ts'
-import { gatewayEnd, runReference } from './stored-run.ts'
+import { runReference, servingEnd } from './stored-run.ts'
 
 /** A stored run that is to be shown, and where. */
 export interface ShownRun {
@@ -24,7 +24,7 @@ export async function showSessions(limit: number, { found, reader, io, asJson }:
   const { newest, unreadable } = newestSessions(reader, limit)
   const losses = spoolLosses(reader, 0)
   const { name: run, folder } = found
-  const end = gatewayEnd(found)
+  const end = servingEnd(found)
   if (asJson) {
     const { state } = found.run
     await stdout.line(JSON.stringify({ run, folder, state, end, sessions: counts, newest, unreadable, losses }))

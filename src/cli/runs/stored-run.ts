@@ -89,12 +89,13 @@ export function isGatewayRun({ run }: FoundRun): boolean {
 }
 
 /**
- * How its last sitting ended, of a gateway that nobody runs now: such a run is never complete, and one that was drained
- * is not one that was cut off, of which nothing is known.
+ * How its last sitting ended, of a gateway or a server that nobody runs now: such a run is never complete, and one that
+ * was drained is not one that was cut off, of which nothing is known.
  */
-export function gatewayEnd(found: FoundRun): string | undefined {
-  const { state, sittings } = found.run
-  return isGatewayRun(found) && state === 'unfinished' ? sittings.at(-1)?.end : undefined
+export function servingEnd(found: FoundRun): string | undefined {
+  const { state, sittings, config } = found.run
+  const isServing = isGatewayRun(found) || config['isServed'] === true
+  return isServing && state === 'unfinished' ? sittings.at(-1)?.end : undefined
 }
 
 /** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */

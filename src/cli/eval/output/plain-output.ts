@@ -1,5 +1,4 @@
 import type { Evaluation, RunInfo, Summary } from '../../../eval/index.ts'
-import { formatQuantity } from '../../format/count.ts'
 import type { CommandIo } from '../../process/io.ts'
 import type { EvalOutput } from './eval-output.ts'
 import { progressLine } from './progress-lines.ts'
@@ -30,8 +29,7 @@ export class PlainOutput implements EvalOutput {
     this.#startup?.[Symbol.dispose]()
     for (const notice of info.notices) this.note(notice)
     if (this.#isQuiet) return
-    const resumed = info.resumed > 0 ? `, ${formatQuantity(info.resumed, 'rollout')} already ended` : ''
-    void this.#io.stdout.line(`run ${info.name}${resumed}`)
+    void this.#io.stdout.line(`run ${info.name}`)
     this.#rate.apply(this.#evaluation.progress())
     this.#timer = setTimeout(this.#tick, firstMs)
   }
