@@ -69,7 +69,7 @@ function appendRollout(journal: Journal, { record: parts, parent, messages: give
   }
   journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
   // What a child came to is its parent's to use: nobody accepts it.
-  if (parent !== null) return
+  if (parent !== undefined) return
   journal.append({
     kind: 'rollout-end',
     rollout,
