@@ -1,28 +1,29 @@
 import { timerMs } from '../../kit/index.ts'
 
-/** Something that ends by itself unless it is used. */
+/** An item that ends by itself unless it is used. */
 export interface Expiring {
-  /** On the clock of `performance.now()`; may move to a later time whenever it is used. */
+  /** When the item ends, on the clock of `performance.now()`; using it may move this to a later time. */
   readonly expiresAt: number
 }
 
-/** Then others have their turn: ten thousand sessions that ended in one went held up every stream for half a second. */
+/** How many items expire in one go: ten thousand sessions that ended together held up every stream for half a second. */
 const maxAtOnce = 64
 
 interface Entry<Item> {
   readonly item: Item
-  /** What its time was when it was last looked at. */
+  /** The item's `expiresAt` when it was last looked at. */
   readonly at: number
 }
 
 /**
- * Many items that expire, and one timer: a heap by the time that each had when it was last looked at. Using an item only
- * moves its own number; the heap finds out when the old time comes, and puts it back. Whoever adds items bounds them.
+ * Many items that expire, and one timer: a heap by the time that each item had when it was last looked at. Using an item only
+ * moves its own `expiresAt`; when the old time comes, the queue finds that and puts the item back. The caller bounds how many
+ * there are.
  */
 export class ExpiryQueue<Item extends Expiring> implements Disposable {
   readonly #onExpired: (item: Item) => void
   readonly #heap: Entry<Item>[] = []
-  /** Gone, but still in the heap until their time comes. */
+  /** Items that were removed, but are still in the heap until their time comes. */
   readonly #removed = new Set<Item>()
   #timer: NodeJS.Timeout | undefined
   #timerAt = Number.POSITIVE_INFINITY
@@ -32,7 +33,7 @@ export class ExpiryQueue<Item extends Expiring> implements Disposable {
     this.#onExpired = onExpired
   }
 
-  /** After its disposal, too, which then means nothing. */
+  /** Does nothing once the queue is disposed of. */
   add(item: Item): void {
     if (this.#isDisposed) return
     this.#push({ item, at: item.expiresAt })
@@ -76,7 +77,7 @@ export class ExpiryQueue<Item extends Expiring> implements Disposable {
     this.#timer = setTimeout(this.#onTimer, timerMs(Math.ceil(at - performance.now())))
   }
 
-  /** Half of the heap is gone: what is left is put in order again, so that the heap never outgrows its items for long. */
+  /** Rebuilds the heap without removed items, once they are half of it, so that it never outgrows its items for long. */
   #sweep(): void {
     const left = this.#heap.filter(({ item }) => !this.#removed.has(item))
     this.#removed.clear()

@@ -10,28 +10,28 @@ import {
   type ToolCall,
 } from '../../schema/index.ts'
 
-/** What a server calls an item and says of its making: many clients leave it out. */
+/** Fields of a Responses item that the server sets about it, and that many clients leave out. */
 const itemNames: ReadonlySet<string> = new Set(['id', 'status', 'created_by'])
 
-/** What a message says, in two pieces, so that a long text is compared where it is and not copied behind its head first. */
+/** What a message says, in two pieces, so that a long text is compared in place and not copied behind its head first. */
 export interface Meaning {
   readonly head: string
   readonly text: string
 }
 
 /**
- * What a message says, as text: two messages with one text are the same to a conversation, however they were written.
- * Text is joined, absent is as good as null or empty, and reasoning does not count, because clients drop it. Everything of
- * free length is last or has its length before it, so that no two meanings share a text, nor one text two pairs of pieces.
+ * What a message says, as text: messages with the same text are the same to a conversation, however they were written. Texts
+ * are joined, absent counts as null or empty, and reasoning does not count, because clients drop it. Everything of free
+ * length is last or has its length before it, so that no two meanings share a text, nor one text two pairs of pieces.
  */
 export function meaningOf(message: Message): Meaning {
   return message.role === 'assistant' ? assistantMeaning(message, exactly) : givenMeaning(message)
 }
 
 /**
- * The same for messages whose tool calls may have been written anew: APIs that carry arguments as objects lose the spaces
- * and, in some languages, the order of keys; and a stream in another API has calls in the order in which they began. Undefined
- * where it makes no difference.
+ * Like `meaningOf`, for messages whose tool calls may have been written anew: APIs that carry arguments as objects lose the
+ * spaces and, in some languages, the order of keys; and a stream in another API has calls in the order in which they began.
+ * Undefined for messages without tool calls.
  */
 export function looseMeaningOf(message: Message): Meaning | undefined {
   if (message.role !== 'assistant' || !message.tool_calls?.length) return undefined
@@ -60,7 +60,7 @@ function speakerOf(message: Exclude<Message, AssistantMessage>): string {
 }
 
 function assistantMeaning(message: AssistantMessage, written: (text: string) => string): Meaning {
-  // A refusal is a text like any other to a client of Messages, who can send it back only as one.
+  // Clients of Messages get a refusal as text and can send it back only as text, so it counts as text.
   const said = (message.content ?? '') + (message.refusal ?? '')
   const head = `assistant ${said.length} `
   const { tool_calls: calls = [], others = [] } = message
@@ -71,12 +71,12 @@ function assistantMeaning(message: AssistantMessage, written: (text: string) => 
   return { head, text }
 }
 
-/** Thinking that nobody can read does not count, either. */
+/** The meaning of a part of another API. Redacted thinking does not count, as reasoning does not. */
 function otherMeaning({ api, value }: OtherPart): string {
   if (!isJsonObject(value)) return `other ${api} ${sized(JSON.stringify(value))}`
   const { type, audio } = value
   if (type === 'redacted_thinking') return ''
-  // A client repeats it by its name alone.
+  // A client repeats audio by its id alone.
   if (isJsonObject(audio)) return `audio ${sized(JSON.stringify(audio['id'] ?? null))}`
   const said = Object.entries(value).filter(([name]) => api !== 'responses' || !itemNames.has(name))
   return `other ${api} ${sized(JSON.stringify(sorted(Object.fromEntries(said)), leaveOutNull))}`
@@ -113,17 +113,17 @@ function exactly(text: string): string {
   return text
 }
 
-/** In one spelling, whatever it was written in. */
+/** Arguments in one spelling, however they were written. */
 function canonicalArguments(written: string): string {
   return JSON.stringify(sorted(JSON.parse(argumentsKey(written)) as Json))
 }
 
-/** Of a field: in a list it has a place. */
+/** Leaves out fields that are null; in a list null has a place and stays. */
 function leaveOutNull(this: Json, _name: string, value: Json | undefined): Json | undefined {
   return value === null && !Array.isArray(this) ? undefined : value
 }
 
-/** With the keys of every object in order. */
+/** The value with the keys of every object in order. */
 function sorted(value: Json): Json {
   if (typeof value !== 'object' || value === null) return value
   if (isJsonList(value)) return value.map(sorted)

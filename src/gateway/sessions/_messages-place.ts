@@ -23,9 +23,8 @@ export interface MessagesPlace {
 const messagesKey = keyBytes('messages')
 
 /**
- * Finds the messages in a body. Of one that has all of `known` at the same place and in the same bytes, everything before
- * them included, only the rest is looked at. Undefined where it is not so plain: nothing is said about what is wrong then,
- * if anything.
+ * Finds the messages in a body. If `known` is given, the body has the same bytes up to its end, and only the rest is read.
+ * Undefined for a body that is not that plain, or not valid: what is wrong with it, if anything, is not said.
  */
 export function findMessages(bytes: Uint8Array, known?: MessagesPlace): MessagesPlace | undefined {
   try {
@@ -57,7 +56,7 @@ function listStart(bytes: Uint8Array): number {
   throw notWalkable
 }
 
-/** Whether the rest of the body has no such list: of two, the last counts. A key with escapes may be the same. */
+/** Whether the rest of the body has no second `messages`: of two, the last counts. A key with escapes may spell the same. */
 function endsWithoutList(bytes: Uint8Array, from: number): boolean {
   let at = nonSpace(bytes, from)
   while (bytes[at] === comma) {

@@ -5,7 +5,7 @@ import { discardedNamed } from './discarded-named.ts'
 import { OpenSession } from './open-session.ts'
 import type { SessionBook } from './session-book.ts'
 
-/** What a reward is for: a reply, as its client knows it or by its number in the session; without either the session as a whole. */
+/** What a reward is for: a reply, by its client's name for it or by its node; without either, the session as a whole. */
 export interface RewardedName {
   readonly interactionId?: string
   readonly node?: number
@@ -16,10 +16,10 @@ interface Records {
   readonly book: SessionBook
 }
 
-/** So many are named of those that share a name. */
+/** How many replies of the same name an error lists. */
 const toldNodes = 8
 
-/** The node of the reply that is named; null for the session as a whole. Throws if there is none, or more than one. */
+/** The node of the named reply; null for the whole session. Throws if there is no such reply, or more than one. */
 export async function rewardedReply(
   records: Records,
   session: OpenSession | StoredSession,

@@ -3,7 +3,7 @@ import type { Message } from '../../schema/index.ts'
 import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
 import { printOf, type MessagePrint } from './_message-print.ts'
 
-/** A message, and what tells it from others: digests are worked out when they are first asked for, and once. */
+/** A message with the digests that tell it from others, each worked out once, when it is first asked for. */
 export class SaidMessage {
   readonly message: Message
   #meaning: Meaning | undefined
@@ -22,7 +22,7 @@ export class SaidMessage {
     return (this.#digest ??= digestOf(this.meaning))
   }
 
-  /** The same however its tool calls are spelled. Undefined where it makes no difference. */
+  /** A digest that is the same however the tool calls are spelled. Undefined for messages without tool calls. */
   looseDigest(): string | undefined {
     if (!this.#loose) {
       const loose = looseMeaningOf(this.message)
@@ -31,7 +31,7 @@ export class SaidMessage {
     return this.#loose.digest
   }
 
-  /** Of a reply. */
+  /** The print of a reply; undefined for other messages. */
   print(): MessagePrint | undefined {
     return this.message.role === 'assistant' ? printOf(this.message, this.digest) : undefined
   }
@@ -39,6 +39,6 @@ export class SaidMessage {
 
 function digestOf({ head, text }: Meaning): string {
   const meaning = head + text
-  // Half a character, as is left where a text was cut, has no bytes of its own: all such halves would be the same.
+  // Half a character (a lone surrogate, left where a text was cut) has no UTF-8: all such halves would hash alike.
   return hash('sha256', meaning.isWellFormed() ? meaning : JSON.stringify(meaning), 'base64url')
 }

@@ -1,13 +1,13 @@
 /**
- * How much all sessions may keep together to be fast. At the limit others are asked to give some back; if nobody does, it is
- * not kept, which costs time only.
+ * How much text all sessions together may keep to be fast. At the limit others are asked to give some back; if none does, the
+ * text is not kept, which costs time only.
  */
 export class TextAllowance {
   readonly #total: number
   readonly #reclaim: () => boolean
   #left: number
 
-  /** `reclaim` makes somebody give back some, and says whether it did. */
+  /** `reclaim` makes some session give back text, and says whether one did. */
   constructor(chars: number, reclaim: () => boolean) {
     this.#total = chars
     this.#left = chars

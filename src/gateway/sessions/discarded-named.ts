@@ -3,8 +3,8 @@ import type { SessionReader } from '../../store/index.ts'
 import { Slice } from '../../kit/index.ts'
 
 /**
- * How the reply of that name was lost, if one was. Looked for in the store, only to say why there is no complete one: nobody
- * need remember their names. Others have their turns meanwhile.
+ * How the reply of that name was lost, if one was. It is looked for in the store, because lost names are needed only to say
+ * why there is no complete reply, and so are not remembered. Other work has its turns meanwhile.
  */
 export async function discardedNamed(
   sessions: SessionReader,

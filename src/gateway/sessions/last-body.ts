@@ -4,56 +4,56 @@ import type { Message } from '../../schema/index.ts'
 import { findMessages, type MessagesPlace } from './_messages-place.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 
-/** A body that goes on from the last one. */
+/** A body that continues the last one. */
 export interface ContinuedBody<Node> {
-  /** Its JSON without the messages that are known. */
+  /** The body's JSON without the messages that are known. */
   readonly text: string
-  /** Those, and the node of the last of them. */
+  /** The known messages, and the node of the last of them. */
   readonly known: readonly Message[]
   readonly node: Node
-  /** How many of its bytes the last one had, too. */
+  /** How many bytes the body shares with the last one. */
   readonly knownBytes: number
-  /** Where all of its messages stand. */
+  /** Where all messages of the body stand. */
   readonly place: MessagesPlace
 }
 
-/** What was said in a body. */
+/** The messages of a body. */
 interface Said<Node> {
   readonly messages: readonly Message[]
-  /** Of the last of them. */
+  /** The node of the last message. */
   readonly node: Node
 }
 
 export interface ReadBody<Node> {
   readonly request: DialectRequest
-  /** Of its last message. */
+  /** The node of the last message. */
   readonly node: Node
-  /** If it goes on from the last one. */
+  /** Set if the body continues the last one. */
   readonly continued: ContinuedBody<Node> | undefined
 }
 
-/** Below it parsing takes no longer than finding out. */
+/** For shorter bodies, parsing takes no longer than comparing. */
 const worthKeepingBytes = 4 * 1024
 
-/** More room than is needed, whenever there is none left: a long conversation is then copied a few times in all, not every turn. */
+/** Room is made for more than is needed, so that a long conversation is copied a few times in all, and not every turn. */
 const growth = 1.5
 
-/** A client that begins anew so often in a row, because it rewrites what it said or holds two conversations, will do so again. */
+/** A client whose bodies do not continue the last one so often in a row will do so again: its bodies are no longer kept. */
 const maxMisses = 3
 
 const nothing = Buffer.alloc(0)
 
 /**
- * The last body of a session, and what its messages read as. A client sends its whole conversation each time, and writes it
- * as it did before: what is the same is compared, at the speed of memory, and only what follows it is parsed.
+ * The last body of a session, and its messages as they were read. A client sends its whole conversation each time, and writes
+ * it as before: the part that is the same is compared, at the speed of memory, and only what follows is parsed.
  */
 export class LastBody<Node> {
   readonly #allowance: TextAllowance
-  /** It stays for the whole conversation and grows with it: memory outside of the heap that comes and goes makes V8 collect. */
+  /** One buffer for the whole conversation, which grows with it: buffers that come and go make V8 collect garbage. */
   #memory = nothing
   #length = 0
   #said: Said<Node> | undefined
-  /** Where the messages stand. Worked out when somebody asks: many conversations are not gone on with. */
+  /** Where the messages stand. Worked out on first use: many conversations are not continued. */
   #place: MessagesPlace | undefined
   #misses = 0
   #taken = 0
@@ -62,7 +62,7 @@ export class LastBody<Node> {
     this.#allowance = allowance
   }
 
-  /** Undefined for a body that begins in another way, or that `findMessages` cannot tell. */
+  /** Undefined for a body that does not continue the last one, or in which `findMessages` finds no messages. */
   continuedBy(body: Buffer): ContinuedBody<Node> | undefined {
     if (!this.#said || isShort(body)) return undefined
     const continued = this.#continuation(body, this.#said)
@@ -70,12 +70,12 @@ export class LastBody<Node> {
     return continued
   }
 
-  /** It is the last one from now on, if that is worth it and there is room. */
+  /** Makes this the last body, if that is worth it and there is room. */
   keep(body: Buffer, { request, node, continued }: ReadBody<Node>): void {
-    // A short one between long ones leaves those as they are.
+    // A short body between long ones leaves the last one in place.
     if (isShort(body)) return
     const { messages, untranslatable } = request
-    // What is wrong with a message is said again each time.
+    // Problems of a message are reported each time, so its body has to be read whole each time.
     const isPlain = !untranslatable.some((name) => name.startsWith('messages['))
     if (!isPlain || this.#misses === maxMisses || !this.#makeRoom(body.length)) {
       this.clear()
@@ -108,7 +108,7 @@ export class LastBody<Node> {
     return { text, known: messages, node, knownBytes: known.end, place }
   }
 
-  /** For the bytes, and for about as much text in the messages. One long body does not keep its room for many short ones. */
+  /** Makes room for the body, and for about as much text in its messages. A buffer 8 times as large as needed is replaced. */
   #makeRoom(bytes: number): boolean {
     const { length } = this.#memory
     if (bytes <= length && bytes * 8 > length) return true

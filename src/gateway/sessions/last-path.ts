@@ -3,16 +3,13 @@ import { meaningOf, type Meaning } from './_meaning.ts'
 import type { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 
-/** What a conversation is known to begin with: so many messages, and the node of the last of them. */
+/** The known beginning of a conversation: so many messages, and the node of the last of them. */
 export interface KnownBeginning<Node> {
   readonly count: number
   readonly node: Node
 }
 
-/**
- * What the last request of a session said and what it was answered, message by message, and the node of each: the next one
- * mostly begins with it.
- */
+/** The messages of a session's last request and the reply to it, each with its node: the next request mostly begins with them. */
 export class LastPath<Node> {
   readonly #allowance: TextAllowance
   readonly #meanings: Meaning[] = []
@@ -23,12 +20,12 @@ export class LastPath<Node> {
     this.#allowance = allowance
   }
 
-  /** What it has taken of the allowance. */
+  /** The characters taken from the allowance. */
   get chars(): number {
     return this.#chars
   }
 
-  /** How many messages of the conversation are those of the path. */
+  /** How many messages at the start of the conversation are those of the path. */
   commonWith(messages: readonly Message[], before?: KnownBeginning<Node>): number {
     const length = Math.min(messages.length, this.#meanings.length)
     let common = before && this.nodeAfter(before.count) === before.node ? before.count : 0
@@ -38,12 +35,12 @@ export class LastPath<Node> {
     return common
   }
 
-  /** The node of the last of so many messages. */
+  /** The node of the last of the first `count` messages. */
   nodeAfter(count: number): Node | undefined {
     return this.#nodes[count - 1]
   }
 
-  /** Goes on after so many messages with others; those that were there before are gone. */
+  /** Keeps the first `count` messages of the path and replaces the rest. */
   replaceAfter(count: number, messages: readonly SaidMessage[], nodes: readonly Node[]): void {
     this.#cut(count)
     for (let index = 0; index < messages.length; index += 1) {
@@ -51,7 +48,7 @@ export class LastPath<Node> {
     }
   }
 
-  /** Goes on with what was said after its end. Elsewhere nothing does: of a path that was not kept whole, for one. */
+  /** Adds a message after the end of the path. Ignored if `end` is not its end: the path may not have been kept whole. */
   extend(end: Node, message: SaidMessage, node: Node): void {
     if (this.#nodes.at(-1) === end) this.#push(message, node)
   }
@@ -60,7 +57,7 @@ export class LastPath<Node> {
     this.#cut(0)
   }
 
-  /** Whether there was room for it. */
+  /** False if the allowance has no room for the message. */
   #push({ meaning }: SaidMessage, node: Node): boolean {
     const chars = charsOf(meaning)
     if (!this.#allowance.take(chars)) return false

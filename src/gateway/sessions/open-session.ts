@@ -19,7 +19,7 @@ interface SessionMemoryOptions {
   readonly bodies: TextAllowance
 }
 
-/** What is kept of a session only while it is used: all of it can be read from the store again. */
+/** What is kept in memory of a session only while it is used: all of it can be read from the store again. */
 export class SessionMemory {
   readonly tree: SessionTree
   readonly tally = new SessionTally()
@@ -33,14 +33,14 @@ export class SessionMemory {
     this.lastBody = new LastBody(bodies)
   }
 
-  /** It is not used for now: what was kept to be fast is given back. */
+  /** Gives back the text that was kept to be fast, because the session is not used for now. */
   forgetText(): void {
     this.tree.forgetText()
     this.lastBody.clear()
   }
 }
 
-/** A session that has not ended. There is one for each, used or not, so it is small. */
+/** A session that has not ended. Every open session has one of these, used or not, so it is small. */
 export class OpenSession implements Expiring {
   readonly id: string
   readonly group: string
@@ -48,17 +48,17 @@ export class OpenSession implements Expiring {
   readonly keyDigest: string
   readonly startedAt: number
   readonly data: SessionData
-  /** Whoever has its key. */
+  /** The caller that has the session's key. */
   readonly caller: Caller
   readonly running = new Roster<LiveInteraction>()
-  /** Set as soon as the end has begun; `view` settles when it is on disk. */
+  /** Set as soon as the end has begun; `view` settles when the end is on disk. */
   ending: { readonly why: SessionEndReason; readonly view: Promise<SessionView> } | undefined
   memory: SessionMemory | undefined
-  /** Started by this process, and nobody has said anything in it yet. */
+  /** Started by this process, and without messages so far. */
   isUnused = false
-  /** While it is read from the store. */
+  /** Set while the memory is read from the store. */
   loading: Promise<SessionMemory> | undefined
-  /** How many hold on to the memory. */
+  /** How many users hold on to the memory. */
   users = 0
   #expiresAt = 0
 
@@ -73,7 +73,7 @@ export class OpenSession implements Expiring {
     this.touch()
   }
 
-  /** One that an earlier process left open. Its time begins anew: nobody could use it meanwhile. */
+  /** A session that an earlier process left open. Its time begins anew, because nobody could use it meanwhile. */
   static restored(stored: StoredSession): OpenSession {
     const { id, group, tenant, keyDigest, startedAt } = stored
     return new OpenSession({ id, group, tenant, keyDigest, startedAt, data: storedData(stored) })
@@ -83,7 +83,7 @@ export class OpenSession implements Expiring {
     return this.#expiresAt
   }
 
-  /** It is being used. */
+  /** Notes that the session is being used: its time begins anew. */
   touch(): void {
     this.#expiresAt = performance.now() + this.data.ttlSeconds * 1000
   }

@@ -1,19 +1,19 @@
 import { hash } from 'node:crypto'
 import type { ClientApi, JsonObject } from '../../schema/index.ts'
 
-/** The oldest is forgotten beyond this: a retry of it is then a request like any other. */
+/** How many requests are remembered. Beyond it the oldest is forgotten: a retry of it is then a request like any other. */
 const maxRemembered = 16
 
-/** What comes of a request: the one who still answers it, or the node of the reply. */
+/** What became of a request: the interaction that still answers it, or the node of its reply. */
 export type Recent<Running> =
   | { readonly kind: 'running'; readonly running: Running }
   | { readonly kind: 'ended'; readonly seq: number }
 
 interface RecentRequest<Running> {
   readonly key: string
-  /** Undefined if nothing came of it. */
+  /** Undefined if there was no reply. */
   recent: Recent<Running> | undefined
-  /** Whether its client was there to take the reply, as far as anybody can know. */
+  /** Whether the client was there to take the reply, as far as anybody can know. */
   wasHeard: boolean
 }
 
@@ -23,20 +23,22 @@ interface EndedRequest {
 }
 
 /**
- * The last requests of one session by their bodies, for clients that send one again because they did not hear the answer.
- * Several may have the same body, as samples of one prompt do, and only one of them is the one that was sent again.
+ * The last requests of one session by their bodies, for clients that send a request again because they did not hear the
+ * answer. Several requests may have the same body, as samples of one prompt do, and a retry is of only one of them.
  */
 export class RecentRequests<Running> {
-  /** The newest last. Not a Map: see `Roster` for what one costs when what it holds changes with every request. */
+  /** The newest last. Not a Map: `Roster` says what a Map costs when its content changes with every request. */
   readonly #requests: RecentRequest<Running>[] = []
 
   /**
-   * What the client of a retry waits for. Undefined if it has to be asked for: what it waited for is lost, or nobody can say
-   * which of several that are under way it is, and then it must not be given the sample of somebody else.
+   * What the client of a retry waits for. Undefined if the model has to be asked: the reply was lost, or several requests
+   * with that body are under way and nobody can say which of them was sent again. A retry must not get another request's
+   * sample.
    */
   retried(key: string): Recent<Running> | undefined {
     const same = this.#requests.filter((request) => request.key === key)
-    // First, because whoever else has sent the same can take it: those that wait for a lost or a running one ask alike.
+    // Unheard replies come first: retries with the same body look alike, so any of them can take one, also one whose own
+    // request is lost or still running.
     const unheard = same.find(({ recent, wasHeard }) => recent?.kind === 'ended' && !wasHeard)
     if (unheard) {
       unheard.wasHeard = true
@@ -44,7 +46,7 @@ export class RecentRequests<Running> {
     }
     const lost = same.find(({ recent }) => recent === undefined)
     if (lost) {
-      // The next retry is of another one.
+      // Removed, because the next retry is of another request.
       this.#requests.splice(this.#requests.indexOf(lost), 1)
       return undefined
     }
@@ -57,18 +59,18 @@ export class RecentRequests<Running> {
     this.#add({ key, recent: { kind: 'running', running }, wasHeard: false })
   }
 
-  /** One that ended in an earlier process, or before the session was forgotten for a while. */
+  /** Adds a request that ended in an earlier process, or before the session was forgotten for a while. */
   restore(key: string, { seq, wasHeard }: EndedRequest): void {
     this.#add({ key, recent: { kind: 'ended', seq }, wasHeard })
   }
 
-  /** Whoever was given it again had gone, too. */
+  /** The client that got the reply again had gone, too. */
   unhear(seq: number): void {
     const request = this.#requests.find(({ recent }) => recent?.kind === 'ended' && recent.seq === seq)
     if (request) request.wasHeard = false
   }
 
-  /** With the reply, and whether its client was still there; or with nothing. */
+  /** Ends a request with its reply and whether its client was still there, or without a reply. */
   end(running: Running, reply?: EndedRequest): void {
     const request = this.#requests.find(({ recent }) => recent?.kind === 'running' && recent.running === running)
     if (!request) return
@@ -83,8 +85,8 @@ export class RecentRequests<Running> {
 }
 
 /**
- * What tells a request from all others of its session: where its conversation ends, how long its body is, and what else
- * it says. Not a digest of the body, because the conversation, which is most of it, has been compared already.
+ * What tells a request from all others of its session: where its conversation ends, how long its body is, and a digest of its
+ * other fields. The body is not digested whole, because its largest part, the conversation, has been compared already.
  */
 export function requestKey(api: ClientApi, leaf: number, body: JsonObject, bytes: number): string {
   const { messages: _said, input: _saidInResponses, ...rest } = body

@@ -15,29 +15,29 @@ import { SessionTree } from './session-tree.ts'
 export interface SessionBookOptions {
   readonly store: RunStore
   readonly bounds: SessionBounds
-  /** Nobody used it for as long as it may stay open. */
+  /** Called for a session that was not used for its time to live. */
   readonly onExpired: (session: OpenSession) => void
 }
 
-/** So many damaged sessions are reported. */
+/** How many damaged sessions are reported at most. */
 const maxReported = 1_000
 
-/** All sessions that have not ended. What they said is remembered for those in use, and read back for the others. */
+/** All sessions that have not ended. The messages of sessions in use are in memory, those of others are read back. */
 export class SessionBook implements Disposable {
   readonly #store: RunStore
   readonly #bounds: SessionBounds
   readonly #allowance: TextAllowance
-  /** For last bodies. Nobody gives back for another's: that would cost more than reading a body. */
+  /** For last bodies. No session gives back its own for another's: that would cost more than reading a body. */
   readonly #bodies: TextAllowance
   readonly #sessions = new Map<string, OpenSession>()
   readonly #byKey = new Map<string, OpenSession>()
   readonly #expiry: ExpiryQueue<OpenSession>
-  /** Remembered, though nobody uses them. A Set iterates in insertion order, so the first was not used for longest. */
+  /** Remembered sessions that are not in use. A Set iterates in insertion order, so the first is the least recently used. */
   readonly #idle = new Set<OpenSession>()
-  /** What they hold. */
+  /** What the idle sessions hold. */
   #idleBytes = 0
   #idleChars = 0
-  /** What cannot be read of those that were reported as damaged, each once: whoever polls would fill the log. */
+  /** The damage of sessions that were reported as damaged. Each is reported once, or a client that polls would fill the log. */
   readonly #damage = new Map<string, MillraceError>()
 
   constructor({ store, bounds, onExpired }: SessionBookOptions) {
@@ -51,7 +51,7 @@ export class SessionBook implements Disposable {
     })
   }
 
-  /** Knows those again that an earlier process left open. One that cannot be read is reported, and left alone. */
+  /** Restores the sessions that an earlier process left open. A session that cannot be read is reported, and left alone. */
   restore(): void {
     for (const stored of this.#store.reader.sessions.openSessions()) {
       try {
@@ -63,7 +63,7 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** Once for each: nobody can go on with it, but the others are as they were. */
+  /** Reports a damaged session, once. It cannot be continued; other sessions are not affected. */
   reportDamaged({ id }: Pick<StoredSession, 'id'>, thrown: unknown): void {
     if (this.#damage.has(id) || this.#damage.size >= maxReported) return
     const error = MillraceError.from(thrown, 'store_failed')
@@ -71,7 +71,7 @@ export class SessionBook implements Disposable {
     gatewayEvents.publish({ kind: 'session-unreadable', folder: this.#store.folder, session: id, error })
   }
 
-  /** What cannot be read of it, if that was reported. */
+  /** The damage of the session, if it was reported. */
   damageOf(id: string): MillraceError | undefined {
     return this.#damage.get(id)
   }
@@ -92,7 +92,7 @@ export class SessionBook implements Disposable {
     return found?.tenant === caller.tenant ? found : undefined
   }
 
-  /** Whose key has this digest; also of a session that has ended, which then can say so. */
+  /** The caller whose key has this digest. Ended sessions count, too, so that a request with their key can be told so. */
   callerFor(digest: string): Caller | undefined {
     const open = this.#byKey.get(digest)
     if (open) return open.caller
@@ -100,13 +100,13 @@ export class SessionBook implements Disposable {
     return ended && { kind: 'session', tenant: ended.tenant, sessionId: ended.id }
   }
 
-  /** A session of which nothing was said yet. */
+  /** Adds a new session, which has no messages yet. */
   start(session: OpenSession): void {
     this.#add(session)
     session.isUnused = true
   }
 
-  /** One that has expired, and is not ended for now. */
+  /** Keeps a session open that has expired. */
   keepOpen(session: OpenSession): void {
     session.touch()
     this.#expiry.add(session)
@@ -120,13 +120,13 @@ export class SessionBook implements Disposable {
     forget(session)
   }
 
-  /** What was said in it, at once or when it was read. It stays until it is released as often as it was acquired. */
+  /** The session's memory: at once, or when it has been read. It stays until it was released as often as it was acquired. */
   acquire(session: OpenSession): SessionMemory | Promise<SessionMemory> {
     const memory = this.acquireReadable(session)
     return memory instanceof Promise ? this.#whole(session, memory) : memory
   }
 
-  /** The same; of one that is damaged as much as can be read, and its tally says what cannot. */
+  /** Like `acquire`, but gives the readable part of a damaged session; its tally says what cannot be read. */
   acquireReadable(session: OpenSession): SessionMemory | Promise<SessionMemory> {
     session.users += 1
     this.#removeIdle(session)
@@ -138,7 +138,7 @@ export class SessionBook implements Disposable {
     if (session.users === 0) this.#rest(session)
   }
 
-  /** What `look` finds in its memory. */
+  /** Calls `look` with the session's memory. */
   async use<Result>(session: OpenSession, look: (memory: SessionMemory) => Result): Promise<Result> {
     const memory = await this.acquire(session)
     try {
@@ -148,14 +148,14 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** What is stored of a session, counted as far as it can be read. */
+  /** The tally of a stored session, as far as it can be read. */
   async count(id: string): Promise<SessionTally> {
     const tally = new SessionTally()
     await this.#readInto({ tally }, id)
     return tally
   }
 
-  /** Resolves when all that was said in it can be read from the store: a reply is sent before that. */
+  /** Resolves when all messages can be read from the store, which may be after a reply was sent; undefined if they can be now. */
   readable({ id }: OpenSession, { tree }: SessionMemory): Promise<void> | undefined {
     const { reader, journal } = this.#store
     const readTo = reader.sessions.lastSeq(id) ?? -1
@@ -172,7 +172,7 @@ export class SessionBook implements Disposable {
     this.#expiry.add(session)
   }
 
-  /** Nobody goes on with one that is damaged. */
+  /** Rejects for a damaged session, which must not be continued. */
   async #whole(session: OpenSession, reading: Promise<SessionMemory>): Promise<SessionMemory> {
     const memory = await reading
     const { damage } = memory.tally
@@ -194,7 +194,7 @@ export class SessionBook implements Disposable {
 
   async #load(session: OpenSession): Promise<SessionMemory> {
     try {
-      // What was said last may still be on its way there.
+      // The last messages may still be on their way to the store.
       await this.#store.journal.durable()
       const memory = this.#newMemory(session)
       await this.#readInto(memory, session.id)
@@ -216,7 +216,7 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** What is stored of a session, counted, and remembered if there is where. Others have their turns while it is read. */
+  /** Reads a stored session: counts it, and restores the given parts of its memory. Other work has its turns meanwhile. */
   async #readWhole(
     { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
     id: string,
@@ -233,7 +233,7 @@ export class SessionBook implements Disposable {
     }
   }
 
-  /** Nothing is stored of it, so there is nothing to read. */
+  /** The memory of a session without messages: there is nothing to read. */
   #firstMemory(session: OpenSession): SessionMemory {
     session.isUnused = false
     session.memory = this.#newMemory(session)
@@ -247,7 +247,7 @@ export class SessionBook implements Disposable {
     return new SessionMemory({ tree, journal, session: session.id, bodies: this.#bodies })
   }
 
-  /** Nobody uses it for now. Those in use stay, however many they are: there are no more of them than requests. */
+  /** Makes a session idle, and forgets idle ones beyond the bounds. Sessions in use stay: there are no more than requests. */
   #rest(session: OpenSession): void {
     if (!this.#sessions.has(session.id) || !session.memory) {
       forget(session)
@@ -271,14 +271,14 @@ export class SessionBook implements Disposable {
     if (this.#idle.delete(session)) this.#count(session, -1)
   }
 
-  /** A memory that nobody uses does not change: what was added is what is taken away again. */
+  /** An idle memory does not change, so the same numbers are added and later taken away. */
   #count({ memory }: OpenSession, sign: 1 | -1): void {
     this.#idleBytes += sign * (memory?.tree.bytes ?? 0)
     this.#idleChars += sign * (memory?.tree.textChars ?? 0)
   }
 }
 
-/** Then it is not the session that is wrong, and another start may read it. */
+/** Whether the process is out of descriptors: then the session is not damaged, and another start may read it. */
 function lacksDescriptors(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException
   return code === 'EMFILE' || code === 'ENFILE'

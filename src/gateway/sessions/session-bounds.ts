@@ -1,30 +1,30 @@
 import { heapShare } from '../../kit/index.ts'
 
-/** How much a gateway holds at most. */
+/** The most that a gateway holds. */
 export interface SessionBounds {
-  /** Beyond it no session is started: `overloaded`. */
+  /** The most open sessions. Beyond it no session is started: `overloaded`. */
   readonly maxOpenSessions: number
-  /** Sessions that nobody uses and that stay in memory. The others are read from the store when they are used again. */
+  /** The most idle sessions that stay in memory. The others are read from the store when they are used again. */
   readonly maxRemembered: number
-  /** What they hold there, text aside. Beyond it those that were not used for longest are forgotten. */
+  /** The most memory that idle sessions hold, text aside. Beyond it the least recently used are forgotten. */
   readonly maxRememberedBytes: number
   /**
-   * Text of last requests, which makes the next ones fast to find. Beyond it sessions that nobody uses are forgotten; if
-   * there is none, requests take their time.
+   * The most text of last requests, which makes the next ones fast to find. Beyond it idle sessions are forgotten; if there
+   * are none, requests take longer.
    */
   readonly maxRememberedChars: number
-  /** Bytes of last bodies, so that the next ones need not be read whole, and as many of what they say. Beyond it they are. */
+  /** The most bytes of last bodies and their text, which save parsing the next ones whole. Beyond it, bodies are not kept. */
   readonly maxRememberedBodies: number
-  /** Messages in one session. Beyond it the session takes no request: `budget_exhausted`. */
+  /** The most messages in one session. Beyond it the session takes no request: `budget_exhausted`. */
   readonly maxMessages: number
-  /** Requests under way, waiting ones included. Beyond it one is refused: `overloaded`. */
+  /** The most requests under way, waiting ones included. Beyond it a request is refused: `overloaded`. */
   readonly maxRunning: number
   /**
-   * How long one request waits for a backend in all: for a permit, a rate limit, between tries, parked. Time on the wire
+   * The longest one request waits for a backend in all: for a permit, a rate limit, between tries, parked. Time on the wire
    * does not count. Beyond it the request is refused: `overloaded`.
    */
   readonly maxWaitMs: number
-  /** How often a client whose stream is asked for whole is told that it is on its way. */
+  /** How often a client that asked for a stream gets a sign of life while the reply is fetched whole. */
   readonly beatMs: number
 }
 

@@ -7,10 +7,10 @@ const maxGroupSize = 1024
 const maxTtlSeconds = 30 * 24 * 3600
 const maxMetadataChars = 64 * 1024
 
-/** Names that stand in paths and file names of others. */
+/** A name that can stand in paths and in file names of other programs. */
 const plainName = z.string().regex(/^[\w.-]{1,64}$/, 'has 1 to 64 letters, digits, dots, dashes and underscores')
 
-/** What one session may use up. `maxTokens` counts what was sampled, `maxCost` is in US dollars. */
+/** What one session may use up. `maxTokens` counts sampled tokens, `maxCost` is in US dollars. */
 export const sessionLimitsSchema = closedObject({
   maxRequests: z.int().positive().exactOptional(),
   maxTokens: z.int().positive().exactOptional(),
@@ -22,11 +22,11 @@ export type SessionLimits = z.infer<typeof sessionLimitsSchema>
 
 const metadataSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
-/** What is said of sessions when they are started: `groupSize` of them, alike. */
+/** The options of sessions that are started together: `groupSize` of them, alike. */
 export const sessionOptionsSchema = closedObject({
   taskId: z.string().max(maxNameChars).exactOptional(),
   groupSize: z.int().min(1).max(maxGroupSize).default(1),
-  /** Another group's name adds to that group; without one it is a new group. */
+  /** The id of an existing group adds to that group; without an id the group is new. */
   groupId: plainName.exactOptional(),
   /** A session that is not used for so long ends by itself. */
   ttlSeconds: z.number().positive().max(maxTtlSeconds).default(3600),
@@ -37,14 +37,14 @@ export const sessionOptionsSchema = closedObject({
     )
     .default({}),
   limits: sessionLimitsSchema.default({}),
-  /** Whether its own key may also reward and end it. An agent that has the key could then say what it is worth itself. */
+  /** Whether the session's own key may also reward and end it. An agent that has the key could then reward itself. */
   selfManaged: z.boolean().default(false),
 })
 
 export type SessionOptions = z.infer<typeof sessionOptionsSchema>
 export type SessionOptionsInput = z.input<typeof sessionOptionsSchema>
 
-/** What the journal keeps of them, beside the names. */
+/** The options that the journal keeps, beside the names. */
 const sessionDataSchema = sessionOptionsSchema.pick({
   taskId: true,
   ttlSeconds: true,
@@ -55,10 +55,10 @@ const sessionDataSchema = sessionOptionsSchema.pick({
 
 export type SessionData = z.infer<typeof sessionDataSchema>
 
-/** Of a session about which nothing was said at its start. */
+/** The data of a session that was started without options. */
 export const nothingSaid: SessionData = sessionDataSchema.parse({})
 
-/** Throws if it is damaged, or not what this version writes. */
+/** The options of a stored session. Throws if they are damaged, or not what this version writes. */
 export function storedData(stored: StoredSession): SessionData {
   const checked = sessionDataSchema.safeParse(stored.data)
   if (checked.success) return checked.data

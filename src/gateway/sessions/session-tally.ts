@@ -3,23 +3,23 @@ import type { MessageNode } from '../../schema/index.ts'
 
 type Sample = Pick<MessageNode, 'call' | 'discarded'> & { readonly lacksTokens?: boolean | undefined }
 
-/** What a session has used up and what came of it, counted from its samples: so a restart finds the same numbers. */
+/** What a session has used up, and its results, counted from its samples, so that a restart finds the same numbers. */
 export class SessionTally {
-  /** Complete and lost ones. What failed before anything was sampled does not count. */
+  /** Requests with a reply, complete or lost. Those that failed before anything was sampled do not count. */
   requests = 0
-  /** That were sampled. */
+  /** Tokens that were sampled. */
   tokens = 0
-  /** US dollars, where prices are known. */
+  /** US dollars, for models whose price is known. */
   cost = 0
   /** Whether a sample is not in `cost`, because its model has no price. */
   isCostPartial = false
   interactions = 0
   discarded = 0
-  /** Complete replies without the tokens that training takes, whether or not anybody asked for these. */
+  /** Complete replies without the tokens that training takes, whether or not these were asked for. */
   withoutTokens = 0
-  /** Those of them whose tokens were asked for. */
+  /** Complete replies whose tokens were asked for, and are missing. */
   tokensMissing = 0
-  /** What of the record cannot be read, if anything: the numbers are of what can be. */
+  /** Why part of the record cannot be read, if so: the numbers then cover the rest. */
   damage: MillraceError | undefined
 
   add({ call, discarded, lacksTokens }: Sample): void {
@@ -33,13 +33,13 @@ export class SessionTally {
     else this.discarded += 1
   }
 
-  /** One that was counted as complete, and that nobody got. */
+  /** Counts a reply as lost that was counted as complete, and that no client got. */
   lose(reply: Sample): void {
     this.#countReply(reply, -1)
     this.discarded += 1
   }
 
-  /** Somebody got it after all. */
+  /** Counts a lost reply as complete again: a client got it after all. */
   regain(reply: Sample): void {
     this.#countReply(reply, 1)
     this.discarded -= 1

@@ -6,71 +6,71 @@ import { strangenessOf, type MessagePrint } from './_message-print.ts'
 import { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 
-/** A node as the tree remembers it: where it stands, not what it says. */
+/** A node as the tree remembers it: its position, not its message. */
 export interface TreeNode {
   readonly seq: number
   readonly hash: string
-  /** Of a reply. */
+  /** The print of a reply; undefined for other messages. */
   readonly print: MessagePrint | undefined
 }
 
-/** How a sample came to be: complete, or lost. */
+/** The origin of a sample, complete or lost. */
 export type SampleOrigin = Pick<MessageNode, 'call' | 'discarded' | 'tokens'>
 
-/** A conversation as far as it is known. */
+/** The part of a conversation that the tree knows. */
 export interface Match {
   /** How many messages are known. */
   readonly known: number
-  /** The node of the last of them. */
+  /** The node of the last known message. */
   readonly end: TreeNode
-  /** How many of them are on the last path, too, or were not looked for; and the nodes of the others. */
+  /** How many known messages are on the last path, or were not looked for; and the nodes of the others. */
   readonly common: number
   readonly nodes: readonly TreeNode[]
-  /** The messages after those, as far as they were looked for. */
+  /** The messages after the common ones, as far as they were looked for. */
   readonly said: readonly SaidMessage[]
 }
 
-/** Before the first message. */
+/** The node before the first message. */
 const root: TreeNode = { seq: -1, hash: '', print: undefined }
 
-/** Measured over 200,000 with tool calls, digests and tables included. */
+/** Bytes of memory for a node. Measured over 200,000 with tool calls, digests and tables included. */
 const bytesPerNode = 460
 
-/** What a reply or an item of one is called, with its entry in a table. Measured over 400,000 of 54 characters. */
+/** Bytes of memory for the name of a reply or of an item, with its entry in a table. Measured over 400,000 of 54 characters. */
 const bytesPerName = 140
 
 /**
- * Nodes that say the same after the same history, and that can be told apart only by how they say it and by what follows.
- * More than this are recorded too, but a conversation goes on from one of those that others went on from, or of the last.
+ * How many twins are followed: nodes that say the same after the same history, and differ only in spelling and in what
+ * follows. More are recorded, too, but a conversation continues one that was continued before, or one of the newest.
  */
 const maxTwins = 8
 
 /**
- * The messages of one session. A request brings its whole conversation along each time: what is known of it is found, and
+ * The messages of one session. A request brings its whole conversation along each time: the known part is found, and
  * only the rest is appended. A client that rewrote its history leaves the known path where it did so, and one with
  * another system prompt leaves it at the root, so that forks and sub-agents need no rules of their own.
  *
- * A node is found by its parent and a digest of what it says, so that the tree holds no messages; only what the last
- * request said and was answered, within an allowance, because comparing that is several times as fast.
+ * A node is found by its parent and a digest of its message, so the tree holds no messages. Only the text of the
+ * last request and its reply is kept, within an allowance, because comparing text is several times as fast.
  */
 export class SessionTree {
   readonly #recorder: Recorder
   readonly #lastPath: LastPath<TreeNode>
   readonly #children = new Map<string, TreeNode[]>()
-  /** By what clients call them, and by what they call an item of theirs. */
+  /** Replies by the client's name for them, and by that of an item of theirs. */
   readonly #replies = new Map<string, TreeNode>()
   readonly #items = new Map<string, TreeNode>()
   /** Calls whose outputs came in the same reply. */
   readonly #servedCalls = new Set<string>()
-  /** All replies of one name, where a backend used it more than once. */
+  /** The nodes of all replies of one name, if a backend used it more than once. */
   readonly #namesakes = new Map<string, number[]>()
   #size = 0
   #hasTwins = false
-  /** Of nodes that something was said after. */
+  /** Nodes that another message follows. */
   readonly #continued = new Set<number>()
-  /** Replies that nobody got, as far as anybody knows. */
+  /** Replies that no client got, as far as anybody knows. */
   readonly #unheard = new Set<number>()
-  /** Other spellings of known messages. */
+  /** How many other spellings of known messages have an entry. */
   #spellings = 0
 
   constructor(recorder: Recorder, allowance: TextAllowance) {
@@ -82,18 +82,18 @@ export class SessionTree {
     return this.#size
   }
 
-  /** About what it holds beside text. */
+  /** The approximate memory of the tree, text aside. */
   get bytes(): number {
     const names = this.#replies.size + this.#items.size + this.#servedCalls.size
     return this.#size * bytesPerNode + names * bytesPerName
   }
 
-  /** Text that is kept to be fast. */
+  /** Characters of text that are kept to be fast. */
   get textChars(): number {
     return this.#lastPath.chars
   }
 
-  /** Takes back what was recorded before, in order. */
+  /** Restores a node that was recorded before; called in order. */
   restore(node: MessageNode): void {
     this.#size = node.seq + 1
     const reply = replyIn(node)
@@ -105,7 +105,7 @@ export class SessionTree {
     this.#name(restored, reply)
   }
 
-  /** `names`: what the client calls replies among them, by their places. */
+  /** Finds the known part of a conversation. `names`: the client's names for replies among the messages, by their index. */
   match(messages: readonly Message[], before?: KnownBeginning<TreeNode>, names = noNames): Match {
     if (this.#hasTwins) return this.#matchTwins(messages, { count: 0, node: root }, names)
     const common = this.#lastPath.commonWith(messages, before)
@@ -124,7 +124,7 @@ export class SessionTree {
     return { known, end, common, nodes, said }
   }
 
-  /** The node that the conversation ends with, once what is new of it is recorded. Undefined if it is empty. */
+  /** Records the new messages of a conversation, and returns the node it ends with. Undefined if it is empty. */
   append(messages: readonly Message[], { known, end, common, nodes, said }: Match): TreeNode | undefined {
     const path = [...nodes]
     const words = [...said]
@@ -141,7 +141,7 @@ export class SessionTree {
     return last === root ? undefined : last
   }
 
-  /** A sample after `parent`. A lost one is recorded, and is part of no conversation. */
+  /** Records a sample after `parent`. A lost one is recorded, too, but is part of no conversation. */
   addSample(parent: TreeNode | undefined, message: AssistantMessage, origin: SampleOrigin): TreeNode {
     const before = parent ?? root
     const said = new SaidMessage(message)
@@ -154,7 +154,7 @@ export class SessionTree {
     return node
   }
 
-  /** Clients of Responses may also send what their items are called. */
+  /** Enters the names of a reply, and of its items: clients of Responses may send either. */
   #name(node: TreeNode, call: CallRecord | undefined): void {
     if (call?.replyId === undefined) return
     const earlier = this.#replies.get(call.replyId)
@@ -173,7 +173,7 @@ export class SessionTree {
     }
   }
 
-  /** The complete reply that the client knows by this name; the latest, should a backend use one twice. */
+  /** The complete reply that the client knows by this name; the latest, if a backend used the name twice. */
   replyNamed(replyId: string): TreeNode | undefined {
     return this.#replies.get(replyId)
   }
@@ -183,13 +183,13 @@ export class SessionTree {
     return this.#continued.has(node)
   }
 
-  /** Of twins, one that nobody got is the last that a conversation goes on from. */
+  /** Notes whether a client got the reply. Among twins, an unheard one is the last that a conversation continues. */
   setHeard(node: number, isHeard: boolean): void {
     if (isHeard) this.#unheard.delete(node)
     else this.#unheard.add(node)
   }
 
-  /** Whether a reply of Responses had the output of this call in itself. */
+  /** Whether a reply of Responses contained the output of this call itself. */
   hasOutputOf(callId: string): boolean {
     return this.#servedCalls.has(callId)
   }
@@ -200,19 +200,20 @@ export class SessionTree {
     return this.#namesakes.get(replyId) ?? (only ? [only.seq] : [])
   }
 
-  /** It is not used for now: what was kept to be fast is given back. */
+  /** Gives back the text that was kept to be fast, because the session is not used for now. */
   forgetText(): void {
     this.#lastPath.clear()
   }
 
-  /** The same if the client has named the reply that it goes on from, so that it is no twin of that. */
+  /** Like `match`, for a client that has named the reply that it continues, so that no twin of that reply is taken. */
   matchAfter({ count, node }: KnownBeginning<TreeNode>, messages: readonly Message[]): Match {
     return this.#hasTwins ? this.#matchTwins(messages, { count, node }) : this.match(messages)
   }
 
   /**
-   * The same where nodes have twins: follows all that say the same, and takes of those that lead furthest the one that the
-   * client repeats most exactly; of those that it repeats alike, the one to prefer. One that it calls by its name is the one.
+   * Like `match`, for trees in which nodes have twins. Follows all nodes that say the same; among those that lead furthest it
+   * takes the one that the client repeats most exactly, and among equals the preferred one. A node that the client names is
+   * taken at once.
    */
   #matchTwins(
     messages: readonly Message[],
@@ -244,13 +245,13 @@ export class SessionTree {
       }
     }
     const unheard = ({ node }: Candidate): number => (this.#unheard.has(node.seq) ? 1 : 0)
-    // A sort keeps the order of those that are equal.
+    // The sort is stable: equal candidates stay in order of preference.
     return next
       .toSorted((one, other) => one.strangeness - other.strangeness || unheard(one) - unheard(other))
       .slice(0, maxTwins)
   }
 
-  /** The nodes after it that say what the message does; those to prefer come first. */
+  /** The nodes after `parent` that say what the message does, in order of preference. */
   #childrenOf(parent: number, message: SaidMessage): readonly TreeNode[] {
     const key = keyOf(parent, message.digest)
     const found = this.#children.get(key)
@@ -258,7 +259,8 @@ export class SessionTree {
     const loose = message.looseDigest()
     const same = loose === undefined ? undefined : this.#children.get(keyOf(parent, loose))
     if (!same) return none
-    // A client that writes calls in its own way does so each time. At the limit it costs time, no more.
+    // The spelling is remembered, because a client that writes calls in its own way does so each time. Beyond the limit such
+    // calls only take longer to find.
     if (this.#spellings < this.#size) {
       this.#spellings += 1
       this.#children.set(key, same)
@@ -268,7 +270,7 @@ export class SessionTree {
 
   #record(parent: TreeNode, said: SaidMessage, origin: Pick<MessageNode, 'sampled'> & SampleOrigin): TreeNode {
     const { message } = said
-    // Not `messageJson`, which remembers it: mostly nobody asks for it again, and remembering takes as long as writing.
+    // Not `messageJson`, which keeps the text: it is rarely asked for again, and keeping it takes as long as writing it.
     const json = JSON.stringify(message)
     const seq = this.#size
     const hash = chainHash(parent.hash, json)
@@ -290,13 +292,13 @@ export class SessionTree {
     }
     this.#hasTwins = true
     this.#lastPath.clear()
-    // What was sampled last is what a client most likely goes on from.
+    // The newest sample is the one that a client most likely continues.
     if (sampled) twins.unshift(node)
     else twins.push(node)
     if (twins.length > maxTwins) twins.splice(this.#leastLikely(twins), 1)
   }
 
-  /** The oldest of those that nobody has gone on from so far; if there is none, the oldest. */
+  /** The oldest twin that was not continued so far; if there is none, the oldest. */
   #leastLikely(twins: readonly TreeNode[]): number {
     let chosen = 0
     for (let index = 1; index < twins.length; index += 1) {
@@ -312,14 +314,14 @@ export class SessionTree {
 const none: readonly TreeNode[] = []
 const noNames: ReadonlyMap<number, string> = new Map()
 
-/** One of the nodes that a conversation may have come to. */
+/** A node that a conversation may have come to. */
 interface Candidate {
   readonly node: TreeNode
-  /** How much the client's words differ from those on the way to it. */
+  /** How much the client's words differ from those on the way to the node. */
   readonly strangeness: number
 }
 
-/** A client of another API than the model's was not told what only that can say, and cannot repeat it. */
+/** The message as its client was told it: parts that only the model's API can say are not told to clients of another one. */
 function asTold(said: SaidMessage, call: CallRecord | undefined): SaidMessage {
   const { message } = said
   if (message.role !== 'assistant' || !message.others || !call) return said

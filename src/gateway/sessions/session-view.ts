@@ -5,7 +5,7 @@ import type { Caller } from '../caller.ts'
 import { nothingSaid, storedData, type SessionData, type SessionLimits } from './session-options.ts'
 import type { SessionTally } from './session-tally.ts'
 
-/** What makes a session's record worthless: no complete reply in it, one without the tokens that were asked for, or damage. */
+/** Why a session's record is worthless: it has no complete reply, lacks tokens that were asked for, or is damaged. */
 export type SessionAlarm = 'nothing_captured' | 'tokens_missing' | 'record_damaged'
 
 /** How many of the complete replies have all that training takes: prompt ids, ids and log-probabilities. */
@@ -23,12 +23,12 @@ export interface SessionSummary {
   readonly startedAt: number
   readonly endedAt: number | null
   readonly ttlSeconds: number
-  /** Not shown to the key of the session itself: whoever started it may have noted there what its agent is not to know. */
+  /** Not shown to the session's own key: it may hold what the agent is not to know. */
   readonly metadata?: JsonObject
   readonly limits: SessionLimits
-  /** Whether its own key may reward and end it. */
+  /** Whether the session's own key may reward and end it. */
   readonly selfManaged: boolean
-  /** What of its record cannot be read, if anything. A list says it where somebody came upon it. */
+  /** Why part of the record cannot be read, if so. A list shows it only for sessions whose damage was come upon before. */
   readonly damage?: string
 }
 
@@ -36,11 +36,11 @@ export interface SessionView extends SessionSummary {
   readonly used: {
     readonly requests: number
     readonly tokens: number
-    /** Null if one of its replies has no known price: what the others cost is not what the session did. */
+    /** Null if a reply has no known price: the cost of the others is not that of the session. */
     readonly cost: number | null
     readonly concurrent: number
   }
-  /** Null where there is no limit. */
+  /** What is left of each limit; null if there is no limit. */
   readonly remaining: {
     readonly requests: number | null
     readonly tokens: number | null
@@ -49,11 +49,11 @@ export interface SessionView extends SessionSummary {
   }
   /** Complete replies. */
   readonly interactions: number
-  /** Which of them can be trained on; null as long as there is none. */
+  /** How many of the complete replies can be trained on; null as long as there is none. */
   readonly tokens: SessionTokens | null
-  /** Samples that were lost. */
+  /** Replies that were lost. */
   readonly discarded: number
-  /** Of the session as a whole; null if nobody said. */
+  /** The reward of the session as a whole; null if there is none. */
   readonly reward: number | null
   readonly alarms: readonly SessionAlarm[]
 }
@@ -79,7 +79,7 @@ export function summaryOf(facts: SessionFacts, end?: StoredSession['end']): Sess
   }
 }
 
-/** As much of a session as a caller may see of it. */
+/** The view without what the caller may not see. */
 export function seenBy(caller: Caller, view: SessionView): SessionView {
   if (caller.kind === 'admin') return view
   const { metadata: _hidden, ...seen } = view
@@ -87,12 +87,15 @@ export function seenBy(caller: Caller, view: SessionView): SessionView {
 }
 
 export function storedSummary(stored: StoredSession): SessionSummary {
-  // Not spread: `data` is read whenever it is looked at.
+  // Not spread, because `data` is a getter that reads the record each time.
   const { id, group, tenant, startedAt, end } = stored
   return summaryOf({ id, group, tenant, startedAt, data: storedData(stored) }, end)
 }
 
-/** The same of one that may be damaged. If what was said at its start is, it looks as if nothing had been, and `tally` names it. */
+/**
+ * Like `storedSummary`, for a session that may be damaged. If its options are, it shows the defaults and `tally` has the
+ * damage.
+ */
 export function readableSummary(stored: StoredSession, tally: SessionTally): SessionSummary {
   try {
     return storedSummary(stored)
@@ -135,7 +138,7 @@ export function viewOf(
 export function alarmsOf({ interactions, tokensMissing, damage }: SessionTally, hasEnded: boolean): SessionAlarm[] {
   const alarms: SessionAlarm[] = []
   if (damage) alarms.push('record_damaged')
-  // What was captured may be what cannot be read.
+  // In a damaged record, replies may have been captured that cannot be read.
   else if (hasEnded && interactions === 0) alarms.push('nothing_captured')
   if (tokensMissing > 0) alarms.push('tokens_missing')
   return alarms

@@ -31,7 +31,7 @@ import {
   type SessionView,
 } from './session-view.ts'
 
-/** Sessions that were started together. The keys are told once: nobody can read them anywhere afterwards. */
+/** Sessions that were started together. The keys are shown only here: they cannot be read anywhere afterwards. */
 export interface StartedSessions {
   readonly groupId: string
   readonly sessions: readonly { readonly id: string; readonly key: string }[]
@@ -40,16 +40,16 @@ export interface StartedSessions {
 export interface SessionListQuery {
   readonly group?: string
   readonly state?: 'open' | 'ended'
-  /** The last session of the list before. */
+  /** The last session of the previous page. */
   readonly after?: string
   readonly limit: number
 }
 
 export interface SessionList {
   readonly sessions: readonly SessionSummary[]
-  /** Those of which the store gives nothing back but their names, if there are any. */
+  /** Sessions of which the store can read only the id, if there are any. */
   readonly unreadable?: readonly string[]
-  /** What a list that goes on gives as its own `after`; null if nothing follows. */
+  /** The `after` of the next page; null if there is none. */
   readonly after: string | null
 }
 
@@ -57,20 +57,20 @@ export interface RewardOptions extends RewardedName {
   readonly reward: number
 }
 
-/** The sum over as many replies as a session can have is then still a number, also as a float32. */
+/** With this maximum, the sum over as many replies as a session can have is still finite, also as a float32. */
 const maxReward = 1e30
 
-/** What is done with sessions from outside: start, look at, reward, end. Each caller sees its own only. */
+/** The operations on sessions from outside: start, look at, reward, end. Each caller sees only its own. */
 export class Sessions {
   readonly #store: RunStore
   readonly #models: GatewayModels
   readonly #book: SessionBook
   readonly #bounds: SessionBounds
-  /** Sessions that ended with a record that is of no use. */
+  /** How many sessions ended with a record that is of no use. */
   alarms = 0
-  /** On their way to the disk. */
+  /** Sessions whose start is on its way to the disk. */
   #starting = 0
-  /** Ends under way of sessions that are not in the book, no more than there are requests for them. */
+  /** Ends under way of sessions that are not in the book, by session. There are no more of them than requests. */
   readonly #endingUnread = new Map<string, Promise<void>>()
 
   constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
@@ -91,7 +91,7 @@ export class Sessions {
     const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
     this.#starting += groupSize
     try {
-      // All of a group or none, should this process end here.
+      // One batch, so that all of the group is recorded or none, should the process end here.
       this.#store.journal.appendAll(started.map(({ session }) => startEntry(session)))
       await this.#store.journal.durable()
     } finally {
@@ -107,14 +107,14 @@ export class Sessions {
     return { groupId, sessions: started.map(({ session, key }) => ({ id: session.id, key })) }
   }
 
-  /** A session that is the caller's to see. What was said in it is not read for that. */
+  /** A session that the caller may see. Its messages are not read for that. */
   find(caller: Caller, id: string): OpenSession | StoredSession {
     const found = this.#book.find(caller, id)
     if (!found) throw sessionUnknown(id)
     return found
   }
 
-  /** As much as can be read of it, if it is damaged. */
+  /** The view of a session; of a damaged one as much as can be read. */
   async view(caller: Caller, id: string): Promise<SessionView> {
     const found = this.find(caller, id)
     if (!(found instanceof OpenSession)) {
@@ -130,7 +130,7 @@ export class Sessions {
     }
   }
 
-  /** In the order they were started. One whose record is damaged costs itself only. What was said in them is not read for it. */
+  /** Sessions in the order they were started. A damaged record affects only its own session. Messages are not read for a list. */
   list(caller: Caller, query: SessionListQuery): SessionList {
     if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
     const { after } = query
@@ -161,7 +161,7 @@ export class Sessions {
     return this.view(caller, id)
   }
 
-  /** Resolves to the node it is for; null for all. */
+  /** Rewards a reply or the whole session. Resolves to the reply's node; null for the whole session. */
   async reward(caller: Caller, id: string, { reward, ...reply }: RewardOptions): Promise<number | null> {
     if (!(Math.abs(reward) <= maxReward)) {
       const message = `a reward is a number from -${maxReward} to ${maxReward}. Leave it out if there is none.`
@@ -174,7 +174,7 @@ export class Sessions {
     return node
   }
 
-  /** Ends it for all who ask, once. If that fails it is open as before, and may be ended again. */
+  /** Ends the session, once for all callers. If that fails the session is open as before, and may be ended again. */
   seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     session.ending ??= {
       why,
@@ -193,9 +193,9 @@ export class Sessions {
     try {
       const running = Array.from(session.running)
       for (const interaction of running) interaction.abort(sessionSealed(id, why))
-      // They still record what came of them.
+      // The aborted interactions still record how they ended.
       await Promise.all(running.map((interaction) => interaction.ended))
-      // So does a retry that is being given a reply which nobody got: it may be all that there is.
+      // A retry that is being told an unheard reply is waited for, too: that reply may be the session's only one.
       await unheard.allTold()
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
@@ -209,7 +209,7 @@ export class Sessions {
     return view
   }
 
-  /** Whoever asks meanwhile waits for the same end. */
+  /** Callers that ask meanwhile wait for the same end. */
   #sealUnreadOnce(stored: StoredSession): Promise<void> {
     const { id } = stored
     const underWay = this.#endingUnread.get(id)
@@ -219,7 +219,7 @@ export class Sessions {
     return ending
   }
 
-  /** One that is not in the book, because what was said at its start could not be read. Any other is just being started. */
+  /** Ends a session that is not in the book, because its options could not be read. Without damage it is just being started. */
   async #sealUnread(stored: StoredSession): Promise<void> {
     const { id } = stored
     const tally = await this.#book.count(id)
@@ -247,7 +247,7 @@ export class Sessions {
     return viewOf(summary, tally, { running, reward })
   }
 
-  /** For what decides about it: nobody is the judge of itself unless that was said when it was started. */
+  /** A session that the caller may reward or end. A session's own key may only if it was started with `selfManaged`. */
   #findManaged(caller: Caller, id: string): OpenSession | StoredSession {
     const found = this.find(caller, id)
     if (caller.kind === 'admin' || (found instanceof OpenSession ? found.data : storedData(found)).selfManaged)
@@ -255,7 +255,7 @@ export class Sessions {
     throw adminsOnly('rewarding or ending a session that was not started with selfManaged: true')
   }
 
-  /** Of the session as a whole. */
+  /** The reward of the session as a whole, if it can be read. */
   #readableReward(id: string, tally: SessionTally): number | null {
     try {
       return this.#store.reader.sessions.rewardsOf(id).find(({ node }) => node === null)?.value ?? null

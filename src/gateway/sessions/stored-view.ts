@@ -2,7 +2,7 @@ import type { SessionReader, StoredSession } from '../../store/index.ts'
 import { SessionTally } from './session-tally.ts'
 import { storedSummary, viewOf, type SessionView } from './session-view.ts'
 
-/** A session as its records have it, for those who look at a run without its gateway. */
+/** The view of a stored session, for readers of a run whose gateway does not run. */
 export function storedView(reader: SessionReader, session: StoredSession): SessionView {
   const { id } = session
   const tally = new SessionTally()

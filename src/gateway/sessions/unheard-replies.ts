@@ -3,18 +3,18 @@ import type { Journal } from '../../store/index.ts'
 import type { SessionTally } from './session-tally.ts'
 import type { SessionTree } from './session-tree.ts'
 
-/** What a session counts of a complete reply. */
+/** What the tally counts of a complete reply. */
 export type ReplyFacts = Pick<MessageNode, 'call'> & { readonly lacksTokens: boolean }
 
 interface UnheardReply {
   readonly reply: ReplyFacts
-  /** How many are being told it again just now. */
+  /** How many clients are being told the reply again just now. */
   tellings: number
 }
 
 /**
- * Complete replies of one session that nobody got, because whoever asked had just gone. They count as lost, and no reward
- * is theirs, until somebody gets one after all, or goes on from it: a stream may have been heard but for its end.
+ * Complete replies of one session that no client got, because the one that asked had just gone. They count as lost, and take
+ * no reward, until a client gets one after all, or continues it: a stream may have been heard but for its end.
  */
 export class UnheardReplies {
   readonly #journal: Journal
@@ -22,7 +22,7 @@ export class UnheardReplies {
   readonly #tree: SessionTree
   readonly #tally: SessionTally
   readonly #replies = new Map<number, UnheardReply>()
-  /** Of those who are being told one, no more than there are requests. */
+  /** One promise for each client that is being told a reply; no more than there are requests. */
   readonly #tellings = new Set<Promise<void>>()
 
   constructor(parts: { journal: Journal; session: string; tree: SessionTree; tally: SessionTally }) {
@@ -36,7 +36,7 @@ export class UnheardReplies {
     return this.#replies.has(node)
   }
 
-  /** One that is recorded, and counted, as complete. It stays so if somebody went on from it while it was on its way to the disk. */
+  /** Adds a reply that is recorded as complete, unless a client continued it while it was on its way to the disk. */
   add(node: number, reply: ReplyFacts): void {
     if (this.#tree.isContinued(node)) return
     this.restore(node, reply)
@@ -44,20 +44,20 @@ export class UnheardReplies {
     this.#record(node, false)
   }
 
-  /** One that is recorded as such. */
+  /** Adds a reply that is recorded as unheard. */
   restore(node: number, reply: ReplyFacts): void {
     this.#replies.set(node, { reply, tellings: 0 })
     this.#tree.setHeard(node, false)
   }
 
-  /** It is complete again, if it was one of these. */
+  /** Makes an unheard reply complete again; ignores other replies. */
   hear(node: number): void {
     if (this.#take(node)) this.#record(node, true)
   }
 
   /**
-   * Somebody is to be told it again: from now on it is recorded as complete, because whoever gets it must find it so. What is
-   * returned is to be called with whether it was got. Undefined if it is none of these.
+   * A client is to be told the reply again. From now on it is recorded as complete, because a client that gets it must find
+   * it so. The returned function takes whether the client got it. Undefined if the reply is not unheard.
    */
   tell(node: number): ((wasHeard: boolean) => void) | undefined {
     const unheard = this.#replies.get(node)
@@ -75,7 +75,7 @@ export class UnheardReplies {
     }
   }
 
-  /** Resolves when it is known whether those got it who are being told one now. */
+  /** Resolves when it is known of all tellings under way whether the client got the reply. */
   async allTold(): Promise<void> {
     await Promise.all(this.#tellings)
   }
