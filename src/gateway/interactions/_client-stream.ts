@@ -3,14 +3,14 @@ import type { ItemIds } from '../../schema/index.ts'
 
 /** How one streamed reply is written to its client: text of server-sent events, in order. */
 export interface ClientStream {
-  /** What the reply is called, once that is known. */
+  /** The reply's id, once it is known. */
   readonly replyId: string | undefined
-  /** What the backend called its items, if the client was told so. */
+  /** The backend's ids of the reply's items, if the client was told them. */
   readonly itemIds?: ItemIds | undefined
-  /** Before everything else. */
+  /** The text before the first event. */
   start(): string
-  /** For one event of the backend's; empty if the client gets nothing for it. */
+  /** The text for one event of the backend; empty if the client gets nothing for it. */
   event(event: ReplyEvent): string
-  /** The reply is complete and recorded: whatever tells the client so. */
+  /** The text that tells the client that the reply is complete. Called once the reply is recorded. */
   end(reply: BackendReply): string
 }

@@ -5,7 +5,7 @@ import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
 import { Slice } from '../../kit/index.ts'
 
-/** A reply that is named as the one to go on from, and is not known, or was lost. */
+/** The error for a request that continues a reply which is not known, or was lost. */
 export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceError {
   const name = replyId.slice(0, 80)
   const why = lost
@@ -15,22 +15,22 @@ export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceErr
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 
-/** Without a session nothing is recorded that could be gone on from. */
+/** The error for a request that continues a reply outside of any session, where no reply is recorded. */
 export function replyOutside(replyId: string): MillraceError {
   const message = `previous_response_id (${replyId.slice(0, 80)}) needs a session, whose replies are recorded, and this request has none: POST /v1/sessions starts one, and its key goes with its requests. Or send the conversation in input instead.`
   return new MillraceError('model_rejected', message, { data: { status: 404, param: 'previous_response_id' } })
 }
 
-/** What was said up to a reply. */
+/** The conversation up to and including a reply. */
 export interface EarlierConversation {
   readonly messages: readonly Message[]
-  /** The first of them were the instructions of the request that the reply is to. */
+  /** Whether the first message is the instructions of the request that the reply answers. */
   readonly hasInstructions: boolean
 }
 
 /**
- * The conversation that a request goes on with, and the request's own messages after it. Instructions hold for the request
- * that gives them alone: earlier ones are not carried over, and its own come first.
+ * The conversation that a request continues, with the request's own messages after it. Instructions hold only for the request
+ * that gives them: earlier ones are not carried over, and the request's own come first.
  */
 export function wholeConversation(
   earlier: EarlierConversation,
@@ -41,7 +41,7 @@ export function wholeConversation(
   return [...messages.slice(0, own), ...said, ...messages.slice(own)]
 }
 
-/** What was said in a session up to a reply, which is on disk. Others have their turns while it is read. */
+/** Reads the conversation up to a reply, which is on disk. Other work has its turns meanwhile. */
 export async function conversationTo(
   sessions: SessionReader,
   session: string,

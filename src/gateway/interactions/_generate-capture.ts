@@ -2,14 +2,14 @@ import type { DialectRequest } from '../../dialects/index.ts'
 import type { JsonObject } from '../../schema/index.ts'
 import { without, type Unasked } from './_unasked.ts'
 
-/** What asks SGLang's own API for everything that is recorded. */
+/** Fields that ask SGLang's own API for everything that is recorded. */
 export const generateTokenFields: JsonObject = {
   return_logprob: true,
   return_prompt_token_ids: true,
   return_routed_experts: true,
 }
 
-/** What comes in `meta_info` with `return_logprob`. */
+/** Fields of `meta_info` that come with `return_logprob`. */
 const logprobFields = [
   'output_token_logprobs',
   'output_token_logprobs_length',
@@ -20,7 +20,7 @@ const logprobFields = [
   'input_token_ids_logprobs',
 ]
 
-/** What a client of SGLang's own API did not ask for. */
+/** What a client of SGLang's own API did not ask for, taken out of its replies. */
 export class GenerateUnasked implements Unasked {
   readonly #fields: readonly string[]
   readonly #metaFields: readonly string[]

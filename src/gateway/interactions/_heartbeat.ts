@@ -2,7 +2,7 @@ import { timerMs } from '../../kit/index.ts'
 import { sendBeat } from './_send-reply.ts'
 import type { ClientReply } from './client-reply.ts'
 
-/** Of server-sent events: a comment, which clients skip. */
+/** A comment in the syntax of server-sent events, which clients skip. */
 const beat = ': on its way\n\n'
 
 export interface HeartbeatOptions {
@@ -12,13 +12,13 @@ export interface HeartbeatOptions {
 }
 
 /**
- * Says every so often that a reply is on its way, to a client that wants a stream and sees nothing of it until its end. Without
- * a byte for long many give up, and so a policy would never get to learn from its long replies: Node's fetch does after five
- * minutes, most proxies after one.
+ * Sends a comment every so often to a client that asked for a stream whose events come only at the end. Without a byte for
+ * long many clients give up, and a policy would never learn from its long replies: Node's fetch gives up after five minutes,
+ * most proxies after one.
  */
 export class Heartbeat {
   readonly #timer: NodeJS.Timeout
-  /** The client has been told that a stream is on its way: what goes wrong from now on cannot be a status any more. */
+  /** Whether the client has been promised a stream: an error can then no longer be sent as a status. */
   isPromised = false
 
   constructor(client: ClientReply, { everyMs, isUndecided }: HeartbeatOptions) {

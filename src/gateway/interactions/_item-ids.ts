@@ -2,7 +2,7 @@ import { isJsonObject, type ItemIds, type ItemKind } from '../../schema/index.ts
 
 interface OutputWire {
   readonly output?: unknown
-  /** Where the last event of a stream has it. */
+  /** The reply's document, in the last event of a stream. */
   readonly response?: unknown
 }
 
@@ -13,7 +13,7 @@ interface ItemWire {
 
 const kinds: Readonly<Record<string, ItemKind>> = { reasoning: 'rs', message: 'msg', function_call: 'fc' }
 
-/** What a backend of Responses called the items of its reply, in a whole one or in the last event of a stream. */
+/** The backend's ids of a Responses reply's items, from a whole reply or the last event of a stream. */
 export function itemIdsIn(document: object): ItemIds | undefined {
   const { output, response }: OutputWire = document
   if (!Array.isArray(output))
@@ -22,7 +22,7 @@ export function itemIdsIn(document: object): ItemIds | undefined {
   for (const item of output) {
     const { type, id }: ItemWire = isJsonObject(item) ? item : {}
     const kind = typeof type === 'string' ? kinds[type] : undefined
-    // One without an id counts too: those after it are numbered.
+    // Items without an id count, too, because items are found by their number.
     if (kind) (ids[kind] ??= []).push(typeof id === 'string' ? id : '')
   }
   return ids

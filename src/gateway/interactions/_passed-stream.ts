@@ -7,14 +7,14 @@ import type { Unasked } from './_unasked.ts'
 interface EventWire {
   readonly type?: unknown
   readonly id?: unknown
-  /** What the first event of a Responses or a Messages stream describes. */
+  /** The reply's document, in the first event of a Responses or a Messages stream. */
   readonly response?: unknown
   readonly message?: unknown
-  /** What SGLang says of its reply in its own API. */
+  /** What SGLang says about its reply in its own API. */
   readonly meta_info?: unknown
 }
 
-/** What clients wait for after the event that says how a reply ended. A backend may be cut off between the two. */
+/** The events that clients wait for after the one that says how a reply ended. A backend may be cut off between the two. */
 const lastEvents: Readonly<Record<ClientApi, string>> = {
   chat: 'data: [DONE]\n\n',
   messages: 'event: message_stop\ndata: {"type":"message_stop"}\n\n',
@@ -22,13 +22,13 @@ const lastEvents: Readonly<Record<ClientApi, string>> = {
   generate: 'data: [DONE]\n\n',
 }
 
-/** What no line of an event may hold; in JSON it is space, or was escaped. */
+/** Line ends, which a line of an event must not contain. Outside of strings in JSON they are space. */
 const lineEnd = /[\r\n]/
 
 /**
- * A stream whose client speaks the backend's API: events go on as they came. From the one on that says how the reply ended
- * they are kept back; there are few, and all of a reply is bounded where it is read. The very last is not passed on but
- * written, with the rest of the end: `[DONE]` without a finish before it is no end.
+ * A stream whose client speaks the backend's API: events are passed on as they came. From the one on that says how the reply
+ * ended they are held back; these are few, and the size of a reply is bounded where it is read. The very last event is not
+ * passed on but written by `end`: `[DONE]` without a finish before it is no end.
  */
 export class PassedStream implements ClientStream {
   readonly #api: ClientApi
@@ -80,7 +80,7 @@ export class PassedStream implements ClientStream {
   }
 }
 
-/** What a backend called its reply, in a whole one or in the first event of a stream. */
+/** The backend's id of a reply, from a whole reply or the first event of a stream. */
 export function replyIdIn(document: object): string | undefined {
   const { id, response, message, meta_info: meta }: EventWire = document
   if (typeof id === 'string' && id !== '') return id

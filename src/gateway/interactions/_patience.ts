@@ -2,32 +2,32 @@ import { askedDelayMs } from '../../inference/index.ts'
 import { timerMs } from '../../kit/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 
-/** How long requests may wait for a backend. One for all of them. */
+/** How long requests may wait for a backend. One object for all requests. */
 export interface Patience {
   readonly maxWaitMs: number
-  /** How often a client that can see nothing of its stream yet is told that it is on its way. */
+  /** How often a client whose stream has no events yet gets a sign of life. */
   readonly beatMs: number
-  /** Why nobody waits any longer, once that is so. */
+  /** Why no request may wait any longer, once that is so. */
   end: MillraceError | undefined
 }
 
-/** The waiting of one request, added up. There is a timer while it waits, and none while it is on the wire. */
+/** The waiting time of one request, added up. A timer runs while the request waits, and none while it is on the wire. */
 export class Wait {
   readonly #onOver: (leftMs: number) => void
   #timer: NodeJS.Timeout | undefined
   #since = 0
   #leftMs: number
-  /** When a backend that refused it said that it would take it. */
+  /** When the backend that refused the request last wants it again. */
   #mayComeAgainAt = 0
   #lastFailure: unknown
 
-  /** `onOver` hears how much of what a backend asked for is still to be waited. */
+  /** `onOver` gets what is left of the delay that a backend asked for. */
   constructor(maxMs: number, onOver: (leftMs: number) => void) {
     this.#leftMs = maxMs
     this.#onOver = onOver
   }
 
-  /** What it waits for to pass: the last failure that it heard of. None while it is on the wire. */
+  /** The last failure, while the request waits; undefined while it is on the wire. */
   get cause(): unknown {
     return this.isOn ? this.#lastFailure : undefined
   }
@@ -41,14 +41,14 @@ export class Wait {
     this.#timer = setTimeout(this.#over, timerMs(this.#leftMs))
   }
 
-  /** A backend did not take it. */
+  /** A backend refused the request. */
   refused(error: unknown): void {
     this.#lastFailure = error
     const askedMs = askedDelayMs(error)
     if (askedMs !== undefined) this.#mayComeAgainAt = performance.now() + askedMs
   }
 
-  /** It waits for a backend that failed somebody, with this. */
+  /** The request waits for a backend whose last failure is known. */
   parked(error: unknown): void {
     this.#lastFailure = error
   }

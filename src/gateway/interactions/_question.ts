@@ -15,26 +15,27 @@ export interface QuestionParts {
   /** The whole conversation. */
   readonly messages: readonly Message[]
   readonly sessionId: string
-  /** Whether its text is all: nothing was put in place of what it only refers to. */
+  /** Whether the client's body contains the whole conversation: nothing was filled in for references. */
   readonly isWhole: boolean
-  /** Whether what comes of it is recorded. */
+  /** Whether the request and its reply are recorded. */
   readonly isRecorded: boolean
 }
 
 /**
- * How much is asked for beyond the client's words: what is recorded, in the form that the client wants; the same of a
- * whole reply, because only those have it; nothing, because the backend refuses to be asked.
+ * What is asked for beyond the client's words. `recorded`: what the record needs, in the form that the client wants.
+ * `recorded-whole`: the same, but as a whole reply, because only those have it. `plain`: nothing, because the backend refuses
+ * the rest.
  */
 type Way = 'recorded' | 'recorded-whole' | 'plain'
 
-/** What is asked of a model for a client. */
+/** What a model is asked for a client. */
 export class Question {
   readonly dialect: ServerDialect
   readonly request: DialectRequest
   readonly model: GatewayModel
   /** Whether the reply should be recorded with its tokens. */
   readonly capturesTokens: boolean
-  /** The client's body, if the model speaks the client's API: replies are then passed on as they come, too. */
+  /** The client's body, if the model speaks the client's API: the reply is then passed on as it comes, too. */
   readonly body: Buffer | undefined
   readonly unasked: Unasked | undefined
   readonly #isGenerate: boolean
@@ -61,8 +62,8 @@ export class Question {
   }
 
   /**
-   * Asked again with less for the record, if the backend refused something that the client never said. It may not name
-   * what it refuses: then that is anything, until it has once answered to all of it.
+   * The question with less for the record, if the backend refused something that the client never said. A backend may not
+   * name what it refuses: then the additions are suspected, until it has accepted all of them once.
    */
   plainer(refusal: MillraceError): Question | undefined {
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
@@ -76,26 +77,26 @@ export class Question {
     return new Question(this.#visit, this.#parts, isWholeLeft ? 'recorded-whole' : 'plain')
   }
 
-  /** It was answered: what had to be asked differently for that is asked so at once from now on. */
+  /** Called when the question was answered: remembers for the model what had to be asked differently. */
   learn(): void {
     const { tokenRequest } = this.model
     if (this.isAskedWhole) tokenRequest.inStreams = false
     if (this.#way !== 'plain' && this.#isAdding) tokenRequest.isAccepted = true
   }
 
-  /** As the model layer takes it. The sink takes the reply if it is asked for as a stream. */
+  /** The request to the model layer. `sink` takes the reply if it is asked for as a stream. */
   toModel(sink?: ReplySink): ModelRequest {
     const { body, request } = this
     const { messages, sessionId } = this.#parts
     const { traceparent, bodyHeaders } = this.#visit.call
     const { tools, toolChoice, responseFormat, parallelToolCalls } = request
     const stream = this.#isStream
-    // Long lists of tokens are taken out of an answer that is read for them: not for a client that asked for them itself.
+    // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.
     const isForClient = body !== undefined && asksForTokens(request)
     return {
       messages,
       tools,
-      // A body that is passed on says it itself.
+      // A body that is passed on has the sampling in it.
       sampling: body === undefined ? samplingIn(this.model.api, request.sampling) : request.sampling,
       stream,
       sessionId,
@@ -110,7 +111,7 @@ export class Question {
     }
   }
 
-  /** The client wants a stream, and can see nothing of it before all of it is there. */
+  /** Whether the client wants a stream, but the backend is asked for a whole reply. */
   get isAskedWhole(): boolean {
     return this.#way === 'recorded-whole'
   }
@@ -119,7 +120,7 @@ export class Question {
     return this.request.stream && !this.isAskedWhole
   }
 
-  /** Whether anything is added for the record: two of the APIs have no words for it. */
+  /** Whether anything is added for the record: Responses and Messages have no fields for it. */
   get #isForRecord(): boolean {
     const hasWords = this.#isGenerate || this.dialect.api === 'chat'
     return this.#parts.isRecorded && hasWords && this.#way !== 'plain'
@@ -130,7 +131,7 @@ export class Question {
     return this.capturesTokens || (this.body !== undefined && this.#isForRecord && this.#addsUsage)
   }
 
-  /** To a stream: whole replies say it unasked. */
+  /** Whether usage is asked for: only in streams, because whole replies have it anyway. */
   get #addsUsage(): boolean {
     return this.#isStream && !this.request.includeUsage
   }
@@ -139,7 +140,10 @@ export class Question {
     return this.#isGenerate ? generateTokenFields : this.model.tokenRequest.fields
   }
 
-  /** A conversation that we know is sent whole, to a backend that need not know it; unless only its own API can say it. */
+  /**
+   * Whether the client's body is passed on. One that refers to our record is not, because the backend may not know that,
+   * unless only the client's API can say the rest.
+   */
   get #isPassed(): boolean {
     const { dialect, model, request } = this
     return this.#isGenerate || (model.api === dialect.api && (this.#parts.isWhole || request.untranslatable.length > 0))
@@ -148,11 +152,11 @@ export class Question {
   #additions(): JsonObject {
     const { model, request, dialect } = this
     const isForRecord = this.#isForRecord
-    // The model is a word of ours, for which that API has no place.
+    // `model` is taken out: SGLang's own API has no such field.
     if (this.#isGenerate) return { model: undefined, ...(isForRecord && generateTokenFields) }
     return {
       model: model.upstreamName,
-      // Nobody here goes on with what a backend of Messages would hold: see `refuseThread`.
+      // The thread that a Messages backend would keep is never continued from here: see `refuseThread`.
       ...(dialect.api === 'messages' && { thread: undefined }),
       ...(isForRecord && this.capturesTokens && this.#tokenFields),
       ...(this.isAskedWhole && { stream: false, stream_options: undefined }),

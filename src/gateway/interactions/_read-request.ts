@@ -4,10 +4,10 @@ import { isJsonObject, type ApiName, type Json, type Message } from '../../schem
 import { unsaidIn } from './_unsaid.ts'
 import type { GatewayModel } from '../gateway-models.ts'
 
-/** A few are enough to refuse a request with. */
+/** How many names an error lists at most. */
 const maxNames = 16
 
-/** A client's body, read as its API says. Throws `model_rejected` for one that is not valid. */
+/** Reads a client's body as its API says. Throws `model_rejected` for a body that is not valid. */
 export function readRequest(
   dialect: Pick<ServerDialect, 'api' | 'read'>,
   text: string,
@@ -26,13 +26,13 @@ export function readRequest(
   return dialect.read(body, before)
 }
 
-/** What the model's API cannot say is refused by name, never left out silently. */
+/** Refuses, by name, what the model's API cannot say: it is never left out silently. */
 export function refuseUntranslatable(request: DialectRequest, model: GatewayModel, api: ApiName): void {
   if (model.api === api) return
   refuse([...request.untranslatable, ...unsaidIn(model.api, request)], model, api)
 }
 
-/** The same for what was said before, where a request only names the reply that it goes on from. */
+/** Like `refuseUntranslatable`, for earlier messages, if a request only names the reply that it continues. */
 export function refuseUntranslatableEarlier(earlier: readonly Message[], model: GatewayModel, api: ApiName): void {
   if (model.api === api) return
   const lost = new Set<string>()
@@ -44,10 +44,10 @@ export function refuseUntranslatableEarlier(earlier: readonly Message[], model: 
   refuse([...lost], model, api)
 }
 
-/** SGLang's, in each of its APIs: the prompt goes on from one that it keeps. */
+/** A field of all SGLang's APIs: the prompt continues one that the server keeps. */
 const engineSession = 'session_params'
 
-/** What is recorded must be all that was said: a part of it that only the provider has is refused by name, whoever could answer it. */
+/** Refuses references to content that only the provider has, because a record must hold all that was said. */
 export function refuseHeld({ held = [], body }: DialectRequest): void {
   const names = body[engineSession] ? [...held, engineSession] : held
   const [param] = names

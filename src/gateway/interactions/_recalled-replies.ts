@@ -4,7 +4,7 @@ import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
 import type { SessionTree } from '../sessions/session-tree.ts'
 
-/** The replies of a session, for a request that refers to some. Read from the store once it does, all at a time. */
+/** The replies of a session, for a request that refers to some. All are read from the store on the first reference. */
 export class RecalledReplies implements ReplyMemory {
   readonly #sessions: SessionReader
   readonly #session: string
@@ -13,7 +13,7 @@ export class RecalledReplies implements ReplyMemory {
   readonly #origins = new Map<string, ItemOrigin>()
   readonly #others = new Map<string, JsonObject>()
   #isRead = false
-  /** Whether anything was found that the request only refers to. */
+  /** Whether a reference of the request was resolved. */
   hasFound = false
 
   constructor({ sessions, session, tree }: { sessions: SessionReader; session: string; tree: SessionTree }) {

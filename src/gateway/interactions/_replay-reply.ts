@@ -11,7 +11,7 @@ import type { ClientReply } from './client-reply.ts'
 export interface ReplayOptions {
   readonly sessions: SessionReader
   readonly session: string
-  /** Of the reply, which is on disk. */
+  /** The node of the reply, which is on disk. */
   readonly seq: number
   readonly client: ClientReply
   readonly dialect: ServerDialect
@@ -20,7 +20,7 @@ export interface ReplayOptions {
   readonly memory: Pick<SessionMemory, 'recent' | 'unheard'>
 }
 
-/** Sends a reply once more, from its record: nothing is sampled for a client that only did not hear it. */
+/** Sends a reply again, from its record: nothing is sampled for a client that only did not hear it. */
 export async function replayReply(options: ReplayOptions): Promise<InteractionEnd> {
   const { memory, seq } = options
   const onTold = memory.unheard.tell(seq)
@@ -38,9 +38,9 @@ export async function replayReply(options: ReplayOptions): Promise<InteractionEn
 
 async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
   const { sessions, journal, session, seq, client, dialect, request } = options
-  // It may not be in the store yet, nor that it was heard.
+  // The reply, or that it counts as heard, may not be in the store yet.
   await journal.durable()
-  // Tokens are read only for those who see them.
+  // Tokens are read only for clients that want them.
   const node = request.wantsTokenIds ? await nodeWithTokens(sessions, session, seq) : sessions.bareNode(session, seq)
   if (!node?.call || node.message.role !== 'assistant') {
     throw new MillraceError('internal', `session ${session} has no reply ${seq} to repeat`)
@@ -63,7 +63,7 @@ async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
   return { answer, status: 200 }
 }
 
-/** Prompts build on each other, so that all before it are read. Others have their turns meanwhile. */
+/** A node with its tokens. Prompts build on each other, so all nodes before it are read. Other work has its turns meanwhile. */
 async function nodeWithTokens(sessions: SessionReader, session: string, seq: number): Promise<MessageNode | undefined> {
   const slice = new Slice()
   for (const node of sessions.nodesOf(session)) {

@@ -1,7 +1,7 @@
 import type { DialectRequest } from '../../dialects/index.ts'
 import { isJsonObject, type ApiName, type Json, type Sampling } from '../../schema/index.ts'
 
-/** What OpenAI's APIs say about a request, and not about its reply. */
+/** Fields of OpenAI's APIs that label a request and do not change its reply. */
 const labels: ReadonlySet<string> = new Set([
   'user',
   'safety_identifier',
@@ -11,7 +11,7 @@ const labels: ReadonlySet<string> = new Set([
   'service_tier',
 ])
 
-/** What they ask of a reply and Messages has no words for, with a test for values that ask for nothing. */
+/** Fields of OpenAI's APIs that Messages has no words for, each with a test for values that change nothing. */
 const wishes: ReadonlyMap<string, (value: Json) => boolean> = new Map([
   ['verbosity', (value) => value === 'medium'],
   ['presence_penalty', (value) => value === 0],
@@ -19,7 +19,7 @@ const wishes: ReadonlyMap<string, (value: Json) => boolean> = new Map([
   ['logit_bias', (value) => isJsonObject(value) && Object.keys(value).length === 0],
 ])
 
-/** Names, in the client's words, of what is asked of the reply that Messages has no words for. */
+/** The client's names of the fields it set that Messages has no words for. */
 export function wishesUnsaidInMessages({ sampling: { extra = {} }, body }: DialectRequest): string[] {
   const names: string[] = []
   for (const [name, asksNothing] of wishes) {
@@ -31,8 +31,8 @@ export function wishesUnsaidInMessages({ sampling: { extra = {} }, body }: Diale
 }
 
 /**
- * A client's sampling as a model of that API is asked for it. Messages knows of all labels only whose request it is; a server
- * refuses a field that it does not know. What none of the APIs knows goes along as it is.
+ * A client's sampling in the words of the model's API. Of the labels, Messages knows only the user, and its servers refuse
+ * fields that they do not know. Fields that none of the APIs knows are passed on as they are.
  */
 export function samplingIn(api: ApiName, sampling: Sampling): Sampling {
   const { extra, ...rest } = sampling

@@ -5,7 +5,7 @@ import type { ClientReply } from './client-reply.ts'
 
 export const noHeaders: Readonly<Record<string, string>> = {}
 
-/** A complete reply to a client that has seen nothing of it yet, whole or as the stream it asked for. */
+/** Sends a complete reply to a client that has seen nothing of it yet: whole, or as the stream it asked for. */
 export function sendReply(client: ClientReply, dialect: ServerDialect, head: ReplyHead, reply: BackendReply): void {
   if (!head.request.stream) {
     sendWhole(client, JSON.stringify(dialect.whole(head, reply)))
@@ -29,25 +29,25 @@ export function sendWhole(client: ClientReply, body: string): void {
   client.whole(200, noHeaders, body)
 }
 
-/** Of a stream whose events are yet to come. */
+/** Sends a sign of life in a stream whose events are yet to come. */
 export function sendBeat(client: ClientReply, text: string): void {
   client.beginStream(noHeaders)
   client.write(text, ignore)
 }
 
-/** The last of a stream. However slow its client is, there is nothing behind it that would have to wait. */
+/** Sends the last text of a stream. Nothing follows it, so a slow client need not be waited for. */
 export function sendRest(client: ClientReply, text: string): void {
   if (text !== '') client.write(text, ignore)
   client.endStream()
 }
 
-/** What no retry mends, whatever its status. */
+/** Errors that no retry mends, whatever their status. */
 const finalCodes: ReadonlySet<ErrorCode> = new Set(['budget_exhausted', 'session_ended', 'session_damaged'])
 
-/** Where a client is told of an error: instead of a reply, or in the middle of one. */
+/** Where a client gets an error: instead of a reply, or in the middle of one. */
 export type ErrorPlace = 'instead' | 'in-stream'
 
-/** An error as the client's API writes it: with its status, or in the middle of a stream, which then has no proper end. Says the status. */
+/** Sends an error as the client's API writes it, alone or in a stream, which then has no proper end. Returns the status. */
 export function sendError(
   client: ClientReply,
   dialect: ServerDialect,
@@ -59,7 +59,7 @@ export function sendError(
     return 200
   }
   const { status, headers, body } = dialect.error(error)
-  // OpenAI's and Anthropic's clients heed it: by their own rules they would try a used-up budget again.
+  // OpenAI's and Anthropic's clients heed this header; without it they would try a used-up budget again.
   const isFinal = finalCodes.has(error.code)
   client.whole(status, isFinal ? { ...headers, 'x-should-retry': 'false' } : headers, JSON.stringify(body))
   return status

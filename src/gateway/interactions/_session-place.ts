@@ -22,7 +22,7 @@ export interface ReplyName {
   readonly hasInstructions?: true
 }
 
-/** The same of one that did not end, with what it is reckoned to have used up. */
+/** The name of a reply that did not end, with its estimated usage. */
 export type LostName = Partial<ReplyName> & Pick<CallRecord, 'usage' | 'cost'>
 
 export interface SessionPlaceOptions {
@@ -34,7 +34,7 @@ export interface SessionPlaceOptions {
   readonly key: string
 }
 
-/** Where one interaction stands in its session, and how what comes of it is kept there. The memory is held meanwhile. */
+/** The place of one interaction in its session, where its result is recorded. The session's memory is held meanwhile. */
 export class SessionPlace {
   readonly session: OpenSession
   readonly #memory: SessionMemory
@@ -57,7 +57,7 @@ export class SessionPlace {
     this.#memory.recent.begin(this.#key, interaction)
   }
 
-  /** `tokens`: whether it came with those that training takes, and if not, whether they were asked for. */
+  /** Records a complete reply. `tokens`: whether it has those that training takes, and if not, whether they were asked for. */
   recordReply(reply: CompleteReply, name: ReplyName, tokens: 'complete' | 'missing' | 'unasked'): void {
     const { tree, tally } = this.#memory
     const origin = {
@@ -77,7 +77,7 @@ export class SessionPlace {
     tally.add(facts)
   }
 
-  /** What came of a reply that did not end. */
+  /** Records what was received of a reply that did not end. */
   recordLost({ message, tokens }: PartialReply, reply: BrokenReply, name: LostName): void {
     const { model, backend, tries } = reply
     const [ms, waitMs] = [Math.round(reply.ms), Math.round(reply.waitMs)]
@@ -86,17 +86,17 @@ export class SessionPlace {
     this.#memory.tally.add({ discarded })
   }
 
-  /** Resolves when no end of the gateway can take back what was recorded; undefined if none can. */
+  /** Resolves when the record survives any end of the gateway; undefined if it does already. */
   written(): Promise<void> | undefined {
     return this.#journal.written()
   }
 
-  /** A retry finds it no more. */
+  /** Forgets the interaction, so that no retry finds it. */
   forget(interaction: LiveInteraction): void {
     this.#memory.recent.end(interaction)
   }
 
-  /** `wasHeard`: whether anybody who asked for it was still there. */
+  /** Ends the interaction. `wasHeard`: whether a client that asked for the reply was still there. */
   leave(interaction: LiveInteraction, wasHeard: boolean): void {
     const reply = this.#reply
     this.#memory.recent.end(interaction, reply && { seq: reply.node.seq, wasHeard })
@@ -110,7 +110,7 @@ function isKept(original: OriginalReply | undefined, api: ClientApi): original i
   return original?.api === api && isNestedWithin(maxOriginalDepth, original.output)
 }
 
-/** Why it was given up is said by the error of whoever did so. */
+/** Why a reply was lost. If it was aborted, the error says by whom. */
 function reasonOf({ status, error }: BrokenReply): DiscardReason {
   if (status !== 'aborted') return status
   if (error.code === 'session_ended') return 'session_ended'

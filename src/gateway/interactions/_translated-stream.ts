@@ -8,7 +8,7 @@ import {
 import type { BackendReply, ReplyEvent } from '../../inference/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 
-/** A stream whose client speaks another API than the backend: what each event says, written in the client's. */
+/** A stream whose client speaks another API than the backend: each event is written anew in the client's API. */
 export class TranslatedStream implements ClientStream {
   readonly replyId: string
   readonly #writer: ReplyStreamWriter

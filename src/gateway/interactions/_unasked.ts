@@ -2,7 +2,7 @@ import type { DialectRequest } from '../../dialects/index.ts'
 
 /** What was asked of a backend for the record, and not by the client. */
 export interface Unasked {
-  /** A reply, or an event of one, to be written for a client that asked for no more. Undefined for an event that is nothing else. */
+  /** A reply or an event of one, without what the client did not ask for. Undefined for an event that has nothing else. */
   without(document: object): object | undefined
 }
 
@@ -11,7 +11,7 @@ interface ChatWire {
   readonly usage?: unknown
 }
 
-/** Where engines say what they sampled, and which fields of a request ask for it: vLLM's and SGLang's. */
+/** The fields in which vLLM and SGLang report tokens, each with the fields of a request that ask for it. */
 const tokenFields: readonly (readonly [field: string, askedBy: readonly string[]])[] = [
   ['token_ids', ['return_token_ids']],
   ['response_token_ids', ['return_token_ids']],
@@ -25,7 +25,7 @@ const tokenFields: readonly (readonly [field: string, askedBy: readonly string[]
 const allFields = tokenFields.map(([field]) => field)
 const allFlags = [...new Set(tokenFields.flatMap(([, flags]) => flags))]
 
-/** Whether the client wants to see anything of the tokens. */
+/** Whether the client itself asked for tokens. */
 export function asksForTokens({ wantsLogprobs, body }: DialectRequest): boolean {
   return wantsLogprobs || allFlags.some((flag) => body[flag] === true)
 }
@@ -34,12 +34,12 @@ export function unaskedBy(request: DialectRequest): Unasked {
   return new ChatUnasked(request)
 }
 
-/** Of Chat Completions. */
+/** What a client of Chat Completions did not ask for. */
 class ChatUnasked implements Unasked {
-  /** Of a reply and of its choices. */
+  /** Fields to leave out of a reply and of its choices. */
   readonly #fields: readonly string[]
   readonly #logprobs: boolean
-  /** Of a stream. */
+  /** Whether usage is left out of a stream. */
   readonly #usage: boolean
 
   constructor(request: DialectRequest) {
@@ -63,13 +63,13 @@ class ChatUnasked implements Unasked {
   #choice(choice: unknown): unknown {
     if (typeof choice !== 'object' || choice === null) return choice
     const seen = without(choice, this.#fields)
-    // The API has the field in every choice.
+    // `logprobs` becomes null, because the API has the field in every choice.
     if (this.#logprobs && seen['logprobs'] !== undefined) seen['logprobs'] = null
     return seen
   }
 }
 
-/** A copy to be written as JSON, which leaves out what is undefined. Deleting would make V8 look up every other member, too. */
+/** A copy in which the fields are undefined, which JSON leaves out. Deleting them would slow down V8's access to all others. */
 export function without(holder: object, fields: readonly string[]): Record<string, unknown> {
   const seen: Record<string, unknown> = { ...holder }
   for (const field of fields) if (seen[field] !== undefined) seen[field] = undefined

@@ -3,8 +3,8 @@ import type { ApiName } from '../../schema/index.ts'
 import { wishesUnsaidInMessages } from './_sampling-in.ts'
 
 /**
- * What a request says that two of the APIs know and the third does not, in the client's words. Hints are left out, because a
- * reply without them is still what was asked for: the detail of an image, the mark of a tool's result as an error.
+ * The client's names of what it asks for and the model's API has no word for. Hints are not listed, because a reply without
+ * them is still what was asked for: the detail of an image, the mark of a tool's result as an error.
  */
 export function unsaidIn(api: ApiName, request: DialectRequest): readonly string[] {
   if (api === 'chat') return []

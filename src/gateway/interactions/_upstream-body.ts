@@ -4,18 +4,18 @@ import type { JsonObject } from '../../schema/index.ts'
 
 export interface ClientBody {
   readonly bytes: Buffer
-  /** Its members, but perhaps for messages that were read before. */
+  /** The members of the body; messages that were read before may be missing. */
   readonly members: JsonObject
 }
 
 /**
- * A client's body as the backend gets it: the same bytes, with `fields` in it. What the client did not write is put in at
- * the head; only what contradicts the client's own words makes it necessary to walk over them. The body is an object.
+ * A client's body as the backend gets it: the same bytes, with `fields` in it. Fields that the client did not write are put
+ * in at the head; only fields that replace the client's own make it necessary to walk over the body, which is an object.
  */
 export function upstreamBody({ bytes, members }: ClientBody, fields: JsonObject): Buffer {
   if (Object.keys(members).length === 0) return Buffer.from(JSON.stringify(fields))
   let head = ''
-  // What is no UTF-8 is sent as it was read.
+  // A body that is not UTF-8 is sent as it was decoded, with replacement characters.
   let rest = isUtf8(bytes) ? bytes : Buffer.from(bytes.toString())
   for (const [name, value] of Object.entries(fields)) {
     if (members[name] === value) continue
@@ -32,7 +32,7 @@ export function upstreamBody({ bytes, members }: ClientBody, fields: JsonObject)
   return Buffer.concat([rest.subarray(0, start), Buffer.from(head), rest.subarray(start)])
 }
 
-/** With these in place of those of the same name; of `undefined`, none. What else there is stays as it was written, down to a number's last zero. */
+/** The body with `fields` in place of members of the same name, undefined ones left out. Other members keep their bytes. */
 function withFields(bytes: Buffer, fields: JsonObject): Buffer {
   const members: Buffer[] = []
   membersEnd(bytes, nonSpace(bytes, 0), (keyAt, valueAt) => {
@@ -41,7 +41,7 @@ function withFields(bytes: Buffer, fields: JsonObject): Buffer {
     if (!Object.hasOwn(fields, name)) members.push(bytes.subarray(keyAt, end), separator)
     return end
   })
-  // Without the braces around it; undefined is left out.
+  // The fields without the braces around them; JSON leaves out undefined ones.
   const own = Buffer.from(JSON.stringify(fields).slice(1, -1))
   if (own.length === 0) members.pop()
   return Buffer.concat([Buffer.from('{'), ...members, own, Buffer.from('}')])
@@ -50,9 +50,9 @@ function withFields(bytes: Buffer, fields: JsonObject): Buffer {
 const separator = Buffer.from(',')
 
 /**
- * With another text as the value of a key. Inside of a string a quote has a backslash before it, so a key in quotes is a
- * key; if it is there once, it is the one of the body itself, unless that was spelled in another way. Undefined if it is
- * not so plain.
+ * The body with another text as the value of a key. Inside of a string a quote has a backslash before it, so a key in quotes
+ * is a key; if it is there once, it is the one of the body itself, unless that was spelled in another way. Undefined if the
+ * body is not that plain.
  */
 function withText(bytes: Buffer, name: string, value: string): Buffer | undefined {
   const key = JSON.stringify(name)
@@ -65,7 +65,7 @@ function withText(bytes: Buffer, name: string, value: string): Buffer | undefine
   return Buffer.concat([bytes.subarray(0, after), replaced, bytes.subarray(after + written.length)])
 }
 
-/** Nobody needs to escape one, but JSON allows it, in keys too. */
+/** Whether a letter is escaped, which nobody needs but JSON allows, in keys too. */
 function hasEscapedLetter(bytes: Buffer): boolean {
   return escapedLetters.some((letters) => bytes.includes(letters))
 }

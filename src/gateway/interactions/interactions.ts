@@ -38,16 +38,16 @@ import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from '../sessions/session-bounds.ts'
 import type { TreeNode } from '../sessions/session-tree.ts'
 
-/** In a body, the type of a reference to an item, or one without a type. */
+/** Matches bodies that may refer to items: by the type of a reference, or by an object with nothing but an id. */
 const itemReference =
   /item_reference|\{\s*(?:"type"\s*:\s*null\s*,\s*)?"id"\s*:\s*"[^"]*"\s*(?:,\s*"type"\s*:\s*null\s*)?\}/
 
-/** Of a conversation without messages. */
+/** The leaf of a conversation without messages. */
 const noLeaf = -1
 
-/** What a request that names a reply goes on with. */
+/** The conversation of a request that names the reply it continues. */
 interface EarlierMessages {
-  /** Its own among them. */
+  /** The earlier messages and the request's own. */
   readonly messages: readonly Message[]
   readonly reply: TreeNode
   readonly known: KnownBeginning<TreeNode> | undefined
@@ -69,9 +69,9 @@ export class Interactions {
     abandoned: 0,
   }
   #visits = 0
-  /** Nothing new is taken; settles when nothing is under way. */
+  /** Set once no new requests are taken; settles when none is under way. */
   #drained: PromiseWithResolvers<void> | undefined
-  /** Why nothing more is asked, not even for those under way. */
+  /** Why no model is asked any more, not even for requests under way. */
   #end: { readonly reason: MillraceError } | undefined
   #proxied = 0
   readonly #patience: Patience
@@ -91,8 +91,8 @@ export class Interactions {
   }
 
   /**
-   * New requests are refused from now on, and so are those that wait for a backend, because nobody knows when one will
-   * take them. Resolves when the others have ended.
+   * Refuses new requests from now on, and those that wait for a backend, because nobody knows when one will take them.
+   * Resolves when the others have ended.
    */
   drain(): Promise<void> {
     this.#drained ??= Promise.withResolvers()
@@ -102,14 +102,14 @@ export class Interactions {
     return this.#drained.promise
   }
 
-  /** The same, with an end to those that run. */
+  /** Like `drain`, but also aborts the requests that run. */
   abort(reason: MillraceError): Promise<void> {
     this.#end = { reason }
     for (const asking of this.#asking) asking.abort(reason)
     return this.drain()
   }
 
-  /** Never rejects: whatever goes wrong is told to the client. */
+  /** Never rejects: every error is told to the client. */
   async begin(call: InteractionCall, client: ClientReply): Promise<void> {
     const visit = new Visit(call, client)
     this.#visits += 1
@@ -139,13 +139,13 @@ export class Interactions {
   #openSession(caller: Caller, id: string): OpenSession {
     const found = this.#book.find(caller, id)
     if (!found) throw sessionUnknown(id)
-    // One that has not ended and is not open either could not be read when the gateway started.
+    // A session that has not ended, but is not in the book either, could not be read when the gateway started.
     if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : sessionDamaged(id)
     if (found.ending) throw sessionSealed(id, found.ending.why)
     return found
   }
 
-  /** A bare proxy: nothing is recorded. */
+  /** Answers a request outside of any session, as a bare proxy: nothing is recorded. */
   async #outside(visit: Visit): Promise<void> {
     const { client } = visit
     const parts = this.#readOutside(visit)
@@ -157,15 +157,15 @@ export class Interactions {
   #readOutside(visit: Visit): QuestionParts {
     const { request, model } = visit.read(this.#models)
     const { previousReplyId, messages } = request
-    // Only a backend that speaks the same API can know it.
+    // Only a backend that speaks the client's API can know the earlier reply.
     if (previousReplyId !== undefined && model.api !== visit.call.api) throw replyOutside(previousReplyId)
     this.#proxied += 1
-    // Each has a name of its own, so that they spread over the backends.
+    // Each request has a session id of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
     return { request, model, messages, sessionId, isWhole: true, isRecorded: false }
   }
 
-  /** Whatever the session may still ask for: nothing of it is used up. */
+  /** Counts tokens. A session's limits do not apply, because counting uses nothing up. */
   async #count(visit: Visit, session: OpenSession | undefined): Promise<void> {
     const { client, counting } = visit
     const question = new Question(visit, session ? await this.#readCounted(visit, session) : this.#readOutside(visit))
@@ -202,7 +202,7 @@ export class Interactions {
           ? undefined
           : await this.#earlierThan(request, { visit, model, session, memory })
       const messages = earlier?.messages ?? request.messages
-      // Only now: the session may have ended while something was read.
+      // Checked only now, because the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id, session.ending.why)
       const match = earlier?.known
         ? memory.tree.matchAfter(earlier.known, messages)
@@ -221,9 +221,9 @@ export class Interactions {
       }
       if (session.data.limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
       this.#checkRoom(session, memory, messages.length - match.known)
-      // Whoever goes on from a reply has got it. Nothing was said after one that nobody got, so it is the last that is known.
+      // A client that continues a reply has got it. Nothing follows an unheard reply, so only the last known node can be one.
       memory.unheard.hear(match.end.seq)
-      // With other instructions it is known from nothing but its name.
+      // With other instructions the messages do not match, and the reply is known only by its name.
       if (earlier) memory.unheard.hear(earlier.reply.seq)
       const record = (): SessionPlace => {
         const leaf = memory.tree.append(messages, match)
@@ -246,14 +246,14 @@ export class Interactions {
     if (tree.size + messages > maxMessages) throw tooLong(maxMessages)
   }
 
-  /** The names of replies are known from the first event of a stream on; what they said may not be in the store yet. */
+  /** The replies that a request may refer to: clients know their ids from the first event on, before they are in the store. */
   async #recalled({ call }: Visit, session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
-    // Few requests refer to items: the others need not wait for the disk.
+    // Few requests refer to items; the others need not wait for the disk.
     if (itemReference.test(call.body.toString('latin1'))) await this.#book.readable(session, memory)
     return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
   }
 
-  /** With what was said before, where the request only names the reply that it goes on from. */
+  /** The whole conversation, if the request only names the reply that it continues. */
   async #earlierThan(
     request: DialectRequest,
     {
@@ -272,7 +272,7 @@ export class Interactions {
     const earlier = await conversationTo(sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
     if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)
-    // With other instructions it is another conversation from its first message on.
+    // With other instructions the conversation differs from its first message on.
     const isAfter = isDeepStrictEqual(messages.slice(0, earlier.messages.length), earlier.messages)
     return { messages, reply: leaf, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
   }
@@ -323,12 +323,12 @@ export class Interactions {
   }
 }
 
-/** Whether a request may refer to replies, by their names or those of their items: one API's alone. */
+/** Whether a request may refer to replies or items by their ids: only Responses has that. */
 function mayRefer({ call }: Visit): boolean {
   return call.api === 'responses'
 }
 
-/** Whether a request says itself what it is about. */
+/** Whether a request contains its whole conversation. */
 function isAllSaid({ previousReplyId }: DialectRequest, replies: RecalledReplies | undefined): boolean {
   return previousReplyId === undefined && replies?.hasFound !== true
 }

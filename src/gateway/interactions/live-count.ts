@@ -16,7 +16,7 @@ export interface LiveCountOptions {
   readonly patience: Patience
 }
 
-/** One client's question how many tokens a prompt has. It is given up when the client goes. */
+/** One client's question how many tokens a prompt has, given up when the client goes. */
 export class LiveCount implements CallHooks {
   readonly #question: Question
   readonly #counting: CountingDialect
@@ -63,7 +63,7 @@ export class LiveCount implements CallHooks {
     this.#abort.abort(reason)
   }
 
-  /** Ends it if no backend is at it just now. */
+  /** Aborts if the question waits for a backend just now. */
   abortWaiting(reason: MillraceError): void {
     if (this.#wait.isOn) this.abort(reason)
   }

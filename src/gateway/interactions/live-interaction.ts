@@ -29,24 +29,24 @@ import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
 import type { ClientReply } from './client-reply.ts'
 
-/** What came of it. `reply` is missing where no model was asked for it. */
+/** The result of an interaction. `reply` is missing if no model was asked for it. */
 export type Answer =
   | { readonly kind: 'counted' }
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply?: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
-/** How the client's request ended, for whoever keeps the books. */
+/** How a client's request ended, for counts and events. */
 export interface InteractionEnd {
   readonly answer: Answer
   readonly status: number
 }
 
-/** The same of one that a model was asked for. */
+/** The result of an interaction for which a model was asked. */
 type LiveAnswer =
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
-/** A client that waits for the reply to somebody else's request, which was the same. */
+/** A client that waits for the reply to another client's request, which was the same. */
 interface Joined {
   readonly client: ClientReply
   readonly request: DialectRequest
@@ -57,20 +57,21 @@ export interface LiveInteractionOptions {
   readonly question: Question
   readonly client: ClientReply
   readonly patience: Patience
-  /** Records the request, if it is to be, and says where the reply goes. Called when the backend has been asked. */
+  /** Records the request, if that is wanted, and returns the place of the reply. Called once the backend has been asked. */
   readonly record?: () => SessionPlace
 }
 
-/** A client that is gone gets no status; this is what logs say instead. */
+/** Logged in place of a status for a client that is gone. */
 export const goneStatus = 499
 
 /**
- * One request of a client and the reply to it. What the backend sends goes to the client as it comes, except for its end:
- * that is held back until the reply is recorded, so that a client that saw a complete reply finds it on record whatever
- * happens next. Clients that repeat the request wait for the same reply. When nobody waits any more, it is given up.
+ * One request of a client and the reply to it. What the backend sends is passed on to the client as it comes, except for its
+ * end: that is held back until the reply is recorded, so that a client that saw a complete reply finds it on record whatever
+ * happens next. Clients that repeat the request wait for the same reply. When no client waits any more, the request is given
+ * up.
  */
 export class LiveInteraction implements ReplySink, CallHooks {
-  /** Changes if the backend refuses what was asked of it for the record. */
+  /** Replaced if the backend refuses what is asked for the record. */
   #question: Question
   readonly #patience: Patience
   readonly #record: (() => SessionPlace) | undefined
@@ -79,19 +80,19 @@ export class LiveInteraction implements ReplySink, CallHooks {
   readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
   #client: ClientReply | undefined
   readonly #createdAt = Math.floor(Date.now() / 1000)
-  /** Clients that wait for the reply. */
+  /** How many clients wait for the reply. */
   #audience = 1
   #state: 'asking' | 'streaming' | 'ended' = 'asking'
   #stream: ClientStream | undefined
   #heartbeat: Heartbeat | undefined
   #partial: PartialReply | undefined
-  /** None before it had to wait for a backend, or was refused by one. */
+  /** Undefined until the request had to wait for a backend, or was refused by one. */
   #wait: Wait | undefined
-  /** There is nothing left to give up: its client may come again for it. */
+  /** Whether the reply is there, so that nothing is left to abort: its client may come again for it. */
   #isRecorded = false
-  /** Whether a backend was at it when it was given up. */
+  /** Whether the request was on the wire when it was aborted. */
   #wasOnWire = false
-  /** Lets the backend go on, while the client is the one that is waited for. */
+  /** Resumes the backend; set while a slow client is waited for. */
   #resume: (() => void) | undefined
 
   constructor({ question, client, patience, record }: LiveInteractionOptions) {
@@ -105,7 +106,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return this.#abort.signal
   }
 
-  /** Settles when the client has got all it gets. Never rejects. */
+  /** Settles when the client has got everything it gets. Never rejects. */
   get ended(): Promise<InteractionEnd> {
     return this.#end.promise
   }
@@ -127,7 +128,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
       .catch(this.#onFault)
   }
 
-  /** Its place is worked out while the backend works. */
+  /** Finds the interaction's place in the session, while the backend works. */
   #enter(): void {
     try {
       this.#place = this.#record?.()
@@ -137,7 +138,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     }
   }
 
-  /** Ends it whoever still waits for it, unless its reply is there. */
+  /** Aborts the request, whichever clients still wait for it, unless its reply is there. */
   abort(reason: MillraceError): void {
     if (this.#isRecorded || this.#state === 'ended' || this.signal.aborted) return
     this.#wasOnWire = !this.#wait?.isOn
@@ -145,10 +146,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#abort.abort(reason)
   }
 
-  /** The reply for one more client, which sent the same request. Undefined if it is too late for that. */
+  /** Answers one more client, which sent the same request. Undefined if it is too late for that. */
   join(client: ClientReply, request: DialectRequest): Promise<InteractionEnd> | undefined {
     if (this.#abort.signal.aborted) return undefined
-    // However the first client gets it, this one sees nothing of it before its end.
+    // This client sees nothing of the reply before its end, even if the first client gets a stream.
     const heartbeat = request.stream && !client.isGone ? this.#newHeartbeat(client) : undefined
     if (!client.isGone) {
       this.#audience += 1
@@ -164,7 +165,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     })
   }
 
-  /** Ends it if no backend is at it just now. */
+  /** Aborts if the request waits for a backend just now. */
   abortWaiting(reason: MillraceError): void {
     if (this.#wait?.isOn) this.abort(reason)
   }
@@ -195,7 +196,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#waiting().parked(error)
   }
 
-  /** One that waits for a backend may yet be told when to come again. */
+  /** A heartbeat that is silent while the request waits for a backend: it may still be refused with a status and a delay. */
   #newHeartbeat(client: ClientReply): Heartbeat {
     return new Heartbeat(client, { everyMs: this.#patience.beatMs, isUndecided: () => this.#wait?.isOn === true })
   }
@@ -211,10 +212,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#partial = partial
   }
 
-  /** The client that asked first is gone. */
+  /** Called when the client that asked first is gone. */
   readonly #onClientGone = (): void => {
     this.#client = undefined
-    // Others may still wait for the reply.
+    // Other clients may still wait for the reply.
     this.#resume?.()
     this.#leave()
   }
@@ -273,12 +274,12 @@ export class LiveInteraction implements ReplySink, CallHooks {
     pending.then(() => this.#deliver(reply, replyId)).catch(this.#onFault)
   }
 
-  /** The store failed, or we did: the client must not take the reply for recorded. */
+  /** The store or our own code failed: the client must not take the reply for recorded. */
   readonly #onFault = (thrown: unknown): void => {
     this.#fail(MillraceError.from(thrown, 'internal'))
   }
 
-  /** What was sampled, and also that something was: of one that was given up under way nobody knows how much. */
+  /** Records a lost reply. One aborted on the wire is recorded even if empty: nobody knows how much was sampled. */
   #recordLost(reply: BrokenReply): void {
     if (!this.#place) return
     const wasSampling = reply.status === 'aborted' && this.#wasOnWire && reply.tries > 0
@@ -291,7 +292,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.client.price) })
   }
 
-  /** A client that sent the prompt in tokens need not be told which they were, and older backends do not tell. */
+  /** Adds the prompt's tokens if the client sent them and the backend, as older ones do, does not repeat them. */
   #withPrompt<Reply extends PartialReply>(reply: Reply): Reply {
     const { promptIds } = this.#question.request
     if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
@@ -316,7 +317,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#settle({ kind: 'complete', reply, replyId }, client ? 200 : goneStatus)
   }
 
-  /** To a client that has seen nothing of it: as the backend wrote it, if that is what it asked for. */
+  /** Sends a complete reply to a client that has seen nothing of it: as the backend wrote it, if the client asked for that. */
   #sendWholeReply(
     client: ClientReply,
     request: DialectRequest,
@@ -329,7 +330,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     }
   }
 
-  /** For those who joined. They have seen nothing of it so far, so they get it from the beginning. */
+  /** Answers a client that joined. It has seen nothing so far, so it gets the reply from the beginning. */
   #answerAlso({ client, request, place }: Joined, answer: LiveAnswer): InteractionEnd {
     const { dialect } = this.#question
     const { isGone } = client
@@ -343,7 +344,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return { answer: { kind: 'complete', replyId }, status: isGone ? goneStatus : 200 }
   }
 
-  /** As the backend wrote it, without what nobody but us has asked for. */
+  /** The reply as the backend wrote it, without what was asked only for the record. */
   #wholeText({ text, document }: NonNullable<BackendReply['raw']>): string {
     const { unasked } = this.#question
     return unasked ? JSON.stringify(unasked.without(document)) : text

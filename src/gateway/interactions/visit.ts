@@ -20,26 +20,26 @@ import type { TreeNode } from '../sessions/session-tree.ts'
 /** One request for a model, as a door hands it over. */
 export interface InteractionCall {
   readonly caller: Caller
-  /** The session that the path names. Without it: the key's own, or none, and then nothing is recorded. */
+  /** The session that the path names. If missing, the session of the key; an admin's key has none, and nothing is recorded. */
   readonly sessionId?: string
   readonly api: ClientApi
   readonly body: Buffer
-  /** Only how many tokens the prompt has is asked for: nothing is sampled, and nothing recorded. */
+  /** Asks only how many tokens the prompt has: nothing is sampled, and nothing recorded. */
   readonly countsOnly?: true
-  /** What is said about the body in headers; they go where it goes. */
+  /** Headers about the body, which are sent along with it. */
   readonly bodyHeaders?: Readonly<Record<string, string>>
-  /** How often the client says that it has sent this before. */
+  /** How often the client says it has sent this request before. */
   readonly retryCount: number
   readonly traceparent?: string
-  /** What the door calls the request, for whoever listens to events. */
+  /** The door's id of the request, for listeners to events. */
   readonly requestId?: string
 }
 
-/** What a request says, and to which model. */
+/** A request as it was read, and the model it is for. */
 export interface ReadRequest {
   readonly request: DialectRequest
   readonly model: GatewayModel
-  /** What is known of its body, if it goes on from the last one. */
+  /** What is known of the body, if it continues the last one. */
   readonly continued: ContinuedBody<TreeNode> | undefined
 }
 
@@ -47,7 +47,7 @@ export interface ReadRequest {
 interface ReadingAids {
   readonly replies?: ReplyMemory | undefined
   readonly lastBody?: LastBody<TreeNode>
-  /** Whether what is said is recorded. */
+  /** Whether the request is recorded. */
   readonly isRecorded?: true
 }
 
@@ -73,13 +73,13 @@ export class Visit {
     this.dialect = dialects[call.api]
   }
 
-  /** The session it is for; none for an admin's request that names none. */
+  /** The session of the request; undefined for an admin's request that names none. */
   get session(): string | undefined {
     const { caller, sessionId } = this.call
     return sessionId ?? (caller.kind === 'session' ? caller.sessionId : undefined)
   }
 
-  /** Throws for an API that has no words for it. */
+  /** The dialect for counting tokens. Throws for an API that cannot ask for that. */
   get counting(): CountingDialect {
     const { api, counting } = this.dialect
     if (counting) return counting
@@ -87,7 +87,7 @@ export class Visit {
     throw new MillraceError('usage', message, { data: { status: 400 } })
   }
 
-  /** Throws what the client is to be told if it makes no sense, or asks for a model or a feature that is not there. */
+  /** Reads the request. Throws what the client is to be told if it is not valid, or wants a model or feature that is missing. */
   read(models: GatewayModels, { replies, lastBody, isRecorded }: ReadingAids = {}): ReadRequest {
     const { api, body, countsOnly } = this.call
     const continued = api === 'chat' ? lastBody?.continuedBy(body) : undefined

@@ -93,7 +93,7 @@ export function storedSummary(stored: StoredSession): SessionSummary {
 }
 
 /**
- * Like `storedSummary`, for a session that may be damaged. If its options are, it shows the defaults and `tally` has the
+ * Like `storedSummary`, for a session that may be damaged. If its options are, the defaults are shown; `tally` has the
  * damage.
  */
 export function readableSummary(stored: StoredSession, tally: SessionTally): SessionSummary {
