@@ -10,11 +10,11 @@ interface AnsweredCallsOptions {
   readonly link: SupervisorLink
   readonly executor: Executor
   readonly journal: JournalClient
-  /** Nothing runs any more, and the last answer is about to be sent. */
+  /** Called when nothing runs any more, before the last answer is sent. */
   readonly onLast: () => void
 }
 
-/** What a worker is asked to do: many calls at once, each answered once, whatever becomes of it. */
+/** The calls that a worker carries out: many at once, each answered once, however it ends. */
 export class AnsweredCalls {
   readonly #options: AnsweredCallsOptions
   readonly #running = new Map<number, AbortSource>()
@@ -46,7 +46,7 @@ export class AnsweredCalls {
     switch (question.kind) {
       case 'run': {
         const result = await executor.run(question.job, signal)
-        // The result is settled over another port: what it stands on must be on disk before it gets there.
+        // The result is settled over another port: the nodes it depends on must be on disk before it gets there.
         await journal.durable()
         return result
       }
@@ -62,7 +62,7 @@ export class AnsweredCalls {
     try {
       link.send(reply)
     } catch (error) {
-      // Something in it cannot be cloned; the one who waits must hear of it all the same.
+      // Something in the answer cannot be cloned; the caller must hear of it all the same.
       const { rawMessage } = MillraceError.from(error, 'internal')
       const failure = new MillraceError('env_invalid', `the result cannot leave its worker: ${rawMessage}`)
       link.send({ kind: 'failed', call: reply.call, error: failure.toWire() })

@@ -3,8 +3,8 @@ import type { ModelStatus } from '../inference/index.ts'
 type Counts = Pick<ModelStatus, 'calls' | 'tries'>
 
 /**
- * What worker processes have asked of models, each by its own count, which is in the report that comes before its last
- * answer. What the limits know of a process may be a second old. Bounded by the models of a run.
+ * How many calls and tries worker processes have made, by model. Each process counts its own and reports them before its last
+ * answer; the shared limits may know of them a second late. Bounded by the models of a run.
  */
 export class CallCounts {
   readonly #counts: Map<string, Counts>

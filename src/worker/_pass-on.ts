@@ -1,9 +1,9 @@
 import type { Readable, Writable } from 'node:stream'
 
-/** Sources that wait for a target to take more. At most one per worker. */
+/** For each target, the sources that wait for it to take more. At most one per worker. */
 const heldBack = new WeakMap<Writable, Set<Readable>>()
 
-/** As `pipe` does, but with one listener on the target at most: many workers share one. */
+/** Like `pipe`, but with one listener on the target at most, because many workers share a target. */
 export function passOn(source: Readable, target: Writable): void {
   source.on('data', (chunk: Buffer) => {
     if (!target.write(chunk)) holdBack(source, target)

@@ -1,7 +1,7 @@
 import { within } from '../kit/index.ts'
 import type { Answer } from './worker-messages.ts'
 
-/** A call's name in what is known about deaths: a rollout's id, mostly. */
+/** The name under which deaths of workers are counted for a call: mostly a rollout's id. */
 export type CallKey = string
 
 interface PendingCall {
@@ -11,12 +11,12 @@ interface PendingCall {
   readonly reject: (error: unknown) => void
 }
 
-/** What one worker was asked and has not answered. */
+/** The calls of one worker that it has not answered. */
 export class PendingCalls {
   readonly #calls = new Map<number, PendingCall>()
-  /** Calls that nobody waits for any more and that the worker has not ended. */
+  /** Calls whose caller waits no longer, and that the worker has not ended. */
   readonly #abandoned = new Map<number, CallKey>()
-  /** Calls by task. */
+  /** How many calls each task has. */
   readonly #tasks = new Map<number, number>()
   #onEmpty: (() => void) | undefined
 
@@ -53,7 +53,7 @@ export class PendingCalls {
     this.#take(number)?.reject(error)
   }
 
-  /** Whoever waits for it waits no longer; what it does to the worker is still its doing. */
+  /** Rejects a call whose caller waits no longer. The call stays listed, because it may still kill the worker. */
   abandon(number: number, error: unknown): void {
     const call = this.#take(number)
     if (!call) return
@@ -66,7 +66,7 @@ export class PendingCalls {
     for (const number of this.#calls.keys()) this.reject(number, error)
   }
 
-  /** Resolves when nothing is pending, or after `limitMs`. One waiter at a time. */
+  /** Resolves when no call is pending, or after `limitMs`. One waiter at a time. */
   async empty(limitMs: number): Promise<void> {
     if (this.size === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -74,7 +74,7 @@ export class PendingCalls {
     await within(promise, limitMs)
   }
 
-  /** Undefined for an answer that nobody waits for any more. */
+  /** Undefined if the caller waits no longer. */
   #take(number: number): PendingCall | undefined {
     this.#abandoned.delete(number)
     const call = this.#calls.get(number)

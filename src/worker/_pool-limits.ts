@@ -7,12 +7,12 @@ import type { LimitsPlace } from './worker-channel.ts'
 export interface PoolLimitsOptions {
   readonly models: readonly ModelConfig[]
   readonly judgeConcurrency: number
-  /** Workers that may be there at once. */
+  /** The most workers there may be at once. */
   readonly places: number
   readonly onLimitChange: (change: LimitChange) => void
 }
 
-/** The limits of the models, which hold for all workers of a pool together, and who has which place in them. */
+/** The limits of the models, which hold for all workers of a pool together, and the places in them. */
 export class PoolLimits extends Resource {
   readonly #shared: SharedLimits
   readonly #free: number[]
@@ -27,7 +27,7 @@ export class PoolLimits extends Resource {
     this.#free = Array.from({ length: places }, (_, place) => place)
   }
 
-  /** Until what comes with it is called: when the worker is really gone, for until then it may hold permits. */
+  /** Takes a place. `giveBack` must be called only when the worker is really gone: until then it may hold permits. */
   take(workers: number): LimitsPlace & { giveBack(): void } {
     const place = this.#free.shift()
     if (place === undefined) {

@@ -9,7 +9,7 @@ import type { BlockedTarget } from './blocked-function.ts'
 import type { ChannelOptions, LimitsPlace, WorkerChannel, WorkerHeap } from './worker-channel.ts'
 import type { FromWorker, ToWorker } from './worker-messages.ts'
 
-/** What a process said last is still in its pipe when it exits; a grandchild that holds the pipe must not hold us. */
+/** How long the last messages, still in the pipe at the exit, are waited for: a grandchild may keep the pipe open. */
 const lastWordsMs = 1_000
 
 /** A young generation is three of V8's semi-spaces. */
@@ -30,7 +30,7 @@ export class ProcessChannel implements WorkerChannel {
     this.#child = fork(fileURLToPath(workerUrl(import.meta, './_worker-entry')), {
       serialization: 'advanced',
       env: startVariables(),
-      // Output is not inherited: it goes where this process's own goes, and may be held back there. The last is the probe.
+      // Output is not inherited but passed on to this process's own, which may be held back. The last pipe is the probe's.
       stdio: ['ignore', 'pipe', 'pipe', 'ipc', 'pipe'],
       ...(flags.length > 0 && { execArgv: [...process.execArgv, ...flags] }),
     })
@@ -39,7 +39,7 @@ export class ProcessChannel implements WorkerChannel {
     if (stderr) passOn(stderr, process.stderr)
     this.exited = this.#watch()
     this.#child.on('message', this.#onFrame)
-    // The other half of the journal's way: what the writer answers.
+    // The writer's answers go back to the worker.
     journal.on('message', (failure: WireError | null) => this.#tell({ kind: 'journal-answer', failure }))
     journal.on('close', () => this.#tell({ kind: 'journal-closed' }))
     this.#lease = limits.lease((grant) => this.#tell({ kind: 'limits', grant }))
@@ -69,7 +69,7 @@ export class ProcessChannel implements WorkerChannel {
   }
 
   #tell(message: ToProcess): void {
-    // Whether it is still there to hear it shows in `exited`.
+    // If the process is gone, `exited` shows it.
     if (this.#child.connected) this.#child.send(message, () => {})
   }
 
@@ -77,7 +77,7 @@ export class ProcessChannel implements WorkerChannel {
     const child = this.#child
     const disconnected = new Promise<void>((resolve) => child.once('disconnect', () => resolve()))
     const { promise, resolve } = Promise.withResolvers<string>()
-    // Also a signal or a message that could not be sent; only a process that never began has no exit to wait for.
+    // `error` also stands for a signal or a message that could not be sent. Only a process that was never started has no exit.
     child.on('error', (error) => {
       if (child.pid === undefined) resolve(`it could not be started: ${error.message}`)
     })

@@ -2,7 +2,7 @@ import type { WireError } from '../errors/index.ts'
 import type { GrantMessage, LeaseMessage, LimitsHandle } from '../inference/index.ts'
 import type { FromWorker, ToWorker, WorkerStart } from './worker-messages.ts'
 
-/** A process has one pipe: what a thread is born with, its journal and its limits travel on that, too. */
+/** A process has one pipe. It carries its start data, journal and limits, too, which a thread gets by other ways. */
 export type ToProcess =
   | ToWorker
   | { readonly kind: 'start'; readonly id: number; readonly start: WorkerStart; readonly limits: LimitsHandle }
@@ -13,6 +13,6 @@ export type ToProcess =
 export type FromProcess =
   | FromWorker
   | { readonly kind: 'limits'; readonly lease: LeaseMessage }
-  /** `transfer` names buffers within `batch`, as for a port; one message keeps what is the same the same. */
+  /** `transfer` names buffers within `batch`, as for a port. Both are in one message, so that the buffers stay the same ones. */
   | { readonly kind: 'journal'; readonly batch: unknown; readonly transfer: readonly ArrayBuffer[] }
   | { readonly kind: 'journal-close' }

@@ -5,12 +5,12 @@ import type { SupervisorLink } from './_supervisor-link.ts'
 import type { StrayError } from './stray-errors.ts'
 
 /**
- * Which call the running code belongs to, through every await, timer and callback: a worker that ends by its own code can
- * then say in whose name that code ran.
+ * The call that the running code belongs to, through every await, timer and callback: a worker that its own code ends can
+ * then say which call that was.
  */
 export const currentCall = new AsyncLocalStorage<number>()
 
-/** By default Node would end a worker, and all rollouts on it, for a promise that one of them forgot. */
+/** Reports unhandled rejections. By default Node would end the worker, and all its rollouts, for one forgotten promise. */
 export function reportErrors(link: SupervisorLink): void {
   process.on('unhandledRejection', (reason) => link.send({ kind: 'stray-error', error: strayErrorOf(reason) }))
   let hasSpoken = false
@@ -20,7 +20,7 @@ export function reportErrors(link: SupervisorLink): void {
     hasSpoken = true
     link.send({ kind: 'last-words', ...(call !== undefined && { call }), ...(error && { error }) })
   }
-  // After something thrown where nobody can catch it, nobody knows what still works.
+  // After an uncaught exception nobody knows what still works, so the worker ends.
   process.on('uncaughtException', (thrown) => {
     sayLastWords(strayErrorOf(thrown))
     process.exit(1)

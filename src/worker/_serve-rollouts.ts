@@ -12,14 +12,14 @@ import type { WorkerReport } from './worker-messages.ts'
 
 const statusEveryMs = 250
 
-/** What a worker carries rollouts out with, and what it measures of itself. */
+/** The parts a worker carries rollouts out with, and measures itself with. */
 interface WorkerParts {
   readonly executor: InlineExecutor
   readonly telemetry: Telemetry | undefined
   readonly lag: LoopLag
 }
 
-/** A worker's whole life: loads the environment, answers many calls at once, says how it is, and ends when told to. */
+/** A worker's whole life: it loads the environment, answers many calls at once, reports its status, and ends when told to. */
 export async function serveRollouts(link: SupervisorLink): Promise<void> {
   reportErrors(link)
   const journal = new JournalClient(link.journal)
@@ -27,7 +27,7 @@ export async function serveRollouts(link: SupervisorLink): Promise<void> {
     const parts = await openParts(link, journal)
     const { executor, telemetry } = parts
     const report = (): void => link.send(reportOf(parts, link))
-    // Before the last one's answer: whoever then adds up calls and tries must have all of them.
+    // Reported before the last answer, so that the pool has all calls and tries when it adds them up.
     const calls = new AnsweredCalls({ link, executor, journal, onLast: report })
     setInterval(report, statusEveryMs)
     link.onMessage((message) => {
@@ -54,7 +54,7 @@ async function openParts({ id, start, limits }: SupervisorLink, journal: Journal
   shareWith({ onMachine: workers, inProcess: limits.workers })
   const { environment, options } = await loadEnvironment(specifier, start.options)
   const telemetry = start.telemetry && startTelemetry({ env: process.env, ...start.telemetry, worker: String(id) })
-  // From now on: how long loading took says nothing about how it keeps up.
+  // Measured only from here on, because loading the environment says nothing about how the worker keeps up.
   const lag = new LoopLag()
   const executor = new InlineExecutor({
     environment,

@@ -1,6 +1,6 @@
 /**
- * How long a worker has not been heard of. Counted in ticks of the supervisor's own clock, so that a supervisor that was
- * itself held up does not take its workers for dead.
+ * How long a worker has been silent. Counted in ticks of the supervisor's own clock, so that a supervisor that was itself
+ * held up does not take its workers for dead.
  */
 export class Silence {
   readonly #afterMs: number
@@ -18,14 +18,14 @@ export class Silence {
     return this.#ms >= this.#afterMs
   }
 
-  /** True if it has now become long. */
+  /** Adds to the silence. True if it has just become long. */
   tick(elapsedMs: number): boolean {
     const wasLong = this.isLong
     this.#ms += elapsedMs
     return !wasLong && this.isLong
   }
 
-  /** True if that broke a long one. */
+  /** Ends the silence. True if it was long. */
   end(): boolean {
     const wasLong = this.isLong
     this.#ms = 0

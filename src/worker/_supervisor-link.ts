@@ -8,7 +8,7 @@ import type { FromProcess, ToProcess } from './_process-frames.ts'
 import { offerProbe } from './blocked-function-probe.ts'
 import type { FromWorker, ToWorker, WorkerStart } from './worker-messages.ts'
 
-/** A worker's way to whoever started it: the one difference between a thread and a process, seen from inside. */
+/** A worker's link to its supervisor: the one difference between a thread and a process, seen from inside. */
 export interface SupervisorLink {
   /** The worker's place in its pool. */
   readonly id: number
@@ -24,7 +24,7 @@ export interface SupervisorLink {
 export interface ThreadData {
   readonly id: number
   readonly start: WorkerStart
-  /** Straight to the journal's writer; the supervising thread is not on the way. */
+  /** A port straight to the journal's writer, without the supervising thread in between. */
   readonly journal: MessagePort
   readonly limits: LimitsHandle
 }
@@ -37,26 +37,26 @@ export function threadLink(): SupervisorLink {
     id,
     start,
     journal,
-    // They are in memory that all threads see: there is nothing to send.
+    // A thread's limits are in shared memory: there is nothing to send.
     limits: openLimits(limits, () => {}),
     send: (message) => port.postMessage(message),
     onMessage: (listener) => void port.on('message', listener),
     memoryBytes: () => {
-      // Of this thread alone: `rss` would be that of the whole process.
+      // The memory of this thread alone: `rss` would be that of the whole process.
       const { heapTotal, external } = process.memoryUsage()
       return heapTotal + external
     },
   }
 }
 
-/** What a terminal or a service manager sends to the whole group. When a worker ends is for its supervisor to say. */
+/** Signals that a terminal or a service manager sends to the whole group. Workers ignore them: the supervisor ends workers. */
 const groupSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 export async function processLink(): Promise<SupervisorLink> {
   for (const signal of groupSignals) process.on(signal, () => {})
-  // Without its supervisor a worker is of no use, and nobody would end it.
+  // Without its supervisor a worker is of no use, and nothing else would end it.
   process.once('disconnect', () => process.exit())
-  // This process is ours alone.
+  // V8 flags may be set here, because this process runs nothing but rollouts.
   settleHeapForRollouts()
   offerProbe()
   const [first] = (await once(process, 'message')) as [ToProcess]
@@ -93,6 +93,6 @@ class PipedJournalPort extends EventEmitter implements JournalPort {
 }
 
 function tell(message: FromProcess): void {
-  // A supervisor that is gone hears nothing; `disconnect` ends this process then.
+  // If the supervisor is gone, the message is lost; `disconnect` then ends this process.
   process.send?.(message, undefined, undefined, () => {})
 }

@@ -24,7 +24,7 @@ export class ThreadChannel implements WorkerChannel {
     worker.on('message', onMessage)
     worker.on('error', (thrown) => (error = thrown))
     this.exited = new Promise((resolve) => {
-      // Node hands out every message that was sent before it says `exit`.
+      // Node delivers all messages that were sent before it emits `exit`.
       worker.once('exit', (code) => resolve(error ? describe(error) : `it exited with code ${code}`))
     })
     this.target = { kind: 'thread', worker }

@@ -1,8 +1,8 @@
 import type { ModelStatus } from '../inference/index.ts'
 
 /**
- * The model with what worker processes have under way, each by its own report. The limits know what is leased to a process, which
- * is more than it uses, and nothing of its probes.
+ * The model's status with the calls that worker processes report as under way. The limits know only how many permits are
+ * leased to a process, which is more than it uses, and nothing of its probes.
  */
 export function withUnderWay(model: ModelStatus, reports: readonly ModelStatus[]): ModelStatus {
   let [inFlight, waiting, parked, probing] = [0, 0, 0, 0]

@@ -1,10 +1,10 @@
 import type { StartWorker } from './_seat.ts'
 import type { PoolWorker } from './pool-worker.ts'
 
-/** Cohorts that run at once. More would be done sooner and take more of the machine; the others wait. */
+/** How many cohorts run at once; the others wait. More would be done sooner and take more of the machine. */
 export const maxWards = 4
 
-/** A worker that one cohort has to itself, from its first member's arrival until none is left. */
+/** A worker that one cohort has to itself, from the arrival of its first member until none is left. */
 export interface Ward {
   readonly worker: Promise<PoolWorker>
 }
@@ -16,12 +16,12 @@ interface OpenWard extends Ward {
   visitors: number
 }
 
-/** Where suspects run. Each worker is fresh, so that nothing but its own cohort can be blamed for its death. */
+/** The workers on which suspects run. Each is fresh, so that nothing but its own cohort can be blamed for its death. */
 export class Wards {
   readonly #start: StartWorker
   readonly #onRoom: () => void
   readonly #open = new Map<number, OpenWard>()
-  /** Those whose worker is not gone, the open ones among them. */
+  /** Wards whose worker is not gone, the open ones among them. */
   readonly #occupied = new Set<OpenWard>()
 
   constructor(start: StartWorker, onRoom: () => void) {
@@ -29,14 +29,14 @@ export class Wards {
     this.#onRoom = onRoom
   }
 
-  /** Undefined if all are taken: try again when there is room. Whoever gets one owes a `leave`. */
+  /** The ward of a cohort; undefined if all are taken: try again when there is room. The caller then owes a `leave`. */
   enter(cohort: number): Ward | undefined {
     const ward = this.#open.get(cohort) ?? (this.#occupied.size < maxWards ? this.#add(cohort) : undefined)
     if (ward) ward.visitors += 1
     return ward
   }
 
-  /** The last one out ends the worker, also one that is still starting. Resolves when it is gone. */
+  /** Leaves a ward. The last visitor ends its worker, even one that is still starting. Resolves when the worker is gone. */
   async leave(entered: Ward): Promise<void> {
     const ward = entered as OpenWard
     ward.visitors -= 1
@@ -48,7 +48,7 @@ export class Wards {
     this.#onRoom()
   }
 
-  /** This worker is gone; those of its cohort who come now get a new one. */
+  /** Called when this worker is gone: members of its cohort that come now get a new one. */
   clear(worker: PoolWorker): void {
     for (const ward of this.#open.values()) if (ward.current === worker) this.#shut(ward)
   }
@@ -65,14 +65,14 @@ export class Wards {
       visitors: 0,
       worker: starting.then((worker) => (ward.current = worker)),
     }
-    // Whoever is inside hears of a failure; all may have left.
+    // Visitors await `worker` and see its failure; if all have left, the rejection must not count as unhandled.
     ward.worker.catch(() => {})
     this.#open.set(cohort, ward)
     this.#occupied.add(ward)
     return ward
   }
 
-  /** Nobody else comes in. */
+  /** Closes the ward to new visitors. */
   #shut(ward: OpenWard): void {
     if (this.#open.get(ward.cohort) === ward) this.#open.delete(ward.cohort)
   }

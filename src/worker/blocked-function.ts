@@ -5,20 +5,20 @@ import { AbortScope, nameBlockedThread, raced } from '../kit/index.ts'
 import { isJsonObject } from '../schema/index.ts'
 import { probeDescriptor, type ProbeAnswer } from './blocked-function-probe.ts'
 
-/** What a blocked loop runs in, as its supervisor holds it. */
+/** The thread or process of a blocked loop, as its supervisor holds it. */
 export type BlockedTarget =
   | { readonly kind: 'thread'; readonly worker: Worker }
   /** Forked with a pipe at `probeDescriptor`, and running `offerProbe`. */
   | { readonly kind: 'process'; readonly child: ChildProcess }
 
-/** The probe itself gives up after a second; this is for a process that is stopped as a whole. */
+/** The probe itself gives up after a second; this limit is for a process that is stopped as a whole. */
 const maxWaitMs = 1_500
-/** An answer is a name and a place. */
+/** The longest answer: it is a name and a place. */
 const maxLineChars = 64 * 1024
 
 /**
- * What a worker's loop is stuck in, as `name (file:line)`: the user's own function where one is running. undefined where it
- * cannot be told within a second or so. Never throws; the worker goes on as if nobody had looked.
+ * What a worker's loop is stuck in, as `name (file:line)`: the user's own function if one is running. Undefined if it cannot
+ * be told within a second or so. Never throws; the worker goes on as if nobody had looked.
  */
 export async function nameBlockedFunction(target: BlockedTarget, signal: AbortSignal): Promise<string | undefined> {
   if (target.kind === 'thread') return await nameBlockedThread(target.worker, signal)
@@ -39,14 +39,14 @@ function clientOf(pipe: Duplex): ProbeClient {
 /** The supervisor's end of a probe's pipe. Lives as long as the pipe. */
 class ProbeClient {
   readonly #pipe: Duplex
-  /** One for each who waits just now: at most a second and a half each. */
+  /** The questions that are waited for just now: a second and a half each at most. */
   readonly #waiting = new Map<number, (name: string | undefined) => void>()
   #lastQuestion = 0
   #unread = ''
 
   constructor(pipe: Duplex) {
     this.#pipe = pipe
-    // An error that nobody listens for would end this process; those who wait learn of it by `close`.
+    // Without a listener an error would end this process; callers that wait learn of it by `close`.
     pipe.on('data', this.#onData).on('error', () => {})
     pipe.on('close', () => {
       for (const resolve of this.#waiting.values()) resolve(undefined)
@@ -80,7 +80,7 @@ class ProbeClient {
   }
 }
 
-/** The environment's code is in the same process and can write to the same pipe: what is no answer is passed over. */
+/** Reads an answer. The environment's code is in the same process and can write to the same pipe: other lines are ignored. */
 function answerIn(line: string): { readonly [field in keyof ProbeAnswer]?: unknown } {
   try {
     const value: unknown = JSON.parse(line)

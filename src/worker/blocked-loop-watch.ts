@@ -1,22 +1,22 @@
 import { nameBlockedFunction, type BlockedTarget } from './blocked-function.ts'
 
-/** What a loop was stuck in when somebody looked. */
+/** What a loop was found to be stuck in. */
 export interface FoundBlock {
-  /** How long it had not been heard of when it was looked at. */
+  /** How long the loop had been silent when it was looked at. */
   readonly lagMs: number
   readonly blockedBy: string
 }
 
 export interface BlockedLoopWatchOptions {
   readonly target: BlockedTarget
-  /** More than the worker's beats are apart, or every one of them is late. */
+  /** How long a loop may be silent: longer than the time between two beats, or every beat is late. */
   readonly thresholdMs: number
   readonly onBlocked: (blocked: FoundBlock) => void
 }
 
 /**
- * Looks into a loop when it has not been heard of for a while, and says what runs there: once for each time it is blocked.
- * As long as it stays silent and nothing could be told, because it is in a native call, it looks again.
+ * Looks into a loop that has been silent for a while, and reports what runs there: once for each time it is blocked. If
+ * nothing can be told, because the loop is in a native call, it looks again as long as the silence lasts.
  */
 export class BlockedLoopWatch implements Disposable {
   readonly #options: BlockedLoopWatchOptions
@@ -31,7 +31,7 @@ export class BlockedLoopWatch implements Disposable {
     this.#timer.unref()
   }
 
-  /** The loop was heard of. */
+  /** Called when the loop was heard of. */
   beat(): void {
     if (this.#isClosed) return
     this.#lastBeat = performance.now()
@@ -49,7 +49,7 @@ export class BlockedLoopWatch implements Disposable {
   readonly #onLate = (): void => {
     const look = new AbortController()
     this.#look = look
-    // This loop may have been the late one: then the beats lie in the queue, and are heard before the next immediate.
+    // This loop may have been the late one: then the worker's beats are in the queue, and are heard before the next immediate.
     setImmediate(() => void this.#name(look.signal))
   }
 
@@ -57,7 +57,7 @@ export class BlockedLoopWatch implements Disposable {
     if (signal.aborted) return
     const lagMs = performance.now() - this.#lastBeat
     const blockedBy = await nameBlockedFunction(this.#options.target, signal)
-    // Heard of meanwhile: what was named is not what held it up.
+    // The worker was heard of meanwhile: what was named is not what held it up.
     if (signal.aborted) return
     if (blockedBy === undefined) this.#timer.refresh()
     else this.#options.onBlocked({ lagMs, blockedBy })

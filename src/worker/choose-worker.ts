@@ -6,15 +6,15 @@ interface Candidate {
   worksOn(task: number): boolean
 }
 
-/** A loop this late gets no new rollouts while another can take them: what it runs already would only wait longer. */
+/** A worker whose loop is this late gets no new rollouts while another can take them: its own would only wait longer. */
 const maxLagMs = 200
 
-/** How much busier a worker may be than the least busy one and still get the next rollout of its task. */
+/** How much busier than the least busy worker one may be and still get the next rollout of its task. */
 const affinitySlack = { calls: 4, share: 0.25 } as const
 
 /**
  * The least busy of the workers that keep up, or of all if none does. A worker that is at the same task already comes first,
- * unless it is clearly busier: what an environment keeps of a task is then used again.
+ * unless it is clearly busier, so that what an environment keeps of a task is used again.
  */
 export function chooseWorker<Worker extends Candidate>(
   workers: Iterable<Worker>,

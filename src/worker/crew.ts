@@ -25,21 +25,21 @@ export interface CrewOptions {
   /** A new port to the journal's writer, for one worker. */
   readonly connectJournal: () => MessagePort
   readonly supervision?: Partial<Supervision>
-  /** A limit moved because of what processes have learned; threads put that into the journal by themselves. */
+  /** A limit moved because of what processes have learned; threads journal their changes by themselves. */
   readonly onLimitChange?: (change: LimitChange) => void
-  /** A worker's loop is held up, and this is what by. */
+  /** Called with what holds up a worker's loop. */
   readonly onBlocked?: (blocked: BlockedLoop) => void
-  /** What a worker counted since it last said so, if `start.telemetry` asks for that. */
+  /** Called with what a worker counted since its last report, if `start.telemetry` asks for that. */
   readonly onMetrics?: (delta: MetricsDelta) => void
 }
 
 const tickMs = 250
 const startBackoff = { firstMs: 200, maxMs: 5_000, factor: 3 } as const
-/** A seat has two at most: one that takes work, and one that it follows and that finishes its own. */
+/** A seat has two workers at most: one that takes work, and the one before it, which finishes its own. */
 const workersPerSeat = 2
-/** How large a crew can be: each of its workers needs a place in the shared limits. */
+/** The largest crew: each of its workers needs a place in the shared limits. */
 export const maxWorkers = Math.floor((SharedLimits.maxSlots - maxWards) / workersPerSeat)
-/** How large one can become that began small: a place costs a little, also while nobody has it. */
+/** How large a crew can become that began small: a place costs a little, even while no worker has it. */
 const mostGrowth = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
 
 /** The workers of a pool: starts them, watches them, replaces those that die or wear out. */
@@ -51,14 +51,14 @@ export class Crew extends Resource {
   readonly #limits: PoolLimits
   readonly #seats: Seat[] = []
   readonly #wards: Wards
-  /** All that are not gone: on their seats, starting, finishing what they run, and in quarantine. */
+  /** All workers that are not gone: on their seats, starting, finishing what they run, and in quarantine. */
   readonly #workers = new Set<PoolWorker>()
   readonly #toll = new DeathToll()
-  /** What workers that are gone have asked of models. */
+  /** How often workers that are gone have asked models. */
   readonly #past = new CallCounts()
-  /** Seats whose worker is to be replaced because it is worn, or has more than its share. */
+  /** Seats whose worker is to be replaced because it is worn, or has more than its share of the machine. */
   readonly #renewing = new Set<Seat>()
-  /** What goes on in the background and must be over before the crew is: a few per worker. */
+  /** Work in the background that must be over before the crew is: a few per worker. */
   readonly #chores = new Set<Promise<void>>()
   readonly #ticker: NodeJS.Timeout
   #lastTickAt = performance.now()
@@ -86,7 +86,7 @@ export class Crew extends Resource {
 
   /**
    * Resolves when every worker has loaded the environment, which they do all at once; rejects if one cannot. `onDeath` is
-   * told of each death before anybody whose call was lost by it goes on.
+   * called for each death before the callers whose calls it lost go on.
    */
   static async start(options: CrewOptions, onDeath: (death: WorkerDeath) => void): Promise<Crew> {
     const crew = new Crew(options, onDeath)
@@ -100,12 +100,12 @@ export class Crew extends Resource {
     }
   }
 
-  /** Resolves with the next change to who takes work, or to whether anybody ever will. */
+  /** Resolves with the next change to which workers take work, or to whether any ever will. */
   get changed(): Promise<void> {
     return this.#change.promise
   }
 
-  /** Wakes all who wait for a change. */
+  /** Wakes all callers that wait for a change. */
   readonly announce = (): void => {
     for (const worker of this.#workers) {
       if (!worker.isGone) continue
@@ -117,23 +117,23 @@ export class Crew extends Resource {
     resolve()
   }
 
-  /** Whether somebody takes work now. Those in quarantine are not for everybody. */
+  /** Whether a worker takes work now. Workers in quarantine do not count: they take only their cohort's. */
   get takesWork(): boolean {
     return !this.isClosed && !this.#failure && this.choose(undefined) !== undefined
   }
 
-  /** Throws if nobody will take work any more. */
+  /** Throws if no worker will take work any more. */
   throwIfUnable(): void {
     this.throwIfClosed()
     if (this.#failure) throw this.#failure
   }
 
-  /** Who should take a call; undefined while nobody can. */
+  /** The worker that should take a call; undefined while none can. */
   choose(task: number | undefined): PoolWorker | undefined {
     return chooseWorker(this.#seated(), task)
   }
 
-  /** A worker for a cohort alone; undefined while all places for those are taken. Whoever enters leaves. */
+  /** A worker for a cohort alone; undefined while all wards are taken. The caller owes a `leaveWard`. */
   enterWard(cohort: number): Ward | undefined {
     return this.#wards.enter(cohort)
   }
@@ -142,14 +142,14 @@ export class Crew extends Resource {
     this.#track(this.#wards.leave(ward))
   }
 
-  /** Something ended as it should: whatever died before, not everything is broken. */
+  /** Called when a call ended as it should: whatever died before, not everything is broken. */
   noteEnd(): void {
     this.#toll.noteEnd()
   }
 
   models(): readonly ModelStatus[] {
     const models = this.#limits.status()
-    // Threads count in memory that they share.
+    // Threads count in memory that they share, so the limits know all.
     if (this.#options.kind === 'thread') return models.map((model) => this.#withReason(model))
     const counts = new CallCounts(this.#past)
     const reports = Array.from(this.#workers, (worker) => worker.models)
@@ -157,7 +157,7 @@ export class Crew extends Resource {
     return models.map((model) => this.#withReason(counts.appliedTo(withUnderWay(model, reports.flat()))))
   }
 
-  /** Why calls are parked is known only where one of them failed. */
+  /** Adds why calls are parked, which only the worker knows in which one of them failed. */
   #withReason(model: ModelStatus): ModelStatus {
     if (model.parked === 0) return model
     for (const worker of this.#workers) {
@@ -171,12 +171,12 @@ export class Crew extends Resource {
     return Array.from(this.#workers, (worker) => worker.offload).flat()
   }
 
-  /** By place; those in quarantine have numbers below zero. */
+  /** Workers by seat; those in quarantine have ids below zero. */
   statuses(): readonly WorkerStatus[] {
     return Array.from(this.#workers, (worker) => worker.status()).toSorted((one, other) => one.id - other.id)
   }
 
-  /** Resolves when the new ones are ready. Those that are too many finish what they run, meanwhile and afterwards. */
+  /** Resolves when new workers are ready. Surplus workers finish what they run, meanwhile and afterwards. */
   async resize(size: number): Promise<void> {
     if (!Number.isInteger(size) || size < 1 || size > this.#maxSize) {
       throw new MillraceError('config_invalid', `this pool can have 1 to ${this.#maxSize} workers, not ${size}`)
@@ -192,8 +192,8 @@ export class Crew extends Resource {
   }
 
   /**
-   * Puts a fresh worker in each one's place, one after another: there are never fewer than before. Resolves when all are
-   * ready; those they follow finish what they run.
+   * Replaces every worker by a fresh one, one after another: there are never fewer than before. Resolves when all are ready;
+   * the old ones finish what they run.
    */
   async restart(): Promise<void> {
     const seats = [...this.#seats]
@@ -230,7 +230,7 @@ export class Crew extends Resource {
       } catch (thrown) {
         await worker.close()
         this.throwIfClosed()
-        // What fails before anything has run is for the user to correct; later it may pass.
+        // A failure before anything has run is for the user to correct; later it may pass.
         if (!this.#hasStarted) throw thrown
         const reason = this.#toll.noteFailedStart(MillraceError.from(thrown, 'worker_lost'))
         if (reason) this.#fail(reason)
@@ -269,20 +269,20 @@ export class Crew extends Resource {
     if (seat) this.#track(seat.fill())
     const reason = death.isBlameless ? undefined : this.#toll.noteDeath(death.error)
     if (reason) this.#fail(reason)
-    // It may only be given up so far: it is waited for until it is really gone.
+    // The worker may be given up, but not gone: it is waited for until it is.
     this.#track(worker.close())
     this.announce()
   }
 
   readonly #tick = (): void => {
     const now = performance.now()
-    // If this loop was held up, the workers' messages are still waiting: their silence is ours.
+    // If this loop was held up, the workers' messages still wait in its queue: the silence is not theirs.
     const elapsedMs = Math.min(now - this.#lastTickAt, 2 * tickMs)
     this.#lastTickAt = now
     for (const worker of this.#workers) worker.tick(elapsedMs)
     for (const seat of this.#seats) {
       const { worker } = seat
-      // It divides what the process has among as many as there were; now there are more.
+      // A worker divides the machine by the number of workers it was started with; if there are more now, it is replaced.
       const isDue = worker && (worker.isWorn || worker.peers < this.#seats.length)
       if (!isDue || this.#renewing.has(seat) || this.#isFull(seat.id)) continue
       this.#renewing.add(seat)
@@ -292,13 +292,13 @@ export class Crew extends Resource {
 
   async #renew(seat: Seat): Promise<void> {
     await this.#exclusively(async () => {
-      // It was renewed since that was asked for: whoever is here is fresh.
+      // The seat was renewed since that was asked for: its worker is fresh.
       if (this.#isFull(seat.id)) return
       this.#retire(await seat.renew())
     })
   }
 
-  /** Nobody waits for it but the crew's own end: it may take minutes. */
+  /** Retires a worker. Only the crew's own end waits for that: it may take minutes. */
   #retire(worker: PoolWorker | undefined): void {
     if (worker) this.#track(worker.retire())
   }
@@ -318,7 +318,7 @@ export class Crew extends Resource {
     )
   }
 
-  /** Changes to the set of workers wait for each other; there are few. */
+  /** Runs changes to the set of workers one after another; there are few. */
   #exclusively(change: () => Promise<void>): Promise<void> {
     const changed = this.#operation.then(() => {
       this.throwIfUnable()

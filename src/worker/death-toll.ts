@@ -1,10 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
 
 const maxFailedStarts = 5
-/** Several times what quarantine needs to find a culprit: rollouts that end in between show that something works. */
+/** Several times as many deaths as quarantine needs to find a culprit. Rollouts that end in between reset the count. */
 const maxDeaths = 20
 
-/** Counts what goes wrong without anything going right in between, and says when going on would go on for ever. */
+/** Counts failures without a success in between, and says when going on would go on for ever. */
 export class DeathToll {
   #failedStarts = 0
   #deaths = 0
@@ -21,7 +21,7 @@ export class DeathToll {
     this.#deaths = 0
   }
 
-  /** Why to give up, once it is time to. */
+  /** The reason to give up, once it is time to. */
   noteFailedStart(cause: MillraceError): MillraceError | undefined {
     this.#failedStarts += 1
     if (this.#failedStarts < maxFailedStarts) return undefined

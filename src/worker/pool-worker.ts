@@ -14,21 +14,21 @@ import type { Answer, FromWorker, LastWords, Question, WorkerReport } from './wo
 
 export interface Call {
   readonly key: CallKey
-  /** Rollouts of one task like to be together. */
+  /** The task of a rollout: rollouts of one task run together if possible. */
   readonly task?: number
   readonly signal: AbortSignal
 }
 
-/** How a worker came to its end before its time. */
+/** How a worker died. */
 export interface WorkerDeath {
   readonly error: MillraceError
-  /** What it was carrying out. */
+  /** The calls it was carrying out. */
   readonly calls: readonly CallKey[]
-  /** What it was told to end and had not ended: nobody waits for these, but one of them may be what killed it. */
+  /** Calls that it was told to end and had not ended: nobody waits for them, but one of them may have killed it. */
   readonly abandoned: readonly CallKey[]
-  /** The one of them whose code ended it, where the worker could say so. */
+  /** The call whose code ended the worker, if the worker could say so. */
   readonly culprit?: CallKey
-  /** We ended it, for reasons that have nothing to do with what it ran. */
+  /** Whether we ended the worker, for reasons that have nothing to do with what it ran. */
   readonly isBlameless: boolean
 }
 
@@ -36,31 +36,31 @@ export interface PoolWorkerOptions extends Omit<ChannelOptions, 'onMessage' | 'h
   readonly restarts: number
   readonly open: OpenChannel
   readonly supervision: Supervision
-  /** Its loop is held up, and this is what by. */
+  /** Called with what holds up the worker's loop. */
   readonly onBlocked: (blocked: FoundBlock) => void
-  /** What it counted since it last said so. */
+  /** Called with what the worker counted since its last report. */
   readonly onMetrics: (delta: MetricsDelta) => void
-  /** Whether it takes work may have changed; that it begins to is told by `ready`. */
+  /** Called when the worker may have stopped taking work, or resumed; `ready` tells when it begins. */
   readonly onChange: () => void
-  /** It died after it had been ready. Called before anybody whose call is lost goes on. */
+  /** Called when the worker died after it had been ready, before the callers whose calls are lost go on. */
   readonly onDeath: (worker: PoolWorker, death: WorkerDeath) => void
 }
 
-/** Four beats missed: something holds up its loop. */
+/** Four missed beats: something holds up the worker's loop. */
 const blockedAfterMs = 1_000
-/** Longer than a teardown may take once it was told to end. */
+/** Longer than a teardown may take once its call was told to end. */
 const abortGraceMs = 10_000
-/** For closing connections and writing the last of the journal. */
+/** Time for closing connections and writing the last of the journal. */
 const closeGraceMs = 5_000
-/** Inside a system call a thread cannot be ended, not even from outside. */
+/** Time for the worker to be gone: a thread inside a system call cannot be ended, not even from outside. */
 const killGraceMs = 10_000
 
 /**
- * One worker from its start to its end; whatever replaces it is another one. That is the fence: what a worker says after
- * it was given up is not heard, and what it had written belongs to attempts that nobody goes on with.
+ * One worker from its start to its end; its replacement is another object. That is the fence: what a worker says after
+ * it was given up is not heard, and what it had written belongs to attempts that nobody continues.
  *
- * At most one call per admitted rollout is pending; the scheduler's concurrency is the bound. Of those that were abandoned
- * there are as many as the worker itself still carries out.
+ * At most one call per admitted rollout is pending; the scheduler's concurrency is the bound. There are as many abandoned
+ * calls as the worker still carries out.
  */
 export class PoolWorker {
   readonly id: number
@@ -90,7 +90,7 @@ export class PoolWorker {
     this.#ready.promise.catch(() => {})
   }
 
-  /** Resolves when it takes work; rejects with why it never will. */
+  /** Resolves when the worker takes work; rejects with why it never will. */
   get ready(): Promise<void> {
     return this.#ready.promise
   }
@@ -103,12 +103,12 @@ export class PoolWorker {
     return this.#phase === 'gone'
   }
 
-  /** What its calls were rejected with. */
+  /** The error that the calls were rejected with when the worker died. */
   get death(): MillraceError | undefined {
     return this.#death
   }
 
-  /** Resolves when there is really nothing left of it. */
+  /** Resolves when the thread or process is really gone. */
   get exited(): Promise<void> {
     return this.#exited
   }
@@ -129,12 +129,12 @@ export class PoolWorker {
     return this.#report?.offload ?? []
   }
 
-  /** Among how many it shares what the process has, as far as it knows. */
+  /** How many workers share the machine, as this one was told at its start. */
   get peers(): number {
     return this.#options.start.workers
   }
 
-  /** Whether it has grown too large or too old to go on. */
+  /** Whether the worker has grown too large or too old to go on. */
   get isWorn(): boolean {
     const { maxMemoryBytes, maxAgeMs } = this.#options.supervision
     return this.#phase === 'ready' && ((this.#report?.memoryBytes ?? 0) > maxMemoryBytes || this.#ageMs > maxAgeMs)
@@ -168,13 +168,13 @@ export class PoolWorker {
     const onAbort = (): void => {
       const reason = MillraceError.from(signal.reason, 'cancelled').toWire()
       this.#channel.post({ kind: 'abort', call, reason })
-      // Code that blocks hears nothing, and whoever cancelled need not wait until the worker is given up.
+      // Code that blocks hears no abort, and the caller need not wait until the worker is given up.
       const graceMs = this.#silence.isLong ? 0 : abortGraceMs
       patience = setTimeout(() => this.#calls.abandon(call, signal.reason), graceMs)
     }
     return new Promise<Value>((resolve, reject) => {
       this.#post(question, call)
-      // Messages are not typed by what they answer; the call's number is what ties the two together.
+      // Messages are not typed by the question they answer; the call's number ties the two together.
       this.#calls.add(call, { key, task, resolve: resolve as (value: Answer) => void, reject })
       if (signal.aborted) onAbort()
       else signal.addEventListener('abort', onAbort, { once: true })
@@ -184,7 +184,7 @@ export class PoolWorker {
     })
   }
 
-  /** So much time has passed. */
+  /** Counts time that has passed, and ends a worker that starts for too long or is silent for too long. */
   tick(elapsedMs: number): void {
     if (this.#phase === 'gone') return
     const { replaceAfterMs, startTimeoutMs } = this.#options.supervision
@@ -199,7 +199,7 @@ export class PoolWorker {
     this.#kill(`it was blocked for ${Math.round(this.#silence.ms)} ms${what}`)
   }
 
-  /** Takes nothing new, finishes what it runs, within its time, and ends. */
+  /** Takes no new calls, finishes those it runs, within their time, and ends. */
   async retire(): Promise<void> {
     if (this.#phase === 'ready') {
       this.#phase = 'draining'
@@ -210,7 +210,7 @@ export class PoolWorker {
     await this.close()
   }
 
-  /** Ends it, in good order if it listens; what it runs is given up. */
+  /** Ends the worker, in good order if it listens; the calls it runs are given up. */
   async close(): Promise<void> {
     if (this.#phase === 'starting' || this.#phase === 'gone' || this.#silence.isLong) this.#channel.kill()
     else this.#channel.post({ kind: 'close' })
@@ -291,7 +291,7 @@ export class PoolWorker {
     }
   }
 
-  /** Says where it is stuck; where that cannot be told, what it loads, which is what is not ours of a start. */
+  /** Ends a worker that does not get ready, and says what it is stuck in; if that cannot be told, which module it loads. */
   async #giveUpStart(): Promise<void> {
     this.#isStartGivenUp = true
     const { start, supervision } = this.#options
@@ -317,7 +317,7 @@ export class PoolWorker {
     this.#death = error
     this.#watch?.[Symbol.dispose]()
     this.#ready.reject(error)
-    // Those who wait hear of it in the next microtask, when it is known what the death means for them.
+    // Callers hear of the rejection in the next microtask, when `onDeath` has said what the death means for them.
     this.#calls.rejectAll(error)
     if (wasReady)
       this.#options.onDeath(this, { error, calls, abandoned, isBlameless, ...(culprit !== undefined && { culprit }) })

@@ -1,14 +1,14 @@
 import type { CallKey } from './_pending-calls.ts'
 import type { WorkerDeath } from './pool-worker.ts'
 
-/** Fewer deaths than this condemn nobody: something else may have killed the worker, even twice. */
+/** Fewer deaths than this condemn no call: something else may have killed the worker, even twice. */
 const minDeaths = 3
-/** So often a call may be lost, whoever is to blame; after that it ends as `worker_lost`. */
+/** How often a call may be lost, whichever call is to blame; after that it ends as `worker_lost`. */
 const maxLosses = 6
-/** So few are not worth parting: they go on alone. */
+/** A cohort of so few is not divided into parts: each of its calls goes on alone. */
 const smallCohort = 4
 
-/** What became of a call that was lost. */
+/** The verdict on a call that was lost. */
 export interface Loss {
   readonly losses: number
   readonly verdict: 'again' | 'worker_lost' | 'poisoned'
@@ -19,26 +19,26 @@ type Stage = 'free' | 'together' | 'in-part' | 'alone'
 interface Suspect {
   losses: number
   verdict: Loss['verdict']
-  /** How far it has come; it never goes back. */
+  /** The stage the suspect has reached; it never goes back. */
   stage: Stage
-  /** Those it runs with, away from everybody else; undefined while it may run with all. */
+  /** The calls it runs with, away from all others; undefined while it may run with all. */
   cohort: Cohort | undefined
 }
 
 interface Cohort {
   readonly id: number
-  /** The death in the open that it all began with. */
+  /** The death outside of quarantine that this began with. */
   readonly incident: number
 }
 
 /**
- * Finds the call that kills workers without letting it kill more than a few, nor take innocent ones along for long.
+ * Finds the call that kills workers without letting it kill more than a few, or take innocent calls along for long.
  *
- * Everything that ran on a dead worker is suspect and runs again away from the others: first all of them together, for
+ * Every call that ran on a dead worker is suspect and runs again away from the others: first all of them together, for
  * the death may have had another cause; if that worker dies too, in parts of about the square root of their number; the
  * part that dies, one by one. Only a call that died alone is called poisoned, after three or four deaths, and then those
  * that were suspected with it are free; if they are lost again, they go on from the stage they had reached. A worker that
- * could say whose code ended it shortens this: that one goes on alone, the others stay free the first time.
+ * could say which call's code ended it shortens this: that call goes on alone, the others stay free the first time.
  *
  * Holds one entry per call that was lost and has not ended since, which the scheduler's concurrency bounds.
  */
@@ -52,7 +52,7 @@ export class Quarantine {
     return this.#suspects.get(key)?.cohort?.id
   }
 
-  /** Whether it was lost and has not ended since. */
+  /** Whether the call was lost and has not ended since. */
   isSuspect(key: CallKey): boolean {
     return this.#suspects.has(key)
   }
@@ -61,7 +61,7 @@ export class Quarantine {
     return this.#suspects.get(key) ?? { losses: 0, verdict: 'again' }
   }
 
-  /** It ended, however it did, or nobody wants to know any more. */
+  /** Forgets a call that ended, in whatever way, or that nobody waits for any more. */
   forget(key: CallKey): void {
     this.#suspects.delete(key)
   }
@@ -70,7 +70,7 @@ export class Quarantine {
     const given = new Set(abandoned).difference(new Set(calls))
     const suspects = [...calls, ...given].map((key) => this.#lost(key))
     this.#judge(suspects, culprit === undefined ? undefined : this.#suspects.get(culprit), isBlameless)
-    // They were there and may have been it, but do not come again.
+    // Abandoned calls may have been the culprit, but they do not run again.
     for (const key of given) this.forget(key)
   }
 
@@ -101,7 +101,7 @@ export class Quarantine {
     return suspect
   }
 
-  /** Puts the suspects at one stage into cohorts of a size. */
+  /** Divides the suspects at one stage into cohorts of that size. */
   #part(suspects: readonly Suspect[], stage: Stage, size: number, incident: number): void {
     const members = suspects.filter((suspect) => suspect.stage === stage)
     for (let start = 0; start < members.length; start += size) {
@@ -110,7 +110,7 @@ export class Quarantine {
     }
   }
 
-  /** The culprit was found: whoever else was suspected of the same is free. */
+  /** Frees the suspects of the same incident, because the culprit was found. */
   #release(culprit: Suspect): void {
     for (const suspect of this.#suspects.values()) {
       if (suspect.cohort?.incident === culprit.cohort?.incident) suspect.cohort = undefined

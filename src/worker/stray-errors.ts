@@ -1,11 +1,11 @@
 import { channel } from 'node:diagnostics_channel'
 
-/** A promise that was rejected on a rollout thread, in code that belongs to no rollout, and that nobody handled. */
+/** An error in a worker that nobody handled, such as a rejected promise that no rollout awaits. */
 export interface StrayError {
   readonly message: string
   /** `file:line` in the user's code, where it can be told. */
   readonly place?: string
 }
 
-/** Where a process learns of them; the rollouts go on. Published on the main thread, as a `StrayError`. */
+/** The channel on which stray errors are published, on the main thread; the rollouts go on. */
 export const strayErrors = channel('millrace:stray-error')

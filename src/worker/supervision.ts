@@ -4,15 +4,15 @@ import type { WorkerHeap } from './worker-channel.ts'
 
 /** The rules by which workers are kept. */
 export interface Supervision {
-  /** Not heard of for this long, a worker gets no new work. */
+  /** A worker that is silent for this long gets no new work. */
   readonly silentAfterMs: number
-  /** Not heard of for this long, it is ended and replaced. */
+  /** A worker that is silent for this long is ended and replaced. */
   readonly replaceAfterMs: number
   /** How long loading the environment may take. */
   readonly startTimeoutMs: number
-  /** How long a worker that is to be replaced may finish what it runs. What then still runs starts over elsewhere. */
+  /** How long a worker that is to be replaced may finish what it runs. Calls that still run then start over elsewhere. */
   readonly retireTimeoutMs: number
-  /** A worker that uses more, or is older, is replaced by a fresh one as `restart` does it. */
+  /** A worker that uses more, or is older, is replaced by a fresh one, as by `restart`. */
   readonly maxMemoryBytes: number
   readonly maxAgeMs: number
   readonly heap: WorkerHeap
@@ -28,7 +28,7 @@ const defaultSupervision: Supervision = {
   heap: {},
 }
 
-/** With the defaults filled in, and checked. */
+/** Checks the rules, and fills in the defaults. */
 export function resolveSupervision(given: Partial<Supervision> = {}): Supervision {
   const unknown = unknownField(given, Object.keys(defaultSupervision), 'supervision.')
   if (unknown !== undefined) throw new MillraceError('config_invalid', unknown)

@@ -3,7 +3,7 @@ import type { GrantMessage, LimitLease, LimitsHandle } from '../inference/index.
 import type { BlockedTarget } from './blocked-function.ts'
 import type { FromWorker, ToWorker, WorkerStart } from './worker-messages.ts'
 
-/** How much JavaScript heap a worker may have; V8's own choice where nothing is said. */
+/** How much JavaScript heap a worker may have; V8's own choice if not given. */
 export interface WorkerHeap {
   /** A worker that needs more than this dies, alone. */
   readonly maxOldGenerationMb?: number
@@ -11,11 +11,11 @@ export interface WorkerHeap {
   readonly maxYoungGenerationMb?: number
 }
 
-/** A worker's place among those who share the models' limits. */
+/** A worker's place in the shared limits of the models. */
 export interface LimitsPlace {
-  /** For a thread. */
+  /** The handle for a thread. */
   handle(): LimitsHandle
-  /** For a process. */
+  /** The lease for a process. */
   lease(send: (grant: GrantMessage) => void): Pick<LimitLease, 'handle' | 'receive'>
 }
 
@@ -32,13 +32,13 @@ export interface ChannelOptions {
 /** A worker as its supervisor holds it: the one difference between a thread and a process, seen from outside. */
 export interface WorkerChannel {
   readonly kind: 'thread' | 'process'
-  /** For whoever looks at it while it is blocked. */
+  /** What to look into while the worker is blocked. */
   readonly target: BlockedTarget
-  /** Resolves once it is gone and everything it said was heard, to how it ended. Never rejects. */
+  /** Resolves to how the worker ended, once it is gone and everything it said was heard. Never rejects. */
   readonly exited: Promise<string>
-  /** A worker that is gone is told nothing. Throws if something in the message cannot be cloned. */
+  /** Sends a message; ignored if the worker is gone. Throws if something in the message cannot be cloned. */
   post(message: ToWorker): void
-  /** At once, whatever it is doing. From now on nothing it says is heard, nor written for it. */
+  /** Ends the worker at once, whatever it is doing. From now on nothing it says is heard, or written for it. */
   kill(): void
 }
 

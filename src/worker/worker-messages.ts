@@ -13,7 +13,7 @@ export interface WorkerStart {
   readonly models: readonly ModelConfig[]
   /** How many workers share the machine. */
   readonly workers: number
-  /** Whether what happens in it is counted and traced, and under which run's name. */
+  /** Whether the worker counts and traces, and under which run's name. */
   readonly telemetry?: Pick<TelemetryOptions, 'run' | 'metrics'>
 }
 
@@ -39,18 +39,18 @@ export type FromWorker =
   | { readonly kind: 'stray-error'; readonly error: StrayError }
   | LastWords
 
-/** How a worker is, four times a second: to be silent for longer is to be blocked, or gone. */
+/** A worker's status, sent four times a second: a worker that is silent for longer is blocked, or gone. */
 export interface WorkerReport {
   readonly kind: 'status'
   readonly models: readonly ModelStatus[]
   readonly offload: readonly OffloadStatus[]
   readonly lag: LoopLagWindow
   readonly memoryBytes: number
-  /** What it counted since its last report. */
+  /** What the worker counted since its last report. */
   readonly metrics?: MetricsDelta
 }
 
-/** A worker that ends by its own code says so: in which call that code ran, and what it threw. */
+/** The last message of a worker that its own code ends: in which call that code ran, and what it threw. */
 export interface LastWords {
   readonly kind: 'last-words'
   readonly call?: number

@@ -23,12 +23,12 @@ interface Answered<Value extends Answer> {
   readonly value: Value
 }
 
-/** A call that came to nothing because its worker died. */
+/** A call without an answer, because its worker died. */
 type Lost = Extract<AttemptResult, { kind: 'lost' }>
 
 /**
- * Runs rollouts on several threads or processes. Each goes to the worker that suits it best; one that was lost with its
- * worker is answered as lost, with what that means for it.
+ * Runs rollouts on several threads or processes. Each goes to the worker that suits it best; a rollout that was lost with its
+ * worker is answered as lost, with a verdict on what to do with it.
  *
  * No queue grows here: a call waits only while no worker takes work, and there is one call per admitted rollout, so the
  * scheduler's concurrency is the bound and its places are the back-pressure.
@@ -76,7 +76,7 @@ export class WorkerPool extends Resource implements Executor {
     return this.#crew.models()
   }
 
-  /** Those in quarantine have ids below zero. */
+  /** The status of all workers; those in quarantine have ids below zero. */
   workers(): readonly WorkerStatus[] {
     return this.#crew.statuses()
   }
@@ -85,25 +85,25 @@ export class WorkerPool extends Resource implements Executor {
     return this.#crew.offload()
   }
 
-  /** Resolves when the new ones are ready. Those that are too many finish what they run, meanwhile and afterwards. */
+  /** Resolves when new workers are ready. Surplus workers finish what they run, meanwhile and afterwards. */
   resize(size: number): Promise<void> {
     return this.#crew.resize(size)
   }
 
   /**
-   * Puts a fresh worker in each one's place, one after another: there are never fewer than before. Resolves when all are
-   * ready; those they follow finish what they run.
+   * Replaces every worker by a fresh one, one after another: there are never fewer than before. Resolves when all are ready;
+   * the old ones finish what they run.
    */
   restart(): Promise<void> {
     return this.#crew.restart()
   }
 
-  /** Refuses what is new, lets what runs end, and closes. What is lost meanwhile may come again. */
+  /** Refuses new calls, lets those that run end, and closes. A call that is lost meanwhile may come again. */
   async drain(): Promise<void> {
     this.#state = 'draining'
     while (this.#calls > 0 && !this.isClosed) {
       await this.#crew.changed
-      // Whoever was told to come again does so at once, but not in the same breath.
+      // A caller whose call was lost asks again at once, but not before the next turn.
       await nextTurn()
     }
     await this.close()
