@@ -8,7 +8,7 @@ export interface StackFrame {
 
 const ownFolder = new URL('../', import.meta.url).href
 
-/** Whose code a frame is, the most telling first: a person looks for their own function, not for what it called. */
+/** Tests for the owner of a frame, the most telling first: users look for their own function, not for what it called. */
 const owners: readonly ((url: string) => boolean)[] = [
   (url) => url.startsWith('file:') && !url.includes('/node_modules/') && !url.startsWith(ownFolder),
   (url) => url.startsWith('file:') && !url.startsWith(ownFolder),
@@ -16,8 +16,8 @@ const owners: readonly ((url: string) => boolean)[] = [
 ]
 
 /**
- * `name (file:line)` of the innermost frame of the most telling owner. undefined where all frames are Node's: such a thread
- * was only just about to do something.
+ * `name (file:line)` of the innermost frame of the most telling owner. Undefined if all frames are Node's: such a thread was
+ * only just about to do something.
  */
 export function frameName(frames: readonly StackFrame[]): string | undefined {
   for (const isOwner of owners) {

@@ -5,8 +5,8 @@ export interface InLine<T> {
 }
 
 /**
- * Who waits, first come first served, where anybody may leave at any time: a list through its members themselves. A `Set` would
- * do the same, at the price that `Roster` tells of. Whoever leaves lets go of the others for the same reason.
+ * A queue, first come first served, whose members may leave at any time: a list linked through the members themselves. A
+ * `Set` would do the same, at the price that `Roster` describes. For the same reason a member that leaves drops its links.
  */
 export class WaitingLine<T extends InLine<T>> {
   #first: T | undefined
@@ -21,7 +21,7 @@ export class WaitingLine<T extends InLine<T>> {
     return this.#first
   }
 
-  /** Goes to the end of the line; must not be in one. */
+  /** Adds a member at the end; it must not be in a line. */
   join(member: T): void {
     member.ahead = this.#last
     if (this.#last) this.#last.behind = member
@@ -30,7 +30,7 @@ export class WaitingLine<T extends InLine<T>> {
     this.#size += 1
   }
 
-  /** Must be in this line. */
+  /** Removes a member, which must be in this line. */
   leave(member: T): void {
     const { ahead, behind } = member
     if (ahead) ahead.behind = behind

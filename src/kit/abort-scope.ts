@@ -8,7 +8,7 @@ import { timerMs } from './timer-ms.ts'
  */
 export class AbortScope implements Disposable, AbortListener {
   readonly #parent: AbortSignal | undefined
-  /** Made for whoever asks for the signal first: a controller costs more than the rest of the scope, and many never do. */
+  /** Made when the signal is first asked for: a controller costs more than the rest of the scope, and often it is not needed. */
   #source: AbortSource | undefined
   #timer: NodeJS.Timeout | undefined
 

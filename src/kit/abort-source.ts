@@ -13,9 +13,9 @@ interface SourcedSignal extends AbortSignal {
 }
 
 /**
- * An `AbortController` that is cheap to listen to. What listens to an event target in Node 24 outlives young collections,
- * with all it holds, until a full one comes: measured, a quarter of what a gateway allocated. Its
- * signal is a signal like any other; those who use `onAbort` are spared that.
+ * An `AbortController` that is cheap to listen to. In Node 24 a listener of an event target outlives young collections, with
+ * all it holds, until a full one comes: measured, a quarter of what a gateway allocated. The signal is an ordinary one;
+ * listeners that use `onAbort` avoid that cost.
  */
 export class AbortSource {
   readonly #controller = new AbortController()
@@ -37,7 +37,7 @@ export class AbortSource {
   }
 }
 
-/** Calls the listener when the signal aborts, until `offAbort`. For one that has aborted it is too late. */
+/** Calls the listener when the signal aborts, until `offAbort`. Never called if the signal has aborted already. */
 export function onAbort(signal: AbortSignal, listener: AbortListener): void {
   const own = (signal as SourcedSignal)[listeners]
   if (own) own.add(listener)

@@ -18,9 +18,9 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
   #capacity: number
   readonly #onReaderGone: (() => Promise<void> | void) | undefined
   #roomWaiters: (() => void)[] = []
-  /** Steps of the reader that wait for an item: one, unless it does not await them. */
+  /** Calls of `next` that wait for an item: one, unless the reader does not await them. */
   readonly #steps = new RingQueue<(result: Step<T> | Promise<Step<T>>) => void>()
-  /** `missed`: nobody reads, and something has been dropped. */
+  /** `nobody`: items are dropped, because no reader is expected. `missed`: some have been dropped. */
   #reader: 'awaited' | 'nobody' | 'missed' | 'reading' | 'gone' = 'awaited'
   #state: { readonly kind: 'open' } | QueueEnd = { kind: 'open' }
 
@@ -50,25 +50,26 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     this.#finish({ kind: 'ended' })
   }
 
-  /** Items already pushed are still delivered; the error comes after them. */
+  /** Ends the queue with an error. Items already pushed are still delivered before it. */
   fail(error: unknown): void {
     this.#finish({ kind: 'failed', error })
   }
 
-  /** Items that wait to be read. */
+  /** How many items wait to be read. */
   get size(): number {
     return this.#items.size
   }
 
-  /** From here on nobody waits for room: for whoever knows that little more comes, and must not wait for the reader. */
+  /** From here on producers do not wait for room: for an owner that expects few more items and must not wait for the reader. */
   unbind(): void {
     this.#capacity = Infinity
     this.#releaseRoom()
   }
 
   /**
-   * Somebody waits for the end. If nobody reads, what comes is dropped and holds nobody up. A reader that is busy with an
-   * item may be the one who waits, and would wait for itself: it gets everything, but holds nobody up any more.
+   * Called when somebody waits for the end. If nobody reads, items are dropped from now on, and producers do not wait. A
+   * reader that is busy with an item may be the one that waits, and would wait for itself: it gets every item, but producers
+   * do not wait for it any more.
    */
   awaitEnd(): void {
     if (this.#reader === 'reading' && this.#steps.size === 0) this.unbind()
@@ -77,7 +78,7 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     this.#releaseRoom()
   }
 
-  /** By hand: a generator takes twice as long for an item. */
+  /** Written by hand, because a generator takes twice as long for an item. */
   [Symbol.asyncIterator](): QueueReader<T> {
     if (this.#reader === 'reading' || this.#reader === 'gone') {
       throw new MillraceError('usage', 'these results are being read already; they can be read once')
@@ -114,7 +115,7 @@ export class AsyncQueue<T> implements AsyncIterable<T> {
     return end
   }
 
-  /** By the end of it, or before. The owner is told once. */
+  /** The reader is done, at the end of the queue or before. `onReaderGone` is called once. */
   async #leave(): Promise<Step<T>> {
     if (this.#reader !== 'gone') {
       this.#reader = 'gone'

@@ -1,4 +1,4 @@
-/** Exponential growth with jitter below it, so that callers who failed together do not return together. */
+/** Waits that grow exponentially, with jitter below, so that callers that failed together do not return together. */
 export interface Backoff {
   readonly firstMs: number
   readonly maxMs: number

@@ -5,13 +5,13 @@ import { frameName } from './_stack-frame.ts'
 import { AbortScope } from './abort-scope.ts'
 import { raced } from './raced.ts'
 
-/** A thread that can be stopped at all answers within some 50 ms; one inside of a native call may never. */
+/** A thread that can be stopped at all answers within some 50 ms; one inside of a native call may never answer. */
 const maxWaitMs = 1_000
 
 /**
- * What a thread of this one is stuck in: `name (file:line)` of the innermost frame in the user's code, else in a package,
- * else in ours. undefined where it cannot be told within a second, as inside of a native call, and where the thread is
- * not stuck. Never throws, opens no port, and leaves the thread as it was.
+ * What a thread that this one started is stuck in: `name (file:line)` of the innermost frame in the user's code, else in a
+ * package, else in ours. Undefined if it cannot be told within a second, as inside of a native call, or if the thread is not
+ * stuck. Never throws, opens no port, and leaves the thread as it was.
  */
 export async function nameBlockedThread(worker: Worker, signal: AbortSignal): Promise<string | undefined> {
   return await attempt(signal, async (session, scope) => {
@@ -23,19 +23,19 @@ export async function nameBlockedThread(worker: Worker, signal: AbortSignal): Pr
       const message = JSON.stringify({ id: (requests += 1), method })
       session.post('NodeWorker.sendMessageToWorker', { sessionId, message })
     }
-    // Also where it was never stopped: it would be later, and then wait for ever for somebody who has gone.
+    // Detaches even if the thread was not stopped: it would be stopped later, and then wait for ever to be released.
     using detachment = new DisposableStack()
     detachment.defer(() => session.post('NodeWorker.detach', { sessionId }))
     const pause = pauseOnce(send, () => detachment.dispose())
     session.on('NodeWorker.receivedMessageFromWorker', ({ params }) => {
-      // The protocol of V8's inspector, from the same process.
+      // The cast is safe: messages follow the protocol of V8's inspector, and come from the same process.
       if (params.sessionId === sessionId) pause.onMessage(JSON.parse(params.message) as DebuggerMessage)
     })
     return frameName(await raced(pause.frames, scope))
   })
 }
 
-/** The same for the main thread of this process, asked on another thread: the one who is stuck cannot answer for itself. */
+/** Like `nameBlockedThread`, for the main thread of this process. Called on another thread, because a stuck one cannot answer. */
 export async function nameBlockedMainThread(signal: AbortSignal): Promise<string | undefined> {
   return await attempt(signal, async (session, scope) => {
     session.connectToMainThread()
@@ -49,11 +49,11 @@ export async function nameBlockedMainThread(signal: AbortSignal): Promise<string
   })
 }
 
-/** Introduces the threads of this one to the session; undefined where the worker is none of them, because it has ended. */
+/** Attaches the session to the threads that this one started; undefined if the worker is not among them, because it has ended. */
 async function attach(session: Session, worker: Worker, signal: AbortSignal): Promise<string | undefined> {
   let found: string | undefined
   session.on('NodeWorker.attachedToWorker', ({ params: { sessionId, workerInfo } }) => {
-    // Their ids count introductions; the thread's own number is in its title.
+    // Session ids count attachments; the thread's own id is in its title.
     if (workerInfo.title.startsWith(`[worker ${worker.threadId}]`)) found = sessionId
   })
   const { promise, resolve } = Promise.withResolvers<void>()

@@ -1,4 +1,4 @@
-/** Closes in reverse order of opening. Everything is tried; what failed is thrown together at the end. */
+/** Closes resources in reverse order of opening. All are tried; failures are thrown together at the end. */
 export async function closeAll(resources: readonly (AsyncDisposable | undefined)[]): Promise<void> {
   const failures: unknown[] = []
   for (const resource of resources.toReversed()) {

@@ -1,4 +1,4 @@
-/** Closes all at once, for what does not stand on each other. All are tried; what failed is thrown together at the end. */
+/** Closes resources at once that do not depend on each other. All are tried; failures are thrown together at the end. */
 export async function closeTogether(resources: Iterable<{ close(): Promise<void> }>): Promise<void> {
   const ends = await Promise.allSettled(Array.from(resources, (resource) => resource.close()))
   const failures = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []))

@@ -2,16 +2,16 @@ import { isAbsolute, relative } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { placeOfError } from './place-of-error.ts'
 
-/** What somebody's code threw. */
+/** What a user's code threw. */
 export interface Thrown {
-  /** What it was: the class of an exception; undefined for errors of ours, whose message says it all. */
+  /** The class of an exception; undefined for our own errors, whose message says it all. */
   readonly kind: string | undefined
-  /** `file:line` in their own files, from the working directory if it is in there. */
+  /** `file:line` in the user's own files, relative to the working directory if it is in there. */
   readonly place: string | undefined
   readonly message: string
 }
 
-/** For messages to whoever wrote that code. Formats the stack, which takes 20 µs: for what failed only. */
+/** Describes an error to the author of the code. Formats the stack, which takes 20 µs: for failures only. */
 export function describeThrown(thrown: unknown): Thrown {
   const place = placeOfError(thrown)
   return {
@@ -27,7 +27,7 @@ function kindOf(thrown: unknown): string | undefined {
   try {
     return thrown.name
   } catch {
-    // A getter of somebody's own: a failure must not become another one.
+    // `name` may be a getter of the user's that throws: a failure must not become another one.
     return 'Error'
   }
 }
@@ -37,7 +37,7 @@ function fromHere(place: string): string {
     const path = relative(process.cwd(), place)
     return path.startsWith('..') || isAbsolute(path) ? place : path
   } catch {
-    // There is no working directory any more.
+    // The working directory may be gone.
     return place
   }
 }

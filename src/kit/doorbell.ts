@@ -1,17 +1,17 @@
 import { Resource } from './resource.ts'
 
 /**
- * How threads that share memory wake each other: one counter a thread, and whoever rings it counts it up. A ring that comes
+ * Lets threads that share memory wake each other. Each thread has a counter, and ringing counts it up. A ring that comes
  * while the other thread is busy is heard all the same, because the counter has moved. Several rings may be heard as one;
- * listeners look for themselves what there is to do. It takes 12 µs, a message 8, but messages would need a port between
- * every two threads.
+ * listeners find out themselves what there is to do. A ring takes 12 µs and a message 8, but messages would need a port
+ * between every two threads.
  */
 export class Doorbell extends Resource {
   readonly #bells: Int32Array
   readonly #own: number
   readonly #listeners = new Set<() => void>()
 
-  /** `own` is the bell this thread answers; nobody else may. */
+  /** `own` is the bell that this thread, and no other, answers. */
   constructor(bells: Int32Array, own: number) {
     super()
     this.#bells = bells
@@ -19,7 +19,7 @@ export class Doorbell extends Resource {
     void this.#answer()
   }
 
-  /** Called after each ring, until the function that is returned is. */
+  /** Calls the listener after each ring, until the returned function is called. */
   onRing(listener: () => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
@@ -48,7 +48,7 @@ export class Doorbell extends Resource {
 
   protected onClose(): void {
     this.#listeners.clear()
-    // The one who waits for the next ring is this object itself.
+    // Wakes `#answer`, which waits for the next ring.
     Doorbell.ring(this.#bells, this.#own)
   }
 }

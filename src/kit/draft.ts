@@ -1,2 +1,2 @@
-/** An object while it is put together: what it may lack is added afterwards. */
+/** An object while it is put together: optional fields are added afterwards. */
 export type Draft<Whole> = { -readonly [Key in keyof Whole]: Whole[Key] }

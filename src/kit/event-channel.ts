@@ -1,8 +1,8 @@
 import { channel } from 'node:diagnostics_channel'
 
 /**
- * A diagnostics channel whose messages have a type. What it costs while nobody listens is a look at `hasSubscribers`, so
- * whoever publishes asks that before making the event.
+ * A diagnostics channel whose messages have a type. Publishers check `hasSubscribers` before making an event, which is then
+ * the only cost while nobody listens.
  */
 export class EventChannel<Event> {
   readonly #channel
@@ -19,7 +19,7 @@ export class EventChannel<Event> {
     this.#channel.publish(event)
   }
 
-  /** Listens until disposed. What a listener throws ends the process: it must not. */
+  /** Listens until disposed. A listener must not throw: that would end the process. */
   subscribe(listener: (event: Event) => void): Disposable {
     const onMessage = (message: unknown): void => listener(message as Event)
     this.#channel.subscribe(onMessage)

@@ -1,4 +1,4 @@
-/** What TypeScript does not know yet of the language (ES2026, Node 21 and up). */
+/** Functions that TypeScript does not know yet (ES2026, Node 21 and up). */
 interface SourceJson {
   parse(text: string, revive: (key: string, value: unknown, context: { readonly source?: string }) => unknown): unknown
   rawJSON(text: string): object
@@ -6,14 +6,14 @@ interface SourceJson {
 
 const json: SourceJson = JSON as typeof JSON & SourceJson
 
-/** Deeper than this nobody writes numbers that matter. */
+/** How deep numbers are looked for. */
 const maxDepth = 256
-/** A double has 15 digits for certain. */
+/** A decimal of so many digits at most survives the way through a double. */
 const certainDigits = 15
 
 /**
- * `JSON.parse` for documents that are written again. A number that would not be written as it came (an integer beyond
- * 2^53, 1e400, -0, more digits than a double has) becomes an object that `JSON.stringify` writes as the same text. It is
+ * `JSON.parse` for documents that are written again. A number that would not be written as it came (an integer beyond 2^53,
+ * 1e400, -0, more digits than a double has) becomes an object that `JSON.stringify` writes as the same text. Parsing so is
  * several times slower: ask `hasInexactNumber` first.
  */
 export function parseExactly(text: string): unknown {
@@ -21,8 +21,8 @@ export function parseExactly(text: string): unknown {
 }
 
 /**
- * Whether a parsed value has a number in it that may have been another one in its text. Long decimals that are next to a
- * short one are not told from it: they are the same number to everybody who computes with doubles.
+ * Whether a parsed value contains a number that may have been another one in its text. A long decimal that parses to the same
+ * double as a short one is not noticed: to anything that computes with doubles they are the same number.
  */
 export function hasInexactNumber(value: unknown, depth = maxDepth): boolean {
   if (typeof value === 'number') return isInexact(value)

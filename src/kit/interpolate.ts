@@ -7,7 +7,7 @@ const reference = /\$\$\{|\$\{([^}]*?)(?::-([^}]*))?\}/g
 export interface Interpolated {
   /** A copy in which every text has its variables filled in. Keys are left as they are. */
   readonly value: unknown
-  /** What was filled in: any of it may be secret. */
+  /** The values that were filled in: any of them may be secret. */
   readonly filledIn: readonly string[]
 }
 

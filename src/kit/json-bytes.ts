@@ -1,7 +1,7 @@
 /**
- * Walking over JSON in its bytes. Each function takes the place where something begins and returns the place after it, so
- * that a place is a number in a register: the same as methods of a cursor takes twice as long. They refuse what `JSON.parse`
- * refuses, so that a part that was walked over may be left out of what `JSON.parse` is given.
+ * Functions that walk over JSON in its bytes. Each takes the place where something begins and returns the place after it, so
+ * that a place is a number in a register: methods of a cursor take twice as long. They refuse what `JSON.parse` refuses, so
+ * that a part that was walked over may be left out of the text that `JSON.parse` gets.
  */
 
 const space = 0x20
@@ -22,15 +22,15 @@ export const closeBrace = 0x7d
 /** Deeper than anything that is worth walking over. */
 const maxDepth = 1024
 
-/** Thrown where the walk cannot go on. What is wrong there, if anything, is for `JSON.parse` to say. */
+/** Thrown where the walk cannot go on. `JSON.parse` then says what is wrong, if anything is. */
 export const notWalkable = new SyntaxError('no JSON, or too deep')
 
-/** The brackets that `valueEnd` has yet to see closed, the innermost last. One for all: it never waits or calls out. */
+/** The brackets that `valueEnd` has yet to see closed, the innermost last. One array is enough: a walk is never interrupted. */
 const dueBrackets = new Uint8Array(maxDepth + 1)
 
-/** The next place, from here on, that is not white space. */
+/** The first place from `at` on that is not white space. */
 export function nonSpace(bytes: Uint8Array, at: number): number {
-  // Nearly everybody writes JSON without spaces. Looking before calling halves the time of a walk.
+  // Nearly all JSON is written without spaces. This check before the call halves the time of a walk.
   return (bytes[at] as number) > space ? at : spaceEnd(bytes, at)
 }
 
@@ -44,7 +44,7 @@ export function spaceEnd(bytes: Uint8Array, start: number): number {
   return length
 }
 
-/** Any value. */
+/** The place after the value, of any kind, that begins here. */
 export function valueEnd(bytes: Uint8Array, start: number): number {
   let depth = 0
   let at = start
@@ -69,7 +69,7 @@ export function valueEnd(bytes: Uint8Array, start: number): number {
     } else {
       at = first <= nine ? numberEnd(bytes, at) : literalEnd(bytes, at)
     }
-    // A value has ended, and with it every list and object that it was the last of.
+    // A value has ended, and so has every list and object whose last value it was.
     while (!isInside) {
       if (depth === 0) return at
       at = nonSpace(bytes, at)
@@ -83,7 +83,7 @@ export function valueEnd(bytes: Uint8Array, start: number): number {
   }
 }
 
-/** The members of the object that begins here. `visit` gets where the key and where the value begins, and returns where that ends. */
+/** Visits the members of the object that begins here. `visit` gets the places of key and value, and returns the value's end. */
 export function membersEnd(
   bytes: Uint8Array,
   start: number,
@@ -101,7 +101,7 @@ export function membersEnd(
   }
 }
 
-/** The elements of the list that begins here. `visit` gets where one begins and returns where it ends. */
+/** Visits the elements of the list that begins here. `visit` gets where an element begins, and returns where it ends. */
 export function elementsEnd(bytes: Uint8Array, start: number, visit: (at: number, index: number) => number): number {
   let at = nonSpace(bytes, start + 1)
   if (bytes[at] === closeBracket) return at + 1
@@ -114,24 +114,24 @@ export function elementsEnd(bytes: Uint8Array, start: number, visit: (at: number
   }
 }
 
-/** Whether the key that begins here is this one. One that is written with escapes is not recognised. */
+/** Whether the key that begins here is `key`. A key that is written with escapes is not recognised. */
 export function isKey(bytes: Uint8Array, at: number, key: Uint8Array): boolean {
   const { length } = key
   for (let index = 0; index < length; index += 1) if (bytes[at + index] !== key[index]) return false
   return true
 }
 
-/** A key with an escape in it may be any: one that `isKey` was asked for, and then it would count instead of that. */
+/** Throws for a key with escapes. It may spell a key that `isKey` looks for, and would then count instead of that one. */
 export function requirePlainKey(bytes: Uint8Array, keyAt: number, valueAt: number): void {
   for (let at = keyAt; at < valueAt; at += 1) if (bytes[at] === backslash) throw notWalkable
 }
 
-/** As `isKey` takes it. */
+/** A key as `isKey` takes it. */
 export function keyBytes(name: string): Uint8Array {
   return Buffer.from(JSON.stringify(name))
 }
 
-/** A key with its colon. */
+/** The place after a key and its colon. */
 export function keyEnd(bytes: Uint8Array, start: number): number {
   if (bytes[start] !== quote) throw notWalkable
   const at = nonSpace(bytes, stringEnd(bytes, start))
@@ -177,7 +177,7 @@ function numberEnd(bytes: Uint8Array, start: number): number {
   return at
 }
 
-/** One at least. */
+/** The place after one or more digits. */
 function digitsEnd(bytes: Uint8Array, start: number): number {
   const { length } = bytes
   let at = start

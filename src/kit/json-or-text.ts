@@ -1,4 +1,4 @@
-/** What a text says if it is JSON, else the text. */
+/** The parsed value of a text that is JSON, else the text. */
 export function jsonOrText(text: string): unknown {
   try {
     return JSON.parse(text)

@@ -1,9 +1,9 @@
 const lineFeed = 0x0a
 
 /**
- * Cuts a stream of bytes into lines. A character may lie across two chunks, so bytes are held back, never text. Each is
- * looked at once and copied at most once, however the stream is cut up. A line over the limit is not kept: it comes out
- * as `undefined`, so that the count of lines stays right.
+ * Cuts a stream of bytes into lines. A character may lie across two chunks, so bytes are held back, never text. Each byte is
+ * looked at once and copied at most once, however the stream is cut up. A line over the limit is not kept: it comes out as
+ * `undefined`, so that the count of lines stays right.
  */
 export class LineSplitter {
   readonly #maxLineBytes: number
@@ -15,7 +15,7 @@ export class LineSplitter {
     this.#maxLineBytes = maxLineBytes
   }
 
-  /** Whether the line that has not ended yet is over the limit already, for those who will not wait for its end. */
+  /** Whether the unfinished line is over the limit already, for callers that will not wait for its end. */
   get isSkipping(): boolean {
     return this.#isSkipping
   }
@@ -37,7 +37,7 @@ export class LineSplitter {
     return lines
   }
 
-  /** What is left after the last line feed. */
+  /** The text after the last line feed, if there is any. */
   end(): (string | undefined)[] {
     return this.#isSkipping || this.#heldBytes > 0 ? [this.#release()] : []
   }

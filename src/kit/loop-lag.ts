@@ -11,13 +11,13 @@ export interface LoopLagWindow {
 
 type Monitor = ReturnType<typeof monitorEventLoopDelay>
 
-/** Each tick wakes the thread: at 10 ms a gateway that nobody uses takes 0.7% of a core for its two threads. */
+/** The time between two ticks, each of which wakes the thread: at 10 ms an idle gateway takes 0.7% of a core for two threads. */
 const resolutionMs = 20
 
 /**
- * Measures how late this thread's event loop runs. Two native monitors take turns: a monitor that was just reset does not
- * see the interval the reset falls into, the other one does, so no stall is missed. What is reported therefore covers the
- * last two windows. Holds no timer that keeps a process alive.
+ * Measures how late this thread's event loop runs. Two native monitors take turns: a monitor that was just reset does not see
+ * the interval the reset falls into, but the other one does, so no stall is missed. The figures therefore cover the last two
+ * windows. Holds no timer that keeps a process alive.
  */
 export class LoopLag implements Disposable {
   readonly #minWindowMs: number
@@ -37,12 +37,12 @@ export class LoopLag implements Disposable {
     for (const monitor of this.#monitors) monitor.enable()
   }
 
-  /** The worst of the whole life so far. */
+  /** The worst lag since the start. */
   get worstMs(): number {
     return this.#worstMs
   }
 
-  /** Cheap enough to draw from: within one window every caller gets the same figures. */
+  /** The current figures. Within one window every caller gets the same ones, so this may be called for every drawing. */
   snapshot(): LoopLagWindow {
     const now = performance.now()
     const isDue = now - this.#windowStart >= this.#minWindowMs
@@ -70,7 +70,7 @@ export class LoopLag implements Disposable {
   }
 }
 
-/** A monitor records whole intervals between its own ticks, in nanoseconds: what exceeds the interval is the lag. */
+/** A monitor records the intervals between its own ticks, in nanoseconds: what exceeds the resolution is the lag. */
 function lateMs(intervalNs: number): number {
   return Math.max(0, intervalNs / 1e6 - resolutionMs)
 }

@@ -2,7 +2,7 @@ import { mkdirSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 
 /**
- * Makes a folder and those above it. Not `mkdirSync` with `recursive`: where an existing folder answers ENOENT to a new
+ * Makes a folder and those above it. `mkdirSync` with `recursive` would not do: if an existing folder answers ENOENT to a new
  * name, as /proc does, Node 24 goes up and down between the two for ever and hears no signal meanwhile.
  */
 export function makeFolders(folder: string): void {
@@ -16,7 +16,7 @@ export function makeFolders(folder: string): void {
     try {
       mkdirSync(each)
     } catch (error) {
-      // Somebody else made it in the meantime.
+      // Another process made the folder in the meantime.
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST' || !statSync(each).isDirectory()) throw error
     }
   }

@@ -29,7 +29,7 @@ function isBeginning(left: string, right: string): boolean {
   return shorter >= 3 && left !== right && (left.startsWith(right) || right.startsWith(left))
 }
 
-/** Letters to insert, delete, replace or swap with their neighbour; `limit + 1` as soon as it must be more than `limit`. */
+/** How many letters to insert, delete, replace or swap with their neighbour; `limit + 1` as soon as it is more than `limit`. */
 function editDistance(left: string, right: string, limit: number): number {
   if (Math.abs(left.length - right.length) > limit) return limit + 1
   if (left.length > maxComparedLength || right.length > maxComparedLength) return limit + 1

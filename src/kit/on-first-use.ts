@@ -3,8 +3,8 @@ import { createRequire } from 'node:module'
 const load = createRequire(import.meta.url)
 
 /**
- * A package that is loaded when it is first used, not with the file that names it. For those that take long to load and that
- * most commands and workers never use: each worker, and each thread that loads an environment, loads all of the library.
+ * Loads a package when it is first used, not with the file that names it. For packages that take long to load and that most
+ * commands and workers never use: each worker, and each thread that loads an environment, loads all of the library.
  */
 export function onFirstUse<Package>(from: (load: NodeJS.Require) => Package): () => Package {
   let loaded: Package | undefined

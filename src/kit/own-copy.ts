@@ -1,24 +1,24 @@
 type Copy = unknown[] | Record<string, unknown> | Map<unknown, unknown> | Set<unknown> | Date
 
-/** By original, in the order they were made. */
+/** Copies by their originals, in the order they were made. */
 type Copies = Map<object, Copy>
 
 /**
- * A copy that can be changed without anybody else seeing it. Goes through plain objects, arrays, maps, sets and dates, as deep
- * as they are, also where they refer to each other. Objects of other classes are shared, not copied: nobody but their class
- * knows how. A fifth of what `structuredClone` takes for a small object, which would also strip them of their class.
+ * A copy that can be changed without anybody else seeing it. Copies plain objects, arrays, maps, sets and dates at any depth,
+ * also if they refer to each other. Objects of other classes are shared, because only their class knows how to copy them;
+ * `structuredClone` would strip them of it, and takes five times as long for a small object.
  */
 export function ownCopy<Value>(value: Value): Value
 export function ownCopy(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value
   const copies: Copies = new Map()
   const copy = copyOf(value, copies)
-  // Goes on over what is added on the way, so that depth costs no stack.
+  // The loop also visits the copies that are added meanwhile, so that depth costs no stack.
   for (const each of copies.values()) ownMembers(each, copies)
   return copy
 }
 
-/** The copy of it; made if there is none, with members that are still the original's. */
+/** The copy of an object. A new copy still has the original's members. */
 function copyOf(value: object, copies: Copies): object {
   const known = copies.get(value)
   if (known) return known

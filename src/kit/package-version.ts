@@ -9,7 +9,7 @@ export function packageVersion(): string {
 }
 
 function readVersion(): string {
-  // As far up from `dist` as from `src`.
+  // package.json is as far up from `dist` as from `src`.
   const file = readFileSync(new URL('../../package.json', import.meta.url), 'utf8')
   return (JSON.parse(file) as { version: string }).version
 }

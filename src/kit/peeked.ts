@@ -1,6 +1,6 @@
 /**
- * The same items, with the first one read already: what is wrong with a source shows before anything depends on it.
- * Disposing it lets go of the source, whether or not it was read.
+ * The items of a source, with the first one read already: a broken source shows before anything depends on it. Disposing of
+ * the result lets go of the source, whether or not it was read.
  */
 export async function peeked<T>(source: AsyncIterable<T>): Promise<AsyncIterable<T> & AsyncDisposable> {
   const iterator = source[Symbol.asyncIterator]()

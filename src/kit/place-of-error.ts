@@ -2,7 +2,7 @@ import { fileURLToPath } from 'node:url'
 
 const ownFolder = fileURLToPath(new URL('../', import.meta.url))
 
-/** A stack has ten frames unless somebody asks for more, and a name in one may be long. */
+/** How much of a stack is searched: it has ten frames unless somebody asks for more, and a name in one may be long. */
 const maxFramesChars = 32 * 1024
 
 interface Frame {
@@ -12,7 +12,7 @@ interface Frame {
 
 /**
  * `file:line` of the first frame in the module itself, else in any file that is neither Node's, a package's nor ours.
- * Undefined where a stack tells nothing: somebody's `Error.prepareStackTrace`, or a getter of theirs, may make anything of it.
+ * Undefined if the stack tells nothing: the user's `Error.prepareStackTrace`, or a getter, may make anything of it.
  */
 export function placeOfError(thrown: unknown, module?: URL): string | undefined {
   try {
@@ -25,10 +25,10 @@ export function placeOfError(thrown: unknown, module?: URL): string | undefined 
 }
 
 function placeIn(stack: string, { message }: Error, module: URL | undefined): string | undefined {
-  // Errors of the parser begin with the place, not with their name.
+  // Stacks of syntax errors begin with the place, not with the error's name.
   const head = /^(?:file:\/\/)?(\/.+:\d+)\n/.exec(stack)?.[1]
   if (head !== undefined) return head
-  // A message may be long, and quote the stack of another. One that was changed since is not in it.
+  // The message is skipped: it may be long, and quote another stack. One that was changed since is not in the stack.
   const messageAt = stack.indexOf(message)
   const from = messageAt === -1 ? Math.max(0, stack.length - maxFramesChars) : messageAt + message.length
   const frames = stack
@@ -42,7 +42,7 @@ function placeIn(stack: string, { message }: Error, module: URL | undefined): st
   return frame && `${frame.file}:${frame.line}`
 }
 
-/** Of a line that names a file, which is a URL in an ES module and a path in a CommonJS one: in brackets, or all there is. */
+/** The frame in a line that names a file: a URL in an ES module, a path in CommonJS; in brackets, or the whole line. */
 function frameOf(text: string): Frame[] {
   const [, named] = /^ {4}at (.*)$/.exec(text) ?? []
   if (named === undefined) return []

@@ -1,8 +1,8 @@
 import { offAbort, onAbort, type AbortListener } from './abort-source.ts'
 
 /**
- * The result of `work`, or the signal's reason as soon as it aborts, whichever is first: for work that may not listen
- * to the signal itself. What such work comes to afterwards is dropped.
+ * The result of `work`, or the signal's reason as soon as it aborts, whichever is first: for work that may not listen to the
+ * signal itself. A later result of such work is dropped.
  */
 export function raced<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   if (signal.aborted) {
@@ -10,7 +10,7 @@ export function raced<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
     return Promise.reject(signal.reason)
   }
   const race = new Race<T>(signal)
-  // Both ends by hand: `finally` would take two promises more, for as long as the work lasts.
+  // Both ends are handled by hand: `finally` would take two promises more, for as long as the work lasts.
   work.then(
     (result) => race.onResult(result),
     (error: unknown) => race.onFailure(error),

@@ -1,4 +1,4 @@
-/** A 32-bit hash of text and numbers (FNV-1a, then mixed): the same everywhere, for choices that must repeat. */
+/** A 32-bit hash of text and numbers (FNV-1a, then mixed): the same on every machine, for choices that must repeat. */
 export function hash32(...parts: readonly (string | number)[]): number {
   let hash = 0x811c9dc5
   for (const part of parts) {

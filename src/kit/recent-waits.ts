@@ -1,6 +1,6 @@
 const kept = 512
 
-/** The last few hundred waits, for what is slow now rather than what was slow an hour ago. */
+/** The last few hundred waits: they show what is slow now rather than an hour ago. */
 export class RecentWaits {
   readonly #waitsMs = new Float64Array(kept)
   #count = 0

@@ -1,8 +1,8 @@
 import { MillraceError } from '../errors/index.ts'
 
 /**
- * Something that holds a socket, a thread, a file or a timer. `close` runs once whoever calls it and however often; all
- * callers await the same end. `closedSignal` aborts first, so work in progress can stop before its parts are gone.
+ * A holder of a socket, a thread, a file or a timer. `close` runs once, however often it is called; all callers await the
+ * same end. `closedSignal` aborts first, so work in progress can stop before its parts are gone.
  */
 export abstract class Resource implements AsyncDisposable {
   readonly #controller = new AbortController()

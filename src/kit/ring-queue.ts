@@ -1,6 +1,6 @@
 /**
- * A first-in first-out queue over one array whose size is a power of two: no shifting, no allocation per item.
- * Unbounded by itself; whoever owns one names the limit.
+ * A first-in first-out queue over one array whose size is a power of two: no shifting, no allocation per item. The queue has
+ * no bound; its owner names the limit.
  */
 export class RingQueue<T> {
   #slots: (T | undefined)[] = Array.from({ length: 16 })

@@ -1,8 +1,8 @@
 import { hash, timingSafeEqual } from 'node:crypto'
 
-/** What somebody must know. Two are compared in a time that says nothing about how much of one was right. */
+/** A secret. Two are compared in a time that says nothing about how much of one was right. */
 export class Secret {
-  /** Equal lengths, whatever the text's. */
+  /** A digest, so that lengths are equal whatever the text. */
   readonly #digest: Buffer
 
   constructor(text: string) {

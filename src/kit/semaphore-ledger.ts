@@ -15,18 +15,18 @@ const countsOffset = 3
 
 const auditAttempts = 100
 
-/** What a cell can hold. A limit above it is none, and would become a small one or none at all in there. */
+/** The most that a cell can hold. A larger limit is as good as none, and would wrap around to a small or negative one. */
 const maxLimit = 2 ** 31 - 1
 
 /**
- * Who holds and awaits how many permits, in memory that several threads may share. Each has a place; it counts for itself
- * and for all together, and a thread can be ended from outside between the two. So each place also counts how often it has
- * begun and ended to count: an odd number is left by one that was ended in between, and even numbers that stay the same
- * while the others are read show that those belong together.
+ * How many permits each place holds and awaits, in memory that several threads may share. A thread counts at its own place
+ * and in the sums, and can be ended from outside between the two. So each place also counts when it begins and when it ends
+ * to count: an odd number is left by a thread that was ended in between, and even numbers that stay the same while the others
+ * are read show that those belong together.
  */
 export class SemaphoreLedger {
   readonly #cells: Int32Array
-  /** Atomics cost 7 ns apiece also where nobody else looks, so memory of one's own is read and written without. */
+  /** Atomics cost 7 ns each even if no other thread looks, so memory that is not shared is used without them. */
   readonly #isShared: boolean
   readonly #places: number
   readonly #place: number
@@ -105,7 +105,7 @@ export class SemaphoreLedger {
     this.#beginOrEnd()
   }
 
-  /** Sends a permit of this place to another. False if nobody waits there any more: then it is free again. */
+  /** Sends a permit of this place to another. False if nobody waits there any more: then the permit is free again. */
   send(place: number): boolean {
     const cells = this.#cells
     const other = cellOf(place)
@@ -113,13 +113,13 @@ export class SemaphoreLedger {
     Atomics.sub(cells, this.#own, 1)
     Atomics.add(cells, other + sentOffset, 1)
     const isAwaited = Atomics.load(cells, other + waitingOffset) > 0
-    // Whoever waited has left, or its thread has died and its place was taken back: nobody would collect this.
+    // The waiter has left, or its thread has died and its place was taken back: nobody would collect the permit.
     if (!isAwaited) Atomics.sub(cells, heldCell, Atomics.exchange(cells, other + sentOffset, 0))
     this.#beginOrEnd()
     return isAwaited
   }
 
-  /** Takes what was sent to this place. How many there were. */
+  /** Takes the permits that were sent to this place, and returns how many there were. */
   collect(): number {
     if (Atomics.load(this.#cells, this.#own + sentOffset) === 0) return 0
     this.#beginOrEnd()
@@ -130,8 +130,8 @@ export class SemaphoreLedger {
   }
 
   /**
-   * The place where somebody waits with the fewest permits in hand, leaving out those to which one is on its way. Equals
-   * come before this place if it has none: everybody gets a turn. If it has some, it keeps what it has.
+   * Of the places with waiters, the one with the fewest permits in hand, leaving out those to which one is on its way. Equals
+   * come before this place if it has no permit, so that each gets a turn; if it has some, it comes before its equals.
    */
   neediest(): number | undefined {
     if (this.waiting === 0) return undefined
@@ -150,7 +150,7 @@ export class SemaphoreLedger {
     return neediest
   }
 
-  /** Takes back what a place holds and waits for, because its thread is gone. False if that was ended as it counted. */
+  /** Takes back what a place holds and waits for, because its thread is gone. False if the thread was ended while it counted. */
   reclaim(place: number): boolean {
     const cells = this.#cells
     const cell = cellOf(place)
@@ -162,7 +162,7 @@ export class SemaphoreLedger {
     return false
   }
 
-  /** Puts right the numbers for all together by those of the places. False if the places are busy counting: try again. */
+  /** Corrects the sums by the numbers of the places. False if other threads are busy counting: try again. */
   audit(): boolean {
     for (let attempt = 0; attempt < auditAttempts; attempt += 1) {
       const before = this.#sum(countsOffset)

@@ -4,16 +4,16 @@ import { SemaphoreLedger } from './semaphore-ledger.ts'
 import { WaitingLine, type InLine } from './_waiting-line.ts'
 
 /**
- * Where a semaphore keeps its numbers: in memory that several threads share, each of which makes a semaphore over the same
+ * Where a semaphore keeps its numbers: in memory that several threads share. Each thread makes a semaphore over the same
  * cells with a place of its own. Zeroed memory is a semaphore without permits: `resize` it.
  */
 export interface SemaphoreCells {
-  /** `Semaphore.cellsFor(places)` of them. */
+  /** As many cells as `Semaphore.cellsFor(places)` says. */
   readonly cells: Int32Array
   readonly place: number
-  /** Has the thread at that place call `collect` soon. */
+  /** Makes the thread at that place call `collect` soon. */
   readonly wake: (place: number) => void
-  /** Somebody begins to wait. */
+  /** Called when a caller begins to wait. */
   readonly onWait?: () => void
   readonly onRelease?: () => void
 }
@@ -24,12 +24,12 @@ interface Waiter extends InLine<Waiter>, AbortListener {
 
 /**
  * Permits with a limit that can move while they are held. On one thread: first come, first served. Across threads each
- * place has a queue of its own, and a permit that comes free goes to the place that waits with the fewest in hand, so that
- * no thread starves behind another one's queue, and none goes back and forth between two that are equally well off. At
+ * place has a queue of its own, and a permit that comes free goes to the waiting place with the fewest in hand, so that
+ * no thread starves behind another one's queue, and no permit goes back and forth between two that are equally well off. At
  * most one permit is on its way to a place: a thread that does not answer cannot hoard them.
  *
- * The queue is as long as there are callers, who bound it themselves; or, where `maxWaiting` is given, past that an acquire
- * fails with `overloaded` instead of waiting.
+ * Callers bound the queue themselves. If `maxWaiting` is given, an acquire past it fails with `overloaded` instead of
+ * waiting.
  */
 export class Semaphore {
   readonly #ledger: SemaphoreLedger
@@ -38,7 +38,7 @@ export class Semaphore {
   readonly #maxWaiting: number
   readonly #waiters = new WaitingLine<Waiter>()
 
-  /** Given a limit, it is this thread's own. Given cells, their limit stays what it is. */
+  /** With a limit, the semaphore is this thread's own. With cells, their limit stays what it is. */
   constructor(limitOrCells: number | SemaphoreCells, maxWaiting = Number.POSITIVE_INFINITY) {
     this.#shared = typeof limitOrCells === 'number' ? ownCells() : limitOrCells
     this.#place = this.#shared.place
@@ -55,28 +55,28 @@ export class Semaphore {
     return this.#ledger.limit
   }
 
-  /** By all places together. */
+  /** Permits held at all places together. */
   get held(): number {
     return this.#ledger.held
   }
 
-  /** At all places together. */
+  /** Callers that wait at all places together. */
   get waiting(): number {
     return this.#ledger.waiting
   }
 
-  /** At this place alone. */
+  /** Callers that wait at this place. */
   get waitingHere(): number {
     return this.#waiters.size
   }
 
-  /** A smaller limit takes nothing back; it only holds new permits until enough were released. */
+  /** Sets the limit. A smaller one takes no permit back; it only holds new ones back until enough were released. */
   resize(limit: number): void {
     this.#ledger.setLimit(limit)
     this.#passOn()
   }
 
-  /** The same, unless the limit is no longer `from`: another thread was faster. */
+  /** Sets the limit if it is still `from`. False if another thread was faster. */
   tryResize(from: number, to: number): boolean {
     if (!this.#ledger.swapLimit(from, to)) return false
     this.#passOn()
@@ -106,7 +106,7 @@ export class Semaphore {
           resolve()
         },
         handleEvent: () => {
-          // Somebody who heard the same abort before it gave a permit back.
+          // Another listener heard the same abort first and released a permit, which this waiter got.
           if (!isWaiting) return
           if (signal) offAbort(signal, waiter)
           this.#leave(waiter)
@@ -116,7 +116,7 @@ export class Semaphore {
       if (signal) onAbort(signal, waiter)
       this.#waiters.join(waiter)
       this.#ledger.countWaiting(1)
-      // A permit that was released before this one was seen to wait went to nobody.
+      // A permit that was released before this waiter was counted went to nobody.
       this.#passOn()
       if (this.#waiters.size > 0) this.#shared.onWait?.()
     })
@@ -128,23 +128,23 @@ export class Semaphore {
     this.#shared.onRelease?.()
   }
 
-  /** Takes what other threads have sent here. Called after this place was woken. */
+  /** Takes the permits that other threads have sent here. Called after this place was woken. */
   collect(): void {
     let sent = this.#ledger.collect()
     if (sent === 0) return
     for (; sent > 0; sent -= 1) if (!this.#grant()) this.#ledger.release()
-    // While something was on its way, nothing more was sent.
+    // While a permit was on its way here, no other was sent.
     this.#passOn()
   }
 
-  /** Takes back what a place holds and waits for, because its thread is gone. If it says false, `audit` until that says true. */
+  /** Takes back what a place holds and waits for, because its thread is gone. If false, call `audit` until that returns true. */
   reclaim(place: number): boolean {
     const isWhole = this.#ledger.reclaim(place)
     this.#passOn()
     return isWhole
   }
 
-  /** Finds what a thread that was ended as it counted has left uncounted. False if others are counting: try again later. */
+  /** Corrects the sums after a thread was ended while it counted. False if others are counting: try again later. */
   audit(): boolean {
     const isDone = this.#ledger.audit()
     this.#passOn()
@@ -152,7 +152,7 @@ export class Semaphore {
   }
 
   /**
-   * Gives free permits to those who wait. Whatever frees a permit or begins a wait ends here, so that none is left over
+   * Gives free permits to waiters. Everything that frees a permit or begins a wait ends here, so that no permit is left over
    * while somebody waits: of two threads that do this at once, the later one sees what both have done.
    */
   #passOn(): void {
@@ -164,7 +164,7 @@ export class Semaphore {
     }
   }
 
-  /** Hands a claimed permit to whoever has waited longest here. False if nobody waits. */
+  /** Hands a claimed permit to the waiter that has waited longest here. False if there is none. */
   #grant(): boolean {
     const waiter = this.#waiters.first
     if (!waiter) return false

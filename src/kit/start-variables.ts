@@ -1,13 +1,13 @@
 import { getCompileCacheDir } from 'node:module'
 import { dirname } from 'node:path'
 
-/** Says that the folder was named by us. */
+/** Marks that the compile cache's folder was named by us. */
 const mark = 'MILLRACE_COMPILE_CACHE'
 
 /**
- * The variables of a thread or process that is started, with where this one keeps compiled code: it begins anew, and only a
- * variable tells it. They are not our own, because the programs that environments start would have them, too, and V8 tells
- * less of what ran of code that it had compiled before: a coverage that is rewarded would depend on who ran first.
+ * The variables for a thread or process that is started, with the folder of this one's compile cache, which a new one learns
+ * only from a variable. The variable is not set for ourselves, because the programs that environments start would inherit it,
+ * and V8 reports less coverage for code from the cache: a reward by coverage would depend on who ran first.
  */
 export function startVariables(): NodeJS.ProcessEnv {
   const folder = getCompileCacheDir()
@@ -15,7 +15,7 @@ export function startVariables(): NodeJS.ProcessEnv {
   return { ...process.env, NODE_COMPILE_CACHE: dirname(folder), [mark]: '1' }
 }
 
-/** Where others' code is about to be loaded: Node has read them. */
+/** Removes our variables before a user's code is loaded; Node has read them by then. */
 export function dropStartVariables(): void {
   if (process.env[mark] === undefined) return
   delete process.env['NODE_COMPILE_CACHE']

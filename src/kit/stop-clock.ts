@@ -1,18 +1,18 @@
 import { timerMs } from './timer-ms.ts'
 
-/** What ran out: the time that counts, or the time on the wall. */
+/** Which limit ran out: that of the time that counts, or that of the wall clock. */
 export type SpentTime = 'time' | 'wall'
 
 export interface StopClockOptions {
   readonly limitMs: number
   /** A limit for all the time that passes, also while the clock stands still. */
   readonly wallMs?: number
-  /** Called when either is spent, if the clock is watched. */
+  /** Called when either limit is spent, if the clock is watched. */
   readonly onSpent: (what: SpentTime) => void
 }
 
 /**
- * A deadline whose clock can stand still: while anybody waits for something that is not their doing, no time passes.
+ * A deadline whose clock can stand still: no time passes while a caller waits for something that is not its own doing.
  * Waits may overlap; the clock goes on when the last of them ends.
  *
  * Waits only ever put the deadline off, so they leave the timer alone: one that fires too early is set again.
@@ -28,7 +28,7 @@ export class StopClock {
   #waitStartedAt = 0
   #waitedMs = 0
   #timer: NodeJS.Timeout | undefined
-  /** When the timer is due; never if nobody watches, or if nothing can run out as things are. */
+  /** When the timer is due; Infinity if the clock is not watched, or if nothing can run out as things are. */
   #dueAt = Infinity
   #isWatched = false
 
@@ -62,7 +62,7 @@ export class StopClock {
     return this.#stoppedAt !== undefined
   }
 
-  /** From now on `onSpent` is called. What runs synchronously could not be interrupted and needs no timer. */
+  /** From now on `onSpent` is called. Synchronous code could not be interrupted and needs no timer. */
   watch(): void {
     this.#isWatched = true
     this.#setTimer()
@@ -80,18 +80,18 @@ export class StopClock {
     this.#setTimer()
   }
 
-  /** Time that has passed turns out to have been a wait. */
+  /** Counts time that has passed as a wait after all. */
   giveBack(ms: number): void {
     this.#waitedMs += ms
   }
 
-  /** Time that counts though it passed before this clock was started. */
+  /** Counts time that passed before this clock was started. */
   carry(ms: number): void {
     this.#carriedMs += ms
     this.#setTimer()
   }
 
-  /** For good: its timer is gone and its figures stay as they are. */
+  /** Stops the clock for good: the timer is gone and the figures stay as they are. */
   stop(): void {
     this.#stoppedAt ??= performance.now()
     clearTimeout(this.#timer)
@@ -101,7 +101,7 @@ export class StopClock {
     return this.#stoppedAt ?? performance.now()
   }
 
-  /** Sees to it that there is a timer that is not due too late. */
+  /** Ensures that a timer is set that is not due too late. */
   #setTimer(): void {
     // A wait may end after the clock was stopped.
     if (!this.#isWatched || this.#stoppedAt !== undefined) return
@@ -113,7 +113,7 @@ export class StopClock {
     this.#timer = setTimeout(StopClock.#fire, timerMs(Math.ceil(leftMs)), this)
   }
 
-  /** With the clock as its argument it is the same for all: a closure for each clock would cost more. */
+  /** Takes the clock as an argument, because a closure for each clock would cost more. */
   static #fire(this: void, clock: StopClock): void {
     clock.#onTimer()
   }
@@ -121,7 +121,7 @@ export class StopClock {
   #onTimer(): void {
     this.#dueAt = Infinity
     const { leftMs, wallMsLeft } = this
-    // On a loop that was held up both may be: then it is the one that was due first.
+    // On a loop that was held up both may be spent: then the one that was due first counts.
     if (this.#waiting === 0 && leftMs <= 0 && leftMs <= wallMsLeft) this.#onSpent('time')
     else if (wallMsLeft <= 0) this.#onSpent('wall')
     else this.#setTimer()

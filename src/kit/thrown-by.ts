@@ -1,12 +1,12 @@
 import { MillraceError, type ErrorCode } from '../errors/index.ts'
 import { describeThrown } from './describe-thrown.ts'
 
-/** Of what is kept in every record that fails so: some put the whole output of a program into an error. */
+/** The longest message that is kept in a record: some code puts the whole output of a program into an error. */
 const maxMessageChars = 16 * 1024
 
 /**
- * What somebody's own code threw, for whoever wrote it: `reward "exact" threw TypeError at environment.ts:41: …`. The
- * place comes before the message, which may be long and is cut where there is little room.
+ * An error for what a user's code threw: `reward "exact" threw TypeError at environment.ts:41: …`. The place comes before the
+ * message, which may be long and is cut where there is little room.
  */
 export function thrownBy(what: string, thrown: unknown, code: ErrorCode): MillraceError {
   const { kind, place, message } = describeThrown(thrown)

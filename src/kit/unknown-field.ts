@@ -1,6 +1,6 @@
 import { nearestName } from './nearest-name.ts'
 
-/** What is wrong with the first field that is none of the known ones, and which was meant; undefined if all are known. */
+/** An error text for the first unknown field, with the name that was probably meant; undefined if all fields are known. */
 export function unknownField(fields: object, known: readonly string[], path = ''): string | undefined {
   const name = Object.keys(fields).find((field) => !known.includes(field))
   if (name === undefined) return undefined

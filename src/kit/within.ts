@@ -1,6 +1,6 @@
 import { timerMs } from './timer-ms.ts'
 
-/** Whether the work ends in time. It goes on if not; no timer is left if so. */
+/** Whether the work ends in time. If not, it goes on. No timer is left behind. */
 export async function within(work: Promise<unknown>, ms: number): Promise<boolean> {
   const { promise: late, resolve } = Promise.withResolvers<false>()
   const timer = setTimeout(() => resolve(false), timerMs(ms))

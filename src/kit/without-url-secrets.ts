@@ -1,13 +1,13 @@
-/** What URLs do not have, so that one ends there which stands in a sentence or in JSON. */
+/** A run of characters that a URL can have: a URL in a sentence or in JSON ends where it does. */
 const words = /[^\s"<>]+/g
-/** Up to the last `@` before the path: a password may hold one. */
+/** User name and password, up to the last `@` before the path: a password may contain one. */
 const credentials = /(?<=:\/\/)[^/?#]+(?=@)/g
-/** What Azure cannot be asked without. */
+/** Parameters whose values are shown: Azure needs this one in every request. */
 const harmless = new Set(['api-version'])
 
 /**
- * The text with a mark in place of user names, passwords and the values of queries, in whatever URLs it holds. A name says
- * too little of whether its value is a secret.
+ * The text with a mark in place of user names, passwords and the values of queries in all its URLs. All values are replaced,
+ * because a name says too little about whether its value is a secret.
  */
 export function withoutUrlSecrets(text: string, mark: string): string {
   if (!text.includes('://')) return text

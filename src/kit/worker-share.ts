@@ -1,4 +1,4 @@
-/** How many workers live off the same, this one included. */
+/** How many workers share the machine and the process, this one included. */
 export interface Sharers {
   readonly onMachine: number
   readonly inProcess: number
@@ -6,7 +6,7 @@ export interface Sharers {
 
 let sharers: Sharers = { onMachine: 1, inProcess: 1 }
 
-/** Said by a worker as it starts, before it loads anything that asks for its share. */
+/** Called by a worker as it starts, before it loads anything that asks for its share. */
 export function shareWith(others: Sharers): void {
   sharers = others
 }
