@@ -93,7 +93,7 @@ export interface ReplySink {
   onPartial?(partial: PartialReply): void
 }
 
-/** What had come of a reply until it broke off. */
+/** The part of a reply that had come when it broke off. */
 export type PartialReply = Pick<BackendReply, 'message' | 'tokens'>
 
 /** A reply whose end the backend declared. */

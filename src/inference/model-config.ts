@@ -30,7 +30,7 @@ export type BackendConfig = z.infer<typeof backendConfigSchema>
  */
 export const modelConfigSchema = closedObject({
   name: z.string(),
-  /** What the backends call it, if that differs. */
+  /** The backends' name for the model, if it differs. */
   upstreamName: z.string().exactOptional(),
   /** Either real backends or the simulator (its options), never both. */
   backends: z.array(backendConfigSchema).default([]),
@@ -46,9 +46,9 @@ export const modelConfigSchema = closedObject({
   tokensPerMinute: z.number().positive().exactOptional(),
   maxTries: z.number().int().positive().default(6),
   connectTimeoutMs: z.number().positive().default(10_000),
-  /** One try, from the first byte sent to the last received. */
+  /** The time for one try, from the first byte sent to the last received. */
   requestTimeoutMs: z.number().positive().default(600_000),
-  /** Between two pieces of a stream. */
+  /** The longest silence between two pieces of a stream. */
   idleTimeoutMs: z.number().positive().default(120_000),
 })
 

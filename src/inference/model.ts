@@ -23,7 +23,7 @@ import { shapeOf, type BackendCells } from './limits/shared-limits-cells.ts'
 export interface ModelOptions {
   readonly onLimitChange?: (change: LimitChange) => void
   readonly random?: () => number
-  /** Shared with other workers; without it the model's limits are its own. */
+  /** Limits shared with other workers; if missing, the model has its own. */
   readonly limits?: ModelLimits
 }
 
@@ -82,7 +82,7 @@ export class Model extends Resource implements ModelClient {
     })
   }
 
-  /** Whether no call is in flight, waiting, parked or paused. Meaningful only for a model that shares its limits with nobody. */
+  /** Whether no call and no count of tokens is under way. Meaningful only for a model that shares its limits with nobody. */
   get isIdle(): boolean {
     const { inFlight, waiting, parked } = this.status()
     return inFlight + waiting + parked + this.#pausing + this.#counting === 0

@@ -6,7 +6,7 @@ export type ModelErrorCode = Extract<ErrorCode, `model_${string}` | 'context_len
 
 /** What is done about one cause of failure. */
 export interface RetryRule {
-  /** In words, for the documentation. */
+  /** The cause in words, for the documentation. */
   readonly cause: string
   readonly retried: boolean
   /**

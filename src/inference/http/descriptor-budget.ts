@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 
-/** Kept for files, the journal, standard streams and whatever else the process has open. */
+/** Descriptors kept for files, the journal, standard streams and whatever else the process has open. */
 const reservedDescriptors = 64
 /** The limit to assume if the system does not tell: the lowest in common use. */
 const assumedLimit = 1024

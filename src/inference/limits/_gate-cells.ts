@@ -66,7 +66,7 @@ export class GateCells {
     return Atomics.add(this.#numbers, probesCell, 1) + 1
   }
 
-  /** From open to closed, for that long. False if the word has changed meanwhile: another worker was faster. */
+  /** Takes the gate from open to closed, for that long. False if the word has changed meanwhile: another worker was faster. */
   close(word: number, forMs: number): boolean {
     const now = machineNow()
     if (!this.#swap(word, wordOf(epochOf(word) + 1, 'closed'))) return false
@@ -79,12 +79,12 @@ export class GateCells {
     return true
   }
 
-  /** From closed to probing. */
+  /** Takes the gate from closed to probing. False if another worker was faster. */
   probe(word: number, place: number): boolean {
     return this.#swap(word, wordOf(epochOf(word), 'probing', place))
   }
 
-  /** From probing back to closed. */
+  /** Takes the gate from probing back to closed. False if another worker was faster. */
   closeAgain(word: number, forMs: number): boolean {
     const now = machineNow()
     if (!this.#swap(word, wordOf(epochOf(word), 'closed'))) return false
@@ -92,7 +92,7 @@ export class GateCells {
     return true
   }
 
-  /** To open, from any phase. False if the gate was open already. */
+  /** Opens the gate, from any phase. False if it was open already. */
   reopen(): boolean {
     for (;;) {
       const { word } = this

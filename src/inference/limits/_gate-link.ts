@@ -13,7 +13,7 @@ export class GateLink {
     this.#knownWords = this.#gates.map(() => 0)
   }
 
-  /** What the other side has not been told yet. Probes are each side's own affair. */
+  /** The changes that the other side has not been told yet. Probes are each side's own affair. */
   news(): GateNews[] {
     return this.#gates.flatMap((gate, backend) => {
       const { word } = gate

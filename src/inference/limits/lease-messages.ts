@@ -24,13 +24,13 @@ export interface LeaseMessage {
   readonly gates: readonly GateNews[]
 }
 
-/** From the owner to a process. */
+/** From the owner of the limits to a process. */
 export interface GrantMessage {
   readonly limit: number
   readonly granted: number
-  /** Whether permits go back as soon as they are free: others wait, or more are out than may be. */
+  /** Whether permits are to go back as soon as they are free: others wait, or more are out than may be. */
   readonly isRecalled: boolean
-  /** Among how many each rate is divided. */
+  /** The number of parties that each rate is divided among. */
   readonly parties: number
   readonly gates: readonly GateNews[]
 }

@@ -22,7 +22,7 @@ export interface LimitLeaseOptions {
  * as many permits as the process wants, and sends them on as they come, many in one message.
  */
 export class LimitLease extends Resource {
-  /** For the start message of the process. */
+  /** The handle for the start message of the process. */
   readonly handle: LeasedHandle
   readonly #options: LimitLeaseOptions
   readonly #limits: readonly LentLimit[]

@@ -12,7 +12,7 @@ export interface GateTicket {
   readonly isProbe: boolean
 }
 
-/** Where a gate stands: what it shares with the gates that other workers have before the same backend. */
+/** The place of a gate: what it shares with the gates that other workers have before the same backend. */
 export interface GatePlace {
   readonly cells: Pick<BackendCells, 'gate' | 'gateTimes' | 'parked'>
   readonly place: number
