@@ -75,5 +75,5 @@ const escapedLetters = ['\\u004', '\\u005', '\\u006', '\\u007']
 /** A colon and a text without escapes. */
 const plainMember = /^\s*:\s*"[^"\\]*"/
 
-/** Longer than any name of a model. */
+/** How far a value is looked for: longer than any name of a model. */
 const longestMember = 1024

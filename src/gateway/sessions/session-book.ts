@@ -27,7 +27,7 @@ export class SessionBook implements Disposable {
   readonly #store: RunStore
   readonly #bounds: SessionBounds
   readonly #allowance: TextAllowance
-  /** For last bodies. No session gives back its own for another's: that would cost more than reading a body. */
+  /** The allowance for last bodies. No session gives back its own for another's: that would cost more than reading a body. */
   readonly #bodies: TextAllowance
   readonly #sessions = new Map<string, OpenSession>()
   readonly #byKey = new Map<string, OpenSession>()
