@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import type { Variables } from './variables.ts'
 
-/** `${NAME}`, `${NAME:-default}`, or `$${` for a dollar and a brace. */
+/** Matches `${NAME}`, `${NAME:-default}`, and `$${`, which stands for a dollar and a brace. */
 const reference = /\$\$\{|\$\{([^}]*?)(?::-([^}]*))?\}/g
 
 export interface Interpolated {

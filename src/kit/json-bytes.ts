@@ -19,7 +19,7 @@ export const closeBracket = 0x5d
 export const openBrace = 0x7b
 export const closeBrace = 0x7d
 
-/** Deeper than anything that is worth walking over. */
+/** The deepest nesting that is walked over: nothing worth a walk is deeper. */
 const maxDepth = 1024
 
 /** Thrown where the walk cannot go on. `JSON.parse` then says what is wrong, if anything is. */

@@ -2,8 +2,8 @@
 //
 //   limit │ held │ waiting │ held, waiting, sent, counts │ held, waiting, sent, counts │ …
 //
-// `held` of all is the sum of `held` and `sent` of the places, `waiting` of all that of their `waiting`. What is `sent` to
-// a place is a permit that another thread claimed for those who wait there, and that they have yet to collect.
+// The first `held` is the sum of `held` and `sent` of all places, the first `waiting` that of their `waiting`. `sent` counts
+// permits that another thread claimed for the waiters of a place, and that these have yet to collect.
 const limitCell = 0
 const heldCell = 1
 const waitingCell = 2

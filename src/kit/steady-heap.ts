@@ -8,14 +8,14 @@ import { setFlagsFromString } from 'node:v8'
 /** Whether this is the V8 of Node 24. V8 complains about unknown flags, and other versions do not know all of these. */
 const isOfNode24 = process.versions.v8.startsWith('13.')
 
-/** For a process that runs rollouts. */
+/** Sets the flags for a process that runs rollouts. */
 export function settleHeapForRollouts(): void {
   letGarbageDieYoung()
   keepCodeThroughPauses()
   collectEarly()
 }
 
-/** For a process that passes bodies on. */
+/** Sets the flags for a process that passes bodies on. */
 export function settleHeapForGateway(): void {
   letGarbageDieYoung()
   keepCodeThroughPauses()
