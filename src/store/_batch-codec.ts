@@ -6,7 +6,7 @@ import type { SessionEndReason } from './session-entry.ts'
 
 type Flat = string | number | null
 
-/** Entries on their way that are already written down as a frame of the spool. */
+/** Entries on their way to the writer that are already written down as a frame of the spool. */
 export interface FrameEntry extends SpooledFrame {
   readonly kind: 'frame'
 }
@@ -15,9 +15,9 @@ export interface FrameEntry extends SpooledFrame {
 export type QueuedEntry = JournalEntry | FrameEntry
 
 /**
- * What one message to the writer carries. Cloning one flat array costs a third of cloning an array of objects (0.7 against
- * 2.0 µs an entry, both sides), because no property names travel. Token arrays are packed into one buffer that is
- * transferred: they are copied once, the caller keeps its own, and a view into a large buffer does not drag it along.
+ * The content of one message to the writer. Cloning one flat array costs a third of cloning an array of objects (0.7 against 2.0
+ * µs an entry, both sides), because no property names travel. Token arrays are packed into one buffer that is transferred: they
+ * are copied once, the caller keeps its own, and a view into a large buffer does not drag it along.
  */
 export interface Batch {
   readonly count: number
@@ -109,7 +109,7 @@ export function decodeBatch(batch: Batch): QueuedEntry[] {
   return entries
 }
 
-/** How much an entry holds on to while it waits: its text and tokens, and a flat share for the rest. */
+/** How many bytes an entry takes while it waits: its text and tokens, and a flat share for the rest. */
 export function entryBytes(entry: QueuedEntry): number {
   let bytes = 128
   switch (entry.kind) {
@@ -148,7 +148,7 @@ class BatchReader {
 
   constructor(batch: Batch) {
     this.#values = batch.values
-    // Arrays may all be empty; they are still there.
+    // Token arrays may be present and all empty: then there is no buffer.
     this.#tokens = batch.tokens ?? new ArrayBuffer(0)
   }
 
@@ -308,7 +308,7 @@ function nodeTokenBytes({ promptIds, ids, logprobs, routedExperts }: NodeEntry):
   return words + aligned(routedExperts?.byteLength ?? 0)
 }
 
-/** What of it is packed into the buffer. */
+/** How many bytes of an entry are packed into the buffer. */
 function packedBytes(entry: QueuedEntry): number {
   if (entry.kind === 'node') return nodeTokenBytes(entry)
   return entry.kind === 'frame' ? aligned(entry.bytes.length) : 0

@@ -5,28 +5,28 @@ import { MillraceError } from '../errors/index.ts'
 import { syncFolder, writeAtomically } from './_write-atomically.ts'
 
 interface MaxInline {
-  /** Longer JSON goes out of line, so that pages stay small and equal tool outputs are kept once. */
+  /** Longer JSON goes into a file, so that pages stay small and equal tool outputs are kept once. */
   readonly characters: number
-  /** Token arrays are written once and seldom repeat, so out of line pays later. */
+  /** Longer token arrays go into a file. They are written once and seldom repeat, so that pays only for larger ones. */
   readonly tokenBytes: number
 }
 
-/** The second is 65,536 tokens. */
+/** 256 KiB are 65,536 tokens. */
 const maxInline: MaxInline = { characters: 64 * 1024, tokenBytes: 256 * 1024 }
-/** For what is read only once: no files are written. */
+/** For a database that is read only once: no files are written. */
 export const allInline: MaxInline = { characters: Infinity, tokenBytes: Infinity }
 const maxRemembered = 4_096
 const prefix = 'blob:'
 
 /**
- * Large payloads, one file each, named by their SHA-256: `blobs/ab/<hash>`. In its column such a payload is the text
- * `blob:<hash>`. It cannot be mistaken: inline JSON starts with a bracket and inline tokens are bytes. A file is
- * durable before `keep…` returns, hence before any row that names it.
+ * Large payloads, one file each, named by their SHA-256: `blobs/ab/<hash>`. The column holds the text `blob:<hash>` instead,
+ * which is unambiguous: inline JSON starts with a bracket and inline tokens are bytes. A file is durable before `keep…` returns,
+ * hence before any row that names it.
  */
 export class BlobStore {
   readonly #folder: string
   readonly #maxInline: MaxInline
-  /** Files known to be durable. Bounded; forgetting one costs a look at the disk. */
+  /** Files known to be durable. Bounded; a forgotten file costs a look at the disk. */
   readonly #known = new Set<string>()
 
   constructor(folder: string, inline = maxInline) {
@@ -44,7 +44,7 @@ export class BlobStore {
     return bytes.byteLength <= this.#maxInline.tokenBytes ? bytes : this.#put(bytes)
   }
 
-  /** A column holds anything once somebody else has written to it. */
+  /** Checks the type, since another program may have written anything into the column. */
   text(stored: unknown): string {
     if (typeof stored !== 'string') throw new Error('it is no text')
     return isReference(stored) ? this.#read(stored).toString() : stored
@@ -79,7 +79,8 @@ export class BlobStore {
       return readFileSync(path)
     } catch (error) {
       if (existsSync(dirname(this.#folder))) throw error
-      // Its database, which is open, can still be read. What is missing now is not damaged. Clients see this, so where it was is in the cause only.
+      // The database is open and can still be read. Its missing blobs are not damaged. Clients see this message, so the path is
+      // in the cause only.
       const message = 'the run was moved or deleted while it was read; `millrace list` shows those there are'
       throw new MillraceError('run_not_found', message, { cause: error })
     }
@@ -92,7 +93,7 @@ export class BlobStore {
     const folder = join(this.#folder, digest.slice(0, 2))
     const path = join(folder, digest)
     if (holds(path, bytes)) {
-      // Perhaps from a sitting that was killed between the rename and this.
+      // Perhaps a sitting was killed between its rename and its sync of the folder.
       syncFolder(folder)
     } else {
       if (mkdirSync(folder, { recursive: true }) !== undefined) syncFolder(this.#folder)
@@ -109,7 +110,7 @@ export class BlobStore {
   }
 }
 
-/** One that was damaged since is written anew: whoever has its content does not build on a name. */
+/** Compares the content, so that a blob that was damaged since is written anew. */
 function holds(path: string, bytes: Uint8Array): boolean {
   try {
     return readFileSync(path).equals(bytes)

@@ -13,10 +13,10 @@ export interface RunContent {
   readonly sessions: SessionReader
 }
 
-/** Reads one thing as everybody reads it, and throws if it is damaged. */
+/** Reads one item as its readers do, and throws if it is damaged. */
 type Reading = () => unknown
 
-/** Each finds what of one kind cannot be read, in the words of those who would read it. */
+/** One check per kind of content. Each finds the items that cannot be read, in the words that their readers would see. */
 export function contentChecks(content: RunContent): (() => Iterable<string, void, void>)[] {
   const kinds = [results, attempts, nodes, events, sessions]
   return kinds.map((readings) => () => damages(readings(content)))
@@ -35,7 +35,7 @@ function damageIn(read: Reading): string | undefined {
     return undefined
   } catch (error) {
     if (isDamage(error)) return error.rawMessage
-    // A file that cannot be got just now: those are looked at one by one.
+    // A file that cannot be opened just now may be whole; `blobProblems` looks at files one by one.
     if (isOutOfReach(error)) return undefined
     throw error
   }

@@ -2,10 +2,10 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { BlobStore } from './_blob-store.ts'
 import { damagedMessages, decoded, messageRows, missingMessage } from './damage.ts'
 
-/** Number, the number of the one before it, message. As arrays, which take a third less time than objects. */
+/** A message with its number and its parent's. As arrays, which take a third less time than objects. */
 type Link = [seq: number, parent: number | null, message: string]
 
-/** Reads what was said in an attempt, from the node it ends with back to the first. */
+/** Reads the conversation of an attempt, from the node it ends with back to the first. */
 export class Conversations {
   readonly #links: StatementSync
   readonly #blobs: BlobStore
@@ -29,7 +29,7 @@ export class Conversations {
   }
 }
 
-/** Whether they are the conversation as they stand, as those of a rollout are. */
+/** Whether the links are the conversation as they stand, as those of a rollout are. */
 function isOneLine(links: readonly Link[], leaf: number): boolean {
   return (
     links.length === leaf + 1 && links.every(([seq, parent], index) => seq === index && (parent ?? -1) === index - 1)
@@ -44,7 +44,7 @@ function lineTo(rollout: string, leaf: number, links: readonly Link[]): Link[] {
     const link = bySeq.get(seq)
     if (!link) throw missingMessage(rollout, seq)
     line.push(link)
-    // Taking it out ends the walk even if the links were to form a ring.
+    // Deleting the link ends the walk even if the links form a ring.
     bySeq.delete(seq)
     seq = link[1]
   }

@@ -7,7 +7,7 @@ import type { EndedRow, FactRow, RolloutRow } from './_run-rows.ts'
 const facts = 'position, id, task, sample, attempt, outcome, reward, leaf, ended_at'
 const after = 'FROM rollout WHERE position > ? ORDER BY position LIMIT ?'
 
-/** The rows of results, a page at a time. A record whose pages in the database are damaged costs itself only. */
+/** The rows of results, a page at a time. A record on a damaged page of the database costs only its own result. */
 export class EndedRows {
   readonly #page: StatementSync
   readonly #factPage: StatementSync
@@ -19,7 +19,7 @@ export class EndedRows {
     this.#record = database.prepare('SELECT record FROM rollout WHERE position = ?')
   }
 
-  /** In the order they were accepted. Those that are accepted during the iteration appear too. */
+  /** All rows in the order they were accepted, also those accepted during the iteration. */
   each(): Generator<EndedRow, void, void> {
     return pages<EndedRow>((last, count) => this.#after(last?.position ?? -1, count))
   }
@@ -29,7 +29,7 @@ export class EndedRows {
       return this.#page.all(position, count) as RolloutRow[]
     } catch (error) {
       if (!isCorrupt(error)) throw error
-      // Which one it is shows when each is read alone.
+      // Each record is read alone, which shows which one is damaged.
       const rows = this.#factPage.all(position, count) as FactRow[]
       return rows.map((row) => Object.assign(row, { record: this.#recordOf(row) }))
     }

@@ -1,6 +1,6 @@
 import { statSync } from 'node:fs'
 
-/** In bytes; 0 if there is no such file. */
+/** The size of a file in bytes; 0 if there is no such file. */
 export function fileSize(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0
 }

@@ -8,6 +8,6 @@ export function encodeFrame(entries: readonly JournalEntry[]): Uint8Array {
 }
 
 export function decodeFrame(bytes: Uint8Array): JournalEntry[] {
-  // Frames are not made of frames.
+  // A frame never holds another frame.
   return decodeBatch(deserialize(bytes) as Batch) as JournalEntry[]
 }

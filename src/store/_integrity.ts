@@ -10,15 +10,15 @@ import { runFiles } from './run-folder.ts'
 import { spoolDamaged } from './spool-damage.ts'
 import { wholeSession } from './_whole-session.ts'
 
-/** Per kind of problem; a run that is broken throughout need not say so a million times. */
+/** Findings per check; a run that is broken throughout need not say so a million times. */
 const maxPerCheck = 20
 const chunkBytes = 1024 * 1024
 
-/** Of a node. One that is no JSON is found by whoever reads it, and does not fail the statement here. */
+/** A field of a node's meta. Meta that is no JSON does not fail the statement: the content checks find it. */
 const fromMeta = (node: string, field: string): string =>
   `CASE WHEN json_valid(${node}.meta) THEN ${node}.meta ->> '${field}' END`
 
-/** Each finds rows that must not exist, and says what they mean. */
+/** Each check finds rows that must not exist, and says what they mean. */
 const rowChecks: readonly RowCheck[] = [
   {
     sql: 'SELECT id, count(*) AS n FROM rollout GROUP BY id HAVING n > 1',
@@ -111,7 +111,7 @@ interface RowCheck {
   readonly describe: (row: Row) => string
 }
 
-/** What one check finds. It ends early where there is much of it. */
+/** The findings of one check, read only up to `maxPerCheck`. */
 type Check = () => Iterable<string, void, void>
 
 /** Everything that can be checked about a run without knowing what it was for. */
@@ -127,15 +127,15 @@ export function checkIntegrity(content: RunContent, folder: string): string[] {
   // One transaction, so that a run in progress is seen at one moment.
   database.exec('BEGIN')
   try {
-    // What an attempt came to is mostly what its rollout came to, and may be in the same file.
+    // Duplicates are removed: an attempt's record is mostly its rollout's, too, and may be in the same blob.
     return Array.from(new Set(checks.flatMap((check) => Array.from(findings(check).take(maxPerCheck)))))
   } finally {
-    // Nothing was written, and after a page that is none SQLite commits nothing.
+    // Nothing was written, and SQLite commits nothing after it met a corrupt page.
     database.exec('ROLLBACK')
   }
 }
 
-/** A page that is none ends the check that comes upon it, and not the others. */
+/** A corrupt page ends the check that meets it, and not the others. */
 function* findings(check: Check): Generator<string, void, void> {
   try {
     yield* check()

@@ -23,7 +23,7 @@ export class JournalWriter {
   readonly #blobs: BlobStore
   readonly #lines: RolloutLines
   readonly #statements: ReturnType<typeof prepareAll>
-  /** Of the last accepted result. */
+  /** The position of the last accepted result. */
   #position: number
   #hasFailed = false
 
@@ -57,7 +57,7 @@ export class JournalWriter {
     this.#statements.begin.run()
   }
 
-  /** Returns how many entries it was. */
+  /** Applies an entry; returns how many entries it held. */
   take(entry: QueuedEntry): number {
     if (entry.kind !== 'frame') {
       this.apply(entry)
@@ -134,11 +134,11 @@ export class JournalWriter {
   }
 
   /**
-   * Takes back accepted results so that their rollouts run again; the attempts stay as evidence, with what they came to.
-   * With `wholeGroups` the other results of the same tasks are taken back too, as attempts that ended and wait for their group.
+   * Takes back accepted results so that their rollouts run again; the attempts stay as evidence, with their records. With
+   * `wholeGroups` the other results of the same tasks are taken back too, as attempts that ended and wait for their group.
    */
   retryFailed({ outcomes, reopened, wholeGroups }: RetryFailed, at: number): number {
-    // Numbered, because a statement may name them twice.
+    // Numbered, because a statement may use the same values twice.
     const marks = (list: readonly Outcome[]): string => list.map((_, index) => `?${index + 1}`).join(', ')
     const failed = `outcome IN (${marks(outcomes)})`
     const groups = `task IN (SELECT task FROM rollout WHERE ${failed})`
@@ -174,17 +174,17 @@ export class JournalWriter {
   close(): void {
     try {
       this.#lines.sync()
-      // If it failed because somebody holds the database, that was waited for already.
+      // A failed writer has already waited for whoever holds the database, and does not wait again.
       if (!this.#hasFailed) this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
     } catch {
-      // What was committed is in the log, and the next opening finds it there.
+      // Committed transactions are in the log, and the next opening finds them there.
     } finally {
       this.#lines.close()
       this.#database.close()
     }
   }
 
-  /** Brings in what a process that was killed had written down and not handed over. */
+  /** Brings in the frames that a killed process had written down and not handed over. */
   #emptySpool(folder: string): void {
     const { lastFrame } = this
     const { frames, first } = leftFrames(folder, lastFrame)
@@ -200,7 +200,7 @@ export class JournalWriter {
     removeSpool(folder)
   }
 
-  /** What later frames say is taken in all the same: a session that lost messages among the others shows that by their numbers. */
+  /** Later frames are taken in all the same: a session that lost messages in between shows that by their numbers. */
   #noteDamage(damage: SpoolDamage): void {
     this.#statements.event.run(null, 0, spoolDamaged, Date.now(), JSON.stringify(damage))
   }
@@ -232,7 +232,7 @@ export class JournalWriter {
   #attemptEnd({ rollout, attempt, at, outcome, isHeld, record, leaf }: AttemptEnd): void {
     const kept = this.#blobs.keepText(record)
     const { changes } = this.#statements.attemptEnd.run(at, outcome, isHeld ? 0 : 1, leaf, kept, rollout, attempt)
-    // Not the writer's mistake to make good, but nothing that was handed over is dropped either.
+    // An attempt that never started is the caller's mistake, but nothing that was handed over is dropped.
     if (changes === 0) this.#statements.event.run(rollout, attempt, 'attempt-unknown', at, kept)
   }
 
@@ -265,7 +265,7 @@ export class JournalWriter {
   #sessionStart({ session, group, tenant, keyDigest, at, data }: SessionStart): void {
     const kept = this.#blobs.keepText(data)
     const { changes } = this.#statements.sessionStart.run(session, group, tenant, keyDigest, at, kept)
-    // The first one stands: its key is out, and its messages are under this id.
+    // The first session of this id stands: its key is in use, and its messages are under this id.
     if (changes === 0) this.#statements.event.run(session, 0, 'duplicate-session', at, kept)
   }
 
@@ -278,7 +278,7 @@ export class JournalWriter {
   }
 }
 
-/** As with a database and a spool that were copied one after the other while their gateway worked. */
+/** Happens if database and spool were copied one after the other while their gateway worked. */
 function notFollowing(folder: string): MillraceError {
   const { spool, database } = runFiles
   return new MillraceError(

@@ -9,9 +9,9 @@ import { noDatabase, noRun, runFiles } from './run-folder.ts'
 const busyTimeoutMs = 20_000
 
 /**
- * FULL syncs the log at every commit, which holds against power loss as far as the drive does, not only against a crash. The log is copied into the database about
- * every 16 MB, which keeps that pause at a few milliseconds, and its file is cut back to 64 MB after a burst.
- * Pages of 8 KB took a fifth less CPU than 4 KB for our mix of rows.
+ * FULL syncs the log at every commit, which holds against power loss as far as the drive does, not only against a crash. The log
+ * is copied into the database about every 16 MB, which keeps that pause at a few milliseconds, and its file is cut back to 64 MB
+ * after a burst. Pages of 8 KB took a fifth less CPU than 4 KB for our mix of rows.
  */
 const writerSettings = `
   PRAGMA page_size = 8192;
@@ -36,7 +36,10 @@ export function openForWriting(folder: string): DatabaseSync {
   }
 }
 
-/** A connection that only reads. In WAL mode it neither waits for the writer nor holds it up. Writes nothing where nothing can be written. */
+/**
+ * A connection that only reads. In WAL mode it neither waits for the writer nor holds it up. Also works in a folder that cannot
+ * be written to.
+ */
 export function openForReading(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
   if (!existsSync(path)) throw existsSync(join(folder, runFiles.run)) ? noDatabase(folder) : noRun(folder)
@@ -48,7 +51,7 @@ export function openForReading(folder: string): DatabaseSync {
   }
 }
 
-/** Where it can be written, what SQLite complains of is something else: no descriptor is left, say. */
+/** Where the folder can be written to, SQLite's error has another cause: no descriptor is left, say. */
 export function canWriteIn(folder: string): boolean {
   try {
     accessSync(folder, constants.W_OK)

@@ -8,10 +8,10 @@ import { fileSize } from './_file-size.ts'
 import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 import { runFiles } from './run-folder.ts'
 
-/** A database with its log that is copied to be read. A larger one is for its owner to move. */
+/** The largest database, with its log, that is copied to be read. The owner has to move a larger one. */
 const maxCopiedBytes = 4 * 1024 ** 3
 
-/** What SQLite says of a database that it would have to write beside, and may not. */
+/** Whether SQLite failed because it must write beside the database, and may not. */
 export function isUnwritable(error: unknown): boolean {
   const code = sqliteCode(error)
   return code === sqliteCodes.readOnly || code === sqliteCodes.cannotOpen
@@ -19,13 +19,13 @@ export function isUnwritable(error: unknown): boolean {
 
 /**
  * Reads a database in a folder that cannot be written to: a disk mounted for reading, somebody else's run. SQLite keeps files
- * beside a database in WAL mode, even to read it, unless it is told that nobody changes it. That is true here: who can
- * write there has such files open, and then a reader needs none of its own.
+ * beside a database in WAL mode, even to read it, unless it is told that nobody changes the database. That is true here: a
+ * process that can write there has such files open, and then a reader needs none of its own.
  */
 export function openUnwritable(folder: string): DatabaseSync {
   const path = join(folder, runFiles.database)
   if (fileSize(`${path}-wal`) === 0) return openUnchanging(path)
-  // What a killed process wrote last is in the log alone, and a database that nobody changes is read without it.
+  // The last writes of a killed process are in the log alone, and SQLite ignores the log of a database that nobody changes.
   using copy = copyRecord(folder)
   return copy.open()
 }
@@ -36,7 +36,7 @@ interface RecordCopy extends Disposable {
   open(): DatabaseSync
 }
 
-/** A copy of a record in the temporary folder, with all that is on its way into it, and without blobs. */
+/** A copy of a record in the temporary folder, with its log and spool, and without blobs. */
 export function copyRecord(folder: string): RecordCopy {
   const parts = [runFiles.database, `${runFiles.database}-wal`, runFiles.spool]
   const files = parts.filter((name) => existsSync(join(folder, name)))
@@ -47,7 +47,7 @@ export function copyRecord(folder: string): RecordCopy {
   try {
     for (const name of files) {
       copyFileSync(join(folder, name), join(copy, name), constants.COPYFILE_FICLONE)
-      // A file that is read-only where it comes from is so in the copy, which is written to.
+      // A file that is read-only keeps that mode in the copy, and the copy is written to.
       chmodSync(join(copy, name), 0o600)
     }
   } catch (error) {

@@ -12,13 +12,13 @@ import { runFiles } from './run-folder.ts'
 
 export interface OpenedWithSpool {
   readonly database: DatabaseSync
-  /** Why what is in the spool is not in the database, if it should be. */
+  /** Why the frames in the spool are not in the database, if they should be. */
   readonly spoolProblem: MillraceError | undefined
 }
 
 /**
- * What a gateway that was killed wrote down last is brought into its record by whoever opens that next, to read it, too. Where
- * nothing can be written, that is done in a copy, so that nobody takes a part of what was said for all of it.
+ * Opens a run to read it, and first brings in the spool that a killed gateway left, so that nobody takes a part of what was said
+ * for all of it. Where nothing can be written, that is done in a copy.
  */
 export function openWithSpool(folder: string): OpenedWithSpool {
   if (!isLeft(folder, runFiles.spool) || !isLeft(folder, runFiles.database) || mayBeInUse(folder)) {
@@ -29,14 +29,14 @@ export function openWithSpool(folder: string): OpenedWithSpool {
     return { database: openForReading(folder), spoolProblem }
   }
   using copy = copyRecord(folder)
-  // The blobs of the run are read where they are, and the copy is gone before anybody could read one of its own.
+  // The run's blobs are read where they are. The copy gets none of its own, as it is gone before anybody could read them.
   const problem = takeIn(copy.folder, new BlobStore(join(folder, runFiles.blobs), allInline))
   const spoolProblem =
     problem && new MillraceError(problem.code, problem.rawMessage.replaceAll(copy.folder, folder), { cause: problem })
   return { database: versionChecked(copy.open(), folder), spoolProblem }
 }
 
-/** Returns why it could not be done. What is in the record can be read all the same. */
+/** Brings in the spool; returns why that failed, if it did. The rest of the record can be read all the same. */
 function takeIn(folder: string, blobs?: BlobStore): MillraceError | undefined {
   try {
     using _lock = RunLock.acquire(folder, 'take-in')
@@ -44,12 +44,12 @@ function takeIn(folder: string, blobs?: BlobStore): MillraceError | undefined {
     return undefined
   } catch (error) {
     const problem = storeFailure(error, folder)
-    // Somebody else was quicker.
+    // Another process has brought it in meanwhile.
     return problem.code === 'run_in_use' ? undefined : problem
   }
 }
 
-/** Of a lock that cannot be read nobody knows whether somebody has it; who only reads is not kept from that. */
+/** If the lock cannot be read, nobody knows whether the run is in use; that must not keep readers out. */
 function mayBeInUse(folder: string): boolean {
   try {
     return RunLock.isHeld(folder)

@@ -4,7 +4,7 @@
  */
 const pageRows = 256
 
-/** All rows, page by page, of what reads up to so many of them that come after another; at first after none. */
+/** All rows, page by page. `pageAfter` reads up to `count` rows after the last one, or the first rows. */
 export function* pages<Row>(
   pageAfter: (last: Row | undefined, count: number) => readonly Row[],
   count = pageRows,

@@ -1,28 +1,28 @@
 import { sameNumbers } from '../kit/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 
-/** What a later prompt may begin with. */
+/** A turn whose prompt and reply a later prompt may begin with. */
 export interface PromptBase {
   readonly seq: number
   readonly promptIds: Int32Array
   readonly ids: Int32Array
 }
 
-/** An agent, and those it has working for it at the same time. Beyond that, a prompt is stored whole. */
+/** Enough for an agent and the sub-agents that work for it at the same time. Beyond that, a prompt is stored whole. */
 const maxBases = 4
 
 /**
- * A turn's prompt nearly always begins with the prompt and the reply of the turn before it, token by token. Then only the rest
- * is stored, with the number of that turn: a session takes space by its length, not by its square.
+ * A turn's prompt nearly always begins with the prompt and the reply of the turn before it, token by token. Then only the rest is
+ * stored, with the number of that turn: a session takes space by its length, not by its square.
  *
- * Whoever writes and whoever reads keep one of these and tell it of every node, so both remember the same turns and reading
- * takes one pass. A writer that starts in the middle knows fewer, never others: the reader's oldest go first.
+ * Writer and reader each keep one of these and add every node, so both remember the same turns and reading takes one pass. A
+ * writer that starts in the middle remembers fewer turns, never others, since the reader drops its oldest first.
  */
 export class PromptBases {
-  /** The oldest first. */
+  /** The remembered turns, the oldest first. */
   readonly #recent: PromptBase[] = []
 
-  /** The latest that the prompt begins with. */
+  /** The latest turn that the prompt begins with. */
   find(prompt: Int32Array): PromptBase | undefined {
     return this.#recent.findLast((base) => beginsWith(prompt, base))
   }
@@ -31,12 +31,12 @@ export class PromptBases {
     return this.#recent.find((base) => base.seq === seq)
   }
 
-  /** The node takes the place of the one it goes on from: one conversation holds one prompt, however long it gets. */
+  /** The node replaces the one it goes on from: one conversation holds one prompt, however long it gets. */
   add(
     { seq, tokens, discarded }: Pick<MessageNode, 'seq' | 'tokens' | 'discarded'>,
     from: PromptBase | undefined,
   ): void {
-    // Nothing goes on from a sample that was lost.
+    // No prompt goes on from a sample that was lost.
     if (!tokens?.promptIds || discarded) return
     if (from) this.#recent.splice(this.#recent.indexOf(from), 1)
     this.#recent.push({ seq, promptIds: tokens.promptIds, ids: tokens.ids })

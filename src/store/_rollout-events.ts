@@ -1,9 +1,9 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 
 /**
- * Finds the events of one attempt. The journal has no index for that, which would cost every writer a page, so readers who
- * ask make one for themselves: in a temporary table, which goes to a file where it is large, and is brought up to date
- * with each question.
+ * Finds the events of one attempt. The journal has no index for that, which would cost every writer a page, so a reader that asks
+ * makes one for itself: in a temporary table, which SQLite moves to a file where it is large, and which each question brings up
+ * to date.
  */
 export class RolloutEvents {
   readonly #last: StatementSync
@@ -30,7 +30,7 @@ export class RolloutEvents {
       ORDER BY position`)
   }
 
-  /** In the order they were recorded. */
+  /** The rows in the order they were recorded. */
   rows(rollout: string, attempt: number, name: string): Record<string, unknown>[] {
     const last = Number(this.#last.get()?.['position'] ?? -1)
     if (last > this.#upTo) this.#update.run(this.#upTo, last)

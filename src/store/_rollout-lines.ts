@@ -16,10 +16,10 @@ const chunkCharacters = 1024 * 1024
 
 /**
  * `rollouts.jsonl`, kept in step with the database: each result's row says how long the file is with its line, and lines are
- * written once the transaction that accepts them is committed. After a crash the file may therefore have lost something,
- * and is built anew; it never has a result that the database does not know, unless that is not the one it was written with.
- * It is not synced per commit: the database is what is durable, the file can be rebuilt, with a line of kind `damaged` where
- * a result cannot be read any more.
+ * written once the transaction that accepts them is committed. After a crash the file may therefore lack lines, and is rebuilt;
+ * it never has a result that the database does not know, unless somebody replaced the database. The file is not synced per
+ * commit: the database is durable, and the file can be rebuilt from it, with a line of kind `damaged` where a result cannot be
+ * read any more.
  */
 export class RolloutLines {
   readonly #database: DatabaseSync
@@ -52,18 +52,18 @@ export class RolloutLines {
     return lines
   }
 
-  /** How long the file is with every line so far. */
+  /** How long the file is with every line added so far. */
   get length(): number {
     return this.#length
   }
 
-  /** A line of the transaction under way. */
+  /** Adds a line to the transaction under way. */
   add(line: string): void {
     this.#lines.push(line)
     this.#length += Buffer.byteLength(line)
   }
 
-  /** When the transaction under way is committed. */
+  /** Writes the lines; called when the transaction under way is committed. */
   write(): void {
     if (this.#lines.length === 0) return
     const bytes = Buffer.from(this.#lines.join(''))
@@ -72,25 +72,25 @@ export class RolloutLines {
     this.#writtenLength = this.#length
   }
 
-  /** After a failure: takes back what may be half of a line, so that readers do not meet it. Best effort. */
+  /** After a failure: cuts off what may be half a line, so that readers do not meet it. Best effort. */
   rolledBack(): void {
     this.#lines = []
     this.#length = this.#writtenLength
     try {
       if (this.#descriptor !== undefined) ftruncateSync(this.#descriptor, this.#length)
     } catch {
-      // It is short, and so the next opening builds it anew.
+      // The file is too short then, so the next opening rebuilds it.
     }
   }
 
-  /** Inside a transaction that removes results, at its end: from here on the file is empty, and short, until `rebuild`. */
+  /** Called at the end of a transaction that removes results: from here on the file is empty, and too short, until `rebuild`. */
   invalidate(): void {
     this.#setLength.run(mustRebuild)
     ftruncateSync(this.#openDescriptor())
     this.#writtenLength = 0
   }
 
-  /** In place, so that it takes no more room than the file itself. One that was interrupted is done again. */
+  /** Rebuilds the file in place, so that it takes no more room. A rebuild that was interrupted is done again. */
   rebuild(): void {
     this.invalidate()
     this.#length = this.#writeAll(this.#openDescriptor())
@@ -155,14 +155,14 @@ export function linesLength(database: DatabaseSync): number {
   return Number(row?.['lines_length'] ?? 0)
 }
 
-/** A file system that lost power may keep the length and lose the content; the end of the last line then gives it away. */
+/** A file system that lost power may keep the length and lose the content; a missing newline at the end gives it away. */
 function endsLine(descriptor: number, length: number): boolean {
   if (length === 0) return true
   const last = new Uint8Array(1)
   return readSync(descriptor, last, 0, 1, length - 1) === 1 && last[0] === 0x0a
 }
 
-/** As where the database was replaced by an older copy, or was copied before the file while somebody worked on the run. */
+/** Happens if the database was replaced by an older copy, or was copied before the file while somebody worked on the run. */
 function unknownResults(path: string): MillraceError {
   const { database, lines } = runFiles
   return new MillraceError(

@@ -5,16 +5,16 @@ import { MillraceError } from '../errors/index.ts'
 import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
-/** Long enough to outlast somebody who only looks whether the lock is held. */
+/** How long to wait for the lock: longer than somebody needs who only looks whether it is held. */
 const patienceMs = 200
-/** The same for one who reads the run and brings in its spool first: a full one takes most of a second. */
+/** How long to wait for a reader that brings in the spool first: a full spool takes most of a second. */
 const takingInMs = 10_000
 
 /**
- * Keeps a run to one process. The lock is an exclusive transaction on a database of its own: the operating system ends it
- * with the process, however that ended, so there is no stale lock and no guessing by process ids; and SQLite keeps two
- * openings in one process apart as well. The file must never be opened other than through SQLite: closing any other
- * descriptor of it would drop the lock (POSIX fcntl locks belong to the process, not to the descriptor).
+ * Keeps a run to one process. The lock is an exclusive transaction on a database of its own: the operating system ends it with
+ * the process, however that ended, so there is no stale lock and no guessing by process ids; and SQLite keeps two openings in one
+ * process apart as well. The file must never be opened other than through SQLite: closing any other descriptor of it would drop
+ * the lock (POSIX fcntl locks belong to the process, not to the descriptor).
  */
 export class RunLock implements Disposable {
   readonly #database: DatabaseSync
@@ -25,7 +25,7 @@ export class RunLock implements Disposable {
     this.#folder = folder
   }
 
-  /** `take-in`: for a moment, which others wait for. */
+  /** `take-in`: the lock is held only for a moment, and others wait for it. */
   static acquire(folder: string, purpose: 'work' | 'take-in' = 'work'): RunLock {
     let database
     try {
@@ -43,7 +43,7 @@ export class RunLock implements Disposable {
     try {
       writeFileSync(join(folder, runFiles.lockOwner), JSON.stringify(owner))
     } catch {
-      // It only makes a message better; a disk that takes nothing is reported by the first thing that must be kept.
+      // The owner file only makes a message better; a full disk is reported by the first write that matters.
     }
     return new RunLock(database, folder)
   }
@@ -66,7 +66,7 @@ export class RunLock implements Disposable {
     try {
       rmSync(join(this.#folder, runFiles.lockOwner), { force: true })
     } catch {
-      // As where it is written.
+      // The file does not matter here either.
     }
     this.#database.close()
   }
@@ -75,7 +75,7 @@ export class RunLock implements Disposable {
 interface Owner {
   readonly pid: number
   readonly since: string
-  /** It is there for a moment only. */
+  /** The lock is held only for a moment. */
   readonly isBrief?: boolean
 }
 

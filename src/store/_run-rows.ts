@@ -15,7 +15,7 @@ import type {
   UnfinishedRollout,
 } from './stored-run.ts'
 
-// Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
+// Aliases, not interfaces: only aliases can be asserted from the index signature that node:sqlite returns.
 export type RolloutRow = {
   position: number
   id: string
@@ -88,7 +88,7 @@ export function rolloutOf(row: EndedRow, blobs: BlobStore): StoredRollout {
   }
 }
 
-/** With what was said in it, as text. */
+/** A result with its messages, as text. */
 export function textOf(row: EndedRow, blobs: BlobStore, conversations: Conversations): StoredText {
   return {
     ...factsOf(row),
@@ -159,7 +159,7 @@ export function eventOf(row: EventRow, blobs: BlobStore): StoredEvent {
   return { rollout, attempt, name, at, data }
 }
 
-/** What a `record` column holds, itself or by reference, if it could be read at all. */
+/** The record in a `record` column, stored there or as a blob; throws if it could not be read. */
 export function recordOf(rollout: string, stored: string | MillraceError, blobs: BlobStore): BareRecord {
   return storedRecord(rollout, recordText(rollout, stored, blobs))
 }

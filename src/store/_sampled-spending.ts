@@ -2,20 +2,20 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import type { Usage } from '../schema/index.ts'
 import { messageRows } from './damage.ts'
 
-/** Tokens and US dollars: null if the price of a call is not known. */
+/** Tokens and US dollars; the cost is null if the price of a call is not known. */
 export interface SampledSpending {
   readonly usage: Usage
   readonly cost: number | null
 }
 
-/** Of a statement about a rollout (?1) in one of its attempts (?2) and all that ran below it. */
+/** The start of a statement: selects a rollout (?1) in one of its attempts (?2), with all children below it. */
 export const familyOf = `
   WITH RECURSIVE family (rollout) AS (
     SELECT ?1 UNION ALL
     SELECT attempt.rollout FROM attempt JOIN family ON attempt.parent = family.rollout WHERE attempt.attempt = ?2
   )`
 
-/** Sums what the model calls of one attempt took, those of its children included, without reading what was said. */
+/** Sums what the model calls of one attempt and its children took, without reading their messages. */
 export class SampledSpendings {
   readonly #sum: StatementSync
 
@@ -40,7 +40,7 @@ export class SampledSpendings {
   }
 }
 
-// An alias, not an interface: only those can be asserted from the index signature that node:sqlite returns.
+// An alias, not an interface: only aliases can be asserted from the index signature that node:sqlite returns.
 type SpendingRow = {
   calls: number
   input: number

@@ -67,8 +67,8 @@ const steps: readonly string[] = [
     record /* payload */ NOT NULL
   );
   `,
-  // A page costs a commit 5 µs whatever is on it, so what a rollout writes lies on as few as possible: attempts are
-  // their own index, results are found through their attempt, and the length of `rollouts.jsonl` needs no row of its own.
+  // A page costs a commit 5 µs whatever is on it, so the rows of a rollout lie on as few pages as possible: attempts are their
+  // own index, results are found through their attempt, and the length of `rollouts.jsonl` needs no row of its own.
   `
   ALTER TABLE attempt RENAME TO attempt_1;
   DROP INDEX attempt_parent;
@@ -117,8 +117,9 @@ const steps: readonly string[] = [
   DELETE FROM meta WHERE key = 'lines_length';
   `,
   'ALTER TABLE node ADD COLUMN routed_experts /* payload */',
-  // A session's messages are nodes, under its id and attempt 0. Of the pages a start writes, those of `id` and `key_digest`
-  // are anywhere in their index; a group starts together, and the table, a tenant's and the open ones end with the newest.
+  // A session's messages are nodes, under its id and attempt 0. A start writes to pages anywhere in the indexes of `id` and
+  // `key_digest`; its other pages are shared: a group starts together, and the table and the indexes of tenants and open sessions
+  // grow at their end.
   `
   CREATE TABLE session (
     position INTEGER PRIMARY KEY,
@@ -148,7 +149,7 @@ const steps: readonly string[] = [
   `,
 ]
 
-/** The version this code reads and writes. */
+/** The schema version that this code reads and writes. */
 export const schemaVersion = steps.length
 
 /** Brings the database up to date, all of it or nothing. */
@@ -168,7 +169,7 @@ export function migrate(database: DatabaseSync, folder: string): void {
   }
 }
 
-/** For readers, which cannot migrate. */
+/** Refuses any other version: readers cannot migrate. */
 export function requireVersion(database: DatabaseSync, folder: string): void {
   const version = storedVersion(database)
   if (version > schemaVersion) throw tooNew(folder, version)

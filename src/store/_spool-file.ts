@@ -6,20 +6,20 @@ import { MillraceError } from '../errors/index.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 import { writeFully } from './_write-atomically.ts'
 
-/** Entries that were written down together. Numbers go on from one to the next, for as long as there is a run. */
+/** Entries that were written down together. Frames are numbered one after another for as long as the run exists. */
 export interface SpooledFrame {
   readonly number: number
   readonly bytes: Uint8Array
 }
 
-/** Frames of another layout are not guessed at. */
+/** Frames of another version are refused, not guessed at. */
 const version = 2
 const signature = Buffer.from(`millrace spool ${version}\n`)
 const anySignature = /^millrace spool (\d{1,9})\n/
 
 /**
- * The file's own, made by chance: it stands after the signature and before each frame. Where a frame is damaged the next one is
- * found by it, and never in what somebody said, because nobody outside knows it.
+ * The length of a file's marker: random bytes after the signature and before each frame. The marker leads to the next frame after
+ * a damaged one. It cannot occur in messages, because nobody outside knows it.
  */
 const markerBytes = 8
 const beginBytes = signature.length + markerBytes
@@ -28,15 +28,15 @@ const beginBytes = signature.length + markerBytes
 const headBytes = 24
 const at = { checksum: 8, length: 12, number: 16 } as const
 
-/** What is left to whoever has no other copy of it. */
+/** The end of error messages: the way out without another copy of the spool. */
 export const spoolWayOut = `or remove ${runFiles.spool} to go on with what ${runFiles.database} has`
 
-/** What the file may grow to: a second of a busy gateway. */
+/** The size that the file may grow to: a second of a busy gateway. */
 const maxBytes = 16 * 1024 * 1024
 
 /**
- * A file in the folder of a run for what is on its way into the database, so that no end of the process takes it back. Frames are
- * written one after another and never synced; once all are in the database the next is written over the first.
+ * A file in the folder of a run for entries on their way into the database, so that they survive an end of the process. Frames
+ * are written one after another and never synced; once all are in the database the next is written over the first.
  */
 export class SpoolFile {
   readonly #path: string
@@ -44,7 +44,7 @@ export class SpoolFile {
   readonly #head = Buffer.alloc(headBytes)
   #end = beginBytes
 
-  /** Whatever it held is in the database: see `JournalWriter.open`. */
+  /** Starts with an empty file: the frames of an earlier one are in the database by now, see `JournalWriter.open`. */
   constructor(folder: string) {
     this.#path = join(folder, runFiles.spool)
     try {
@@ -86,13 +86,15 @@ export class SpoolFile {
 }
 
 export interface LeftFrames {
-  /** Those with a higher number, in order. Numbers that are not among them, between the first and the last, are lost. */
+  /** The frames with a number above the last one in the database, in order. Numbers missing among them are lost frames. */
   readonly frames: readonly SpooledFrame[]
   /** The number of the file's first frame, if it can be read. */
   readonly first: number | undefined
 }
 
-/** What a process that was killed left behind its last frame in the database. What is torn at the end was never handed over. */
+/**
+ * Reads the frames that a killed process left and that are not in the database. A torn frame at the end was never acknowledged.
+ */
 export function leftFrames(folder: string, lastFrame: number): LeftFrames {
   const path = join(folder, runFiles.spool)
   const file = readSpool(path)
@@ -104,7 +106,7 @@ export function leftFrames(folder: string, lastFrame: number): LeftFrames {
   while (offset >= 0 && offset < file.length) {
     const frame = frameAt(file, offset, marker)
     hasAny ||= frame !== undefined
-    // Others are in the database, or left from an earlier round.
+    // Frames with lower numbers are in the database, or left from an earlier round.
     if (frame && frame.number > last) {
       frames.push(frame)
       last = frame.number
@@ -115,7 +117,9 @@ export function leftFrames(folder: string, lastFrame: number): LeftFrames {
   return { frames, first: frameAt(file, beginBytes, marker)?.number }
 }
 
-/** Whether what the first frame begins with is not the file's marker, and not what a process or the power cut off either. */
+/**
+ * Whether the first frame begins with another marker. Zeros and a short rest are no marker: a kill or a power loss leaves those.
+ */
 function hasOtherMarker(file: Buffer, marker: Buffer): boolean {
   const first = file.subarray(beginBytes, beginBytes + markerBytes)
   return first.length === markerBytes && first.some((byte) => byte !== 0) && !first.equals(marker)
@@ -139,7 +143,7 @@ function openSigned(path: string, marker: Buffer): number {
   const descriptor = openSync(path, 'w')
   try {
     writeFully(descriptor, Buffer.concat([signature, marker]))
-    // Only once, so that no loss of power leaves a file whose frames cannot be found.
+    // Synced only once, so that no loss of power leaves a file whose frames cannot be found.
     fsyncSync(descriptor)
     return descriptor
   } catch (error) {
@@ -156,7 +160,7 @@ function readSpool(path: string): Buffer {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return Buffer.alloc(0)
     throw error
   }
-  // A process that was killed at its start may have left less of it.
+  // A process that was killed at its start may have left only part of the signature.
   const begin = file.subarray(0, signature.length)
   if (!begin.equals(signature.subarray(0, begin.length))) throw unknownBegin(path, file)
   return file

@@ -1,4 +1,4 @@
-/** What SQLite calls the failures that somebody here tells from others. */
+/** SQLite's codes for the failures that are handled differently. */
 export const sqliteCodes = {
   error: 1,
   busy: 5,
@@ -10,7 +10,7 @@ export const sqliteCodes = {
   notADatabase: 26,
 } as const
 
-/** The primary code, which is the low byte: the rest says where it happened. 0 if the error is not SQLite's. */
+/** The primary code, in the low byte; the other bytes say where it happened. 0 if the error is not SQLite's. */
 export function sqliteCode(error: unknown): number {
   const { errcode } = error as { errcode?: unknown }
   return typeof errcode === 'number' ? errcode & 0xff : 0

@@ -8,7 +8,7 @@ import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './
 /** The last checkpoint of a large run on a slow disk takes seconds; past this the thread is ended, which loses nothing. */
 const closeTimeoutMs = 60_000
 
-/** The writer thread, as seen by whoever started it. */
+/** The writer thread, as the thread that started it sees it. */
 export class StoreWriter extends Resource {
   readonly #figures = new WriterFigures()
   readonly #worker: Worker
@@ -43,7 +43,7 @@ export class StoreWriter extends Resource {
     const writer = new StoreWriter(folder)
     const onAbort = (): void => {
       writer.#fail(signal?.reason)
-      // Rebuilding a large file may take long; it starts again next time, so there is nothing to wait for.
+      // Rebuilding a large file may take long; it starts again next time, so there is no need to wait for it.
       void writer.#worker.terminate()
     }
     signal?.addEventListener('abort', onAbort, { once: true })
@@ -63,7 +63,7 @@ export class StoreWriter extends Resource {
     return this.#lastFrame
   }
 
-  /** How late the thread's event loop runs. A commit holds it up until it is on disk. */
+  /** How late the thread's event loop runs. Each commit blocks that loop until it is on disk. */
   lag(): LoopLagWindow {
     return this.#figures.lag()
   }
@@ -80,7 +80,7 @@ export class StoreWriter extends Resource {
     return port1
   }
 
-  /** With nothing under way: results that arrive meanwhile would be in neither set. */
+  /** Must be called with nothing under way: results that arrive meanwhile would be in neither set. */
   async retryFailed(failed: RetryFailed): Promise<number> {
     while (this.#retried) await this.#retried.promise
     this.throwIfClosed()
@@ -90,7 +90,7 @@ export class StoreWriter extends Resource {
     return this.#retried.promise
   }
 
-  /** Commits what waits, checkpoints and ends the thread. */
+  /** Commits the entries that wait, checkpoints and ends the thread. */
   protected async onClose(): Promise<void> {
     this.#command({ kind: 'close' })
     if (!(await within(this.#ended, closeTimeoutMs))) await this.#worker.terminate()

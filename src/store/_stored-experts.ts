@@ -1,6 +1,6 @@
 import type { RoutedExperts } from '../schema/index.ts'
 
-/** What the bytes of routed experts are: kept as JSON beside them, since they have no one type. */
+/** The shape and type of routed experts: kept as JSON beside their bytes, which may be of several types. */
 export interface StoredExperts {
   readonly shape: readonly number[]
   readonly bytesEach: number

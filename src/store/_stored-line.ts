@@ -8,12 +8,12 @@ import type { StoredText } from './stored-run.ts'
 
 export interface StoredLineOptions {
   readonly tasks: TaskNames
-  /** What stands beside the messages, which it has read. */
+  /** Makes JSON to put after the messages, and reads the messages itself. */
   readonly extra?: ((stored: StoredText) => string) | undefined
   readonly onDamaged?: ((rollout: string, error: MillraceError) => void) | undefined
 }
 
-/** The line of a stored result, or one of kind `damaged` if it cannot be read: it does not cost the others. */
+/** The line of a stored result, or a line of kind `damaged` if it cannot be read, so that the export goes on. */
 export function storedLine(stored: StoredText, options: StoredLineOptions): string {
   try {
     return wholeLine(stored, options.extra)
@@ -24,7 +24,7 @@ export function storedLine(stored: StoredText, options: StoredLineOptions): stri
   }
 }
 
-/** Texts are passed on as they are, and one that is no record would spoil the line for whoever reads it. */
+/** Texts are passed on as they are, so they are checked first: a text that is no record would spoil the line. */
 function wholeLine(stored: StoredText, extra: StoredLineOptions['extra']): string {
   const { rollout, text } = stored
   const { record, messages } = text

@@ -2,7 +2,7 @@ import type { Message } from '../schema/index.ts'
 
 const roles: ReadonlySet<unknown> = new Set<Message['role']>(['system', 'developer', 'user', 'assistant', 'tool'])
 
-/** A message from its JSON. It was whole when it was written; readers rely on its being an object that has a role. */
+/** A message from its JSON. It was valid when it was written; only what readers rely on is checked: an object that has a role. */
 export function storedMessage(text: string): Message {
   const value: unknown = JSON.parse(text)
   if (!isMessage(value)) throw new Error('it is no message')

@@ -8,26 +8,26 @@ import { promptAfter, type PromptBase, PromptBases } from './_prompt-bases.ts'
 import { storedMessage } from './_stored-message.ts'
 import { restoreExperts, type StoredExperts } from './_stored-experts.ts'
 
-/** What is kept of a node as JSON, beside its message and arrays. */
+/** The JSON part of a node, beside its message and arrays. */
 export interface NodeMeta
   extends Pick<MessageNode, 'call' | 'tool' | 'tools' | 'discarded'>, Pick<TokenRecord, 'versionSpans'> {
-  /** `call` is of a reply that nobody got. */
+  /** `call` belongs to a reply that no client got. */
   readonly unheard?: true
-  /** The node whose prompt and reply the prompt begins with: only what follows is stored. */
+  /** The node whose prompt and reply this prompt begins with: only the rest of the prompt is stored. */
   readonly promptAfter?: number
   readonly routedExperts?: StoredExperts
 }
 
 /** A node without its tokens. */
 export interface BareNode extends MessageNode {
-  /** It is a complete reply, heard or not, and the tokens that training takes were not captured with it. */
+  /** Whether this is a complete reply, heard or not, without all the tokens that training needs. */
   readonly lacksTokens: boolean
 }
 
 /**
- * Of a complete reply: no prompt, fewer ids than were sampled, or not a log-probability for each id. Arrays that are empty are
- * stored all the same. Ids and log-probabilities are as long as each other, 4 bytes each; large ones are references, all of one
- * length, and are taken at their word. `completeTokens` says the same of a node in memory.
+ * Whether a complete reply lacks its prompt, has fewer ids than were sampled, or lacks a log-probability for an id. Empty arrays
+ * are stored all the same. Ids and log-probabilities have the same length, 4 bytes each; large ones are references of one length,
+ * whose content is not looked at. `completeTokens` says the same of a node in memory.
  */
 export const lacksTokensSql = `(sampled = 1 AND json_type(meta, '$.call') IS NOT NULL AND (
   prompt_ids IS NULL OR ids IS NULL OR logprobs IS NULL OR length(ids) <> length(logprobs)
@@ -39,7 +39,7 @@ const allColumns = `${nodeColumns}, version, prompt_ids, ids, logprobs, routed_e
 const inAttempt = 'FROM node WHERE rollout = ? AND attempt = ?'
 const ofAttempt = `${inAttempt} AND position > ? ORDER BY position LIMIT ?`
 
-/** To a page. Few, because one node may carry a prompt of a hundred thousand tokens. */
+/** Nodes per page. Few, because one node may carry a prompt of a hundred thousand tokens. */
 const pageNodes = 16
 
 /** Reads the messages of an attempt back as they were recorded. */
@@ -60,7 +60,7 @@ export class StoredNodes {
     this.#last = database.prepare(`SELECT seq ${inAttempt} ORDER BY position DESC LIMIT 1`)
   }
 
-  /** In the order they were recorded, those included that are recorded during the iteration. */
+  /** The nodes in the order they were recorded, also those recorded during the iteration. */
   *of(rollout: string, attempt: number): Generator<MessageNode, void, void> {
     const bases = new PromptBases()
     for (const row of this.#rows<NodeRow>(this.#page, rollout, attempt)) {
@@ -68,7 +68,7 @@ export class StoredNodes {
     }
   }
 
-  /** The same without tokens, whose pages are not even read. */
+  /** The same nodes without tokens, whose pages are not even read. */
   *bareOf(rollout: string, attempt: number): Generator<BareNode, void, void> {
     for (const row of this.#rows<BareRow>(this.#barePage, rollout, attempt)) {
       yield decodedNode(rollout, row, () => this.#bareNode(row))
@@ -80,7 +80,7 @@ export class StoredNodes {
     return row && decodedNode(rollout, row, () => this.#bareNode(row))
   }
 
-  /** All of the run without their tokens, each to be read by itself, whatever has become of the others. */
+  /** All nodes of the run without their tokens. Each is read by itself, so that a damaged node does not affect the others. */
   *readings(): Generator<() => MessageNode, void, void> {
     const rows = this.#database.prepare(`SELECT rollout, ${nodeColumns} FROM node ORDER BY position`).iterate()
     for (const each of rows) {
@@ -89,7 +89,7 @@ export class StoredNodes {
     }
   }
 
-  /** Of the node that was recorded last. Finds it without looking at the others, however many they are. */
+  /** The number of the node that was recorded last, found without looking at the others. */
   lastSeq(rollout: string, attempt: number): number | undefined {
     return this.#last.get(rollout, attempt)?.['seq'] as number | undefined
   }
@@ -99,7 +99,7 @@ export class StoredNodes {
     const base = meta.promptAfter === undefined ? undefined : baseNamed(bases, meta.promptAfter)
     const tokens = this.#tokens(row, meta, base)
     const node = tokens ? { ...bare, tokens } : bare
-    // When it was written, nobody knew that a reply would not be heard.
+    // The writer took an unheard reply as a base, as it did not know yet that nobody would hear it.
     bases.add(meta.unheard && tokens ? { seq: node.seq, tokens } : node, base)
     return node
   }
@@ -113,7 +113,7 @@ export class StoredNodes {
       messageRows(rollout, () => page.all(rollout, attempt, last?.position ?? -1, count)) as Row[]
     let next = 0
     for (const row of pages(pageAfter, pageNodes)) {
-      // They are numbered as they are recorded, from 0 on. Of those after the last nobody knows.
+      // Nodes are numbered as they are recorded, from 0 on, so a gap is found. Nodes missing after the last one are not.
       if (row.seq !== next) throw missingMessage(rollout, next)
       next += 1
       yield row
@@ -164,7 +164,7 @@ function decodedNode<Node>(rollout: string, { seq }: StoredRow, decode: () => No
   return decoded(decode, (cause) => damagedMessages(rollout, seq, cause))
 }
 
-/** A reply that nobody got is lost like any other, though it has an end. */
+/** A complete reply that no client got counts as discarded. */
 function heard(meta: NodeMeta): Pick<MessageNode, 'call' | 'discarded'> {
   const { call, unheard } = meta
   return call && unheard ? { discarded: { ...call, why: 'client_gone' } } : meta
@@ -181,7 +181,7 @@ function baseNamed(bases: PromptBases, seq: number): PromptBase {
 
 const noMeta: NodeMeta = {}
 
-// Aliases, not interfaces: only those can be asserted from the index signature that node:sqlite returns.
+// Aliases, not interfaces: only aliases can be asserted from the index signature that node:sqlite returns.
 type StoredRow = {
   position: number
   seq: number

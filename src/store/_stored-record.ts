@@ -2,13 +2,13 @@ import { emptyUsage, isJsonObject, outcomes } from '../schema/index.ts'
 import { damagedRecord, decoded } from './damage.ts'
 import type { BareRecord } from './stored-run.ts'
 
-/** What readers look into without asking whether it is there. */
+/** Fields that readers use without asking whether they are there. */
 const objects = ['task', 'rewards', 'metrics', 'timing'] as const satisfies (keyof BareRecord)[]
 
-/** What readers add up. */
+/** Numbers that readers add up. */
 const counts = Object.keys(emptyUsage())
 
-/** What a rollout came to, from its JSON. Only what readers rely on is looked at: it was whole when it was written. */
+/** A rollout's record from its JSON. It was valid when it was written; only what readers rely on is checked. */
 export function storedRecord(rollout: string, text: string): BareRecord {
   return decoded(
     () => {

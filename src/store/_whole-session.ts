@@ -1,2 +1,2 @@
-/** Stands in the table of rewards for a session as a whole: a key cannot hold a null. */
+/** The node number of a reward for a session as a whole: a key cannot hold a null. */
 export const wholeSession = -1

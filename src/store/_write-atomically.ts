@@ -1,7 +1,10 @@
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 
-/** One writer per path, which the lock of a run guarantees. A reader sees the old file or the new one, whole, and so does a machine that lost power. */
+/**
+ * Writes a file so that a reader sees the old one or the new one, whole, also after a loss of power. Needs one writer per path,
+ * which the lock of a run guarantees.
+ */
 export function writeAtomically(path: string, content: string | Uint8Array): void {
   const temporary = `${path}.tmp`
   try {
@@ -20,7 +23,7 @@ export function writeAtomically(path: string, content: string | Uint8Array): voi
   syncFolder(dirname(path))
 }
 
-/** A write on a nearly full disk may be short without failing: the next one then says why. */
+/** A write on a nearly full disk may be short without failing: the next one then throws the reason. */
 export function writeFully(descriptor: number, bytes: Uint8Array): void {
   let written = 0
   while (written < bytes.byteLength) written += writeSync(descriptor, bytes, written)

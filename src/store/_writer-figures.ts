@@ -13,7 +13,7 @@ const cells = {
 } as const
 
 /**
- * What the writer thread tells about itself, in memory that both threads see: reading it takes no message, and so does not
+ * The writer thread's figures about itself, in memory that both threads see: reading them takes no message, and so does not
  * depend on the thread that is being measured. Each number stands alone; two of them may be from different moments.
  */
 export class WriterFigures {
@@ -44,7 +44,7 @@ export class WriterFigures {
     }
   }
 
-  /** By the writer, after each transaction. */
+  /** Called by the writer after each transaction. */
   committed(entries: number, ms: number): void {
     this.#write('commits', this.#read('commits') + 1)
     this.#write('entries', this.#read('entries') + entries)
@@ -52,7 +52,7 @@ export class WriterFigures {
     this.#slowestMs = Math.max(this.#slowestMs, ms)
   }
 
-  /** By the writer, at the end of each window. */
+  /** Called by the writer at the end of each window. */
   endWindow(lag: LoopLagWindow): void {
     this.#write('p99Ms', lag.p99Ms)
     this.#write('maxMs', lag.maxMs)

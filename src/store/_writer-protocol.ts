@@ -5,26 +5,26 @@ import type { Outcome } from '../schema/index.ts'
 /** What the writer thread is started with. */
 export interface WriterOptions {
   readonly folder: string
-  /** Of the `WriterFigures`. */
+  /** The memory of the `WriterFigures`. */
   readonly figures: SharedArrayBuffer
 }
 
 /** Which accepted results to take back. */
 export interface RetryFailed {
   readonly outcomes: readonly Outcome[]
-  /** Of these, whose attempt is still good: it goes on from its journal instead of starting over. */
+  /** The outcomes among `outcomes` whose attempt is still good: it goes on from its journal instead of starting over. */
   readonly reopened: readonly Outcome[]
-  /** Rollouts of one task are scored together, so one that runs again takes its siblings' results along. */
+  /** Rollouts of one task are scored together, so the results of a rollout's siblings are taken back with its own. */
   readonly wholeGroups: boolean
 }
 
-/** To the writer thread, from the one who started it. Batches travel on ports of their own. */
+/** Messages to the writer thread from the thread that started it. Batches travel on ports of their own. */
 export type WriterCommand =
   | { readonly kind: 'connect'; readonly port: MessagePort }
   | ({ readonly kind: 'retry-failed' } & RetryFailed)
   | { readonly kind: 'close' }
 
-/** From the writer thread. `failed` may come at any time, and is the last that matters. */
+/** Messages from the writer thread. `failed` may come at any time, and is the last that matters. */
 export type WriterNotice =
   | { readonly kind: 'ready'; readonly lastFrame: number }
   | { readonly kind: 'failed'; readonly error: WireError }

@@ -1,4 +1,4 @@
-/** The entry of the thread that writes a run. It is alone in touching the database and `rollouts.jsonl`. */
+/** The entry of the thread that writes a run. No other thread writes to the database and `rollouts.jsonl`. */
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { MillraceError, type WireError } from '../errors/index.ts'
 import { LoopLag } from '../kit/index.ts'
@@ -8,7 +8,7 @@ import { storeFailure } from './_store-failure.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
 
-/** A batch, and whom to tell when it is there. */
+/** A batch, and the port to answer on when it is committed. */
 interface Arrival {
   readonly port: MessagePort
   readonly batch: Batch
@@ -54,7 +54,9 @@ function onCommand(command: WriterCommand): void {
   }
 }
 
-/** One transaction for this batch and all that came in meanwhile. A client has one batch under way, so it is bounded. */
+/**
+ * Commits this batch and all that came in meanwhile in one transaction. Each client has one batch under way, so that is bounded.
+ */
 function commitWaiting(first?: Arrival): void {
   if (failure || !writer) {
     first?.port.postMessage(failure)

@@ -48,7 +48,7 @@ export class AttemptRecorder implements Recorder {
   }
 }
 
-/** JSON of a `NodeMeta`; what is undefined is left out of it. */
+/** The JSON of a `NodeMeta`; undefined fields are left out. */
 function metaOf({ call, tool, tools, discarded, tokens }: MessageNode, promptAfter: number | undefined): string | null {
   const versionSpans = tokens?.versionSpans
   const experts = tokens?.routedExperts

@@ -1,27 +1,30 @@
 import { MillraceError } from '../errors/index.ts'
 import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 
-/** A message that is not as it was written. The rest of the run may be whole all the same. Clients see it, so files are in its cause only. */
+/**
+ * A message is not as it was written. The rest of the run may be whole. Clients see this error, so file names are in its cause
+ * only.
+ */
 export function damagedMessages(id: string, seq: number | undefined, cause: unknown): MillraceError {
   return damaged(`${seq === undefined ? 'a message' : `message ${seq}`} of ${id}`, cause)
 }
 
-/** One that was written and is not there. What is left looks whole to whoever does not count. */
+/** A message that was written is missing. Without this error, a reader who does not count would take the rest for all. */
 export function missingMessage(id: string, seq: number): MillraceError {
   return damagedMessages(id, seq, new Error('it is missing'))
 }
 
-/** What a rollout came to is not as it was written. What was said in it may be whole all the same. */
+/** The record of a rollout is not as it was written. Its messages may be whole. */
 export function damagedRecord(rollout: string, cause: unknown): MillraceError {
   return damaged(`what rollout ${rollout} came to`, cause)
 }
 
-/** What happened to a rollout, or to the run, is not as it was written. */
+/** An event of a rollout, or of the run, is not as it was written. */
 export function damagedEvent(rollout: string | null, name: string, cause: unknown): MillraceError {
   return damaged(`an event ${name} of ${rollout ?? 'the run'}`, cause)
 }
 
-/** What was said in it may be whole all the same, but not what it is about, or what it may use up. */
+/** A session's metadata or limits are not as they were written. Its messages may be whole. */
 export function damagedSession(session: string, cause?: unknown): MillraceError {
   return damaged(`what was said about session ${session} at its start`, cause, { session })
 }
@@ -31,7 +34,7 @@ function damaged(what: string, cause: unknown, data: Readonly<Record<string, str
   return new MillraceError('store_failed', message, { data, cause })
 }
 
-/** Makes of what was stored what it stands for. What cannot be got just now is not called damaged. */
+/** Decodes a stored value; an error means damage, unless the value is only out of reach just now. */
 export function decoded<Value>(decode: () => Value, asDamage: (cause: unknown) => MillraceError): Value {
   try {
     return decode()
@@ -40,7 +43,7 @@ export function decoded<Value>(decode: () => Value, asDamage: (cause: unknown) =
   }
 }
 
-/** Reads rows of messages. A right statement fails for what it finds there: JSON that is none, a page that is none. */
+/** Reads rows of messages. A correct statement still fails on damaged content: invalid JSON, a corrupt page. */
 export function messageRows<Rows>(id: string, read: () => Rows): Rows {
   try {
     return read()
@@ -50,7 +53,7 @@ export function messageRows<Rows>(id: string, read: () => Rows): Rows {
   }
 }
 
-/** Reads the rewards of a session, in which there is no JSON: only a page can be none. */
+/** Reads the rewards of a session. They hold no JSON, so only a corrupt page counts as damage. */
 export function rewardRows<Rows>(session: string, read: () => Rows): Rows {
   try {
     return read()
@@ -59,15 +62,15 @@ export function rewardRows<Rows>(session: string, read: () => Rows): Rows {
   }
 }
 
-/** Whether a page of the database is none, or its first not even that of one. */
+/** Whether SQLite met a corrupt page, or a file that is no database at all. */
 export function isCorrupt(error: unknown): boolean {
   const code = sqliteCode(error)
   return code === sqliteCodes.corrupt || code === sqliteCodes.notADatabase
 }
 
 /**
- * What the system says of a file that is gone, or that nobody can read however often they ask: its name leads elsewhere, the
- * disk fails where it lies, the file system has found it damaged (EUCLEAN and EBADMSG, which Node has no names for).
+ * The system's codes for a file that is gone, or that cannot be read however often one tries: its name leads elsewhere, the disk
+ * fails where it lies, the file system has found it damaged (EUCLEAN and EBADMSG, which Node has no names for).
  */
 const damagedFile: ReadonlySet<string | undefined> = new Set([
   'ENOENT',
@@ -80,19 +83,21 @@ const damagedFile: ReadonlySet<string | undefined> = new Set([
   'Unknown system error -74',
 ])
 
-/** Whether what is there could not be got just now: too many files are open, say, or all of the run is gone. It may be whole. */
+/**
+ * Whether the content could not be reached just now and may be whole: too many files are open, say, or all of the run is gone.
+ */
 export function isOutOfReach(error: unknown): boolean {
   if (error instanceof MillraceError) return error.code === 'run_not_found'
   const { errno, code } = error as NodeJS.ErrnoException
   return errno !== undefined && !damagedFile.has(code)
 }
 
-/** Whether what was read is damaged, and not the way to it: who reads much can go on with the rest. */
+/** Whether the content itself is damaged, rather than out of reach: a reader can go on with the rest. */
 export function isDamage(error: unknown): error is MillraceError {
   return error instanceof MillraceError && error.code === 'store_failed'
 }
 
-/** What is read; undefined if it is damaged. */
+/** The value that `read` returns; undefined if it is damaged. */
 export function unlessDamaged<Value>(read: () => Value): Value | undefined {
   try {
     return read()

@@ -2,7 +2,7 @@ import type { ErrorCode, MillraceError } from '../errors/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { RolloutFacts } from './stored-run.ts'
 
-/** In place of a rollout that cannot be read. The others are as they were. */
+/** Takes the place of a rollout that cannot be read. The other rollouts are not affected. */
 export interface DamagedRollout {
   readonly kind: 'damaged'
   readonly id: string
@@ -10,12 +10,12 @@ export interface DamagedRollout {
   readonly sample: number
   readonly attempt: number
   readonly outcome: Outcome
-  /** Whatever it was: who takes rollouts with a reward expects the rest of them, too. */
+  /** Always null: a consumer that filters for rollouts with a reward expects their other fields, too. */
   readonly reward: null
   readonly error: { readonly code: ErrorCode; readonly message: string }
 }
 
-/** A `RunReader`, or what else knows the tasks of a run. */
+/** A `RunReader`, or something else that knows the tasks of a run. */
 export interface TaskNames {
   task(index: number): { readonly id: string } | undefined
 }

@@ -12,7 +12,10 @@ interface ExpertNumbers {
   readonly experts: Uint8Array | Int16Array | Int32Array
 }
 
-/** In the form that model servers use, and that this reads: NumPy's `frombuffer` takes both fields as they are. */
+/**
+ * The form that model servers use and `RoutedExperts` are read from: NumPy's `frombuffer` takes `dtype` and the decoded data as
+ * they are.
+ */
 export function expertsText({ shape, experts }: ExpertNumbers): ExpertsText {
   const dtype = experts instanceof Uint8Array ? 'uint8' : experts instanceof Int16Array ? 'int16' : 'int32'
   const bytes = Buffer.from(experts.buffer, experts.byteOffset, experts.byteLength)

@@ -9,13 +9,13 @@ export interface ExportOptions {
   readonly format: 'jsonl'
   /** Adds `nodes`: every message of the accepted attempt with its token ids and log-probabilities. */
   readonly tokens?: boolean
-  /** Hears of each rollout that cannot be read. A line of kind `damaged` stands for it in the export, too. */
+  /** Called for each rollout that cannot be read. A line of kind `damaged` stands for it in the export, too. */
   readonly onDamaged?: (rollout: string, error: MillraceError) => void
 }
 
 /**
- * One finished rollout a line, newline included, in the order they were accepted. A log-probability that is not finite is
- * null. A rollout that cannot be read does not cost the others.
+ * One finished rollout a line, newline included, in the order they were accepted. A log-probability that is not finite is null. A
+ * rollout that cannot be read does not end the export.
  */
 export async function* exportRollouts(reader: RunReader, options: ExportOptions): AsyncGenerator<string, void, void> {
   const { tokens, onDamaged } = options
@@ -36,7 +36,7 @@ function plainNode({ tokens, ...node }: MessageNode): Record<string, unknown> {
       logprobs: Array.from(logprobs),
       ...(version !== undefined && { version }),
       ...(versionSpans && { versionSpans }),
-      // As text: a list of them would be the longest part of a line by far.
+      // As text: a list of numbers would be the longest part of a line by far.
       ...(routedExperts && { routedExperts: expertsText(routedExperts) }),
     },
   }

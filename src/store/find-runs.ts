@@ -6,7 +6,7 @@ import { RunLock } from './_run-lock.ts'
 import { readRunFile, type RunFile } from './run-file.ts'
 import { runFiles } from './run-folder.ts'
 
-/** A run as a listing shows it. `state` is `running` only while a process really holds it. */
+/** A run as a listing shows it. `state` is `running` only while a process holds the run's lock. */
 export interface FoundRun {
   readonly name: string
   readonly folder: string
@@ -26,7 +26,7 @@ export interface FoundRuns {
   readonly broken: readonly BrokenRun[]
 }
 
-/** The runs below a root. Opens only the small file of each, and its lock if it claims to be running. */
+/** The runs below a root. Opens only `run.json` of each, and its lock if it claims to be running. */
 export async function findRuns(root: string): Promise<FoundRuns> {
   const runs: FoundRun[] = []
   const broken: BrokenRun[] = []

@@ -5,8 +5,8 @@ import type { Journal } from './journal.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
 /**
- * How much may wait for the disk. `append` cannot refuse, so nothing is dropped at these limits: whoever admits new
- * rollouts stops while `pressure` is 1 or more, and those that run wait in `durable` before they produce more.
+ * How much may wait for the disk. `append` cannot refuse, so nothing is dropped at these limits: the scheduler admits no new
+ * rollouts while `pressure` is 1 or more, and running rollouts wait in `durable` before they produce more.
  */
 export const journalLimits = {
   maxQueuedEntries: 50_000,
@@ -16,23 +16,23 @@ export const journalLimits = {
   maxBatchBytes: 16 * 1024 * 1024,
 } as const
 
-/** What waits, as a share of what may. */
+/** The queued entries or bytes as a share of their limits, whichever is more. */
 export function shareOfLimits(entries: number, bytes: number): number {
   return Math.max(entries / journalLimits.maxQueuedEntries, bytes / journalLimits.maxQueuedBytes)
 }
 
-/** A client's way to the writer: a `MessagePort`, or something that passes on what it is given, such as a process's pipe. */
+/** A client's connection to the writer: a `MessagePort`, or something that forwards messages, such as a process's pipe. */
 export interface JournalPort {
   postMessage(batch: unknown, transfer: readonly ArrayBuffer[]): void
   on(event: 'message', listener: (answer: WireError | null) => void): unknown
-  /** Nothing will be answered any more. */
+  /** No batch will be answered any more. */
   on(event: 'close', listener: () => void): unknown
   off(event: 'message', listener: (answer: WireError | null) => void): unknown
   off(event: 'close', listener: () => void): unknown
   close(): void
 }
 
-/** How long an entry that nobody waits for may stay behind, so that it shares the commit of one that somebody does. */
+/** How long an entry that nobody waits for may be held back, so that it shares a commit with entries that somebody waits for. */
 export const maxIdleMs = 20
 
 /**
@@ -42,18 +42,18 @@ export const maxIdleMs = 20
 const crowdMs = 5
 
 /**
- * Who waits for a batch goes on when it is answered: not all in one turn of the event loop, which 2,048 rollouts that each
- * send a request would make a long one, but this many in each.
+ * How many waiters of a batch go on in each turn of the event loop. 2,048 rollouts that each send a request would make one turn
+ * too long.
  */
 const maxReleasedPerTurn = 64
 
-/** Some of those who wait for a batch. They share one promise. */
+/** Some of the callers that wait for a batch. They share one promise. */
 class Waiters {
   readonly #end = Promise.withResolvers<void>()
   count = 0
 
   constructor() {
-    // A failure also shows in `failure`; one whose waiter has gone must not end the process.
+    // A failure also shows in `failure`; the rejection must not end the process if the caller has gone.
     this.#end.promise.catch(ignore)
   }
 
@@ -70,7 +70,7 @@ class Waiters {
   }
 }
 
-/** Entries that go to the writer in one message, and those who wait for them. */
+/** Entries that go to the writer in one message, and the callers that wait for them. */
 class Group {
   readonly openedAt = performance.now()
   readonly entries: QueuedEntry[] = []
@@ -93,22 +93,25 @@ class Group {
 }
 
 /**
- * The journal as one thread sees it: a port to the writer. At most one batch is under way; what is appended meanwhile
- * becomes the next one, so that batches grow with the load and the cost of a commit is shared by all who wait for it.
+ * The journal as one thread sees it: a port to the writer. At most one batch is under way; entries appended meanwhile become the
+ * next one, so that batches grow with the load and all who wait share the cost of a commit.
  */
 export class JournalClient extends Resource implements Journal {
   readonly #port: JournalPort
   readonly #failure = new AbortController()
   readonly #queued = new RingQueue<Group>()
-  /** Who have what they waited for, and go on in the next turns of the event loop. */
+  /** Waiters whose batch is committed, and that go on in the next turns of the event loop. */
   readonly #released = new RingQueue<Waiters>()
   #tail: Group | undefined
   #sent: Group | undefined
-  /** When the next batch goes: soon for somebody who waits, a little later in a crowd. */
+  /** When the next batch goes: at the end of this turn if somebody waits, a little later in a crowd. */
   #departure: 'none' | 'crowd' | 'now' = 'none'
   #immediate: NodeJS.Immediate | undefined
   #crowdTimer: NodeJS.Timeout | undefined
-  /** For what nobody waits for. It is left alone when that departs with somebody's batch, as it nearly always does. */
+  /**
+   * The timer for entries that nobody waits for. It is not cancelled when they leave with another batch, as they nearly always
+   * do.
+   */
   #idleTimer: NodeJS.Timeout | undefined
   #entries = 0
   #bytes = 0
@@ -125,7 +128,7 @@ export class JournalClient extends Resource implements Journal {
     return this.#failure.signal
   }
 
-  /** What waits for the disk, as a share of what may: at 1 nothing new should be started. */
+  /** What waits for the disk, as a share of what may wait: at 1 nothing new should be started. */
   get pressure(): number {
     return shareOfLimits(this.#entries, this.#bytes)
   }
@@ -137,7 +140,7 @@ export class JournalClient extends Resource implements Journal {
 
   appendAll(entries: readonly JournalEntry[]): void {
     if (this.isClosed || this.#failure.signal.aborted) return
-    // One batch is one transaction, so what belongs together is never split, though the batch grows past its size.
+    // One batch is one transaction, so these entries are never split, though the batch grows past its size.
     const group = this.#openGroup()
     for (const entry of entries) this.#put(group, entry)
   }
@@ -151,7 +154,7 @@ export class JournalClient extends Resource implements Journal {
     return this.isClosed ? rejected(this.closedSignal.reason) : this.#pending()
   }
 
-  /** Nothing is written before it is in the database, and that is synced. */
+  /** Without a spool, entries are written only once they are in the database and synced. */
   written(): Promise<void> | undefined {
     return this.durable()
   }
@@ -181,7 +184,7 @@ export class JournalClient extends Resource implements Journal {
     return (this.#tail ?? this.#sent)?.wait()
   }
 
-  /** Somebody waits, if for anything. In a crowd they wait for each other. */
+  /** Sends the batch at the end of this turn if somebody waits for it. In a crowd it leaves with the crowd's timer. */
   #hurried(pending: Promise<void> | undefined): Promise<void> | undefined {
     if (pending && !this.#sent && this.#tail && this.#departure !== 'crowd') this.#depart('now')
     return pending
@@ -191,7 +194,7 @@ export class JournalClient extends Resource implements Journal {
     if (departure === this.#departure) return
     this.#cancelDeparture()
     this.#departure = departure
-    // Everything this turn of the event loop appends goes together.
+    // All entries appended in this turn of the event loop go together.
     if (departure === 'now') this.#immediate = setImmediate(this.#send)
     else this.#crowdTimer = setTimeout(this.#send, crowdMs)
   }
@@ -210,7 +213,7 @@ export class JournalClient extends Resource implements Journal {
 
   readonly #onIdle = (): void => {
     this.#idleTimer = undefined
-    // What comes while a batch is under way leaves when that is answered.
+    // Entries that come while a batch is under way leave when that is answered.
     if (this.#sent || this.#departure !== 'none' || !this.#tail) return
     const leftMs = this.#tail.openedAt + maxIdleMs - performance.now()
     if (leftMs < 1) this.#send()
@@ -237,8 +240,7 @@ export class JournalClient extends Resource implements Journal {
     this.#sent = undefined
     this.#entries -= group.entries.length
     this.#bytes -= group.bytes
-    // Somebody came in meanwhile, so there is a crowd: a moment's patience makes one commit of several. A full batch
-    // has nothing to wait for.
+    // Somebody came in meanwhile, so there is a crowd: a short wait makes one commit of several. A full batch does not wait.
     if (this.#queued.size > 1) this.#send()
     else if (this.#tail?.isAwaited) this.#depart('crowd')
     else if (this.#tail) this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
@@ -269,7 +271,7 @@ export class JournalClient extends Resource implements Journal {
     for (const group of lost) for (const waiters of group?.waiters ?? []) waiters.fail(error)
   }
 
-  /** Waits for what was appended. A failure is not repeated here: `failure` and `durable` have said it. */
+  /** Waits for the entries appended so far. A failure is not thrown here: `failure` and `durable` have told it. */
   protected async onClose(): Promise<void> {
     if (!this.failure.aborted) {
       await this.#hurried(this.#pending())?.catch(ignore)

@@ -2,8 +2,8 @@ import type { Outcome } from '../schema/index.ts'
 import type { SessionEntry } from './session-entry.ts'
 
 /**
- * What the journal takes: flat values, so that handing a batch to the writer thread is cheap. JSON is text by the time it
- * gets here and is never parsed on the way to the disk.
+ * The journal's entries: flat values, so that handing a batch to the writer thread is cheap. JSON in them is text already and is
+ * never parsed on the way to the disk.
  */
 export type JournalEntry = TaskEntry | AttemptStart | NodeEntry | EventEntry | AttemptEnd | RolloutEnd | SessionEntry
 
@@ -18,7 +18,7 @@ export interface AttemptStart {
   readonly kind: 'attempt-start'
   readonly rollout: string
   readonly attempt: number
-  /** The rollout that started this one as its child; null for the run's own. */
+  /** The rollout that started this one as its child; null for the run's own rollouts. */
   readonly parent: string | null
   readonly task: number
   readonly sample: number
@@ -44,7 +44,7 @@ export interface NodeEntry {
   readonly routedExperts?: Uint8Array
 }
 
-/** Anything else worth keeping: a limit that moved, a worker that died. `rollout` is null for the run's own. */
+/** Anything else worth keeping: a limit that moved, a worker that died. `rollout` is null for events of the run. */
 export interface EventEntry {
   readonly kind: 'event'
   readonly rollout: string | null
@@ -61,11 +61,11 @@ export interface AttemptEnd {
   readonly attempt: number
   readonly at: number
   readonly outcome: Outcome
-  /** Its result stands and only waits for the rest of its group. */
+  /** The attempt's result stands and only waits for the rest of its group. */
   readonly isHeld: boolean
   /** JSON of the RolloutRecord without `messages`. */
   readonly record: string
-  /** The node its conversation ends with. */
+  /** The node that the conversation ends with. */
   readonly leaf: number | null
 }
 

@@ -33,7 +33,7 @@ function gitState(cwd: string): Promise<Provenance['git']> {
   return promise
 }
 
-/** A listing that was too long for the buffer is cut, but what matters comes first. */
+/** A listing that was too long for the buffer is cut off, but the commit comes first. */
 function parseStatus(stdout: string): Provenance['git'] {
   const commit = /^# branch\.oid (.+)$/m.exec(stdout)?.[1]
   if (commit === undefined) return null

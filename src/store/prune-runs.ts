@@ -8,9 +8,11 @@ import { readRunFile, type RunFile, type RunState } from './run-file.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
 export interface PruneOptions {
-  /** Only runs whose last sitting ended longer ago than this, or wrote something if it was killed. */
+  /**
+   * Only runs that were last used longer ago than this: when the last sitting ended or, if it was killed, last wrote something.
+   */
   readonly olderThanMs?: number
-  /** The newest so many of those that could go stay. */
+  /** How many of the runs that could go stay, the newest ones. */
   readonly keep?: number
   /** Also runs that could still be resumed. */
   readonly includeUnfinished?: boolean
@@ -22,11 +24,11 @@ export interface PrunedRun {
   readonly folder: string
   readonly state: RunState
   readonly bytes: number
-  /** False in a dry run, and for one that somebody took up, or deleted, in the meantime. */
+  /** False in a dry run, and for a run that somebody resumed or deleted in the meantime. */
   readonly removed: boolean
 }
 
-/** Of a run that is being deleted: what is half deleted never looks like one. */
+/** The name prefix of a run that is being deleted, so that a half-deleted folder never looks like a run. */
 const hiddenPrefix = '.pruned-'
 
 /** Deletes old runs, never one that is in use and never a folder that does not read as a run. */
@@ -41,7 +43,7 @@ export async function pruneRuns(root: string, options: PruneOptions): Promise<Pr
     const { name, folder, run } = found
     if (!isOld(folder, run, options)) continue
     const bytes = await folderBytes(folder)
-    // Somebody else deletes runs, too.
+    // Another process has deleted the run meanwhile.
     if (bytes === undefined) continue
     const removed = dryRun ? false : await remove(root, found, options)
     pruned.push({ name, folder, state: run.state, bytes, removed })
@@ -54,7 +56,7 @@ function mayGo(state: RunState, { includeUnfinished = false }: PruneOptions): bo
   return state === 'complete' || (includeUnfinished && state === 'unfinished')
 }
 
-/** One of which nobody knows when it was used is not. */
+/** Whether a run is old enough to go. */
 function isOld(folder: string, run: RunFile, { olderThanMs }: PruneOptions): boolean {
   return olderThanMs === undefined || Date.now() - lastUsedAt(folder, run) >= olderThanMs
 }
@@ -62,17 +64,17 @@ function isOld(folder: string, run: RunFile, { olderThanMs }: PruneOptions): boo
 function lastUsedAt(folder: string, { sittings, createdAt }: RunFile): number {
   const sitting = sittings.at(-1)
   if (sitting?.endedAt !== undefined) return Date.parse(sitting.endedAt)
-  // One that was killed may have worked for weeks, and its files say until when.
+  // A killed sitting may have worked for weeks; its files say until when.
   const files = [runFiles.database, `${runFiles.database}-wal`, runFiles.spool]
   const written = files.map((name) => statSync(join(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0)
   return Math.max(Date.parse(sitting?.startedAt ?? createdAt), ...written)
 }
 
-/** Holds the lock meanwhile, and hides the folder first. */
+/** Removes a run under its lock, after its folder was renamed. */
 async function remove(root: string, { name, folder }: FoundRun, options: PruneOptions): Promise<boolean> {
   try {
     using _lock = RunLock.acquire(folder)
-    // Somebody may have taken it up since it was found, and let go of it again.
+    // Somebody may have resumed the run since it was found, and closed it again.
     const run = readRunFile(folder)
     const state = run?.state === 'running' ? 'unfinished' : run?.state
     if (!run || !state || !mayGo(state, options) || !isOld(folder, run, options)) return false
@@ -86,7 +88,7 @@ async function remove(root: string, { name, folder }: FoundRun, options: PruneOp
   }
 }
 
-/** What others left who were killed meanwhile. One who is at it still does not mind. */
+/** Removes hidden folders that killed processes left. Another process that is still removing one does not mind. */
 async function removeHidden(root: string): Promise<void> {
   const names = await readdir(root).catch(() => [])
   for (const name of names.filter((each) => each.startsWith(hiddenPrefix))) {
@@ -99,7 +101,7 @@ async function removeHidden(root: string): Promise<void> {
   }
 }
 
-/** undefined if it is gone. */
+/** The size of a folder; undefined if it is gone. */
 async function folderBytes(folder: string): Promise<number | undefined> {
   try {
     let bytes = 0

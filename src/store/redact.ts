@@ -17,12 +17,12 @@ const secretWords = new Set([
   'cookie',
   'bearer',
 ])
-/** `apiKeyEnv` names a variable and `keyFile` a file: what they hold is no secret. */
+/** The last words of names that are no secrets: `apiKeyEnv` names a variable and `keyFile` a file. */
 const namingWords = new Set(['env', 'file', 'path', 'name'])
-/** Shorter values would be found by chance in text that has nothing to do with them, unless they are all of it. */
+/** Shorter secrets are only replaced where they are the whole text: inside other text they would be found by chance. */
 const minSecretCharacters = 6
 
-/** Whether a stored text is what was left in place of a secret. */
+/** Whether a stored text has had a secret taken out. */
 export function isRedacted(text: string): boolean {
   return text.includes(redacted)
 }
@@ -72,7 +72,7 @@ export function redact<T extends Json>(config: T, secrets: readonly string[] = [
   return { value: clean(config, '') as T, paths }
 }
 
-/** By its words, in camelCase, snake_case or header-case: `tokenizer` and `maxTokens` are not about a token. */
+/** Judges a name by its words, in camelCase, snake_case or header-case: `tokenizer` and `maxTokens` are not about a token. */
 function isSecretName(name: string): boolean {
   const words = name
     .replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2')

@@ -6,17 +6,17 @@ import { writeAtomically } from './_write-atomically.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
 const runFileVersion = 1
-/** A run that is killed and resumed all day keeps only its latest sittings. */
+/** Only the latest sittings are kept: a run may be killed and resumed all day. */
 const maxSittings = 200
 
 const sittingSchema = z.object({
   startedAt: z.string(),
   endedAt: z.string().exactOptional(),
-  /** From its first rollout on, as the summary says it; the rest went into opening models, tools and workers. */
+  /** The time from the first rollout on, as the summary says it; opening models, tools and workers comes before. */
   workedMs: z.number().exactOptional(),
-  /** Calls of models, and the requests that they took. */
+  /** How many model calls were made, and how many requests they took. */
   sent: z.object({ calls: z.number(), tries: z.number() }).exactOptional(),
-  /** How it ended: `complete`, `drained`, `stopped`, ... Without one it was cut off. */
+  /** How the sitting ended: `complete`, `drained`, `stopped`, ... It was cut off if there is none. */
   end: z.string().exactOptional(),
 })
 
@@ -37,7 +37,7 @@ const runFileSchema = z.object({
 export type RunFile = z.infer<typeof runFileSchema>
 export type RunState = RunFile['state']
 
-/** What whoever starts a run says about it; the config without secrets. */
+/** The description of a new run; its config has no secrets. */
 export type NewRun = Pick<RunFile, 'name' | 'configDigest' | 'config' | 'provenance'>
 
 export function newRunFile(run: NewRun): RunFile {
@@ -55,7 +55,7 @@ export function newRunFile(run: NewRun): RunFile {
   }
 }
 
-/** undefined if the folder has none. */
+/** The run file of a folder; undefined if there is none. */
 export function readRunFile(folder: string): RunFile | undefined {
   const path = join(folder, runFiles.run)
   let text

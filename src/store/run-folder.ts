@@ -4,15 +4,15 @@ import { MillraceError } from '../errors/index.ts'
 import { isDiskFull, storeFailure } from './_store-failure.ts'
 import { makeFolders, type Variables } from '../kit/index.ts'
 
-/** What lies in the folder of a run. */
+/** The files in the folder of a run. */
 export const runFiles = {
   /** What the run is and how far it got; small, for people and for `list`. */
   run: 'run.json',
-  /** The record: everything else can be made from it and the blobs. */
+  /** The journal: everything else can be made from it and the blobs. */
   database: 'journal.sqlite',
   /** One finished rollout a line. */
   lines: 'rollouts.jsonl',
-  /** What a gateway has written down and not brought into the record yet; gone once it is closed. */
+  /** Entries that a gateway has written down and not committed yet; removed when the gateway is closed. */
   spool: 'journal.spool',
   blobs: 'blobs',
   lock: 'lock',
@@ -33,7 +33,7 @@ export function runFolder(root: string, name: string): string {
   return join(root, name)
 }
 
-/** Takes a name that nobody has, `base` or `base-2` and so on, by making its folder: of two who ask at once each gets one. */
+/** Takes a free name, `base` or `base-2` and so on, by making its folder: two callers at once get two names. */
 export function reserveRunName(root: string, base: string): string {
   for (let count = 1; ; count += 1) {
     const name = count === 1 ? base : `${base}-${count}`
@@ -48,12 +48,12 @@ export function reserveRunName(root: string, base: string): string {
   }
 }
 
-/** Makes the folder. One that holds anything but a run is refused, because pruning would delete it whole. */
+/** Makes the folder. A folder that holds anything but a run is refused, because pruning would delete it whole. */
 export function createRunFolder(folder: string): void {
   try {
     makeFolders(folder)
     if (existsSync(join(folder, runFiles.run))) return
-    // Its own file is written first, so a database without one is what is left of a run, not the start of one.
+    // `run.json` is written first, so a database without it is the rest of a run, not the start of one.
     if (existsSync(join(folder, runFiles.database))) {
       throw new MillraceError(
         'store_failed',
@@ -98,7 +98,7 @@ export function folderFailure(error: unknown, folder: string): MillraceError {
   )
 }
 
-/** Where runs are kept if nobody says otherwise. */
+/** Where runs are kept by default. */
 export function defaultRunsRoot(env: Variables): string {
   return env['MILLRACE_RUNS'] || 'runs'
 }

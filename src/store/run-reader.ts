@@ -43,14 +43,15 @@ import type {
 const maxRepeatedIds = 10
 
 /**
- * Reads a run, while it is being written or afterwards, in the writing process or another. What is durable is visible at
- * once; what is only `written`, as replies of a gateway are, when the gateway has committed it or is gone. Cheap to open; one per thread.
+ * Reads a run, while it is being written or afterwards, in the writing process or another. Durable entries are visible at once;
+ * entries that are only `written`, as replies of a gateway are, become visible when the gateway has committed them or is gone.
+ * Cheap to open; one per thread.
  */
 export class RunReader implements Disposable {
   readonly folder: string
-  /** What a gateway recorded; none in a run of rollouts. */
+  /** The sessions of a gateway; a run of rollouts has none. */
   readonly sessions: SessionReader
-  /** Why what a gateway that was killed wrote down last is missing here, if it is. What was lost of it is an event: `spoolDamaged`. */
+  /** Why the last entries of a killed gateway are missing here, if they are. Lost frames are told by an event: `spoolDamaged`. */
   readonly spoolProblem: MillraceError | undefined
   readonly #database: DatabaseSync
   readonly #blobs: BlobStore
@@ -102,12 +103,12 @@ export class RunReader implements Disposable {
     return this.#hasEnded.get(rollout) !== undefined
   }
 
-  /** In the order they were accepted. Results that are accepted during the iteration appear too. */
+  /** The results in the order they were accepted, also those accepted during the iteration. */
   *ended(): Generator<StoredRollout, void, void> {
     for (const row of new EndedRows(this.#database).each()) yield rolloutOf(row, this.#blobs)
   }
 
-  /** The same as text, with messages. */
+  /** The same results as text, with messages. */
   *endedTexts(): Generator<StoredText, void, void> {
     for (const row of new EndedRows(this.#database).each()) yield textOf(row, this.#blobs, this.#conversations)
   }
@@ -144,15 +145,15 @@ export class RunReader implements Disposable {
     return statement.all(rollout).map((row) => attemptOf(row as AttemptRow, this.#blobs))
   }
 
-  /** The rollout and all below it that ran in one of its attempts. */
+  /** The ids of a rollout and of all its descendants in one of its attempts. */
   family(rollout: string, attempt: number): string[] {
     const statement = this.#database.prepare(`${familyOf} SELECT rollout FROM family`)
     return statement.all(rollout, attempt).map((row) => row['rollout'] as string)
   }
 
   /**
-   * As of the first step of the iteration: what starts or starts over later does not appear. All their names are held at
-   * once; there are as many as ran at once, and those that were taken back to be run again.
+   * The unfinished rollouts as of the first step of the iteration: later starts do not appear. All their ids are held at once;
+   * there are as many as ran at once, and those that were taken back to be run again.
    */
   *unfinished(): Generator<UnfinishedRollout, void, void> {
     const found = this.#database
@@ -176,7 +177,7 @@ export class RunReader implements Disposable {
     }
   }
 
-  /** Attempts that are nobody's accepted result, children aside: their tokens and money were spent all the same. */
+  /** Attempts that are not an accepted result, without children: their tokens and money were spent all the same. */
   *unaccepted(): Generator<UnacceptedAttempt, void, void> {
     const page = this.#database.prepare(
       `SELECT rollout, attempt, record,
@@ -191,7 +192,7 @@ export class RunReader implements Disposable {
     for (const row of rows) yield unacceptedOf(row, this.#blobs)
   }
 
-  /** What the model calls of an attempt took, its children's included, whether it ended or not. */
+  /** What the model calls of an attempt and its children took, whether it ended or not. */
   sampled(rollout: string, attempt: number): SampledSpending {
     this.#spendings ??= new SampledSpendings(this.#database)
     return this.#spendings.of(rollout, attempt)
@@ -202,7 +203,7 @@ export class RunReader implements Disposable {
     return row && { ...(row as { index: number; id: string; digest: string }) }
   }
 
-  /** Ids that several tasks have, up to ten of them: what is wrong with them shows in the first. Looks at all tasks. */
+  /** Ids that several tasks share, up to ten of them: the first ones show what is wrong. Looks at all tasks. */
   repeatedTaskIds(): string[] {
     const statement = this.#database.prepare(
       'SELECT id FROM task GROUP BY id HAVING count(*) > 1 ORDER BY min(number) LIMIT ?',
@@ -218,13 +219,13 @@ export class RunReader implements Disposable {
     for (const row of rows) yield eventOf(row, this.#blobs)
   }
 
-  /** What happened in one attempt, by name. */
+  /** The events of one name in one attempt. */
   eventsOf(rollout: string, attempt: number, name: string): StoredEvent[] {
     this.#rolloutEvents ??= new RolloutEvents(this.#database)
     return this.#rolloutEvents.rows(rollout, attempt, name).map((row) => eventOf(row as EventRow, this.#blobs))
   }
 
-  /** What is wrong with the run, if anything; at most a few dozen lines of it. Reads everything. */
+  /** What is wrong with the run, if anything: at most a few dozen lines. Reads everything. */
   integrity(): string[] {
     const content = { database: this.#database, blobs: this.#blobs, nodes: this.#nodes, sessions: this.sessions }
     return checkIntegrity(content, this.folder)

@@ -16,14 +16,14 @@ import { SpooledJournal } from './spooled-journal.ts'
 
 export interface OpenRunOptions {
   readonly folder: string
-  /** Starts the run if the folder holds none yet; if it holds one, that must be of the same configuration. */
+  /** Starts the run if the folder holds none yet; an existing run must have the same configuration. */
   readonly create?: NewRun
-  /** For one who waits until much is `written` and little is durable. */
+  /** For callers that mostly wait for `written` and seldom for `durable`. */
   readonly isSpooled?: boolean
   readonly signal?: AbortSignal
 }
 
-/** How a sitting ended, and what only then is known about where its results came from. */
+/** How a sitting ended, and what is known only then about the origin of its results. */
 export interface SittingEnd {
   readonly end?: string
   readonly workedMs?: number
@@ -98,7 +98,7 @@ export class RunStore extends Resource {
     return this.#run
   }
 
-  /** Nothing of it was open when it was found, and nothing was taken back since. */
+  /** Whether the run was complete when it was opened, and no results were taken back since. */
   get wasComplete(): boolean {
     return this.#wasComplete
   }
@@ -108,7 +108,7 @@ export class RunStore extends Resource {
     return this.journal.failure
   }
 
-  /** How late the writer's event loop runs, over the last second or so. A commit holds it up until it is on disk. */
+  /** How late the writer's event loop runs, over the last second or so. Each commit blocks that loop until it is on disk. */
   lag(): LoopLagWindow {
     return this.#writer.lag()
   }
@@ -123,7 +123,7 @@ export class RunStore extends Resource {
     return this.#writer.connect()
   }
 
-  /** What this sitting adds to the description of the run: in `run.json` at once, because it may be killed. */
+  /** Adds to the description of the run. `run.json` is written at once, because the process may be killed. */
   amend({ config, provenance }: Partial<Pick<NewRun, 'config' | 'provenance'>>): void {
     const run = structuredClone(this.#run)
     run.config = { ...run.config, ...config }
@@ -133,7 +133,7 @@ export class RunStore extends Resource {
     this.#run = run
   }
 
-  /** Takes back the results with these outcomes; their rollouts are unfinished again. Resolves to how many. */
+  /** Takes back the results with these outcomes; their rollouts are unfinished again. Resolves to their number. */
   async retryFailed(failed: RetryFailed): Promise<number> {
     if (failed.outcomes.length === 0) return 0
     await this.journal.durable()
@@ -143,8 +143,8 @@ export class RunStore extends Resource {
   }
 
   /**
-   * Says in `run.json` how this sitting ended; close afterwards. Nothing is called complete before it is durable; a sitting
-   * that ends because the store failed can still say so, if the disk has room for that.
+   * Says in `run.json` how this sitting ended; close afterwards. A run is called complete only once everything is durable; a
+   * sitting that ends because the store failed can still say so, if the disk has room for that.
    */
   async finish(state: Exclude<RunState, 'running'>, details: SittingEnd = {}): Promise<void> {
     if (state === 'complete' || !this.failure.aborted) await this.journal.durable()
@@ -167,7 +167,7 @@ export class RunStore extends Resource {
     this.#run = run
   }
 
-  /** Writes what was appended, then lets go of the run: reader, writer, lock, in this order. */
+  /** Writes the appended entries, then lets go of the run: reader, writer, lock, in this order. */
   protected async onClose(): Promise<void> {
     await using parts = new AsyncDisposableStack()
     parts.use(this.#lock)
@@ -178,7 +178,10 @@ export class RunStore extends Resource {
     parts.use(this.journal)
   }
 
-  /** For a sitting that nobody finished. A full disk may refuse; the run then counts as unfinished for want of a lock. */
+  /**
+   * Marks a sitting that nobody finished. If a full disk refuses that, the run still counts as unfinished, as nobody holds its
+   * lock.
+   */
   #markUnfinished(): void {
     if (this.#run.state !== 'running') return
     try {
@@ -189,12 +192,12 @@ export class RunStore extends Resource {
   }
 }
 
-/** If that cannot be done, the file says that the run is under way, which nobody believes where nobody has its lock. */
+/** Restores `run.json`. If that fails, the file says `running`, which counts as unfinished while nobody holds the lock. */
 function putBack(folder: string, former: RunFile): void {
   try {
     writeRunFile(folder, former)
   } catch {
-    // Whoever could not open the run is told why.
+    // The caller gets the error that kept the run from opening.
   }
 }
 
@@ -213,8 +216,8 @@ function requireSameConfig(existing: RunFile, create: NewRun, folder: string): v
 }
 
 /**
- * What was recorded is not forgotten without a word. One that was killed before it had a journal may begin with one: no sitting
- * of it has ended, and there are no results.
+ * Refuses a run whose journal is gone, since its records would be lost without a word. A run that was killed before it had a
+ * journal may start one: no sitting of it has ended, and it has no results.
  */
 function requireJournal(folder: string, run: RunFile | undefined): void {
   if (fileSize(join(folder, runFiles.database)) > 0) return

@@ -1,2 +1,2 @@
-/** The nodes of a session stand under its id and this attempt. */
+/** The attempt number under which the nodes of a session are stored. */
 export const sessionAttempt = 0

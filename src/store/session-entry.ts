@@ -1,4 +1,4 @@
-/** What the journal keeps of a gateway's sessions, beside their nodes: these stand under the session's id, attempt 0. */
+/** The journal's entries about a gateway's sessions. Their nodes are stored under the session's id, attempt 0. */
 export type SessionEntry = SessionStart | SessionEnd | RewardEntry | HeardEntry
 
 export interface SessionStart {
@@ -9,11 +9,11 @@ export interface SessionStart {
   /** SHA-256 of the session's key, base64url. The key itself is never written. */
   readonly keyDigest: string
   readonly at: number
-  /** JSON of everything else that was said about it: task, metadata, limits, time to live. */
+  /** JSON of the session's other properties: task, metadata, limits, time to live. */
   readonly data: string
 }
 
-/** Sealed: nothing is added to it any more. */
+/** The session is sealed: nothing is added to it any more. */
 export interface SessionEnd {
   readonly kind: 'session-end'
   readonly session: string
@@ -23,7 +23,7 @@ export interface SessionEnd {
 
 export type SessionEndReason = 'ended' | 'expired'
 
-/** Whether anybody got a complete reply. As long as nothing is said of that, somebody did. */
+/** Whether a client got a complete reply. Without such an entry, one did. */
 export interface HeardEntry {
   readonly kind: 'heard'
   readonly session: string
@@ -31,7 +31,7 @@ export interface HeardEntry {
   readonly isHeard: boolean
 }
 
-/** A reward for one sampled node, or with null for the session as a whole. The last one said counts. */
+/** A reward for one sampled node, or with null for the session as a whole. The latest one counts. */
 export interface RewardEntry {
   readonly kind: 'reward'
   readonly session: string

@@ -8,34 +8,34 @@ import { sessionAttempt } from './session-attempt.ts'
 import { wholeSession } from './_whole-session.ts'
 import type { SessionEndReason } from './session-entry.ts'
 
-/** A session as the journal knows it. */
+/** A session as the journal has it. */
 export interface StoredSession {
   readonly id: string
   readonly group: string
   readonly tenant: string
   readonly keyDigest: string
   readonly startedAt: number
-  /** What else was said about it when it was started. Read when it is looked at, and throws then if it is damaged. */
+  /** The session's other properties. Decoded on access, which throws if they are damaged. */
   readonly data: JsonObject
-  /** Missing while it is open. */
+  /** Missing while the session is open. */
   readonly end?: { readonly at: number; readonly why: SessionEndReason }
 }
 
 export interface StoredReward {
-  /** The sampled node it is for; null for the session as a whole. */
+  /** The sampled node that the reward is for; null for the session as a whole. */
   readonly node: number | null
   readonly value: number
   readonly at: number
 }
 
-/** Which sessions to list. What is left out does not matter. */
+/** Which sessions to list. A field that is left out does not filter. */
 export interface SessionQuery {
   readonly tenant?: string
   readonly group?: string
   readonly state?: 'open' | 'ended'
-  /** The session that the list goes on after; the last one of the list before. */
+  /** Lists the sessions after this one: the last one of the previous page. */
   readonly after?: string
-  /** `newest`: in the opposite order, for those who look at a few. */
+  /** `newest`: the newest first, for those who look at a few. */
   readonly order?: 'oldest' | 'newest'
   readonly limit: number
 }
@@ -47,13 +47,13 @@ export interface SessionCounts {
 
 const attempt = sessionAttempt
 
-/** What was said about it is read alone: it may be long, and a page of it that is damaged costs its own session only. */
+/** The columns without `data`, which is read alone: it may be long, and a damaged page of it costs its own session only. */
 const facts = 'position, id, group_id, tenant, key_digest, started_at, ended_at, end_reason'
 
-/** Of complete replies that somebody got. */
+/** Selects complete replies that a client got. */
 const ofReplies = `FROM node WHERE rollout = ? AND attempt = ${attempt} AND meta ->> '$.unheard' IS NULL`
 
-/** Reads the sessions of a gateway. What was acknowledged is visible at once. Obtained from a `RunReader`. */
+/** Reads the sessions of a gateway. Durable entries are visible at once. Obtained from a `RunReader`. */
 export class SessionReader {
   readonly #database: DatabaseSync
   readonly #blobs: BlobStore
@@ -82,7 +82,7 @@ export class SessionReader {
     return this.#optional(this.#byId.get(id))
   }
 
-  /** By the SHA-256 of its key, base64url. */
+  /** Finds a session by the SHA-256 of its key, base64url. */
   sessionByKeyDigest(digest: string): StoredSession | undefined {
     return this.#optional(this.#byKey.get(digest))
   }
@@ -94,7 +94,7 @@ export class SessionReader {
     return { open, ended: count('') - open }
   }
 
-  /** In the order they were started, at most `limit`. */
+  /** At most `limit` sessions, in the order they were started. */
   sessions(query: SessionQuery): StoredSession[] {
     const { tenant, group, state, after, order, limit } = query
     const conditions: string[] = []
@@ -106,7 +106,7 @@ export class SessionReader {
     }
     require('group_id = ?', group)
     require('tenant = ?', tenant)
-    // After a session that is not there comes nothing.
+    // If the session does not exist, the subquery is null and nothing matches.
     require(`position ${order === 'newest' ? '<' : '>'} (SELECT position FROM session WHERE id = ?)`, after)
     if (state !== undefined) conditions.push(`ended_at IS ${state === 'open' ? '' : 'NOT '}NULL`)
     const where = conditions.length > 0 ? `WHERE ${conditions.join(' AND ')}` : ''
@@ -116,12 +116,12 @@ export class SessionReader {
     return statement.all(...values, limit).map((row) => this.#session(row as SessionRow))
   }
 
-  /** All that match, in the order they were started, those included that are started during the iteration. */
+  /** All sessions that match, in the order they were started, also those started during the iteration. */
   *each(query: Omit<SessionQuery, 'after' | 'order' | 'limit'> = {}): Generator<StoredSession, void, void> {
     yield* pages<StoredSession>((last, limit) => this.sessions({ ...query, ...(last && { after: last.id }), limit }))
   }
 
-  /** Those that a gateway which was killed, or is running, has to know of. */
+  /** The sessions that a gateway has to know of when it starts again. */
   openSessions(): Generator<StoredSession, void, void> {
     return this.each({ state: 'open' })
   }
@@ -131,7 +131,7 @@ export class SessionReader {
     return this.#nodes.of(session, attempt)
   }
 
-  /** The same without their tokens: what it takes to know which message followed which. */
+  /** The same messages without their tokens: enough to know which message followed which. */
   bareNodesOf(session: string): Generator<BareNode, void, void> {
     return this.#nodes.bareOf(session, attempt)
   }
@@ -140,17 +140,17 @@ export class SessionReader {
     return this.#nodes.bareAt(session, attempt, seq)
   }
 
-  /** Of what was said last; undefined if nothing was. */
+  /** The number of the last message; undefined if there is none. */
   lastSeq(session: string): number | undefined {
     return this.#nodes.lastSeq(session, attempt)
   }
 
-  /** The complete replies that clients know by this name, the oldest first: a backend may use one twice. */
+  /** The complete replies with this id, the oldest first: a backend may use an id twice. */
   repliesNamed(session: string, replyId: string): number[] {
     return this.#named.all(session, replyId).map(({ seq }) => seq as number)
   }
 
-  /** The one for the whole session first, then by node. */
+  /** The reward for the whole session first, then those by node. */
   rewardsOf(session: string): StoredReward[] {
     const rows = rewardRows(session, () => this.#rewards.all(session))
     return rows.map((row) => {
@@ -204,14 +204,17 @@ function sessionData(text: string): JsonObject {
   return value
 }
 
-/** Named, because SQLite keeps no statistics here: it would read all of a tenant for a group, and all that ended for the open. */
+/**
+ * The index is named, because SQLite keeps no statistics here: for a group it would read a whole tenant, and for open sessions
+ * all ended ones.
+ */
 function indexFor({ tenant, group, state }: SessionQuery): string {
   if (group !== undefined) return 'INDEXED BY session_group'
   if (state === 'open') return 'INDEXED BY session_open'
   return tenant === undefined ? '' : 'INDEXED BY session_tenant'
 }
 
-// An alias, not an interface: only that can be asserted from the index signature that node:sqlite returns.
+// An alias, not an interface: only aliases can be asserted from the index signature that node:sqlite returns.
 type SessionRow = {
   position: number
   id: string

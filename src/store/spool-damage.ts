@@ -1,10 +1,10 @@
 import { runFiles } from './run-folder.ts'
 import type { StoredEvent } from './stored-run.ts'
 
-/** The event of a spool of which some frames could not be read, though later ones could. */
+/** The name of the event for a spool in which some frames could not be read, though later ones could. */
 export const spoolDamaged = 'spool-damaged'
 
-/** In frames: each is what a gateway wrote down in one turn of its event loop. */
+/** Counts of frames; each frame holds what a gateway wrote down in one turn of its event loop. */
 export type SpoolDamage = {
   readonly lost: number
   readonly takenIn: number
@@ -15,7 +15,7 @@ interface Events {
   events(name: string): Iterable<StoredEvent>
 }
 
-/** What was lost of spools since then, in sentences, the oldest first. */
+/** What was lost from spools since a time, in sentences, the oldest first. */
 export function spoolDamages(reader: Events, since: number): string[] {
   const events = Array.from(reader.events(spoolDamaged)).filter(({ at }) => at >= since)
   return events.map(({ data }) => textOf(data as SpoolDamage))

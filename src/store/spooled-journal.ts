@@ -6,28 +6,28 @@ import type { Journal } from './journal.ts'
 import { type JournalClient, maxIdleMs, shareOfLimits } from './journal-client.ts'
 import type { JournalEntry } from './journal-entry.ts'
 
-/** More in one turn is not copied on the event loop: whoever waits for it waits for the database. */
+/** The largest frame. More bytes in one turn are not copied on the event loop: they go to the database directly. */
 const maxFrameBytes = 4 * 1024 * 1024
 
 /**
- * A journal for one who waits until much is `written` and little is durable. Entries are written into a file of their own, which
- * takes some microseconds where a commit and the way to the writer's thread and back take hundreds, and reach the database
- * a little later, many in one commit. If the process is killed in between, whoever opens the run next finds them there.
+ * A journal for callers that mostly wait for `written` and seldom for `durable`. Entries are written to a spool file, which takes
+ * some microseconds where a commit and the way to the writer's thread and back take hundreds, and reach the database a little
+ * later, many in one commit. If the process is killed in between, the next opening of the run finds them in the file.
  *
- * The file is a shortcut and nothing hangs on it: what does not fit, or cannot be written, goes to the database at once.
+ * The file is only a shortcut: entries that do not fit, or cannot be written, go to the database at once.
  */
 export class SpooledJournal extends Resource implements Journal {
   readonly #journal: JournalClient
   readonly #spool: SpoolFile
-  /** Of the last frame. */
+  /** The number of the last frame. */
   #number: number
-  /** What is neither written nor with the journal. */
+  /** Entries that are neither in the spool nor handed to the journal. */
   #entries: JournalEntry[] = []
   #bytes = 0
   #waiting: PromiseWithResolvers<void> | undefined
   #immediate: NodeJS.Immediate | undefined
   #idleTimer: NodeJS.Timeout | undefined
-  /** Until all that was handed over is in the database: frames are read back in order, so none is written before that. */
+  /** Pending until all entries handed over are in the database. Frames are read back in order, so none is written before that. */
   #pause: Promise<void> | undefined
 
   constructor(journal: JournalClient, { folder, lastFrame }: { folder: string; lastFrame: number }) {
@@ -41,7 +41,7 @@ export class SpooledJournal extends Resource implements Journal {
     return this.#journal.failure
   }
 
-  /** What is held back during a pause waits for the disk, too. */
+  /** Entries held back during a pause count, too. */
   get pressure(): number {
     return this.#journal.pressure + shareOfLimits(this.#entries.length, this.#bytes)
   }
@@ -53,7 +53,7 @@ export class SpooledJournal extends Resource implements Journal {
     this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
   }
 
-  /** One frame is taken in by one transaction. */
+  /** One frame becomes one transaction. */
   appendAll(entries: readonly JournalEntry[]): void {
     for (const entry of entries) this.append(entry)
   }
@@ -69,7 +69,7 @@ export class SpooledJournal extends Resource implements Journal {
   written(): Promise<void> | undefined {
     if (this.isClosed || this.failure.aborted) return this.durable()
     if (this.#entries.length === 0) return this.#pause
-    // Everything this turn of the event loop appends goes together.
+    // All entries appended in this turn of the event loop go together.
     this.#immediate ??= setImmediate(this.#write)
     this.#waiting ??= waiters()
     return this.#waiting.promise
@@ -112,7 +112,7 @@ export class SpooledJournal extends Resource implements Journal {
       this.#spool.append(frame)
       return true
     } catch {
-      // If the disk is full, the database says so in its own words.
+      // If the disk is full, the write to the database fails with a better message.
       return false
     }
   }
@@ -147,7 +147,7 @@ export class SpooledJournal extends Resource implements Journal {
     return waiting
   }
 
-  /** What was written and could not be committed stays where the next one who opens the run finds it. */
+  /** Entries that were spooled and could not be committed stay in the file, where the next opening of the run finds them. */
   protected async onClose(): Promise<void> {
     clearTimeout(this.#idleTimer)
     await this.durable()?.catch(ignore)
@@ -157,7 +157,7 @@ export class SpooledJournal extends Resource implements Journal {
   }
 }
 
-/** A failure also shows in `failure`; one whose waiter has gone must not end the process. */
+/** A failure also shows in `failure`; the rejection must not end the process if the caller has gone. */
 function waiters(): PromiseWithResolvers<void> {
   const waiting = Promise.withResolvers<void>()
   waiting.promise.catch(ignore)

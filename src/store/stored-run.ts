@@ -1,6 +1,6 @@
 import type { Json, Outcome, RolloutRecord } from '../schema/index.ts'
 
-/** What one attempt or rollout came to, without its messages, which `nodes` and `rollout` have. */
+/** The record of an attempt or rollout without its messages, which `nodes` and `rollout` return. */
 export type BareRecord = Omit<RolloutRecord, 'messages'>
 
 /** What is known of a result without reading its record. */
@@ -16,7 +16,7 @@ export interface RolloutFacts {
 
 /** The accepted result of a rollout. */
 export interface StoredRollout extends RolloutFacts {
-  /** Read when it is looked at, and throws then if it is damaged. */
+  /** Decoded on access, which throws if it is damaged. */
   readonly record: BareRecord
 }
 
@@ -31,12 +31,12 @@ export interface StoredAttempt {
   readonly end?: {
     readonly at: number
     readonly outcome: Outcome
-    /** Read when it is looked at, and throws then if it is damaged. */
+    /** Decoded on access, which throws if it is damaged. */
     readonly record: BareRecord
-    /** The node its conversation ends with. */
+    /** The node that the conversation ends with. */
     readonly leaf: number | null
   }
-  /** It does not count: its rollout started over, or its result was taken back by `retryFailed`. */
+  /** The attempt does not count: its rollout started over, or its result was taken back by `retryFailed`. */
   readonly discarded: boolean
 }
 
@@ -50,9 +50,9 @@ export interface UnfinishedRollout {
   readonly state: 'cut-off' | 'held' | 'discarded'
   /** How a held attempt ended. */
   readonly heldOutcome?: Outcome
-  /** What it came to. Read when it is looked at, and throws then if it is damaged. */
+  /** The held attempt's record. Decoded on access, which throws if it is damaged. */
   readonly heldRecord?: BareRecord
-  /** The node its conversation ends with. */
+  /** The node that the held attempt's conversation ends with. */
   readonly heldLeaf?: number | null
 }
 
@@ -60,9 +60,9 @@ export interface UnfinishedRollout {
 export interface UnacceptedAttempt {
   readonly rollout: string
   readonly attempt: number
-  /** It may still be accepted: it runs, it was cut off, or it waits for its group. */
+  /** Whether the attempt may still be accepted: it runs, it was cut off, or it waits for its group. */
   readonly isOpen: boolean
-  /** What it came to, if it came to anything. Read when it is looked at, and throws then if it is damaged. */
+  /** The attempt's record, if it ended. Decoded on access, which throws if it is damaged. */
   readonly record?: BareRecord
 }
 
@@ -88,8 +88,8 @@ export interface RunCounts {
   readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
 }
 
-/** A stored result as JSON text, for those who only pass it on. */
+/** A stored result as JSON text, for callers that only pass it on. */
 export interface StoredText extends RolloutFacts {
-  /** Read when it is looked at, and throws then if it cannot be read. Whether it is JSON was not looked at. */
+  /** Read on access, which throws if it cannot be read. Not checked to be JSON. */
   readonly text: { readonly record: string; readonly messages: readonly string[] }
 }
