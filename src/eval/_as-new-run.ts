@@ -1,2 +1,2 @@
-/** How a message says that nothing is to be continued: to whoever types the command, and to whoever calls `evaluate()`. */
+/** How messages name the way to start a new run, as a flag and as an option of `evaluate()`. */
 export const asNewRun = "--new (run.resume: 'never')"

@@ -1,14 +1,14 @@
 import type { MissingServer } from '../schema/index.ts'
 import type { Summary } from './summary.ts'
 
-/** More servers than any environment has; further ones are not counted. */
+/** More servers than any environment has; any beyond that are not counted. */
 const maxServers = 100
 
 /** Counts the rollouts that each tool server was missing in. */
 export class MissingServers {
   readonly #servers = new Map<string, { rollouts: number; readonly cause: string }>()
 
-  /** Those of one rollout. */
+  /** Adds the missing servers of one rollout. */
   add(missing: readonly MissingServer[]): void {
     for (const { server, cause } of missing) {
       const known = this.#servers.get(server)

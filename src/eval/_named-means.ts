@@ -4,7 +4,7 @@ interface NamedSum {
   weight: number
 }
 
-/** More names than this is a mistake, such as a task's id in a metric's name; each rollout's record has them all anyway. */
+/** More names are a mistake, such as a task's id in a metric's name; each rollout's record has them all anyway. */
 const maxNames = 200
 
 /** Means by name, each over the rollouts that have it. Names past the limit are left out. */

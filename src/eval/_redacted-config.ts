@@ -4,12 +4,12 @@ import type { ResolvedRun } from './resolve-run.ts'
 
 type Keys = Pick<ResolvedRun, 'config' | 'env'>
 
-/** What is to be stored or shown, as plain JSON, without the secrets of a run. */
+/** A value to be stored or shown, as plain JSON, without the secrets of a run. */
 export function redacted(value: object, keys: Keys): Redacted<Record<string, Json>> {
   return redact(JSON.parse(JSON.stringify(value)) as Record<string, Json>, secretsOf(keys))
 }
 
-/** The values of the keys this run uses, should one have found its way into a header or an option. */
+/** The values of the API keys that this run uses, since one may have got into a header or an option. */
 function secretsOf({ config, env }: Keys): string[] {
   return config.models
     .flatMap((model) => model.backends.map(({ apiKeyEnv }) => env[apiKeyEnv]))

@@ -11,18 +11,18 @@ interface SittingTasksOptions {
   readonly run: OpenedRun
   readonly resolved: ResolvedRun
   readonly fork: Fork | undefined
-  /** Aborts when no more are wanted: a source that is stuck must not hold up the end. */
+  /** Aborts when no more tasks are wanted: a source that is stuck must not hold up the end. */
   readonly signal: AbortSignal
 }
 
-/** The tasks that one sitting reads, and whether they are all that its run is of. */
+/** The tasks that one sitting reads, and whether they are all the tasks of its run. */
 export class SittingTasks implements AsyncDisposable {
   readonly #run: OpenedRun
   readonly #limit: number | null
   readonly #stream: TaskStream
   readonly #rest: AsyncIterable<TaskItem> & AsyncDisposable
   readonly #added: string | undefined
-  /** How many the run was found to be of. */
+  /** How many tasks the run was found to have. */
   readonly #known: number | undefined
 
   private constructor(
@@ -40,7 +40,7 @@ export class SittingTasks implements AsyncDisposable {
     this.#known = fork ? undefined : knownTasks(before, total)
   }
 
-  /** Reads the first, so that a missing file, or a task that is not the forked one any more, is found before there is a run. */
+  /** Reads the first task, so that a missing file, or a changed task of a fork, is found before there is a run. */
   static async open(options: SittingTasksOptions): Promise<SittingTasks> {
     const { run, resolved, fork, signal } = options
     const { environment, options: given } = resolved.loaded
@@ -58,21 +58,21 @@ export class SittingTasks implements AsyncDisposable {
     return this.#stream.total()
   }
 
-  /** How many of those that the run was of before its source does not have any more. */
+  /** How many tasks of the run its source does not have any more. */
   missing(): number {
     return missingTasks(this.#known, this.#limit, this.total())
   }
 
-  /** What a person should hear whose source of tasks has become shorter, unless that is refused, or longer. */
+  /** Notices for a person whose source of tasks has become longer, or shorter where that is not refused. */
   notices({ wasComplete, changedCode }: TakenUpRun): string[] {
     const { name } = this.#run
     const missing = wasComplete ? undefined : missingNotice(name, this.missing(), this.total())
-    // Of a complete run only what was added runs, if anything.
+    // In a complete run only added tasks run, if there are any.
     const changed = wasComplete && this.#added !== undefined ? codeChangeNotice(name, changedCode) : undefined
     return [missing, this.#added, changed].filter((notice) => notice !== undefined)
   }
 
-  /** Whether those that were read are as many as the run is of, or all there are. */
+  /** Whether this sitting read as many tasks as the run has, or all there are. */
   areAll(): boolean {
     const limit = this.#limit
     const hasReachedEnd = limit === null || limit === this.#run.extent || (this.total()?.count ?? limit) < limit

@@ -1,4 +1,4 @@
-/** Time from its start to its stop, or until now. */
+/** The time from `start` to `stop`, or until now. */
 export class Stopwatch {
   #startedAt: number | undefined
   #stoppedAt: number | undefined

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import type { TaskItem } from '../env/index.ts'
 
-/** A call of the hash costs more than what it hashes of one task. */
+/** Lines are gathered up to this length, as a call of the hash costs more than the text of one task. */
 const maxGathered = 4_096
 
 /** One digest for all tasks of a run, in their order. */

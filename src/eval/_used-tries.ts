@@ -3,8 +3,8 @@ import { outcomes } from '../schema/index.ts'
 import type { StoredAttempt } from '../store/index.ts'
 
 /**
- * What a rollout has used up of its tries, by the attempts at it that ended and did not count. One that went down with its
- * worker, or did not repeat its journal, left no end and cost none; what was taken back to be run again starts anew.
+ * How many of its tries a rollout has used, by its attempts that ended and did not count. An attempt that went down with its
+ * worker, or did not repeat its journal, left no end and used none. Results that were taken back to be run again start anew.
  */
 export function usedTries(
   attempts: readonly StoredAttempt[],

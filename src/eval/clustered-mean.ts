@@ -18,7 +18,7 @@ export class ClusteredMean {
   #sumTimesCount = 0
   #countSquared = 0
 
-  /** One task: the sum of its rewards and how many rollouts had one. A task without any says nothing and is left out. */
+  /** Adds one task: the sum of its rewards and how many of its rollouts had one. A task without rewards is left out. */
   add(sum: number, count: number): void {
     if (count === 0) return
     if (this.#tasks === 0) this.#shift = sum / count

@@ -1,12 +1,12 @@
 const smallestMs = 0.01
 const growth = 1.04
 const logGrowth = Math.log(growth)
-// Up to ten days; what is longer counts as that.
+// Up to ten days; longer durations count as that.
 const bucketCount = Math.ceil(Math.log((10 * 86_400_000) / smallestMs) / logGrowth) + 1
 
 /**
- * Durations in about 650 buckets, each 4% wider than the one before it: any quantile of any number of durations within 2%,
- * in 5 kB. Below 0.01 ms counts as 0.
+ * Durations in about 650 buckets, each 4% wider than the one before it: any quantile of any number of durations within 2%, in 5
+ * kB. A duration below 0.01 ms counts as 0.
  */
 export class DurationHistogram {
   readonly #buckets = new Float64Array(bucketCount)
@@ -29,7 +29,7 @@ export class DurationHistogram {
     if (ms > this.#maxMs) this.#maxMs = ms
   }
 
-  /** The smallest duration that at least the share `quantile` (0 to 1) does not exceed; NaN without any. */
+  /** The smallest duration that at least the share `quantile` (0 to 1) does not exceed; NaN if there are no durations. */
   quantileMs(quantile: number): number {
     if (this.#count === 0) return Number.NaN
     const rank = Math.max(1, Math.ceil(quantile * this.#count))

@@ -14,7 +14,7 @@ import { missingMessage, type BareRecord, type RunReader, type UnfinishedRollout
 import { usedTries } from './_used-tries.ts'
 import { recordedEnd } from './recorded-end.ts'
 
-/** What an earlier sitting of a run left behind, as planning the rest needs it. */
+/** What an earlier sitting of a run left behind, as the planning of the rest needs it. */
 export interface EarlierSitting {
   hasEnded(id: string): boolean
   taskDigest(index: number): string | undefined
@@ -22,8 +22,8 @@ export interface EarlierSitting {
 }
 
 /**
- * A rollout without an accepted result, by its latest attempt. What is costly to read is read when it is asked for, and throws
- * then if it is damaged.
+ * A rollout without an accepted result, by its latest attempt. Its methods read what is costly to read, and throw if it is
+ * damaged.
  */
 export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | undefined } & (
   | { readonly state: 'cut-off'; recorded(): RecordedWork }
@@ -31,19 +31,19 @@ export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | und
   | { readonly state: 'discarded' }
 )
 
-/** At most as many are unfinished as ran at once, plus those that were taken back to be run again. */
+/** Holds all unfinished rollouts: at most as many as ran at once, plus those that were taken back to be run again. */
 export function earlierSitting(reader: RunReader, retries: number): EarlierSitting {
   const unfinished = new Map<string, UnfinishedWork>()
   let takenBackAt: number | undefined
   for (const stored of reader.unfinished()) {
     const { rollout, attempt, state, heldOutcome } = stored
     const used = (): UsedTries | undefined => {
-      // As most are: there is nothing to look for.
+      // A first attempt, as most are, has used no tries.
       if (attempt === 1 && state !== 'discarded') return undefined
       takenBackAt ??= lastTakenBack(reader)
       return usedTries(reader.attempts(rollout), { retries, takenBackAt })
     }
-    // One that only lacks its score gets it from its journal, as one that was cut off goes on.
+    // An attempt that only lacks its score is treated as cut off: it goes on from its journal and is scored.
     if (heldOutcome && outcomes[heldOutcome].rule !== 'rescore') {
       unfinished.set(rollout, { state: 'held', attempt, used, held: () => heldRollout(reader, stored) })
     } else if (state === 'discarded') {
@@ -69,21 +69,21 @@ function heldRollout(
   return { record: { ...heldRecord, messages }, leaf: heldLeaf }
 }
 
-/** When results were last taken back to be run again; before all else if they never were. */
+/** When results were last taken back to be run again; 0 if they never were. */
 function lastTakenBack(reader: RunReader): number {
   let last = 0
   for (const { at } of reader.events('retry-failed')) last = at
   return last
 }
 
-/** The attempt's own nodes and judges and those of all its children, and what the children came to. */
+/** The nodes and judge calls of the attempt and all its children, and the records of the children. */
 function recordedWork(reader: RunReader, rollout: string, attempt: number): RecordedWork {
   const nodes: Record<string, readonly MessageNode[]> = {}
   const judgeCalls: Record<string, readonly PaidVerdict[]> = {}
   const ended: BareRecord[] = []
   const ends: Record<string, WireError> = {}
   const noteEnd = (id: string, record: BareRecord): void => {
-    // What the infrastructure ended, or whoever stopped the run, may go on; what the policy spent stays spent.
+    // An agent that the infrastructure or a stop ended may go on; one that used up its budget may not.
     const end = outcomes[agentOutcomeOf(record)].truncated ? recordedEnd(record) : undefined
     if (end) ends[id] = end
   }
@@ -115,7 +115,7 @@ function recordedWork(reader: RunReader, rollout: string, attempt: number): Reco
   }
 }
 
-/** The nodes of an attempt. Of one that ended it is known how many there must be. */
+/** The nodes of an attempt. An ended attempt has a leaf, which says how many there must be. */
 function wholeNodes(
   reader: RunReader,
   { rollout, attempt, leaf = null }: { rollout: string; attempt: number; leaf?: number | null | undefined },

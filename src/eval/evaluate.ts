@@ -32,10 +32,10 @@ export function evaluate(options: EvaluateOptions): Evaluation {
   return new RunningEvaluation(options)
 }
 
-/** Results that wait for a slow reader; beyond this, rollouts wait for their place. */
+/** Results that may wait for a slow reader; beyond this, rollouts keep their places. */
 const maxUnreadResults = 256
 
-/** What one sitting works with. */
+/** The parts that one sitting works with. */
 interface SittingParts {
   readonly opened: OpenedRun
   readonly taken: TakenUpRun
@@ -50,7 +50,7 @@ class RunningEvaluation implements Evaluation {
   readonly #results: AsyncQueue<RolloutRecord>
   readonly #summary = Promise.withResolvers<Summary>()
   readonly #startedAt = performance.now()
-  /** Of the rollouts of this sitting: what came before was spent on opening models, tools and workers. */
+  /** Runs while this sitting's rollouts do, not while models, tools and workers are opened. */
   readonly #work = new Stopwatch()
   readonly #lag = new LoopLag()
   readonly #stopping = new AbortController()
@@ -61,7 +61,7 @@ class RunningEvaluation implements Evaluation {
   #state: Progress['state'] = 'running'
   #end: Summary['end'] = 'complete'
   #hasRefusedRetry = false
-  /** Something of the run was worked on in this sitting. */
+  /** Whether this sitting has worked on the run. */
   #hasBegun = false
   #resolved: ResolvedRun | undefined
   #info: RunInfo | undefined
@@ -76,7 +76,7 @@ class RunningEvaluation implements Evaluation {
     this.#results = new AsyncQueue(maxUnreadResults, () => this.#onReaderGone())
     const started = Promise.withResolvers<RunInfo>()
     this.started = started.promise
-    // Whoever iterates, or asks for the summary, hears of a failure too; not everybody awaits all three.
+    // A failure rejects all three promises, and not everybody awaits all of them.
     started.promise.catch(() => {})
     this.#summary.promise.catch(() => {})
     this.#carryOut(started.resolve).then(
@@ -205,7 +205,7 @@ class RunningEvaluation implements Evaluation {
     const scheduler = this.#newScheduler(opened, taken, { config, executor })
     this.#scheduler = scheduler
     this.#checkCost(config.maxCostUsd)
-    // It may have been said before there was a scheduler to hear it.
+    // `drain` or `stop` may have been called before there was a scheduler.
     if (this.#state !== 'running') scheduler.drain()
     using stopping = new AbortScope(this.#stopping.signal)
     using failing = new AbortScope(store.failure)
@@ -214,7 +214,7 @@ class RunningEvaluation implements Evaluation {
       if (signal.aborted) stop()
       else signal.addEventListener('abort', stop, { once: true })
     }
-    // Not before: a sitting that is refused asks nothing of the run.
+    // Not earlier: a sitting that is refused must not change the run.
     store.amend({ config: { limit: opened.extent } })
     onStarted({ ...taken.info, notices: [...taken.info.notices, ...tasks.notices(taken), ...telemetry.notices] })
     const isWhole = await this.#workThrough(tasks, { opened, taken, resolved, scheduler, accumulator })
@@ -230,7 +230,7 @@ class RunningEvaluation implements Evaluation {
       end: this.#end,
       state: isWhole ? 'complete' : 'unfinished',
       missingTasks: tasks.missing(),
-      // Without names of its own, each task is called by its place.
+      // Without `taskId` each task is named by its index, so no id is repeated.
       repeatedTaskIds: resolved.loaded.environment.taskId ? store.reader.repeatedTaskIds() : [],
       changedCode: keptChanges(store.run),
       ...this.#unreadable.snapshot(),
@@ -269,13 +269,13 @@ class RunningEvaluation implements Evaluation {
       },
       onAdmissionEnd: () => {
         this.#admission.abort(new MillraceError('cancelled', 'no more rollouts are started'))
-        // Only what runs can still come, and it must not wait for a reader that stands still.
+        // Only running rollouts can still end, and they must not wait for a reader that stands still.
         this.#results.unbind()
       },
     })
   }
 
-  /** Runs what is due of these tasks, and keeps with the run how that ended. Resolves to whether nothing of the run is left open. */
+  /** Runs the rollouts that are due, and keeps with the run how that ended. Resolves to whether the run is complete. */
   async #workThrough(
     tasks: SittingTasks,
     { opened: { store }, taken: { wasComplete }, resolved, scheduler, accumulator }: SittingParts,
@@ -296,14 +296,14 @@ class RunningEvaluation implements Evaluation {
       })
       const hasRunAll = await scheduler.run(fork ? forkedPlans(plans, fork, settings.sendSeed) : plans)
       store.failure.throwIfAborted()
-      // Drained or stopped too late to matter, unless a retry was.
+      // All rollouts have run: a drain or stop came too late to matter, unless a retry was refused.
       if (hasRunAll) this.#end = this.#hasRefusedRetry ? 'max_cost' : 'complete'
-      // Drained before anything began, a complete run still is.
+      // A complete run that was drained before anything began is still complete.
       isWhole = hasRunAll ? wasComplete || tasks.areAll() : wasComplete && !this.#hasBegun
       return isWhole
     } catch (error) {
       this.#end = 'failed'
-      // Of a complete run, tasks that are not those of before are found before anything new begins.
+      // In a complete run, changed tasks are found before anything new begins, so the run is still complete.
       isWhole = wasComplete && error instanceof MillraceError && error.code === 'run_mismatch'
       throw error
     } finally {
@@ -319,7 +319,7 @@ class RunningEvaluation implements Evaluation {
     }
   }
 
-  /** What a listing shows of a run, kept with it so that a listing need not read every result. */
+  /** The figures that a listing shows, kept with the run so that a listing need not read every result. */
   #resultsOf(accumulator: SummaryAccumulator): { ended: number; scored: number; score: number | null } {
     const { rollouts, scored, score } = accumulator.snapshot()
     return { ended: rollouts + this.#unreadable.count, scored, score: score?.mean ?? null }
@@ -365,7 +365,7 @@ class RunningEvaluation implements Evaluation {
     if (config.forkedFrom) return { count: config.attempts, exact: true }
     const tasks = this.#tasks?.total()
     if (!tasks) return undefined
-    // Of a run that is continued with fewer tasks more may have ended than are to do.
+    // If a run is continued with fewer tasks, more rollouts may have ended than are to do now.
     return { count: Math.max(tasks.count * config.attempts, this.#accumulator?.rollouts ?? 0), exact: tasks.exact }
   }
 }
@@ -374,14 +374,17 @@ function perSecondOf(ended: number, ms: number): number {
   return ms > 0 ? (ended / ms) * 1000 : 0
 }
 
-/** What is added up of earlier sittings. */
+/** The sums that results of earlier sittings are added to. */
 interface EarlierSums {
   readonly accumulator: SummaryAccumulator
   readonly spending: RunSpending
   readonly unreadable: UnreadableRollouts
 }
 
-/** What earlier sittings had ended, a page per turn of the loop: a large run takes seconds to read. Resolves to how long they took. */
+/**
+ * Adds up the results of earlier sittings, a page per turn of the loop: a large run takes seconds to read. Resolves to how long
+ * those sittings worked.
+ */
 async function readEarlier(
   store: OpenedRun['store'],
   { accumulator, spending, unreadable }: EarlierSums,

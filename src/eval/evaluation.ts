@@ -10,11 +10,11 @@ import type { Summary } from './summary.ts'
 export interface EvaluateOptions {
   /** A module (path or package), or an environment itself; an object runs on this thread only. */
   readonly environment: string | Environment
-  /** What the environment's `options` schema takes. */
+  /** Values for the environment's `options` schema. */
   readonly options?: Readonly<Record<string, unknown>>
   /** `sim`, a name from `models`, or a name that the endpoint at OPENAI_BASE_URL serves. */
   readonly model: string | ModelConfigInput
-  /** Named models beside it: for judges, for children. */
+  /** Named models beside `model`: for judges, for children. */
   readonly models?: Readonly<Record<string, NamedModelInput>>
   /** The model that judges; the policy itself if not given. */
   readonly judge?: string
@@ -23,7 +23,7 @@ export interface EvaluateOptions {
   /** Rollouts at once. */
   readonly concurrency?: number
   readonly judgeConcurrency?: number
-  /** Tasks, from the start of the source. */
+  /** How many tasks to run, from the start of the source. */
   readonly limit?: number
   readonly limits?: Partial<Limits>
   readonly sampling?: Sampling
@@ -40,7 +40,7 @@ export interface EvaluateOptions {
   readonly passThreshold?: number
   /**
    * Rollouts run in so many workers: threads, or processes if the environment asks for isolation. `auto` is one per core.
-   * On this thread if not given.
+   * Rollouts run on this thread if not given.
    */
   readonly workers?: number | 'auto'
   /** When a worker is taken for stuck, too old or too large, and how much memory it may have. */
@@ -51,11 +51,13 @@ export interface EvaluateOptions {
   /** Begins in the middle of a stored rollout; `forkRollout` makes it. */
   readonly fork?: Fork
   /**
-   * Stands in for a model's own backends, by model name: a script in a test, an engine in this process. They stay open
-   * when the run ends, for whoever opened them to use again and to close. Runs on this thread only.
+   * Replaces a model's own backends, by model name: a script in a test, an engine in this process. They stay open when the run
+   * ends, for the caller to use again and to close. Rollouts run on this thread only.
    */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
-  /** Stops the run, as `stop()` does. Before it has started, it fails with `cancelled` and the signal's reason as its `cause`. */
+  /**
+   * Stops the run, as `stop()` does. A run that has not started fails with `cancelled` and the signal's reason as its `cause`.
+   */
   readonly signal?: AbortSignal
 }
 
@@ -68,7 +70,7 @@ export interface RunOptions {
    * `required`: fail if there is nothing to continue.
    */
   readonly resume?: 'auto' | 'never' | 'required'
-  /** Run again what ended without a score. */
+  /** Run again the rollouts that ended without a score. */
   readonly retryFailed?: boolean
 }
 
@@ -77,27 +79,27 @@ export interface RunInfo {
   readonly folder: string
   /** Rollouts that had ended before this sitting. */
   readonly resumed: number
-  /** Worth telling a person before it starts: which run is continued, which fields were redacted. */
+  /** Notices for a person before the run starts: which run is continued, which fields were redacted. */
   readonly notices: readonly string[]
 }
 
 /**
  * A run in progress: iterate it for its rollouts as they end. Leaving the loop stops the run, which can be resumed.
  *
- * It waits for its reader: once 256 results are unread, rollouts do not give up their places, and a run that nobody iterates and
- * whose summary nobody asks for stands still. To run it without reading, await `summary()`.
+ * The run waits for its reader: once 256 results are unread, rollouts keep their places, and a run that nobody iterates and whose
+ * summary nobody asks for stands still. To run it without reading, await `summary()`.
  */
 export interface Evaluation extends AsyncIterable<RolloutRecord> {
   /** Resolves when the checks before the first rollout have passed. */
   readonly started: Promise<RunInfo>
   progress(): Progress
-  /** Starts nothing new and lets what runs end, unless all of it waits for backends that stay overloaded or gone. */
+  /** Starts nothing new and lets running rollouts end, unless all of them wait for backends that stay overloaded or gone. */
   drain(): void
-  /** Cancels what runs. It ends also if its reader stands still. */
+  /** Cancels running rollouts. The run ends even if its reader stands still. */
   stop(): void
   /**
-   * Resolves once the run has ended. Where nobody iterates, results are not kept for a reader from then on, and iterating after
-   * the first was dropped is refused. Asked for inside the loop, the run does not wait for the loop any more.
+   * Resolves once the run has ended. If nobody iterates, results are dropped from then on, and iterating after the first was
+   * dropped is refused. If it is called inside the loop, the run no longer waits for the loop.
    */
   summary(): Promise<Summary>
 }

@@ -5,17 +5,17 @@ import { redacted } from './_redacted-config.ts'
 import { experimentOf, type ResolvedRun } from './resolve-run.ts'
 
 export interface ExperimentChange {
-  /** The parts of the experiment that differ. None if only a secret does, or whose run it is. */
+  /** The parts of the experiment that differ. Empty if only a secret differs, or if the run belongs to a server. */
   readonly parts: readonly string[]
   readonly text: string
 }
 
-/** In what a stored run is another experiment than the one that is asked for. */
+/** How a stored run differs from the experiment that is asked for. */
 export function experimentChange(existing: RunFile, resolved: ResolvedRun): ExperimentChange {
   const { config } = resolved
-  // What is stored lacks its secrets, so what is given is compared and shown without them too.
+  // The stored config lacks its secrets, so the given one is compared and shown without them too.
   const now = comparable(redacted(experimentOf(config), resolved).value)
-  // Older files may lack what every configuration has now; what is left out on purpose must not be filled in.
+  // Older files may lack fields that every configuration has now: those are filled in. Fields that may be left out are not.
   const { forkedFrom: _forkedFrom, toolFormat: _toolFormat, ...always } = config
   const before = comparable(redacted(experimentOf({ ...always, ...existing.config }), resolved).value)
   const parts = Object.keys({ ...before, ...now }).filter(
@@ -27,12 +27,12 @@ export function experimentChange(existing: RunFile, resolved: ResolvedRun): Expe
   return { parts, text: differences.join('; ') }
 }
 
-/** What the module of an environment says, so that the same command may ask for another experiment than before. */
+/** The parts that an environment's module decides, so that the same command may ask for another experiment than before. */
 const partsOfModule: ReadonlySet<string> = new Set(['environment', 'group', 'limits', 'sampling', 'toolFormat'])
 
 /**
- * What a person should hear whose command starts a new run though an unfinished one of the same environment and model is
- * there, which differs only in what the environment's module may have said; undefined if there is none.
+ * A notice for a person whose command starts a new run although an unfinished one of the same environment and model differs only
+ * in what the environment's module decides; undefined if there is no such run.
  */
 export function notContinuedNotice(runs: readonly FoundRun[], resolved: ResolvedRun): string | undefined {
   for (const { name, run } of othersOfSame(runs, resolved)) {
@@ -44,7 +44,7 @@ export function notContinuedNotice(runs: readonly FoundRun[], resolved: Resolved
   return undefined
 }
 
-/** What a person should hear who wants to go on with a run where there is none; empty if none comes near. */
+/** A notice for a person who wants to continue a run and has none that matches; empty if no run is similar. */
 export function nearestRunNotice(runs: readonly FoundRun[], resolved: ResolvedRun): string {
   const [nearest] = othersOfSame(runs, resolved)
   if (!nearest) return ''
@@ -68,7 +68,7 @@ function isServed(config: object): boolean {
   return 'isServed' in config && config.isServed === true
 }
 
-/** The size of a group is the number of attempts, which is a part of its own. */
+/** Leaves out the size of a group: it is the number of attempts, which is compared by itself. */
 function comparable(experiment: Record<string, Json>): Record<string, Json> {
   const { group } = experiment
   if (group === undefined || !isJsonObject(group)) return experiment

@@ -3,8 +3,8 @@ import { dirname, join } from 'node:path'
 import type { OpenedRun } from './open-run.ts'
 
 /**
- * Closes a run that could not start. One that was made for it never was: nothing of it is worth keeping, or resuming. One that
- * was complete still is, and one that was drained was not cut off.
+ * Closes a run that could not start. A new run is removed: nothing in it is worth keeping or resuming. An existing run keeps its
+ * state: a complete one stays complete, and one that was drained is not marked as cut off.
  */
 export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store' | 'name' | 'folder'>): Promise<void> {
   if (store.isResumed) {
@@ -15,7 +15,7 @@ export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store'
   }
   const discarded = join(dirname(folder), `.${name}-${process.pid}`)
   try {
-    // Its name is free before its lock is.
+    // The name is free before the lock is.
     await rename(folder, discarded)
   } finally {
     await store.close()
@@ -23,7 +23,7 @@ export async function giveUpRun({ store, name, folder }: Pick<OpenedRun, 'store'
   await rm(discarded, { recursive: true, force: true })
 }
 
-/** Nothing has happened since the sitting before; unless what it had completed was taken back. */
+/** The end of the sitting before, as nothing has happened since; none if its completed results were taken back. */
 function endBefore({ run, wasComplete }: OpenedRun['store']): { readonly end?: string } {
   const end = run.sittings.at(-2)?.end
   return end === undefined || (end === 'complete' && !wasComplete) ? {} : { end }

@@ -12,11 +12,11 @@ const kinds = {
   function: { words: 'a function', fits: (value: unknown) => typeof value === 'function' },
   fork: { words: 'what forkRollout() makes', fits: isFork },
   signal: { words: 'an AbortSignal', fits: (value: unknown) => value instanceof AbortSignal },
-  /** Whoever takes it says what does not fit. */
+  /** The code that uses the option checks it. */
   any: { words: 'anything', fits: () => true },
 } as const
 
-/** The options that there are, and what each must be; of an object whose fields are known, those. */
+/** The options that exist, and the kind of each; an object with known fields is described by those. */
 export interface KnownOptions {
   readonly [name: string]: keyof typeof kinds | KnownOptions
 }
@@ -55,7 +55,7 @@ export const knownEvaluateOptions = {
   signal: 'signal',
 } as const satisfies KnownOptions & Record<keyof EvaluateOptions, unknown>
 
-/** JavaScript has no types, and TypeScript checks the names of literals only. */
+/** Checks at run time, as JavaScript has no types, and TypeScript checks the names of literals only. */
 export function requireKnownOptions(options: unknown, of: string, known: KnownOptions): void {
   requireFields(options, known, { what: `options of ${of}`, path: '' })
 }

@@ -6,12 +6,12 @@ import { WorkerPool } from '../worker/index.ts'
 import type { EvaluateOptions } from './evaluation.ts'
 import type { ResolvedRun } from './resolve-run.ts'
 
-/** What is counted and traced in workers, as it is on this thread. */
+/** What workers count and trace, as this thread does. */
 export interface WorkerTelemetry extends Pick<TelemetryOptions, 'run' | 'metrics'> {
   readonly onMetrics: (delta: MetricsDelta) => void
 }
 
-/** Where the rollouts of a run are carried out, as its options say. Whoever opens it closes it, before the store. */
+/** Opens the place where the rollouts of a run are carried out. The caller closes it, before the store. */
 export async function openExecutor(
   store: RunStore,
   resolved: ResolvedRun,

@@ -25,19 +25,19 @@ export interface OpenedRun {
   readonly store: RunStore
   readonly name: string
   readonly folder: string
-  /** What every draw of the run starts from; kept with it, so that a later sitting draws alike. */
+  /** The seed of every draw of the run; kept with it, so that a later sitting draws the same. */
   readonly seed: number
-  /** What it is of once this sitting has begun. */
+  /** How many tasks the run has once this sitting has begun. */
   readonly extent: RunExtent
-  /** What that was before this sitting; undefined if there was no run. */
+  /** How many tasks the run had before this sitting; undefined if there was no run. */
   readonly formerExtent: RunExtent | undefined
-  /** That of the environment, as it is now; undefined if it is no module. */
+  /** The environment's code as it is now; undefined if the environment is no module. */
   readonly code: EnvironmentCode | undefined
-  /** Worth telling a person before it starts. */
+  /** Notices for a person before the run starts. */
   readonly notices: readonly string[]
 }
 
-/** Finds the run to continue, or starts one, and takes its lock. What it holds is left alone until it is taken up. */
+/** Finds the run to continue, or starts one, and takes its lock. The run's content is not changed until `takeUpRun`. */
 export async function openRun(resolved: ResolvedRun, options: RunOptions, signal?: AbortSignal): Promise<OpenedRun> {
   const root = options.root ?? defaultRunsRoot(resolved.env)
   const known = options.name ?? (await continuable(root, resolved, options))
@@ -47,7 +47,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   if (existing?.config['kind'] === 'gateway') throw gatewaysRun(name)
   if (existing) requireSameExperiment(name, existing, resolved, options)
   else if (options.resume === 'required' || options.retryFailed) throw nothingToResume(root, options.name)
-  // What a fork says in place of the environment is in the journal as well, and said again by a replay.
+  // `forkedFrom` is not redacted: its texts are in the journal as well, and a replay needs them.
   const { forkedFrom, ...asked } = resolved.config
   const clean = redacted(asked, resolved)
   const notices = [
@@ -65,7 +65,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
     provenance: { ...(await provenance()), ...(code && { code }) },
   }
   const store = await RunStore.open({ folder, create, ...(signal && { signal }) }).catch((error: unknown) => {
-    // A name that was taken for this run and is not used.
+    // The name was reserved for this run and is not used.
     if (known === undefined) rmSync(folder, { recursive: true, force: true })
     throw error
   })
@@ -74,7 +74,7 @@ export async function openRun(resolved: ResolvedRun, options: RunOptions, signal
   return { store, name, folder, seed: Number(store.run.config['drawSeed']), extent, formerExtent, code, notices }
 }
 
-/** The run that the same command, said again, means. */
+/** The run that a repeated command means. */
 async function continuable(root: string, resolved: ResolvedRun, options: RunOptions): Promise<string | undefined> {
   if (options.resume === 'never') return undefined
   const found = await latestUnfinished(root, resolved.digest)
@@ -89,7 +89,7 @@ async function continuable(root: string, resolved: ResolvedRun, options: RunOpti
   return undefined
 }
 
-/** What a new run leaves aside: two terminals with one command are two runs, and two bills, and half a run may be lost work. */
+/** Notices about other runs: two terminals with one command are two runs, and two bills; an unfinished run may be lost work. */
 async function othersBeside(
   root: string,
   name: string,
@@ -136,7 +136,7 @@ function requireSameExperiment(name: string, existing: RunFile, resolved: Resolv
   )
 }
 
-/** A run that goes on from something else is no other setting of this one, and repeating its settings would not help. */
+/** A fork of another rollout is a different run, not this run with other settings: repeating its settings would not help. */
 function requireSameOrigin(name: string, existing: RunFile, { config }: ResolvedRun): void {
   const { forkedFrom } = config
   if (!forkedFrom) return
@@ -162,7 +162,7 @@ function nothingToResume(root: string, name: string | undefined, nearest = ''): 
   return new MillraceError('run_not_found', `there is no ${what} in ${root} to continue; ${next}`)
 }
 
-/** Such a run would work through all its tasks without a single tool call. */
+/** Warns of a run that would work through all its tasks without a single tool call. */
 function unwrittenCalls({ models, model, toolFormat }: RunConfig): string[] {
   const isSimulated = models.some(({ name, simulator }) => name === model && simulator !== undefined)
   return toolFormat && isSimulated

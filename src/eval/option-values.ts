@@ -1,7 +1,7 @@
 import { inspect } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 
-/** JavaScript has no types, and NaN has one: what is no such number would be noticed late, or never. */
+/** Checks a number at run time: JavaScript has no types, and NaN is a number. A wrong one would be noticed late, or never. */
 export function numberOption(name: string, value: number, least?: number): number {
   if (Number.isFinite(value) && value >= (least ?? -Infinity)) return value
   throw unfit(name, `a number${atLeast(least)}`, value)

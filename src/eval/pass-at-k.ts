@@ -1,6 +1,6 @@
 /**
- * The chance that at least one of `k` rollouts of a task passes, without bias, from `passed` of `rollouts` that did:
- * 1 - C(n-c, k) / C(n, k), as a product of factors between 0 and 1, so that nothing overflows.
+ * The chance that at least one of `k` rollouts of a task passes, estimated without bias from `passed` of `rollouts`: 1 - C(n-c,
+ * k) / C(n, k), as a product of factors between 0 and 1, so that nothing overflows.
  */
 export function passAtK(rollouts: number, passed: number, k: number): number {
   return 1 - drawnOnlyFrom(rollouts - passed, rollouts, k)
@@ -11,14 +11,14 @@ export function passHatK(rollouts: number, passed: number, k: number): number {
   return drawnOnlyFrom(passed, rollouts, k)
 }
 
-/** The k that are told: powers of two, and all attempts at a task, which is what most ask for. */
+/** The values of k that are reported: powers of two, and the number of attempts, which most ask for. */
 export function toldKs(attempts: number): readonly number[] {
   const told: number[] = []
   for (let k = 1; k < attempts; k *= 2) told.push(k)
   return [...told, attempts]
 }
 
-/** The chance that `k` drawn from `all` without putting back all come from the same `part` of them; NaN for k > all. */
+/** The chance that `k` items drawn from `all` without replacement all belong to a given `part` of them; NaN for k > all. */
 function drawnOnlyFrom(part: number, all: number, k: number): number {
   if (k > all) return Number.NaN
   let chance = 1

@@ -8,8 +8,8 @@ import type { RunConfig } from './resolve-run.ts'
 import { isNewTask, requireNoMore } from './same-tasks.ts'
 
 /**
- * The rollouts that are due, task by task as the source is read: nothing is held. What has ended is left out; what was cut
- * off goes on from its journal.
+ * The rollouts that are due, task by task as the source is read: nothing is held. Ended rollouts are left out; rollouts that were
+ * cut off go on from their journal.
  */
 export async function* planRollouts(options: {
   tasks: AsyncIterable<TaskItem>
@@ -31,12 +31,12 @@ export async function* planRollouts(options: {
     for (let sample = 0; sample < config.attempts; sample += 1) {
       const id = `${item.index}-${sample}`
       if (earlier?.hasEnded(id)) {
-        // A long run has much to pass over, and nothing else to wait for on the way.
+        // A long run passes over many ended rollouts, without anything to wait for on the way.
         if (slice.isOver) await slice.rest()
         continue
       }
       if (item.problem) {
-        // What an earlier sitting has of it is another attempt, with what it cost.
+        // The work of an earlier sitting is an attempt of its own, with its cost, so this is the next one.
         const attempt = (earlier?.unfinished(id)?.attempt ?? 0) + 1
         yield { kind: 'settled', record: unrunnable({ id, sample, attempt }, item, config) }
       } else {
@@ -72,7 +72,7 @@ export function planOne(options: {
     }
   } catch (error) {
     if (!isDamage(error)) throw error
-    // It cannot go on from what cannot be read. It starts over, and the others are as they were.
+    // A rollout cannot go on from a damaged recording: it starts over. Other rollouts are not affected.
     journal.append(attemptAbandoned({ id, attempt }, error.rawMessage))
   }
   return { kind: 'attempt', id, sample, attempt: attempt + 1, ...common }
@@ -85,7 +85,7 @@ function unvoided(record: RolloutRecord): RolloutRecord {
   return { ...rest, reward: totalReward(record.rewards) }
 }
 
-/** A row that is no task still has its outcome. */
+/** The record of a row that is no valid task. */
 function unrunnable(
   which: Pick<RolloutRecord, 'id' | 'sample' | 'attempt'>,
   item: InvalidTask,

@@ -3,7 +3,7 @@ import type { LoopLagWindow } from '../kit/index.ts'
 import type { WorkerStatus } from '../rollout/index.ts'
 import type { Outcome, Usage } from '../schema/index.ts'
 
-/** A run at a glance, as of now: what the live view draws. */
+/** A run at a glance, as of now: the live view draws it. */
 export interface Progress {
   readonly run: string
   readonly environment: string
@@ -14,9 +14,9 @@ export interface Progress {
   /** Rollouts to do in all; undefined for an endless or unknown source. */
   readonly total: { readonly count: number; readonly exact: boolean } | undefined
   readonly ended: number
-  /** Of those, how many an earlier sitting of this run had ended. */
+  /** How many of the ended rollouts had ended in an earlier sitting. */
   readonly resumed: number
-  /** Results that wait to be read. From 256 on rollouts wait for their reader, and in the end the whole run does. */
+  /** Results that wait to be read. From 256 on rollouts wait for the reader, and in the end the whole run does. */
   readonly unread: number
   readonly active: number
   readonly perSecond: number
@@ -25,11 +25,11 @@ export interface Progress {
   readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
   readonly usage: Usage
   readonly cost: number | null
-  /** Of the loop of the thread that runs this, and of the one that writes the journal. */
+  /** The lag of the event loop of this thread, and of the thread that writes the journal. */
   readonly lag: LoopLagWindow
   readonly storeLag: LoopLagWindow
   readonly models: readonly ModelStatus[]
-  /** None where rollouts run on the caller's own thread. */
+  /** Empty where rollouts run on the caller's own thread. */
   readonly workers: readonly WorkerStatus[]
   readonly state: 'running' | 'draining' | 'stopping' | 'ended'
 }

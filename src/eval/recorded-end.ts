@@ -3,7 +3,7 @@ import { agentOutcomeOf } from '../rollout/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { BareRecord } from '../store/index.ts'
 
-/** Which limit of the budget an outcome stands for. */
+/** The limit of the budget that an outcome stands for. */
 const spentLimits: Partial<Record<Outcome, string>> = {
   max_turns: 'turns',
   max_tokens: 'tokens',
@@ -12,7 +12,7 @@ const spentLimits: Partial<Record<Outcome, string>> = {
   infra_timeout: 'wall',
 }
 
-/** Ends that came from outside, where the agent waited for something: it hears of them again in the same place. */
+/** Ends that came from outside, where the agent waited for something: a replay raises them again in the same place. */
 const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
   'context_length',
   'model_error',
@@ -21,7 +21,10 @@ const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
   'cancelled',
 ])
 
-/** What ended the agent of a session, to be heard again where its recording ends; undefined if it ended by itself. */
+/**
+ * The error that ended the agent of a session, to be raised again where its recording ends; undefined if the agent ended by
+ * itself.
+ */
 export function recordedEnd(record: BareRecord): WireError | undefined {
   const outcome = agentOutcomeOf(record)
   const limit = spentLimits[outcome]

@@ -22,7 +22,7 @@ import type { EvaluateOptions, RunOptions } from './evaluation.ts'
 import type { Fork } from './replay/fork.ts'
 import { choiceOption, numberOption, unfit, wholeOption } from './option-values.ts'
 
-/** Everything that was asked for, with defaults filled in: what is stored with the run, secrets aside. */
+/** Everything that was asked for, with defaults filled in: stored with the run, without secrets. */
 export interface RunConfig {
   readonly environment: { readonly name: string; readonly specifier: string | null; readonly options: unknown }
   readonly models: readonly ModelConfig[]
@@ -44,12 +44,12 @@ export interface RunConfig {
   readonly passThreshold: number
   /** Null where rollouts run on the caller's own thread. */
   readonly workers: number | null
-  /** The rollout that this run goes on from, if it does not begin at the beginning. */
+  /** The rollout that this run was forked from, if it was. */
   readonly forkedFrom?: Fork['from']
 }
 
 export interface ResolvedRun {
-  /** Read once, by whoever starts the run; everything that opens it goes by these. */
+  /** The variables of the process, read once by the caller; everything that is opened uses these. */
   readonly env: Variables
   readonly config: RunConfig
   readonly digest: string
@@ -98,7 +98,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
     ...(options.fork && { forkedFrom: options.fork.from }),
   }
   for (const { simulator } of config.models) if (simulator) parseSimulatorOptions(simulator)
-  // An environment's own limit is left alone: it must run on a local model that costs nothing, too.
+  // An environment's own cost limit needs no prices: it must run on a local model that costs nothing, too.
   if (options.maxCostUsd !== undefined || options.limits?.maxCostUsd !== undefined) requirePrices(config)
   return {
     env,
@@ -114,15 +114,15 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
       sampling: config.sampling,
       captureTokens: config.captureTokens,
       ...(config.toolFormat && { toolFormat: config.toolFormat }),
-      // A simulator answers one conversation always alike, so without a seed all attempts at a task would be one.
+      // A simulator always answers one conversation alike, so without a seed all attempts at a task would be the same.
       sendSeed: config.seed !== null || policy.simulator !== undefined,
     },
   }
 }
 
 /**
- * All that are named, with the one that is evaluated first. A key need only be there for those that are known to be asked: a
- * file of models is for many runs. Whoever asks another one is told then that its key is not set.
+ * All named models, with the evaluated one first. Only models that are known to be asked need their key now, as a file of models
+ * is for many runs. If another model is asked later, that call fails as its key is not set.
  */
 function modelsOf(
   { model: policyModel, models: named, judge, backends, fork }: EvaluateOptions,
@@ -166,7 +166,7 @@ function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptio
   }
 }
 
-/** The parts that make two runs the same experiment. How fast it goes and how far are not among them. */
+/** The parts that make two runs the same experiment. Its speed and number of tasks are not among them. */
 export function experimentOf(config: RunConfig): Record<string, unknown> {
   const { environment, model, models, judge, attempts, group, limits, sampling, seed, toolFormat, captureTokens } =
     config
@@ -177,10 +177,10 @@ export function experimentOf(config: RunConfig): Record<string, unknown> {
     simulator,
     api,
   }))
-  // What runs out of these ends without a score: whoever tries it again may give it more.
+  // A rollout that runs out of these ends without a score: a later sitting may give it more.
   const { wallTimeoutMs: _wallTimeoutMs, tailMs: _tailMs, ...measured } = limits
   const { name, options, specifier } = environment
-  // From here on, so that a project that was moved is still the same one.
+  // Relative to the working directory, so that a project that was moved is still the same one.
   const module = specifier === null ? null : relative(process.cwd(), fileURLToPath(specifier))
   return {
     environment: { name, module, options },
@@ -203,15 +203,15 @@ function digestOf(config: RunConfig): string {
 }
 
 /**
- * A limit in dollars on something that costs nobody knows what would never hold. Any model may be asked, by a judge or a child,
- * and then nobody knows what its rollout cost.
+ * A limit in dollars needs prices, or it would never hold. All models need one: any may be asked, by a judge or a child, and then
+ * the cost of that rollout would be unknown.
  */
 function requirePrices({ models, model }: RunConfig): void {
   const unpriced = models.find(
     ({ name, upstreamName, price, simulator }) => !price && !simulator && !priceOf(upstreamName ?? name),
   )
   if (!unpriced) return
-  // The flags are about the policy.
+  // The flags set the price of the policy only.
   const how = unpriced.name === model ? '--price.input and --price.output (price in its config)' : 'price in its config'
   throw new MillraceError(
     'config_invalid',

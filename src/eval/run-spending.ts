@@ -4,10 +4,10 @@ import { addUsage, emptyUsage, outcomes, type RolloutRecord, type Usage } from '
 import { unlessDamaged, type BareRecord, type RolloutFacts, type RunReader } from '../store/index.ts'
 import type { Summary } from './summary.ts'
 
-/** What was spent on attempts that are no results: paid for, and in no figure of the results. */
+/** What was spent on attempts that are no results: it was paid for, and is in no figure of the results. */
 export interface Spending {
   readonly attempts: number
-  /** That of judges included. */
+  /** The usage of judges is included. */
   readonly usage: Usage
   /** US dollars, as far as prices are known. */
   readonly costUsd: number
@@ -15,24 +15,24 @@ export interface Spending {
   readonly costUnknown: number
 }
 
-/** What one attempt has cost: by its record or, if it left none, by its journal. */
+/** The cost of one attempt: from its record or, if it left none, from its journal. */
 interface SpentAttempt {
   readonly rollout: string
   readonly attempt: number
   readonly isOpen: boolean
-  /** It came to its end, whether that counts or not. */
+  /** Whether the attempt has ended, whether it counts or not. */
   readonly hasEnded: boolean
   readonly usage: Usage
   readonly cost: number | null
 }
 
-/** What a run has cost, attempts that did not count included: a retry is paid for like anything else. */
+/** The cost of a run, with attempts that did not count: a retry is paid for like anything else. */
 export class RunSpending {
-  /** Of attempts that an earlier sitting left open: what each had cost by then. At most as many as ran at once. */
+  /** The cost so far of attempts that an earlier sitting left open. At most as many as ran at once. */
   readonly #open = new Map<string, number>()
   #costUsd = 0
 
-  /** What all sittings so far have spent. All results are read for that. */
+  /** The spending of all sittings so far. Reads all results. */
   static async soFar(reader: RunReader): Promise<RunSpending> {
     const spending = new RunSpending()
     for await (const stored of new Slice().over(reader.ended())) {
@@ -48,19 +48,19 @@ export class RunSpending {
     return this.#costUsd
   }
 
-  /** An attempt has ended. What it had cost before it was cut off is part of what it cost. */
+  /** Adds an attempt that has ended. Its cost includes what it had cost before it was cut off, which was added already. */
   add({ id, attempt, cost }: Pick<RolloutRecord, 'id' | 'attempt' | 'cost'>): void {
     const key = keyOf(id, attempt)
     this.#costUsd += (cost ?? 0) - (this.#open.get(key) ?? 0)
     this.#open.delete(key)
   }
 
-  /** A result of an earlier sitting. Without a record that can be read, its journal says what it cost. */
+  /** Adds a result of an earlier sitting. If its record cannot be read, its journal says what it cost. */
   addEnded({ rollout: id, attempt }: RolloutFacts, record: BareRecord | undefined, reader: RunReader): void {
     this.add(record ?? { id, attempt, cost: byJournal(reader, id, attempt).cost })
   }
 
-  /** What earlier sittings spent on attempts that are no results, a page per turn of the loop. */
+  /** Adds what earlier sittings spent on attempts that are no results, a page per turn of the loop. */
   async addUnaccepted(reader: RunReader): Promise<void> {
     for await (const { rollout, attempt, isOpen, cost } of new Slice().over(spentAttempts(reader))) {
       this.#costUsd += cost ?? 0
@@ -69,7 +69,7 @@ export class RunSpending {
   }
 }
 
-/** Of attempts that do not count, and of those that have not come to their end yet. */
+/** The spending on attempts that do not count, and on attempts that have not ended yet. */
 export function unacceptedSpending(reader: RunReader): Pick<Summary, 'discarded' | 'unfinished'> {
   const discarded = { attempts: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
   const unfinished = { attempts: 0, waitForGroup: 0, usage: emptyUsage(), costUsd: 0, costUnknown: 0 }
@@ -89,7 +89,7 @@ function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> 
   for (const stored of reader.unaccepted()) {
     const { rollout, attempt, isOpen } = stored
     const record = unlessDamaged(() => stored.record)
-    // One that is scored again, or was to be, has spent more since it was recorded.
+    // An attempt that is to be scored again may have spent more since it was recorded.
     const hasEnded = record !== undefined && outcomes[record.outcome].rule !== 'rescore'
     const { judgeUsage, cost, ...spent } = hasEnded ? record : byJournal(reader, rollout, attempt)
     const usage = { ...spent.usage }
@@ -98,7 +98,7 @@ function* spentAttempts(reader: RunReader): Generator<SpentAttempt, void, void> 
   }
 }
 
-/** If that cannot be read either, nobody knows. */
+/** The spending by the journal; the cost is unknown if that cannot be read either. */
 function byJournal(reader: RunReader, rollout: string, attempt: number): AttemptSpending {
   const spending = unlessDamaged(() => journalledSpending(reader, rollout, attempt))
   return spending ?? { usage: emptyUsage(), judgeUsage: emptyUsage(), cost: null }

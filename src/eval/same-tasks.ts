@@ -7,7 +7,7 @@ import { asNewRun } from './_as-new-run.ts'
 import { earlierSitting, type EarlierSitting } from './earlier-sitting.ts'
 import type { ResolvedRun } from './resolve-run.ts'
 
-/** Whether the run has yet to begin with a task. Throws `run_mismatch` if it has, and the task is another one now. */
+/** Whether the run has not begun with this task. Throws `run_mismatch` if it has, and the task has changed since. */
 export function isNewTask(item: TaskItem, attempts: number, earlier: EarlierSitting | undefined): boolean {
   const known = earlier?.taskDigest(item.index)
   if (known === item.digest) return false
@@ -30,8 +30,8 @@ export function requireNoMore(count: number, limit: number | null, earlier: Earl
 }
 
 /**
- * Holds the tasks that a run has begun with against those of this sitting, before results are taken back to be run again: they
- * would be missing from a run that does not go on. They are read once more for that.
+ * Compares the tasks that a run has begun with and those of this sitting, before results are taken back to be run again: if the
+ * run then could not go on, those results would be missing. The tasks are read once more for that.
  */
 export async function requireSameTasks(
   reader: RunReader,
@@ -46,23 +46,26 @@ export async function requireSameTasks(
   const slice = new Slice()
   let count = 0
   for await (const item of await readTasks(loaded.environment, loaded.options, { limit: limit ?? undefined, signal })) {
-    // They are begun in order: what follows is new, too.
+    // Tasks are begun in order: those after a new one are new, too.
     if (earlier.taskDigest(item.index) === undefined) return
     isNewTask(item, attempts, earlier)
     count = item.index + 1
-    // A source in memory has nothing to wait for on the way.
+    // A source in memory never waits, so yield to the event loop.
     if (slice.isOver) await slice.rest()
   }
   requireNoMore(count, limit, earlier)
 }
 
-/** Whether a rollout has a result that is not taken back, or goes on from its journal if it is. */
+/** Whether a rollout has a result that is kept, or that is taken back only to be scored again from its journal. */
 function isKept(reader: RunReader, id: string): boolean {
   const outcome = reader.rollout(id)?.outcome
   return outcome !== undefined && (outcomes[outcome].scored || outcomes[outcome].rule === 'rescore')
 }
 
-/** A row that was no task, and was corrected, is a new task: nothing that was done with it counts. */
+/**
+ * Whether nothing that was done with a task counts. Then a changed task is taken as new: a row that was no task, say, and was
+ * corrected.
+ */
 function standsNothing(index: number, attempts: number, earlier: EarlierSitting | undefined): boolean {
   for (let sample = 0; sample < attempts; sample += 1) {
     const id = `${index}-${sample}`

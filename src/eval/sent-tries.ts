@@ -1,6 +1,6 @@
 import type { RunFile } from '../store/index.ts'
 
-/** Calls of models, and the requests that they took. */
+/** How many calls of models were made, and how many requests they took. */
 export interface SentTries {
   readonly calls: number
   readonly tries: number
@@ -13,7 +13,7 @@ export function sumOfTries(parts: readonly SentTries[]): SentTries {
   }
 }
 
-/** Of all sittings of a run. What one that was cut off had sent nobody knows. */
+/** The tries of all sittings of a run. Those of a sitting that was cut off are not known, and not counted. */
 export function triesOfRun({ sittings }: RunFile): SentTries {
   return sumOfTries(sittings.flatMap(({ sent }) => sent ?? []))
 }

@@ -18,7 +18,7 @@ import { passAtK, passHatK, toldKs } from './pass-at-k.ts'
 import type { ScoreEstimate } from './progress.ts'
 import type { Summary } from './summary.ts'
 
-/** What a summary needs to know of a rollout that ended. */
+/** The fields of an ended rollout that a summary needs. */
 export type EndedRollout = Pick<
   RolloutRecord,
   | 'task'
@@ -80,12 +80,12 @@ type DurationName = keyof Summary['durations']
 const durationNames: readonly DurationName[] = ['wall', 'model', 'tools', 'reward', 'wait']
 
 /**
- * Turns rollouts, as they end, into the figures of a summary, in memory that does not grow with the run. A task is held
- * open until all its attempts have ended and is then folded into sums; how many are open at once is bounded by how many
- * rollouts run at once. What has no reward is counted and never taken for a zero.
+ * Turns rollouts, as they end, into the figures of a summary, in memory that does not grow with the run. A task is held open
+ * until all its attempts have ended and is then folded into sums; as many can be open as rollouts run at once. A rollout without
+ * a reward is counted and never taken for a zero.
  *
- * The run of a server is the exception: each request says how many attempts it wants, so no task is known to have ended,
- * all stay open, and pass@1 is all that can be said of them together.
+ * A server's run is the exception: each request says how many attempts it wants, so no task is known to have ended, all stay
+ * open, and only pass@1 can be reported of them together.
  */
 export class SummaryAccumulator {
   readonly #attemptsPerTask: number
@@ -141,7 +141,10 @@ export class SummaryAccumulator {
     return this.#outcomes
   }
 
-  /** The sum of what is known; null while nothing is. That a rollout which asked no model cost nothing says nothing of prices. */
+  /**
+   * The sum of the known costs; null while none is known. A rollout that asked no model costs nothing, but that does not make
+   * prices known.
+   */
   get cost(): number | null {
     return this.#costUnknown > 0 && this.#priced === 0 ? null : roundedSum(this.#cost)
   }
@@ -172,7 +175,7 @@ export class SummaryAccumulator {
     this.#addToTask(record.task.index, record.reward)
   }
 
-  /** The mean reward of all that ended, tasks still open included; undefined before the first reward. */
+  /** The mean reward of all ended rollouts, tasks still open included; undefined before the first reward. */
   estimate(): ScoreEstimate | undefined {
     if (this.#open.size === 0) return this.#mean.estimate()
     const mean = this.#mean.copy()
@@ -180,7 +183,7 @@ export class SummaryAccumulator {
     return mean.estimate()
   }
 
-  /** As of now; may be taken at any time. Tasks still open count for the mean but not for pass@k. */
+  /** The summary as of now; may be taken at any time. Tasks still open count for the mean but not for pass@k. */
   snapshot(): RolloutSummary {
     const { passTasks, sums } = this.#isServed ? this.#servedPass() : { passTasks: this.#passTasks, sums: this.#pass }
     const rewards = this.#rewards.means()
@@ -190,7 +193,7 @@ export class SummaryAccumulator {
       rollouts: this.#rollouts,
       scored: this.#scored,
       score: this.estimate(),
-      // Rewards first, and a reward where a metric has the same name.
+      // Rewards come first, and win where a metric has the same name.
       components: { ...rewards, ...this.#metrics.means(), ...rewards },
       pass: sums.map(({ k, atK, hatK }) => ({
         k,
@@ -228,7 +231,7 @@ export class SummaryAccumulator {
   }
 
   #addToTask(index: number, reward: number | null): void {
-    // With one attempt a task is never open: it ends with it.
+    // With one attempt per task, a task ends with it and is never open.
     const isShared = this.#attemptsPerTask > 1 || this.#isServed
     const open = isShared ? this.#open.get(index) : undefined
     const task = open ?? { ended: 0, scored: 0, passed: 0, sum: 0 }
@@ -252,7 +255,7 @@ export class SummaryAccumulator {
     }
   }
 
-  /** Over the tasks all of whose rollouts so far were scored. */
+  /** The pass rate over the tasks all of whose rollouts so far were scored. */
   #servedPass(): { readonly passTasks: number; readonly sums: readonly PassSums[] } {
     const scored = Array.from(this.#open.values()).filter((task) => task.scored === task.ended)
     const sum = scored.reduce((total, task) => total + task.passed / task.scored, 0)

@@ -3,22 +3,22 @@ import type { ForkOrigin } from './replay/fork.ts'
 import type { ScoreEstimate } from './progress.ts'
 import type { Spending } from './run-spending.ts'
 
-/** The results of a run. Every figure says over how many it was taken. */
+/** The results of a run. Every figure says over how many rollouts or tasks it was taken. */
 export interface Summary {
   readonly run: string
   readonly folder: string
   readonly environment: string
   readonly model: string
   readonly attemptsPerTask: number
-  /** The rollout that those of this run go on from, if it was forked. */
+  /** The rollout that this run was forked from, if it was. */
   readonly forkedFrom?: ForkOrigin
   /** How this sitting ended. */
   readonly end: 'complete' | 'drained' | 'stopped' | 'max_cost' | 'failed'
-  /** Of the run: a sitting that did all it was asked for may leave it open, if it is of more tasks. */
+  /** The state of the run: a sitting that did all it was asked for may leave it open, if the run has more tasks. */
   readonly state: 'complete' | 'unfinished'
-  /** Tasks that the run is of and their source does not have any more, as far as it is known how many there were. */
+  /** Tasks of the run that its source does not have any more, as far as their number is known. */
   readonly missingTasks: number
-  /** Ids that several tasks have, up to ten of them: nobody can tell those tasks apart by it, and one may be there twice. */
+  /** Ids that several tasks share, up to ten of them: such tasks cannot be told apart by it, and one may be there twice. */
   readonly repeatedTaskIds: readonly string[]
   /** Files of the environment's code that changed between sittings: the results are not all of the same code. */
   readonly changedCode: readonly string[]
@@ -38,14 +38,14 @@ export interface Summary {
   /** A rollout passes when its reward is at least this. */
   readonly passThreshold: number
   readonly outcomes: Readonly<Record<Outcome, number>>
-  /** Of each outcome without a score, why the first rollout ended so. */
+  /** For each outcome without a score, why the first rollout ended so. */
   readonly reasons: Readonly<Partial<Record<Outcome, string>>>
   readonly voided: number
-  /** Calls of tools, and those the model was shown an error for. */
+  /** How many tools were called, and how many calls showed the model an error. */
   readonly tools: { readonly calls: number; readonly failed: number }
-  /** What tools threw, by tool and kind, with the message of the first: perhaps a model's mistake, perhaps a fault of the tool. */
+  /** What tools threw, by tool and kind, with the first message: perhaps a model's mistake, perhaps a fault of the tool. */
   readonly toolFaults: readonly ToolFault[]
-  /** Tool servers that rollouts had to do without: how many of them, and why the first one did. */
+  /** Tool servers that rollouts had to do without: how many rollouts, and why the first one did. */
   readonly missingServers: readonly { readonly server: string; readonly rollouts: number; readonly cause: string }[]
   readonly usage: Usage
   readonly judgeUsage: Usage
@@ -56,16 +56,16 @@ export interface Summary {
   readonly durations: Readonly<
     Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
   >
-  /** Attempts that were retried, replaced, given up or taken back: paid for, and in no other figure. */
+  /** Attempts that were retried, replaced, given up or taken back: they were paid for, and are in no other figure. */
   readonly discarded: Spending
   /**
-   * Attempts that have not come to their end, as far as they are: they go on when the run is continued. Of them
-   * `waitForGroup` have ended and wait for the others of their group.
+   * The spending so far of attempts that have not ended: they go on when the run is continued. `waitForGroup` of them have ended
+   * and wait for the others of their group.
    */
   readonly unfinished: Spending & { readonly waitForGroup: number }
-  /** What its sittings took, from their first rollouts on, and the rollouts that ended in a second of that. */
+  /** How long the run's sittings worked, each from its first rollout on, and how many rollouts ended per second of that. */
   readonly wallMs: number
   readonly perSecond: number
-  /** Of all its sittings but those that were cut off. */
+  /** The tries of all sittings of the run that were not cut off. */
   readonly tries: { readonly calls: number; readonly tries: number }
 }

@@ -8,17 +8,17 @@ import type { RunConfig } from './resolve-run.ts'
 import { narrowNotice } from './run-extent.ts'
 import { RunSpending } from './run-spending.ts'
 
-/** A run as this sitting goes on with it. */
+/** A run as this sitting continues it. */
 export interface TakenUpRun {
   readonly info: RunInfo
-  /** Files of its code that are not what they were when it began. */
+  /** Files of the run's code that have changed since it began. */
   readonly changedCode: readonly string[]
-  /** Nothing of what it is of was open before this sitting: doing less than all of it leaves it complete. */
+  /** Whether the run was complete before this sitting: doing less than all of it leaves it complete. */
   readonly wasComplete: boolean
 }
 
 /**
- * Takes back what is to run again, and finds how far the run has come. Only once everything else is known to be there: a
+ * Takes back the results that are to run again, and finds how far the run has come. Called only once everything else is ready: a
  * sitting whose backend does not answer, or that has no money left, must not cost the run its results.
  */
 export async function takeUpRun(
@@ -30,11 +30,11 @@ export async function takeUpRun(
   const wasComplete = store.wasComplete && formerExtent === extent
   const resumed = store.reader.counts().ended
   const isLeft = wasComplete || resumed > 0 || isUnderWay(store.reader)
-  // What is left of no earlier sitting is all of the code that runs now, whatever it began with.
+  // If nothing of earlier sittings is left, all results will be of the code that runs now.
   if (code && store.isResumed && !isLeft) store.amend({ provenance: { code, changedCode: [] } })
   const changedCode = code ? changedFiles(store.run.provenance['code'], code) : []
   const found = [
-    // More may be asked of it now: its tasks may have become more.
+    // A complete run may still have something to do: its tasks may have become more.
     `${wasComplete ? `run ${name} was complete` : `continuing run ${name}`}: ${quantity(resumed)} had ended`,
     wasComplete ? undefined : narrowNotice(name, extent, config.limit),
     wasComplete ? undefined : codeChangeNotice(name, changedCode),
@@ -43,13 +43,16 @@ export async function takeUpRun(
   return { info: { name, folder, resumed, notices: said }, changedCode, wasComplete }
 }
 
-/** Whether a rollout goes on, or is only scored again, from what an earlier sitting recorded of it. */
+/** Whether a rollout goes on, or is only scored again, from an earlier sitting's recording. */
 function isUnderWay(reader: RunReader): boolean {
   for (const { state } of reader.unfinished()) if (state !== 'discarded') return true
   return false
 }
 
-/** Says what of it runs again. Without money for that, nothing is taken back: it would only be missing. */
+/**
+ * Takes back failed results and says how many. Without money to run them again, nothing is taken back: they would only be
+ * missing.
+ */
 async function runAgain(store: RunStore, name: string, config: RunConfig): Promise<string> {
   const { maxCostUsd } = config
   if (maxCostUsd !== null && (await RunSpending.soFar(store.reader)).costUsd >= maxCostUsd) {
@@ -58,12 +61,12 @@ async function runAgain(store: RunStore, name: string, config: RunConfig): Promi
   return againNotice(name, await reopenFailed(store, config))
 }
 
-/** Takes back what ended without a score; says how many. */
+/** Takes back the results without a score; resolves to their number. */
 async function reopenFailed(store: RunStore, { group }: RunConfig): Promise<number> {
   const failed = outcomeNames.filter((outcome) => !outcomes[outcome].scored)
   return await store.retryFailed({
     outcomes: failed,
-    // What only lacks its score is read back from its journal, where its tools allow that, and scored again.
+    // A rollout that only lacks its score is read back from its journal, where its tools allow that, and scored again.
     reopened: failed.filter((outcome) => outcomes[outcome].rule === 'rescore'),
     wholeGroups: holdsGroups(group),
   })

@@ -1,10 +1,10 @@
 import { unlessDamaged, type BareRecord, type StoredRollout } from '../store/index.ts'
 import type { Summary } from './summary.ts'
 
-/** How many are named; the others are counted. */
+/** How many damaged results are named; all are counted. */
 const maxNamed = 20
 
-/** Results whose records are damaged, found as all of them are read: each costs itself only. */
+/** Results whose records are damaged, found while all are read: a damaged one is left out, and the others are used. */
 export class UnreadableRollouts {
   readonly #ids: string[] = []
   #count = 0
@@ -25,7 +25,7 @@ export class UnreadableRollouts {
     if (this.#ids.length < maxNamed) this.#ids.push(rollout)
   }
 
-  /** What a summary says of them; nothing if there are none. */
+  /** The part of a summary about them; empty if there are none. */
   snapshot(): Pick<Summary, 'unreadable'> {
     return this.#count === 0 ? {} : { unreadable: { rollouts: this.#count, ids: [...this.#ids] } }
   }

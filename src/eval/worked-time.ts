@@ -1,10 +1,10 @@
 import type { RunFile } from '../store/index.ts'
 
-/** How long a run was worked on in its sittings. One that was cut off counts up to the last rollout that ended in it. */
+/** How long a run was worked on in its sittings. A sitting that was cut off counts up to its last ended rollout. */
 export class WorkedTime {
   readonly #sittings: RunFile['sittings']
   readonly #starts: readonly number[]
-  /** By sitting: only the latest end within each is of use. */
+  /** By sitting: the latest end of a rollout. */
   readonly #lastEnds: number[] = []
 
   constructor(sittings: RunFile['sittings']) {
@@ -12,13 +12,13 @@ export class WorkedTime {
     this.#starts = sittings.map(({ startedAt }) => Date.parse(startedAt))
   }
 
-  /** A rollout has ended then. */
+  /** A rollout ended at this time. */
   noteEnd(at: number): void {
     const index = this.#starts.findLastIndex((start) => start <= at)
     if (index >= 0) this.#lastEnds[index] = Math.max(this.#lastEnds[index] ?? 0, at)
   }
 
-  /** Until `now`, if that is given and the last sitting goes on. */
+  /** The sum over all sittings. If the last one still goes on, it counts until `now`. */
   sumMs(now?: number): number {
     let sum = 0
     for (const [index, sitting] of this.#sittings.entries()) {

@@ -5,7 +5,7 @@ import type { ReplayedSession } from './replay-journal.ts'
 import type { RecordedSession } from './recording.ts'
 import { maxDifferences, type Difference, type MessageDifference } from './replay-report.ts'
 
-/** What of a record must be repeated. Times, and what was spent on waiting, are not: a replay has none of its own. */
+/** The fields of a record that must be repeated. Times are not among them: a replay has others. */
 const comparedFields = [
   'outcome',
   'truncated',
@@ -26,17 +26,17 @@ const comparedFields = [
   'info',
 ] as const satisfies readonly (keyof BareRecord)[]
 
-/** How much of a value a table shows. */
+/** How many characters of a value a table shows. */
 const maxShownChars = 120
 
-/** Gathers what is not as it was recorded. */
+/** Gathers the differences between a recording and its replay. */
 export class Comparison {
   readonly differences: Difference[] = []
   omitted = 0
   messages = 0
   #first: (MessageDifference & { readonly at: number }) | undefined
 
-  /** The one that was recorded first: what follows may be its doing. */
+  /** The differing message that was recorded first: those after it may follow from it. */
   get first(): MessageDifference | undefined {
     if (!this.#first) return undefined
     const { at: _at, ...first } = this.#first
@@ -49,12 +49,12 @@ export class Comparison {
     for (let seq = 0; seq < count; seq += 1) this.#node(recorded.id, recorded.nodes[seq], replayed.nodes[seq])
     this.messages += count
     this.#contexts(recorded, replayed)
-    // A hash covers everything before it, so the last one speaks for all.
+    // A hash covers all messages before it, so the last one is enough.
     if (this.differences.length > before) return
     this.value(recorded.id, 'hash', recorded.nodes.at(-1)?.hash ?? null, replayed.nodes.at(-1)?.hash ?? null)
   }
 
-  /** One that only one of the two knows. */
+  /** A session that only one of the two has. */
   strange(id: string, where: 'recorded' | 'replayed', nodes: number): void {
     const text = `a child of ${nodes} message${nodes === 1 ? '' : 's'}`
     this.#add({
@@ -67,7 +67,7 @@ export class Comparison {
 
   record(session: string, recorded: BareRecord, replayed: BareRecord | RolloutRecord): void {
     for (const field of comparedFields) this.#value(session, field, recorded[field], replayed[field])
-    // In other words perhaps: what is thrown again is wrapped again.
+    // Only the code is compared: an error that is thrown again is wrapped again, in other words perhaps.
     this.#value(session, 'error', recorded.error?.code, replayed.error?.code)
   }
 
@@ -93,7 +93,7 @@ export class Comparison {
     }
   }
 
-  /** What was sent: a turn whose call had to be made again after a crash has said so twice. */
+  /** Compares what the turns were sent, by turn: a call that was made again after a crash has recorded its turn twice. */
   #contexts({ id, contexts: recorded }: RecordedSession, { contexts: replayed }: ReplayedSession): void {
     const before = new Map(recorded.map((context) => [turnOf(context), context]))
     const after = new Map(replayed.map((context) => [turnOf(context), context]))
@@ -118,7 +118,7 @@ function metaOf({ meta }: NodeEntry): ToolParts {
   return meta === null ? {} : (JSON.parse(meta) as ToolParts)
 }
 
-/** How calls ended, and what they needed to be made at all. */
+/** How calls ended, and their repairs. */
 function toolsOf({ tool, tools }: ToolParts): string | null {
   const records = tools ?? (tool ? [tool] : [])
   if (records.length === 0) return null
@@ -139,7 +139,7 @@ function brief(text: string | null): string | null {
   return text === null || text.length <= maxShownChars ? text : `${text.slice(0, maxShownChars - 1)}…`
 }
 
-/** With the keys in order: rewards that are awaited may come in any. */
+/** JSON with sorted keys: asynchronous rewards may end in any order. */
 function sortedJson(value: unknown): string | null {
   if (value === undefined) return null
   return JSON.stringify(value, (_key, inner: Json) =>

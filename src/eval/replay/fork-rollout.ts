@@ -30,23 +30,23 @@ import { readRecording, type RecordedSession, type Recording } from './recording
 
 export interface ForkOptions {
   readonly rollout: string
-  /** Turns that are repeated from the recording; 0 repeats none. The next one is asked for. */
+  /** How many turns are repeated from the recording; 0 repeats none. The next turn is asked of the model. */
   readonly turn: number
-  /** Who goes on; the model that the rollout was made with if not given. */
+  /** The model that goes on; the one that made the rollout if not given. */
   readonly model?: string | ModelConfigInput
   /** Named models beside those of the run. */
   readonly models?: Readonly<Record<string, NamedModelInput>>
-  /** Said in place of the system message, or before everything if there was none. */
+  /** Replaces the system message, or goes before everything else if there was none. */
   readonly system?: string
-  /** Said in place of the first user message. */
+  /** Replaces the first user message. */
   readonly prompt?: string
-  /** How often it goes on from there; once if not given. */
+  /** How many rollouts go on from there; one if not given. */
   readonly samples?: number
-  /** Takes recorded answers for enough also of tools that say their calls cannot be repeated. */
+  /** Uses recorded answers also of tools that say their calls cannot be repeated. */
   readonly reusesTools?: boolean
-  /** In place of the one that made the run: a module, or an environment itself. */
+  /** Replaces the environment that made the run: a module, or an environment itself. */
   readonly environment?: string | Environment
-  /** Options of the environment that are not as the run had them, or were not kept with it. */
+  /** Options of the environment that differ from the run's, or were not kept with it. */
   readonly options?: Readonly<Record<string, unknown>>
   readonly concurrency?: number
   readonly preflight?: boolean
@@ -74,8 +74,8 @@ const knownForkOptions = {
 } as const satisfies KnownOptions & Record<keyof ForkOptions, unknown>
 
 /**
- * A new run whose rollouts begin as a stored one did and go on from a turn of it, with another model or other words. The
- * first turns are repeated by place: the n-th turn gets the reply it got, whatever the prompt says now.
+ * A new run whose rollouts begin as a stored one did and go on from one of its turns, with another model or other words. The
+ * first turns are repeated by place: the n-th turn gets the recorded reply, whatever the prompt says now.
  */
 export async function forkRollout(reader: RunReader, options: ForkOptions): Promise<Evaluation> {
   requireKnownOptions(options, 'forkRollout()', knownForkOptions)
@@ -143,7 +143,7 @@ function forkedFrom(config: StoredRunConfig, { record }: Recording, options: For
   }
 }
 
-/** A fork of a fork begins with the same words, where it has none of its own. */
+/** A fork of a fork begins with the same words, unless it has its own. */
 function openingOf(config: StoredRunConfig, { system, prompt }: ForkOptions): Opening {
   return {
     ...storedOpening(config),
@@ -152,7 +152,10 @@ function openingOf(config: StoredRunConfig, { system, prompt }: ForkOptions): Op
   }
 }
 
-/** What was said up to a turn, with the answers to its tool calls: of the rollout, and of children that began before the next. */
+/**
+ * The sessions up to a turn, with the answers to its tool calls: the rollout's own, and those of children that began before the
+ * next turn.
+ */
 function keptSessions({ record, sessions }: Recording, turn: number): RecordedSession[] {
   const [own, ...children] = sessions
   const nodes = own?.nodes ?? []
@@ -178,7 +181,7 @@ function isReply({ sampled, call }: MessageNode): boolean {
   return sampled && call !== undefined
 }
 
-/** Whatever goes beyond it is live. */
+/** A cassette without an end: whatever goes beyond it is live. */
 function openCassette({ record, children }: Recording, sessions: readonly RecordedSession[], turn: number): Cassette {
   const tapes = sessions.map(({ id, nodes }) => [id.slice(record.id.length), { nodes }] as const)
   return { tapes: Object.fromEntries(tapes), children: keptUntil(children, turn), verdicts: [] }
@@ -188,14 +191,14 @@ function askedModels(
   { model: policy, judge }: StoredRunConfig,
   { record, sessions, verdicts }: Recording,
 ): ReadonlySet<string> {
-  // By a rollout that was never scored nobody knows whether its reward asks a judge.
+  // Nobody knows whether the reward of a rollout that was never scored asks a judge, so the judge is included.
   const judges = outcomes[record.outcome].scored ? verdicts.map(({ model }) => model) : [judge]
-  // A child on the model that made the rollout is one on the model that goes on.
+  // A child on the model that made the rollout is asked of the model that goes on.
   const ofChildren = sessions.slice(1).flatMap(({ nodes }) => nodes.flatMap(({ call }) => call?.model ?? []))
   return new Set([...judges, ...ofChildren.filter((model) => model !== policy)])
 }
 
-/** A tool whose calls can be neither repeated nor taken as made would leave the fork in a world that never was. */
+/** A fork with calls that can be neither repeated nor taken as made would be in a state that never existed. */
 function unrepeatable({ function: { name: tool } }: WrittenCall, turn: number): MillraceError {
   return new MillraceError(
     'config_invalid',

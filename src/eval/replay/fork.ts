@@ -7,19 +7,19 @@ import { hash32 } from '../../kit/index.ts'
 import type { Cassette, Opening, PlannedRollout } from '../../rollout/index.ts'
 import { restoreTask } from './stored-tasks.ts'
 
-/** The rollout that others go on from, and how many of its turns they repeat. */
+/** The rollout that a fork's rollouts go on from, and how many of its turns they repeat. */
 export interface ForkOrigin {
   readonly run: string
   readonly rollout: string
   readonly turn: number
 }
 
-/** How the rollouts of a run begin that goes on from the middle of a stored one. */
+/** How the rollouts of a run begin that goes on from the middle of a stored rollout. */
 export interface Fork {
-  /** Kept with the run, and part of what makes two runs the same. */
+  /** Kept with the run, and part of the digest that says whether two runs are the same experiment. */
   readonly from: ForkOrigin & {
     readonly attempt: number
-    /** The stored rollout's: what its environment drew from it is drawn again. */
+    /** The stored rollout's seed, so that its environment draws the same again. */
     readonly seed: number
     readonly system?: string
     readonly prompt?: string
@@ -28,25 +28,25 @@ export interface Fork {
   readonly task: { readonly index: number; readonly digest: string }
   readonly cassette: Cassette
   readonly opening?: Opening
-  /** Where the stored rollout's long tool outputs are kept, if it has any: what it was shown of them says how to read on. */
+  /** Where the stored rollout's long tool outputs are kept, if it has any: its messages say how to read on in them. */
   readonly outputs: string
-  /** Models that the stored rollout asked beside the one that made it: they need their key. */
+  /** Models that the stored rollout asked beside the one that made it: their keys are needed. */
   readonly asked: ReadonlySet<string>
 }
 
-/** Nobody writes one by hand: what has its parts was made by `forkRollout`. */
+/** Nobody writes a fork by hand: an object with these parts was made by `forkRollout`. */
 export function isFork(value: unknown): value is Fork {
   const parts = ['from', 'task', 'cassette', 'outputs', 'asked'] satisfies (keyof Fork)[]
   return typeof value === 'object' && value !== null && parts.every((part) => part in value)
 }
 
-/** What a summary says of it. */
+/** The origin that a summary names. */
 export function originOf({ from }: Fork): ForkOrigin {
   const { run, rollout, turn } = from
   return { run, rollout, turn }
 }
 
-/** Gives each of the fork's rollouts its own copy of what the stored one had kept of tool outputs. */
+/** Gives each of the fork's rollouts its own copy of the stored rollout's tool outputs. */
 export async function copyOutputs({ outputs, task }: Fork, folder: string, samples: number): Promise<void> {
   const isThere = await stat(outputs).then(
     () => true,
@@ -55,12 +55,12 @@ export async function copyOutputs({ outputs, task }: Fork, folder: string, sampl
   if (!isThere) return
   for (let sample = 0; sample < samples; sample += 1) {
     const copy = join(folder, `${task.index}-${sample}`)
-    // Where the file system can, a copy shares its blocks until one of them is written.
+    // Where the file system can, a copy shares its blocks with the original until one is written.
     await cp(outputs, copy, { recursive: true, force: false, mode: constants.COPYFILE_FICLONE })
   }
 }
 
-/** The one task that is forked. */
+/** The task of the forked rollout. */
 export async function* forkedTask(
   tasks: AsyncIterable<TaskItem>,
   { task, from }: Fork,
@@ -82,7 +82,7 @@ export async function* forkedTask(
   )
 }
 
-/** Puts the recording into each plan. Every sample is asked for with a seed of its own, where seeds are sent. */
+/** Puts the recording into each plan. Where seeds are sent, every sample has one of its own. */
 export async function* forkedPlans(
   plans: AsyncIterable<PlannedRollout>,
   fork: Fork,

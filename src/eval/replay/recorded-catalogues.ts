@@ -19,14 +19,14 @@ const catalogueSchema = z.object({
   ),
 })
 
-/** What an attempt's servers had listed, by digest: the data of an `mcp.tools` event. */
+/** The digests of what an attempt's servers had listed: the data of an `mcp.tools` event. */
 const digestsSchema = z.record(z.string(), z.string())
 
 /** What the tool servers of a run offered: enough to know their tools without opening them. */
 export class RecordedCatalogues {
   readonly #reader: RunReader
   readonly #catalogues = new Map<string, ToolCatalogue>()
-  /** The same lists are the same array, so that a tool box is made of them once. */
+  /** Equal sets of lists are the same array, so that a tool box is made of them once. */
   readonly #sets = new Map<string, readonly ToolCatalogue[]>()
 
   constructor(reader: RunReader) {
@@ -37,9 +37,9 @@ export class RecordedCatalogues {
     }
   }
 
-  /** What an attempt had; undefined if it had no servers. */
+  /** The catalogues of an attempt; undefined if it had no servers. */
   of(rollout: string, attempt: number): readonly ToolCatalogue[] | undefined {
-    // A rollout that was resumed opened its servers again; what it had then is what its end was made with.
+    // A resumed rollout opened its servers again; its end was made with the latest lists.
     const digests = digestsSchema.safeParse(this.#reader.eventsOf(rollout, attempt, 'mcp.tools').at(-1)?.data).data
     if (!digests) return undefined
     const names = Object.entries(digests).map(([server, digest]) => nameOf(server, digest))

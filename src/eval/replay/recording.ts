@@ -21,13 +21,13 @@ import { recordedEnd } from '../recorded-end.ts'
 /** A conversation of a rollout: its own, or a child's. */
 export interface RecordedSession {
   readonly id: string
-  /** The session that started it; null for the rollout's own. */
+  /** The session that started this one; null for the rollout's own. */
   readonly parent: string | null
   readonly startedAt: number
   readonly nodes: readonly MessageNode[]
-  /** What its turns were sent in place of the conversation, as far as that differs. */
+  /** What the turns were sent in place of the conversation, where it differs. */
   readonly contexts: readonly Json[]
-  /** What it came to; of one that was cut off there is none. */
+  /** The session's record; undefined if it was cut off. */
   readonly record: BareRecord | undefined
 }
 
@@ -37,15 +37,15 @@ export interface Recording {
   readonly startedAt: number
   /** The rollout's own first, then its children, each before its own children. */
   readonly sessions: readonly RecordedSession[]
-  /** What children came to, those among them that a fork took over from the rollout it was forked from. */
+  /** The figures of the children, with those that a fork took over from the rollout it was forked from. */
   readonly children: KeptChildren
   readonly verdicts: readonly RecordedVerdict[]
-  /** By session, what judges said that were asked again later: paid for, and of no other account. */
+  /** By session, verdicts whose questions were asked again later: they were paid for, and no other field counts them. */
   readonly superseded: Readonly<Record<string, readonly RecordedVerdict[]>>
   readonly serverAnswers: readonly RecordedAnswer[]
 }
 
-/** Reads one rollout whole. Throws `run_not_found`, with the ids that are nearest, where it has no accepted result. */
+/** Reads one rollout whole. If it has no accepted result, throws `run_not_found` with the nearest ids. */
 export function readRecording(reader: RunReader, rollout: string): Recording {
   if (typeof rollout !== 'string') throw unfit('rollout', "a rollout's id, such as 0-0", rollout)
   const record = reader.rollout(rollout)
@@ -73,20 +73,20 @@ export function readRecording(reader: RunReader, rollout: string): Recording {
   return { record, startedAt, sessions, children, verdicts, superseded, serverAnswers }
 }
 
-/** What judges said about an attempt in the sitting that it ended in, in order. */
+/** The verdicts about an attempt in the sitting that it ended in, in order. */
 export function readVerdicts(reader: RunReader, rollout: string, attempt: number): RecordedVerdict[] {
   const calls = readJudgeCalls(reader, rollout, attempt)
   return calls.slice(supersededIn(calls))
 }
 
-/** How many of what judges or servers said to a session they were asked again for. */
+/** How many of a session's answers were asked for again in a later sitting. */
 function supersededIn(calls: readonly Pick<RecordedVerdict, 'earlier'>[]): number {
   return calls.at(-1)?.earlier ?? 0
 }
 
 /**
- * What tool servers answered to the environment's own code in the sitting that an attempt ended in, in order: one that goes on
- * asks all of it again.
+ * What tool servers answered to the environment's own code in the sitting that an attempt ended in, in order. A resumed attempt
+ * asks for all its answers again, so those of earlier sittings are left out.
  */
 export function readServerAnswers(reader: RunReader, rollout: string, attempt: number): RecordedAnswer[] {
   const calls = readServerCalls(reader, rollout, attempt)
@@ -104,7 +104,7 @@ function readTakenOver(reader: RunReader, rollout: string, attempt: number): (re
   })
 }
 
-/** A recording as what a rollout hears that may hear nothing else. */
+/** A recording as a cassette with an end: the rollout hears nothing else. */
 export function closedCassette(
   { record, sessions, children, verdicts, superseded, serverAnswers }: Recording,
   catalogues: Cassette['catalogues'],
@@ -124,7 +124,7 @@ export function closedCassette(
   }
 }
 
-/** What a session hears when it asks for more than was recorded. */
+/** The error for a session that asks for more than was recorded. */
 function endOf(id: string, end: BareRecord | undefined): WireError {
   return (end && recordedEnd(end)) ?? unheard(id)
 }
@@ -152,7 +152,7 @@ function* childrenOf(reader: RunReader, parent: string, attempt: number): Genera
   }
 }
 
-/** How many ids are looked at for the one that was meant. */
+/** How many ids are searched for the one that was meant. */
 const maxCandidates = 10_000
 
 function noRollout(reader: RunReader, rollout: string): MillraceError {

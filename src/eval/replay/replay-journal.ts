@@ -5,20 +5,20 @@ import type { Journal, JournalEntry, NodeEntry } from '../../store/index.ts'
 /** A conversation as a replay repeated it. */
 export interface ReplayedSession {
   readonly nodes: NodeEntry[]
-  /** What its turns would have been sent in place of the conversation. */
+  /** What the turns would have been sent in place of the conversation. */
   readonly contexts: Json[]
-  /** Children of its own that did not run again, by what their ids add to the rollout's. */
+  /** The session's children that did not run again, by what their ids add to the rollout's. */
   readonly kept: Map<string, KeptChild>
-  /** JSON of what a child came to. */
+  /** The JSON of a child's record. */
   record?: string
 }
 
-/** Takes what a replayed rollout would have recorded, and keeps it until the next one begins. Nothing goes to disk. */
+/** Keeps the entries of a replayed rollout until the next one begins. Nothing goes to disk. */
 export class ReplayJournal implements Journal {
   readonly pressure = 0
   #sessions = new Map<string, ReplayedSession>()
 
-  /** What was recorded since the last call. */
+  /** The sessions recorded since the last call. */
   take(): ReadonlyMap<string, ReplayedSession> {
     const sessions = this.#sessions
     this.#sessions = new Map()

@@ -1,20 +1,20 @@
 import type { Message, Outcome } from '../../schema/index.ts'
 
-/** What a replay found of one rollout. */
+/** The findings of a replay of one rollout. */
 export interface ReplayReport {
   readonly rollout: string
   readonly attempt: number
-  /** Null if it is unreadable. */
+  /** Null if the rollout is unreadable. */
   readonly outcome: Outcome | null
-  /** `skipped`: there is nothing to run again. `unreadable`: it is damaged. `why` says more. */
+  /** `skipped`: there is nothing to run again. `unreadable`: the rollout is damaged. `why` says more. */
   readonly verdict: 'identical' | 'different' | 'skipped' | 'unreadable'
-  /** What kept the replay from its end, or from its beginning. */
+  /** What kept the replay from reaching its end, or from starting. */
   readonly why?: string
   /** Messages that were compared, children's included. */
   readonly messages: number
   readonly children: {
     readonly replayed: number
-    /** Their tools were answered from the recording, so that they did not run again. */
+    /** Children that did not run again, as their tools were answered from the recording. */
     readonly kept: number
   }
   /** At most `maxDifferences` of them; `omitted` says how many more there are. */
@@ -33,7 +33,7 @@ export interface Difference {
   readonly session: string
   /** `message 3 (tool)`, `reward`, `usage.output`. */
   readonly what: string
-  /** In short; null for what is not there. */
+  /** A short form of the value; null if there is none. */
   readonly recorded: string | null
   readonly replayed: string | null
 }

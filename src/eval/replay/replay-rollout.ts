@@ -31,9 +31,9 @@ import type { ReplayReport } from './replay-report.ts'
 import { knownTask, knownTasks, type KnownTask } from './stored-tasks.ts'
 
 export interface ReplayOptions {
-  /** In place of the one that made the run: a module, or an environment itself. */
+  /** Replaces the environment that made the run: a module, or an environment itself. */
   readonly environment?: string | Environment
-  /** Options of the environment that are not as the run had them, or were not kept with it. */
+  /** Options of the environment that differ from the run's, or were not kept with it. */
   readonly options?: Readonly<Record<string, unknown>>
   readonly signal?: AbortSignal
 }
@@ -45,8 +45,8 @@ const knownReplayOptions = {
 } as const satisfies KnownOptions & Record<keyof ReplayOptions, unknown>
 
 /**
- * Runs a stored rollout again, against nothing but its own recording: its agent, updates, children and rewards, with no
- * model, no judge and no tool but those that rebuild the rollout's state. Says what is not as it was.
+ * Runs a stored rollout again, against nothing but its own recording: its agent, updates, children and rewards, with no model, no
+ * judge and no tool but those that rebuild the rollout's state. Reports what differs.
  */
 export async function replayRollout(
   reader: RunReader,
@@ -64,7 +64,7 @@ export async function replayRollout(
   return await replayer.replay(recording, task)
 }
 
-/** Every rollout of a run that has ended, task by task, one at a time. One that is damaged does not cost the others. */
+/** Replays every ended rollout of a run, task by task, one at a time. A damaged rollout does not end the replay. */
 export async function* replayRun(
   reader: RunReader,
   options: ReplayOptions = {},
@@ -97,20 +97,20 @@ async function replayOrDamage(
   }
 }
 
-/** Ends of rollouts that were taken from them before they could come to one: there is no end to repeat. */
+/** Outcomes of rollouts that were lost before they could end: there is no end to repeat. */
 const lostEnds: ReadonlySet<Outcome> = new Set<Outcome>(['worker_lost', 'poisoned', 'stale'])
 
-/** Ends by the clock. */
+/** Outcomes of agents that ran out of time. */
 const endedByTime: ReadonlySet<Outcome> = new Set<Outcome>(['agent_timeout', 'infra_timeout'])
 
-/** What all replays of a run share: its environment, and an executor that can ask nobody. */
+/** The parts that all replays of a run share: its environment, and an executor that can ask nobody. */
 class Replayer extends Resource {
   readonly config: StoredRunConfig
   readonly loaded: LoadedEnvironment
   readonly #reader: RunReader
   readonly #journal = new ReplayJournal()
   readonly #executor: InlineExecutor
-  /** With the limits of the run; made with the first that needs it. */
+  /** An executor with the time limits of the run; made with the first rollout that needs it. */
   #timedExecutor: InlineExecutor | undefined
   readonly #signal: AbortSignal
   readonly #catalogues: RecordedCatalogues
@@ -129,7 +129,7 @@ class Replayer extends Resource {
     this.#signal = parts.signal ?? new AbortController().signal
     this.#catalogues = new RecordedCatalogues(reader)
     const { limits } = settingsOf(config)
-    // Time is not repeated: where it had ended a rollout, the recording says so.
+    // Time is not repeated: if it had ended a rollout, the recording says so.
     this.#executor = this.#executorWithin({ ...limits, timeoutMs: maxTimerMs, wallTimeoutMs: maxTimerMs })
   }
 
@@ -181,13 +181,13 @@ class Replayer extends Resource {
     return this.#report(recording, { sessions, record: ended, why: whyEnded(result) })
   }
 
-  /** What the clock had ended may get stuck in the same place again, where nothing else ends it. */
+  /** A rollout that ran out of time may get stuck in the same place again, so it has the run's time limits. */
   #executorFor({ record }: Recording): InlineExecutor {
     if (!endedByTime.has(agentOutcomeOf(record))) return this.#executor
     return (this.#timedExecutor ??= this.#executorWithin(settingsOf(this.config).limits))
   }
 
-  /** Those that have a say in what it is worth, as they were recorded. */
+  /** The other members of its group, as they were before the group was settled; empty if groups are not settled. */
   #othersOfGroup({ task, sample: own }: BareRecord): RolloutRecord[] {
     const { environment } = this.loaded
     const others: RolloutRecord[] = []
@@ -199,7 +199,7 @@ class Replayer extends Resource {
     return others
   }
 
-  /** With its group, as far as that has a say in it. */
+  /** Settles the replayed record with its group, if the environment settles groups. */
   async #settled(
     record: RolloutRecord,
     others: readonly RolloutRecord[],
@@ -262,7 +262,7 @@ class Replayer extends Resource {
     }
   }
 
-  /** Which of the environment's own tools were answered from the recording, whatever the model had called them. */
+  /** Names the environment's own tools that were answered from the recording, by the tool's name, not the one the model used. */
   #hints(sessions: readonly RecordedSession[]): string[] {
     const { environment, options } = this.loaded
     const box = unopenedTools(environment, options, [])
@@ -286,9 +286,9 @@ class Replayer extends Resource {
   }
 }
 
-/** What stands against a replay, if anything does. */
+/** Why a rollout cannot be replayed; undefined if it can. */
 function whyNot({ record, sessions }: Recording): string | undefined {
-  // Whatever the row is now, there was no rollout then.
+  // Nothing ran then, even if the row is a valid task now.
   if (record.error?.code === 'task_invalid') {
     return `nothing ran: it was not a valid task when the run was made (${record.error.message})`
   }

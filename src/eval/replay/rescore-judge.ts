@@ -7,21 +7,21 @@ import type { RunReader } from '../../store/index.ts'
 import { settingsOf, type StoredRunConfig } from './stored-config.ts'
 import { readVerdicts } from './recording.ts'
 
-/** Answers the questions of rewards from what judges said when the run was made; what was not asked then, only if it may. */
+/** Answers the questions of rewards with the recorded verdicts; other questions are asked of a judge only if that is allowed. */
 export class RescoreJudge extends Resource {
   readonly #reader: RunReader
   readonly #config: StoredRunConfig
   readonly #models: ModelSet | undefined
   readonly #permits: Semaphore
   readonly #tally: Tally
-  /** Of the rollouts that are being scored; an entry goes with its record. */
+  /** The recorded verdicts of the rollouts that are being scored; an entry is freed with its record. */
   readonly #verdicts = new WeakMap<RolloutRecord, VerdictReader>()
 
   constructor(options: {
     reader: RunReader
     config: StoredRunConfig
     isLive: boolean
-    /** What judges that are asked use is added to it. */
+    /** Adds up what live judges use. */
     tally: Tally
     env: Variables
   }) {
@@ -45,7 +45,7 @@ export class RescoreJudge extends Resource {
         settings: settingsOf(this.#config),
         judgePermits: this.#permits,
         model: (wanted) => models.get(wanted),
-        // The stored run is not added to.
+        // Nothing is added to the stored run.
         journal: { append: () => {} },
       },
       rollout: record.id,

@@ -16,13 +16,13 @@ import { RescoreJudge } from './rescore-judge.ts'
 import { isScorable, RescoreAccumulator, type RescoreSummary } from './rescore-summary.ts'
 
 export interface RescoreOptions {
-  /** Whose rewards to use: a module, or an environment itself. The one that made the run if not given. */
+  /** The environment whose rewards to use: a module, or an environment itself. The one that made the run if not given. */
   readonly environment?: string | Environment
-  /** Options of the environment that are not as the run had them. */
+  /** Options of the environment that differ from the run's. */
   readonly options?: Readonly<Record<string, unknown>>
   /** Whether `setup` runs, so that rewards see its state; true if not given. */
   readonly setup?: boolean
-  /** `recorded`: a question that was not asked when the run was made fails its reward. That if not given. */
+  /** `recorded`, the default: a question that was not asked when the run was made fails its reward. */
   readonly judge?: 'recorded' | 'live'
   /** Rollouts at once; 64 if not given. */
   readonly concurrency?: number
@@ -38,7 +38,7 @@ const knownRescoreOptions = {
   signal: 'signal',
 } as const satisfies KnownOptions & Record<keyof RescoreOptions, unknown>
 
-/** What one rollout was worth, and is worth now. */
+/** The reward of one rollout before and now. */
 export interface RescoredRollout {
   readonly id: string
   readonly task: { readonly index: number; readonly id: string }
@@ -50,9 +50,9 @@ export interface RescoredRollout {
   readonly error?: WireError
 }
 
-/** Iterate it for the rollouts, task by task; those that are damaged are left out, and named in the summary. */
+/** Iterate it for the rollouts, task by task; damaged rollouts are left out, and named in the summary. */
 export interface Rescoring extends AsyncIterable<RescoredRollout> {
-  /** Of those that were scored so far; of all once the iteration has ended. */
+  /** The summary of the rollouts scored so far; of all once the iteration has ended. */
   summary(): RescoreSummary
 }
 
@@ -83,7 +83,7 @@ interface Rescored {
   readonly after: RolloutRecord
 }
 
-/** The rollouts of one task. Where the task is not known any more, they are as they were. */
+/** The rollouts of one task. If the task is gone or changed (`problem`), they stay as they were. */
 interface RescoredTask {
   readonly pairs: readonly Rescored[]
   readonly unreadable: readonly string[]
@@ -121,7 +121,7 @@ class RunningRescore implements Rescoring {
     })
   }
 
-  /** Tasks are scored beside each other and handed out in order. */
+  /** Tasks are scored in parallel and handed out in order. */
   async *[Symbol.asyncIterator](): AsyncGenerator<RescoredRollout, void, void> {
     const { reader, config, loaded, options } = this.#parts
     using stopping = new AbortScope(options.signal)
@@ -135,7 +135,7 @@ class RunningRescore implements Rescoring {
     try {
       for await (const task of knownTasks(reader, loaded, stopping.signal)) {
         const scored = this.#scoreTask(task, scorer, stopping.signal)
-        // Whoever takes it hears of a failure; until then nobody does.
+        // `#take` hears of a failure; until then its rejection must not count as unhandled.
         scored.catch(() => {})
         window.push(scored)
         while (window.length >= maxTasks) yield* this.#take(await window.shift())
@@ -144,7 +144,7 @@ class RunningRescore implements Rescoring {
       }
       while (window.length > 0) yield* this.#take(await window.shift())
     } finally {
-      // Whoever leaves early waits for what still runs, which hears of it.
+      // A reader that leaves early waits for the scoring that still runs, which is told to stop.
       stopping.abort(new MillraceError('cancelled', 'nobody reads the scores any more'))
       await Promise.allSettled(window)
       this.#endedAt = performance.now()
@@ -190,7 +190,7 @@ class RunningRescore implements Rescoring {
     const error: WireError = { code: 'run_mismatch', message: problem }
     return pairs.map((pair) => {
       const { before } = pair
-      // It had nothing to lose with its task: often it has none because that was no task.
+      // This rollout could not be scored anyway, often because its row was no valid task.
       if (!isScorable(before.outcome)) {
         this.#accumulator.addTask([pair])
         return lineOf(pair)
@@ -200,7 +200,7 @@ class RunningRescore implements Rescoring {
     })
   }
 
-  /** One that is damaged does not cost the others. */
+  /** The stored rollouts of a task; damaged ones are listed apart. */
   #recordsOf(task: number): { readonly records: readonly RolloutRecord[]; readonly unreadable: readonly string[] } {
     const { reader, config } = this.#parts
     const records: RolloutRecord[] = []
@@ -233,7 +233,7 @@ class RunningRescore implements Rescoring {
   }
 }
 
-/** What servers had answered; read when it is asked for, which most rewards never do. */
+/** The recorded answers of tool servers; read on the first call, which most rewards never make. */
 function recordedServers(reader: RunReader, { id, attempt }: RolloutRecord): ServerCalls {
   let noted: NotedServers | undefined
   return {
@@ -265,7 +265,7 @@ function moduleOf({ environment, specifier, rawOptions }: LoadedEnvironment): Re
   )
 }
 
-/** A score from a state that nothing has happened to looks like any other, so it must be said. */
+/** Warns of scores from a state that tools never changed: they look like any others. */
 function stateNotices(environment: Environment): string[] {
   const { name, tools = {} } = environment
   if (!environment.update && Object.keys(tools).length === 0) return []

@@ -5,7 +5,7 @@ import { studentT95 } from '../student-t.ts'
 import type { Summary } from '../summary.ts'
 import { SummaryAccumulator, type RolloutSummary } from '../summary-accumulator.ts'
 
-/** A mean, and how far it may be off; NaN with fewer than two tasks. */
+/** A mean with its standard error, which is NaN with fewer than two tasks. */
 export interface RescoredScore extends ScoreEstimate {
   readonly standardError: number
 }
@@ -17,23 +17,23 @@ export interface RescoreSummary {
   readonly rollouts: number
   readonly before: RescoredSide
   readonly after: RescoredSide
-  /** Of the rollouts that have a reward on both sides. */
+  /** The change over the rollouts that have a reward on both sides. */
   readonly change: RescoredScore | undefined
-  /** How many have another reward than before. */
+  /** How many rollouts have another reward than before. */
   readonly changed: number
-  /** Rollouts that are damaged, the first of them by name. They are in no figure here. */
+  /** Damaged rollouts, the first of them by name. They are in no figure here. */
   readonly unreadable?: NonNullable<Summary['unreadable']>
-  /** Rollouts whose tasks are not what they were, or are gone: they keep no score. */
+  /** Rollouts whose tasks have changed or are gone: they have no score. */
   readonly withoutTask: number
-  /** Rollouts that could not have a score when the run was made either, by how they ended, and why the first of them did. */
+  /** Rollouts that could have no score in the run either, by outcome, with the reason of the first. */
   readonly unscorable: readonly { readonly outcome: Outcome; readonly count: number; readonly message: string }[]
-  /** Rewards that failed, by what they said; the most frequent first, and no more than a few. */
+  /** Failed rewards by message; the most frequent first, and no more than a few. */
   readonly failures: readonly { readonly message: string; readonly count: number }[]
-  /** What judges that were asked for it have used. */
+  /** What live judges have used. */
   readonly judgeUsage: Usage
   readonly judgeCost: number | null
   readonly wallMs: number
-  /** What the scores should be read with. */
+  /** Warnings that a reader of the scores should know. */
   readonly notices: readonly string[]
 }
 
@@ -43,7 +43,7 @@ export interface RescoredSide {
   readonly components: RolloutSummary['components']
 }
 
-/** Messages of failures that are told apart; the others are one. */
+/** How many messages of failures are told apart; further ones are counted together. */
 const maxMessages = 20
 
 /** Adds up the two sides as rollouts are scored, in memory that does not grow with the run. */
@@ -109,7 +109,7 @@ export class RescoreAccumulator {
   }
 }
 
-/** What infrastructure ended, or was no task, has no reward, whatever the rewards are now. */
+/** Whether an outcome can have a reward. Rollouts that infrastructure ended, or that had no valid task, never have one. */
 export function isScorable(outcome: Outcome): boolean {
   return outcomes[outcome].scored || outcomes[outcome].rule === 'rescore'
 }

@@ -33,7 +33,10 @@ export async function settleAgain(
   }
 }
 
-/** Nobody can tell what members of a group are worth if one of them cannot be read. Changes the records. */
+/**
+ * Fails the rewards of a group if one of its members cannot be read: nobody can tell what the others are worth. Changes the
+ * records.
+ */
 export function leaveUnsettled(members: readonly RolloutRecord[], unreadable: string): void {
   const message = `its group cannot be scored again: rollout ${unreadable} of it cannot be read`
   const error = new MillraceError('store_failed', message).toWire()
@@ -42,7 +45,7 @@ export function leaveUnsettled(members: readonly RolloutRecord[], unreadable: st
   }
 }
 
-/** Whether what one rollout is worth depends on the others of its task. */
+/** Whether the reward of one rollout depends on the others of its task. */
 export function settlesGroups(environment: Environment): boolean {
   return hasGroupReward(environment) || (environment.groupPolicy ?? 'keep') !== 'keep'
 }
@@ -57,7 +60,7 @@ export function beforeSettling(record: RolloutRecord, environment: Environment):
   return { ...rest, outcome, truncated: outcomes[outcome].truncated, rewards, reward: totalReward(rewards) }
 }
 
-/** Whether it has all its own scores, so that it was its group's reward that failed. */
+/** Whether a record has all its own scores, so that its group's reward is the one that failed. */
 function failedWithGroup({ outcome, rewards, metrics }: RolloutRecord, environment: Environment): boolean {
   if (outcome !== 'reward_error' || !hasGroupReward(environment)) return false
   return ownRewardNames(environment).every((name) => name in rewards || name in metrics)

@@ -32,10 +32,10 @@ const storedConfigSchema = z.object({
     .exactOptional(),
 })
 
-/** What a run's file says of how its rollouts were run. */
+/** How a run's rollouts were run, from its `run.json`. */
 export type StoredRunConfig = z.infer<typeof storedConfigSchema> & { readonly name: string }
 
-/** Throws `run_mismatch` where the run is not one of rollouts that an environment's own tasks gave. */
+/** Throws `run_mismatch` if the run has no rollouts of an environment's own tasks: those of a gateway or a server. */
 export function readStoredConfig(reader: RunReader): StoredRunConfig {
   const file = readRunFile(reader.folder)
   if (!file) throw new MillraceError('run_not_found', `there is no run in ${reader.folder}`)
@@ -57,7 +57,7 @@ export function readStoredConfig(reader: RunReader): StoredRunConfig {
   )
 }
 
-/** Secrets are not kept with a run: what is left of them must not be sent in their place. */
+/** Removes redacted values: secrets are not kept with a run, and the mark must not be sent in their place. */
 function withoutRedacted(model: ModelConfig): ModelConfig {
   const backends = model.backends.map((backend) => ({
     ...backend,
@@ -75,7 +75,7 @@ function addressWithoutRedacted(address: string): string {
   return url.href
 }
 
-/** An environment that was given the mark in place of a secret would run, and come to something else. */
+/** Refuses redacted options: with the mark in place of a secret an environment would run, and give other results. */
 function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string): void {
   const missing = Object.keys(options).filter((name) => isRedacted(JSON.stringify(options[name]) ?? ''))
   if (missing.length === 0) return
@@ -87,7 +87,7 @@ function refuseRedacted(options: Readonly<Record<string, unknown>>, run: string)
   )
 }
 
-/** The environment that made the run, or another in its place, with the options that the run had. */
+/** The environment that made the run, or another in its place, with the options of the run. */
 export async function loadStoredEnvironment(
   config: StoredRunConfig,
   given: string | Environment | undefined,
@@ -110,7 +110,7 @@ export async function loadStoredEnvironment(
   )
 }
 
-/** An environment in the place of another is given options that nobody typed, and may not know them. */
+/** Explains an error about options that nobody typed: they are those of the run, which another environment may not know. */
 function withStoredOptions(error: unknown, { name, environment }: StoredRunConfig): unknown {
   const stored = Object.keys(environment.options)
   if (!(error instanceof MillraceError) || error.code !== 'config_invalid' || stored.length === 0) return error
@@ -122,19 +122,19 @@ function withStoredOptions(error: unknown, { name, environment }: StoredRunConfi
   )
 }
 
-/** What a rollout of the run drew from. One that was forked drew from the seed of the rollout it was forked from. */
+/** The seed of a rollout. A forked rollout has the seed of the rollout it was forked from. */
 export function storedSeed({ drawSeed, forkedFrom }: StoredRunConfig, id: string, attempt: number): number {
   return forkedFrom?.seed ?? hash32(drawSeed, id, attempt) >>> 1
 }
 
-/** What was said in place of the environment's own words, in a run that was forked. */
+/** The words that replaced the environment's own, in a forked run. */
 export function storedOpening({ forkedFrom }: StoredRunConfig): Opening | undefined {
   const { system, prompt } = forkedFrom ?? {}
   if (system === undefined && prompt === undefined) return undefined
   return { ...(system !== undefined && { system }), ...(prompt !== undefined && { prompt }) }
 }
 
-/** The settings its rollouts had. */
+/** The settings of the run's rollouts. */
 export function settingsOf(config: StoredRunConfig): RunSettings {
   const { model, models, judge, judgeConcurrency, limits, sampling, captureTokens, seed, toolFormat } = config
   const isSimulated = models.some(({ name, simulator }) => name === model && simulator !== undefined)

@@ -2,17 +2,17 @@ import { readTasks, type LoadedEnvironment, type ValidTask } from '../../env/ind
 import { MillraceError } from '../../errors/index.ts'
 import type { RunReader } from '../../store/index.ts'
 
-/** What to do about a task that is not what it was: tasks may depend on options, too. */
+/** What to do about a task that has changed: tasks may depend on options, too. */
 export const restoreTask =
   'restore it, or leave out the --env (options) or --environment (environment) that made it another'
 
-/** A task of an environment and what a run knows of it. One that is not the same has a reason. */
+/** A task of a run. `problem` says why its rollouts cannot use it, if it has changed or is gone. */
 export type KnownTask =
   | { readonly index: number; readonly item: ValidTask; readonly problem?: undefined }
   | { readonly index: number; readonly problem: string }
 
 /**
- * The tasks that a run has worked on, in order and one at a time: it keeps only their digests, so they are read again from
+ * The tasks that a run has worked on, in order and one at a time. The run keeps only their digests, so they are read again from
  * the environment, and no further than the run's last one.
  */
 export async function* knownTasks(
@@ -44,7 +44,7 @@ export async function* knownTasks(
   }
 }
 
-/** One of them. Throws `run_mismatch` if it is gone or another one. */
+/** One of the run's tasks. Throws `run_mismatch` if it is gone or has changed. */
 export async function knownTask(
   reader: RunReader,
   loaded: LoadedEnvironment,
