@@ -3,9 +3,8 @@ import type { ClientApi } from './api-name.ts'
 import type { Json } from './json.ts'
 
 /**
- * A conversation is kept in the shape of OpenAI's Chat Completions, because every trainer, viewer and backend reads it:
- * what is sent, hashed, stored and exported is one and the same JSON, written once per message.
- * Messages are never changed after they were made.
+ * A conversation is kept in the shape of OpenAI's Chat Completions, because every trainer, viewer and backend reads it: one and
+ * the same JSON, written once per message, is sent, hashed, stored and exported. Messages are never changed after they were made.
  */
 export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
@@ -27,7 +26,7 @@ export interface AssistantMessage {
   readonly reasoning_content?: string
   readonly refusal?: string
   readonly tool_calls?: readonly ToolCall[]
-  /** What else it said or did in words of one API alone: calls of other tools than functions, audio, redacted thinking. */
+  /** Parts of the reply that only one API has: calls of other tools than functions, audio, redacted thinking. */
   readonly others?: readonly OtherPart[]
   readonly name?: string
 }
@@ -36,7 +35,9 @@ export interface ToolMessage {
   readonly role: 'tool'
   readonly tool_call_id: string
   readonly content: string | readonly ContentPart[]
-  /** The tool failed, where an API can say so. Sent along: a backend that does not know it ignores or refuses it. */
+  /**
+   * Whether the tool failed, where an API can say so. Sent along: a backend that does not know the field ignores or refuses it.
+   */
   readonly is_error?: boolean
 }
 
@@ -48,7 +49,7 @@ export type ContentPart =
     }
   | OtherPart
 
-/** What only one API knows (audio, a document, a search), kept as it came. No other API can be sent it. */
+/** A part that only one API knows (audio, a document, a search), kept as it came. It cannot be sent to another API. */
 export interface OtherPart {
   readonly type: 'other'
   readonly api: ClientApi
@@ -118,12 +119,12 @@ export const messageSchema: z.ZodType<Message> = z.discriminatedUnion('role', [
   }),
 ])
 
-/** The text of a message, images left out. One from JSON that nobody checked may lack its content: that is no text, too. */
+/** The text of a message, without images. A message from unchecked JSON may lack its content: that is no text, too. */
 export function textOf({ content }: Message): string {
   return content ? partsText(content) : ''
 }
 
-/** The text of a content, images left out. */
+/** The text of a content, without images. */
 export function partsText(content: string | readonly ContentPart[]): string {
   if (typeof content === 'string') return content
   let text = ''

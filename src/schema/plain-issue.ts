@@ -1,4 +1,4 @@
-/** What zod says by itself, and what people and models understand better. Words of an author's own are left as they are. */
+/** Zod's own messages, and words that people and models understand better. An author's own messages are left as they are. */
 const rules: readonly (readonly [pattern: RegExp, plain: string])[] = [
   [/^Invalid input: expected int, received number$/, 'expected a whole number'],
   [/^Invalid input: expected (.+), received undefined$/, 'missing; expected $1'],

@@ -5,9 +5,9 @@ import type { ToolThrow } from './node.ts'
 import type { Outcome } from './outcome.ts'
 import type { Usage } from './usage.ts'
 
-/** What one rollout came to. A plain cloneable value: a line of `rollouts.jsonl`, an item of `evaluate()`. */
+/** The result of one rollout. A plain cloneable value: a line of `rollouts.jsonl`, an item of `evaluate()`. */
 export interface RolloutRecord {
-  /** `<task index>-<sample>`; a child adds where in its parent it began and a digest of its prompt, as `.t2c0-k3x9`. */
+  /** `<task index>-<sample>`; a child's id adds its place in the parent and a digest of its prompt, as `.t2c0-k3x9`. */
   id: string
   environment: string
   model: string
@@ -16,10 +16,10 @@ export interface RolloutRecord {
   attempt: number
   outcome: Outcome
   truncated: boolean
-  /** How its agent had ended whose reward failed (`reward_error`); left out if it had ended by itself. */
+  /** How the agent had ended, if the reward failed (`reward_error`); left out if the agent had ended by itself. */
   agentOutcome?: Outcome
   error?: WireError
-  /** Of one that used up its working time: what was at work then, as `tool search`; left out if that was the agent's own code. */
+  /** What was at work when the working time ran out, as `tool search`; left out if that was the agent's own code. */
   cutOffIn?: string
   /** null unless the outcome is scored, and null in a voided group. */
   reward: number | null
@@ -32,11 +32,11 @@ export interface RolloutRecord {
   turns: number
   toolCalls: number
   toolErrors: number
-  /** What its tools threw, by tool and kind; left out if they threw nothing. */
+  /** What the tools threw, by tool and kind; left out if they threw nothing. */
   toolFaults?: readonly ToolFault[]
   /** Repairs that tool calls needed, made or only noted; left out if there were none. */
   toolRepairs?: number
-  /** Tool servers that it had to do without, and why; left out if all were there. */
+  /** Tool servers that the rollout had to do without, and why; left out if all were there. */
   missingServers?: readonly MissingServer[]
   children: number
   usage: Usage
@@ -64,8 +64,8 @@ export interface RewardComponent {
 }
 
 /**
- * Milliseconds, except `startedAt` (epoch), of the sitting that it ended in; `workingMs` goes on from what it took over. Model,
- * tools and reward overlap where calls ran in parallel.
+ * Milliseconds, except `startedAt` (epoch), in the sitting that the rollout ended in; `workingMs` includes earlier sittings.
+ * Model, tools and reward overlap where calls ran in parallel.
  */
 export interface RolloutTiming {
   startedAt: number

@@ -4,7 +4,7 @@ import type { JsonObject } from './json.ts'
 
 const extraSchema: z.ZodType<JsonObject, JsonObject> = z.record(z.string(), z.json())
 
-/** How to sample a turn. `extra` goes into the request body as it is, for what only one backend knows. */
+/** How to sample a turn. `extra` goes into the request body as it is, for fields that only one backend knows. */
 export const samplingSchema = closedObject({
   temperature: z.number().min(0).exactOptional(),
   topP: z.number().min(0).max(1).exactOptional(),

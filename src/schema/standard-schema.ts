@@ -24,7 +24,7 @@ export interface ValidationIssue {
 
 export type OutputOf<Schema extends StandardSchema> = NonNullable<Schema['~standard']['types']>['output']
 
-/** Nobody corrects more at a time. */
+/** How many issues are shown: nobody corrects more at a time. */
 const maxIssues = 8
 
 /** `answer.value: expected number, got string` for each issue, joined. */

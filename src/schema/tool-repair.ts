@@ -3,11 +3,11 @@ import type { Json } from './json.ts'
 /** One repair of one tool call, as it is recorded. The model's own text is never changed. */
 export interface ToolRepair {
   readonly rule: RepairRule
-  /** What it acted on, where the rule does not say: a parameter. */
+  /** The parameter that was repaired, where the rule does not say. */
   readonly at?: string
   readonly before: Json
   readonly after: Json
-  /** Only noted, not done: the rules are in `log` mode. */
+  /** False in `log` mode: the repair was only noted, not made. */
   readonly applied?: false
 }
 

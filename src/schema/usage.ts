@@ -2,7 +2,7 @@ import { z } from 'zod'
 
 const count = z.number()
 
-/** As it is kept; see `Usage`. */
+/** The stored form of `Usage`. */
 export const usageSchema = z.object({
   calls: count,
   input: count,
@@ -12,14 +12,17 @@ export const usageSchema = z.object({
   estimated: count.exactOptional(),
 })
 
-/** Tokens of one or more model calls that were answered; one that failed or hung has none. `input` includes `cachedInput`; `output` includes `reasoning`. */
+/**
+ * Tokens of one or more answered model calls; a call that failed or hung has none. `input` includes `cachedInput`; `output`
+ * includes `reasoning`.
+ */
 export interface Usage {
   calls: number
   input: number
   cachedInput: number
   output: number
   reasoning: number
-  /** Calls among these whose server did not say what they used: their tokens are an estimate. Not there if there were none. */
+  /** How many of the calls have estimated tokens, as their server did not report usage. Left out if none. */
   estimated?: number
 }
 
