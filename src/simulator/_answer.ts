@@ -4,10 +4,10 @@ import { wholeTokens } from './_compose.ts'
 import type { ReplyFault } from './_fault-names.ts'
 import type { Token } from './_token-stream.ts'
 
-/** What the simulator has to say to a request, before it takes its time to say it. */
+/** The simulator's answer to a request, before the time that it takes to deliver it. */
 export type Answer = Refusal | Delivery
 
-/** Refused at once; `error.data.status` is the HTTP status. */
+/** The request is refused at once; `error.data.status` is the HTTP status. */
 interface Refusal {
   readonly kind: 'refusal'
   readonly error: MillraceError
@@ -15,18 +15,18 @@ interface Refusal {
 
 export interface Delivery {
   readonly kind: 'delivery'
-  /** Its tokens are stamped with the version of now; a reply that takes its time is stamped anew as it leaves. */
+  /** The reply. Its tokens carry the weights' version of now; a reply that takes time is stamped anew as it leaves. */
   readonly reply: BackendReply
-  /** Its tokens where they had to be made anyway; see `tokensOf`. */
+  /** The reply's tokens, if they had to be made anyway; see `tokensOf`. */
   readonly tokens: readonly Token[] | undefined
   readonly firstTokenMs: number
   readonly totalMs: number
-  /** How many tokens one event of a stream brings at most. */
+  /** How many tokens one event of a stream holds at most. */
   readonly groupSize: number
   readonly fault: ReplyFault | undefined
-  /** In (0, 1): where the reply breaks if it is cut, and how. */
+  /** In (0, 1): where the reply breaks if a fault cuts it, and how. */
   readonly luck: number
-  /** Names this delivery: the same question asked again gets the same reply under another name. */
+  /** The name of this delivery: the same question asked again gets the same reply under another name. */
   readonly id: string
 }
 

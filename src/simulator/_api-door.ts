@@ -5,7 +5,7 @@ import { ApiQuestion } from './_api-question.ts'
 import type { Door, Question } from './_door.ts'
 import type { TokenFields } from './_token-fields.ts'
 
-/** One of the three APIs, with the token fields of the imitated backend. */
+/** The door of one of the three APIs, with the token fields of the imitated backend. */
 export class ApiDoor implements Door {
   readonly #dialect: ServerDialect
   readonly #fields: TokenFields
@@ -37,7 +37,7 @@ export class ApiDoor implements Door {
   }
 }
 
-/** Only what needs no earlier reply. */
+/** Reads a request; one that builds on an earlier reply is refused, as replies are not kept. */
 export function readWhole(dialect: Pick<ServerDialect, 'read'>, body: JsonObject): DialectRequest {
   const asked = dialect.read(body)
   if (asked.previousReplyId === undefined) return asked

@@ -80,7 +80,7 @@ export class ApiQuestion implements Question {
   }
 }
 
-/** Two of the APIs have no word for a seed; a client may send one all the same. */
+/** Two of the APIs have no field for a seed; a client may send `seed` all the same. */
 function seeded(sampling: Sampling, { seed }: JsonObject): Sampling {
   return typeof seed === 'number' ? { ...sampling, seed } : sampling
 }

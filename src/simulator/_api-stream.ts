@@ -17,7 +17,7 @@ interface ApiStreamOptions {
   readonly delivery: Delivery
 }
 
-/** A streamed reply in one of the three APIs, with what the imitated backend says of the tokens in each event. */
+/** A streamed reply in one of the three APIs, with the imitated backend's token fields in each event. */
 export class ApiStream implements StreamWriter {
   readonly #api: ClientApi
   readonly #writer: ReplyStreamWriter
@@ -25,7 +25,7 @@ export class ApiStream implements StreamWriter {
   readonly #asked: DialectRequest
   readonly #delivery: Delivery
   readonly #tokens: readonly Token[]
-  /** How many tokens the events so far told of. A piece that makes no event leaves its own to the next. */
+  /** How many tokens the events so far told of. The tokens of a piece that makes no event are told with the next one. */
   #told = 0
 
   constructor({ api, writer, fields, asked, delivery }: ApiStreamOptions) {

@@ -4,7 +4,7 @@ import { isJsonObject, type JsonObject } from '../schema/index.ts'
 
 const maxBodyBytes = 32 * 1024 * 1024
 
-/** Reads a body, an object or nothing, to its end and hands it over. A client that goes away in the middle hears nothing. */
+/** Reads a body to its end and hands it over; an empty one counts as `{}`. If the client goes away before, nothing is called. */
 export function readBody(
   request: IncomingMessage,
   onEnd: (body: JsonObject) => void,

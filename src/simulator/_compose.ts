@@ -5,7 +5,7 @@ import { TokenCounter, TokenList, writeReply, type Token } from './_token-stream
 import type { AssistantMessage, FinishReason, ToolCall } from '../schema/index.ts'
 import type { Move } from './solvers/index.ts'
 
-/** A move as a message, before its length was limited. */
+/** A move as a message, before its length is limited. */
 export function composeMessage(
   move: Move,
   style: { base: number; sloppiness: number; reasoning: string | undefined },
@@ -32,11 +32,11 @@ export interface Composed {
   readonly finishReason: FinishReason
   readonly outputTokens: number
   readonly reasoningTokens: number
-  /** What was sampled before the limit cut it off; of a whole message its tokens follow from the message. */
+  /** The tokens sampled before the limit cut them off; the tokens of a whole message follow from the message. */
   readonly cutTokens?: readonly Token[]
 }
 
-/** Ends the message after `maxTokens`, in the middle of a word or of a tool call's arguments if that is where it falls. */
+/** Ends the message after `maxTokens`, even in the middle of a word or of a tool call's arguments. */
 export function limitMessage(message: AssistantMessage, maxTokens: number): Composed {
   const counter = new TokenCounter()
   writeReply(counter, message)
@@ -80,7 +80,7 @@ interface WrittenCall {
   arguments: string
 }
 
-/** The message that these tokens are the beginning of; `calls` are those of the whole one. */
+/** The message that these tokens begin; `calls` are the calls of the whole message. */
 export function joinTokens(tokens: readonly Token[], calls: readonly ToolCall[]): AssistantMessage {
   let content = ''
   let reasoning: string | undefined
@@ -94,7 +94,7 @@ export function joinTokens(tokens: readonly Token[], calls: readonly ToolCall[])
       else if (part === 'arguments') target.arguments += piece
     }
   }
-  // A call whose name is not complete is none: no engine's parser would report it.
+  // A call whose name is not complete is left out: no engine's parser would report it.
   const complete = calls.filter((call, index) => written[index]?.name === call.function.name)
   return {
     role: 'assistant',

@@ -3,7 +3,7 @@ import type { JsonObject } from '../schema/index.ts'
 import type { SimulatorStats } from './simulator-stats.ts'
 import type { Simulator } from './simulator.ts'
 
-/** What an endpoint beside the model's own is asked. */
+/** A request to an endpoint beside the model's own. */
 export interface ControlCall {
   readonly simulator: Simulator
   readonly stats: SimulatorStats
@@ -20,7 +20,7 @@ export type Control = (call: ControlCall) => object | Promise<object>
 /** By method and path: `POST /pause`. */
 export type Controls = Readonly<Record<string, Control>>
 
-/** Both engines take a new version alike. */
+/** Sets the version of the weights: both engines take the same body. */
 export function changeVersion({ simulator, body }: ControlCall): string {
   const { new_version: version } = body
   if (typeof version !== 'string') throw invalid('new_version is a text: the version of the new weights')

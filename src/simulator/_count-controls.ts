@@ -6,7 +6,7 @@ import { promptTokens, textOfTools } from './_digest.ts'
 import { promptIds } from './_token-record.ts'
 import { textIds } from './_token-stream.ts'
 
-/** Where servers of Messages count. */
+/** The endpoint that counts the tokens of a Messages request. */
 export const countMessages: Controls = { [`POST /v1${countPaths.messages}`]: counted(messagesServer.counting) }
 
 export const countResponses: Controls = { [`POST /v1${countPaths.responses}`]: counted(responsesServer.counting) }
@@ -15,7 +15,7 @@ function counted(dialect: CountingDialect): Control {
   return ({ body }) => dialect.whole(promptTokens(readWhole(dialect, body)))
 }
 
-/** Of a prompt, or of a conversation as the chat template writes it. */
+/** The tokens of a prompt, or of a conversation as the chat template writes it. */
 export function tokenize({ simulator, body }: ControlCall): object {
   const tokens = Array.from(idsOf(body))
   const { contextLength } = simulator.settings

@@ -3,7 +3,7 @@ import { TokenCounter, writePrompt } from './_token-stream.ts'
 import type { SimulatorRequest } from './_door.ts'
 import type { ContentPart, Message, ToolDefinition } from '../schema/index.ts'
 
-/** What a request says, as a number to draw from and as its length. */
+/** The content of a request: a hash to draw from, and its length. */
 export interface Digest {
   readonly hash: number
   readonly inputTokens: number
@@ -18,14 +18,14 @@ export function digest(request: SimulatorRequest): Digest {
   return { hash, inputTokens: promptTokens(request), toolsText }
 }
 
-/** How many tokens the chat template makes of it. */
+/** How many tokens the chat template makes of a request. */
 export function promptTokens({ messages, tools }: Pick<SimulatorRequest, 'messages' | 'tools'>): number {
   const counter = new TokenCounter()
   writePrompt(counter, messages, textOfTools(tools))
   return counter.count
 }
 
-/** Ids of tool calls are left out: some clients make up their own, and they say nothing. */
+/** Ids of tool calls are left out: some clients make up their own, and they carry no meaning. */
 function hashMessage(before: number, message: Message): number {
   if (typeof message.content === 'string' && message.role !== 'assistant') {
     return hash32(before, message.role, message.content)
@@ -48,10 +48,10 @@ function textIn(part: ContentPart): string {
   return part.type === 'image_url' ? part.image_url.url : JSON.stringify(part.value)
 }
 
-// In process all turns of all rollouts bring the same array of tools. Weak: it lives as long as its environment.
+// In process all turns of all rollouts bring the same array of tools. A weak map, as the array lives as long as its environment.
 const knownTools = new WeakMap<readonly ToolDefinition[], string>()
 
-/** Tools as the chat template writes them. How strictly they are followed is not part of it. */
+/** Tools as the chat template writes them, without `strict`. */
 export function textOfTools(tools: readonly ToolDefinition[]): string {
   if (tools.length === 0) return ''
   let text = knownTools.get(tools)

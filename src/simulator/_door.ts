@@ -7,7 +7,7 @@ import type { Origin } from './_paced-job.ts'
 import type { Sample } from './_sample.ts'
 import type { TokenGroup } from './_token-groups.ts'
 
-/** One way in: how its requests are read and its errors written. */
+/** One of the APIs that a server takes: how its requests are read and its errors written. */
 export interface Door {
   readonly api: Origin['api']
   /** Throws `model_rejected` with what is wrong with the body. */
@@ -17,12 +17,12 @@ export interface Door {
   streamError(error: MillraceError): WireEvent
 }
 
-/** A request that was read, and how its reply is written. */
+/** A request that was read, and the way to write its reply. */
 export interface Question {
-  /** Undefined where the API names none. */
+  /** Undefined where the API names no model. */
   readonly model: string | undefined
   readonly wantsStream: boolean
-  /** What the client calls it, if it does. */
+  /** The client's name for the request, if it gave one. */
   readonly requestName: string | undefined
   readonly request: SimulatorRequest
   replyId(delivery: Delivery): string
@@ -31,20 +31,20 @@ export interface Question {
 }
 
 export interface SimulatorRequest extends Omit<ModelRequest, 'sessionId'> {
-  /** The prompt itself, where an API takes it in tokens or without a chat template. */
+  /** The prompt's ids, where an API takes tokens or a text without a chat template. */
   readonly promptIds?: Int32Array
 }
 
-/** The events that a piece of a reply makes, and what they say. */
+/** The events of one piece of a reply, and the deltas in them. */
 export interface StreamStep {
   readonly events: readonly WireEvent[]
   readonly deltas: readonly ReplyDelta[]
 }
 
-/** Writes one reply in pieces; `version` is that of the tokens in the piece. */
+/** Writes one reply in pieces; `version` is the weights' version of the tokens in the piece. */
 export interface StreamWriter {
   start(version: string | undefined): StreamStep
   group(group: TokenGroup, version: string | undefined): StreamStep
-  /** How it ended: the last tokens, the reason, the usage. */
+  /** Writes the end: the last tokens, the reason, the usage. */
   end(sample: Sample): StreamStep
 }

@@ -1,8 +1,8 @@
 import { hash32 } from '../kit/index.ts'
 
 /**
- * A number in [0, 1) that depends on nothing but its arguments. There is no generator with a state anywhere in the
- * simulator: what a request draws cannot depend on which requests came before it.
+ * A number in [0, 1) that depends on nothing but its arguments. No generator in the simulator has a state: the draws of a request
+ * cannot depend on which requests came before it.
  */
 export function draw(base: number, purpose: string, index = 0): number {
   return hash32(base, purpose, index) / 0x1_0000_0000

@@ -1,25 +1,25 @@
 import { RingQueue } from '../kit/index.ts'
 import type { ClientApi, FinishReason, TokenRecord, VersionSpan } from '../schema/index.ts'
 
-/** One reply as it left: what whoever recorded it must have found in it. */
+/** One reply as it left: a recording of it must hold the same. */
 export interface EmittedReply {
-  /** The session it belongs to, as the client named it (`x-session-id`). */
+  /** The session that the reply belongs to, as the client named it (`x-session-id`). */
   readonly session: string
   readonly replyId: string
   readonly api: ClientApi
-  /** Null: it did not end. A fault struck, or the client went away. */
+  /** Null if the reply did not end: a fault struck, or the client went away. */
   readonly finish: FinishReason | 'abort' | null
   readonly promptIds: readonly number[]
-  /** Those that left; of a whole reply that did not, none. */
+  /** The ids that left; empty if a reply that leaves whole did not. */
   readonly ids: readonly number[]
   readonly logprobs: readonly number[]
-  /** From which token on which version; empty if the weights have none. */
+  /** From which token on which version; empty if the weights have no version. */
   readonly versions: readonly VersionSpan[]
   /** Which experts each token went through. Servers send them with the end, so only a reply that ended has them. */
   readonly routedExperts?: readonly number[]
 }
 
-/** The same while it is kept: arrays that are there anyway, and how much of them counts. */
+/** An emitted reply as it is kept: in arrays that exist anyway, with how many of their elements count. */
 export interface EmittedRecord extends Pick<EmittedReply, 'session' | 'replyId' | 'api' | 'finish' | 'versions'> {
   readonly tokens: TokenRecord
   readonly count: number
@@ -42,10 +42,10 @@ export class EmittedLog {
     }
   }
 
-  /** Of one session, or of all; the oldest first. */
+  /** The replies of one session, or of all; the oldest first. */
   list(session?: string): EmittedReply[] {
     const replies: EmittedReply[] = []
-    // Once around: what is taken from the front goes back to the end.
+    // Walks around the ring once: each record taken from the front goes back to the end.
     for (let left = this.#records.size; left > 0; left -= 1) {
       const record = this.#records.shift()
       if (!record) break

@@ -1,30 +1,30 @@
-/** What the engine can do to a reply in the making. */
+/** A reply in the making, as the engine controls it. */
 export interface EngineJob {
-  /** What it may be called by whoever wants it aborted. */
+  /** The names by which a client may ask to abort it. */
   readonly names: readonly string[]
   readonly isFrozen: boolean
-  /** Its time stands still until it is thawed. */
+  /** Stops its time until it is thawed. */
   freeze(): void
   thaw(): void
-  /** Ends it with what was sampled so far. */
+  /** Ends the reply with the tokens sampled so far. */
   abort(): void
 }
 
 /**
- * What happens to replies in the making: `abort` ends them, `keep` freezes them, `wait` lets them end. In every mode
- * those that come later are held until the engine goes on.
+ * What a pause does to replies in the making: `abort` ends them, `keep` freezes them, `wait` lets them end. In every mode later
+ * replies are held until the engine goes on.
  */
 export const pauseModes = ['abort', 'keep', 'wait'] as const
 
 export type PauseMode = (typeof pauseModes)[number]
 
-/** Who waits until certain jobs have gone. */
+/** A pause that waits until certain jobs have gone. */
 interface Drain {
   readonly left: Set<EngineJob>
   readonly resolve: () => void
 }
 
-/** The replies in the making, and the switch that weight updates pause them with. One job per request in flight. */
+/** The replies in the making, and the switch with which weight updates pause them. One job per request in flight. */
 export class Engine {
   readonly #jobs = new Set<EngineJob>()
   readonly #drains = new Set<Drain>()
@@ -34,7 +34,7 @@ export class Engine {
     return this.#isPaused
   }
 
-  /** Takes a job up; it runs now, or when the engine goes on. */
+  /** Takes up a job; it runs now, or when the engine goes on. */
   add(job: EngineJob): void {
     this.#jobs.add(job)
     if (!this.#isPaused) job.thaw()
@@ -48,7 +48,7 @@ export class Engine {
     }
   }
 
-  /** Resolves when it stands still: at once, or in mode `wait` when what was running has ended. */
+  /** Resolves when the engine stands still: at once, or in mode `wait` when the running jobs have ended. */
   pause(mode: PauseMode): Promise<void> {
     this.#isPaused = true
     if (mode === 'abort') this.abort()
@@ -65,7 +65,7 @@ export class Engine {
     for (const job of this.#jobs) job.thaw()
   }
 
-  /** Ends the jobs of these names, or all; says how many there were. */
+  /** Ends the jobs of these names, or all; returns how many there were. */
   abort(names?: readonly string[]): number {
     const jobs = [...this.#jobs].filter((job) => !names || job.names.some((name) => names.includes(name)))
     for (const job of jobs) job.abort()

@@ -16,10 +16,10 @@ import type { Simulator } from './simulator.ts'
 /** What an exchange needs from its server. */
 export interface ExchangeOwner {
   readonly simulator: Simulator
-  /** The fault that the model's name asks for, if it does; throws `model_not_found` for a name that is not served. */
+  /** The fault that the model's name asks for, if any; throws `model_not_found` for a name that is not served. */
   checkModel(model: string): ForcedFault | undefined
   onStatus(status: number): void
-  /** Called once, however it ended. */
+  /** Called once, however the exchange ended. */
   onGone(exchange: Exchange, how: 'done' | 'aborted'): void
 }
 
@@ -30,7 +30,7 @@ export class Exchange implements HttpAnswer {
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   #job: PacedJob | undefined
-  /** `entered`: it holds a place in the simulator. `ended`: everything was said that will be. */
+  /** `entered`: the exchange holds a place in the simulator. `ended`: everything was sent that will be. */
   #state: 'reading' | 'entered' | 'ended' = 'reading'
 
   constructor(owner: ExchangeOwner, door: Door, request: IncomingMessage, response: ServerResponse) {
@@ -72,7 +72,7 @@ export class Exchange implements HttpAnswer {
     this.#response.write(text, () => this.#response.destroy())
   }
 
-  /** The connection is done with this exchange, or gone: the one place where everything is let go. */
+  /** The connection is done with this exchange, or gone: the only place that lets go of everything. */
   #onClose(): void {
     this.#job?.stop()
     const how = this.#state === 'ended' ? 'done' : 'aborted'
@@ -99,7 +99,7 @@ export class Exchange implements HttpAnswer {
     }
   }
 
-  /** Refuses, in the door's own words. */
+  /** Refuses the request, in the words of its API. */
   #fail(thrown: unknown): void {
     const { status, headers, body } = this.#door.error(MillraceError.from(thrown, 'internal'))
     const text = JSON.stringify(body)
@@ -107,7 +107,7 @@ export class Exchange implements HttpAnswer {
       'content-type': 'application/json',
       'content-length': Buffer.byteLength(text),
       ...headers,
-      // A body that was refused is not read to its end, so the connection cannot be used again.
+      // A refused body is not read to its end, so the connection cannot be used again.
       ...(status === 413 && { connection: 'close' }),
     })
     this.end(text)

@@ -1,6 +1,6 @@
 /**
- * The faults that exclude each other, in the order in which they divide the unit interval: a new one goes to the end, so
- * that a seed keeps the faults it had.
+ * The faults that exclude each other, in the order in which they divide the unit interval: a new fault goes to the end, so that a
+ * seed keeps the faults it had.
  */
 export const exclusiveFaults = [
   'rateLimit',
@@ -19,7 +19,7 @@ export type ExclusiveFault = (typeof exclusiveFaults)[number]
 /** The faults of a reply that has begun; the others refuse it. */
 export type ReplyFault = Exclude<ExclusiveFault, 'rateLimit' | 'serverError'>
 
-/** What a caller may force upon one request, whatever the options say. */
+/** The faults that a caller may force upon one request, whatever the options say. */
 const forcedFaults = [...exclusiveFaults, 'slow', 'trickle', 'overload'] as const
 
 export type ForcedFault = (typeof forcedFaults)[number]

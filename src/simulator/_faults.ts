@@ -3,7 +3,7 @@ import { draw } from './_draw.ts'
 import { exclusiveFaults, type ExclusiveFault } from './_fault-names.ts'
 import type { SimulatorSettings } from './simulator-options.ts'
 
-/** Drawn anew for each try; `base` must contain its number. */
+/** Draws a fault anew for each try; `base` must depend on the number of the try. */
 export function drawFault(faults: SimulatorSettings['faults'], base: number): ExclusiveFault | undefined {
   let below = 0
   let luck: number | undefined
@@ -33,7 +33,7 @@ export function overloadedError(): MillraceError {
 
 const cutMessage = 'the reply ended in the middle, as the faults of the simulator ask; try again'
 
-/** What a client of a real server would make of each fault. */
+/** The error that a client of a real server would report for each fault. */
 const errors = {
   serverError: ['model_server_error', 500, 'the simulator failed, as faults.serverError asks; try again'],
   midstreamError: ['model_server_error', 500, 'the simulator failed in the middle, as faults.midstreamError asks'],
@@ -48,7 +48,7 @@ export function faultError(fault: keyof typeof errors): MillraceError {
   return new MillraceError(code, message, { data: { status } })
 }
 
-/** What a client makes of a reply that the engine ended (`finish_reason: abort`). */
+/** The error that a client reports for a reply that the engine ended (`finish_reason: abort`). */
 export function abortedError(): MillraceError {
   return new MillraceError('model_truncated', 'the engine aborted the reply: it was paused or told to; ask again', {
     data: { status: 200 },

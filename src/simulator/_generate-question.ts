@@ -16,7 +16,7 @@ interface GenerateBody {
   readonly sampling: Sampling
 }
 
-/** What a document says: of a piece of a stream everything so far, and no reason for an end. */
+/** The content of a document. In a stream it holds everything so far; `finish` is null before the end. */
 interface Said {
   readonly tokens: readonly Token[]
   readonly versions: readonly VersionSpan[]
@@ -38,7 +38,7 @@ export class GenerateQuestion implements Question {
     this.requestName = body.requestName
     this.wantsStream = body.wantsStream
     this.request = {
-      // Ids are no words any more: such prompts are told apart, not understood.
+      // Ids are not turned back into words: such prompts are told apart, not understood.
       messages: [{ role: 'user', content: typeof prompt === 'string' ? prompt : prompt.join(' ') }],
       promptIds: typeof prompt === 'string' ? textIds(prompt) : Int32Array.from(prompt),
       tools: [],
@@ -83,7 +83,7 @@ export class GenerateQuestion implements Question {
   }
 }
 
-/** Cumulative: each event repeats what the ones before it said. */
+/** A cumulative stream: each event repeats the content of the ones before it. */
 class GenerateStream implements StreamWriter {
   readonly #question: GenerateQuestion
   readonly #delivery: Delivery
@@ -115,7 +115,7 @@ class GenerateStream implements StreamWriter {
   }
 }
 
-/** The version of the last tokens, and of all. */
+/** The version of the last tokens, and the spans of all versions. */
 function versionFields(versions: readonly VersionSpan[], count: number): Record<string, unknown> {
   const last = versions.at(-1)
   if (!last) return {}

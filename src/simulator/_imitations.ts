@@ -10,13 +10,13 @@ import { tokenFields } from './_token-fields.ts'
 import { vllmControls } from './_vllm-controls.ts'
 import type { ImitationName, SimulatorSettings } from './simulator-options.ts'
 
-/** What the server of an imitated backend serves. */
+/** The endpoints of an imitated backend's server. */
 export interface Imitation {
-  /** By the path that is posted to. */
+  /** The doors by the path of their POST requests. */
   readonly doors: ReadonlyMap<string, Door>
-  /** Writes errors where no door does. */
+  /** Writes errors for paths that have no door. */
   readonly usualDoor: Door
-  /** A header without which nothing below `/v1` is answered. */
+  /** A header without which requests below `/v1` are refused. */
   readonly requiredHeader?: string
   readonly controls: Controls
   readonly modelList: (models: readonly string[], settings: SimulatorSettings) => object
@@ -32,7 +32,7 @@ function apiDoors(name: ImitationName, apis: readonly ApiName[]): [string, Door]
   return apis.map((api) => [`/v1${apiPaths[api]}`, apiDoor(name, api)])
 }
 
-/** OpenAI's shape; engines add how long a context may be. */
+/** A list of models in OpenAI's shape; engines add how long a context may be. */
 function openAiModels(owner: string, isEngine: boolean): Imitation['modelList'] {
   return (models, { contextLength }) => ({
     object: 'list',

@@ -5,7 +5,7 @@ import type { Question } from './_door.ts'
 import { tokenFields } from './_token-fields.ts'
 import type { ImitationName } from './simulator-options.ts'
 
-/** What a request of this process would be over HTTP: a chat completion, in the client's own words if it came with some. */
+/** A request of this process as it would be over HTTP: a chat completion, read from the client's own body if there is one. */
 export function chatQuestion(request: BackendRequest, imitate: ImitationName): Question {
   const asked =
     request.body === undefined ? plainRequest(request) : chatServer.read(JSON.parse(request.body.toString()))

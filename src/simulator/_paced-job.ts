@@ -6,27 +6,27 @@ import type { Engine, EngineJob } from './_engine.ts'
 import { completeSample, partialSample, type Sample } from './_sample.ts'
 import type { Token } from './_token-stream.ts'
 
-/** Timers may fire this much before their time. */
+/** Timers may fire this much early. */
 const slackMs = 1
 
-/** Who asked, for the log of what was emitted and for whoever wants the reply aborted. */
+/** The client that asked: for the log of emitted replies, and for requests to abort the reply. */
 export interface Origin extends Pick<EmittedRecord, 'session' | 'replyId' | 'api'> {
-  /** What the client called its request, if it did. */
+  /** The client's name for its request, if it gave one. */
   readonly requestName?: string
 }
 
 /** What a job needs from the simulator. */
 export interface JobHost {
   readonly engine: Engine
-  /** The version of the weights, now. */
+  /** The weights' version now. */
   readonly weightVersion: string | undefined
-  /** Takes down what left, once per job. */
+  /** Takes the record of what left, once per job. */
   onEmitted(record: EmittedRecord): void
 }
 
 /**
- * A reply in the making, at the pace that was drawn for it. Its clock stands still while the engine is paused. A token is
- * stamped with the version of the weights in force when it leaves.
+ * A reply in the making, at the pace that was drawn for it. Its clock stands still while the engine is paused. A token is stamped
+ * with the version of the weights that is set when it leaves.
  */
 export abstract class PacedJob implements EngineJob {
   readonly names: readonly string[]
@@ -78,15 +78,15 @@ export abstract class PacedJob implements EngineJob {
     if (this.#state !== 'over') this.onAbort()
   }
 
-  /** Nobody wants it any more. What left before counts as emitted. */
+  /** Ends the job because nobody wants it any more. Tokens that left before count as emitted. */
   stop(): void {
     this.end(null)
   }
 
-  /** Does what is due, and has itself called again for what is not. Never called while the clock stands still. */
+  /** Does what is due, and is called again for what is not due yet. Never called while the clock stands still. */
   protected abstract advance(): void
 
-  /** Must end the job. */
+  /** Called when the engine aborts the job; must end it. */
   protected abstract onAbort(): void
 
   protected get isRunning(): boolean {
@@ -102,7 +102,7 @@ export abstract class PacedJob implements EngineJob {
     return this.#host.weightVersion
   }
 
-  /** Whether so much running time has passed; if not, `advance` is called when it has. */
+  /** Whether this much running time has passed; if not, `advance` is called when it has. */
   protected isDue(ms: number): boolean {
     const waitMs = ms - this.elapsedMs
     if (waitMs <= slackMs) return true
@@ -112,7 +112,7 @@ export abstract class PacedJob implements EngineJob {
 
   readonly #onTimer = (): void => this.advance()
 
-  /** The tokens up to, not including, `count` leave now. */
+  /** Marks the tokens up to, not including, `count` as having left now. */
   protected emit(count: number): void {
     const { version } = this
     if (version !== undefined && count > this.#left && this.#versions.at(-1)?.version !== version) {
@@ -125,12 +125,12 @@ export abstract class PacedJob implements EngineJob {
     return completeSample(this.delivery, this.tokens, this.#versions)
   }
 
-  /** What has left so far. */
+  /** The tokens that have left so far, as a sample. */
   protected partial(): Sample {
     return partialSample(this.delivery, this.tokens.slice(0, this.#left), this.#versions)
   }
 
-  /** Lets everything go; nothing happens to the job after that. */
+  /** Ends the job and lets go of everything; nothing happens to it after that. */
   protected end(finish: EmittedRecord['finish']): void {
     if (this.#state === 'over') return
     this.#state = 'over'

@@ -2,8 +2,8 @@ import type { BackendReply } from '../inference/index.ts'
 import type { PacedJob } from './_paced-job.ts'
 
 /**
- * A reply that is waited for in process. It settles once, by whatever comes first: its end, a fault, the caller's signal
- * or the end of the simulator; after that it holds neither timer nor listener.
+ * A reply that a caller in this process waits for. It settles once, by whatever comes first: its end, a fault, the caller's
+ * signal or the end of the simulator; after that it holds neither timer nor listener.
  */
 export abstract class PendingSend {
   readonly promise: Promise<BackendReply>
@@ -21,7 +21,7 @@ export abstract class PendingSend {
     signal.addEventListener('abort', this)
   }
 
-  /** Called once, by whoever made it. */
+  /** Starts the reply; called once. */
   run(): Promise<BackendReply> {
     this.job.start()
     return this.promise
@@ -45,7 +45,7 @@ export abstract class PendingSend {
     return this.#isSettled
   }
 
-  /** Before the caller hears of it. */
+  /** Called before the caller hears of the failure. */
   protected onFail(): void {}
 
   protected succeed(reply: BackendReply): void {

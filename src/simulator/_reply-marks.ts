@@ -1,7 +1,7 @@
 import type { BackendReply } from '../inference/index.ts'
 import type { ClientApi } from '../schema/index.ts'
 
-/** Marks on documents that a dialect wrote, for what no dialect has a word for. */
+/** Marks on documents that a dialect wrote, for facts that no dialect has a field for. */
 
 type Document = Record<string, unknown>
 
@@ -10,12 +10,12 @@ export function firstChoice({ choices }: Document): Document | undefined {
   return isDocument(first) ? first : undefined
 }
 
-/** Which tokens a client sees, and how, is the imitated backend's business. */
+/** Removes the tokens: the token fields of the imitated backend decide which of them a client sees, and how. */
 export function withoutTokens({ tokens: _left, ...reply }: BackendReply): BackendReply {
   return reply
 }
 
-/** The engine ended the reply: where an API names the reason of an end, it is `abort`. */
+/** Marks a reply that the engine ended: where an API names the reason of an end, it becomes `abort`. */
 export function markAborted(document: Document): void {
   const choice = firstChoice(document)
   if (typeof choice?.['finish_reason'] === 'string') choice['finish_reason'] = 'abort'
@@ -26,7 +26,7 @@ export function markAborted(document: Document): void {
   }
 }
 
-/** The weights' version where SGLang puts it. Anthropic's API has no place for it. */
+/** Puts the weights' version where SGLang puts it. Anthropic's API has no place for it. */
 export function markVersion(api: ClientApi, document: Document, version: string): void {
   if (api === 'messages') return
   const holder = api === 'responses' && isDocument(document['response']) ? document['response'] : document

@@ -4,13 +4,13 @@ import type { Delivery } from './_answer.ts'
 import { joinTokens } from './_compose.ts'
 import type { Token } from './_token-stream.ts'
 
-/** What was sampled of a reply, all of it or its beginning, stamped with the versions it left with. */
+/** What was sampled of a reply, all of it or its beginning, with the versions that its tokens left with. */
 export interface Sample {
-  /** Of one that was aborted, the reason of its end is `length`: our four words have none for it. */
+  /** An aborted reply has the finish reason `length`, as none of our four reasons fits. */
   readonly reply: BackendReply
   readonly tokens: readonly Token[]
   readonly versions: readonly VersionSpan[]
-  /** Ended by the engine before it was complete. */
+  /** Whether the engine ended the reply before it was complete. */
   readonly isAborted: boolean
 }
 
@@ -20,7 +20,7 @@ export function completeSample(delivery: Delivery, tokens: readonly Token[], ver
   return { reply: stamped, tokens, versions, isAborted: false }
 }
 
-/** The first tokens of `delivery`, `tokens`, as the reply that they make. */
+/** The first tokens of `delivery`, as the reply that they make. */
 export function partialSample(delivery: Delivery, tokens: readonly Token[], versions: readonly VersionSpan[]): Sample {
   const { reply } = delivery
   const count = tokens.length

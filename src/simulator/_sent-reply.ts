@@ -7,7 +7,7 @@ import type { BreakingFault, WholeListener } from './_whole-job.ts'
 
 const contentType = { 'content-type': 'application/json' }
 
-/** A whole reply on its way over HTTP, with what faults make of it. */
+/** Sends a whole reply over HTTP, or what a fault makes of it. */
 export class SentReply implements WholeListener {
   readonly #answer: HttpAnswer
   readonly #door: Door
@@ -23,13 +23,13 @@ export class SentReply implements WholeListener {
   }
 
   onEnd(sample: Sample): void {
-    // Aborted after it stalled: half of another reply is on its way already.
+    // The reply was aborted after it stalled: half of another one is on its way already.
     if (this.#isStalled) {
       this.#answer.cut('')
       return
     }
     const text = JSON.stringify(this.#question.whole(this.#delivery, sample))
-    // A missing colon, not a missing end: that would look like a reply that was cut.
+    // A colon is removed, not the end: a missing end would look like a reply that was cut.
     this.#send(this.#delivery.fault === 'malformed' ? text.replace(':', '') : text)
   }
 
@@ -54,7 +54,7 @@ export class SentReply implements WholeListener {
     this.#answer.end(text)
   }
 
-  /** Of a reply that nobody gets whole, no version matters. */
+  /** The version does not matter in a reply that nobody gets whole. */
   #unstamped(): Sample {
     return completeSample(this.#delivery, tokensOf(this.#delivery), [])
   }

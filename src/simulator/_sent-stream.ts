@@ -7,12 +7,12 @@ import type { StreamListener } from './_streamed-job.ts'
 import type { TokenGroup } from './_token-groups.ts'
 import type { BreakingFault } from './_whole-job.ts'
 
-/** A streamed reply on its way over HTTP, with what faults make of it. It takes everything: the reply is there anyway. */
+/** Sends a streamed reply over HTTP, or what a fault makes of it. Never asks the job to wait: the reply is in memory anyway. */
 export class SentStream implements StreamListener {
   readonly #answer: HttpAnswer
   readonly #door: Door
   readonly #writer: StreamWriter
-  /** What is due and not yet sent: one write for all of it. */
+  /** Text that is due and not yet sent, so that one write takes all of it. */
   #text = ''
   #hasBegun = false
 
@@ -45,7 +45,7 @@ export class SentStream implements StreamListener {
   }
 
   onEnd(sample: Sample): void {
-    // Aborted before it began: what else is there to say is still said as a stream.
+    // The reply was aborted before it began: its end is still sent as a stream.
     if (!this.#hasBegun) this.onStart(sample.versions[0]?.version)
     this.#text += textOf(this.#writer.end(sample))
     this.#answer.end(this.#taken())

@@ -17,7 +17,7 @@ const schema = z.object({
 
 export type ServerSettings = z.output<typeof schema>
 
-/** Takes out what belongs to the server; the rest are options of the simulator, which checks them itself. */
+/** Takes out the server's options; the rest are options of the simulator, which checks them itself. */
 export function parseServerOptions(options: Readonly<Record<string, unknown>>): {
   readonly settings: ServerSettings
   readonly simulatorOptions: SimulatorOptions

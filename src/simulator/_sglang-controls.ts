@@ -2,7 +2,7 @@ import { changeVersion, invalid, type Control, type Controls } from './_control.
 import { countMessages, tokenize } from './_count-controls.ts'
 import type { PauseMode } from './_engine.ts'
 
-/** Its own names for what happens to replies in the making; a retracted one goes on later, as a frozen one does. */
+/** SGLang's names for what happens to replies in the making; a retracted one goes on later, as a frozen one does. */
 const pauseModes: ReadonlyMap<string, PauseMode> = new Map([
   ['abort', 'abort'],
   ['in_place', 'keep'],
@@ -28,7 +28,7 @@ const serverInfo: Control = ({ simulator, models }) => {
   }
 }
 
-/** What SGLang serves beside the model, under its older and its newer names. */
+/** SGLang's endpoints beside the model's own, under their older and newer names. */
 export const sglangControls: Controls = {
   'GET /get_model_info': modelInfo,
   'GET /model_info': modelInfo,
@@ -58,7 +58,7 @@ export const sglangControls: Controls = {
   },
   'POST /update_weight_version'(call) {
     const version = changeVersion(call)
-    // What is being made ends with the old weights, unless the caller says otherwise.
+    // Replies in the making end with the old weights, unless the caller says otherwise.
     if (call.body['abort_all_requests'] !== false) call.simulator.engine.abort()
     return { success: true, message: `the weights are of version ${version}`, new_version: version }
   },

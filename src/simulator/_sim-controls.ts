@@ -1,7 +1,7 @@
 import type { ControlCall, Controls } from './_control.ts'
 import type { SimulatorOptions } from './simulator-options.ts'
 
-/** What the simulator serves whomever it imitates. */
+/** The simulator's own endpoints, whichever backend it imitates. */
 export const simControls: Controls = {
   'GET /health': () => ({ status: 'ok' }),
   'GET /sim/stats': ({ stats }) => stats,
@@ -10,7 +10,7 @@ export const simControls: Controls = {
   'GET /sim/emitted': ({ simulator, query }) => simulator.emitted(query.get('session') ?? undefined),
 }
 
-/** Takes any of the simulator's options, and `overload: true` or `false` for until further notice. */
+/** Takes any of the simulator's options, and `overload: true` or `false` until further notice. */
 function changeSettings({ simulator, body }: ControlCall): object {
   const { overload, ...rest } = body
   const options: SimulatorOptions = typeof overload === 'boolean' ? rest : body

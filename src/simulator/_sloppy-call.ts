@@ -2,7 +2,7 @@ import type { JsonObject } from '../schema/index.ts'
 
 interface WrittenCall {
   readonly name: string
-  /** As the model writes them: a text, meant to be JSON. */
+  /** The text that the model writes, meant to be JSON. */
   readonly arguments: string
 }
 
@@ -39,7 +39,7 @@ const fenced: Slip = ({ name, arguments: args }) => ({
   arguments: `\`\`\`json\n${JSON.stringify(args)}\n\`\`\``,
 })
 
-/** What models do to tool calls in practice; each leaves a call that a strict reader must refuse. */
+/** Mistakes that models make in tool calls; each leaves a call that a strict reader must refuse. */
 const slips: readonly Slip[] = [misspeltName, missingField, wrongType, cutShort, notJson, fenced]
 
 /** The call with one slip in it, chosen by `luck` in [0, 1). */

@@ -5,25 +5,25 @@ import type { Sample } from './_sample.ts'
 import { groupTokens, type TokenGroup } from './_token-groups.ts'
 import type { BreakingFault } from './_whole-job.ts'
 
-/** Takes a reply piece by piece. What returns a boolean: false if it can take no more until it calls `resume`. */
+/** Takes a reply piece by piece. A method that returns false can take no more until the listener calls `resume`. */
 export interface StreamListener {
-  /** The first token is there. */
+  /** Called when the first token is there. */
   onStart(version: string | undefined): boolean
   onGroup(group: TokenGroup, version: string | undefined): boolean
-  /** In place of `onGroup`: the piece is garbled. */
+  /** Called instead of `onGroup` for a garbled piece. */
   onGarbledGroup(group: TokenGroup, version: string | undefined): boolean
-  /** That was all for now. */
+  /** Called when nothing more is due for now. */
   onPause(): void
-  /** It is complete, or the engine ended it. The job is over. */
+  /** The reply is complete, or the engine ended it. The job is over. */
   onEnd(sample: Sample): void
-  /** It breaks here. After any fault but `stall` the job is over. */
+  /** The reply breaks here. After any fault but `stall` the job is over. */
   onFault(fault: BreakingFault): void
 }
 
 /** A reply that leaves in pieces, each when its last token is there. */
 export class StreamedJob extends PacedJob {
   readonly #listener: StreamListener
-  /** Without the end marker alone, which leaves with the end. */
+  /** The groups, except for a last one that is only the end marker: that leaves with the end. */
   readonly #groups: readonly TokenGroup[]
   /** How many groups leave before a fault strikes; a garbled group is the last of them. */
   readonly #breakAfter: number
@@ -47,7 +47,7 @@ export class StreamedJob extends PacedJob {
     if (this.isRunning) this.advance()
   }
 
-  /** What has left of it. */
+  /** The tokens that have left so far, as a sample. */
   soFar(): Sample {
     return this.partial()
   }
@@ -55,7 +55,7 @@ export class StreamedJob extends PacedJob {
   protected override advance(): void {
     const { fault, firstTokenMs, reply } = this.delivery
     if (fault === 'hang' || this.#isStalled) {
-      // A timer all the same: a process in which somebody waits must not end.
+      // A timer is set all the same: a process in which somebody waits must not end.
       this.isDue(this.elapsedMs + maxTimerMs)
       return
     }
@@ -90,7 +90,7 @@ export class StreamedJob extends PacedJob {
     return this.delivery.firstTokenMs + (tokens - 1) * this.tokenMs
   }
 
-  /** The next group, or the start before the first. */
+  /** Hands over the next group, or the start before the first one. */
   #hand(group: TokenGroup | undefined): void {
     const { version } = this
     this.#next += 1
@@ -98,7 +98,7 @@ export class StreamedJob extends PacedJob {
     let takesMore: boolean
     if (group) {
       const isGarbled = this.delivery.fault === 'malformed' && this.#next === this.#breakAfter
-      // Of a garbled piece a listener that gives up has got nothing.
+      // A garbled group is emitted after the listener took it: a listener that gives up on it has got nothing of it.
       if (!isGarbled) this.emit(group.to)
       takesMore = isGarbled ? this.#listener.onGarbledGroup(group, version) : this.#listener.onGroup(group, version)
       if (isGarbled) this.emit(group.to)
@@ -122,7 +122,7 @@ function isBreaking(fault: Fault): fault is BreakingFault {
   return fault !== undefined && fault !== 'hang' && fault !== 'malformed'
 }
 
-/** Two of three cut streams lose their connection; the third ends in order, only without saying that it is complete. */
+/** Two of three cut streams lose their connection; the third ends in order, but does not say that it is complete. */
 function resolved(fault: BreakingFault, luck: number): BreakingFault {
   if (fault !== 'cut') return fault
   return (luck * 1000) % 3 < 2 ? 'kill' : 'quietEnd'

@@ -25,7 +25,7 @@ export class StreamedSend extends PendingSend implements StreamListener {
   readonly #finish: (sample: Sample) => BackendReply
   #hasBegun = false
 
-  /** `finish` makes the caller's reply of what was sampled. */
+  /** `finish` turns the sample into the caller's reply. */
   constructor(host: JobHost, origin: Origin, options: StreamedSendOptions, finish: (sample: Sample) => BackendReply) {
     super(options.signal)
     this.#writer = options.writer
@@ -59,19 +59,19 @@ export class StreamedSend extends PendingSend implements StreamListener {
     if (fault !== 'stall') this.fail(faultError(fault))
   }
 
-  /** Only if something had come: a refusal before it is no broken reply. */
+  /** Reports what came before the failure, if anything did: without that it is a refusal, not a broken reply. */
   protected override onFail(): void {
     if (!this.#hasBegun) return
     const { message, tokens } = this.#finish(this.job.soFar())
-    // A record of no tokens is none.
+    // A record without tokens is left out.
     this.#sink.onPartial?.({ message, ...(tokens && tokens.ids.length > 0 && { tokens }) })
   }
 
-  /** Whether the sink takes more. All events of one piece are handed over, as if they had arrived together. */
+  /** Returns whether the sink takes more. All events of one piece are handed over, as if they had arrived together. */
   #hand({ events, deltas }: StreamStep, isEnd: boolean): boolean {
     let takesMore = true
     for (const [index, { data }] of events.entries()) {
-      // Given up by the sink itself, on what it just got.
+      // The sink gave up on the event it just got.
       if (this.isSettled) return false
       const said = index === 0 ? deltas : noDeltas
       this.#hasBegun = true

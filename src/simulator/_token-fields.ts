@@ -7,25 +7,25 @@ import type { ImitationName } from './simulator-options.ts'
 export interface TokenSlice {
   readonly record: TokenRecord
   readonly tokens: readonly Token[]
-  /** Where they stand in the reply. */
+  /** The place of the first token in the reply. */
   readonly from: number
 }
 
 type Fields = Record<string, unknown>
 
-/** What a backend adds to OpenAI's Chat Completions to say what it sampled. */
+/** The fields with which a backend adds its tokens to OpenAI's Chat Completions. */
 export interface TokenFields {
-  /** Whether the client asked for any of it. */
+  /** Whether the client asked for any of these fields. */
   isAsked(request: DialectRequest): boolean
-  /** Of the prompt, to the document or the choice that comes first. */
+  /** Adds the prompt's ids to the first document or choice. */
   addPrompt(request: DialectRequest, document: Fields, choice: Fields, ids: Int32Array): void
-  /** Of sampled tokens, to the choice they belong to. */
+  /** Adds sampled tokens to the choice they belong to. */
   addSampled(request: DialectRequest, choice: Fields, slice: TokenSlice, version: string | undefined): void
-  /** Of all sampled tokens, to the choice that comes last. */
+  /** Adds the experts of all sampled tokens to the last choice. */
   addExperts(request: DialectRequest, choice: Fields, experts: RoutedExperts, document: Fields): void
-  /** Why a request is refused for what it asks of the tokens, if it is. */
+  /** Why a request is refused for the token fields it asks for, if it is. */
   refusal?(request: DialectRequest): { readonly param: string; readonly message: string } | undefined
-  /** Whether it says which weights made the tokens. */
+  /** Whether the backend says which version of the weights made the tokens. */
   readonly hasVersions: boolean
 }
 
@@ -38,7 +38,7 @@ const vllm: TokenFields = {
     if (wantsLogprobs) choice['logprobs'] = logprobsOf(slice)
     if (wantsTokenIds) choice['token_ids'] = slice.tokens.map((token) => token.id)
   },
-  // As gateways before vLLM send them.
+  // In the form that gateways before vLLM send.
   addExperts({ wantsTokenIds }, choice, { shape, experts }) {
     if (!wantsTokenIds) return
     choice['routed_experts'] = { data: Buffer.from(experts).toString('base64'), shape, dtype: 'uint8' }
@@ -46,7 +46,7 @@ const vllm: TokenFields = {
   hasVersions: true,
 }
 
-/** In whole replies only; a stream of Chat Completions that asks for any of it is refused. */
+/** Flags for whole replies only; a stream of Chat Completions that sets one is refused. */
 const sglangFlags = ['return_prompt_token_ids', 'return_token_ids', 'return_meta_info'] as const
 
 const sglang: TokenFields = {
@@ -60,12 +60,12 @@ const sglang: TokenFields = {
     if (body['return_meta_info'] !== true) return
     choice['meta_info'] = {
       completion_tokens: slice.tokens.length,
-      // Its own log-probabilities come with those of the API.
+      // SGLang's own log-probabilities come only together with those of the API.
       ...(wantsLogprobs && { output_token_logprobs: tokenLogprobs(slice) }),
       ...(version !== undefined && { weight_version: version }),
     }
   },
-  // Bare 32-bit numbers, without a shape; beside the choices if there is no other place for them.
+  // Bare 32-bit numbers, without a shape; beside the choices if there is no `meta_info` to hold them.
   addExperts({ body }, choice, { experts }, document) {
     if (body['return_routed_experts'] !== true) return
     const { meta_info: info } = choice
@@ -79,7 +79,7 @@ const sglang: TokenFields = {
   hasVersions: true,
 }
 
-/** Log-probabilities, but no ids and no versions. */
+/** OpenAI has log-probabilities, but no ids and no versions. */
 const openai: TokenFields = {
   isAsked: ({ wantsLogprobs }) => wantsLogprobs,
   addPrompt() {},
@@ -92,12 +92,12 @@ const openai: TokenFields = {
 
 export const tokenFields: Readonly<Record<ImitationName, TokenFields>> = { vllm, sglang, openai, anthropic: openai }
 
-/** Which backends return ids; the others have no tokens to record. */
+/** Whether a backend returns ids; the others have no tokens to record. */
 export function returnsTokenIds(name: ImitationName): boolean {
   return name === 'vllm' || name === 'sglang'
 }
 
-/** As SGLang writes them: log-probability, id, text. */
+/** Log-probabilities as SGLang writes them: log-probability, id, text. */
 export function tokenLogprobs({ record, tokens, from }: TokenSlice): [number, number, string][] {
   return tokens.map((token, index) => [record.logprobs[from + index] ?? 0, token.id, token.piece])
 }

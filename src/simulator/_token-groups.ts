@@ -5,7 +5,7 @@ export interface TokenGroup {
   readonly part: TokenPart
   readonly call: number
   readonly text: string
-  /** The tokens from here up to, not including, `to`. */
+  /** The group has the tokens from `from` up to, not including, `to`. */
   readonly from: number
   readonly to: number
 }

@@ -9,8 +9,8 @@ export function promptIds(messages: readonly Message[], toolsText: string): Int3
 }
 
 /**
- * Mostly close to 0, now and then far below, as of a model that is sure of itself. Multiples of 1/256 are exact as 32-bit
- * floats and short as JSON, so they are the same numbers in process and over the wire.
+ * Log-probabilities, mostly close to 0 and now and then far below, as of a model that is sure of itself. Multiples of 1/256 are
+ * exact as 32-bit floats and short as JSON, so they are the same numbers in process and over the wire.
  */
 export function logprobsOf(count: number, base: number): Float32Array {
   const logprobs = new Float32Array(count)
@@ -25,7 +25,7 @@ export function logprobsOf(count: number, base: number): Float32Array {
 
 const expertCount = 128
 
-/** For each sampled token and layer, neighbours out of 128. `mixture` is `<layers>x<experts per token>`. */
+/** The experts of each sampled token in each layer: neighbours out of 128. `mixture` is `<layers>x<experts per token>`. */
 export function expertsOf(mixture: string, tokens: number, base: number): RoutedExperts {
   const [layers = 0, perToken = 0] = mixture.split('x').map(Number)
   const experts = new Uint8Array(tokens * layers * perToken)

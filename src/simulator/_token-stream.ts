@@ -1,18 +1,18 @@
 import { countPieces, eachPiece, markerId, pieceId } from './_tokenizer.ts'
 import type { AssistantMessage, Message } from '../schema/index.ts'
 
-/** Which part of a reply a token belongs to; `marker` is what only the chat template knows. */
+/** The part of a reply that a token belongs to; a `marker` is written by the chat template alone. */
 export type TokenPart = 'marker' | 'reasoning' | 'content' | 'name' | 'arguments'
 
 export interface Token {
   readonly id: number
   readonly piece: string
   readonly part: TokenPart
-  /** The tool call it belongs to, -1 for none. */
+  /** The index of the tool call that the token belongs to, -1 for none. */
   readonly call: number
 }
 
-/** Where a conversation is written to, piece by piece: a counter or a list. One walk serves both, so they agree. */
+/** Takes a conversation piece by piece: a counter or a list. The same walk feeds both, so they agree. */
 interface TokenSink {
   marker(name: string, call?: number): void
   text(text: string, part: TokenPart, call?: number): void
@@ -43,8 +43,8 @@ export class TokenList implements TokenSink {
 }
 
 /**
- * The chat template, up to where the reply begins. An assistant's earlier reply is written exactly as it was sampled, so
- * the next prompt starts with this prompt followed by its reply: what a trainer relies on.
+ * The chat template, up to where the reply begins. An assistant's earlier reply is written exactly as it was sampled, so the next
+ * prompt starts with this prompt followed by its reply: trainers rely on that.
  */
 export function writePrompt(sink: TokenSink, messages: readonly Message[], toolsText: string): void {
   if (toolsText !== '') {
@@ -69,7 +69,7 @@ export function writePrompt(sink: TokenSink, messages: readonly Message[], tools
   sink.marker('<|assistant|>')
 }
 
-/** What is sampled, without the end marker. */
+/** The sampled text of a reply, without the end marker. */
 export function writeReply(sink: TokenSink, message: AssistantMessage): void {
   if (message.reasoning_content !== undefined) {
     sink.marker('<think>')
@@ -86,7 +86,7 @@ export function writeReply(sink: TokenSink, message: AssistantMessage): void {
   }
 }
 
-/** Of a text that no template is put around. */
+/** The ids of a text that no template is put around. */
 export function textIds(text: string): Int32Array {
   const list = new TokenList()
   list.text(text, 'content')

@@ -1,6 +1,6 @@
 import { hash32 } from '../kit/index.ts'
 
-/** Ordinary pieces of text have ids below it, markers above. */
+/** Ordinary pieces of text have ids below this number, markers above. */
 const vocabularySize = 128_000
 const markerIds = 1024
 

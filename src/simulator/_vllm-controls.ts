@@ -2,7 +2,7 @@ import { changeVersion, invalid, type Controls } from './_control.ts'
 import { countMessages, tokenize } from './_count-controls.ts'
 import { pauseModes, type PauseMode } from './_engine.ts'
 
-/** What vLLM serves beside the model: version, tokens, and the switches that weight updates need. */
+/** vLLM's endpoints beside the model's own: version, tokens, and the switches that weight updates need. */
 export const vllmControls: Controls = {
   'GET /version': () => ({ version: '0.0.0+simulated' }),
   'GET /is_paused': ({ simulator }) => ({ is_paused: simulator.engine.isPaused }),

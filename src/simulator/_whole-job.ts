@@ -5,13 +5,13 @@ import { PacedJob, type JobHost, type Origin } from './_paced-job.ts'
 import type { Sample } from './_sample.ts'
 
 export interface WholeListener {
-  /** It is complete, or the engine ended it. The job is over. */
+  /** The reply is complete, or the engine ended it. The job is over. */
   onEnd(sample: Sample): void
-  /** It breaks here; nothing of it is complete. After any fault but `stall` the job is over. */
+  /** The reply breaks here, before anything was sent. After any fault but `stall` the job is over. */
   onFault(fault: BreakingFault): void
 }
 
-/** `hang` says nothing at all, and `malformed` garbles a reply that is complete. */
+/** The faults that break a reply. `hang` sends nothing at all, and `malformed` garbles a complete reply. */
 export type BreakingFault = Exclude<ReplyFault, 'hang' | 'malformed'>
 
 /** A reply that leaves in one piece, when its last token is there. */
@@ -27,7 +27,7 @@ export class WholeJob extends PacedJob {
   protected override advance(): void {
     const { fault, reply, totalMs, luck } = this.delivery
     if (fault === 'hang' || this.#isStalled) {
-      // A timer all the same: a process in which somebody waits must not end.
+      // A timer is set all the same: a process in which somebody waits must not end.
       this.isDue(this.elapsedMs + maxTimerMs)
     } else if (fault === undefined || fault === 'malformed') {
       if (!this.isDue(totalMs)) return

@@ -6,13 +6,13 @@ import { PendingSend } from './_pending-send.ts'
 import type { Sample } from './_sample.ts'
 import { WholeJob, type BreakingFault, type WholeListener } from './_whole-job.ts'
 
-/** A whole reply, in process: what a client makes of the answer that a server would send. */
+/** A whole reply, in process: what a client would make of a server's answer. */
 export class WholeSend extends PendingSend implements WholeListener {
   protected readonly job: WholeJob
   readonly #delivery: Delivery
   readonly #finish: (sample: Sample) => BackendReply
 
-  /** `finish` makes the caller's reply of what was sampled. */
+  /** `finish` turns the sample into the caller's reply. */
   constructor(
     host: JobHost,
     origin: Origin,

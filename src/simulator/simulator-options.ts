@@ -3,7 +3,7 @@ import { MillraceError } from '../errors/index.ts'
 import { closedObject, describeIssues } from '../schema/index.ts'
 import { exclusiveFaults } from './_fault-names.ts'
 
-// Options come from a command line (`--sim.skill=0.8`) as often as from code, so text that reads as a value is one.
+// Options come from a command line (`--sim.skill=0.8`) as often as from code, so numbers and booleans may be given as text.
 const numeric = <Schema extends z.ZodType>(schema: Schema) =>
   z.preprocess((value, context) => {
     if (typeof value !== 'string') return value
@@ -45,7 +45,7 @@ const faultsSchema = closedObject({
   message: `${exclusiveFaults.join(', ')} exclude each other: together they must not exceed 1`,
 })
 
-/** Whose server it acts as: see docs/simulator.md. */
+/** The backend whose server the simulator acts as: see docs/simulator.md. */
 export const imitationNames = ['vllm', 'sglang', 'openai', 'anthropic'] as const
 
 export type ImitationName = (typeof imitationNames)[number]
@@ -63,7 +63,7 @@ const settingsSchema = closedObject({
   /** Relative standard deviation of both latencies, which are lognormal. */
   spread: numeric(z.number().min(0).max(5)).default(0.2),
   faults: faultsSchema.prefault({}),
-  /** What a 429 tells the client to wait; 0: it does not say. */
+  /** How long a 429 tells the client to wait; 0: it does not say. */
   retryAfterMs: numeric(z.number().min(0)).default(100),
   /** Answers 503 to everything for `forMs`, beginning `afterMs` after the start. */
   overload: closedObject({ afterMs: duration, forMs: duration }).prefault({}),
@@ -80,16 +80,16 @@ const settingsSchema = closedObject({
     .default(''),
   /** The version that sampled tokens are stamped with. */
   weightVersion: z.preprocess((value) => (typeof value === 'number' ? String(value) : value), z.string()).optional(),
-  /** Decides which token fields replies have and, as a server, what is served. */
+  /** The imitated backend: decides which token fields replies have and which endpoints a server has. */
   imitate: z.enum(imitationNames).default('vllm'),
-  /** How many replies are remembered as they left, for tests; the oldest go first. 0: none. */
+  /** How many emitted replies are kept for tests; the oldest are dropped first. 0: none. */
   recordEmitted: count,
 })
 
 /** All options of the simulator, with their defaults filled in. */
 export type SimulatorSettings = z.output<typeof settingsSchema>
 
-/** What a caller may give: any part, numbers also as text, and nested options also as `'faults.cut'`. */
+/** Options that a caller may give: any part, numbers also as text, and nested options also as `'faults.cut'`. */
 export type SimulatorOptions = Readonly<Record<string, unknown>> & {
   readonly [Name in Exclude<keyof SimulatorSettings, 'faults' | 'overload'>]?: SimulatorSettings[Name] | string
 } & {

@@ -16,15 +16,15 @@ import type { SimulatorOptions } from './simulator-options.ts'
 import type { SimulatorStats } from './simulator-stats.ts'
 import { Simulator } from './simulator.ts'
 
-/** As many as a load generator opens at once: the kernel cuts it to its own limit. */
+/** As many connections as a load generator opens at once: the kernel cuts it to its own limit. */
 const backlog = 4096
 const keepAliveMs = 10 * 60_000
 
-/** Beside the simulator's own options. Any model name is served unless `models` lists some. */
+/** The server's options, beside the simulator's own. Any model name is served unless `models` lists some. */
 export type SimulatorServerOptions = SimulatorOptions & {
   readonly host?: string
   readonly port?: number | string
-  /** Asked for as a bearer token, or as `x-api-key`. */
+  /** The key that requests must send as a bearer token, or as `x-api-key`. */
   readonly apiKey?: string
   /** A list, or names separated by commas. */
   readonly models?: readonly string[] | string
@@ -39,8 +39,8 @@ interface SteeringRequest {
 }
 
 /**
- * The simulator as the server of the backend that it imitates. A model named `fault:<name>` answers every request with
- * that fault, so that a client's handling of it can be tried from outside.
+ * The simulator as the server of the backend that it imitates. A model named `fault:<name>` answers every request with that
+ * fault, so that a client's handling of it can be tried from outside.
  */
 export class SimulatorServer extends Resource implements ExchangeOwner {
   readonly simulator: Simulator
@@ -80,7 +80,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     return (this.#server.address() as AddressInfo | null)?.port ?? 0
   }
 
-  /** What clients take as their base URL. */
+  /** The base URL for clients. */
   get url(): string {
     const { host } = this.#settings
     return `http://${host.includes(':') ? `[${host}]` : host}:${this.port}/v1`
@@ -141,7 +141,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     }
   }
 
-  /** Whatever asks for no reply. */
+  /** Answers a request that asks for no reply of a model. */
   #steer({ request, response, method, path, query }: SteeringRequest): void {
     const { usualDoor, doors } = this.#imitation
     const control = this.#controls[`${method} ${path}`]
@@ -166,7 +166,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     exchange.start()
   }
 
-  /** Why a request is not even looked at. */
+  /** Why a request is refused before it is read. */
   #refusal({ headers }: IncomingMessage, { requiredHeader }: Imitation): MillraceError | undefined {
     const { apiKey } = this.#settings
     if (apiKey !== undefined && headers.authorization !== `Bearer ${apiKey}` && headers['x-api-key'] !== apiKey) {
@@ -185,7 +185,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     return { ...controls, ...simControls, 'GET /v1/models': listModels }
   }
 
-  /** Which methods a path takes, if anything is there. */
+  /** The methods that a path takes; empty if there is no such path. */
   #methodsAt(path: string): string[] {
     const methods = this.#imitation.doors.has(path) ? ['POST'] : []
     for (const route of Object.keys(this.#controls)) {
@@ -200,7 +200,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
       return new MillraceError('usage', `there is no ${route}; it takes ${andList(methods)}`, { data: { status: 405 } })
     }
     const message = `${route} is not served here; POST ${[...this.#imitation.doors.keys()].join(' or ')}`
-    // Not the model is missing, as the code alone would say.
+    // `not_found`: the path is missing, not the model, as the error code alone would say.
     return new MillraceError('model_not_found', message, { data: { saidCode: 'not_found' } })
   }
 

@@ -1,8 +1,8 @@
-/** What a simulator's server has done so far. */
+/** The counts of a simulator's server so far. */
 export interface SimulatorStats {
   readonly requests: number
   readonly inFlight: number
-  /** The client went away before its answer was complete. */
+  /** Requests whose client went away before the answer was complete. */
   readonly aborted: number
   readonly byStatus: Readonly<Record<string, number>>
 }

@@ -24,7 +24,7 @@ import { parseSimulatorOptions, type SimulatorOptions, type SimulatorSettings } 
 import type { Backend, BackendReply, BackendRequest, RawReply } from '../inference/index.ts'
 
 const slowFactor = 10
-/** What a token takes at least in a reply that trickles. */
+/** The least time per token in a reply that trickles. */
 const trickleMs = 50
 /** A paced stream sends what is due at most this often: more events cost more than they show. */
 const tickMs = 20
@@ -32,8 +32,8 @@ const tickMs = 20
 const unpacedGroupSize = 8
 
 /**
- * A model that needs no GPU, key or network. What it answers depends on its seed, the request's seed and what the request
- * says, never on when it came or what came before; faults and latency depend on the number of the try as well.
+ * A model that needs no GPU, key or network. Its answers depend on its seed, the request's seed and the content of the request,
+ * never on when a request came or what came before; faults and latency depend on the number of the try as well.
  */
 export class Simulator extends Resource implements Backend, JobHost {
   readonly name = 'simulator'
@@ -46,7 +46,7 @@ export class Simulator extends Resource implements Backend, JobHost {
   #overloadFrom = 0
   #overloadUntil = 0
   #inFlight = 0
-  /** Its replies have names that no other simulator gives, that of the next process included. */
+  /** A random part of reply ids, so that no other simulator, nor the next process, gives the same. */
   readonly #mark = randomBytes(4).toString('hex')
   #deliveries = 0
 
@@ -64,19 +64,19 @@ export class Simulator extends Resource implements Backend, JobHost {
     return this.#settings.weightVersion
   }
 
-  /** Changes any options while it runs. An overload given here counts from now. */
+  /** Changes any options while it runs. The times of an overload given here count from now. */
   change(options: SimulatorOptions): void {
     this.#settings = parseSimulatorOptions(options, this.#settings)
     if (Object.keys(options).some((key) => key === 'overload' || key.startsWith('overload.'))) this.#scheduleOverload()
   }
 
-  /** Answers 503 to everything from now on, or no longer; what the options planned is forgotten. */
+  /** Answers 503 to everything from now on, or no longer; the overload planned by the options is dropped. */
   setOverload(isOn: boolean): void {
     this.#overloadFrom = 0
     this.#overloadUntil = isOn ? Number.POSITIVE_INFINITY : 0
   }
 
-  /** The last replies as they left, of one session or of all, and how many were forgotten; needs `recordEmitted`. */
+  /** The last emitted replies, of one session or of all, and how many were dropped; needs `recordEmitted`. */
   emitted(session?: string): { readonly replies: readonly EmittedReply[]; readonly dropped: number } {
     return { replies: this.#emitted.list(session), dropped: this.#emitted.dropped }
   }
@@ -90,7 +90,7 @@ export class Simulator extends Resource implements Backend, JobHost {
     this.throwIfClosed()
     request.signal.throwIfAborted()
     const written = request.body === undefined ? undefined : chatQuestion(request, this.#settings.imitate)
-    // A body says itself what its client wants to see of the tokens.
+    // A body itself says which token fields its client wants.
     const answer = this.enter(written?.request ?? request, request.retry)
     try {
       if (answer.kind === 'refusal') throw answer.error
@@ -106,7 +106,7 @@ export class Simulator extends Resource implements Backend, JobHost {
     return promptTokens({ messages, tools })
   }
 
-  /** Takes a place and decides the answer; `leave` must follow. For whoever delivers answers in another way than `send`. */
+  /** Takes a place and decides the answer; `leave` must follow. For callers that deliver answers in another way than `send`. */
   enter(request: SimulatorRequest, retry: number, forced?: ForcedFault): Answer {
     this.#inFlight += 1
     const settings = this.#settings
@@ -219,14 +219,14 @@ export class Simulator extends Resource implements Backend, JobHost {
     return { reply: { message, finishReason, usage, tokens: record, firstTokenMs }, tokens }
   }
 
-  /** Whether the reply is what the caller gets, now: what most are in process, and then it costs nothing more. */
+  /** Whether the reply can be returned at once, as most can in process: then it costs nothing more. */
   #isInstant(request: BackendRequest, { totalMs, fault }: Delivery): boolean {
     const { recordEmitted, imitate } = this.#settings
     const isPlain = request.sink === undefined && request.body === undefined && recordEmitted === 0
     return isPlain && totalMs === 0 && fault === undefined && !this.engine.isPaused && returnsTokenIds(imitate)
   }
 
-  /** As a server of the imitated backend would, and a client of it would take it. */
+  /** Delivers as a server of the imitated backend would; returns what a client of it would make of the answer. */
   async #deliver(request: BackendRequest, delivery: Delivery, written?: Question): Promise<BackendReply> {
     const { sink, signal } = request
     const { imitate } = this.#settings

@@ -5,12 +5,12 @@ import { soleParameter } from './_tool-shape.ts'
 import type { Scene } from './scene.ts'
 import type { Move } from './solver.ts'
 
-/** So often is a calculator tried that answers with errors; then the sum is done without it. */
+/** How often a calculator that answers with errors is tried; after that the sum is done without it. */
 const maxToolTries = 3
 
 /**
- * Works out one expression: with a calculator if one is offered, otherwise in one's head. The decision is what to
- * calculate; reading off the calculator's result is none.
+ * Works out one expression: with a calculator if one is offered, otherwise without. What to calculate is a decision, which may be
+ * wrong; reading the calculator's result is none.
  */
 export function calculate(scene: Scene, expression: string): Move {
   const results = scene.results()

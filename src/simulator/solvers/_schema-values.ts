@@ -31,7 +31,7 @@ function fits(number: number, { minimum, maximum, exclusiveMinimum, exclusiveMax
   return !(typeof exclusiveMaximum === 'number' && number >= exclusiveMaximum)
 }
 
-/** No whole number lies between the bounds: their middle does. */
+/** The middle of the bounds, for when no whole number lies between them. */
 function between({ minimum, maximum, exclusiveMinimum, exclusiveMaximum }: Schema): number {
   const bounds = [minimum, exclusiveMinimum, maximum, exclusiveMaximum].filter((bound) => typeof bound === 'number')
   return bounds.reduce((sum, bound) => sum + bound, 0) / Math.max(1, bounds.length)
@@ -47,7 +47,7 @@ const formats: ReadonlyMap<unknown, string> = new Map([
   ['ipv4', '192.0.2.1'],
 ])
 
-/** A text of a format that clients check. */
+/** A text of a format that clients check; undefined for other formats. */
 export function formattedText(format: unknown): string | undefined {
   return formats.get(format)
 }

@@ -2,7 +2,7 @@ import type { Json, JsonObject, ToolDefinition } from '../../schema/index.ts'
 import type { Scene } from './scene.ts'
 import { boundedNumber, formattedText } from './_schema-values.ts'
 
-/** Schemas may refer to themselves: below this depth only the shortest value is made. */
+/** Schemas may refer to themselves: below this depth only the shortest values are made. */
 const maxDepth = 6
 /** A schema that never ends is left unsatisfied below this depth, or after so many values. */
 const endlessDepth = 16
@@ -26,7 +26,7 @@ type Schema = Readonly<Record<string, unknown>>
 class Synthesis {
   readonly #scene: Scene
   readonly #root: Schema
-  /** How many items a list gets that may have any number of them. */
+  /** How many items a list gets if its schema allows any number. */
   readonly #usualItems: number
   #made = 0
 
@@ -67,7 +67,7 @@ class Synthesis {
     }
   }
 
-  /** The first; deep down, where a schema may come back to itself, one that holds nothing else if there is one. */
+  /** The first alternative; below `maxDepth`, where a schema may refer to itself, a plain one if there is any. */
   #alternative(alternatives: readonly unknown[], depth: number): unknown {
     if (depth < maxDepth) return alternatives[0]
     const isPlain = (raw: unknown): boolean => {
@@ -88,7 +88,7 @@ class Synthesis {
     return schema
   }
 
-  /** The question's first words: as good a query, a title or a note as any. */
+  /** The first words of the question: as good a query, title or note as any. */
   #text(schema: Schema): string {
     const formatted = formattedText(schema['format'])
     if (formatted !== undefined) return formatted

@@ -1,6 +1,6 @@
 import type { ToolDefinition } from '../../schema/index.ts'
 
-/** A parameter of a tool, as far as its JSON schema says at the top. */
+/** A parameter of a tool, as far as the top level of its JSON schema describes it. */
 interface Parameter {
   readonly name: string
   readonly type: string

@@ -24,7 +24,7 @@ export function findExpression(question: string): string | undefined {
   for (const [word, sign] of words) text = text.replace(word, sign)
   let longest: string | undefined
   for (const [run] of text.matchAll(/[-(\d][-+*/()\d. ]*/g)) {
-    // A full stop or a dash after it belongs to the sentence.
+    // A full stop or a dash after the expression belongs to the sentence.
     const candidate = run.replace(/[^\d)]+$/, '')
     if (candidate.length <= (longest?.length ?? 0) || !/[\d)] *[-+*/]/.test(candidate)) continue
     if (evaluate(candidate) !== undefined) longest = candidate

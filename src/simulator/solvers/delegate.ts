@@ -7,10 +7,13 @@ import { findExpression } from './arithmetic.ts'
 import type { Scene } from './scene.ts'
 import type { Solver } from './solver.ts'
 
-/** After so many answers per part the parts that are still missing are given up. */
+/** After so many answers per part, the parts that are still missing are left out of the sum. */
 const maxTriesPerPart = 3
 
-/** A list of expressions to add up and a tool that takes a task: hands out one part per call, all at once, and adds. */
+/**
+ * For a list of expressions to add up and a tool that takes a task: hands out one part per call, all at once, and adds the
+ * answers.
+ */
 export const delegate: Solver = {
   name: 'delegate',
   solve(scene) {
@@ -53,7 +56,7 @@ function listedParts(question: string): string[] {
   return [...parts]
 }
 
-/** The value of each part that came back as a number; the call's arguments say which part it was. */
+/** The value of each part that was answered with a number; the call's arguments say which part it was. */
 function readAnswers(scene: Scene, parts: readonly string[]): Map<string, number> {
   const answers = new Map<string, number>()
   for (const result of scene.results()) {

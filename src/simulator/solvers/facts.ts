@@ -1,7 +1,7 @@
 import { formatAnswer } from './_answer-format.ts'
 import type { Solver } from './solver.ts'
 
-/** What the simulator knows about the world: enough for short factual questions. */
+/** The facts that the simulator knows: enough for short factual questions. */
 const subjects: readonly (readonly [RegExp, Readonly<Record<string, string>>])[] = [
   [
     /\bcapital of (?:the )?([a-z]+)/i,

@@ -2,7 +2,7 @@ import { formatAnswer } from './_answer-format.ts'
 import { synthesiseArguments } from './_synthesise.ts'
 import type { Solver } from './solver.ts'
 
-/** Whatever else is asked: calls one of the tools, if there are any, and then says something about the result. */
+/** For everything else: calls one of the tools, if there are any, and then says something about the result. */
 export const generic = {
   name: 'generic',
   solve(scene) {

@@ -3,7 +3,7 @@ import { soleParameter } from './_tool-shape.ts'
 import type { Scene } from './scene.ts'
 import type { Solver } from './solver.ts'
 
-/** A hidden number and a tool to guess it with: halve what the earlier answers leave. */
+/** For a hidden number and a tool to guess it with: halves the range that the earlier answers leave. */
 export const guessNumber: Solver = {
   name: 'guess-number',
   solve(scene) {
@@ -35,7 +35,7 @@ interface Range {
   readonly high: number
 }
 
-/** As stated in the first message that states one; 1 to 100 otherwise. */
+/** The range in the first message that states one; 1 to 100 otherwise. */
 function readRange(scene: Scene): Range {
   for (const message of scene.messages) {
     if (message.role === 'assistant' || message.role === 'tool' || typeof message.content !== 'string') continue
@@ -45,7 +45,7 @@ function readRange(scene: Scene): Range {
   return { low: 1, high: 100 }
 }
 
-/** What the answers so far leave. Errors of the tool leave everything as it is. */
+/** The range that the answers so far leave. Errors of the tool do not change it. */
 function narrow(scene: Scene, range: Range): Range & { readonly found?: number } {
   let { low, high } = range
   for (const result of scene.results('start')) {

@@ -10,7 +10,7 @@ import type { Scene } from './scene.ts'
 import type { Move, Solver } from './solver.ts'
 import { wordProblem } from './word-problem.ts'
 
-/** Tried in order. The more a solver asks of a request before it takes it, the earlier it stands. */
+/** Tried in order. The more a solver requires of a request, the earlier it stands. */
 const solvers: readonly Solver[] = [judge, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
 
 export function solve(scene: Scene): Move {

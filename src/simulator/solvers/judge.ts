@@ -31,7 +31,7 @@ function readSections(text: string): Map<string, string> {
   return sections
 }
 
-/** A reference that is a number must be the answer's last number; of any other, the share of its words counts. */
+/** A reference that is a number must be the answer's last number; for any other reference, the share of its words counts. */
 function agree(answer: string, reference: string): number {
   const expected = Number(reference)
   if (!Number.isNaN(expected)) return Number(answer.match(/-?\d+(?:\.\d+)?/g)?.at(-1)) === expected ? 1 : 0
@@ -40,7 +40,7 @@ function agree(answer: string, reference: string): number {
   return wanted.length === 0 ? 0 : wanted.filter((word) => said.has(word)).length / wanted.length
 }
 
-/** Without a reference nobody can tell: some answer is worth more than none. */
+/** Without a reference nobody can tell, but any answer is worth more than none. */
 function plausible(answer: string, luck: number): number {
   return answer === '' ? 0 : 0.5 + luck / 2
 }

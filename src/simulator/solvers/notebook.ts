@@ -5,7 +5,7 @@ import type { Solver } from './solver.ts'
 
 const toolNames = ['convert', 'add_note', 'search_notes']
 
-/** A list of lengths, a tool that converts them and a notebook: converts all at once, notes, looks up, and adds. */
+/** For a list of lengths, a tool that converts them and a notebook: converts all at once, notes, looks up, and adds. */
 export const notebook: Solver = {
   name: 'notebook',
   solve(scene) {

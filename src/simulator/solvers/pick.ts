@@ -2,7 +2,7 @@ import { formatAnswer } from './_answer-format.ts'
 import type { Scene } from './scene.ts'
 import type { Solver } from './solver.ts'
 
-/** `Name a prime between 100 and 1000`: any of many answers is right, and which one is chance. */
+/** For `Name a prime between 100 and 1000`: many answers are right, and chance picks one. */
 export const pick: Solver = {
   name: 'pick',
   solve(scene) {
@@ -31,7 +31,7 @@ function pickNumber(scene: Scene, wantsPrime: boolean): string {
   const start = low + Math.floor(scene.draw('number') * (high - low + 1))
   if (!wantsPrime) return String(scene.isRight ? start : high + start)
   const wanted = scene.isRight
-  // From a random place onwards and around: at most the whole range, in practice the gap to the next prime.
+  // Searches from a random place onwards and around: at most the whole range, in practice the gap to the next prime.
   for (let step = 0; step <= Math.min(high - low, 10_000); step += 1) {
     const candidate = low + ((start - low + step) % (high - low + 1))
     if (isPrime(candidate) === wanted) return String(candidate)

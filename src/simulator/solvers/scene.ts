@@ -1,7 +1,7 @@
 import { textOf, type Message, type ToolDefinition } from '../../schema/index.ts'
 import { draw } from '../_draw.ts'
 
-/** A longer message is a document rather than a question; its beginning and its end are read. */
+/** A longer message is a document rather than a question; only its beginning and end are read. */
 const longestQuestion = 16_000
 
 export interface ToolResult {
@@ -10,7 +10,7 @@ export interface ToolResult {
   readonly text: string
 }
 
-/** A conversation as solvers see it. What is not asked for is not computed. */
+/** A conversation as solvers see it. Nothing is computed before it is asked for. */
 export class Scene {
   readonly messages: readonly Message[]
   readonly tools: readonly ToolDefinition[]
@@ -23,7 +23,7 @@ export class Scene {
     messages: readonly Message[]
     tools: readonly ToolDefinition[]
     skill: number
-    /** What all draws come from. */
+    /** The number that all draws start from. */
     base: number
   }) {
     this.messages = scene.messages

@@ -8,8 +8,8 @@ export interface Move {
 }
 
 /**
- * Knows one kind of task. It recognises it from the messages and tools alone, so it works for whoever sends the request,
- * and returns undefined for all others. Where the turn is a decision, `scene.isRight` says whether to take the right one.
+ * Knows one kind of task. It recognises the task from the messages and tools alone, so it works for any client, and returns
+ * undefined for all other tasks. Where the turn is a decision, `scene.isRight` says whether to take the right one.
  */
 export interface Solver {
   readonly name: string

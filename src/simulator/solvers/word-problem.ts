@@ -2,7 +2,7 @@ import { evaluate } from '../_expression.ts'
 import { calculate } from './_calculate.ts'
 import type { Solver } from './solver.ts'
 
-/** A short story with numbers: the first is what there is, each later one changes it as the words before it say. */
+/** For a short story with numbers: the first is the amount, and each later one changes it as the words before it say. */
 export const wordProblem: Solver = {
   name: 'word-problem',
   solve(scene) {
@@ -28,7 +28,7 @@ function readStory(story: string): string | undefined {
     if (expression === undefined) {
       expression = number
     } else {
-      // `spends 5 on lunch and 16 on a ticket`: without a word of its own, as the number before it.
+      // `spends 5 on lunch and 16 on a ticket`: a number without a verb of its own uses the one before it.
       sign = lastChange(story.slice(from, match.index)) ?? sign
       if (sign === undefined) return undefined
       expression =
@@ -40,7 +40,7 @@ function readStory(story: string): string | undefined {
   return evaluate(expression) === undefined ? undefined : expression.replace(/^\((\d+(?:\.\d+)?)\)/, '$1')
 }
 
-/** The last word before a number that says what happens. */
+/** The sign of the last verb before a number. */
 function lastChange(words: string): string | undefined {
   let sign: string | undefined
   let latest = -1
