@@ -1,4 +1,4 @@
-/** Names a label may have; whatever comes after these counts as `other`. Together they bound how many series there are. */
+/** How many names a label may have; later ones count as `other`. Together these limits bound the number of series. */
 const maxNames: Readonly<Record<string, number>> = {
   tool: 64,
   environment: 32,
@@ -10,12 +10,12 @@ const maxNames: Readonly<Record<string, number>> = {
 
 const maxLength = 100
 
-/** Stands for everything that has no series of its own. */
+/** Stands for all names that have no series of their own. */
 export const otherName = 'other'
 
 /**
- * Keeps the number of series bounded whatever names users and models come up with. The labels that are not listed take
- * their values from closed sets.
+ * Keeps the number of series bounded whatever names users and models come up with. Labels that are not listed take their values
+ * from closed sets.
  */
 export class LabelCap {
   readonly #names = new Map<string, Set<string>>()

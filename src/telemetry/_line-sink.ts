@@ -5,17 +5,17 @@ import { Resource, within } from '../kit/index.ts'
 
 const writeTo = promisify(write)
 
-/** Characters that wait for a slow reader. Beyond this lines are dropped, and the next one that fits says how many. */
+/** How many characters may wait for a slow reader. Beyond this lines are dropped, and the next one that fits says how many. */
 const maxWaiting = 4 * 1024 * 1024
 /** How long closing waits for a reader that has stopped reading. */
 const closeGraceMs = 2000
 const retryAfterMs = 20
-/** Lines that come within so long leave together: each write is a hop to another thread and back. */
+/** Lines that come within this time leave together: each write is a hop to another thread and back. */
 const gatherMs = 20
 
 /**
- * Writes lines to a descriptor, in order and off the loop. Node's own `process.stderr` stops the loop as long as a pipe
- * is full; a run must never wait for whoever reads its log.
+ * Writes lines to a descriptor, in order and off the loop. Node's own `process.stderr` blocks the loop as long as a pipe is full;
+ * a run must never wait for the reader of its log.
  */
 export class LineSink extends Resource {
   readonly #fd: number
@@ -68,7 +68,7 @@ export class LineSink extends Resource {
         const { bytesWritten } = await writeTo(this.#fd, bytes, from)
         from += bytesWritten
       } catch (error) {
-        // A pipe that does not block says so when it is full. After anything else there is nobody left to read.
+        // A full non-blocking pipe says EAGAIN. After any other error there is nobody left to read.
         if (error instanceof Error && 'code' in error && error.code === 'EAGAIN') await pause(retryAfterMs)
         else this.#isBroken = true
       }

@@ -1,4 +1,4 @@
-/** The figures behind one set of labels: one for a counter; the buckets, `+Inf` and the sum for a histogram. */
+/** The figures of one set of labels: one for a counter; the buckets, `+Inf` and the sum for a histogram. */
 export class Series {
   readonly labels: readonly string[]
   readonly values: Float64Array
@@ -11,12 +11,12 @@ export class Series {
     this.values = new Float64Array(bounds ? bounds.length + 2 : 1)
   }
 
-  /** Counts up. */
+  /** Increases a counter. */
   add(amount = 1): void {
     this.values[0] = (this.values[0] ?? 0) + amount
   }
 
-  /** Keeps the larger one. */
+  /** Keeps the larger of the present value and this one. */
   raise(value: number): void {
     this.values[0] = Math.max(this.values[0] ?? 0, value)
   }
@@ -34,7 +34,7 @@ export class Series {
     for (let index = 0; index < this.values.length; index += 1) this.#increase(index, more[index] ?? 0)
   }
 
-  /** What was added since the last time; undefined if nothing was. */
+  /** What was added since the last call; undefined if nothing was. */
   take(): number[] | undefined {
     const { values } = this
     const taken = (this.#taken ??= new Float64Array(values.length))

@@ -1,6 +1,6 @@
 import { spanAttributes, type AttributeName, type AttributeType, type SpanAttributes } from './span-attributes.ts'
 
-/** As OTLP numbers them. */
+/** Span kinds, as OTLP numbers them. */
 export const spanKinds = { internal: 1, client: 3 } as const
 
 export interface Span {
@@ -17,10 +17,10 @@ export interface Span {
   readonly error: string | undefined
 }
 
-/** What is longer says little more, and the queue's memory is reckoned with it. */
+/** Longer strings are cut: they say little more, and the memory of the queue depends on this limit. */
 const maxStringLength = 512
 
-/** A span as OTLP/JSON writes it. A string is smaller than the objects it comes from, and a batch is a join of them. */
+/** A span as OTLP/JSON. A string is smaller than the objects it comes from, and a batch only joins strings. */
 export function spanJson(span: Span): string {
   const { traceId, spanId, parentSpanId, name, kind, startMicros, endMicros, attributes, error } = span
   let json = `{"traceId":"${traceId}","spanId":"${spanId}","flags":1`
@@ -42,7 +42,7 @@ const writers: Readonly<Record<AttributeType, readonly [string, (value: Attribut
   strings: ['{"arrayValue":{"values":[', (value) => stringsJson(value), ']}}}'],
 }
 
-/** What stands before the value of each attribute, written once. */
+/** The JSON before the value of each attribute, written once. */
 const heads = Object.fromEntries(
   Object.entries(spanAttributes).map(([name, type]) => [name, `,{"key":"${name}","value":${writers[type][0]}`]),
 ) as Readonly<Record<AttributeName, string>>

@@ -4,7 +4,7 @@ import type { WorkerStatus } from '../rollout/index.ts'
 import type { StoreStatus } from '../store/index.ts'
 import { MetricsRegistry } from './metrics-registry.ts'
 
-/** A pool of threads that takes large work off a loop. Several of one name, in several workers, count as one. */
+/** A pool of threads that takes large work off a loop. Pools of one name, in several workers, count as one. */
 export interface PoolReading {
   readonly name: string
   readonly threads: number
@@ -24,7 +24,7 @@ export interface GatewayReading {
   readonly bodyBytes: number
 }
 
-/** Where the state of a process is read when somebody asks for its metrics. What is not given is not reported. */
+/** Where the state of a process is read when somebody asks for its metrics. A source that is not given is not reported. */
 export interface MetricsSources {
   readonly rollouts?: () => { readonly running: number; readonly waiting: number }
   readonly models?: () => readonly ModelStatus[]
@@ -45,7 +45,10 @@ const workerStates = Object.keys({
   gone: true,
 } satisfies Record<WorkerStatus['state'], true>)
 
-/** The state now, as a registry that lives for one answer. Counts of the same labels add up; of lags and waits the worst stays. */
+/**
+ * The state now, as a registry that lives for one answer. Counts with the same labels add up; of lags and waits the worst is
+ * kept.
+ */
 export function stateReadings(sources: MetricsSources): MetricsRegistry {
   const readings = new MetricsRegistry()
   const rollouts = sources.rollouts?.()

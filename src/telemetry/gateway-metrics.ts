@@ -1,29 +1,29 @@
 import type { MetricsRegistry } from './metrics-registry.ts'
 import type { Series } from './_series.ts'
 
-/** How a request to a gateway ended, as far as it is counted. */
+/** The facts about an ended request to a gateway that are counted. */
 export interface GatewayRequestFacts {
   readonly api: string
-  /** None if it was refused before that was known. */
+  /** Undefined if the request was refused before its model was known. */
   readonly model?: string | undefined
   readonly status: number
-  /** None of one that did not ask for a reply. */
+  /** Undefined for a request that did not ask for a reply. */
   readonly ms?: number | undefined
-  /** Only of a stream. */
+  /** Only for a stream. */
   readonly firstTokenMs?: number | undefined
-  /** What became of it: a stream that broke has the status of one that did not. */
+  /** What became of the request: the status does not tell, as a stream that broke has the same as one that did not. */
   readonly outcome: string
   readonly isInSession: boolean
 }
 
-/** Series of one API, one model, one status and one outcome, looked up once. */
+/** The series of one API, model, status and outcome, looked up once. */
 interface RequestSeries {
   readonly count: Series
   readonly seconds: Series
   readonly firstTokenSeconds: Series
 }
 
-/** Those that are kept at hand: models are few, and of statuses one is frequent. */
+/** How many series are kept at hand: models are few, and one status is by far the most frequent. */
 const maxKept = 1024
 
 /** Counts what happens in a gateway. */

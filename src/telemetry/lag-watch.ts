@@ -11,11 +11,11 @@ export interface LagWatchOptions {
 
 const lookEveryMs = 500
 
-/** Logs when a loop starts to lag and when it stops, with what it ran: once per crossing, however long it lasts. */
+/** Logs when a loop starts to lag and when it stops, with what blocked it: once per crossing, however long it lasts. */
 export class LagWatch implements Disposable {
   readonly #options: LagWatchOptions
   readonly #timer: NodeJS.Timeout
-  /** Loops above the threshold. Bounded by the loops there are: one that is gone is taken out. */
+  /** Loops above the threshold. Bounded by the loops that exist: one that is gone is removed. */
   readonly #lagging = new Set<string>()
 
   constructor(options: LagWatchOptions) {

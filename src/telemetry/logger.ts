@@ -13,11 +13,11 @@ export interface LoggerOptions {
   readonly level?: LogLevel
   /** A file descriptor: standard error if not given. */
   readonly fd?: number
-  /** On every line. */
+  /** Fields that stand on every line. */
   readonly ids?: Readonly<Record<string, string>>
 }
 
-/** A request to a gateway, as its log shows it. What is not known is left out. */
+/** A request to a gateway, as its log shows it. Unknown fields are left out. */
 export interface LoggedRequest {
   readonly requestId: string | undefined
   readonly session: string | undefined
@@ -41,7 +41,7 @@ interface Coded {
   readonly message: string
 }
 
-/** JSON lines for machines. Closing writes what is left. */
+/** Writes JSON lines for machines. Closing writes the lines that wait. */
 export class Logger extends Resource {
   readonly lines: Pino.Logger
   readonly #sink: LineSink
@@ -54,7 +54,7 @@ export class Logger extends Resource {
     this.lines = loadPino().pino({ level, base, formatters, timestamp: isoTime }, this.#sink)
   }
 
-  /** One line for a rollout's result, with all its ids and that of its trace. */
+  /** One line for a rollout's result, with all its ids and its trace id. */
   rolloutSettled(run: string, record: Omit<RolloutRecord, 'messages'>): void {
     const { id: rollout, attempt, environment, task, sample, outcome, reward, error, turns, timing } = record
     const line = {
@@ -75,7 +75,7 @@ export class Logger extends Resource {
     else this.lines.warn(line, 'rollout settled')
   }
 
-  /** One line for a request that ended. Those that did not go well stand out: a stream that broke, too. */
+  /** One line for a request that ended. A failed one is a warning: a stream that broke, too. */
   requestEnded(request: LoggedRequest): void {
     if (request.status < 400 && request.error === undefined) this.lines.info(request, 'request')
     else this.lines.warn(request, 'request')

@@ -3,18 +3,18 @@ export interface MetricFamily {
   readonly kind: 'counter' | 'gauge' | 'histogram'
   readonly help: string
   readonly labels: readonly string[]
-  /** Upper bounds of a histogram, ascending; what is above the last one counts as `+Inf`. */
+  /** Upper bounds of a histogram, ascending; values above the last one count as `+Inf`. */
   readonly buckets?: readonly number[]
 }
 
-/** Model calls, rollouts and rewards: from a fast reply to a long agent. */
+/** Buckets for model calls, rollouts and rewards: from a fast reply to a long agent. */
 const longSeconds = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600, 1800]
-/** Tools and first tokens: from a function call to a slow server. */
+/** Buckets for tools and first tokens: from a function call to a slow server. */
 const shortSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100]
 
 /**
- * Every metric there is, in the order of `GET /metrics`. docs/telemetry.md and the dashboard in docs/grafana name the same
- * ones, which a test holds them to.
+ * Every metric that exists, in the order of `GET /metrics`. docs/telemetry.md and the dashboard in docs/grafana name the same
+ * ones; a test checks that.
  */
 export const metricFamilies = {
   rollouts: counter('millrace_rollouts_total', 'Rollouts settled, by outcome.', ['environment', 'outcome']),

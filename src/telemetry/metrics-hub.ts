@@ -8,8 +8,8 @@ import { stateReadings, type MetricsSources } from './_state-readings.ts'
 const familyKeys = Object.keys(metricFamilies) as readonly FamilyKey[]
 
 /**
- * The metrics of a whole process: what its own thread counted, what its workers sent, and the state of things at the
- * moment somebody asks. Counts of a worker that was replaced stay.
+ * The metrics of a whole process: the counts of its own thread, the counts that workers sent, and the state at the moment
+ * somebody asks. Counts of a worker that was replaced stay.
  */
 export class MetricsHub {
   readonly contentType = 'text/plain; version=0.0.4; charset=utf-8'
@@ -21,12 +21,12 @@ export class MetricsHub {
     this.#sources = sources
   }
 
-  /** A rollout has its final, durable result. */
+  /** Counts a rollout with its final, durable result. */
   rolloutSettled({ environment, outcome }: Pick<RolloutRecord, 'environment' | 'outcome'>): void {
     this.#registry.series('rollouts', environment, outcome).add()
   }
 
-  /** An attempt went down with its worker. */
+  /** Counts an attempt that went down with its worker. */
   rolloutLost({ verdict }: Pick<Extract<AttemptResult, { kind: 'lost' }>, 'verdict'>): void {
     this.#registry.series('rolloutsLost', verdict).add()
   }

@@ -2,20 +2,17 @@ import { LabelCap } from './_label-cap.ts'
 import { metricFamilies, type FamilyKey, type MetricFamily } from './metric-families.ts'
 import { Series } from './_series.ts'
 
-/** What one set of labels has grown by. A plain value, to be sent to another thread or process. */
+/** The growth of one series. A plain value, to be sent to another thread or process. */
 export interface SeriesDelta {
   readonly family: FamilyKey
   readonly labels: readonly string[]
   readonly values: readonly number[]
 }
 
-/** What a worker's counters and histograms have grown by since it last said so: only what changed. */
+/** The growth of a worker's counters and histograms since it last sent one: only series that changed. */
 export type MetricsDelta = readonly SeriesDelta[]
 
-/**
- * Counters and histograms of one thread. Whoever counts often keeps the series it counts in; looking one up costs more
- * than counting.
- */
+/** Counters and histograms of one thread. Code that counts often keeps its series: looking one up costs more than counting. */
 export class MetricsRegistry {
   readonly #families = new Map<FamilyKey, Map<string, Series>>()
   readonly #cap = new LabelCap()
@@ -35,7 +32,7 @@ export class MetricsRegistry {
     return this.#families.get(family)?.values() ?? []
   }
 
-  /** Undefined if nothing was counted since the last time. */
+  /** The growth since the last call; undefined if nothing was counted. */
   takeDelta(): MetricsDelta | undefined {
     const delta: SeriesDelta[] = []
     for (const [family, all] of this.#families) {

@@ -6,16 +6,16 @@ import { schemaUrl } from './span-attributes.ts'
 
 const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
-/** Spans that wait for the collector. Beyond this the newest are dropped and counted: a run never waits for them. */
+/** How many spans may wait for the collector. Beyond this new ones are dropped and counted: a run never waits for them. */
 const maxQueuedSpans = 8192
 const maxBatchSpans = 512
-/** How long a span may wait for others to travel with. */
+/** How long a span may wait for others to fill its batch. */
 const maxDelayMs = 1000
 const maxTries = 4
 const pause: Backoff = { firstMs: 1000, factor: 2, maxMs: 5000 }
-/** What a collector may still cost when everything else has ended. */
+/** How long closing waits for the collector when everything else has ended. */
 const closeGraceMs = 3000
-/** An answer says how many spans were refused, no more: a longer one is not read to its end. */
+/** An answer only says how many spans were refused: a longer one is not read to its end. */
 const maxAnswerLength = 65_536
 const comma = Buffer.from(',')
 const tail = Buffer.from(']}]}]}')
@@ -24,8 +24,8 @@ const retriedStatuses = new Set([429, 502, 503, 504])
 type Verdict = { readonly kind: 'taken'; readonly rejected: number } | { readonly kind: 'refused' | 'failed' }
 
 /**
- * Sends spans to a collector as OTLP/JSON: in batches, one request at a time, a few tries each. Nothing it does is
- * awaited by a rollout and nothing that happens to it fails one; what does not get through is counted.
+ * Sends spans to a collector as OTLP/JSON: in batches, one request at a time, a few tries each. No rollout awaits it, and its
+ * failures fail no rollout; spans that do not get through are counted.
  */
 export class OtlpExporter extends Resource {
   readonly #settings: OtlpSettings
@@ -63,7 +63,7 @@ export class OtlpExporter extends Resource {
       this.#drop(1, 'queue_full')
       return
     }
-    // Bytes lie outside the heap and need no copy to be collected; a string in pieces is neither.
+    // Bytes lie outside the heap, so the garbage collector does not copy them, as it does a string made of pieces.
     this.#queue.push(Buffer.from(span))
     if (this.#sending) return
     if (this.#queue.size >= maxBatchSpans) this.#start()
@@ -71,7 +71,7 @@ export class OtlpExporter extends Resource {
   }
 
   protected async onClose(): Promise<void> {
-    // What is left is sent from here.
+    // The remaining spans are sent below.
     clearTimeout(this.#timer)
     const patience = setTimeout(() => this.#givenUp.abort(), closeGraceMs)
     try {
@@ -92,7 +92,7 @@ export class OtlpExporter extends Resource {
     })
   }
 
-  /** A batch, and then more as long as they are full; once closed, everything. */
+  /** Sends a batch, and then more as long as they are full; once closed, everything. */
   async #sendAll(): Promise<void> {
     do {
       const batch: Buffer[] = []
@@ -119,7 +119,7 @@ export class OtlpExporter extends Resource {
         this.#drop(batch.length, verdict.kind === 'refused' ? 'refused' : 'unreachable')
         return
       }
-      // Closing ends the wait, and the batch has one try more.
+      // Closing ends the wait, and the batch has one more try.
       await sleep(backoffMs(pause, tries), this.closedSignal).catch(() => {})
     }
   }
@@ -140,7 +140,7 @@ export class OtlpExporter extends Resource {
       if (response.statusCode < 300) return { kind: 'taken', rejected }
       return { kind: retriedStatuses.has(response.statusCode) ? 'failed' : 'refused' }
     } catch {
-      // Whatever it was, the spans did not arrive: the counter of those is all there is to say.
+      // Whatever the error was, the spans did not arrive, and they are counted as dropped.
       return { kind: 'failed' }
     }
   }
@@ -150,7 +150,7 @@ export class OtlpExporter extends Resource {
   }
 }
 
-/** How many of the spans the collector did not want, as its answer says. */
+/** How many spans the collector refused, by its answer. */
 async function rejectedIn({ body }: Undici.Dispatcher.ResponseData): Promise<number> {
   let text = ''
   for await (const chunk of body.setEncoding('utf8')) {

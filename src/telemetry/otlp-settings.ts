@@ -8,7 +8,7 @@ export interface OtlpSettings {
   readonly resource: Readonly<Record<string, string>>
 }
 
-/** Where spans go, if anywhere; what the user should hear about it, if anything. */
+/** Where spans go, if anywhere; and a notice for the user, if something is wrong. */
 export interface OtlpChoice {
   readonly settings?: OtlpSettings
   readonly notice?: string
@@ -17,8 +17,8 @@ export interface OtlpChoice {
 const defaultTimeoutMs = 10_000
 
 /**
- * Reads OpenTelemetry's own variables. These are often set for a whole machine, so one that cannot be used turns spans off
- * and says so; it never fails a run.
+ * Reads OpenTelemetry's own variables. These are often set for a whole machine, so a value that cannot be used turns spans off
+ * and gives a notice; it never fails a run.
  */
 export function otlpSettings(env: Variables): OtlpChoice {
   if (env['OTEL_SDK_DISABLED'] === 'true' || env['OTEL_TRACES_EXPORTER'] === 'none') return {}

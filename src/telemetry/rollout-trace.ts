@@ -1,24 +1,24 @@
 import { hash } from 'node:crypto'
 import type { RolloutJob } from '../rollout/index.ts'
 
-/** The trace of one attempt: known to whoever knows its ids, so that logs and people find it without asking anybody. */
+/** The trace id of one attempt. It follows from the attempt's ids, so that logs and people find it without a lookup. */
 export function traceIdOf(run: string, rollout: string, attempt: number): string {
   return hash('sha256', `${run}\n${rollout}\n${attempt}`, 'hex').slice(0, 32)
 }
 
 /**
- * What one attempt, or one child, is traced as: the ids of its span and of the spans below it. It travels with the
- * rollout, so nothing needs to be looked up or forgotten.
+ * The trace of one attempt, or one child: the ids of its span and of the spans below it. It travels with the rollout, so nothing
+ * needs to be looked up or forgotten.
  */
 export class RolloutTrace {
-  /** Of the recorder it belongs to: another one leaves it alone. */
+  /** The recorder that made this trace: other recorders ignore it. */
   readonly owner: object
   readonly traceId: string
   readonly spanId: string
   readonly parentSpanId: string | undefined
   readonly job: RolloutJob
   readonly startedAt = performance.now()
-  /** Fixed for the attempt, so that its spans cannot overtake each other when the wall clock is corrected. */
+  /** Fixed for the attempt, so that its spans keep their order when the wall clock is corrected. */
   readonly #epochMs = Date.now() - this.startedAt
   readonly #prefix: string
   #lastId: number
@@ -29,7 +29,7 @@ export class RolloutTrace {
     this.job = job
     this.traceId = parent?.traceId ?? traceIdOf(run, job.id, job.attempt)
     this.parentSpanId = parent?.spanId
-    // An earlier sitting may have sent spans of this very attempt: the same trace, but other spans.
+    // An earlier sitting may have sent spans of this attempt: the trace is the same, but the span ids must differ.
     const sitting = job.recorded ? String(Date.now()) : ''
     const digest = hash('sha256', `${this.traceId}\n${id}\n${sitting}`, 'hex')
     this.spanId = digest.slice(0, 16)

@@ -5,7 +5,7 @@ import { otherName } from './_label-cap.ts'
 import type { MetricsRegistry } from './metrics-registry.ts'
 import type { Series } from './_series.ts'
 
-/** Series of one model, looked up once. */
+/** The series of one model, looked up once. */
 interface ModelSeries {
   readonly complete: Series
   readonly tries: Series
@@ -28,7 +28,10 @@ interface ToolSeries {
   readonly seconds: Series
 }
 
-/** Models, backends and tools whose series are kept at hand. Further ones are looked up for each call, and most of them are `other`. */
+/**
+ * How many models, backends and tools have their series kept at hand. Further ones are looked up for each call; most of them are
+ * `other`.
+ */
 const maxKept = 256
 
 /** Counts what happens in the rollouts of this thread. */
@@ -79,7 +82,7 @@ export class RunMetrics implements Disposable {
   }
 
   #onToolCall({ tool, status, ms }: ToolCallEvent): void {
-    // A name that no tool has is the model's invention: it may be anything.
+    // A name that no tool has was made up by the model and may be anything.
     const series = this.#toolSeries(status === 'unknown_tool' ? otherName : tool)
     if (status === 'ok') series.ok.add()
     else this.#registry.series('toolCalls', status === 'unknown_tool' ? otherName : tool, status).add()

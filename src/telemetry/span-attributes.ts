@@ -1,10 +1,10 @@
 /**
- * The version of OpenTelemetry's semantic conventions that the `gen_ai.*` names are taken from: the last release that
- * holds them itself.
+ * The version of OpenTelemetry's semantic conventions that the `gen_ai.*` names are taken from: the last release that defines
+ * them itself.
  */
 export const schemaUrl = 'https://opentelemetry.io/schemas/1.41.0'
 
-/** Every attribute of a span and its type. One name has one type, also where a double happens to be whole. */
+/** Every attribute of a span and its type. An attribute has one type, also where a double happens to be whole. */
 export const spanAttributes = {
   'gen_ai.operation.name': 'string',
   'gen_ai.provider.name': 'string',
@@ -57,7 +57,7 @@ interface ValueOf {
 
 export type AttributeName = keyof typeof spanAttributes
 
-/** What is undefined, or null, is left out. */
+/** Attributes that are undefined or null are left out. */
 export type SpanAttributes = {
   readonly [Name in AttributeName]?: ValueOf[(typeof spanAttributes)[Name]] | null | undefined
 }

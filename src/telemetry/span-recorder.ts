@@ -17,8 +17,8 @@ export interface SpanRecorderOptions {
 type ModelCallEnd = Extract<ModelCallEvent, { readonly kind: 'end' }>
 
 /**
- * Makes spans of what happens in the rollouts of this thread: one for an attempt, below it one for each model call, tool
- * call and child. What was said is in none of them.
+ * Makes spans of the rollouts of this thread: one for an attempt, below it one for each model call, tool call and child. Spans
+ * never hold what was said.
  */
 export class SpanRecorder implements Disposable {
   readonly #options: SpanRecorderOptions
@@ -100,7 +100,7 @@ export class SpanRecorder implements Disposable {
 
   #onCallEnd({ call, reply, provider }: ModelCallEnd): void {
     const trace = this.#own(call.request.trace)
-    // Without one it started before there was anybody to listen.
+    // A call without a traceparent started before this recorder listened.
     if (!trace || call.traceparent === undefined) return
     const { sampling, sessionId } = call.request
     const error = reply.status === 'complete' ? undefined : reply.error.code
@@ -144,7 +144,7 @@ export class SpanRecorder implements Disposable {
     const trace = this.#own(carried)
     if (!trace) return
     const error = status === 'ok' ? undefined : status
-    // A name that no tool has is something the model wrote.
+    // A name that no tool has was written by the model, so it is left out.
     const name = status === 'unknown_tool' ? undefined : tool
     this.#record(trace, {
       spanId: trace.nextSpanId(),
@@ -167,7 +167,7 @@ export class SpanRecorder implements Disposable {
     })
   }
 
-  /** What travels with a rollout, if this recorder put it there. */
+  /** The trace that travels with a rollout, if this recorder made it. */
   #own(trace: object | undefined): RolloutTrace | undefined {
     return trace instanceof RolloutTrace && trace.owner === this ? trace : undefined
   }

@@ -13,20 +13,20 @@ export interface TelemetryOptions {
   readonly env: Variables
   /** The name of the run; part of every trace's id. */
   readonly run: string
-  /** Which worker this thread or process is; the supervising one has none. */
+  /** The name of the worker that this thread or process is; undefined in the supervising one. */
   readonly worker?: string
-  /** Whether anybody will ask for metrics. Where spans are off as well, nothing listens and nothing is paid. */
+  /** Whether anybody will ask for metrics. If spans are off as well, nothing listens and nothing is paid. */
   readonly metrics: boolean
 }
 
-/** Starts listening to the rollouts of this thread. One per thread: each further one would count the same things again. */
+/** Starts listening to the rollouts of this thread. One per thread: a second one would count the same things again. */
 export function startTelemetry(options: TelemetryOptions): Telemetry {
   return new Telemetry(options)
 }
 
 /** What one thread reports about its rollouts: counts for `/metrics`, spans for a collector. */
 export class Telemetry extends Resource {
-  /** Worth telling a person once. */
+  /** Notices for a person, to be told once. */
   readonly notices: readonly string[]
   readonly #registry = new MetricsRegistry()
   readonly #listeners = new DisposableStack()
@@ -49,27 +49,27 @@ export class Telemetry extends Resource {
     return this.#exporter !== undefined
   }
 
-  /** In a worker: what it counted since the last time, to travel with its status. Undefined if there was nothing. */
+  /** In a worker: the counts since the last call, to travel with its status. Undefined if there were none. */
   takeDelta(): MetricsDelta | undefined {
     return this.#registry.takeDelta()
   }
 
-  /** In the supervising process: adds what a worker counted since it last sent something. */
+  /** In the supervising process: adds the counts that a worker sent. */
   merge(delta: MetricsDelta): void {
     this.#registry.merge(delta)
   }
 
-  /** In the supervising process: all its metrics, its workers' included. */
+  /** In the supervising process: all its metrics, with those of its workers. */
   metrics(sources: MetricsSources): MetricsHub {
     return new MetricsHub(this.#registry, sources)
   }
 
-  /** What a gateway in this process counts in. */
+  /** The counters for a gateway in this process. */
   gatewayMetrics(): GatewayMetrics {
     return new GatewayMetrics(this.#registry)
   }
 
-  /** Stops listening and sends what spans are left, for a few seconds at most. Never fails. */
+  /** Stops listening and sends the spans that are left, for a few seconds at most. Never fails. */
   protected async onClose(): Promise<void> {
     this.#listeners.dispose()
     await this.#exporter?.close()
