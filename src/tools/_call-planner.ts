@@ -5,11 +5,11 @@ import type { CallRepairer, RepairTarget } from './repair/call-repair-contract.t
 import { validate } from './validate.ts'
 import type { WrittenCall } from './written-call.ts'
 
-/** What is to be done about one call: the tool to run, or what the model is told instead. */
+/** The plan for one call: the tool to run, or what the model is told instead. */
 export type CallPlan<Context extends object> =
   | {
       readonly tool: PreparedTool<Context>
-      /** Set where the call was repaired, or looked over for repairs: they stand for the text of the call. */
+      /** Set where the call was repaired, or checked for repairs: these arguments replace the text of the call. */
       readonly args?: JsonObject
       readonly repairs?: readonly ToolRepair[]
     }
@@ -17,7 +17,7 @@ export type CallPlan<Context extends object> =
 
 export type MakeRepairer = (targets: readonly RepairTarget[]) => CallRepairer
 
-/** Finds out which tool a model meant, and with which arguments. Never changes what it wrote. */
+/** Finds out which tool a model meant, and with which arguments. Never changes the model's text. */
 export class CallPlanner<Context extends object> {
   readonly #names: ToolNames<PreparedTool<Context>>
   readonly #repairer: CallRepairer | undefined
@@ -39,7 +39,7 @@ export class CallPlanner<Context extends object> {
     return { tool, ...(repaired && { args: repaired.arguments, repairs: repaired.repairs }) }
   }
 
-  /** Carries a plan out. Never fails because of the tool or of its arguments; only for what ends the attempt. */
+  /** Carries out a plan. Throws only errors that end the attempt, never because of the tool or its arguments. */
   run(plan: CallPlan<Context>, call: WrittenCall, context: Context): Attempt | Promise<Attempt> {
     if (!plan.tool) return plan.refusal
     const { tool, args, repairs = [] } = plan
@@ -66,7 +66,8 @@ function targetOf({ name, server, serverToolName, tool, definition }: PreparedTo
     server,
     serverToolName,
     parameters: definition.function.parameters,
-    // What its own schema takes is right, also where the JSON Schema says less. One that answers later is taken at its word.
+    // Arguments that the tool's own schema takes are right, even where the JSON Schema differs. A schema that answers later
+    // counts as accepting.
     accepts: (args) => {
       const validated = validate(tool.parameters, args)
       return validated instanceof Promise || validated.problem === undefined

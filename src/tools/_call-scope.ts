@@ -5,13 +5,14 @@ import type { AskingCall } from './asking-call.ts'
 import type { WrittenCall } from './written-call.ts'
 
 /**
- * The signal of one tool call, made only if the tool asks for it: an AbortController for every call would cost more than
- * most tools do. It is also the handler of the proxy a tool gets as its context, which is the rollout's own in everything
- * but `signal`. A proxy, because a context may be a class with private fields, which an object derived from it could not
- * reach; that is also why getters and methods run on the context itself.
+ * The signal of one tool call, made only if the tool asks for it: an AbortController for every call would cost more than most
+ * tools do. It is also the handler of the proxy a tool gets as its context, which is the rollout's own in everything but
+ * `signal`. A proxy, because a context may be a class with private fields, which an object derived from it could not reach; that
+ * is also why getters and methods run on the context itself.
  *
  * The signal aborts when the call times out or its turn is stopped, and never once the call has ended: what a tool has started
- * under it, a process perhaps, may outlive the call. Children and judges that it asked may not, so they have another one.
+ * under it, a process perhaps, may outlive the call. Children and judges that the tool asked may not, so they have another
+ * signal.
  */
 export class CallScope<Context extends object> implements ProxyHandler<Context>, AskingCall {
   readonly call: WrittenCall
@@ -28,10 +29,11 @@ export class CallScope<Context extends object> implements ProxyHandler<Context>,
     if (key === 'signal') return this.#ownSignal()
     const value: unknown = Reflect.get(context, key)
     if (typeof value !== 'function') return value
-    // What these start ends with the call that started it: they take a signal as their second argument, the call as their third.
+    // Children and judges end with the call that started them: these functions take a signal as second argument, the call as
+    // third.
     if (key === 'child' || key === 'judge')
       return (request: unknown) => value.call(context, request, this.#askedSignal(), this)
-    // What these say is kept with the call, which they take as their third argument.
+    // Metrics and notes are kept with the call, which these functions take as third argument.
     if (key === 'metric' || key === 'note')
       return (name: unknown, said: unknown) => value.call(context, name, said, this)
     return value.bind(context)
@@ -41,7 +43,7 @@ export class CallScope<Context extends object> implements ProxyHandler<Context>,
     return (this.#reports ??= {})
   }
 
-  /** What it has reported so far, for good; undefined if that is nothing. */
+  /** A copy of what the call has reported so far; undefined if that is nothing. */
   get reported(): ToolReports | undefined {
     const { metrics, notes } = this.#reports ?? {}
     return metrics || notes
@@ -55,7 +57,7 @@ export class CallScope<Context extends object> implements ProxyHandler<Context>,
     this.#asked?.abort(reason)
   }
 
-  /** The call has come to something; what it asked others to do, nobody waits for any more. */
+  /** The call has ended: children and judges that it asked are given up, as nobody waits for them any more. */
   end(): void {
     this.#end = 'ended'
     this.#asked?.abort(hasEnded())

@@ -1,12 +1,12 @@
 import { isJsonObject } from '../schema/index.ts'
 import type { JsonSchema } from './json-schema.ts'
 
-/** A signature is a reminder for the model, not the schema itself, which it was given already. */
+/** A signature only reminds the model, which was given the schema itself already. */
 const maxSignatureChars = 1_000
 const maxDepth = 3
 const maxChoices = 12
 
-/** `{"city": string, "unit"?: "celsius" | "kelvin"}`: what a tool expects, short enough for an error message. */
+/** What a tool expects, short enough for an error message: `{"city": string, "unit"?: "celsius" | "kelvin"}`. */
 export function describeParameters(schema: JsonSchema): string {
   const text = describe(schema, 0)
   return text.length > maxSignatureChars ? `${text.slice(0, maxSignatureChars)}…` : text

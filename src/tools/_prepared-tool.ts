@@ -11,12 +11,12 @@ import { ToolAnswer } from './tool-answer.ts'
 import type { Tool, ToolOutput } from './tool.ts'
 import { validate, type Validated } from './validate.ts'
 
-/** What one call came to, before it is put into a message. */
+/** The result of one call, before it is put into a message. */
 export interface Attempt extends Pick<ToolRecord, 'status' | 'threw' | 'repairs' | 'detail'> {
   readonly content: string | readonly ContentPart[]
 }
 
-/** What OpenAI's API and the servers modelled on it take as the name of a function. */
+/** The names of functions that OpenAI's API and servers modelled on it accept. */
 const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
 
 /** A tool with everything about it that does not change from call to call. */
@@ -55,14 +55,14 @@ export class PreparedTool<Context extends object> implements NamedTool {
     return this.tool.origin?.name
   }
 
-  /** Never fails because of the tool or of its arguments; only for what ends the attempt. */
+  /** Makes a call. Throws only errors that end the attempt, never because of the tool or its arguments. */
   attempt(argumentsText: string, context: Context): Attempt | Promise<Attempt> {
     const { value, problem } = readArguments(argumentsText)
     if (!value) return this.#badArguments(problem)
     return this.attemptWith(value, context)
   }
 
-  /** The same with arguments that were read already. */
+  /** Makes a call with arguments that were read already. */
   attemptWith(value: unknown, context: Context): Attempt | Promise<Attempt> {
     const validated = validate(this.tool.parameters, value)
     if (!(validated instanceof Promise)) return this.#run(validated, context)
@@ -122,12 +122,12 @@ function parametersOf(name: string, schema: StandardSchema): Record<string, unkn
   return parameters
 }
 
-/** An error of ours is not a fault of the tool's code, unless it says that the code uses its context wrongly. */
+/** A `MillraceError` is no fault of the tool's code, unless it says that the code uses its context wrongly. */
 function ownCodeFault(thrown: unknown): string | undefined {
   return thrown instanceof MillraceError && thrown.code === 'env_invalid' ? thrown.code : undefined
 }
 
-/** Of a message that may be a page, and is in the result as a whole. */
+/** How much of a message's first line is kept; the result has the whole message, which may be a page. */
 const maxMessageChars = 300
 
 function firstLine(message: string): string {

@@ -5,14 +5,17 @@ export type ReadArguments =
   | {
       readonly value: JsonObject
       readonly problem?: undefined
-      /** The JSON that was read; another text than the model's if that had to be repaired. */
+      /** The JSON that was read; it differs from the model's text if that had to be repaired. */
       readonly json: string
       readonly isRepaired: boolean
     }
-  /** Ready to stand after "bad arguments for …:". */
+  /** Words to follow "bad arguments for …:". */
   | { readonly value?: undefined; readonly problem: string }
 
-/** The arguments of a call as the model wrote them. Some models send nothing at all to a tool without parameters. */
+/**
+ * The arguments of a call as the model wrote them. An empty text counts as `{}`: some models send that to a tool without
+ * parameters.
+ */
 export function readArguments(text: string): ReadArguments {
   if (text.trim() === '') return { value: {}, json: '{}', isRepaired: false }
   try {

@@ -6,7 +6,7 @@ import { describeParameters } from './_describe-parameters.ts'
 /** A model corrects a few mistakes at a time; more of them only cost it context. */
 const maxIssues = 8
 
-/** What ajv found, in words that tell a model what to send instead. */
+/** Ajv's errors, in words that tell a model what to send instead. */
 export function readableIssues(errors: readonly ErrorObject[]): ValidationIssue[] {
   return withoutAlternatives(errors).slice(0, maxIssues).map(toIssue)
 }
@@ -37,8 +37,8 @@ function toIssue(error: ErrorObject): ValidationIssue {
 }
 
 /**
- * Where none of several alternatives fits, ajv says what is wrong with each of them, and then that none fits. What is wrong
- * further inside is worth more than the summary; what is wrong at the place itself is what the summary says.
+ * Where none of several alternatives fits, ajv says what is wrong with each of them, and then that none fits. Errors further
+ * inside say more than that summary, so it is dropped; errors at the same place say less, so they are dropped.
  */
 function withoutAlternatives(errors: readonly ErrorObject[]): readonly ErrorObject[] {
   const dropped = new Set<ErrorObject>()
@@ -54,7 +54,7 @@ function withoutAlternatives(errors: readonly ErrorObject[]): readonly ErrorObje
 
 function isBranchOf(summary: ErrorObject, error: ErrorObject): boolean {
   if (!error.instancePath.startsWith(summary.instancePath)) return false
-  // A branch that is a reference has the path of what it refers to.
+  // A branch that is a reference has the schema path of its target.
   return error.schemaPath.startsWith(`${summary.schemaPath}/`) || /^#\/(\$defs|definitions)\//.test(error.schemaPath)
 }
 

@@ -2,9 +2,9 @@ import { nearestNames } from '../kit/index.ts'
 import type { WrittenCall } from './written-call.ts'
 
 export interface NamedTool {
-  /** What models call it natively: unique among all. */
+  /** The name in native calls: unique among all tools. */
   readonly name: string
-  /** Where it lives and what it is called there; nowhere for the environment's own. */
+  /** The server that the tool is on and its name there; undefined for the environment's own tools. */
   readonly server?: string | undefined
   readonly serverToolName?: string | undefined
 }
@@ -15,18 +15,18 @@ export interface WrittenName {
   readonly tool: string
 }
 
-/** How many tools the model is told of, when it asks for one that does not exist. */
+/** How many tools are listed when the model asks for one that does not exist. */
 const maxListed = 50
-/** Of a name that the model made up. */
+/** How much of a name that the model made up is shown. */
 const maxNameChars = 100
 
-/** The tools that can be called, by all the names they have. Nothing else is ever found, routed to or hinted at. */
+/** The tools that can be called, by all their names. No other tool is ever found, routed to or hinted at. */
 export class ToolNames<Tool extends NamedTool> {
   readonly #tools: readonly Tool[]
   readonly #byName: ReadonlyMap<string, Tool>
-  /** By server, then by the name there. */
+  /** By server, then by the tool's name there. */
   readonly #byServer = new Map<string, Map<string, Tool>>()
-  /** By what it is called natively, and by what it is called on its server. */
+  /** All tools by each of their names, native and on the server. */
   readonly #owners = new Map<string, Tool[]>()
 
   constructor(tools: readonly Tool[]) {
@@ -44,7 +44,7 @@ export class ToolNames<Tool extends NamedTool> {
     }
   }
 
-  /** The tool that a call names, taken at its word. */
+  /** The tool that a call names, without any guessing. */
   find({ server, tool }: WrittenName): Tool | undefined {
     if (server === undefined) return this.#byName.get(tool)
     return this.#byServer.get(server)?.get(tool)
@@ -55,7 +55,7 @@ export class ToolNames<Tool extends NamedTool> {
     return this.#owners.get(tool) ?? []
   }
 
-  /** For a tool that several servers have, where the call does not say which. */
+  /** The error for a tool that several servers have, where the call does not say which. */
   ambiguous({ server, tool }: WrittenName, owners: readonly Tool[]): string {
     const which = owners.slice(0, maxListed).map((owner) => label(owner, server !== undefined))
     const where = server === undefined ? 'there is no tool' : `server ${quoted(server)} has no tool`
@@ -63,7 +63,7 @@ export class ToolNames<Tool extends NamedTool> {
     return `Error: ${where} named ${quoted(tool)}, but several are called so: ${which.join(', ')}${more}. Call one of these.`
   }
 
-  /** For a tool that nobody has. */
+  /** The error for a tool that does not exist. */
   unknown({ server, tool }: WrittenName): string {
     const isServerNamed = server !== undefined
     const where = isServerNamed ? ` on server ${quoted(server)}` : ''

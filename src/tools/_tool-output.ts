@@ -1,9 +1,9 @@
 import type { ContentPart } from '../schema/index.ts'
 
-/** What a model is shown of one call: beyond this a tool fills the context with what nobody reads. */
+/** How much of one call's output a model is shown: longer outputs fill the context with text that nobody reads. */
 export const maxOutputChars = 256 * 1024
 
-/** An image comes as one URL that cannot be cut; servers refuse bigger ones than this. */
+/** An image comes as one URL that cannot be cut; servers refuse longer ones than this. */
 export const maxImageChars = 20 * 1024 * 1024
 
 /** A tool's output as the content of its message. Throws where the output is not JSON (a bigint, a cycle). */
@@ -16,7 +16,7 @@ export function contentOf(output: unknown, limit = maxOutputChars): string | rea
 
 function cut(text: string, limit: number): string {
   if (text.length <= limit) return text
-  // Not between the two halves of a character outside the basic plane.
+  // Does not cut between the two halves of a surrogate pair.
   const code = text.charCodeAt(limit - 1)
   const end = code >= 0xd800 && code <= 0xdbff ? limit - 1 : limit
   return `${text.slice(0, end)}\n[${text.length - end} of ${text.length} characters were cut off]`

@@ -13,24 +13,24 @@ export interface ToolResult {
 }
 
 export interface ToolCallOptions<Context extends object> {
-  /** Shared by all calls of a rollout. A tool sees it with a `signal` of its own call in place of the rollout's. */
+  /** Shared by all calls of a rollout. A tool sees it with the `signal` of its own call in place of the rollout's. */
   readonly context: Context
   readonly signal: AbortSignal
-  /** For tools that set none themselves; 120 s if not given. */
+  /** For tools that set no timeout themselves; 120 s if not given. */
   readonly timeoutMs?: number
   /**
-   * What the journal holds of a call, when a rollout is resumed. Asked for every call but those to tools that are to be
-   * rerun; where it knows nothing, the tool runs.
+   * Returns the journal's answer to a call, when a rollout is resumed. Asked for every call except those to tools with `resume:
+   * 'rerun'`; the tool runs if it returns undefined.
    */
   readonly recall?: (call: ToolCall, index: number) => ToolResult | undefined
-  /** What the calls are traced as, for whoever listens to tool calls; see `RolloutStartEvent`. */
+  /** The trace of the calls, for listeners to tool calls; see `RolloutStartEvent`. */
   readonly trace?: object
 }
 
-/** Generous: what takes longer should say so with a `timeoutMs` of its own. */
+/** Generous: a tool that takes longer should set its own `timeoutMs`. */
 const defaultTimeoutMs = 120_000
 
-/** Calls of one reply that are made. A model that writes more has lost its way. */
+/** How many calls of one reply are made. A model that writes more has lost its way. */
 const maxCalls = 128
 const tooMany = {
   tool: undefined,
@@ -47,14 +47,13 @@ interface RunningCall extends BegunCall {
   readonly timer: NodeJS.Timeout
 }
 
-/** Of a call that is made. */
+/** The plan of a call that is made. */
 type MadePlan<Context extends object> = Extract<CallPlan<Context>, { readonly tool: object }>
 
 /**
- * The tool calls of one model turn. Calls start in order; one to an exclusive tool waits for those before it and holds
- * back those after it. While all tools answer synchronously nothing is awaited: timers, listeners and promises are made
- * for the first call that runs on. A tool that neither answers nor heeds its signal is left behind; what it comes to
- * later is dropped.
+ * The tool calls of one model turn. Calls start in order; one to an exclusive tool waits for those before it and holds back those
+ * after it. While all tools answer synchronously nothing is awaited: timers, listeners and promises are made for the first call
+ * that runs on. A tool that neither answers nor heeds its signal is left behind, and a later answer is dropped.
  */
 export class ToolTurn<Context extends object> implements AbortListener {
   readonly #planner: CallPlanner<Context>
@@ -63,7 +62,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
   readonly #results: ToolResult[]
   readonly #running = new Roster<RunningCall>()
   #next = 0
-  /** Of the next call, while it waits. */
+  /** The plan of the next call, while it waits. */
   #plan: CallPlan<Context> | undefined
   #exclusiveRuns = false
   #end: PromiseWithResolvers<ToolResult[]> | undefined
@@ -72,7 +71,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     this.#planner = planner
     this.#calls = calls
     this.#options = options
-    // As long as it will be: results come in any order, and what grows with holes in it grows slowly.
+    // At its final length: results come in any order, and an array with holes grows slowly.
     this.#results = Array.from<ToolResult>({ length: calls.length })
   }
 
@@ -131,7 +130,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
       return
     }
     scope.end()
-    // A tool may itself have brought the rollout to its end.
+    // A tool may itself have ended the rollout.
     signal.throwIfAborted()
     this.#settle(index, startedAt, attempt, scope.reported)
   }
@@ -162,7 +161,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
     )
   }
 
-  /** Takes a call out of those that run; false if it timed out or the turn was stopped in the meantime. */
+  /** Takes a call out of the running ones; false if it timed out or the turn was stopped in the meantime. */
   #takeOut(running: RunningCall): boolean {
     clearTimeout(running.timer)
     if (!this.#running.delete(running)) return false

@@ -11,25 +11,28 @@ const loadDraft2020 = onFirstUse((load) => load('ajv/dist/2020.js') as typeof Aj
 
 type Arguments = Readonly<Record<string, unknown>>
 
-/** A schema given as JSON Schema, which is what tool servers have. */
+/** A schema given as JSON Schema, as tool servers have it. */
 export interface JsonSchemaParameters extends StandardSchema<unknown, Arguments> {
   readonly jsonSchema: JsonSchema
 }
 
 const cache = new WeakMap<JsonSchema, JsonSchemaParameters>()
 
-/** Arguments are checked in microseconds. The rest is for a machine that is busy. */
+/** Arguments are usually checked in microseconds. The rest is for a machine that is busy. */
 const timeoutMs = 100
-/** A check that was stopped as often is not made again: each time it has held up all rollouts of the thread. */
+/** A check that was stopped this often is not made again: each time it held up all rollouts of the thread. */
 const maxStops = 3
 
-/** The same for the same schema object. Compiles it when the first arguments come, since most tools of a server are never called. */
+/**
+ * The parameters of a schema; the same object for the same schema. Compiled for the first arguments, since most tools of a server
+ * are never called.
+ */
 export function jsonSchemaParameters(schema: JsonSchema): JsonSchemaParameters {
   const known = cache.get(schema)
   if (known) return known
   let check: ReturnType<typeof boundedCheck> | undefined
   const made: JsonSchemaParameters = {
-    // Models send named arguments, whatever a careless server says about them.
+    // Models send named arguments, even if a careless server does not say `object`.
     jsonSchema: schema['type'] === 'object' ? schema : { ...schema, type: 'object' },
     '~standard': {
       version: 1,
@@ -46,8 +49,8 @@ export function jsonSchemaParameters(schema: JsonSchema): JsonSchemaParameters {
 }
 
 /**
- * Patterns are somebody else's, the texts a model wrote, and there are some that take twice as long with every character more:
- * where there are any, the check is stopped in time, and the server is left to say what it thinks of the arguments.
+ * Checks arguments within a time limit if the schema has patterns: these are the server's, the texts are a model's, and some
+ * patterns take twice as long with every further character. After a stop the arguments pass, and the server judges them.
  */
 function boundedCheck(schema: JsonSchema): (value: Arguments) => ValidationResult<Arguments> {
   const check = compile(schema)
@@ -63,13 +66,13 @@ function boundedCheck(schema: JsonSchema): (value: Arguments) => ValidationResul
   }
 }
 
-/** Never throws. */
+/** Compiles a schema; never throws. */
 function compile(schema: JsonSchema): Ajv.ValidateFunction {
   const { $schema: dialect, ...plain } = schema
-  // Older drafts say `items: [ … ]` where the newest says `prefixItems`; without a word about it MCP means the newest.
+  // Older drafts write `items: [ … ]` where the newest writes `prefixItems`; without `$schema` MCP means the newest.
   const isOlder = typeof dialect === 'string' && /draft-0[3-7]/.test(dialect)
   const Dialect = isOlder ? loadDraft7().Ajv : loadDraft2020().Ajv2020
-  // An instance for each schema: one for all would keep every schema, and refuse the second one of the same `$id`.
+  // One instance per schema: a shared one would keep every schema, and refuse a second one with the same `$id`.
   const ajv = new Dialect({
     strict: false,
     allErrors: true,
@@ -82,7 +85,7 @@ function compile(schema: JsonSchema): Ajv.ValidateFunction {
   try {
     return ajv.compile(plain)
   } catch {
-    // Nothing can be checked by a schema that is none; the server will say what it thinks of the arguments.
+    // An invalid schema checks nothing; the server judges the arguments.
     return ajv.compile({})
   }
 }

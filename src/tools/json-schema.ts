@@ -7,9 +7,9 @@ export type JsonSchema = Readonly<Record<string, unknown>>
 const cache = new WeakMap<StandardSchema, JsonSchema>()
 
 /**
- * The JSON Schema of what a schema takes in. Understood are zod 4 of any version, every library with Standard JSON Schema
- * (`~standard.jsonSchema.input`), a `toJSONSchema()` or `toJsonSchema()` of the schema's own, and a hand-made schema that
- * carries its JSON Schema as `jsonSchema`. Computed once per schema; the same object each time.
+ * The JSON Schema of a schema's input. Supported are zod 4 of any version, every library with Standard JSON Schema
+ * (`~standard.jsonSchema.input`), a `toJSONSchema()` or `toJsonSchema()` of the schema's own, and a hand-made schema that carries
+ * its JSON Schema as `jsonSchema`. Computed once per schema; the same object each time.
  */
 export function jsonSchemaOf(schema: StandardSchema): JsonSchema {
   const known = cache.get(schema)
@@ -55,12 +55,12 @@ function make(schema: StandardSchema): unknown {
   return 'jsonSchema' in carrier ? carrier.jsonSchema : undefined
 }
 
-/** zod before 4.1 keeps what `.describe()` and `.meta()` said in a registry per copy, which only the schema can look into. */
+/** Before 4.1 zod keeps what `.describe()` and `.meta()` said in a registry per copy of zod, which only the schema can read. */
 function addOwnMetadata({ zodSchema, jsonSchema }: { zodSchema: object; jsonSchema: object }): void {
   if (!('meta' in zodSchema) || typeof zodSchema.meta !== 'function') return
   const metadata: unknown = zodSchema.meta()
   if (!isJsonObject(metadata)) return
-  // zod's own key, not a keyword of JSON Schema
+  // zod's own key, not a keyword of JSON Schema.
   const { id: _id, ...keywords } = metadata
   Object.assign(jsonSchema, keywords)
 }

@@ -1,12 +1,12 @@
 import type { Json } from '../schema/index.ts'
 import type { ToolOutput } from './tool.ts'
 
-/** What a tool may return instead of its bare output, to say more about the call than the model sees. */
+/** A tool may return this instead of its bare output, to say more about the call than the model sees. */
 export class ToolAnswer {
   readonly output: ToolOutput
-  /** It counts as a call that failed. The model sees the output as it is: that should say so. */
+  /** Whether the call counts as failed. The model sees the output as it is: it should say so itself. */
   readonly isError: boolean
-  /** Kept with the tool message. */
+  /** Facts that are kept with the tool message. */
   readonly detail: Readonly<Record<string, Json>> | undefined
 
   constructor(output: ToolOutput, options: { isError?: boolean; detail?: Readonly<Record<string, Json>> } = {}) {

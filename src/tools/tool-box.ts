@@ -9,7 +9,7 @@ import type { ResumeRule, Tool } from './tool.ts'
 import type { WrittenCall } from './written-call.ts'
 
 export interface ToolBoxOptions {
-  /** Looks calls over before tools are looked up; as the model wrote them if not given. */
+  /** Repairs calls before tools are looked up; if not given, calls are made as the model wrote them. */
   readonly makeRepairer?: MakeRepairer | undefined
   /** Longer outputs are cut; 256 K if not given. */
   readonly maxOutputChars?: number | undefined
@@ -20,7 +20,7 @@ export interface PlannedCall {
   readonly repairs: readonly ToolRepair[]
 }
 
-/** Sets of tools that children asked for; beyond this many, each further set is prepared anew. */
+/** How many sets of tools that children asked for are kept; each further set is prepared anew. */
 const maxPicks = 64
 
 /**
@@ -52,20 +52,23 @@ export class ToolBox<Context extends object> {
     return new ToolTurn(this.#planner, calls, options).run()
   }
 
-  /** What becomes of an earlier call on resume. A tool that says nothing is not safe; one that is unknown did nothing. */
+  /**
+   * What becomes of an earlier call on resume. A tool without a rule is not safe to repeat; a call of an unknown tool did
+   * nothing.
+   */
   resumeRule(call: WrittenCall): ResumeRule {
     const { tool } = this.#planner.plan(call)
     return tool ? (tool.tool.resume ?? 'restart') : 'reuse'
   }
 
-  /** What would be done about a call: which tool it means, if any, and what is repaired on the way there. */
+  /** The plan for a call: the tool it means, if any, and the repairs it needs. */
   planned(call: WrittenCall): PlannedCall {
     const plan = this.#planner.plan(call)
     const { repairs = [] } = plan.tool ? plan : plan.refusal
     return { ...(plan.tool && { tool: plan.tool.name }), repairs }
   }
 
-  /** For formats that tell the model about its tools in words. */
+  /** The tools for formats that describe them to the model in words. */
   described(): readonly DescribedTool[] {
     return Array.from(this.#tools.values(), ({ definition, tool: { origin } }) => ({
       definition,

@@ -13,11 +13,11 @@ export type ResumeRule = 'rerun' | 'reuse' | 'restart'
 export interface Tool<Context = never, Parameters extends StandardSchema = StandardSchema> {
   readonly description?: string
   readonly parameters: Parameters
-  /** Runs alone: no other tool call of the turn runs beside it. */
+  /** Whether it runs alone: no other tool call of the turn runs beside it. */
   readonly exclusive?: boolean
   readonly resume?: ResumeRule
   readonly timeoutMs?: number
-  /** The tool server it lives on and its name there; none for a function of ours. */
+  /** The tool server that the tool is on and its name there; undefined for the environment's own functions. */
   readonly origin?: { readonly server: string; readonly name: string }
   run(args: OutputOf<Parameters>, context: Context): ToolOutput | ToolAnswer | Promise<ToolOutput | ToolAnswer>
 }

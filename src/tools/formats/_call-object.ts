@@ -4,15 +4,15 @@ import { isSpace, skipSpace } from './_skip.ts'
 /** A call written as an object: `{"name": …, "arguments": …}`, or with `parameters`. */
 export interface CallObject {
   readonly name: string | undefined
-  /** As written. */
+  /** The text of the arguments, as written. */
   readonly arguments: string | undefined
-  /** Behind it. */
+  /** The place behind the object. */
   readonly end: number
 }
 
 /**
- * Reads the object that opens at `start` as far as it can be read, and not beyond `limit`. Loose on purpose: quotes of
- * both kinds, quotes within a string that should have been escaped, missing brackets. It reads JSON as JSON.
+ * Reads the object that opens at `start` as far as it can be read, and not beyond `limit`. Loose on purpose: quotes of both
+ * kinds, quotes within a string that should have been escaped, missing brackets. Valid JSON is read as JSON.
  */
 export function readCallObject(text: string, start: number, limit: number): CallObject {
   let name: string | undefined
@@ -31,7 +31,10 @@ export function readCallObject(text: string, start: number, limit: number): Call
   return { name: name ?? inner?.name, arguments: args ?? parameters ?? inner?.arguments, end }
 }
 
-/** The call that an object is. One that says nothing of a call is shown whole, for whoever has to find out what was meant. */
+/**
+ * The call that an object describes. An object without name and arguments is shown whole, so that a reader can find out what was
+ * meant.
+ */
 export function callOf({ name, arguments: args, end }: CallObject, text: string, start: number): FoundCall {
   const isNothing = name === undefined && args === undefined
   return { name: name ?? '', arguments: args ?? (isNothing ? text.slice(start, end).trim() : '') }
@@ -49,7 +52,7 @@ function readFunction(text: string, start: number, limit: number): CallObject {
 
 type OnMember = (key: string, from: number, to: number) => void
 
-/** Calls back for every member of the object itself; gives the place behind the object, or `limit` if it does not end. */
+/** Calls back for every member of the object itself; returns the place behind the object, or `limit` if it does not end. */
 function eachMember(text: string, start: number, limit: number, onMember: OnMember): number {
   let at = start + 1
   for (;;) {
@@ -73,7 +76,9 @@ function bareKeyEnd(text: string, start: number, limit: number): number {
   return at
 }
 
-/** Behind the value that starts at `start`: its bracket, its quote, or before the comma or bracket that follows it. */
+/**
+ * The place behind the value that starts at `start`: behind its bracket or quote, or before the comma or bracket that follows it.
+ */
 function looseValueEnd(text: string, start: number, limit: number): number {
   let depth = 0
   // A quote opens a string only where a value may start: elsewhere it is an apostrophe, or not worth a guess.
@@ -100,8 +105,8 @@ function looseValueEnd(text: string, start: number, limit: number): number {
 }
 
 /**
- * Behind the string that opens at `start`. A quote closes it if something follows that can stand behind a string; any other
- * was meant as part of it.
+ * The place behind the string that opens at `start`. A quote closes the string if the text after it can follow a string; any
+ * other quote was meant as part of it.
  */
 function looseStringEnd(text: string, start: number, limit: number): number {
   const quote = text[start]
@@ -126,7 +131,7 @@ function stringAt(text: string, from: number, to: number): string | undefined {
       const value: unknown = JSON.parse(literal)
       if (typeof value === 'string') return value
     } catch {
-      // Not JSON: then what stands between the quotes, as it is.
+      // Not JSON: the text between the quotes is taken as it is.
     }
   }
   return literal.slice(1, isClosed ? -1 : undefined)

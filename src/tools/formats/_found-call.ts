@@ -1,9 +1,9 @@
 import type { WrittenCall } from '../written-call.ts'
 
-/** A call as it was found in a text. What could not be read is empty. */
+/** A call as it was found in a text. Parts that could not be read are empty. */
 export interface FoundCall {
   readonly name: string
-  /** As written. */
+  /** The text of the arguments, as written. */
   readonly arguments: string
   readonly server?: string
 }

@@ -3,14 +3,14 @@ import { skipSpace } from './_skip.ts'
 type Expected = 'value' | 'key' | 'colon' | 'comma'
 
 /**
- * The place behind the JSON value that starts at `start`, or -1 if none does that is whole. It checks how values stand to each
- * other and not what is in them: `True`, a line break in a string or a comma before a bracket pass, since those are
- * repaired later. What cannot be part of JSON outside of a string, such as `<`, `;` and `\`, always ends the search.
+ * The place behind the JSON value that starts at `start`, or -1 if no whole value does. It checks how values follow each other
+ * and not what is in them: `True`, a line break in a string or a comma before a bracket pass, since those are repaired later. A
+ * character that cannot be part of JSON outside of a string, such as `<`, `;` and `\`, always ends the search.
  *
  * That is why a format may try this at each of its marks, though a failed try reads far and the next one starts all over: a try
- * that gets past a mark is within a string there. A second try that starts at the mark is outside of one, and
- * from then on every quote opens a string for one and closes it for the other; at any later mark, one of them is outside
- * and ends. So no place is read by more than two tries.
+ * that gets past a mark is within a string there. A second try that starts at the mark is outside of one, and from then on every
+ * quote opens a string for one and closes it for the other; at any later mark, one of them is outside and ends. So no place is
+ * read by more than two tries.
  */
 export function jsonEnd(text: string, start: number): number {
   const closers: ('}' | ']')[] = []
@@ -45,12 +45,12 @@ export function jsonEnd(text: string, start: number): number {
     }
     if (at === -1) return -1
     if (closers.length === 0) return at
-    // Everywhere but around a colon; a comma before the bracket is a habit that is easily repaired.
+    // A bracket may close anywhere but around a colon. A comma before it is a common slip that is easily repaired.
     mayClose = expected === 'comma' || char === ','
   }
 }
 
-/** Behind the closing quote of the string that opens at `start`; -1 if it has none. */
+/** The place behind the closing quote of the string that opens at `start`; -1 if it has none. */
 function stringEnd(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at += 1) {
     const code = text.charCodeAt(at)
@@ -66,7 +66,7 @@ function literalEnd(text: string, start: number): number {
   return at === start ? -1 : at
 }
 
-/** Of numbers and of the words that stand for values: letters, digits, `+`, `-` and `.`. */
+/** The characters of numbers and of words such as `true`: letters, digits, `+`, `-` and `.`. */
 function isLiteralCode(code: number): boolean {
   return (
     (code >= 0x61 && code <= 0x7a) ||

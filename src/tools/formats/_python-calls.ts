@@ -21,8 +21,8 @@ export function startsCallList(text: string, at: number): boolean {
 }
 
 /**
- * Reads the calls of the list that starts at `start`, the last one perhaps cut off, and gives the place behind them. A call that is
- * broken is as long as its parentheses say, at most to `limit`; its arguments are what stands in them.
+ * Reads the calls of the list that starts at `start`, the last one perhaps cut off, and returns the place behind them. A broken
+ * call ends with its parentheses, or at `limit`; its arguments are the text between them.
  */
 export function readCallList(text: string, start: number, limit: number, found: FoundCall[]): number {
   let at = start + 1
@@ -47,7 +47,7 @@ export function readCallList(text: string, start: number, limit: number, found: 
   }
 }
 
-/** `(a=1, **{"b": 2})` as JSON. */
+/** Arguments such as `(a=1, **{"b": 2})` as JSON. */
 function readArguments(text: string, open: number): PythonValue {
   const members: string[] = []
   let at = open + 1
@@ -82,7 +82,7 @@ function endOfParenthesis(text: string, open: number, limit: number): { end: num
       continue
     }
     if (char === '(' || char === '[' || char === '{') depth += 1
-    // As within strings, so that a quote which opens one here would have closed any that was open.
+    // Skips escapes as within strings, so that a quote which opens a string here would have closed any that was open.
     else if (char === '\\' && text[at + 1] !== '\n') at += 1
     else if (char === ')' || char === ']' || char === '}') {
       depth -= 1
@@ -108,7 +108,7 @@ function nextCallList(text: string, from: number, limit: number): number {
   return limit
 }
 
-/** Where the parenthesis was lost, the brackets at the end are those of the call and of the list. */
+/** If the closing parenthesis was lost, the brackets at the end belong to the call and the list. */
 function rawArguments(written: string, isWhole: boolean): string {
   const raw = written.trim()
   if (isWhole) return raw
@@ -122,7 +122,7 @@ function endOfName(text: string, start: number): number {
   return end
 }
 
-/** Names of tools have dashes and dots, and those of parameters letters of any alphabet. */
+/** Names of tools have dashes and dots, and names of parameters have letters of any alphabet. */
 function isNameCode(code: number): boolean {
   return isWordCode(code) || code === 0x2d || code === 0x2e || code >= 0xaa
 }

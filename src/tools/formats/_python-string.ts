@@ -23,14 +23,14 @@ const escapes: ReadonlyMap<string, string> = new Map([
   ['\n', ''],
 ])
 
-/** How many hexadecimal digits follow. */
+/** How many hexadecimal digits follow each escape. */
 const hexEscapes: ReadonlyMap<string, number> = new Map([
   ['x', 2],
   ['u', 4],
   ['U', 8],
 ])
 
-/** Where the quote stands that opens a string at `at`, behind a prefix such as `r`; -1 if there is no string. */
+/** The place of the quote that opens a string at `at`, after a prefix such as `r`; -1 if no string starts there. */
 export function quoteAt(text: string, at: number): number {
   for (let quote = at; quote <= at + 2; quote += 1) {
     const char = text.charAt(quote)
@@ -41,16 +41,16 @@ export function quoteAt(text: string, at: number): number {
 }
 
 export interface StringStart {
-  /** Where its first quote stands. */
+  /** The place of the string's first quote. */
   readonly quote: number
-  /** Backslashes are text. */
+  /** Whether backslashes are plain text. */
   readonly isRaw: boolean
   readonly isBeyond: IsBeyond
 }
 
 /**
- * Reads a string, or gives the place where it fails to be one. Other than in Python, one in single quotes may go over
- * several lines, since models write code that way; but not into what is `isBeyond`.
+ * Reads a string, or returns the place where it fails to be one. Unlike in Python, a string in single quotes may go over several
+ * lines, since models write code that way; but not into text that is `isBeyond`.
  */
 export function readPythonString(
   text: string,
@@ -83,11 +83,11 @@ export function readPythonString(
       at += 1
     }
   }
-  // Triple quotes hold anything, so what follows them may be worth a look.
+  // Triple quotes may hold anything, so the text behind the quotes is looked at again.
   return isTriple ? quoteStart : text.length
 }
 
-/** Of the backslash at `at`. What is no escape stands for itself, as in Python. */
+/** Reads the escape at `at`. A backslash that starts no escape stands for itself, as in Python. */
 function readEscape(text: string, at: number): PythonString {
   const char = text.charAt(at + 1)
   const simple = escapes.get(char)

@@ -1,7 +1,7 @@
 import { quoteAt, readPythonString, type IsBeyond } from './_python-string.ts'
 import { isWordCode, skipSpace } from './_skip.ts'
 
-/** A Python literal as JSON text; without it, `end` is where it stopped making sense. */
+/** A Python literal as JSON text; if `json` is undefined, `end` is where the text stopped making sense. */
 export interface PythonValue {
   readonly json: string | undefined
   readonly end: number
@@ -17,7 +17,7 @@ export function readPythonValue(text: string, from: number, isBeyond: IsBeyond):
 
 interface Bracket {
   readonly closer: ')' | ']' | '}'
-  /** Its place among the pieces. */
+  /** The index of the bracket among the pieces. */
   readonly piece: number
   items: number
   hasComma: boolean
@@ -47,7 +47,9 @@ class LiteralReader {
     }
   }
 
-  /** Where a value may stand: a whole one, a bracket that opens one, or the bracket that closes after a comma or at once. */
+  /**
+   * Reads where a value may stand: a whole value, a bracket that opens one, or the bracket that closes after a comma or at once.
+   */
   #begin(): 'value' | 'bracket' | 'failed' {
     const within = this.#brackets.at(-1)
     this.#at = skipSpace(this.#text, this.#at)
@@ -68,7 +70,7 @@ class LiteralReader {
     return 'bracket'
   }
 
-  /** Behind a value: brackets close, until a comma asks for the next one. */
+  /** Reads behind a value: brackets close, until a comma asks for the next value. */
   #proceed(): 'more' | 'end' | 'failed' {
     for (;;) {
       const within = this.#brackets.at(-1)
@@ -97,7 +99,7 @@ class LiteralReader {
     const isText = quoteAt(this.#text, this.#at) !== -1
     if (!this.#readAtom()) return false
     const last = this.#pieces.length - 1
-    // JSON has no other keys than strings.
+    // JSON allows only strings as keys.
     if (!isText) this.#pieces[last] = JSON.stringify(this.#pieces[last])
     this.#at = skipSpace(this.#text, this.#at)
     if (this.#text[this.#at] !== ':') return false
@@ -128,7 +130,7 @@ function readString(text: string, at: number, quote: number, isBeyond: IsBeyond)
   return typeof read === 'number' ? { json: undefined, end: read } : { json: JSON.stringify(read.value), end: read.end }
 }
 
-/** The names of JSON too, since models mix the two. */
+/** Also the names of JSON, since models mix the two. */
 const constants: ReadonlyMap<string, string> = new Map([
   ['True', 'true'],
   ['true', 'true'],
@@ -138,7 +140,7 @@ const constants: ReadonlyMap<string, string> = new Map([
   ['null', 'null'],
 ])
 
-/** A number or a constant. */
+/** Reads a number or a constant. */
 function readWord(text: string, start: number): PythonValue {
   let end = start
   while (isNumberCode(text.charCodeAt(end))) end += 1
@@ -152,7 +154,7 @@ function isNumberCode(code: number): boolean {
   return isWordCode(code) || code === 0x2e || code === 0x2b || code === 0x2d
 }
 
-/** More digits than these would take long to write as a decimal. */
+/** A longer number would take long to write as a decimal. */
 const maxRadixChars = 34
 
 function numberJson(word: string): string | undefined {

@@ -4,11 +4,11 @@ import { TagCursor, type Tag } from './_tag-cursor.ts'
 
 const reasoningTags: ReadonlySet<string> = new Set(['think', 'thinking'])
 
-/** What a format makes of a reply. Both give the place to go on from, never before the one they were asked about. */
+/** How a format reads a reply. Both methods return the place to go on from, never one before where they were called. */
 export interface ReplyReader {
-  /** A tag of the format's own. */
+  /** Called at a tag of the format's own. */
   readonly atTag?: (tag: Tag, reply: Reply) => number
-  /** The first character of a line, or of what follows a tag. `at` itself if nothing of the format's stands there. */
+  /** Called at the first character of a line, or after a tag. Returns `at` if no call of the format starts there. */
   readonly atLine?: (at: number, reply: Reply, isOpening: boolean) => number
 }
 
@@ -19,15 +19,15 @@ export interface Reply {
 }
 
 /**
- * The calls of a reply, outside of its reasoning: nothing counts that stands before the end of a thought, whose beginning may
- * have been part of the prompt, or after the beginning of one that never ends. The reader steps over whole calls, so what
- * looks like the end of a thought within an argument is none.
+ * The calls of a reply, outside of its reasoning: nothing counts before the end of a thought, whose beginning may have been part
+ * of the prompt, nor after the beginning of a thought that never ends. The reader steps over whole calls, so a tag within an
+ * argument that looks like the end of a thought is not taken for one.
  */
 export function readReply(text: string, tagNames: readonly string[], reader: ReplyReader): readonly FoundCall[] {
   const tags = new TagCursor(text, [...reasoningTags, ...tagNames])
   const reply: Reply = { text, tags, found: [] }
   let isThinking = false
-  /** Nothing but white space since the beginning, or since the last thought. */
+  /** Whether there was only white space since the beginning, or since the last thought. */
   let isOpening = true
   let at = 0
   while (at < text.length) {
@@ -38,7 +38,7 @@ export function readReply(text: string, tagNames: readonly string[], reader: Rep
       at = end > at ? end : endOfLine(text, at, tags.limit(at))
     }
     const tag = tags.next(at)
-    // Within a line that has no tag left, the next line is next.
+    // If the line has no tag left, the next line comes next.
     if (reader.atLine && !isThinking && at < (tag?.start ?? text.length)) continue
     if (!tag) break
     at = tag.end
@@ -53,7 +53,7 @@ export function readReply(text: string, tagNames: readonly string[], reader: Rep
   return reply.found
 }
 
-/** Behind the end of the line, but not behind `limit`. */
+/** The place behind the end of the line, but not behind `limit`. */
 function endOfLine(text: string, at: number, limit: number): number {
   for (let end = at; end < limit; end += 1) if (text.charCodeAt(end) === 0x0a) return end + 1
   return limit

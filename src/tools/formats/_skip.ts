@@ -1,4 +1,4 @@
-/** The first place from `at` on that is no white space. */
+/** The first place from `at` on that is not white space. */
 export function skipSpace(text: string, at: number): number {
   let end = at
   while (isSpace(text.charCodeAt(end))) end += 1
@@ -11,7 +11,7 @@ export function isSpace(code: number): boolean {
 
 const fence = '```'
 
-/** Where the content of a code fence starts that opens at `at`; `at` itself if none does. */
+/** The place where the content of a code fence at `at` starts; `at` itself if there is no fence. */
 export function skipFence(text: string, at: number): number {
   if (!text.startsWith(fence, at)) return at
   let end = at + fence.length
@@ -23,13 +23,13 @@ export function isFence(text: string, at: number): boolean {
   return text.startsWith(fence, at)
 }
 
-/** Where an object starts that stands at `at`, perhaps in a code fence and as the first of a list. */
+/** The place where an object at `at` starts, perhaps in a code fence and as the first of a list. */
 export function objectStart(text: string, at: number): number {
   const start = skipFence(text, at)
   return text[start] === '[' ? skipSpace(text, start + 1) : start
 }
 
-/** What may stand between two objects, a bracket too many included. */
+/** Skips what may stand between two objects, including a bracket too many. */
 export function skipSeparators(text: string, at: number): number {
   let end = at
   while (isSpace(text.charCodeAt(end)) || (end < text.length && ';,}'.includes(text.charAt(end)))) end += 1

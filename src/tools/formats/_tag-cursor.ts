@@ -2,7 +2,7 @@ import { isSpace, isWordCode } from './_skip.ts'
 
 /** `<name>`, `</name>` or `<name=value>`, where the name may have bars around it: `<|name|>`. */
 export interface Tag {
-  /** In lower case. */
+  /** The name in lower case. */
   readonly name: string
   readonly isClosing: boolean
   readonly value: string
@@ -10,11 +10,11 @@ export interface Tag {
   readonly end: number
 }
 
-/** Longer than any name that is looked for. */
+/** Longer than any name that is searched for. */
 const maxNameChars = 32
 
 /**
- * Finds tags of the given names, in any case. It remembers the one it found last, so that asking again for what lies between
+ * Finds tags of the given names, in any case. It remembers the tag it found last, so that asking again from a place before it
  * costs nothing: a format that looks ahead from every line stays linear.
  */
 export class TagCursor {
@@ -22,7 +22,7 @@ export class TagCursor {
   readonly #names: ReadonlySet<string>
   #askedFrom = 0
   #found: Tag | undefined
-  /** Up to where there is nothing but what was found. */
+  /** Between `#askedFrom` and this place there is no tag but `#found`. */
   #seenTo = -1
 
   constructor(text: string, names: Iterable<string>) {
@@ -40,7 +40,7 @@ export class TagCursor {
     return this.#found
   }
 
-  /** Where that tag starts; the end of the text if there is none. */
+  /** Where the next tag starts; the end of the text if there is none. */
   limit(from: number): number {
     return this.next(from)?.start ?? this.#text.length
   }
@@ -55,7 +55,7 @@ export class TagCursor {
     return undefined
   }
 
-  /** Reads no further than the next `<`, so that a row of beginnings is read once. */
+  /** Reads no further than the next `<`, so that a row of half tags is read once. */
   #tagAt(start: number): Tag | undefined {
     const text = this.#text
     const isClosing = text.charCodeAt(start + 1) === 0x2f

@@ -4,13 +4,13 @@ import { skipSpace } from './_skip.ts'
 
 export interface TaggedBody {
   readonly text: string
-  /** Where the tag starts that ends it, or the reply ends. */
+  /** The start of the tag that ends the body, or the end of the reply. */
   readonly end: number
 }
 
 /**
- * What stands between an opening tag and the tag that ends it: its own closing tag, or whichever comes first where that one was
- * forgotten. Tags in the strings of a JSON value are text.
+ * The text between an opening tag and the tag that ends it: its own closing tag or, where that was forgotten, the next tag. Tags
+ * in the strings of a JSON value are text.
  */
 export function taggedBody({ text, tags }: Reply, from: number): TaggedBody {
   const start = skipSpace(text, from)
@@ -21,6 +21,6 @@ export function taggedBody({ text, tags }: Reply, from: number): TaggedBody {
   }
   const closing = tags.next(valueEnd)
   const end = closing?.start ?? text.length
-  // Without a closing tag, what follows the value is not said to belong to it.
+  // Without a closing tag, text after the value does not count as part of it.
   return { text: closing?.isClosing ? text.slice(start, end).trim() : text.slice(start, valueEnd), end }
 }

@@ -1,6 +1,6 @@
 import type { DescribedTool } from './tool-format.ts'
 
-/** Compact, with the same keys in the same order whoever made the definition. */
+/** Compact JSON, with the same keys in the same order whoever made the definition. */
 function toolJson({ definition }: DescribedTool): string {
   const { name, description, parameters } = definition.function
   return JSON.stringify({ name, ...(description !== undefined && { description }), parameters })

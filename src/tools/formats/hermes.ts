@@ -38,7 +38,7 @@ function readBlock(opening: Tag, reply: Reply): number {
   return body.end
 }
 
-/** Usually one; some models put the next object into the same block. */
+/** Usually a block has one call; some models put the next object into the same block. */
 function readCalls(body: string, found: FoundCall[]): void {
   let at = objectStart(body, 0)
   if (body[at] !== '{') found.push({ name: '', arguments: body })

@@ -9,7 +9,7 @@ import type { ToolFormat } from './tool-format.ts'
 import { toolLines } from './_tool-lines.ts'
 
 const pythonTag = '|python_tag|'
-/** The last two end a message. */
+/** The last two tags end a message. */
 const tagNames = ['function', pythonTag, '|eom_id|', '|eot_id|']
 
 /** Calls as Llama 3 writes them: JSON objects, bare or behind `<|python_tag|>`, and `<function=name>` blocks. */
@@ -45,14 +45,17 @@ function atTag(tag: Tag, reply: Reply): number {
   return body.end
 }
 
-/** A bare object counts only where the reply opens or in a code fence, and if it says that it is a call: answers are JSON too. */
+/**
+ * A bare object counts as a call only at the start of the reply or in a code fence, and only with a name and arguments: answers
+ * are JSON too.
+ */
 function atLine(at: number, reply: Reply, isOpening: boolean): number {
   const start = objectStart(reply.text, at)
   if ((!isOpening && !isFence(reply.text, at)) || reply.text[start] !== '{') return at
   return readObjects(start, reply, 'perhaps')
 }
 
-/** Objects with `;`, a comma or nothing but white space between them. */
+/** Reads objects with `;`, a comma or nothing but white space between them. */
 function readObjects(start: number, reply: Reply, what: 'call' | 'perhaps'): number {
   const { text, found } = reply
   let at = start
@@ -68,7 +71,7 @@ function readObjects(start: number, reply: Reply, what: 'call' | 'perhaps'): num
   }
 }
 
-/** Up to where a broken object can reach: the next tag, the end of its fence, or the next object behind a `;`. */
+/** How far a broken object can reach: to the next tag, the end of its fence, or the next object after a `;`. */
 function brokenObjectLimit(start: number, { text, tags }: Reply): number {
   const limit = tags.limit(start)
   for (let at = start; at < limit; at += 1) {

@@ -18,7 +18,7 @@ export const mcpXml: ToolFormat = {
   },
 }
 
-/** The three parts in any order, each of them once. A block ends at its closing tag, or where it cannot go on. */
+/** Reads the three parts in any order, each at most once. A block ends at its closing tag, or where it cannot go on. */
 function readBlock(opening: Tag, reply: Reply): number {
   if (opening.name !== block || opening.isClosing) return opening.end
   const parts = new Map<string, string>()

@@ -5,7 +5,7 @@ import { skipFence } from './_skip.ts'
 import type { ToolFormat } from './tool-format.ts'
 import { toolLines } from './_tool-lines.ts'
 
-/** What Llama 4 and others put around their lists. */
+/** Tags that Llama 4 and others put around their lists. */
 const tagNames = ['|python_start|', '|python_end|', '|python_tag|', '|eom_id|', '|eot_id|', '|eot|']
 
 /** Calls as a list in Python: `[search(query="x"), now()]`. Their arguments are read as Python and passed on as JSON. */
@@ -26,7 +26,7 @@ A parameter whose name is no Python name goes into a dict: function(**{"the-name
   result: ({ function: { name } }, text, isError) => `${name} ${isError ? 'failed' : 'returned'}:\n${text}`,
 }
 
-/** Lists count at the beginning of a line: elsewhere a bracket is more likely part of a sentence. */
+/** Lists count only at the beginning of a line: elsewhere a bracket is more likely part of a sentence. */
 function atLine(at: number, { text, tags, found }: Reply): number {
   const start = skipFence(text, at)
   return startsCallList(text, start) ? readCallList(text, start, tags.limit(start), found) : at

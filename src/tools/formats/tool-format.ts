@@ -8,7 +8,7 @@ export type ToolFormatName = (typeof toolFormatNames)[number]
 /** A tool as a format describes it to the model. */
 export interface DescribedTool {
   readonly definition: ToolDefinition
-  /** The server it lives on, and its name there, for formats that tell models about servers. */
+  /** The server that the tool is on, and its name there, for formats that tell models about servers. */
   readonly server?: string
   readonly serverToolName?: string
 }
@@ -16,11 +16,11 @@ export interface DescribedTool {
 /** A way to call tools in plain text, for models whose servers do not parse calls. */
 export interface ToolFormat {
   readonly name: ToolFormatName
-  /** What the system prompt says: which tools there are, and how to call them. */
+  /** The text for the system prompt: which tools there are, and how to call them. */
   describe(tools: readonly DescribedTool[]): string
   /**
-   * The calls in a reply, in order. What stands in reasoning is not looked at. A block that is broken is a call too, as far
-   * as it can be read, so that the model is told. Ids are made from `idBase` and the call's place.
+   * The calls in a reply, in order. Reasoning is not looked at. A broken block is a call too, as far as it can be read, so that
+   * the model is told. Ids are made from `idBase` and the call's place.
    */
   parse(text: string, idBase: string): readonly WrittenCall[]
   /** The result of one call, as a part of the user message that answers the reply. */

@@ -13,7 +13,7 @@ export const toolFormats: Readonly<Record<ToolFormatName, ToolFormat>> = {
   pythonic,
 }
 
-/** The format of that name, or `config_invalid`. */
+/** The format of this name; throws `config_invalid` if there is none. */
 export function toolFormatOf(name: string): ToolFormat {
   const known = toolFormatNames.find((one) => one === name)
   if (known) return toolFormats[known]

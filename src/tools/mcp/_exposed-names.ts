@@ -1,21 +1,21 @@
 import { createHash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 
-/** What is named: a tool and where it lives. */
+/** A tool that needs a name, and its server. */
 export interface NamedTool {
   readonly server: string
-  /** With the server's prefix. */
+  /** The name with the server's prefix. */
   readonly wanted: string
 }
 
-/** What OpenAI's API and the servers modelled on it take as the name of a function. */
+/** The names of functions that OpenAI's API and servers modelled on it accept. */
 const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
 const maxLength = 64
 const hashLength = 8
 
 /**
- * The name under which models see each tool, in order. Names that every model API takes stay as they are; `files.read`
- * becomes `files_read`, or `files_read_` and a hash of it where another tool has that name. The same tools always get the same names.
+ * The name under which models see each tool, in order. Names that every model API accepts stay as they are; `files.read` becomes
+ * `files_read`, or `files_read_` and a hash of it where another tool has that name. The same tools always get the same names.
  */
 export function exposedNames(tools: readonly NamedTool[]): string[] {
   const owners = new Map<string, NamedTool>()

@@ -10,7 +10,7 @@ import { sharingOf } from './config/sharing-of.ts'
 import type { ServerTool, ToolCatalogue } from './catalogue/tool-catalogue.ts'
 import type { ServerCalls } from './sharing/tool-servers-contract.ts'
 
-/** What a tool of a server needs of the rollout that calls it. */
+/** The parts of a rollout that a server's tool needs. */
 export interface McpToolContext {
   readonly servers: ServerCalls
   readonly signal: AbortSignal
@@ -20,10 +20,10 @@ export interface McpToolContext {
 
 type McpTool = Tool<McpToolContext, JsonSchemaParameters>
 
-/** How much longer the tool box waits than the session does: what the session says of a timeout is worth more. */
+/** How much longer the tool box waits than the session does: the session's own message about a timeout says more. */
 const sessionLeadMs = 5_000
 
-/** A tool for each one in the lists, which hold what rollouts may call and nothing else; under the names that models see. */
+/** Makes a tool of each listed one, under the names that models see. The lists hold only tools that rollouts may call. */
 export function mcpTools(
   catalogues: readonly ToolCatalogue[],
   configs: Readonly<Record<string, ServerConfig>>,
@@ -40,7 +40,7 @@ export function mcpTools(
 function toTool(tool: ServerTool, config: ServerConfig): McpTool {
   const { server, name } = tool
   const isRepeatable = sharingOf(server, config) === 'shared' || tool.isReadOnly
-  // Calls of one turn that change the same state would come to a result that depends on which the server got to first.
+  // Calls of one turn that change the same state would have results that depend on their order at the server.
   const isParallel = config.parallel ?? isRepeatable
   return {
     ...(tool.description !== undefined && { description: tool.description }),
@@ -58,7 +58,7 @@ function toTool(tool: ServerTool, config: ServerConfig): McpTool {
 }
 
 function toToolAnswer({ content, structured, isError, detail }: ServerAnswer): ToolAnswer {
-  // A server with an output schema need not repeat it as text.
+  // A server with an output schema need not repeat its structured output as text.
   const output = content.length === 0 && structured !== undefined ? JSON.stringify(structured) : content
   return new ToolAnswer(detail.sessionRestarted ? withRestart(output, detail.server) : output, {
     isError,
@@ -66,7 +66,7 @@ function toToolAnswer({ content, structured, isError, detail }: ServerAnswer): T
   })
 }
 
-/** Otherwise the model would go on as if the server still knew what it was told. */
+/** Tells the model of a restart; otherwise it would go on as if the server still knew what it was told. */
 function withRestart(output: ServerAnswer['content'], server: string): ServerAnswer['content'] {
   const note = `Note: the tool server "${server}" was restarted and has forgotten everything from before this call.`
   return typeof output === 'string' ? `${note}\n\n${output}` : [{ type: 'text', text: note }, ...output]

@@ -11,14 +11,14 @@ const parameters = z.object({
 
 export const readOutputToolName = 'read_tool_output'
 
-/** Reads what a shortened output left out. Part of an environment's tools where long outputs are kept. */
+/** Reads what a shortened output left out. One of an environment's tools where long outputs are kept. */
 export const readOutputTool: Tool<{ readonly outputs: ToolOutputs | undefined }, typeof parameters> = {
   description: 'Reads a part of an earlier tool output that was too long to be shown whole.',
   parameters,
   resume: 'reuse',
   run: ({ output, offset, length }, { outputs }) => {
     if (!outputs) throw new MillraceError('tool_failed', 'no outputs are kept here')
-    // What is read back is itself an output, and must not be shortened again.
+    // The part that is read is itself an output, and must not be shortened again.
     const most = outputs.maxChars - noteChars
     return outputs.read(output, offset, Math.min(length ?? most, most))
   },

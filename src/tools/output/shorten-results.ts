@@ -1,7 +1,7 @@
 import type { ToolResult } from '../_tool-turn.ts'
 import type { ToolOutputs } from './tool-outputs.ts'
 
-/** The results of a turn as the model sees them, what is too long in files. */
+/** The results of a turn as the model sees them; outputs that are too long go into files. */
 export async function shortenResults(results: readonly ToolResult[], outputs: ToolOutputs): Promise<ToolResult[]> {
   return await Promise.all(
     results.map(async (result) => {

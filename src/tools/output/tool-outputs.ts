@@ -4,34 +4,34 @@ import { join } from 'node:path'
 import { MillraceError } from '../../errors/index.ts'
 import { partsText, type ContentPart } from '../../schema/index.ts'
 
-/** What one output may take on disk; a tool that returns more is cut there. */
+/** How much of one output is kept on disk; a longer output is cut. */
 export const maxKeptChars = 16 * 1024 * 1024
 
-/** How much of what is shown is the beginning; the rest is the end, where errors and totals stand. */
+/** The share of the shown text that is the beginning; the rest is the end, where errors and totals stand. */
 const headShare = 0.8
 
-/** What the note in the middle of a shortened output takes at most, and what one of a part that was read back takes. */
+/** The most characters that the note in a shortened output, or after a part that was read back, may take. */
 export const noteChars = 250
 
 type Content = string | readonly ContentPart[]
 
 /**
- * Outputs of a rollout's tools that are too long to show: each is kept whole in a file, and the model sees its beginning, its
- * end and how to read the rest. Named by what they hold, so that a resumed rollout finds the same names again.
+ * Outputs of a rollout's tools that are too long to show: each is kept whole in a file, and the model sees its beginning, its end
+ * and how to read the rest. Files are named by their content, so that a resumed rollout finds the same names again.
  */
 export class ToolOutputs {
   readonly maxChars: number
   readonly #folder: string
   readonly #isReadOnly: boolean
 
-  /** Read-only for a replay, which must not change the run it repeats: what it would keep is there already. */
+  /** Read-only for a replay, which must not change the run it repeats: its outputs are kept there already. */
   constructor(folder: string, maxChars: number, { isReadOnly = false } = {}) {
     this.#folder = folder
     this.maxChars = maxChars
     this.#isReadOnly = isReadOnly
   }
 
-  /** What the model is shown of an output; a promise where some of it goes to a file. */
+  /** The part of an output that the model is shown; a promise where the output goes to a file. */
   shorten(content: Content): Content | Promise<Content> {
     const text = partsText(content)
     if (text.length <= this.maxChars) return content
@@ -40,7 +40,7 @@ export class ToolOutputs {
     )
   }
 
-  /** A stretch of a kept output, in characters. */
+  /** A part of a kept output; offset and length are in characters. */
   async read(name: string, offset: number, length: number): Promise<string> {
     if (!namePattern.test(name)) throw noOutput(name)
     let file
@@ -54,7 +54,7 @@ export class ToolOutputs {
       const bytes = Buffer.alloc((length + 1) * 2)
       const { bytesRead } = await file.read(bytes, 0, bytes.length, offset * 2)
       const { size } = await file.stat()
-      // One more than asked for, to see whether a character would be cut in two.
+      // One character more than asked for, to see whether a surrogate pair would be cut in two.
       const found = bytes.toString('utf16le', 0, bytesRead)
       const text = found.slice(0, wholeFrom(found, Math.min(length, found.length)))
       const end = offset + text.length
@@ -71,7 +71,7 @@ export class ToolOutputs {
       await mkdir(this.#folder, { recursive: true })
       await writeFile(this.#path(name), text, 'utf16le')
     }
-    // With the note no longer than allowed: what was shortened once is not shortened again when it is read from a journal.
+    // Never longer than allowed, with the note: a shortened output must not be shortened again when it is read from a journal.
     const room = this.maxChars - noteChars
     const head = text.slice(0, wholeFrom(text, Math.floor(room * headShare)))
     const tail = text.slice(wholeFrom(text, text.length - Math.floor(room * (1 - headShare))))
@@ -92,7 +92,7 @@ function noOutput(name: string, cause?: unknown): MillraceError {
   return new MillraceError('tool_failed', message, { cause })
 }
 
-/** The place, or the one before it where that is in the middle of a character. */
+/** The place, or the one before it if the place is in the middle of a surrogate pair. */
 function wholeFrom(text: string, place: number): number {
   const code = text.charCodeAt(place)
   return code >= 0xdc00 && code <= 0xdfff ? place - 1 : place

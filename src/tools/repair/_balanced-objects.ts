@@ -4,8 +4,8 @@ const openBrace = 0x7b
 const closeBrace = 0x7d
 
 /**
- * The `{…}` in a text that stand side by side, in order, brackets inside strings not counted. One pass over the text: an
- * object that does not close ends the search, since all that follows would stand inside it.
+ * The `{…}` in a text that stand side by side, in order; brackets inside strings do not count. One pass over the text: an object
+ * that does not close ends the search, since everything after it would stand inside it.
  */
 export function* balancedObjects(text: string): Generator<string, void, undefined> {
   let start = -1
@@ -29,7 +29,7 @@ export function* balancedObjects(text: string): Generator<string, void, undefine
   }
 }
 
-/** How deep JSON text is nested. It must be JSON: nothing else is checked. */
+/** How deep JSON text is nested. The text must be JSON: nothing else is checked. */
 export function nestingOf(json: string): number {
   let depth = 0
   let deepest = 0

@@ -3,27 +3,27 @@ import type { JsonSchema } from '../json-schema.ts'
 import { parseIfJson } from './_parse-if-json.ts'
 import { choicesOf, itemSchema, listIn, optionsOf, wantedTypes, type SchemaFit } from './_schema-fit.ts'
 
-/** Values that are nested deeper, or whose schemas refer on and on, are left as they are. */
+/** Values that are nested deeper, or whose schemas have longer chains of references, are left as they are. */
 const maxDepth = 32
 /** No number and no choice is longer. */
 const maxWordChars = 1_000
-/** Text that is read as JSON, to one step of the fit's. */
+/** How many characters of text read as JSON count as one step of the fit. */
 const charsPerStep = 32
-/** A double keeps this many digits for certain. */
+/** How many digits a double keeps for certain. */
 const certainDigits = 15
-/** JSON's numbers. A leading zero makes it a code, a space or a comma a text. */
+/** JSON's numbers. A leading zero makes it a code; a space or a comma makes it a text. */
 const numberText = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,3})?$/
 const numberTexts = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
 
 /**
- * Converts values that do not fit their schema to the one value that does and says the same. Where there is none, or more
- * than one, it finds nothing. One for each call: it knows how the numbers in the call were written.
+ * Converts values that do not fit their schema to the only value that fits and means the same. If there is none, or more than
+ * one, it finds nothing. One per call, as it knows how the numbers in the call were written.
  */
 export class Coercion {
   readonly #fit: SchemaFit
   readonly #json: string
   #numbers: ReadonlySet<string> | undefined
-  /** Something could be read in two ways, be it in one of several alternatives: then the others prove nothing. */
+  /** Whether something could be read in two ways, even in one of several alternatives: then the others prove nothing. */
   #isAmbiguous = false
 
   constructor(fit: SchemaFit, json: string) {
@@ -31,11 +31,11 @@ export class Coercion {
     this.#json = json
   }
 
-  /** What to take instead of a value that does not fit; undefined if it cannot be said. */
+  /** The value to take instead of one that does not fit; undefined if that is not certain. */
   instead(value: Json, schema: unknown): Json | undefined {
     this.#isAmbiguous = false
     const found = this.#instead(value, schema, 0)
-    // What was found out with the last of the steps may be wrong.
+    // Findings after the last step may be wrong.
     return this.#fit.isSpent || this.#isAmbiguous ? undefined : found
   }
 
@@ -83,17 +83,17 @@ export class Coercion {
     return current
   }
 
-  /** The list or the object that a value is, or holds as a text, or is the only item of. */
+  /** The list or object that a value is, that it holds as text, or whose only item it is. */
   #structure(value: Json, type: string): readonly Json[] | JsonObject | undefined {
     if (type === 'object') return isJsonObject(value) ? value : this.#jsonIn(value, '{')
     if (type !== 'array' || value === null) return undefined
     if (isJsonList(value)) return value
     if (isText(value, '[')) return this.#jsonIn(value, '[')
-    // Nothing, or several with commas between them, may be no item, one or many.
+    // An empty text, or one with commas or lines, may stand for no item, one or many.
     return typeof value === 'string' && /^\s*$|[,\n]/.test(value) && !isText(value, '{') ? undefined : [value]
   }
 
-  /** With what does not fit in it replaced. */
+  /** The structure, with the parts that do not fit replaced. */
   #mended(value: readonly Json[] | JsonObject, schema: JsonSchema, depth: number): Json {
     const mend = (inner: Json, innerSchema: unknown): Json =>
       this.#fit.fits(inner, innerSchema) ? inner : (this.#instead(inner, innerSchema, depth) ?? inner)
@@ -113,7 +113,7 @@ export class Coercion {
     return isJsonObject(inner) || isList(inner) ? inner : undefined
   }
 
-  /** Not so for `1.10`, which is a version and not 1.1, nor for an integer that a double cannot hold. */
+  /** Whether a number was written as this text: `1.10` is a version and not 1.1, and a double cannot hold every integer. */
   #isWrittenAs(text: string): boolean {
     this.#numbers ??= new Set(this.#json.match(numberTexts))
     return this.#numbers.has(text)

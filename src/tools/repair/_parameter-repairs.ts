@@ -10,12 +10,12 @@ export interface RepairedArguments {
   readonly repairs: readonly ToolRepair[]
 }
 
-/** More parameters than this were not written by mistake; the rest stays as it is. */
+/** More wrong parameters than this are no mistake; the rest stay as they are. */
 const maxCoerced = 50
 
 /**
- * The repairs that bring arguments nearer to their tool's schema. Arguments that fit it, or that the tool takes as they
- * are, are not touched; each step is taken only if they still do not fit after the one before.
+ * The repairs that bring arguments nearer to their tool's schema. Arguments that fit it, or that the tool accepts as they are,
+ * are not touched; each step is taken only if they still do not fit after the one before.
  */
 export class ParameterRepairs {
   readonly #target: RepairTarget
@@ -31,7 +31,7 @@ export class ParameterRepairs {
     this.#defaults = own.flatMap(({ defaults = {} }) => Object.entries(defaults))
   }
 
-  /** `json` is what the arguments were read from. */
+  /** `json` is the text that the arguments were read from. */
   repair(args: JsonObject, json: string): RepairedArguments {
     const { parameters, accepts } = this.#target
     const fit = new SchemaFit(parameters)

@@ -1,4 +1,4 @@
-/** What a text is as JSON; undefined if it is none. */
+/** The value of a JSON text; undefined if it is not JSON. */
 export function parseIfJson(text: string): unknown {
   try {
     return JSON.parse(text)

@@ -4,13 +4,13 @@ import { balancedObjects, nestingOf } from './_balanced-objects.ts'
 import { parseIfJson } from './_parse-if-json.ts'
 import { repairJson } from './_repair-json.ts'
 
-/** Beyond this, arguments must be JSON as they are: the thread that repairs them serves all rollouts. */
+/** Longer arguments must be valid JSON: the thread that repairs them serves all rollouts. */
 export const maxRepairedChars = 128 * 1024
 
-/** Nobody means more than this; the library closes whatever was opened. */
+/** Nobody means deeper nesting; the library closes every bracket that was opened. */
 const maxRepairedDepth = 256
 
-/** The arguments of a call that may be broken: as they are, repaired as a whole, or else the first object that stands in them. */
+/** Reads arguments that may be broken: as they are, else repaired as a whole, else the first object in them. */
 export function readLoosely(text: string): ReadArguments {
   const strict = readArguments(text)
   if (strict.value) return strict
@@ -19,15 +19,15 @@ export function readLoosely(text: string): ReadArguments {
     return { problem }
   }
   const whole = parseIfJson(text)
-  // JSON that is no object is not broken, it is something else; except for an object that was quoted once too often.
+  // JSON that is no object is not broken, but something else; except for an object that was quoted once too often.
   if (whole !== undefined) return (typeof whole === 'string' ? readRepairedJson(whole) : undefined) ?? strict
   const escaped = keepBackslashes(text)
   return readRepairedJson(escaped) ?? readRepaired(escaped) ?? readFirstObject(escaped) ?? strict
 }
 
 /**
- * `\d` and `C:\users` with the backslash that JSON wants doubled; the library would drop it. What `\'` and a backslash at the
- * end of a line mean is left to the library.
+ * Doubles the backslash in `\d` and `C:\users`, as JSON wants; the library would drop it. `\'` and a backslash at the end of a
+ * line are left to the library.
  */
 function keepBackslashes(text: string): string {
   return text.replaceAll(/\\(u[0-9a-fA-F]{4}|[^])/g, (pair, escaped: string) =>
@@ -36,11 +36,11 @@ function keepBackslashes(text: string): string {
 }
 
 function readRepaired(text: string): ReadArguments | undefined {
-  // Python's long strings: the library takes what is in them for keys.
+  // Python's long strings: the library takes their content for keys.
   if (text.includes('"""')) return undefined
   const repaired = repairJson(text)
   if (repaired === undefined || nestingOf(repaired) > maxRepairedDepth) return undefined
-  // It takes the apostrophe of 'it's' for a double quote: a text that has none must not get one.
+  // The library takes the apostrophe of 'it's' for a double quote: a text without double quotes must not get one.
   if (repaired.includes('\\"') && !/["\u201c\u201d]|&quot;|&#/.test(text)) return undefined
   return readRepairedJson(repaired)
 }
@@ -52,7 +52,7 @@ function readFirstObject(text: string): ReadArguments | undefined {
     const read = readRepairedJson(candidate)
     if (read) return read
   }
-  // Once, and not for each: the objects side by side may be many. Nor if it is all there is, which was tried before.
+  // Only the first object is repaired, as there may be many side by side. If it is the whole text, that was tried before.
   return first === undefined || first === text.trim() ? undefined : readRepaired(first)
 }
 

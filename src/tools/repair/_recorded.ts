@@ -5,8 +5,8 @@ const maxValues = 50
 const maxDepth = 8
 
 /**
- * A value as it is kept in the record of a repair: itself if it is small, else what can be said of it in short. The whole
- * of it stands in the message that the call came from.
+ * A value as it is kept in the record of a repair: itself if it is small, else a short description. The message with the call has
+ * the whole value.
  */
 export function recorded(value: Json): Json {
   if (typeof value === 'string') return clipped(value)
@@ -19,7 +19,7 @@ export function clipped(text: string): string {
   return text.length > maxTextChars ? `${text.slice(0, maxTextChars)}… (${text.length} characters)` : text
 }
 
-/** Stops at the first sign of size, so that it costs the same for values of any. */
+/** Stops at the first sign of size, so that it costs the same for values of any size. */
 class SizeCheck {
   #values = 0
   #chars = 0

@@ -3,7 +3,7 @@ import { ValueRepairs } from './_value-repairs.ts'
 import type { RepairTarget } from './call-repair-contract.ts'
 import type { RepairRules } from './repair-rules.ts'
 
-/** A tool, with the rules that concern it. */
+/** A tool, with the rules for it. */
 export interface RepairableTool extends RepairTarget {
   readonly parameterRepairs: ParameterRepairs
   readonly valueRepairs: ValueRepairs

@@ -7,13 +7,13 @@ import type { RepairRules } from './repair-rules.ts'
 
 export type ResolvedTool =
   | { readonly target: RepairableTool; readonly message?: undefined; readonly repairs: readonly ToolRepair[] }
-  /** `message` is for the model. */
+  /** The error `message` is for the model. */
   | { readonly target?: undefined; readonly message: string; readonly repairs: readonly ToolRepair[] }
 
-/** Finds the tool that a call means: under its own name, an alias of it, or on another server. */
+/** Finds the tool that a call means: under its own name, under an alias, or on another server. */
 export class ToolResolver {
   readonly #names: ToolNames<RepairableTool>
-  /** The first rule for a name counts. */
+  /** The tool that each alias stands for; the first rule for a name counts. */
   readonly #aliases = new Map<string, string>()
   readonly #isRouted: boolean
 
@@ -25,7 +25,7 @@ export class ToolResolver {
     }
   }
 
-  /** Only the tool that the call names, taken at its word. */
+  /** Only the tool that the call names, without any repair. */
   asWritten(call: WrittenCall): ResolvedTool {
     const written = nameIn(call)
     const target = this.#names.find(written)
@@ -42,8 +42,8 @@ export class ToolResolver {
   }
 
   /**
-   * What the call's name stands for. Something that is really called that goes before any alias, unless the server that the
-   * call names has the alias' tool and nothing of the name.
+   * The tool that the call's name is an alias of. A tool that really has this name goes before any alias, unless the server that
+   * the call names has the alias's tool and none of this name.
    */
   #aliasOf({ server, tool }: WrittenName): string | undefined {
     const alias = this.#aliases.get(tool)

@@ -1,15 +1,15 @@
 import { isJsonList, isJsonObject, type Json } from '../../schema/index.ts'
 import type { JsonSchema } from '../json-schema.ts'
 
-/** Beyond this nothing is looked into. A schema may refer to itself, so depth is not only that of the value. */
+/** How deep the check goes. A schema may refer to itself, so this is not only the depth of the value. */
 const maxDepth = 64
-/** Of one call: some ten milliseconds. A schema may offer alternatives within alternatives, which multiply. */
+/** The steps for one call: some ten milliseconds. A schema may offer alternatives within alternatives, which multiply. */
 export const maxSteps = 200_000
 
 /**
- * Whether values have the types, the names and the choices that a JSON Schema asks for: all that a repair can do something
- * about. It errs on one side only: what validates always fits. Ranges, patterns, formats, conditions and references that lead
- * elsewhere are not looked at; those are for the tool's own validation, which follows.
+ * Whether values have the types, names and choices that a JSON Schema asks for: what a repair can change. It errs on one side
+ * only: a value that validates always fits. Ranges, patterns, formats, conditions and references to other documents are not
+ * looked at; the tool's own validation, which follows, checks those.
  */
 export class SchemaFit {
   readonly #root: JsonSchema
@@ -23,7 +23,7 @@ export class SchemaFit {
     return this.#steps
   }
 
-  /** From here on everything is said to fit, and nothing that was found out is to be relied on. */
+  /** Whether the steps are used up: from then on everything is said to fit, and earlier findings are not reliable. */
   get isSpent(): boolean {
     return this.#steps >= maxSteps
   }
@@ -41,13 +41,13 @@ export class SchemaFit {
     return !isJsonObject(value) || this.#fitsObject(value, plain, inner)
   }
 
-  /** A schema with its references followed, within the document; undefined where there is nothing to know. */
+  /** A schema with its references followed, within the document; undefined if it says nothing. */
   resolve(schema: unknown): JsonSchema | undefined {
     let current = schema
     for (let hops = 0; hops < maxDepth; hops += 1) {
       if (!isJsonObject(current)) return undefined
       const reference: unknown = current['$ref']
-      // What stands beside a reference counted for nothing up to draft 7, so it is left out of account.
+      // Up to draft 7 keywords beside a reference had no meaning, so they are ignored.
       if (typeof reference !== 'string') return current
       if (!this.spend(1)) return undefined
       current = pointedAt(this.#root, reference)
@@ -55,7 +55,7 @@ export class SchemaFit {
     return undefined
   }
 
-  /** What an object's schema says about one of its members; undefined where it says nothing. */
+  /** The schema of one member of an object; undefined if there is none. */
   memberSchema(schema: unknown, key: string, depth = 0): unknown {
     const plain = this.resolve(schema)
     if (!plain || depth > maxDepth || !this.spend(1)) return undefined
@@ -71,7 +71,7 @@ export class SchemaFit {
   #fitsObject(value: { readonly [key: string]: Json | undefined }, schema: JsonSchema, depth: number): boolean {
     if (listIn(schema, 'required').some((key) => typeof key === 'string' && !Object.hasOwn(value, key))) return false
     const { properties, additionalProperties = true } = schema
-    // Which other names there may be is then a matter of patterns.
+    // With patterns, these decide which other names are allowed.
     const others = schema['patternProperties'] === undefined ? additionalProperties : true
     for (const key in value) {
       if (!this.fits(value[key], own(properties, key) ?? others, depth)) return false
@@ -95,7 +95,7 @@ export class SchemaFit {
     return keys.every((key) => Object.hasOwn(right, key) && this.isSame(left[key], right[key], depth + 1))
   }
 
-  /** Counts work that is done elsewhere on the same account; false when there is none left. */
+  /** Counts work done elsewhere; false when no steps are left. */
   spend(steps: number): boolean {
     if (this.isSpent) return false
     this.#steps += steps
@@ -103,21 +103,21 @@ export class SchemaFit {
   }
 }
 
-/** The types that a schema asks for; undefined for any. */
+/** The types that a schema asks for; undefined if it allows any. */
 export function wantedTypes(schema: JsonSchema): readonly string[] | undefined {
   const { type } = schema
   if (typeof type === 'string') return [type]
   return Array.isArray(type) ? type.filter((name) => typeof name === 'string') : undefined
 }
 
-/** The values that a schema lists; undefined for any. */
+/** The values that a schema lists; undefined if it allows any. */
 export function choicesOf(schema: JsonSchema): readonly unknown[] | undefined {
   if ('const' in schema) return [schema['const']]
   const choices = schema['enum']
   return Array.isArray(choices) ? choices : undefined
 }
 
-/** `oneOf` is read as `anyOf`: that two of them fit is not for a repair to say. */
+/** The alternatives of a schema. `oneOf` is read as `anyOf`: a repair does not judge whether two of them fit. */
 export function optionsOf(schema: JsonSchema): readonly unknown[] {
   const options = listIn(schema, 'anyOf')
   return options.length > 0 ? options : listIn(schema, 'oneOf')
@@ -128,10 +128,10 @@ export function listIn(schema: JsonSchema, keyword: string): readonly unknown[] 
   return Array.isArray(list) ? list : []
 }
 
-/** True where an item may be anything. */
+/** The schema of an item; true where an item may be anything. */
 export function itemSchema(schema: JsonSchema, index: number): unknown {
   const { items = true, prefixItems } = schema
-  // Lists with a schema for each place, by the newer word and by the older one.
+  // Lists with a schema for each place, by the newer keyword and by the older one.
   const places: unknown = Array.isArray(prefixItems) ? prefixItems : items
   if (!Array.isArray(places)) return items
   return index < places.length ? places[index] : true
@@ -162,12 +162,12 @@ function isOfType(value: Json, type: string): boolean {
     case 'boolean':
       return typeof value === type
     default:
-      // Not a type of JSON Schema: who knows what its author accepts.
+      // Not a type of JSON Schema: its author may accept anything.
       return true
   }
 }
 
-/** `#/$defs/City`: only within the document, and only by its own members. */
+/** The target of a reference such as `#/$defs/City`: only within the document, and only own members. */
 function pointedAt(root: JsonSchema, reference: string): unknown {
   if (reference === '#') return root
   if (!reference.startsWith('#/')) return undefined

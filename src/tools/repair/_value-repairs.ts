@@ -13,7 +13,7 @@ export interface FallenBack<Target> extends RepairedArguments {
   readonly callInstead?: Target
 }
 
-/** What is known about the values that models give one tool. They fit its schema, and are wrong all the same. */
+/** Repairs of values that models often get wrong for one tool: they fit its schema, but are wrong all the same. */
 export class ValueRepairs {
   readonly #fallbacks: readonly ValueFallback[]
   readonly #rewrites: readonly ValueRewrite[]
@@ -26,7 +26,7 @@ export class ValueRepairs {
     this.#retries = (rules.retryAfter ?? []).filter(isOwn)
   }
 
-  /** `find` gives the tool that is to be called instead, if it can be. The first rule that matches a parameter counts. */
+  /** `find` returns the tool to be called instead, if there is one. The first rule that matches a parameter counts. */
   fallBack<Target extends RepairTarget>(
     args: JsonObject,
     find: (tool: string) => Target | undefined,
@@ -65,7 +65,7 @@ export class ValueRepairs {
     return { args: current, repairs }
   }
 
-  /** What to call the tool with once more, now that its result is known. */
+  /** The arguments for one more call, now that the tool's result is known; undefined if no rule asks for one. */
   retryAfter(
     args: JsonObject,
     resultText: string,
@@ -129,7 +129,7 @@ function isEmpty(resultText: string, when: RetryRule['whenResult']): boolean {
   return isNothing(current)
 }
 
-/** Something that is not there at all says nothing: the result may have another form. */
+/** Whether a value is empty. A missing value does not count: the result may have another form. */
 function isNothing(value: unknown): boolean {
   if (value === null || value === '') return true
   if (Array.isArray(value)) return value.length === 0

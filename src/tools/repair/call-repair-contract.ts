@@ -4,10 +4,10 @@ import type { WrittenCall } from '../written-call.ts'
 
 /** A tool that calls can be repaired towards. */
 export interface RepairTarget extends NamedTool {
-  /** JSON Schema of its arguments. */
+  /** JSON Schema of the tool's arguments. */
   readonly parameters: Readonly<Record<string, unknown>>
   /**
-   * Whether the tool takes these arguments as they are, for tools that know better than their JSON Schema (a preprocess, a
+   * Whether the tool takes these arguments as they are, for tools that accept more than their JSON Schema says (a preprocess, a
    * transform). Asked only about arguments that do not fit the schema, before anything is done to them.
    */
   readonly accepts?: (args: JsonObject) => boolean
@@ -16,12 +16,12 @@ export interface RepairTarget extends NamedTool {
 export type RepairedCall =
   | {
       readonly kind: 'call'
-      /** Of the target. */
+      /** The name of the target. */
       readonly name: string
       readonly arguments: JsonObject
       readonly repairs: readonly ToolRepair[]
     }
-  /** `message` is for the model, whole, from "Error:" on: what was wrong and what to do. */
+  /** `message` is the whole text for the model, from "Error:" on: what was wrong and what to do. */
   | {
       readonly kind: 'refused'
       readonly status: 'unknown_tool' | 'bad_arguments'
@@ -29,7 +29,7 @@ export type RepairedCall =
       readonly repairs: readonly ToolRepair[]
     }
 
-/** Made once for a set of tools; never holds anything of a call. */
+/** Made once for a set of tools; never keeps anything of a call. */
 export interface CallRepairer {
   repair(call: WrittenCall): RepairedCall
   /** Whether a call that gave this result is to be made once more with other arguments. */

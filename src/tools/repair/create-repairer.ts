@@ -11,13 +11,12 @@ import { ToolResolver } from './_resolve-tool.ts'
 import type { CallRepairer, RepairedCall, RepairTarget } from './call-repair-contract.ts'
 import type { RepairRules } from './repair-rules.ts'
 
-/** Repairs calls to these tools, and to no others, by rules that were validated where they came in. */
+/** Repairs calls to these tools, and to no others. The rules were validated where they came in. */
 export function createRepairer(rules: RepairRules, targets: readonly RepairTarget[]): CallRepairer {
   const repairer = new Repairer(rules, targets)
   return rules.mode === 'log' ? new RepairLog(repairer) : repairer
 }
 
-/** Applies the rules. */
 class Repairer implements CallRepairer {
   readonly #names: ToolNames<RepairableTool>
   readonly #resolver: ToolResolver
@@ -42,7 +41,7 @@ class Repairer implements CallRepairer {
     return { kind: 'call', name: made.target.name, arguments: made.args, repairs: steps }
   }
 
-  /** The call without any repair: what there is if rules only watch. */
+  /** The call without any repair, for rules that only watch. */
   asWritten(call: WrittenCall): RepairedCall {
     const { target, message, repairs } = this.#resolver.asWritten(call)
     if (!target) return { kind: 'refused', status: 'unknown_tool', message, repairs }
@@ -59,14 +58,14 @@ class Repairer implements CallRepairer {
     const fitted = target.parameterRepairs.repair(args, json)
     const { callInstead, ...fallen } = target.valueRepairs.fallBack(fitted.args, (tool) => this.#only(tool, target))
     const steps: RepairedArguments[] = [fitted, fallen]
-    // The other tool's own fallbacks are not asked: two rules must not send a call to and fro.
+    // The other tool's own fallbacks are not applied: two rules must not send a call back and forth.
     if (callInstead) steps.push(callInstead.parameterRepairs.repair(fallen.args, json))
     const final = callInstead ?? target
     const last = final.valueRepairs.rewrite(steps.at(-1)?.args ?? args)
     return { target: final, args: last.args, repairs: [...steps, last].flatMap(({ repairs }) => repairs) }
   }
 
-  /** The only tool of a name, if it is another one. */
+  /** The only tool of a name, if that is not `than`. */
   #only(tool: string, than: RepairableTool): RepairableTool | undefined {
     const [first, ...more] = this.#names.owners(tool)
     return first !== than && more.length === 0 ? first : undefined
@@ -77,7 +76,7 @@ interface MovedArguments extends RepairedArguments {
   readonly target: RepairTarget
 }
 
-/** Only notes what would have been repaired. */
+/** Notes what would have been repaired, and repairs nothing. */
 class RepairLog implements CallRepairer {
   readonly #repairer: Repairer
 
@@ -90,7 +89,7 @@ class RepairLog implements CallRepairer {
     return { ...this.#repairer.asWritten(call), repairs: repairs.map(onlyNoted) }
   }
 
-  /** What is not made again cannot be known to have helped. */
+  /** Never asks for a second call: rules that only watch make none. */
   retryAfter(): undefined {
     return undefined
   }

@@ -1,6 +1,6 @@
 import type { RepairRules } from './repair-rules.ts'
 
-/** What is right for every set of tools: no rule in it knows any of them. */
+/** Repairs that are right for every set of tools: none of these rules knows a particular tool. */
 export const standardRepairs: RepairRules = {
   mode: 'apply',
   json: true,
@@ -9,7 +9,7 @@ export const standardRepairs: RepairRules = {
   coerce: true,
 }
 
-/** What models write for the id of a sandbox that they never made. */
+/** Ids that models write for a sandbox that they never made. */
 const madeUpSandboxIds = (
   'default sandbox sandbox1 sandbox_1 sandbox-1 sandbox_id my_sandbox python python_sandbox new auto none null undefined ' +
   'temp tmp test dummy example placeholder id some_id string 0 1 123 xxx'

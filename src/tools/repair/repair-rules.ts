@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Json } from '../../schema/index.ts'
 
-/** No catalogue has more to say; a longer list is a mistake, not a wish. */
+/** No environment needs more rules; a longer list is a mistake. */
 const maxRules = 1_000
 
 const nameSchema = z.string().min(1).max(256)
@@ -9,22 +9,24 @@ const namesSchema = z.array(nameSchema).min(1).max(maxRules)
 const jsonSchema: z.ZodType<Json, Json> = z.json()
 const scalarSchema = z.union([z.string(), z.number(), z.boolean(), z.null()])
 
-/** A name that models use for a tool. It stands for the tool unless something else is really called that. */
+/** A name that models use for a tool. It stands for the tool unless another tool really has that name. */
 const toolAliasSchema = z.strictObject({
   from: namesSchema,
   /** The tool's name, or its name on its server. */
   to: nameSchema,
 })
 
-/** What models get wrong about the parameters of one tool. */
+/** Repairs of the parameters of one tool. */
 const parameterRulesSchema = z.strictObject({
   tool: nameSchema,
-  /** The first of `from` that is there becomes `to`. Never over a `to` that is there, nor from a parameter of the tool. */
+  /**
+   * The first of `from` that is present becomes `to`. Never over a `to` that is present, nor from a parameter that the tool has.
+   */
   rename: z
     .array(z.strictObject({ from: namesSchema, to: nameSchema }))
     .max(maxRules)
     .exactOptional(),
-  /** For parameters that the tool requires and the call lacks. */
+  /** Values for parameters that the tool requires and the call lacks. */
   defaults: z.record(nameSchema, jsonSchema).exactOptional(),
 })
 
@@ -34,7 +36,7 @@ const valueFallbackSchema = z.strictObject({
   parameter: nameSchema,
   when: z
     .strictObject({
-      /** `null`, `false`, `0` and the empty string. A parameter that is not there is not falsy: see `defaults`. */
+      /** `null`, `false`, `0` and the empty string. A missing parameter is not falsy: see `defaults`. */
       falsy: z.literal(true).exactOptional(),
       /** Strings are compared without regard to case and to space around them. */
       oneOf: z.array(scalarSchema).min(1).max(maxRules).exactOptional(),
@@ -43,7 +45,7 @@ const valueFallbackSchema = z.strictObject({
   action: z.union([
     z.strictObject({ replaceBy: jsonSchema }),
     z.strictObject({ drop: z.literal(true) }),
-    /** Another tool is called, without the parameter. If there is no such tool, the call stays as it is. */
+    /** Calls another tool, without the parameter. If there is no such tool, the call stays as it is. */
     z.strictObject({ callInstead: nameSchema }),
   ]),
 })
@@ -53,7 +55,7 @@ const valueRewriteSchema = z.strictObject({
   tool: nameSchema,
   parameter: nameSchema,
   stripPrefix: z.string().min(1),
-  /** Only where one of these follows the prefix; wherever anything follows if not given. */
+  /** Only where one of these follows the prefix; if not given, where anything follows it. */
   onlyIfRestStartsWith: z.array(z.string().min(1)).min(1).max(maxRules).exactOptional(),
 })
 
@@ -61,20 +63,20 @@ const valueRewriteSchema = z.strictObject({
 const retryRuleSchema = z.strictObject({
   tool: nameSchema,
   parameter: nameSchema,
-  /** Each of these characters, wherever it stands. */
+  /** The characters to remove, wherever they stand. */
   removeCharacters: z.string().min(1).max(100),
   whenResult: z.union([
-    /** The result is JSON, and empty there: `organic`, `data.items`. */
+    /** The result is JSON, and empty at this path: `organic`, `data.items`. */
     z.strictObject({ emptyAt: nameSchema }),
-    /** The result contains one of these, in whatever case. */
+    /** The result contains one of these texts, in any case. */
     z.strictObject({ contains: namesSchema }),
   ]),
 })
 
 /**
- * What is done to tool calls as models write them, before they are made: plain data, the same for every rollout. A rule
- * acts on the parsed call, never on the recorded text, and each repair is recorded. Not given means: not done.
- * docs/repair.md says in which order rules act, and on what they never do.
+ * Rules for repairing tool calls before they are made: plain data, the same for every rollout. A rule acts on the parsed call,
+ * never on the recorded text, and each repair is recorded. A rule that is not given is not applied. docs/repair.md says in which
+ * order rules act, and what they never do.
  */
 export const repairRulesSchema = z.strictObject({
   /** `log`: repairs are recorded, but calls are made, or refused, as they were written. `apply` if not given. */

@@ -2,9 +2,9 @@ import { specTypeSchemas } from '@modelcontextprotocol/client'
 import { describeIssues, isJsonObject } from '../../../schema/index.ts'
 import type { ServerTool } from './tool-catalogue.ts'
 
-/** A tool that is not as MCP has it. */
+/** A listed tool that does not follow MCP. */
 export interface UnfitTool {
-  /** Not there if it has none. */
+  /** Left out if the tool has no name. */
   readonly name?: string
   readonly problem: string
 }
@@ -25,7 +25,7 @@ export function readTool(server: string, listed: unknown): ServerTool | UnfitToo
     inputSchema,
     ...(outputSchema !== undefined && { outputSchema }),
     isReadOnly,
-    // What changes nothing can be repeated, whether or not it says so.
+    // A read-only tool can be repeated, whether or not it says so.
     isIdempotent: isReadOnly || annotations?.idempotentHint === true,
   }
 }

@@ -3,19 +3,19 @@ import { unlistedNames } from './unlisted-names.ts'
 import type { ServerOptions } from '../config/server-config.ts'
 import type { ServerTool, ToolCatalogue } from './tool-catalogue.ts'
 
-/** What rollouts are shown of a server's list. */
+/** The part of a server's list that rollouts are shown. */
 export function buildCatalogue(server: string, listed: readonly ServerTool[], options: ServerOptions): ToolCatalogue {
   const tools = listed.filter(({ name }) => isAllowed(name, options))
   const unlisted = unlistedNames(listed, options)
   return { server, tools, digest: digestOf(tools), ...(unlisted.length > 0 && { unlisted }) }
 }
 
-/** Asked for the list and again for each call: a model may know a tool that it was not shown. */
+/** Checked for the list and again for each call: a model may know a tool that it was not shown. */
 export function isAllowed(tool: string, { allow, deny }: ServerOptions): boolean {
   return (allow?.includes(tool) ?? true) && !deny?.includes(tool)
 }
 
-/** Whether nothing that can be asked of it is different. */
+/** Whether two catalogues have the same tools and the same unlisted names. */
 export function isSameCatalogue(before: ToolCatalogue, after: ToolCatalogue): boolean {
   const named = ({ unlisted = [] }: ToolCatalogue): string => JSON.stringify(unlisted.map(({ name }) => name))
   return before.digest === after.digest && named(before) === named(after)
@@ -35,7 +35,7 @@ export function catalogueChanges(before: ToolCatalogue, after: ToolCatalogue) {
   return { added, removed: [...earlier.keys()], changed }
 }
 
-/** Of the tools in the order of their names: a server that lists them in another order has not changed. */
+/** The digest of the tools in a fixed order: a server that lists them in another order has not changed. */
 function digestOf(tools: readonly ServerTool[]): string {
   const hash = createHash('sha256')
   for (const line of tools.map(described).sort()) hash.update(line).update('\n')

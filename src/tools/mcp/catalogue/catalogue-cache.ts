@@ -1,7 +1,7 @@
 import type { ServerConfig } from '../config/server-config.ts'
 import type { ServerTool } from './tool-catalogue.ts'
 
-/** What a list depends on: how the server was started, and what it said it was. */
+/** The facts that a list depends on: how the server was started, and what it said it was. */
 export interface ListedServer {
   readonly name: string
   readonly config: ServerConfig
@@ -13,11 +13,11 @@ export interface ListedServer {
 const maxLists = 256
 
 /**
- * What freshly started servers have listed, all pages of it, so that another process of the same command need not be asked. Only for
- * commands: whoever runs a URL may change what is behind it without telling us, and asking costs one round trip.
+ * The complete lists of freshly started servers, so that another process of the same command need not be asked. Only for
+ * commands: what is behind a URL may change without notice, and asking costs one round trip.
  *
- * Only the first list of a connection belongs here. What a server lists after `list_changed` may depend on what it was
- * told since, which a fresh process was not; such a change forgets the entry instead.
+ * Only the first list of a connection belongs here. What a server lists after `list_changed` may depend on what it was told
+ * since, which a fresh process was not; such a change removes the entry instead.
  */
 export class CatalogueCache {
   // A Map iterates in insertion order, so the first key is the oldest.

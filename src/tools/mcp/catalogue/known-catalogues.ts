@@ -1,11 +1,11 @@
 import type { ToolCatalogue } from './tool-catalogue.ts'
 
-/** Lists of a server that differ at the same time are few; past this the oldest are seen as new when they come again. */
+/** Few lists of a server differ at the same time; beyond this the oldest are dropped, and count as new when they come again. */
 const maxKept = 32
 
 /**
- * Gives equal lists the same identity, whichever session they came from, so that what is made of them (tool boxes, compiled
- * schemas) is made once and not for every rollout.
+ * Gives equal lists the same identity, whichever session they came from, so that tool boxes and compiled schemas are made once
+ * and not for every rollout.
  */
 export class KnownCatalogues {
   readonly #byServer = new Map<string, ToolCatalogue[]>()

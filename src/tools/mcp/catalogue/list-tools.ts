@@ -7,32 +7,32 @@ import { isAllowed } from './build-catalogue.ts'
 import { readTool } from './_read-tool.ts'
 import type { ServerTool } from './tool-catalogue.ts'
 
-/** No model can choose among more; a server that lists them is broken or not meant for this. */
+/** No model can choose among more tools; a server that lists more is broken or not meant for this. */
 const maxTools = 10_000
 const maxPages = 1000
-/** More say nothing new: mostly it is the same of every tool. */
+/** How many problems are shown: mostly every tool has the same one. */
 const maxShown = 3
 
-/** Tools are read one by one: the SDK refuses the whole list for one of them, without its name. */
+/** Tools are read one by one: the SDK would refuse the whole list for one of them, without its name. */
 const pageSchema = z.object({ tools: z.array(z.unknown()), nextCursor: z.string().optional() })
 const anything = z.unknown()
 
 export interface ToolsOf {
   readonly server: string
-  /** What its `allow` and `deny` leave out need not be as MCP has it. */
+  /** Tools that `allow` and `deny` leave out need not follow MCP. */
   readonly options: ServerOptions
 }
 
 /**
- * All tools of a server, all pages of them. Fails past the bounds, where a page leads back to one that was read, and where a
- * tool cannot be offered: a rollout without it would be another experiment.
+ * All tools of a server, from all pages. Fails past the limits, where a page leads back to one that was read, and where a tool
+ * cannot be offered: a rollout without it would be another experiment.
  */
 export async function listTools(
   client: Client,
   { server, options }: ToolsOf,
   request: RequestOptions,
 ): Promise<ServerTool[]> {
-  // A server may offer only resources or prompts; to ask it would be an error.
+  // A server may offer only resources or prompts; asking it for tools would be an error.
   if (!client.getServerCapabilities()?.tools) return []
   const tools = new Map<string, ServerTool>()
   const cursors = new Set<string>()
@@ -45,11 +45,11 @@ export async function listTools(
     for (const [index, listed] of page.data.tools.entries()) {
       const read = readTool(server, listed)
       const { name = `tools[${index}]` } = read
-      // Of two with the same name only one can be called; the first is the one that most clients take.
+      // Of two tools with the same name only one can be called; most clients take the first.
       if (tools.has(name)) continue
       if (!('problem' in read)) tools.set(name, read)
       else if (isAllowed(name, options)) problems.push(`${name}: ${read.problem}`)
-      // Never shown; but `deny` may only name what is listed.
+      // The tool is never shown, but must be in the list: `deny` may only name listed tools.
       else tools.set(name, { server, name, inputSchema: {}, isReadOnly: false, isIdempotent: false })
     }
     if (problems.length > 0) throw unfit(unfitTools(problems))

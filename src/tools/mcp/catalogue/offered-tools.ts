@@ -16,12 +16,12 @@ export class OfferedTools {
     this.#options = options
   }
 
-  /** As it was listed last; the same object for as long as the list is the same. */
+  /** The latest catalogue; the same object for as long as the list is the same. */
   get catalogue(): ToolCatalogue | undefined {
     return this.#catalogue
   }
 
-  /** Takes a new list, and says what is different from the one before. */
+  /** Takes a new list; returns an event about what has changed, if anything. */
   learn(listed: readonly ServerTool[]): ServerEvent | undefined {
     const before = this.#catalogue
     const catalogue = buildCatalogue(this.#server, listed, this.#options)

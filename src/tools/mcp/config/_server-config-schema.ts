@@ -61,7 +61,7 @@ function hasNoCredentials(url: string): boolean {
   return !parsed?.username && !parsed?.password
 }
 
-/** What may stand at a place in a server's configuration, for whoever misspelt it. */
+/** The fields that are allowed at a place in a server's configuration, to suggest one for a misspelt name. */
 export function knownFields(kind: 'stdio' | 'http', path: readonly PropertyKey[]): string[] {
   if (path[0] === 'pool') return Object.keys(pool.shape)
   if (path[0] === 'reconnect') return Object.keys(reconnect.shape)

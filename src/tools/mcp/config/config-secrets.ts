@@ -1,8 +1,8 @@
 import type { ServerConfig } from './server-config.ts'
 
 /**
- * What was filled in from variables when a configuration was read, beside the configuration and not in it: whatever shows
- * or stores a configuration must not show these. Goes with the configuration.
+ * The values that were filled in from variables when a configuration was read. Kept beside the configuration and not in it, since
+ * code that shows or stores a configuration must not show them. An entry is freed with its configuration.
  */
 const filledIn = new WeakMap<object, readonly string[]>()
 

@@ -10,10 +10,10 @@ import { httpServerSchema, knownFields, stdioServerSchema } from './_server-conf
 import type { ServerConfig } from './server-config.ts'
 import { sharingOf } from './sharing-of.ts'
 
-/** Problems beyond these say nothing new. */
+/** How many problems are shown; more say nothing new. */
 const maxProblems = 5
 
-/** Part of the names under which tools are told apart, so only what every model API takes. */
+/** A server's name is part of tool names, so it must be one that every model API accepts. */
 const namePattern = /^[a-zA-Z0-9_-]{1,64}$/
 
 /** Reads a file with `mcpServers` in it, as every MCP client has one. */
@@ -31,9 +31,9 @@ export async function loadServerConfigs(
 }
 
 /**
- * Reads `{ "mcpServers": { name: {…} } }`, or the inner object alone, as JSON text or as what that parses to. `${NAME}` and
- * `${NAME:-default}` are filled in from `env`. What stands beside `mcpServers` belongs to other programs and is left alone.
- * `where` is how messages call the source.
+ * Reads `{ "mcpServers": { name: {…} } }`, or the inner object alone, as JSON text or parsed. `${NAME}` and `${NAME:-default}`
+ * are filled in from `env`. Fields beside `mcpServers` belong to other programs and are ignored. `where` is the name of the
+ * source in messages.
  */
 export function readServerConfigs(input: unknown, where: string, env: Variables): Record<string, ServerConfig> {
   const content = typeof input === 'string' ? parseJson(input, where) : input
@@ -48,7 +48,7 @@ export function readServerConfigs(input: unknown, where: string, env: Variables)
       const at = path === '' ? name : `${path}.${name}`
       const { value, filledIn } = interpolate({ [at]: given }, env, where)
       const filled = isJsonObject(value) ? value[at] : undefined
-      // One that was read before keeps what was filled in then.
+      // An entry that was read before keeps the secrets that were filled in then.
       const secrets = [...filledIn, ...(isJsonObject(given) ? secretsOf(given) : [])]
       return [name, rememberSecrets(readServer({ name, given: filled, at, where }), secrets)]
     }),
@@ -61,7 +61,7 @@ const kinds = ['command', 'url']
 interface Entry {
   readonly name: string
   readonly given: unknown
-  /** Its place in the source. */
+  /** The entry's place in the source. */
   readonly at: string
   readonly where: string
 }
@@ -71,7 +71,7 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
     throw invalid(where, `${at}: a server's name has up to 64 letters, digits, "_" and "-"`)
   }
   if (!isJsonObject(given)) throw invalid(where, `${at}: expected an object with a "command" or a "url"`)
-  // In TypeScript a field may be there without a value.
+  // In TypeScript a field may be present with the value undefined.
   const entry = Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
   if ('command' in entry === 'url' in entry) {
     const misspelt = Object.keys(entry).find((key) => !kinds.includes(key) && nearestName(key, kinds) !== undefined)
@@ -85,7 +85,7 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
   const parsed = kind === 'stdio' ? stdioServerSchema.safeParse(entry) : httpServerSchema.safeParse(entry)
   if (!parsed.success) throw invalid(where, describe(parsed.error.issues, at, kind))
   const config: ServerConfig = parsed.data
-  // Read again where it is used; here, so that a wrong one is found before anything starts.
+  // The file is read again where it is used; reading it here finds a wrong one before anything starts.
   const caFile = 'url' in config ? config.caFile : undefined
   if (caFile !== undefined) checked(`${where}: ${at}.caFile`, () => readAuthority(caFile))
   const sharing = checked(`${where}: ${at}.sharing`, () => sharingOf(name, config))
@@ -95,7 +95,7 @@ function readServer({ name, given, at, where }: Entry): ServerConfig {
   return config
 }
 
-/** A bare map may be one whose key was misspelt; its "server" would make for a puzzling message. */
+/** Finds a misspelt `mcpServers`: read as the name of a server, it would make for a puzzling message. */
 function checkForMisspeltWrapper(servers: Readonly<Record<string, unknown>>, where: string): void {
   for (const [name, entry] of Object.entries(servers)) {
     const isServer = !isJsonObject(entry) || 'command' in entry || 'url' in entry
@@ -121,7 +121,7 @@ function suggestion(key: string, known: readonly string[]): string {
   return near === undefined ? `known are ${known.join(', ')}` : `did you mean "${near}"?`
 }
 
-/** What `check` returns; what it throws, as an error of this place. */
+/** Runs `check`; its errors are thrown again with this place. */
 function checked<T>(place: string, check: () => T): T {
   try {
     return check()

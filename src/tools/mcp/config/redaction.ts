@@ -2,12 +2,12 @@ import { causesOf } from '../link/call-failure.ts'
 import { secretsOf } from './config-secrets.ts'
 import type { ServerConfig } from './server-config.ts'
 
-/** Shorter values are words like `true` that would tear holes into every message. */
+/** Shorter values are words like `true`; replacing them would make holes in every message. */
 const minSecretLength = 6
 
 /**
- * Keeps what a server was told in confidence out of errors and events: what came from variables, whatever it was put into;
- * its headers and its environment, whatever they are called; and what stands in its URL beside the address.
+ * Keeps a server's secrets out of errors and events: values that came from variables, wherever they were put; all headers and
+ * variables of the server, whatever their names; and credentials and parameters in its URL.
  */
 export class Redaction {
   readonly #secrets: readonly string[]
@@ -18,7 +18,7 @@ export class Redaction {
         ? [...Object.values(config.headers ?? {}).flatMap(withoutScheme), ...secretsInUrl(config.url)]
         : Object.values(config.env ?? {})
     const secrets = new Set([...secretsOf(config), ...given].flatMap(asWritten))
-    // The longest first, so that no part of one is left when another is part of it.
+    // The longest first, so that no rest of a secret is left where a shorter one is part of it.
     this.#secrets = [...secrets].filter(({ length }) => length >= minSecretLength).sort((a, b) => b.length - a.length)
   }
 
@@ -26,7 +26,7 @@ export class Redaction {
     return this.#secrets.reduce((left, secret) => left.replaceAll(secret, '[redacted]'), text)
   }
 
-  /** The error itself if nothing in it is secret, else one with the same words but those. */
+  /** The error itself if nothing in it is secret; else a new one with its message redacted. */
   error(error: Error): Error {
     const told = [...causesOf(error)].map((cause) => `${cause.stack} ${JSON.stringify(cause)}`).join('\n')
     if (this.text(told) === told) return error
@@ -34,7 +34,7 @@ export class Redaction {
   }
 }
 
-/** `Bearer abc` is a secret, and so is `abc`. */
+/** A header's value, and its token without the scheme: `Bearer abc` is a secret, and so is `abc`. */
 function withoutScheme(value: string): string[] {
   const [, bare] = /^\w+ +(\S+)$/.exec(value) ?? []
   return bare === undefined ? [value] : [value, bare]
@@ -45,7 +45,7 @@ function secretsInUrl(url: string): string[] {
   return [username, password, ...searchParams.values()]
 }
 
-/** Messages hold a value as it is, as a URL has it, or as JSON does. */
+/** A value as it may stand in messages: plain, URL-encoded, or as in JSON. */
 function asWritten(value: string): string[] {
   return [value, encodeURIComponent(value.toWellFormed()), JSON.stringify(value).slice(1, -1)]
 }

@@ -8,7 +8,7 @@ import type { ResumeRule } from '../../tool.ts'
  */
 export type Sharing = 'shared' | 'session' | 'pooled'
 
-/** One entry of `mcpServers`: what every MCP client reads, and our own options beside it. */
+/** One entry of `mcpServers`: the fields that every MCP client reads, and our own options. */
 export type ServerConfig = (StdioServerConfig | HttpServerConfig) & ServerOptions
 
 export interface StdioServerConfig {
@@ -25,43 +25,49 @@ export interface HttpServerConfig {
   readonly type?: 'http' | 'streamable-http' | 'sse'
   readonly url: string
   readonly headers?: Readonly<Record<string, string>>
-  /** A PEM file with the authority to trust, instead of those whom Node trusts. */
+  /** A PEM file with the authority to trust, instead of those that Node trusts. */
   readonly caFile?: string
 }
 
 export interface ServerOptions {
-  /** Left out, as if it were not there; false if not given. */
+  /** Leaves the server out, as if it were not listed; false if not given. */
   readonly disabled?: boolean
   /** `pooled` for a command and `session` for a URL, if not given: no rollout sees what another did. */
   readonly sharing?: Sharing
-  /** Whether a rollout can do without it. One that cannot ends as `tool_infra_error`; true if not given. */
+  /** Whether rollouts need the server. If it cannot be had, they end as `tool_infra_error`; true if not given. */
   readonly required?: boolean
   /** Only these tools; all if not given. */
   readonly allow?: readonly string[]
-  /** Never these: they are neither shown nor called. As in `allow`, by their names on the server, each of which it must have. */
+  /**
+   * Never these tools: they are neither shown nor called. As in `allow`, by their names on the server, which must list each of
+   * them.
+   */
   readonly deny?: readonly string[]
   /**
-   * Whether calls of one turn may run side by side on it. If not given they may where it is shared, and among tools that
-   * say they only read.
+   * Whether calls of one turn may run in parallel on this server. If not given they may where the server is shared, and among
+   * tools that say they only read.
    */
   readonly parallel?: boolean
-  /** Put before the names of its tools, where two servers have one of the same name: `web_` makes `web_search`. */
+  /** Put before the names of the server's tools, if another server has one of the same name: `web_` makes `web_search`. */
   readonly prefix?: string
   /**
-   * When a call that a crash cut off is made once more. `safe`: if it was never written, or the tool declares itself
-   * read-only or idempotent. `safe` if not given.
+   * When a call that a crash cut off is made once more. `safe`, the default: if the call was never written, or the tool declares
+   * itself read-only or idempotent.
    */
   readonly retry?: 'safe' | 'always' | 'never'
-  /** What becomes of earlier calls when a rollout is resumed. `reuse` for what is shared or read-only, else `restart`. */
+  /**
+   * What becomes of earlier calls when a rollout is resumed. By default `reuse` for shared servers and read-only tools, else
+   * `restart`.
+   */
   readonly resume?: ResumeRule
   /**
-   * What happens to a rollout whose server lost its state in a restart: it ends as `tool_infra_error`, or the model is told.
-   * `fail` for a required server that is not shared, else `tell`.
+   * What happens to a rollout whose server lost its state in a restart: it ends as `tool_infra_error` (`fail`), or the model is
+   * told (`tell`). By default `fail` for a required server that is not shared, else `tell`.
    */
   readonly onRestart?: 'fail' | 'tell'
-  /** To start, initialise and list; 30 s if not given. */
+  /** The time to start, initialise and list; 30 s if not given. */
   readonly startTimeoutMs?: number
-  /** For one call, never more than the rollout has left; 120 s if not given. */
+  /** The time for one call, never more than the rollout has left; 120 s if not given. */
   readonly callTimeoutMs?: number
   /** A session that nobody used for this long is closed and opened again when it is asked for; never if not given. */
   readonly idleMs?: number
@@ -69,8 +75,8 @@ export interface ServerOptions {
   readonly maxLifetimeMs?: number
   readonly pool?: PoolOptions
   /**
-   * How often in which time a session that was lost may be opened again, and a server that did not start be tried again,
-   * before callers fail at once. The two are counted apart; 3 in 60 s if not given.
+   * How often within which time a lost session may be opened again, and a failed start be tried again, before callers fail at
+   * once. The two are counted apart; 3 in 60 s if not given.
    */
   readonly reconnect?: { readonly max: number; readonly windowMs: number }
 }
@@ -80,6 +86,6 @@ export interface PoolOptions {
   readonly warm?: number
   /** At most this many processes at once; rollouts beyond them wait. 32 if not given. */
   readonly max?: number
-  /** Rollouts that one process serves before it is replaced; 1 if not given, since it may keep what it was told. */
+  /** How many rollouts one process serves before it is replaced; 1 if not given, since a process may keep what it was told. */
   readonly maxUses?: number
 }

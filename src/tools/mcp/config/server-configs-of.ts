@@ -4,7 +4,7 @@ import type { Variables } from '../../../kit/index.ts'
 
 type Servers = Readonly<Record<string, ServerConfig>>
 
-/** What of an environment says which tool servers it has. */
+/** The part of an environment that declares its tool servers. */
 export interface ServersDeclared<Options> {
   readonly name: string
   readonly mcpServers?: Servers | ((options: Options) => Servers)
@@ -20,7 +20,9 @@ export function serverConfigsOf<Options>(
   return readServerConfigs(servers, where, env)
 }
 
-/** As the environment gives them: not yet checked, nothing filled in. `where` is how messages call the place. */
+/**
+ * The servers as the environment declares them: not yet checked, nothing filled in. `where` is the name of the place in messages.
+ */
 export function declaredServers<Options>(
   { name, mcpServers = {} }: ServersDeclared<Options>,
   options: Options,

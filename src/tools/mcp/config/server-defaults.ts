@@ -4,7 +4,7 @@ type Defaults = Required<Pick<ServerOptions, 'startTimeoutMs' | 'callTimeoutMs' 
   readonly pool: Required<PoolOptions>
 }
 
-/** What holds for a server whose configuration does not say. */
+/** The values for a server whose configuration does not give them. */
 export const serverDefaults: Defaults = {
   startTimeoutMs: 30_000,
   callTimeoutMs: 120_000,

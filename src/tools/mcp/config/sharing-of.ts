@@ -1,7 +1,7 @@
 import { MillraceError } from '../../../errors/index.ts'
 import type { ServerConfig, Sharing } from './server-config.ts'
 
-/** How a server is shared, also where its configuration does not say. Throws for what it cannot be. */
+/** How a server is shared, with the default where its configuration does not say. Throws if the server cannot be shared so. */
 export function sharingOf(server: string, config: ServerConfig): Sharing {
   const isCommand = 'command' in config
   const sharing = config.sharing ?? (isCommand ? 'pooled' : 'session')

@@ -9,8 +9,8 @@ const lineFeed = 0x0a
 const carriageReturn = 0x0d
 
 /**
- * The same reply, of which no more is read than makes sense: it fails past `maxBytes` of it all, or of one event where it is a
- * stream of them. A page that explains a status is cut off. The SDK would read whatever a server sends.
+ * The same reply with a bound on what is read: it fails past `maxBytes`, counted over the whole or, in a stream of events, over
+ * one event. A page that explains an error status is cut off. The SDK would read whatever a server sends.
  */
 export function boundedResponse(response: Undici.Response, maxBytes = maxMessageBytes): Undici.Response {
   if (!response.body) return response
@@ -35,7 +35,7 @@ function allBytes(): (chunk: Uint8Array) => number {
   return (chunk) => (bytes += chunk.length)
 }
 
-/** Counts from the last event's end, which is an empty line; what the present one has so far is what it returns. */
+/** Counts the bytes of the present event so far. An empty line ends an event. */
 function eventBytes(): (chunk: Uint8Array) => number {
   let bytes = 0
   let isLineEmpty = true

@@ -1,17 +1,17 @@
 export interface EventLinesOptions {
   /** Takes the data of each event, in order. */
   readonly onEvent: (data: string) => void
-  /** The most that one event may hold. The lines themselves are bounded by whoever cuts them. */
+  /** The most that one event may hold. The length of lines is bounded by the code that splits them. */
   readonly maxBytes: number
-  /** What `push` throws beyond that. */
+  /** The error that `push` throws beyond that. */
   readonly tooLong: () => Error
 }
 
-/** Server-sent events out of lines, with the id of the last one, from which a stream can be taken up again. */
+/** Reads server-sent events from lines, and keeps the id of the last one, from which a stream can be resumed. */
 export class EventLines {
   readonly #options: EventLinesOptions
   #data: string | undefined
-  /** Of an event of several lines. Most have one, for which nothing is counted. */
+  /** The bytes of an event of several lines. Most events have one line, and nothing is counted. */
   #bytes = 0
   #lastId: string | undefined
   #retryMs: number | undefined
@@ -24,12 +24,12 @@ export class EventLines {
     return this.#lastId
   }
 
-  /** How long to wait before the stream is taken up again, if the server said so. */
+  /** How long to wait before the stream is resumed, if the server said so. */
   get retryMs(): number | undefined {
     return this.#retryMs
   }
 
-  /** A line without its end; lines may end in LF or CRLF. */
+  /** Takes a line without its end; lines may end in LF or CRLF. */
   push(raw: string): void {
     const line = raw.endsWith('\r') ? raw.slice(0, -1) : raw
     if (line === '') {

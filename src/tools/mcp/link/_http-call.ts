@@ -4,11 +4,14 @@ import { HttpReply, type ReplyEnd } from './_http-reply.ts'
 import type { CallFailure } from './pending-call.ts'
 import type { CallRequest } from './server-link.ts'
 
-/** A well-behaved server ends the stream with the answer. Then the socket is kept; to cut it off would cost a new one. */
+/**
+ * How long an answered stream may stay open. A well-behaved server ends it with the answer, and the socket is kept; aborting
+ * would cost a new one.
+ */
 const lingerMs = 250
-/** How often a broken stream is taken up without anything new in it. */
+/** How often a broken stream is resumed without anything new in it. */
 const maxResumptions = 3
-/** Before the second time and later ones, where the server does not say. */
+/** The pause before the second resumption and later ones, where the server does not say. */
 const resumeMs = 1000
 
 export interface HttpCallOptions {
@@ -17,21 +20,21 @@ export interface HttpCallOptions {
   /** Asks for what came after an event of a stream that broke. */
   readonly resume: (lastEventId: string, reply: HttpReply) => void
   readonly onMessage: (message: JSONRPCMessage) => void
-  /** The call will have no answer here. */
+  /** Called if this request will bring no answer. */
   readonly onFailure: (failure: CallFailure) => void
-  /** Calls that have their answer while their stream is still open, of one link, which ends them when it closes. */
+  /** The link's calls that have their answer while their stream is still open; the link ends them when it closes. */
   readonly lingering: Roster<HttpCall>
 }
 
 /**
- * The HTTP requests of one call: the one that makes it, and those that take its stream up again after a break. On undici's
- * dispatcher directly, because the SDK's way over `fetch` and web streams costs about four times the CPU
- * (docs/decisions/0027-mcp-sdk.md), and because the SDK cannot end a single stream.
+ * The HTTP requests of one call: the one that makes it, and those that resume its stream after a break. On undici's dispatcher
+ * directly, because the SDK's way over `fetch` and web streams costs about four times the CPU (docs/decisions/0027-mcp-sdk.md),
+ * and because the SDK cannot end a single stream.
  */
 export class HttpCall implements CallRequest {
   readonly #options: HttpCallOptions
   #reply: HttpReply
-  /** Until the next resumption, or until an answered stream is ended. */
+  /** Runs until the next resumption, or until an answered stream is ended. */
   #timer: NodeJS.Timeout | undefined
   /** The last event of a stream that broke. */
   #lastEventId: string | undefined
@@ -39,7 +42,7 @@ export class HttpCall implements CallRequest {
   #resumptions = 0
   #state: 'waiting' | 'lingering' | 'over' = 'waiting'
 
-  /** Sends it. */
+  /** Sends the call. */
   constructor(options: HttpCallOptions) {
     this.#options = options
     this.#reply = this.#nextReply()
@@ -70,7 +73,7 @@ export class HttpCall implements CallRequest {
   }
 
   #replyEnded(end: ReplyEnd): void {
-    // The answer may also have come on another stream: then nothing is missing here.
+    // If the answer came on another stream, nothing is missing here.
     if (this.#state !== 'waiting' || end.kind === 'answered') this.#end()
     else if (end.kind === 'failed') this.#fail(end.failure)
     else if (this.#mayResume(end.lastEventId)) {
@@ -97,7 +100,7 @@ export class HttpCall implements CallRequest {
 
   #fail(failure: CallFailure): void {
     this.#end()
-    // That a stream could not be taken up says nothing about the call that was made long before.
+    // A failed resumption says nothing about the call, which was made long before.
     if (this.#lastEventId === undefined) this.#options.onFailure(failure)
     else this.#options.onFailure({ ...failure, kind: failure.kind === 'lost' ? 'lost' : 'cut', mayHaveRun: true })
   }

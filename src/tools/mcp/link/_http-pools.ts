@@ -4,26 +4,29 @@ import { onFirstUse, processShare } from '../../../kit/index.ts'
 
 const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
-/** Requests to one origin at a time, from all sessions together; further ones wait, and the deadlines of calls run. */
+/** Requests to one origin at a time, from all sessions together; further ones wait while the deadlines of their calls run. */
 const maxRequests = 1024
-/** Each session may hold one stream on which its server speaks unasked. Past this, a session goes without until one ends. */
+/** Each session may hold one stream on which its server speaks unasked. Beyond this, a session goes without until one ends. */
 const maxStreams = 4096
 const connectTimeoutMs = 10_000
-/** Private authorities with pools of their own. Past this, the one unused longest has none, and is read again if it is asked for. */
+/**
+ * How many private authorities have pools of their own. Beyond this, the pools unused longest are dropped, and made again when
+ * needed.
+ */
 const maxAuthorities = 32
 
-/** Streams have their own connections, since those that stay open would otherwise leave none for calls. */
+/** Streams have their own connections, since open streams would otherwise leave none for calls. */
 export interface HttpPools {
   readonly requests: Undici.Dispatcher
   readonly streams: Undici.Dispatcher
 }
 
-/** By the file of a private authority; in the order of their last use. */
+/** The pools by the file of a private authority; in the order of their last use. */
 const known = new Map<string | undefined, HttpPools>()
 
 /**
- * The connections of this thread to servers over HTTP, through a proxy where the environment names one, for those who trust the
- * same. Nobody closes them: idle sockets do not keep a process alive, and undici ends them after seconds.
+ * The connections of this thread to servers over HTTP, through a proxy where the environment names one, shared by all that trust
+ * the same authority. Nobody closes them: idle sockets do not keep a process alive, and undici ends them after seconds.
  */
 export function httpPools(caFile: string | undefined): HttpPools {
   const pools = known.get(caFile) ?? openPools(caFile)
@@ -44,7 +47,7 @@ function openPools(caFile: string | undefined): HttpPools {
         return poolTo({ origin: url.origin, proxy, connections, connectTimeoutMs, authority })
       },
     })
-  // As much as all backends have is left for tools; a quarter of that remains for their processes and files.
+  // Tools may use as many descriptors as all backends together; a quarter of them remains for processes and files.
   const left = descriptorBudget()
   return {
     requests: agent(Math.min(maxRequests, processShare(left / 2))),

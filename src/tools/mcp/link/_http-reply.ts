@@ -11,11 +11,11 @@ import { isRpcMessage } from './_rpc-message.ts'
 type Controller = Dispatcher.DispatchController
 type ResponseHeaders = Parameters<typeof retryAfterMs>[0]
 
-/** How a reply ended, once. */
+/** How a reply ended; reported once. */
 export type ReplyEnd =
   | { readonly kind: 'answered' }
   | { readonly kind: 'failed'; readonly failure: CallFailure }
-  /** A stream that ended before the answer, and can be taken up after the event of this id. */
+  /** The stream ended before the answer, and can be resumed after the event of this id. */
   | {
       readonly kind: 'broken'
       readonly lastEventId: string
@@ -24,9 +24,9 @@ export type ReplyEnd =
     }
 
 export interface HttpReplyOptions {
-  /** Of the call whose answer is waited for. */
+  /** The id of the call whose answer is awaited. */
   readonly id: number
-  /** The event that it follows, if it takes up a stream that broke. */
+  /** The event that this reply follows, if it resumes a stream that broke. */
   readonly after?: string | undefined
   readonly onMessage: (message: JSONRPCMessage) => void
   readonly onEnd: (end: ReplyEnd) => void
@@ -54,12 +54,12 @@ export class HttpReply implements Dispatcher.DispatchHandler {
     this.#maxBytes = options.maxBytes ?? maxMessageBytes
   }
 
-  /** Whether its request has had a socket to go out on. */
+  /** Whether the request has had a socket to go out on. */
   get isSent(): boolean {
     return this.#controller !== undefined
   }
 
-  /** Closes the socket of the request: the server sees that nobody reads the reply. `onEnd` is not told. */
+  /** Closes the socket of the request: the server sees that nobody reads the reply. `onEnd` is not called. */
   abort(): void {
     this.#isAborted = true
     if (!this.#isEnded) this.#controller?.abort(new Error('the call was given up'))
@@ -68,7 +68,7 @@ export class HttpReply implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Controller): void {
     this.#controller = controller
-    // Given up while it waited for a socket.
+    // The call was given up while it waited for a socket.
     if (this.#isAborted) controller.abort(new Error('the call was given up'))
   }
 
@@ -134,7 +134,7 @@ export class HttpReply implements Dispatcher.DispatchHandler {
 
   #read(json: string): void {
     const value: unknown = JSON.parse(json)
-    // Servers of before 2025-06 may answer in batches.
+    // Servers from before 2025-06 may answer in batches.
     for (const message of Array.isArray(value) ? value : [value]) {
       if (!isRpcMessage(message)) continue
       if ('id' in message && message.id === this.#options.id) this.#isAnswered = true

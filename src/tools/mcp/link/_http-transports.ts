@@ -16,7 +16,7 @@ import { serverFetch } from './server-fetch.ts'
 import type { CallRequest, ServerLink } from './server-link.ts'
 import type { HttpServerConfig } from '../config/server-config.ts'
 
-/** For the server to hear that a session is over. It would find out by itself, later. */
+/** How long to wait for the server to take the end of a session. It would find out by itself, later. */
 const goodbyeMs = 1000
 
 const postHeaders = { 'content-type': 'application/json', accept: 'application/json, text/event-stream' }
@@ -29,12 +29,12 @@ interface CallRequestParts {
   readonly body?: string
 }
 
-/** A session on a server over HTTP, in the transport that its entry names. */
+/** A session on a server over HTTP, in the transport that its configuration names. */
 export function httpLink(config: HttpServerConfig): ServerLink {
   return config.type === 'sse' ? sseLink(config) : new StreamableLink(config)
 }
 
-/** Over Streamable HTTP: calls go past the SDK's transport, all else through it. */
+/** A session over Streamable HTTP: calls bypass the SDK's transport, everything else goes through it. */
 class StreamableLink implements ServerLink {
   readonly transport: StreamableHTTPClientTransport
   readonly hasRequestPerCall = true
@@ -43,9 +43,9 @@ class StreamableLink implements ServerLink {
   readonly #headers: Readonly<Record<string, string>>
   readonly #pools: HttpPools
   readonly #lingering = new Roster<HttpCall>()
-  /** The SDK remembers only the last of the timers after which it takes its stream up again; all must end with the link. */
+  /** The timers after which the SDK resumes its stream. The SDK remembers only the last one, and all must end with the link. */
   readonly #resumptions = new Set<NodeJS.Timeout>()
-  /** Where posts go in the end. The SDK follows redirects (of `/mcp` to `/mcp/`, say); calls go straight to their target. */
+  /** Where posts end up. The SDK follows redirects (of `/mcp` to `/mcp/`, say); calls go straight to the target. */
   #endpoint: URL
   #closing: Promise<void> | undefined
 
@@ -114,7 +114,7 @@ async function sayGoodbye(transport: StreamableHTTPClientTransport): Promise<voi
   try {
     await within(transport.terminateSession(), goodbyeMs)
   } catch {
-    // It is gone, or has forgotten the session already: either way there is nothing left to end.
+    // The server is gone, or has forgotten the session already: either way there is nothing left to end.
   }
 }
 
@@ -125,9 +125,9 @@ function sseLink(config: HttpServerConfig): ServerLink {
     requestInit: { headers: { ...headers } },
   })
   let closing: Promise<void> | undefined
-  // The promise is there before its work begins, which leads here again.
+  // The promise must exist before its work begins, as `transport.close()` leads here again.
   const close = (): Promise<void> => (closing ??= Promise.resolve().then(() => transport.close()))
-  // Left alone it would connect again by itself, to a new session that nobody has initialised.
+  // Left alone the transport would connect again by itself, to a new session that nobody has initialised.
   const watched: Transport = transport
   // oxlint-disable-next-line prefer-add-event-listener -- it is no event target
   watched.onerror = (error) => {

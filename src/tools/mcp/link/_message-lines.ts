@@ -6,7 +6,7 @@ export interface MessageLinesOptions {
   readonly tooLong: () => Error
 }
 
-/** Reads messages of a line each. A line beyond `maxBytes` makes `push` throw what `tooLong` makes, before it has ended. */
+/** Reads messages of a line each. As soon as a line is longer than `maxBytes`, `push` throws the error of `tooLong`. */
 export class MessageLines {
   readonly #options: MessageLinesOptions
   readonly #splitter: LineSplitter

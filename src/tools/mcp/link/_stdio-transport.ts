@@ -10,13 +10,13 @@ const exitLimitMs = 1_000
 const maxWaitingBytes = 64 * 1024 * 1024
 
 export interface StdioTransportOptions {
-  /** The longest message that is taken; beyond it the connection ends. 64 MB if not given. */
+  /** The longest message that is accepted; a longer one ends the connection. 64 MB if not given. */
   readonly maxLineBytes?: number
 }
 
 /**
- * Messages to and from a server process, a line of JSON each. The process is given, started; to close the transport closes it.
- * `onclose` is called once, when nothing of the process is left, however it came to its end.
+ * Messages to and from a server process, a line of JSON each. The process is given, already started; closing the transport closes
+ * it. `onclose` is called once, when nothing of the process is left, however it ended.
  */
 export class StdioTransport implements Transport {
   onclose?: () => void
@@ -37,7 +37,7 @@ export class StdioTransport implements Transport {
     })
   }
 
-  /** Why the connection is gone; undefined while it stands. */
+  /** Why the connection is gone; undefined while it works. */
   get failure(): MillraceError | undefined {
     return this.#failure ?? this.#process.failure
   }
@@ -48,7 +48,7 @@ export class StdioTransport implements Transport {
       try {
         this.#lines.push(chunk)
       } catch (error) {
-        // What follows is read and dropped, so that the server does not hang in writing it.
+        // Further output is read and dropped, so that the server does not hang while it writes.
         stdout.off('data', read).resume()
         this.#fail(MillraceError.from(error, 'tool_infra'))
       }
@@ -56,7 +56,7 @@ export class StdioTransport implements Transport {
     stdout.on('data', read)
     stdout.once('end', () => void this.#expectEnd())
     this.#closed = this.#process.ended.then(async () => {
-      // Messages that could not be written are reported first: those who sent them shall not take it for a lost answer.
+      // Messages that could not be written are reported first: their senders must not take that for a lost answer.
       await new Promise(setImmediate)
       this.onclose?.()
     })
@@ -64,7 +64,7 @@ export class StdioTransport implements Transport {
 
   /**
    * Resolves when the message was handed to the system. Rejects, with `written: false` in the data, only if the server cannot
-   * have got it whole, and then before `onclose` is called.
+   * have got the whole message, and then before `onclose` is called.
    */
   send(message: JSONRPCMessage): Promise<void> {
     const { stdin, exit, server } = this.#process
@@ -72,7 +72,7 @@ export class StdioTransport implements Transport {
     if (stdin.writableLength > maxWaitingBytes)
       return Promise.reject(neverWritten(server, 'it does not read its input'))
     return new Promise((resolve, reject) => {
-      // A line that was written in part is none: the server acts on whole lines.
+      // A line that was written in part does not count: the server acts on whole lines.
       stdin.write(JSON.stringify(message) + '\n', (error) => {
         if (error) reject(neverWritten(server, 'it is gone', error))
         else resolve()
@@ -93,12 +93,12 @@ export class StdioTransport implements Transport {
     try {
       this.onmessage?.(message)
     } catch (error) {
-      // One that nobody could make sense of; the next may be good.
+      // A message that its receiver could not read; the next one may be good.
       this.onerror?.(MillraceError.from(error, 'tool_infra'))
     }
   }
 
-  /** A server whose output has ended is about to exit. If it does not, it can still not answer any more. */
+  /** A server whose output has ended is about to exit. If it does not, it still cannot answer any more, and is ended. */
   async #expectEnd(): Promise<void> {
     if (!(await within(this.#process.ended, exitLimitMs))) this.#fail(silent(this.#process.server))
   }
@@ -131,7 +131,7 @@ function tooLong(server: string, maxBytes: number): MillraceError {
   )
 }
 
-/** Undefined for what is not a message at all. */
+/** The message in a line; undefined if it is none. */
 function parsed(line: string): JSONRPCMessage | undefined {
   try {
     const value: unknown = JSON.parse(line)

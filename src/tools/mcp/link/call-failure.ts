@@ -1,7 +1,7 @@
 import { SdkHttpError } from '@modelcontextprotocol/client'
 import type { CallFailure } from './pending-call.ts'
 
-/** A request that failed with one of these never reached a server. */
+/** A request that failed with one of these codes never reached a server. */
 const beforeConnected = new Set([
   'ECONNREFUSED',
   'ENOTFOUND',
@@ -12,21 +12,21 @@ const beforeConnected = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ])
 
-/** Too much to do just now: the server did nothing yet, and says so. */
+/** The server has too much to do just now and did nothing yet. */
 const busyStatuses = new Set([429, 503])
-/** For one that does not say when to ask again. */
+/** The pause before the next try, if the server does not say. */
 const busyMs = 1000
 
-/** What it means for a call that it was answered with a status, before or instead of any answer of MCP. */
+/** What an HTTP status means for a call that got it instead of an answer of MCP. */
 export function statusFailure(status: number, page: string, retryAfterMs: number = busyMs): CallFailure {
   const cause = new Error(statusWords(status, page))
   if (isForgottenSession(status, page)) return { kind: 'lost', mayHaveRun: false, cause }
   if (busyStatuses.has(status)) return { kind: 'refused', mayHaveRun: false, cause, retryAfterMs }
-  // With a status that means yes it took the call, and then said nothing of what came of it.
+  // With a status of success the server took the call, and then did not say what came of it.
   return { kind: 'refused', mayHaveRun: status < 300 || status >= 500, cause }
 }
 
-/** The same for the SDK's older transport, which has the status in its text alone. */
+/** The same for the SDK's older transport, whose errors have the status only in their text. */
 export function sseFailure(error: Error): CallFailure {
   const [, status, page = ''] = /^Error POSTing to endpoint \(HTTP (\d{3})\): ([^]*)/.exec(error.message) ?? []
   if (status !== undefined) return statusFailure(Number(status), page)
@@ -34,7 +34,7 @@ export function sseFailure(error: Error): CallFailure {
   return { kind: isLost ? 'lost' : 'cut', mayHaveRun: !isLost, cause: error }
 }
 
-/** What an error says. The SDK's has a status beside its words, and often nothing but the status says what is wrong. */
+/** The text of an error. The SDK's error has a status beside its words, and often only the status says what is wrong. */
 export function wordsOf(error: Error): string {
   if (!(error instanceof SdkHttpError)) return error.message
   const { status } = error
@@ -54,7 +54,7 @@ export function neverConnected(error: Error): boolean {
   return false
 }
 
-/** The error and what caused it, as far as four links: an error may be its own cause. */
+/** The error and its causes, at most four: an error may be its own cause. */
 export function* causesOf(error: unknown): Generator<Error> {
   let link = error
   for (let depth = 0; depth < 4 && link instanceof Error; depth += 1) {
@@ -63,7 +63,7 @@ export function* causesOf(error: unknown): Generator<Error> {
   }
 }
 
-/** By the specification 404. Many servers, the SDK's own example among them, say 400 and that they know no such session. */
+/** The specification says 404. Many servers, the SDK's own example among them, say 400 and mention the session. */
 function isForgottenSession(status: number, page: string): boolean {
   return status === 404 || (status === 400 && /session/i.test(page))
 }

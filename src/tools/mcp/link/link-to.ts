@@ -5,7 +5,7 @@ import { ServerProcess } from '../process/server-process.ts'
 import { StdioTransport } from './_stdio-transport.ts'
 import type { ServerConfig, StdioServerConfig } from '../config/server-config.ts'
 
-/** A link to the server of this entry: its process runs, but nothing was said yet. */
+/** A link to the server of this configuration: its process runs, but nothing was sent yet. */
 export async function linkTo(server: string, config: ServerConfig): Promise<ServerLink> {
   return 'url' in config ? httpLink(config) : await stdioLink(server, config)
 }
@@ -25,14 +25,15 @@ async function stdioLink(server: string, config: StdioServerConfig): Promise<Ser
     },
     sendCall(message, onFailure) {
       transport.send(message).catch((cause: Error) => {
-        // The transport says so if the server cannot have it. Otherwise it is not JSON, for which nobody there is to blame.
+        // A `MillraceError` says that the server cannot have got the message. Any other error means that it is not JSON, which is
+        // not the server's fault.
         const kind = cause instanceof MillraceError ? 'lost' : 'refused'
         onFailure({ kind, mayHaveRun: false, cause })
       })
       return undefined
     },
     async close() {
-      // First, because it is the one that says if something could not be ended.
+      // First, because `process.close()` is the one that throws if something could not be ended.
       await process.close()
       await transport.close()
     },

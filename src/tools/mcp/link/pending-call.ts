@@ -2,7 +2,7 @@ import { type AbortListener, timerMs, offAbort, onAbort } from '../../../kit/ind
 import type { CallRequest } from './server-link.ts'
 import type { ServerCall } from '../session/server-call.ts'
 
-/** How a request for a tool ended, as the connection saw it. What it means is the session's to say. */
+/** How a request for a tool ended, as the connection saw it. The session decides what that means. */
 export type CallOutcome =
   | { readonly kind: 'result'; readonly result: unknown }
   | { readonly kind: 'rpc-error'; readonly code: number; readonly message: string }
@@ -13,16 +13,16 @@ export type CallOutcome =
 /** Why there is no answer. In all three kinds `mayHaveRun` is false only if the server cannot have seen the call. */
 export type CallFailure = CallRefusal | CallCut | CallLoss
 
-/** The server said no before it looked at the call (an HTTP status), and is still there. */
+/** The server refused the call before it looked at it (an HTTP status), and is still there. */
 export interface CallRefusal {
   readonly kind: 'refused'
   readonly mayHaveRun: boolean
   readonly cause: Error
-  /** It has too much to do just now, and may be asked again after this. */
+  /** The server has too much to do just now, and may be asked again after this time. */
   readonly retryAfterMs?: number
 }
 
-/** The request of this call ended without an answer. The server's session is not known to be gone. */
+/** The request of this call ended without an answer. The server's session may still exist. */
 export interface CallCut {
   readonly kind: 'cut'
   readonly mayHaveRun: boolean
@@ -36,19 +36,19 @@ export interface CallLoss {
   readonly cause: Error
 }
 
-/** Whoever sent the call, told when nobody waits for its answer any more. */
+/** The sender of a call, told when nobody waits for its answer any more. */
 export interface CallOwner {
   giveUp(call: PendingCall, why: 'timeout' | 'aborted'): void
 }
 
 /**
- * One request that waits for its answer, with its own deadline. It listens to the caller's signal itself, and its timer takes
- * it as an argument, so that a call costs no closures: thousands of them wait on one session.
+ * One request that waits for its answer, with its own deadline. The call is itself the listener on the caller's signal and the
+ * argument of its timer, so that it needs no closures: thousands of calls wait on one session.
  */
 export class PendingCall implements AbortListener {
   readonly outcome: Promise<CallOutcome>
   readonly onProgress: ServerCall['onProgress']
-  /** Its place in `PendingCalls`, and its id on the wire. */
+  /** The call's place in `PendingCalls`, and its id on the wire. */
   id = 0
   /** The HTTP request of this call alone, where a call has one. */
   request: CallRequest | undefined
@@ -64,7 +64,7 @@ export class PendingCall implements AbortListener {
     this.#owner = owner
     this.#signal = call.signal
     this.#resolve = resolve
-    // Progress does not move it: a tool that tells of its progress for ever would never end.
+    // Progress does not move the deadline: a tool that reports progress for ever would never end.
     this.#timer = setTimeout(timedOut, timerMs(timeoutMs), this)
     onAbort(call.signal, this)
   }

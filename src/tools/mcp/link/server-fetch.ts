@@ -8,7 +8,10 @@ import type { HttpServerConfig } from '../config/server-config.ts'
 
 const loadUndici = onFirstUse((load) => load('undici') as typeof Undici)
 
-/** `fetch` over the connections that all sessions share, for what the SDK sends, with bounds; says where a post was taken. */
+/**
+ * `fetch` for the SDK's requests, over the connections that all sessions share, with bounded replies; `onPosted` hears where a
+ * post was accepted.
+ */
 export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) => void = () => {}): FetchLike {
   const { fetch } = loadUndici()
   const { requests, streams } = httpPools(caFile)
@@ -26,7 +29,7 @@ export function serverFetch({ caFile }: HttpServerConfig, onPosted: (url: URL) =
   }
 }
 
-/** `fetch` says only that it failed; its cause knows why. */
+/** `fetch` only says that it failed; its cause says why. */
 function explain(error: unknown): never {
   const cause = error instanceof Error ? error.cause : undefined
   const why = lastingFailure(cause)

@@ -1,40 +1,40 @@
 import type { JSONRPCRequest, Transport } from '@modelcontextprotocol/client'
 import type { CallOutcome } from './pending-call.ts'
 
-/** How a server ended, as far as it is known. */
+/** How a server ended, as far as that is known. */
 export interface ServerEnding {
   readonly exitCode?: number | undefined
   readonly signal?: string | undefined
-  /** The end of what it wrote to stderr. */
+  /** The end of the server's stderr. */
   readonly stderr?: string | undefined
 }
 
-/** A transport of the SDK and what stands behind it: a process, or a session on a server over HTTP. */
+/** A transport of the SDK and what is behind it: a process, or a session on a server over HTTP. */
 export interface ServerLink {
   readonly transport: Transport
-  /** Each call has a request of its own, and one that breaks leaves the others alone. */
+  /** Whether each call has a request of its own, so that one that breaks does not affect the others. */
   readonly hasRequestPerCall: boolean
-  /** Why it ended, if it did so by itself and knows. */
+  /** Why the link ended, if it ended by itself and knows the reason. */
   readonly failure: Error | undefined
-  /** Resolves when what stands behind it is gone, where that can be told. */
+  /** Resolves when the process behind the link is gone, where there is one. */
   readonly ended?: Promise<unknown>
   /** Complete once the link is closed. */
   readonly ending: ServerEnding
   /**
-   * Sends the request of a call. The answer comes as a message of the transport. `onFailure` hears if there will be none, and
-   * may hear so after the answer, too. What it returns is the request, where a call has its own.
+   * Sends the request of a call. The answer comes as a message of the transport. `onFailure` is called if there will be no
+   * answer, and may also be called after the answer. Returns the request, where a call has its own.
    */
   sendCall(message: JSONRPCRequest & { id: number }, onFailure: (outcome: CallOutcome) => void): CallRequest | undefined
-  /** Nothing is left when it resolves. May be called often. */
+  /** Resolves when nothing is left of the link. May be called more than once. */
   close(): Promise<void>
 }
 
-/** The request of one call. Whoever sent it says how it comes to its end. */
+/** The request of one call. Its sender says when it ends. */
 export interface CallRequest {
-  /** Whether anything of it has left this process. */
+  /** Whether anything of the request has left this process. */
   readonly isSent: boolean
-  /** Its answer is there: it ends by itself, soon. */
+  /** The answer has come: the request ends by itself, soon. */
   release(): void
-  /** Nobody waits for it any more. */
+  /** Nobody waits for the answer any more. */
   abort(): void
 }

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** A process, told from a later one that was given the same number. */
+/** A process, told apart from a later one with the same number. */
 export interface ProcessId {
   readonly pid: number
   readonly startedAt: string
@@ -17,7 +17,7 @@ const stateField = 0
 const groupField = 2
 const startField = 19
 
-/** What the kernel says of a process; undefined if there is none, and where there is no /proc. A zombie is not alive. */
+/** What the kernel says of a process; undefined if the process, or /proc, does not exist. A zombie is not alive. */
 function statusOf(pid: number | string): ProcessStatus | undefined {
   const stat = readProc(`${pid}/stat`)
   // The name is in brackets and may contain spaces and brackets itself.
@@ -28,7 +28,7 @@ function statusOf(pid: number | string): ProcessStatus | undefined {
   return { isAlive: state !== 'Z' && state !== 'X', group: Number(fields[groupField]), startedAt }
 }
 
-/** All that descends from a process, children before theirs. Empty where there is no /proc. */
+/** All descendants of a process, parents before their children. Empty where there is no /proc. */
 export function descendantsOf(pid: number): ProcessId[] {
   const found: ProcessId[] = []
   const parents = [pid]
@@ -48,7 +48,7 @@ export function isAlive({ pid, startedAt }: ProcessId): boolean {
   return status !== undefined && status.isAlive && status.startedAt === startedAt
 }
 
-/** Whether anybody is left in a process group, apart from zombies that nobody has collected yet. */
+/** Whether a process group has members, apart from zombies that nobody has collected yet. */
 export function isGroupAlive(group: number): boolean {
   if (!signal(-group, 0)) return false
   const pids = processIds()
@@ -64,14 +64,14 @@ export function identify(pid: number): ProcessId | undefined {
   return status?.isAlive ? { pid, startedAt: status.startedAt } : undefined
 }
 
-/** All processes there are; none where there is no /proc. */
+/** All processes of the machine; none where there is no /proc. */
 export function processIds(): number[] {
   return entriesOf('/proc')
     .map(Number)
     .filter((pid) => pid > 0)
 }
 
-/** Whether there was somebody to send it to: a process, or with a minus a group. */
+/** Sends a signal to a process, or to a group if negative. Returns whether there was anyone to send it to. */
 export function signal(target: number, name: NodeJS.Signals | 0): boolean {
   try {
     process.kill(target, name)
@@ -88,7 +88,7 @@ function childrenOf(pid: number): number[] {
   )
 }
 
-// Processes come and go while one looks: what is gone reads as empty.
+// Processes come and go meanwhile: a file that is gone reads as empty.
 function readProc(path: string): string {
   try {
     return readFileSync(`/proc/${path}`, 'latin1')

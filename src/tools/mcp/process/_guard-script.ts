@@ -1,11 +1,11 @@
 /**
- * What the guard runs, in any POSIX shell. It reads `+<group>` and `-<group>`, one to a line. When its input ends, it kills
- * the groups that are left and all that descends from them, then exits. Nothing but that end makes it stop.
+ * The guard's script, for any POSIX shell. It reads `+<group>` and `-<group>`, one to a line. When its input ends, it kills the
+ * groups that are left and all their descendants, then exits. Nothing but that end makes it stop.
  *
- * Who left its group is found in /proc: as a descendant of a group's leader, or by the mark (`$1`) that each server is given
- * in its environment and hands down, for the leader may be dead by then, or below one that has the mark, for some write over
- * their environment. Without /proc (macOS) the groups alone are killed. It goes over them until it finds nobody, because
- * those it kills may have forked meanwhile.
+ * Processes that left their group are found in /proc in three ways: as descendants of a group's leader; by the mark (`$1`) that
+ * each server has in its environment and hands down, for the leader may be dead by then; and below a marked process, for some
+ * overwrite their environment. Without /proc (macOS) only the groups are killed. The search repeats until it finds nobody,
+ * because processes may have forked before they were killed.
  */
 export const guardScript = `
 trap '' HUP INT QUIT TERM

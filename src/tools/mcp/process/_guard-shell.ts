@@ -6,11 +6,11 @@ import { guardScript } from './_guard-script.ts'
 export class GuardShell {
   readonly #child: ChildProcess
   readonly #startedAt = performance.now()
-  /** Resolves when it has ended, or could not be started. */
+  /** Resolves when the shell has ended, or could not be started. */
   readonly gone: Promise<void>
 
   constructor(mark: string) {
-    // A session of its own, so that Ctrl-C in our terminal does not reach it. None of our secrets, and no folder held.
+    // A session of its own, so that Ctrl-C in our terminal does not reach it. It gets none of our secrets, and holds no folder.
     const child = spawn('/bin/sh', ['-c', guardScript, 'millrace-guard', mark], {
       detached: true,
       stdio: ['pipe', 'ignore', 'ignore'],
@@ -22,7 +22,7 @@ export class GuardShell {
       child.once('error', () => resolve())
       child.once('exit', () => resolve())
     })
-    // Writing to one that died fails in `tell`; the event is the same news once more.
+    // A write to a dead shell already fails in `tell`; the event says the same again.
     child.stdin?.on('error', () => {})
     child.unref()
     if (child.stdin instanceof Socket) child.stdin.unref()
@@ -32,7 +32,7 @@ export class GuardShell {
     return performance.now() - this.#startedAt
   }
 
-  /** Whether the line was handed over. What is in the pipe will be read, also if we are dead by then. */
+  /** Resolves to whether the line was handed over. A line in the pipe will be read, even if we are dead by then. */
   tell(line: string): Promise<boolean> {
     const { stdin } = this.#child
     if (!stdin?.writable) return Promise.resolve(false)

@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { identify, processIds, type ProcessId } from './_descendants.ts'
 import { markVariable } from './process-guard.ts'
 
-// What of an environment is looked at.
+// How much of an environment is looked at.
 const maxBytes = 256 * 1024
 
 interface Marked {
@@ -15,9 +15,9 @@ let buffer: Buffer | undefined
 let nextLook: Promise<Marked[]> | undefined
 
 /**
- * The processes that were started, however indirectly, by the server of this mark. Finds also those whose parents are dead,
- * which no walk down the tree does. All who ask in one turn of the event loop share a look: it reads the environment of every
- * process on the machine, some 10 µs each.
+ * The processes that the server of this mark started, however indirectly. Finds also those whose parents are dead, which no walk
+ * down the tree does. All callers in one turn of the event loop share one search: it reads the environment of every process on
+ * the machine, some 10 µs each.
  */
 export async function markedProcesses(mark: string): Promise<ProcessId[]> {
   nextLook ??= nextTurn().then(() => {
@@ -49,7 +49,7 @@ function markOf(pid: number): string | undefined {
     const end = environment.indexOf(0, start)
     return environment.toString('latin1', start, end === -1 ? size : end)
   } catch {
-    // It is gone, or another user's.
+    // The process is gone, or another user's.
     return undefined
   } finally {
     if (file !== undefined) closeSync(file)

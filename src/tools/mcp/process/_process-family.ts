@@ -7,7 +7,7 @@ const lookEveryMs = 10
 const killLimitMs = 10_000
 
 /**
- * A server's process and all that it started, also what left its process group, as browsers do. Those are known because they
+ * A server's process and all that it started, also processes that left its group, as browsers do. Those are known because they
  * were seen below the leader while it lived, or by the mark in their environment.
  */
 export class ProcessFamily {
@@ -20,7 +20,7 @@ export class ProcessFamily {
     this.#mark = mark
   }
 
-  /** Remembers who there is. Only while the leader was not reaped: its number may then be another's. */
+  /** Remembers the present descendants. Only before the leader is reaped: after that its number may be another's. */
   note(): void {
     this.#noteBelow(this.#leader)
   }
@@ -29,7 +29,7 @@ export class ProcessFamily {
     signal(-this.#leader, name)
   }
 
-  /** Asks those who stayed in the group to end, and waits so long for it. */
+  /** Asks the members of the group to end, and waits up to `graceMs` for it. */
   async terminate(graceMs: number): Promise<void> {
     const deadline = performance.now() + graceMs
     if (!isGroupAlive(this.#leader)) return
@@ -37,13 +37,13 @@ export class ProcessFamily {
     while (isGroupAlive(this.#leader) && performance.now() < deadline) await sleep(lookEveryMs)
   }
 
-  /** Kills until nobody is left, for those it finds may have forked meanwhile. */
+  /** Kills until nobody is left, since processes may have forked before they were killed. */
   async kill(): Promise<void> {
     const deadline = performance.now() + killLimitMs
     for (;;) {
       this.signalGroup('SIGKILL')
       const left = [...this.#noted.values(), ...(await markedProcesses(this.#mark))].filter(isAlive)
-      // Some write over their environment, as a browser's processes do: they are found only below one that has not.
+      // Some overwrite their environment, as a browser's processes do: they are found only below a marked one.
       for (const { pid } of left) this.#noteBelow(pid)
       for (const { pid } of left) signal(pid, 'SIGKILL')
       if (left.length === 0 && !isGroupAlive(this.#leader)) return

@@ -1,4 +1,4 @@
-/** What a program needs to find its files, the network and its language. */
+/** The variables that a program needs to find its files, the network and its language. */
 const passedOn = new Set([
   'PATH',
   'HOME',
@@ -24,8 +24,8 @@ const passedOn = new Set([
 ])
 
 /**
- * The environment of a server: a few of our variables and its own. The rest of ours is kept back, for the keys of models and
- * of other servers are in it.
+ * The environment of a server: a few of our variables and its own. Our other variables are kept back, since they hold the keys of
+ * models and other servers.
  */
 export function serverEnvironment(own: Readonly<Record<string, string>> = {}): Record<string, string> {
   const environment: Record<string, string> = {}

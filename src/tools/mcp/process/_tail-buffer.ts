@@ -1,7 +1,7 @@
-/** Keeps the last `capacity` bytes of what is written to it, at a cost that depends on what is written alone. */
+/** Keeps the last `capacity` bytes written to it, at a cost that depends only on the length of what is written. */
 export class TailBuffer {
   readonly #capacity: number
-  // As a ring: once it is full, `#at` is where both the oldest byte is and the next is written.
+  // A ring: once it is full, the oldest byte is at `#at`, where the next one is written.
   #ring: Buffer | undefined
   #at = 0
   #isFull = false
@@ -25,7 +25,7 @@ export class TailBuffer {
     this.#at = end === this.#capacity ? wrapped : end
   }
 
-  /** From the first line that is kept whole, if anything was dropped. */
+  /** The kept text. If bytes were dropped, it begins with the first line that is whole. */
   toString(): string {
     if (!this.#ring) return ''
     const newest = this.#ring.subarray(0, this.#at)

@@ -2,18 +2,18 @@ import { randomUUID } from 'node:crypto'
 import { MillraceError } from '../../../errors/index.ts'
 import { GuardShell } from './_guard-shell.ts'
 
-// A shell that was killed is replaced at once. One that dies as soon as it starts would do so for ever: after this many of
-// them the programs that run go unwatched, and the next to start tries again.
+// A shell that was killed is replaced at once. One that dies as soon as it starts would do so for ever: after this many early
+// deaths the running programs go unwatched, and the next one to start tries again.
 const earlyMs = 1_000
 const maxEarlyDeaths = 3
 
-/** Carries the mark of a server to all that descends from it. */
+/** The variable that carries a server's mark to all its descendants. */
 export const markVariable = 'MILLRACE_SERVER'
 
 /**
- * Sees to it that no program outlives us, however we end: a shell of our own is told each process group that starts and ends,
- * and kills those that are left when the pipe from us does. A pipe ends with the process, and with the thread, that holds it,
- * so each thread has a guard of its own. The shell lives for as long as there is a group to watch, and is replaced if it dies.
+ * Makes sure that no program outlives us, however we end: a shell is told each process group that starts and ends, and kills
+ * those that are left when the pipe from us ends. A pipe ends with the process, and with the thread, that holds it, so each
+ * thread has a guard of its own. The shell lives for as long as there is a group to watch, and is replaced if it dies.
  */
 export class ProcessGuard {
   static readonly ofThisThread = new ProcessGuard()
@@ -24,20 +24,20 @@ export class ProcessGuard {
   #earlyDeaths = 0
   #marks = 0
 
-  /** A value for `markVariable`, by which the descendants of one server are told from all other processes. */
+  /** A value for `markVariable`, which tells the descendants of one server apart from all other processes. */
   nextMark(): string {
     this.#marks += 1
     return `${this.#mark}.${this.#marks}.`
   }
 
-  /** Resolves once the group will be killed, whatever becomes of us. */
+  /** Resolves once the group is sure to be killed, whatever becomes of us. */
   async watch(group: number): Promise<void> {
     this.#groups.add(group)
     for (let attempt = 0; attempt <= maxEarlyDeaths; attempt += 1) {
       const shell = (this.#shell ??= this.#startShell())
       if (await shell.tell(`+${group}\n`)) return
       await shell.gone
-      // It may have ended, and been forgotten, meanwhile.
+      // The group may have ended, and been forgotten, meanwhile.
       if (!this.#groups.has(group)) return
     }
     this.#groups.delete(group)
@@ -47,7 +47,7 @@ export class ProcessGuard {
     )
   }
 
-  /** Once nothing of the group is left. Resolves when the shell is gone, too, if this was the last. */
+  /** Called once nothing of the group is left. If it was the last group, resolves when the shell is gone, too. */
   async forget(group: number): Promise<void> {
     if (!this.#groups.delete(group)) return
     const shell = this.#shell

@@ -6,7 +6,7 @@ export interface ServerExit {
   readonly signal: NodeJS.Signals | null
 }
 
-/** The name under which the gate's shell complains: what it could not run is told from what the server itself says. */
+/** The name under which the gate's shell complains: this tells a command that it could not run from the server's own errors. */
 export const gateName = 'millrace-gate'
 const notExecutable = 126
 const notFound = 127
@@ -15,7 +15,7 @@ export interface EndedServer {
   readonly server: string
   readonly command: string
   readonly exit: ServerExit
-  /** The end of what it wrote to stderr. */
+  /** The end of the server's stderr. */
   readonly stderr: string
 }
 
@@ -44,7 +44,7 @@ export function refusedAtGate({ code }: ServerExit, stderr: string): 'not found'
   return code === notFound ? 'not found' : code === notExecutable ? 'not executable' : undefined
 }
 
-/** The last line that says something: Node writes its stack and its version below the error that it ended with. */
+/** The last line that says something: Node writes its stack and its version below the error. */
 function lastWord(stderr: string): string | undefined {
   const lines = stderr.trimEnd().split('\n')
   const last = lines.at(-1)

@@ -12,7 +12,7 @@ import type { StdioServerConfig } from '../config/server-config.ts'
 
 const defaultCloseGraceMs = 1_500
 const terminateGraceMs = 1_000
-// For the kernel to end what was killed, and for pipes to end whose writers are gone.
+// How long the kernel may take to end killed processes, and how long pipes may take to end whose writers are gone.
 const killLimitMs = 20_000
 const pipeLimitMs = 1_000
 const stderrBytes = 8 * 1024
@@ -21,21 +21,21 @@ export interface ServerProcessOptions {
   /** The server's name in the configuration. */
   readonly server: string
   readonly config: StdioServerConfig
-  /** How long it may take to exit once its input has ended; 1.5 s if not given. */
+  /** How long the server may take to exit once its input has ended; 1.5 s if not given. */
   readonly closeGraceMs?: number
   readonly guard?: ProcessGuard
 }
 
 /**
- * A server that runs as a process of ours, with all that it starts: nothing of it is left once `ended` resolves, whether it
- * was closed or ended by itself, and nothing of it outlives us.
+ * A server that runs as a process of ours, with all that it starts: nothing of it is left once `ended` resolves, whether it was
+ * closed or ended by itself, and nothing of it outlives us.
  */
 export class ServerProcess extends Resource {
   readonly server: string
   readonly pid: number
   readonly stdin: Writable
   readonly stdout: Readable
-  /** When it was reaped, what it started is dead, and its output was read to the end. Never rejects. */
+  /** Resolves when the process was reaped, its descendants are dead, and its output was read to the end. Never rejects. */
   readonly ended: Promise<ServerExit>
 
   readonly #command: string
@@ -62,7 +62,7 @@ export class ServerProcess extends Resource {
     this.ended = this.#end()
   }
 
-  /** Resolves when the server's command runs, or has failed to: that shows in `ended`. */
+  /** Resolves when the server's command runs. A command that could not run shows in `ended`. */
   static async start(options: ServerProcessOptions): Promise<ServerProcess> {
     const { server, config, guard = ProcessGuard.ofThisThread } = options
     const mark = guard.nextMark()
@@ -81,23 +81,23 @@ export class ServerProcess extends Resource {
     return started
   }
 
-  /** Set from the moment it has exited, which is before `ended`. */
+  /** Set from the moment the process has exited, which is before `ended`. */
   get exit(): ServerExit | undefined {
     return this.#exit
   }
 
-  /** The last 8 KB of what it wrote to stderr. */
+  /** The last 8 KB of the server's stderr. */
   get stderr(): string {
     return this.#stderr.toString()
   }
 
-  /** Why it is gone; undefined while it runs. */
+  /** Why the server is gone; undefined while it runs. */
   get failure(): MillraceError | undefined {
     if (!this.#exit) return undefined
     return exitFailure({ server: this.server, command: this.#command, exit: this.#exit, stderr: this.stderr })
   }
 
-  /** Its input ends; then it is asked, with its group, to terminate; then it is killed, with all that it started. */
+  /** Ends the server's input; then asks it, with its group, to terminate; then kills it, with all that it started. */
   protected async onClose(): Promise<void> {
     this.#process.gate.destroy()
     this.#noteFamily()
@@ -117,14 +117,14 @@ export class ServerProcess extends Resource {
   async #end(): Promise<ServerExit> {
     this.#exit = await this.#process.exited
     try {
-      // After a crash there is nothing to finish in good order, and a new process may be waiting for this to be over.
+      // After a crash nothing can finish in good order, and a new process may be waiting for this to be over.
       if (this.isClosed) await this.#family.terminate(terminateGraceMs)
       await this.#family.kill()
       await this.#guard.forget(this.pid)
     } catch (error) {
       this.#leftover = MillraceError.from(error, 'tool_infra')
     }
-    // Somebody who hid from us may hold the other end of the pipes.
+    // A process that hid from us may hold the other end of the pipes.
     if (!(await within(this.#process.closed, pipeLimitMs))) {
       this.stdout.destroy()
       this.#process.stderr.destroy()

@@ -1,6 +1,6 @@
 import { type ContentPart, isJsonList, isJsonObject, type Json, type JsonObject } from '../../../schema/index.ts'
 
-/** What a tool's result says, in the shape of a message; undefined if it is no tool result at all. */
+/** A tool's result, in the shape of a message. */
 export interface AnswerContent {
   readonly content: string | readonly ContentPart[]
   readonly isError: boolean
@@ -8,9 +8,9 @@ export interface AnswerContent {
 }
 
 /**
- * Reads a result of `tools/call`. By hand: it is on the path of every call, and a block that this reader does not know must
- * not cost the others. Texts and pictures become parts, a plain string where all is text. What no model API takes in a tool
- * message (audio, binary resources) is named in words, so that the model knows it was there.
+ * Reads a result of `tools/call`; undefined if it is no tool result at all. By hand: it is on the path of every call, and an
+ * unknown block must not cost the others. Texts and pictures become parts, a plain string where all is text. Content that no
+ * model API takes in a tool message (audio, binary resources) is named in words, so that the model knows it was there.
  */
 export function answerContent(result: unknown): AnswerContent | undefined {
   if (!isJsonObject(result)) return undefined
@@ -18,7 +18,7 @@ export function answerContent(result: unknown): AnswerContent | undefined {
   const structured = result['structuredContent']
   if (!isJsonList(blocks) && structured === undefined) return undefined
   const parts = isJsonList(blocks) ? blocks.map(partOf) : []
-  // A server should say in text, too, what it answers as structure. Not all do.
+  // A server should repeat its structured answer as text. Not all do.
   if (parts.length === 0 && structured !== undefined) parts.push(text(JSON.stringify(structured)))
   return {
     content: joined(parts),

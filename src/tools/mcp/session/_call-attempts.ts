@@ -3,13 +3,13 @@ import type { CallFailure } from '../link/pending-call.ts'
 import type { SessionHold } from './_session-hold.ts'
 import type { ServerCall } from './server-call.ts'
 
-/** An attempt after which there was another. */
+/** An attempt that failed and was followed by another. */
 type FailedAttempt = CallFailure & { readonly connection: Connection }
 
-/** A call on its way, over all its attempts: one, and one more for each kind of failure that it met. */
+/** A call with all its attempts: one, and one more for each kind of failure that it met. */
 export class CallAttempts {
   readonly call: ServerCall
-  /** Of the rollout that made it: by the time it ends the session may be another's. */
+  /** The hold of the rollout that made the call: by the time the call ends, another rollout may hold the session. */
   readonly hold: SessionHold
   readonly limitMs: number
   readonly #startedAt = performance.now()
@@ -21,7 +21,7 @@ export class CallAttempts {
     this.limitMs = limitMs
   }
 
-  /** Of the present one, from 1. */
+  /** The number of the present attempt, from 1. */
   get number(): number {
     return this.#failed.length + 1
   }
@@ -34,12 +34,12 @@ export class CallAttempts {
     return this.limitMs - this.elapsedMs
   }
 
-  /** Why there is more than one. */
+  /** The failure before the present attempt, if there was one. */
   get lastFailure(): FailedAttempt | undefined {
     return this.#failed.at(-1)
   }
 
-  /** How many of those that failed may have run. */
+  /** How many of the failed attempts may have run. */
   get mayHaveRun(): number {
     return this.#failed.filter(({ mayHaveRun }) => mayHaveRun).length
   }
@@ -48,7 +48,7 @@ export class CallAttempts {
     return this.#failed.some((failed) => failed.kind === kind)
   }
 
-  /** There will be another. */
+  /** Notes a failed attempt; another one follows. */
   failed(failure: CallFailure, connection: Connection): void {
     this.#failed = [...this.#failed, { ...failure, connection }]
   }

@@ -12,42 +12,42 @@ import type { ServerCall } from './server-call.ts'
 import type { ServerConfig } from '../config/server-config.ts'
 import type { ServerTool } from '../catalogue/tool-catalogue.ts'
 
-/** How long a server may take to end that has stopped to listen. */
+/** How long a server that has stopped listening may take to end. */
 const endingMs = 500
 
 export interface ConnectionOptions {
   readonly server: string
   readonly config: ServerConfig
-  /** Starts what it is a connection to. */
+  /** Starts the process, or the session, that is connected to. */
   readonly link: () => Promise<ServerLink>
   readonly generation: number
-  /** To start, initialise and list. */
+  /** The time to start, initialise and list. */
   readonly timeoutMs: number
   readonly signal: AbortSignal
-  /** There is something now that has to be closed. */
+  /** Called when there is something that has to be closed. */
   readonly onBegin: (connection: Connection) => void
-  /** Nothing is left of it. */
+  /** Called when nothing is left of the connection. */
   readonly onEnd: (connection: Connection) => void
   readonly onListChanged: () => void
-  /** It ended by itself. */
+  /** Called when the connection ended by itself. */
   readonly onLost: (connection: Connection, cause: Error) => void
-  /** What servers like it have listed. Only the first connection of a session goes by it: after a restart it lists anew. */
+  /** Lists of servers like this one. Only the first connection of a session uses them: after a restart the server lists anew. */
   readonly catalogues?: CatalogueCache | undefined
-  /** Makes of a failure to open what the caller is told, when nothing is left of the connection but how it ended. */
+  /** Makes the caller's error of a failed opening, when nothing is left of the connection but how it ended. */
   readonly failure: (failed: FailedOpening) => Error
 }
 
 export interface FailedOpening {
   readonly error: unknown
   readonly ending: ServerEnding | undefined
-  /** Why it could not be closed either. */
+  /** Why the connection could not be closed either. */
   readonly closeError: unknown
 }
 
 /**
- * One connection to a server, from its start to its end: one generation of a session. The SDK's client shakes hands, lists
- * and answers what the server asks. Calls of tools go past it, straight to the transport: that costs less than half, tells
- * what was written, hears when the stream of a single call ends, and needs no listener on the caller's signal
+ * One connection to a server, from its start to its end: one generation of a session. The SDK's client shakes hands, lists and
+ * answers what the server asks. Calls of tools bypass it and go straight to the transport: that costs less than half, tells what
+ * was written, hears when the stream of a single call ends, and needs no listener on the caller's signal
  * (docs/decisions/0027-mcp-sdk.md has the figures).
  */
 export class Connection implements CallOwner {
@@ -61,7 +61,7 @@ export class Connection implements CallOwner {
   readonly #pending = new PendingCalls()
   readonly #onEnd: (connection: Connection) => void
   #isUsable = true
-  /** The server has said that its list changed: what it answers to a question from before may be the old one. */
+  /** Whether the server has said that its list changed: its answer to an earlier request may be the old list. */
   #isListStale = false
   #closing: Promise<void> | undefined
 
@@ -88,7 +88,7 @@ export class Connection implements CallOwner {
     })
   }
 
-  /** Rejects when nothing is left of what it started. */
+  /** Opens a connection. If it rejects, nothing is left of what was started. */
   static async open(options: ConnectionOptions): Promise<{ connection: Connection; tools: readonly ServerTool[] }> {
     const { link, timeoutMs, signal, onBegin, failure } = options
     const late = (): Error => new Error(`it did not initialise and list its tools within ${timeoutMs} ms`)
@@ -99,9 +99,9 @@ export class Connection implements CallOwner {
       onBegin(connection)
       return { connection, tools: await raced(connection.#open(scope.signal), scope.signal) }
     } catch (thrown) {
-      // A server that takes nothing any more is about to say why: how it ended explains more than that it did.
+      // A server that takes no input any more is about to exit, and how it ended says more than this error.
       if (connection && isUnwritten(thrown)) await connection.#awaitEnd()
-      // Asked before it is closed by us: afterwards it would say that we killed it.
+      // Read before we close the connection: afterwards it would say that we killed the server.
       const error = connection?.failure ?? thrown
       const closeError: unknown = await connection?.close().catch((reason: unknown) => reason)
       signal.throwIfAborted()
@@ -114,7 +114,7 @@ export class Connection implements CallOwner {
     if (ended) await within(ended, endingMs)
   }
 
-  /** Whether calls may be made on it. Once it is not, it closes by itself after the last call that still runs. */
+  /** Whether calls may be made on the connection. An unusable one closes by itself after its last running call. */
   get isUsable(): boolean {
     return this.#isUsable
   }
@@ -123,7 +123,7 @@ export class Connection implements CallOwner {
     return this.#pending.size
   }
 
-  /** Why it ended, if it did so by itself and knows. */
+  /** Why the connection ended, if it ended by itself and knows the reason. */
   get failure(): Error | undefined {
     return this.#link.failure
   }
@@ -132,7 +132,7 @@ export class Connection implements CallOwner {
     return this.#link.ending
   }
 
-  /** Never rejects. */
+  /** Makes a call. The outcome never rejects. */
   call(call: ServerCall, timeoutMs: number): Promise<CallOutcome> {
     this.#pending.checkRoom(this.#server)
     const pending = new PendingCall(this, call, timeoutMs)
@@ -148,7 +148,7 @@ export class Connection implements CallOwner {
         this.#settle(pending, outcome),
       )
     } catch (error) {
-      // It could not be put into JSON, or its headers are none.
+      // The call could not be put into JSON, or its headers are invalid.
       const cause = error instanceof Error ? error : new Error(String(error))
       this.#settle(pending, { kind: 'refused', mayHaveRun: false, cause })
     }
@@ -156,11 +156,11 @@ export class Connection implements CallOwner {
   }
 
   giveUp(pending: PendingCall, why: 'timeout' | 'aborted'): void {
-    // One that still waits for a socket has no need to be taken back.
+    // A call that still waits for a socket need not be cancelled at the server.
     const wasSent = pending.request?.isSent ?? true
     if (!this.#settle(pending, why === 'timeout' ? { kind: why, wasSent } : { kind: why }) || !wasSent) return
     const params = { requestId: pending.id, reason: why === 'timeout' ? 'it took too long' : 'no longer wanted' }
-    // Nobody waits for it: a server that cannot be told has not got long.
+    // Nobody waits for this: a server that cannot be told will not last long.
     this.#transport.send({ jsonrpc: '2.0', method: 'notifications/cancelled', params }).catch(() => {})
   }
 
@@ -168,24 +168,24 @@ export class Connection implements CallOwner {
     return this.#list({ signal, timeout: timerMs(timeoutMs) })
   }
 
-  /** Takes no further calls; those that run may end. */
+  /** Takes no further calls; running ones may end. */
   retire(): void {
     this.#isUsable = false
     this.#closeIfDone()
   }
 
-  /** A call found it broken. Waits for its end, except where the requests of other calls may still be answered. */
+  /** A call found the connection broken. Waits for its end, unless the requests of other calls may still be answered. */
   async abandon(): Promise<void> {
     this.retire()
     if (this.inFlight > 0) {
       if (this.#link.hasRequestPerCall) return
-      // As when it is opened: a server that takes nothing any more is about to say why, to those who wait for an answer.
+      // As in `open`: a server that takes no input is about to exit, and the calls that wait should hear why.
       await this.#awaitEnd()
     }
     await this.close()
   }
 
-  /** Fails what runs. */
+  /** Closes the connection; running calls fail. */
   close(): Promise<void> {
     const closing = this.#end()
     this.#fail(this.#link.failure ?? new Error('the connection was closed'))
@@ -193,7 +193,7 @@ export class Connection implements CallOwner {
   }
 
   async #open(signal: AbortSignal): Promise<readonly ServerTool[]> {
-    // The scope is the limit; the SDK's own of a minute must not come before it.
+    // The scope is the limit; the SDK's own limit of a minute must not come before it.
     const options = { signal, timeout: maxTimerMs }
     await this.#client.connect(this.#transport, options)
     const toClient = this.#transport.onmessage
@@ -217,16 +217,16 @@ export class Connection implements CallOwner {
     return { name: this.#server, config: this.#config, version: JSON.stringify([name, version]) }
   }
 
-  /** False if the message is for the SDK. */
+  /** Takes a message; false if it is for the SDK. */
   #receive(message: JSONRPCMessage): boolean {
     if ('method' in message) {
       return message.method === 'notifications/progress' && this.#tellProgress(message.params)
     }
     if (!PendingCalls.isOurs(message.id)) return false
     const pending = this.#pending.find(message.id)
-    // One that was given up has no place any more; its late answer is dropped.
+    // A call that was given up is not pending any more; its late answer is dropped.
     if (!pending) return true
-    // Nobody has looked at what is in it.
+    // Nothing has validated the message yet.
     const { error, result } = message as { readonly error?: Json; readonly result?: unknown }
     const failure = error === undefined ? undefined : rpcErrorOf(error)
     this.#settle(pending, failure ? { kind: 'rpc-error', ...failure } : { kind: 'result', result })
@@ -245,7 +245,7 @@ export class Connection implements CallOwner {
         ...(typeof message === 'string' && { message }),
       })
     } catch {
-      // Thrown by one listener into the reader of everybody's answers: the call itself goes on.
+      // A listener threw into the reader of all answers: the call itself goes on.
     }
     return true
   }
@@ -267,7 +267,7 @@ export class Connection implements CallOwner {
 
   #closeIfDone(): void {
     if (this.#pending.size > 0) return
-    // Whoever closes the session, or opens the next connection, waits for the same end and hears if it failed.
+    // A caller that closes the session, or opens the next connection, waits for the same end and hears if it failed.
     this.#end().catch(() => {})
   }
 
@@ -277,7 +277,7 @@ export class Connection implements CallOwner {
   }
 
   async #closeLink(): Promise<void> {
-    // In a later microtask, because a transport says that it is closed while it closes, which leads here again.
+    // In a later microtask, because a transport reports that it is closed while it closes, which leads here again.
     await Promise.resolve()
     await this.#link.close()
     this.#onEnd(this)

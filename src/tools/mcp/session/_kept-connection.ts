@@ -19,10 +19,10 @@ export interface KeptConnectionOptions {
   /** The server's name in the configuration. */
   readonly name: string
   readonly config: ServerConfig
-  /** How many servers may start at once. A permit is held while this one does. */
+  /** How many servers may start at once. A permit is held while this one starts. */
   readonly starts: Semaphore
   readonly onEvent: (event: ServerEvent) => void
-  /** What servers like it have listed; it is asked itself if not given. */
+  /** Lists of servers like this one; without them the server itself is asked. */
   readonly catalogues?: CatalogueCache
 }
 
@@ -32,9 +32,9 @@ export type SessionState = 'closed' | 'opening' | 'open' | 'lost' | 'reconnectin
 type Flight = SharedFlight<Connection>
 
 /**
- * Sees to it that there is a connection to a server whenever one is asked for: opens it once for all who ask, opens another
- * when it is lost, within a budget, and replaces it when it has grown old. There are never two at once, but while calls
- * that were made on the one before come to their end.
+ * Provides a connection to a server whenever one is asked for: opens it once for all who ask, opens another when it is lost,
+ * within a budget, and replaces it when it has grown old. There are never two at once, except while calls on the earlier one come
+ * to their end.
  */
 export class KeptConnection extends Resource {
   readonly tools: OfferedTools
@@ -43,19 +43,19 @@ export class KeptConnection extends Resource {
   readonly #startTimeoutMs: number
   readonly #budget: ReconnectBudget
   readonly #relisting = new Relisting(() => this.#relist())
-  /** All that have not ended: the present one, and those before it on which calls still run. */
+  /** All connections that have not ended: the present one, and earlier ones on which calls still run. */
   readonly #unended = new Set<Connection>()
-  /** The present one, or the last one there was, unless that one only waits for its last calls. */
+  /** The present connection, or the last one, unless that only waits for its last calls. */
   #connection: Connection | undefined
   #clock: RecycleClock | undefined
   #flight: Flight | undefined
   #generation = 0
-  /** Why the last connection ended or could not be had; undefined if nothing went wrong. */
+  /** Why the last connection ended or could not be opened; undefined if nothing went wrong. */
   #trouble: string | undefined
   #isCircuitOpen = false
-  /** The one that is being opened has said that its list changed. */
+  /** Whether the connection that is being opened has said that its list changed. */
   #isListStale = false
-  /** Why the present one is to be replaced as soon as the one before has ended. */
+  /** Why the present connection is to be replaced as soon as the one before has ended. */
   #overdue: 'idle' | 'lifetime' | undefined
 
   constructor(options: KeptConnectionOptions, errors: SessionErrors) {
@@ -73,7 +73,7 @@ export class KeptConnection extends Resource {
     return this.#generation
   }
 
-  /** The one that calls can be made on now. */
+  /** The connection that calls can be made on now. */
   get usable(): Connection | undefined {
     return this.#connection?.isUsable === true && !this.isClosed ? this.#connection : undefined
   }
@@ -85,36 +85,36 @@ export class KeptConnection extends Resource {
     return this.#trouble === undefined || this.#generation === 0 ? 'closed' : 'lost'
   }
 
-  /** Why the last connection ended or could not be had; undefined if nothing went wrong. */
+  /** Why the last connection ended or could not be opened; undefined if nothing went wrong. */
   get trouble(): string | undefined {
     return this.#trouble
   }
 
-  /** How the last connection ended, as far as it is known. */
+  /** How the last connection ended, as far as that is known. */
   get ending(): ServerEnding | undefined {
     return this.#connection?.ending
   }
 
-  /** Opens it for whoever may want to call. An opening that everybody has left is stopped. */
+  /** Opens the connection for callers that may want to call. An opening that everybody has left is stopped. */
   async open(signal?: AbortSignal): Promise<void> {
-    // Each rollout that comes opens what an earlier one has lost: that is a reconnect, whoever asks for it.
+    // A rollout that opens a connection which an earlier one has lost causes a reconnect, and that counts.
     const isCounted = this.#generation > 0 && this.#trouble !== undefined
     await this.#connected(isCounted, (flight) => flight.join(signal))
   }
 
-  /** A connection for a call. What one call waits for, the next one needs, too: it goes on if this one leaves. */
+  /** A connection for a call. The opening goes on if this call leaves, since the next call needs it, too. */
   reach(signal: AbortSignal): Promise<Connection> {
     return this.#connected(this.#trouble !== undefined, (flight) => flight.keep(signal))
   }
 
-  /** A call on it has ended. */
+  /** A call on the connection has ended. */
   used(connection: Connection): void {
     if (connection === this.#connection) this.#clock?.used()
   }
 
   /**
-   * The next connection then counts against the budget. Of many calls that are lost together the first says why; the code that
-   * the server ended with says more than any of them.
+   * Notes that a connection was lost: the next one then counts against the budget. If many calls are lost together, the first
+   * one's cause is kept; the server's own exit code says more than any of them.
    */
   noteLoss(connection: Connection, cause: Error): void {
     if (connection !== this.#connection) return
@@ -125,9 +125,9 @@ export class KeptConnection extends Resource {
   protected override async onClose(): Promise<void> {
     this.#relisting.cancel()
     this.#clock?.stop()
-    // Calls on all of them are told at once. What is being opened has heard the signal, and is closed by whoever opens it.
+    // Calls on all connections are told at once. An opening has heard the signal, and closes its connection itself.
     await Promise.allSettled([closeTogether(this.#unended), this.#flight?.settled()])
-    // Those that are still there would not end, and say why.
+    // Connections that are still there could not be ended, and say why.
     await closeTogether(this.#unended)
   }
 
@@ -156,7 +156,7 @@ export class KeptConnection extends Resource {
     return flight
   }
 
-  /** Takes an attempt from the budget, and says how long to wait before it. */
+  /** Takes an attempt from the budget; returns how long to wait before it. */
   #spend(): number {
     const { waitMs, limits } = this.#budget
     if (waitMs === 0) {
@@ -178,7 +178,7 @@ export class KeptConnection extends Resource {
     const startedAt = performance.now()
     const before = this.#trouble
     try {
-      // So that there are never two processes; one that only waits for its last calls is not waited for.
+      // So that there are never two processes; a connection that only waits for its last calls is not waited for.
       await this.#connection?.abandon()
       if (delayMs > 0) await sleep(delayMs, signal)
       const { connection, tools } = await this.#openNext(signal, startedAt)
@@ -190,7 +190,7 @@ export class KeptConnection extends Resource {
       this.#tellStart(startedAt, before)
       return connection
     } catch (error) {
-      // Nobody wants it any more: that is no failure of the server.
+      // If nobody wants the connection any more, that is no failure of the server.
       if (!signal.aborted) {
         this.#trouble = this.#errors.text(error)
         this.#tellStart(startedAt, before, this.#trouble)
@@ -254,10 +254,12 @@ export class KeptConnection extends Resource {
     if (this.#isListStale) this.#relisting.ask()
   }
 
-  /** Closed for now: the next call opens another, which is not held against the server. Calls that run may end. */
+  /**
+   * Closes the connection for now: the next call opens another, which does not count against the server. Running calls may end.
+   */
   #recycle(connection: Connection, why: 'idle' | 'lifetime'): void {
     if (connection !== this.usable) return
-    // One that waits for its last calls at a time: no more than two processes, however short their life.
+    // Only one connection at a time may wait for its last calls: no more than two processes, however short their life.
     if (this.#unended.size > 1) {
       this.#overdue = why
       return
@@ -287,7 +289,7 @@ export class KeptConnection extends Resource {
       const tools = await connection.list(this.closedSignal, this.#startTimeoutMs)
       if (connection === this.usable) this.#learn(tools)
     } catch {
-      // The list that is known stays; if the server is gone, the next call finds out and the list is read again.
+      // The known list stays; if the server is gone, the next call finds out and the list is read again.
     }
   }
 

@@ -4,7 +4,7 @@ import type { PendingCall } from '../link/pending-call.ts'
 /** The SDK counts its own requests on the same connection from 0. Up to 2^31 ids stay small integers everywhere. */
 const firstId = 2 ** 30
 const firstSize = 64
-/** More at once than this on one connection is a mistake: a call past it fails with `overloaded`. */
+/** More calls at once on one connection are a mistake: a further call fails with `overloaded`. */
 const maxPending = 65_536
 
 /**
@@ -30,7 +30,7 @@ export class PendingCalls {
     this.#size += 1
   }
 
-  /** Whether the id is one of ours, answered or not. */
+  /** Whether the id belongs to one of our calls, answered or not. */
   static isOurs(id: unknown): id is number {
     return typeof id === 'number' && id >= firstId
   }
@@ -40,7 +40,7 @@ export class PendingCalls {
     return call?.id === id ? call : undefined
   }
 
-  /** False if it was not there any more: whoever takes a call out settles it, and nobody else. */
+  /** Takes a call out; false if it was not there any more. Only the caller that takes a call out settles it. */
   take(call: PendingCall): boolean {
     const slot = call.id % this.#slots.length
     if (this.#slots[slot] !== call) return false

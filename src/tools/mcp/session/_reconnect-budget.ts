@@ -8,9 +8,10 @@ export interface ReconnectLimits {
 const backoff = { firstMs: 250, maxMs: 5000, factor: 4 }
 
 /**
- * How often one session that had been open may be opened again in a while, whether that goes well or not: against servers
- * that crash over and over. (A `StartBudget` counts starts that failed, over all sessions of a server.) The first time is free of any wait; each further one in the same window
- * waits longer. Once the budget is spent the circuit is open: `waitMs` says for how long.
+ * How often one session that had been open may be opened again within a window, whether that goes well or not: against servers
+ * that crash over and over. (A `StartBudget` counts starts that failed, over all sessions of a server.) The first reopening waits
+ * for nothing; each further one in the same window waits longer. Once the budget is spent the circuit is open: `waitMs` says for
+ * how long.
  */
 export class ReconnectBudget {
   readonly #limits: ReconnectLimits
@@ -27,7 +28,7 @@ export class ReconnectBudget {
     return this.#limits
   }
 
-  /** Until another attempt may be made: 0 if now, infinite if never. */
+  /** The time until another attempt may be made: 0 if now, infinite if never. */
   get waitMs(): number {
     this.#forget()
     if (this.#limits.max <= 0) return Number.POSITIVE_INFINITY
@@ -35,7 +36,7 @@ export class ReconnectBudget {
     return (this.#attempts[0] ?? 0) + this.#limits.windowMs - this.#now()
   }
 
-  /** Counts an attempt, and says how long to wait before it is made. */
+  /** Counts an attempt; returns how long to wait before it is made. */
   take(): number {
     this.#forget()
     const earlier = this.#attempts.length

@@ -6,8 +6,8 @@ export interface RecycleLimits {
 }
 
 /**
- * Says when a connection has been unused for too long or has become too old, once. One timer for each, looked at when it
- * fires: calls only note that they ended, since thousands of them a second must not set timers for this.
+ * Tells, once, when a connection has been unused for too long or has become too old. There is one timer for each, which looks
+ * when it fires: calls only note that they ended, since thousands of them a second must not set timers for this.
  */
 export class RecycleClock {
   readonly #idleMs: number
@@ -23,7 +23,7 @@ export class RecycleClock {
     this.#inFlight = inFlight
     this.#onDue = onDue
     if (idleMs < maxTimerMs) this.#waitIdle(idleMs)
-    // Whether calls run is not asked: under steady load there would never be a moment without one.
+    // Running calls do not matter here: under steady load there would never be a moment without one.
     if (maxLifetimeMs < maxTimerMs) this.#lifeTimer = setTimeout(() => this.#due('lifetime'), maxLifetimeMs)
   }
 

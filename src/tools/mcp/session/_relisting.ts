@@ -1,7 +1,7 @@
-/** Servers that change several tools at once say so for each. */
+/** Servers that change several tools at once send a notice for each. */
 const debounceMs = 50
 
-/** Has a list read again some time after it was said to have changed: once for many such words, and one reading at a time. */
+/** Reads a list again some time after notices of a change: once for many notices, and one reading at a time. */
 export class Relisting {
   readonly #read: () => Promise<void>
   #timer: NodeJS.Timeout | undefined
@@ -18,7 +18,7 @@ export class Relisting {
     else this.#timer ??= setTimeout(() => this.#start(), debounceMs)
   }
 
-  /** Forgets what was asked for. A reading under way ends by itself. */
+  /** Drops pending requests. A reading under way ends by itself. */
   cancel(): void {
     clearTimeout(this.#timer)
     this.#timer = undefined

@@ -1,11 +1,11 @@
 import { isJsonObject, type Json } from '../../../schema/index.ts'
 
-/** What JSON-RPC calls an error of the server's own. */
+/** JSON-RPC's code for an error of the server's own. */
 const internalError = -32_603
 
 /**
- * The error in a server's answer, which by the protocol has a number and a text. Not all servers keep to it: what else it may be
- * is said as it is. Undefined for `null`, which some write beside a result.
+ * The error in a server's answer, which by the protocol has a number and a text. Not all servers keep to that: any other value is
+ * given as it is. Undefined for `null`, which some servers write beside a result.
  */
 export function rpcErrorOf(error: Json): { readonly code: number; readonly message: string } | undefined {
   if (error === null) return undefined

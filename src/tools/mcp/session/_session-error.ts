@@ -3,7 +3,7 @@ import { causesOf, wordsOf } from '../link/call-failure.ts'
 import type { Redaction } from '../config/redaction.ts'
 import type { ServerEnding } from '../link/server-link.ts'
 
-/** What is known about a failure of a server. All of it goes into the error's data. */
+/** The facts about a failure of a server. All of them go into the error's data. */
 export interface FailureFacts {
   readonly server: string
   readonly tool?: string | undefined
@@ -16,10 +16,10 @@ export interface FailureFacts {
   readonly sessionRestarted?: true | undefined
 }
 
-/** Of what others say: a whole web page, at times. */
+/** How much of a foreign message is kept: it may be a whole web page. */
 const maxForeignChars = 500
 
-/** Makes the errors of one session: `tool_infra`, with everything that helps to find out why and no secrets. */
+/** Makes the errors of one session: `tool_infra`, with everything that helps to find the reason and no secrets. */
 export class SessionErrors {
   readonly #redaction: Redaction
 
@@ -44,20 +44,20 @@ export class SessionErrors {
     })
   }
 
-  /** An error in one line, with what caused it: `fetch failed: connect ECONNREFUSED 127.0.0.1:80`. */
+  /** An error in one line, with its causes: `fetch failed: connect ECONNREFUSED 127.0.0.1:80`. */
   text(error: unknown): string {
     let text = ''
     for (const cause of causesOf(error)) {
       const words = cause instanceof MillraceError ? cause.rawMessage : this.#foreignWords(cause)
-      // Many errors say in their own words what caused them.
+      // Many errors repeat their cause in their own words.
       if (!text.includes(words)) text += text === '' ? words : `: ${words}`
     }
     return this.#redaction.text(text || String(error))
   }
 
-  /** Redacted before it is cut, which would leave half a secret that nothing finds. */
+  /** The text is redacted before it is cut: a cut could leave half a secret that nothing finds. */
   #foreignWords(error: Error): string {
-    // What was redacted of one of ours has its code before its words.
+    // A redacted error of ours has its code before its words.
     const words = this.#redaction.text(wordsOf(error).replace(/^\[\w+\] /, ''))
     return words.length > maxForeignChars ? `${words.slice(0, maxForeignChars)}…` : words
   }

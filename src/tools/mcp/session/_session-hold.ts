@@ -1,12 +1,12 @@
 /**
- * What the rollout that holds a session has told its server: whether a restart costs it anything. A call that is made again
- * on the next connection has told nothing yet.
+ * Whether the rollout that holds a session has told its server anything, so that a restart would lose it. A call that is made
+ * again on the next connection has told nothing yet.
  */
 export class SessionHold {
   /** The newest connection on which a call may have run. */
   #toldGeneration: number | undefined
 
-  /** Whether a server that was restarted now would have forgotten something. */
+  /** Whether a restart now would make the server forget something. */
   get hasToldAnything(): boolean {
     return this.#toldGeneration !== undefined
   }
@@ -16,9 +16,9 @@ export class SessionHold {
     return this.#toldGeneration !== undefined && generation > this.#toldGeneration
   }
 
-  /** A call has ended that may have run there. */
+  /** A call that may have run on this connection has ended. */
   tell(generation: number): void {
-    // One may end on an older connection after others have ended on the next.
+    // A call may end on an older connection after others have ended on the next.
     if (this.#toldGeneration === undefined || generation > this.#toldGeneration) this.#toldGeneration = generation
   }
 }

@@ -1,9 +1,9 @@
 import { AbortScope, raced } from '../../../kit/index.ts'
 
 /**
- * Work that several wait for. One who leaves does not stop it for the others; when the last one leaves, it is stopped, and
- * that one waits until it has cleaned up, so that nothing is left when the rejection arrives. Unless somebody has asked to
- * keep it: then it goes on to its end.
+ * Work that several callers wait for. A caller that leaves does not stop it for the others; when the last one leaves, it is
+ * stopped, and that caller waits until it has cleaned up, so that nothing is left when the rejection arrives. If a caller has
+ * asked to keep it, it goes on to its end.
  */
 export class SharedFlight<T> {
   readonly #scope: AbortScope
@@ -11,7 +11,7 @@ export class SharedFlight<T> {
   #waiting = 0
   #isKept = false
 
-  /** `parent` stops it for everybody. The work begins in a later microtask. */
+  /** `parent` stops the work for everybody. The work begins in a later microtask. */
   constructor(parent: AbortSignal, work: (signal: AbortSignal) => Promise<T>) {
     const scope = new AbortScope(parent)
     this.#scope = scope
@@ -21,7 +21,7 @@ export class SharedFlight<T> {
     this.#work.catch(() => {})
   }
 
-  /** Everybody has left: it is on its way to fail and must not be joined. */
+  /** Whether everybody has left: the work is about to fail and must not be joined. */
   get isAbandoned(): boolean {
     return this.#scope.signal.aborted
   }
@@ -31,7 +31,7 @@ export class SharedFlight<T> {
     try {
       await this.#work
     } catch {
-      // Those who joined are told.
+      // The callers that joined are told.
     }
   }
 
@@ -50,7 +50,7 @@ export class SharedFlight<T> {
     }
   }
 
-  /** Waits for what will be needed again, also if this one leaves. */
+  /** Waits for the work, which will be needed again and goes on even if this caller leaves. */
   keep(signal: AbortSignal): Promise<T> {
     this.#isKept = true
     return raced(this.#work, signal)

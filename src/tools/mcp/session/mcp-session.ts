@@ -59,7 +59,7 @@ export class McpSession extends Resource {
     this.#kept = new KeptConnection(options, this.#errors)
   }
 
-  /** As it was listed last. */
+  /** The latest catalogue. */
   get catalogue(): ToolCatalogue | undefined {
     return this.#kept.tools.catalogue
   }
@@ -78,7 +78,10 @@ export class McpSession extends Resource {
     return this.#kept.state
   }
 
-  /** Starts, initialises and lists, once for all who ask meanwhile. Rejects with nothing left running; may be tried again. */
+  /**
+   * Starts, initialises and lists, once for all who ask meanwhile. If it rejects, nothing is left running, and it may be tried
+   * again.
+   */
   async open(signal?: AbortSignal): Promise<ToolCatalogue> {
     this.throwIfClosed()
     await this.#kept.open(signal)
@@ -86,7 +89,7 @@ export class McpSession extends Resource {
     throw new MillraceError('internal', `server '${this.name}' is open and has no list of tools`)
   }
 
-  /** Another rollout has it from now on: restarts before this are none of its business. */
+  /** Another rollout holds the session from now on: earlier restarts do not concern it. */
   beginHold(): void {
     this.#hold = new SessionHold()
   }
@@ -98,7 +101,7 @@ export class McpSession extends Resource {
     const attempts = new CallAttempts(call, this.#hold, limitMs)
     for (;;) {
       const connection = this.#kept.usable ?? (await this.#reach(attempts))
-      // The caller may have left between two attempts, and a call hears only of what comes after it was made.
+      // The caller may have left between two attempts, and a call only hears of aborts after it was made.
       call.signal.throwIfAborted()
       const refusal = this.#kept.tools.refusal(call.tool)
       if (refusal !== undefined) return { content: refusal, isError: true, detail: this.#untold(connection, attempts) }
@@ -111,7 +114,7 @@ export class McpSession extends Resource {
     return this.#kept.close(this.closedSignal.reason)
   }
 
-  /** One attempt. Undefined if there is to be another one. */
+  /** Makes one attempt; undefined if there is to be another one. */
   async #callOn(connection: Connection, attempts: CallAttempts): Promise<ServerAnswer | undefined> {
     const { call, leftMs } = attempts
     const outcome: CallOutcome = leftMs > 0 ? await connection.call(call, leftMs) : { kind: 'timeout', wasSent: false }
@@ -162,13 +165,13 @@ export class McpSession extends Resource {
     return { content, isError: true, detail: { ...this.#told(connection, attempts), timedOut: true } }
   }
 
-  /** Returns if the call is to be made again, and throws if not. */
+  /** Returns if the call is to be made again; throws if not. */
   async #fail(connection: Connection, attempts: CallAttempts, failure: CallFailure): Promise<void> {
     if (failure.kind === 'lost') {
-      // Before anything else: a call that comes while this one waits opens the next connection, and has to know why.
+      // First, because a call that comes while this one waits opens the next connection, and has to know why.
       this.#kept.noteLoss(connection, failure.cause)
-      // Only the connection it was made on, which may not be the present one any more. When it is gone, it is also known how
-      // a process ended. If it will not go, the next connection says so.
+      // Only the connection that the call was made on, which may not be the present one any more. Once it is gone, it is also
+      // known how its process ended. If it cannot be closed, the next connection says so.
       await connection.abandon().catch(() => {})
       this.#kept.noteLoss(connection, failure.cause)
     }
@@ -241,7 +244,7 @@ export class McpSession extends Resource {
         message,
         {
           ...this.#facts(attempts, this.generation),
-          // The reconnect's own server says more about why than the one that was lost before.
+          // The process of the failed reconnect says more about the reason than the one that was lost before.
           ending: endingOf(error) ?? lastFailure?.connection.ending ?? this.#kept.ending,
           mayHaveRun: attempts.mayHaveRun > 0,
           ...(again && { reconnectError: why }),
@@ -251,7 +254,10 @@ export class McpSession extends Resource {
     }
   }
 
-  /** Of a rollout that ends with this anyway: another process and the same call once more would be for nothing. */
+  /**
+   * The error for a rollout whose server lost its state: it ends the rollout, so a new process and another try would be for
+   * nothing.
+   */
   #forgotten(attempts: CallAttempts): MillraceError {
     const { call, lastFailure } = attempts
     const when = lastFailure ? `was lost during '${call.tool}'` : 'was lost'
@@ -269,18 +275,18 @@ export class McpSession extends Resource {
     )
   }
 
-  /** How an answer came about that the server gave, or might have given. */
+  /** The detail of an answer that the server gave, or might have given. */
   #told({ generation }: Connection, { number, hold }: CallAttempts): ServerAnswer['detail'] {
     const sessionRestarted = this.#noteTold(generation, hold)
     return { server: this.name, generation, attempts: number, ...(sessionRestarted && { sessionRestarted }) }
   }
 
-  /** The same where the server was not asked. */
+  /** The detail of an answer for which the server was not asked. */
   #untold({ generation }: Connection, { number }: CallAttempts): ServerAnswer['detail'] {
     return { server: this.name, generation, attempts: number }
   }
 
-  /** True once after each restart, for whoever holds a server that may have forgotten what it was told. */
+  /** True once after each restart, if the server may have forgotten what this rollout told it. */
   #noteTold(generation: number, hold: SessionHold): true | undefined {
     const isForgotten = hold.isForgottenBy(generation)
     hold.tell(generation)

@@ -4,7 +4,7 @@ export interface ServerCall {
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
   readonly signal: AbortSignal
-  /** What the rollout has left; the server's own limit counts too. */
+  /** The time that the rollout has left; the server's own limit counts too. */
   readonly timeoutMs?: number
   readonly onProgress?: (progress: {
     readonly progress: number
@@ -13,7 +13,7 @@ export interface ServerCall {
   }) => void
 }
 
-/** What a server answered, or how it failed as a tool: `isError` is for the model to see. */
+/** A server's answer, or how it failed as a tool: the model sees an `isError`. */
 export interface ServerAnswer {
   readonly content: string | readonly ContentPart[]
   readonly isError: boolean
@@ -24,11 +24,11 @@ export interface ServerAnswer {
 /** How an answer came about; kept with the tool message. */
 export interface ServerCallDetail {
   readonly server: string
-  /** Which connection since the session was made, from 1. */
+  /** The number of the connection since the session was made, from 1. */
   readonly generation: number
   readonly attempts: number
   /** The server was restarted since the last call of this rollout and has forgotten what it was told. */
   readonly sessionRestarted?: true
-  /** There was none in time. If the server had been asked, it was told to stop, and may not have. */
+  /** There was no answer in time. If the server had been asked, it was told to stop, and may not have. */
   readonly timedOut?: true
 }

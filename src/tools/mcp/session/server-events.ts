@@ -1,6 +1,6 @@
 import { EventChannel } from '../../../kit/index.ts'
 
-/** What happens to a server over a run: kept in the journal, counted in the metrics. */
+/** Events of a server over a run: kept in the journal, counted in the metrics. */
 export type ServerEvent =
   | {
       readonly name: 'mcp.open'
@@ -24,7 +24,7 @@ export type ServerEvent =
       readonly removed: string[]
       readonly changed: string[]
     }
-  /** Its list has changed, and names in its `allow` and `deny` are not in it any more. */
+  /** The server's list has changed, and names in its `allow` and `deny` are not in it any more. */
   | { readonly name: 'mcp.names_unlisted'; readonly server: string; readonly names: readonly string[] }
   | { readonly name: 'mcp.recycled'; readonly server: string; readonly why: 'idle' | 'lifetime' | 'uses' }
   | { readonly name: 'mcp.circuit_open'; readonly server: string; readonly cause: string }

@@ -7,7 +7,7 @@ import type { PoolOptions } from '../config/server-config.ts'
 
 export interface ProcessPoolOptions extends PoolOptions {
   readonly makeSession: (onEvent: ServerEventListener) => KeptSession
-  /** Hears what happens to processes that no rollout holds. */
+  /** Takes the events of processes that no rollout holds. */
   readonly onEvent: ServerEventListener
   readonly budget?: StartBudgetOptions | undefined
   /** A process that no rollout took for this long is ended; the next rollout starts one. */
@@ -22,7 +22,7 @@ interface PooledSession {
   readonly events: HeldEvents
   readonly startedAt: number
   uses: number
-  /** While it is ready and may grow too idle. */
+  /** Set while the process is ready and may become idle for too long. */
   idleTimer?: NodeJS.Timeout | undefined
 }
 
@@ -32,9 +32,9 @@ interface Waiter extends AbortListener {
 }
 
 /**
- * A process per rollout, some of them started ahead. Rollouts beyond `max` wait in the order in which they came, as many as
- * there are; a process counts until it is gone, so that there are never more than `max` of them. To give one back does not
- * wait for its end, which takes some servers a good while: the pool sees to it, and starts the next meanwhile.
+ * A process per rollout, some of them started ahead. Rollouts beyond `max` wait in the order in which they came, without a limit
+ * on their number; a process counts until it is gone, so that there are never more than `max` of them. Giving a process back does
+ * not wait for its end, which takes some servers a good while: the pool ends it in the background, and starts the next meanwhile.
  *
  * A process that fails to start fails the rollout that has waited longest, and nobody if none waits.
  */
@@ -50,10 +50,10 @@ export class ProcessPool extends Resource implements SessionSource {
   // A Set iterates in insertion order, so the first is the one that has waited longest.
   readonly #waiters = new Set<Waiter>()
   #starting = 0
-  /** How many to have ready just now: none after one failed to start or nobody came for it, until the next rollout asks. */
+  /** How many processes to have ready: none after a start failed or nobody came for one, until the next rollout asks. */
   #ahead = 0
   #refill: NodeJS.Immediate | undefined
-  /** The first process that would not end: reported by `close`, since nobody waits for it before. */
+  /** The first error of a process that would not end: reported by `close`, since nobody waits for it before. */
   #closeFailure: { readonly error: unknown } | undefined
 
   constructor(options: ProcessPoolOptions) {
@@ -102,14 +102,14 @@ export class ProcessPool extends Resource implements SessionSource {
     })
   }
 
-  /** One that waits and is still alive. */
+  /** A ready process that is still alive. */
   #takeReady(): PooledSession | undefined {
     for (;;) {
       const pooled = this.#ready.shift()
       if (!pooled) return undefined
       clearTimeout(pooled.idleTimer)
       if (this.#isTooOld(pooled)) this.#recycle(pooled, 'lifetime')
-      // One that died while it waited would come back as a restarted one, though no rollout had told it anything.
+      // A process that died while it waited would count as restarted, though no rollout had told it anything.
       else if (pooled.session.isOpen) return pooled
       else this.#retire(pooled.session)
     }
@@ -124,11 +124,11 @@ export class ProcessPool extends Resource implements SessionSource {
   #takeBack(pooled: PooledSession, use: SessionUse): void {
     pooled.events.holder = undefined
     if (this.isClosed) return
-    // One that was told nothing is as good as new.
+    // A process that was told nothing is as good as new.
     if (use !== 'unused') pooled.uses += 1
     if (pooled.uses >= this.#maxUses) this.#recycle(pooled, 'uses')
     else if (this.#isTooOld(pooled)) this.#recycle(pooled, 'lifetime')
-    // What still runs there would be seen by the next rollout.
+    // The next rollout would see calls that still run there.
     else if (use === 'busy' || !pooled.session.isOpen) this.#retire(pooled.session)
     else this.#put(pooled)
     this.#fillSoon()
@@ -138,7 +138,7 @@ export class ProcessPool extends Resource implements SessionSource {
     return performance.now() - startedAt > (this.#options.maxLifetimeMs ?? Number.POSITIVE_INFINITY)
   }
 
-  /** Starts as many as are waited for or wanted ahead, as far as there is room; ends when they run. Never rejects. */
+  /** Starts as many processes as are waited for or wanted ahead, as far as there is room; ends when they run. Never rejects. */
   async #fill(): Promise<void> {
     if (this.isClosed) return
     const wanted = this.#waiters.size + this.#ahead - this.#ready.length - this.#starting
@@ -146,7 +146,7 @@ export class ProcessPool extends Resource implements SessionSource {
     await Promise.all(Array.from({ length: Math.max(0, Math.min(wanted, room)) }, () => this.#start()))
   }
 
-  /** To start a process holds up the loop for some milliseconds: not before whoever took or gave one back has gone on. */
+  /** Starting a process holds up the loop for some milliseconds: the caller that took or gave one back goes on first. */
   #fillSoon(): void {
     this.#refill ??= setImmediate(() => {
       this.#refill = undefined
@@ -154,7 +154,7 @@ export class ProcessPool extends Resource implements SessionSource {
     })
   }
 
-  /** Never rejects. */
+  /** Starts one process. Never rejects. */
   async #start(): Promise<void> {
     const events = new HeldEvents(this.#options.onEvent)
     const session = this.#options.makeSession(events.tell)
@@ -183,7 +183,7 @@ export class ProcessPool extends Resource implements SessionSource {
       waiter.serve(pooled)
       return
     }
-    // Whoever asked for it has left. Used ones are worth keeping: they were meant to be used again.
+    // The caller that asked for it has left. Reusable processes are worth keeping, as they are meant to be used again.
     if (this.#ready.length >= (this.#maxUses > 1 ? this.#max : this.#warm)) {
       this.#retire(pooled.session)
       return

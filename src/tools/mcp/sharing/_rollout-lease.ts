@@ -11,7 +11,7 @@ export interface ServerFailure {
   readonly error: MillraceError
 }
 
-/** What became of one server of a lease. */
+/** The result of taking one server for a lease. */
 export type TakenServer =
   | {
       readonly server: string
@@ -31,7 +31,7 @@ interface Hold extends ServerPolicy {
   readonly held: HeldSession
   isUsed: boolean
   running: number
-  /** A call was given up, which the server may not have done. */
+  /** Whether a call was given up, which the server may still be working on. */
   isLeftBusy: boolean
 }
 
@@ -61,7 +61,7 @@ export class RolloutLease implements ServerLease {
     hold.running += 1
     try {
       const answer = await this.#answer(server, hold, call)
-      // Also of a server that the rollout can do without: with what it told it gone, its work is not what it seems.
+      // Also for a server that the rollout can do without: if what it was told is lost, the rollout's work is not what it seems.
       if (answer.detail.sessionRestarted && hold.onRestart === 'fail') throw forgotten(call, answer.detail)
       return answer
     } finally {
@@ -107,14 +107,14 @@ function useOf({ isUsed, running, isLeftBusy }: Hold): SessionUse {
   return isUsed ? 'used' : 'unused'
 }
 
-/** A rollout that can do without the server goes on; its model learns that it has to. */
+/** The answer of a missing server that the rollout can do without: the rollout goes on, and its model is told. */
 function unavailable(server: string, { rawMessage, data }: MillraceError): ServerAnswer {
   const { generation, attempt, sessionRestarted } = data
   const detail = {
     server,
     generation: typeof generation === 'number' ? generation : 0,
     attempts: typeof attempt === 'number' ? attempt : 0,
-    // It is said once after each restart; dropped here, nobody would ever hear of it.
+    // A restart is reported once; dropped here, nobody would ever hear of it.
     ...(sessionRestarted === true && { sessionRestarted }),
   }
   return { content: `Error: the tool server "${server}" is not available: ${rawMessage}`, isError: true, detail }

@@ -6,7 +6,7 @@ import { StartBudget, type StartBudgetOptions } from './_start-budget.ts'
 export interface SessionPerRolloutOptions {
   readonly makeSession: (onEvent: ServerEventListener) => KeptSession
   readonly budget?: StartBudgetOptions | undefined
-  /** Hears what happens to sessions that no rollout holds. */
+  /** Takes the events of sessions that no rollout holds. */
   readonly onEvent: ServerEventListener
 }
 
@@ -16,9 +16,9 @@ interface OpenSession {
 }
 
 /**
- * A session per rollout on one server, which is somebody else's process. There are as many as rollouts hold leases, who
- * bound them; one ahead after `warm`, or after a rollout that had no use for its own; and those that are just being ended,
- * for which nobody waits but `close`: a server may take its time to say that it has forgotten one.
+ * A session per rollout on one server, which is somebody else's process. There are as many sessions as rollouts hold leases; one
+ * ahead after `warm`, or after a rollout that did not use its own; and those that are just being ended, for which only `close`
+ * waits: a server may take its time to confirm the end of one.
  */
 export class SessionPerRollout extends Resource implements SessionSource {
   readonly #options: SessionPerRolloutOptions
@@ -27,7 +27,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
   readonly #sessions = new Set<KeptSession>()
   #spare: OpenSession | undefined
   #warming: Promise<void> | undefined
-  /** The first that would not end: reported by `close`, since nobody waits for it before. */
+  /** The first error of a session that would not end: reported by `close`, since nobody waits for it before. */
   #closeFailure: { readonly error: unknown } | undefined
 
   constructor(options: SessionPerRolloutOptions) {
@@ -59,7 +59,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
     const spare = this.#spare
     this.#spare = undefined
     if (!spare || spare.session.isOpen) return spare
-    // One that was lost meanwhile would come back as a restarted one, though this rollout never told it anything.
+    // A session that was lost meanwhile would count as restarted, though this rollout never told it anything.
     this.#end(spare.session)
     return undefined
   }
@@ -87,7 +87,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
     }, signal)
   }
 
-  /** In the background. */
+  /** Ends a session in the background. */
   #end(session: KeptSession): void {
     session
       .close()

@@ -19,13 +19,13 @@ export interface SourceOptions {
   readonly onEvent: ServerEventListener
 }
 
-/** The server in the way of sharing that its configuration asks for. Starts nothing. */
+/** A source for the way of sharing that the server's configuration asks for. Starts nothing. */
 export function sessionSourceOf(options: SourceOptions): SessionSource {
   const { name, config, onEvent } = options
   const { reconnect: budget, idleMs, maxLifetimeMs } = config
   const sharing = sharingOf(name, config)
   if (sharing === 'shared') return new SharedServer(new McpSession(options), budget)
-  // A rollout's own session lasts as long as the rollout: to replace it meanwhile would lose what the server was told.
+  // A rollout's own session lasts as long as the rollout: replacing it meanwhile would lose what the server was told.
   const { idleMs: _idle, maxLifetimeMs: _lifetime, ...rest } = config
   const kept = rememberSecrets({ ...rest, onRestart: onRestartOf(name, config) }, secretsOf(config))
   const makeSession = (tell: ServerEventListener): McpSession =>

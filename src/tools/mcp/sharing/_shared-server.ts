@@ -6,7 +6,7 @@ import { StartBudget, type StartBudgetOptions } from './_start-budget.ts'
 export class SharedServer extends Resource implements SessionSource {
   readonly #session: KeptSession
   readonly #budget: StartBudget
-  /** Holding it costs nothing, so that everybody holds the same. */
+  /** Holding the session costs nothing, so all rollouts get the same object. */
   readonly #held: HeldSession
 
   constructor(session: KeptSession, budget?: StartBudgetOptions) {
@@ -26,7 +26,7 @@ export class SharedServer extends Resource implements SessionSource {
 
   async take(signal: AbortSignal): Promise<HeldSession> {
     this.throwIfClosed()
-    // The first rollout to ask may be cancelled; the session it asked for is everybody's.
+    // The first rollout to ask may be cancelled, but the session it asked for belongs to all.
     if (!this.#session.isOpen) {
       await raced(
         this.#budget.start(() => this.#session.open(), this.closedSignal),

@@ -3,7 +3,7 @@ import { backoffMs, raced, sleep, type Backoff } from '../../../kit/index.ts'
 import { serverDefaults } from '../config/server-defaults.ts'
 
 export interface StartBudgetOptions {
-  /** Tries after a first failure, in any `windowMs`. */
+  /** How many tries may follow a first failure, in any `windowMs`. */
   readonly max: number
   readonly windowMs: number
 }
@@ -11,20 +11,20 @@ export interface StartBudgetOptions {
 const pauses: Backoff = { firstMs: 200, maxMs: 5_000, factor: 3 }
 
 /**
- * How often a server that does not start is tried. While it starts, everybody may start it. Once it failed, one caller
- * tries again after a pause and the others wait to see what comes of it; after too many failures in a while, callers get the
- * last one at once. Otherwise 1,000 rollouts would start a broken server 1,000 times, each waiting for it to time out.
+ * How often a server that does not start is tried. As long as starts go well, every caller may start it. Once a start failed, one
+ * caller tries again after a pause and the others wait for its result; after too many failures within the window, callers get the
+ * last error at once. Otherwise 1,000 rollouts would start a broken server 1,000 times, each waiting for it to time out.
  *
- * It counts starts that failed, over all sessions of the server, until one goes well. A `ReconnectBudget` counts how often
- * one session that had been open was opened again, well or not. Both have the limits of `reconnect`, and neither can stand
- * for the other: every process of a pool is a first start, and a server that crashes in each call starts well each time.
+ * It counts starts that failed, over all sessions of the server, until one goes well. A `ReconnectBudget` counts how often one
+ * session that had been open was opened again, well or not. Both have the limits of `reconnect`, and neither can replace the
+ * other: every process of a pool is a first start, and a server that crashes in each call starts well each time.
  */
 export class StartBudget {
   readonly #options: StartBudgetOptions
   /** When the last tries failed, oldest first: at most `max + 1`. Empty as soon as one went well. */
   #failedAt: number[] = []
   #lastFailure: MillraceError | undefined
-  /** What the one try comes to that the others wait for; nothing if it was given up. */
+  /** The result of the one try that the others wait for; undefined if it was given up. */
   #trial: Promise<MillraceError | undefined> | undefined
 
   constructor(options: StartBudgetOptions = serverDefaults.reconnect) {
@@ -56,7 +56,7 @@ export class StartBudget {
       return await this.#counted(open, signal)
     } finally {
       this.#trial = undefined
-      // After a try that was given up, whoever waited for it tries for itself.
+      // After a try that was given up, the callers that waited for it try for themselves.
       resolve(signal.aborted ? undefined : this.#lastFailure)
     }
   }
@@ -69,10 +69,10 @@ export class StartBudget {
       this.#lastFailure = undefined
       return opened
     } catch (error) {
-      // That a caller left says nothing about the server.
+      // A caller that left says nothing about the server.
       if (signal.aborted) throw error
       this.#lastFailure = MillraceError.from(error, 'tool_infra')
-      // Those that ran side by side failed for one reason, and count as one.
+      // Starts that ran side by side failed for one reason, and count as one.
       if (startedAt >= (this.#failedAt.at(-1) ?? 0)) {
         this.#failedAt.push(performance.now())
         if (this.#failedAt.length > this.#options.max + 1) this.#failedAt.shift()

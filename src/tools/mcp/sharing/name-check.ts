@@ -1,16 +1,16 @@
 import { MillraceError } from '../../../errors/index.ts'
 import type { ToolCatalogue } from '../catalogue/tool-catalogue.ts'
 
-/** Further ones say nothing new. */
+/** How many problems are shown; more say nothing new. */
 const maxShown = 5
 
 /**
- * Holds the names in `allow` and `deny` against what the servers list. A tool that was to be denied and is misspelt would be
- * offered without a word, so no rollout begins before all names fit. A server whose list once fitted may change it:
- * that is said, and stops nobody.
+ * Checks the names in `allow` and `deny` against the lists of the servers. A misspelt name in `deny` would leave its tool offered
+ * without a word, so no rollout begins before all names fit. A server whose list once fitted may change it: that is reported, and
+ * stops nobody.
  */
 export class NameCheck {
-  /** By server, the names of the last list that did not fit; there as soon as one list did. */
+  /** By server, the names that did not fit the last list; an entry exists as soon as one list fitted. */
   readonly #misfits = new Map<string, string>()
 
   /** Throws `config_invalid` for names that never fitted. Returns those that do not fit any more, once for each list. */
@@ -26,7 +26,7 @@ export class NameCheck {
   }
 }
 
-/** Throws `config_invalid` if a name in `allow` or `deny` is none of the server's. */
+/** Throws `config_invalid` if a name in `allow` or `deny` is not a tool of the server. */
 export function refuseUnlisted({ server, unlisted }: ToolCatalogue): void {
   if (!unlisted) return
   const problems = unlisted.slice(0, maxShown).map(({ option, name, nearest }) => {

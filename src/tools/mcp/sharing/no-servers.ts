@@ -1,7 +1,7 @@
 import { MillraceError } from '../../../errors/index.ts'
 import type { ServerCalls } from './tool-servers-contract.ts'
 
-/** What a rollout has that has no tool servers. */
+/** The servers of a rollout that has none. */
 export const noServers: ServerCalls = {
   call: (server) => {
     const message = `there is no tool server "${server}": the environment has no \`mcpServers\``

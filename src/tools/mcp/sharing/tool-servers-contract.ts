@@ -5,16 +5,16 @@ import type { ToolCatalogue } from '../catalogue/tool-catalogue.ts'
 /** Tool servers as a rollout sees them. */
 export interface ServerCalls {
   /**
-   * What the server answered, or how the tool failed. Rejects with the signal's reason, and with `tool_infra` where a required
-   * server cannot be had any more: that ends the attempt.
+   * The server's answer, or how the tool failed. Rejects with the signal's reason, and with `tool_infra` where a required server
+   * is not available any more: that ends the attempt.
    */
   call(server: string, call: ServerCall): Promise<ServerAnswer>
 }
 
-/** One rollout's hold on the tool servers of its environment. To dispose of it gives back what was the rollout's alone. */
+/** One rollout's hold on the tool servers of its environment. Disposing of it gives back the rollout's own sessions. */
 export interface ServerLease extends ServerCalls, AsyncDisposable {
-  /** In the order of the configuration. The same array for as long as no server's list changed. */
+  /** In the order of the configuration. The same array for as long as no server's list changes. */
   readonly catalogues: readonly ToolCatalogue[]
-  /** Servers that the rollout can do without, and has to. */
+  /** Servers that failed to open and that the rollout can do without. */
   readonly failures: readonly { readonly server: string; readonly error: MillraceError }[]
 }

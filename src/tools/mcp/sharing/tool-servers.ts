@@ -13,16 +13,16 @@ import type { ServerConfig } from '../config/server-config.ts'
 import type { ServerLease } from './tool-servers-contract.ts'
 
 export interface ToolServersOptions {
-  /** By name; `readServerConfigs` reads them from JSON. */
+  /** The servers by name; `readServerConfigs` reads them from JSON. */
   readonly servers: Readonly<Record<string, ServerConfig>>
-  /** Servers that may be starting at the same time; four for each processor, and at least 8, if not given. */
+  /** How many servers may start at the same time; four for each processor, and at least 8, if not given. */
   readonly maxStarts?: number
   readonly onEvent?: ServerEventListener
 }
 
 export interface LeaseOptions {
   readonly signal: AbortSignal
-  /** Hears what happens to sessions that are this rollout's alone, in place of the one that hears of all others. */
+  /** Takes the events of sessions that only this rollout holds, instead of the listener of all servers. */
   readonly onEvent?: ServerEventListener | undefined
 }
 
@@ -38,7 +38,7 @@ export class ToolServers extends Resource {
   readonly #known = new KnownCatalogues()
   readonly #names = new NameCheck()
   readonly #onEvent: ServerEventListener
-  /** Leases that wait for servers. */
+  /** The scopes of leases that wait for servers. */
   readonly #waiting = new Roster<AbortScope>()
 
   constructor({ servers, maxStarts = defaultMaxStarts(), onEvent = () => {} }: ToolServersOptions) {
@@ -53,22 +53,23 @@ export class ToolServers extends Resource {
     }))
   }
 
-  /** Opens everything that can be open before a rollout comes. Never rejects: a server that fails is tried again for a rollout. */
+  /**
+   * Opens everything that can be open before a rollout comes. Never rejects: a server that fails is tried again for a rollout.
+   */
   async warm(): Promise<void> {
     await Promise.all(this.#sources.map(({ source }) => source.warm()))
   }
 
   /**
-   * Waits for all servers at once. Rejects with `tool_infra` as soon as one that is required fails, with `config_invalid`
-   * where a server has no such tool as its `allow` or `deny` names, with `closed`, and with the signal's reason; nothing is
-   * held then.
+   * Takes all servers at once. Rejects with `tool_infra` as soon as a required one fails, with `config_invalid` where a server
+   * does not list a tool that its `allow` or `deny` names, with `closed`, and with the signal's reason; nothing is held then.
    */
   async lease({ signal, onEvent }: LeaseOptions): Promise<ServerLease> {
     this.throwIfClosed()
     using scope = new AbortScope(signal)
     this.#waiting.add(scope)
     try {
-      // In one go: rollouts stand in the same order in all queues, so that no two can wait for what the other one has.
+      // All at once: rollouts stand in the same order in all queues, so that no two can wait for what the other one has.
       const taken = await Promise.all(this.#sources.map((source) => take(source, scope, onEvent)))
       const lease = new RolloutLease(taken, this.#known)
       try {
@@ -98,7 +99,7 @@ export class ToolServers extends Resource {
   }
 }
 
-/** Never rejects. Where the rollout cannot do without the server, the others need not be waited for. */
+/** Takes one server. Never rejects. If a required server fails, the waits for the others are aborted. */
 async function take(
   { server, policy, source }: NamedSource,
   scope: AbortScope,
