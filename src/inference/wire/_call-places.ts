@@ -4,14 +4,15 @@ import type { DraftCall, ReplyDraft } from './_reply-draft.ts'
 import { isObject, textOrNothing } from './foreign-json.ts'
 
 /**
- * Which call of a reply a piece of a Chat stream belongs to. Calls have their places here as they begin. A server's own numbers
- * tell them apart, and their order: some count from 1, or all blocks of a reply. Some give every call the same number: then
- * another name tells where one begins, with another id or once the call before is whole. Some give none: then an id does, too.
+ * Finds the tool call that a piece of a Chat stream belongs to. Calls are placed in the order in which they begin. Usually
+ * the server's own numbers tell the calls apart, and give their order: some servers count from 1, or count all blocks of a
+ * reply. Some servers give every call the same number: then a new call begins with another name, together with another id or
+ * after the call before is whole. Some servers give no numbers: then a new id also begins a call.
  */
 export class CallPlaces {
   readonly #draft: ReplyDraft
   readonly #byNumber = new Map<unknown, number>()
-  /** What the server itself called them; empty where it did not. */
+  /** The ids that the server gave the calls; empty for a call without one. */
   readonly #ids: string[] = []
 
   constructor(draft: ReplyDraft) {
@@ -30,15 +31,15 @@ export class CallPlaces {
     return place
   }
 
-  /** An id that is new begins a call; what has none goes on with the last. */
+  /** A new id begins a call; a piece without an id belongs to the last call. */
   #unnumbered(id: string): number | undefined {
     const place = id === '' ? this.#draft.toolCallCount - 1 : this.#ids.indexOf(id)
     return place === -1 ? undefined : place
   }
 
   /**
-   * Only where there is a name, and never by its id alone: a server may give each piece of one call an id of its own, or repeat
-   * its name in each, or both.
+   * Whether a piece begins another call. Only a piece with a name can, and a new id alone never does: a server may give each
+   * piece of one call an id of its own, or repeat the name in each piece, or both.
    */
   #isAnother(place: number, id: string, called: unknown): boolean {
     const { name, arguments: written }: { name?: unknown; arguments?: unknown } = isObject(called) ? called : {}
@@ -46,9 +47,9 @@ export class CallPlaces {
     const idBefore = this.#ids[place]
     if (textOrNothing(name) === undefined || before.name === '' || (id !== '' && id === idBefore)) return false
     const isNamedAnew = name !== before.name
-    // No call changes both.
+    // The pieces of one call never change both the name and the id.
     if (isNamedAnew && id !== '' && idBefore) return true
-    // Whatever is written after a whole object cannot be part of it.
+    // Text after a whole JSON object cannot be part of that object.
     const isWritten = isObject(written) || (typeof written === 'string' && /\S/.test(written))
     return (isNamedAnew || isWritten) && isWhole(before)
   }

@@ -2,25 +2,25 @@ import { isJsonList, isJsonObject, type AssistantMessage, type Json, type JsonOb
 import type { ReplyDraft } from './_reply-draft.ts'
 import { textIn, thoughtfulContent } from './thinking-part.ts'
 
-/** What a message of ours holds, or what a server says that nobody misses. */
+/** Fields that are not extras: our own message has a place for them, or nobody needs them. */
 const known = new Set(['role', 'content', 'reasoning_content', 'reasoning', 'refusal', 'tool_calls'])
 
-/** Of these, pieces repeat each other; other texts go on. */
+/** Fields that pieces of a stream repeat; the texts of all other fields are continued by the next piece. */
 const repeated = new Set(['id', 'type', 'format', 'index'])
 
 type Growing = Json | Growing[] | Fields
 type Fields = { [name: string]: Growing | undefined }
 
 /**
- * What a chat message says beyond our own shape, whole or piece by piece: audio, annotations, reasoning that a server has
- * signed, a call in the words from before there were tools. Most say nothing of the kind.
+ * The fields of a chat message that our own shape has no place for, read whole or piece by piece: audio, annotations, signed
+ * reasoning, `function_call`. Most messages have none.
  */
 export class ChatExtras {
   #fields: Fields | undefined
 
   add(message: object): void {
     for (const name in message) {
-      // Nearly all pieces of a stream have this one alone.
+      // Nearly all pieces of a stream have only `content`.
       if (name === 'content' || known.has(name)) continue
       const value = (message as JsonObject)[name]
       if (value === undefined || value === null || (isJsonList(value) && value.length === 0)) continue
@@ -29,7 +29,10 @@ export class ChatExtras {
     }
   }
 
-  /** Keeps the reply in its own words if the message cannot hold all of it: these are in `whole`, or are put together. */
+  /**
+   * Keeps the reply in its original words if the message cannot hold all of it: `whole`, or the words put together from the
+   * pieces.
+   */
   keepIn(draft: ReplyDraft, whole?: object): void {
     const extras: JsonObject | undefined = this.#fields
     const { seals, thinksInContent } = draft
@@ -40,13 +43,13 @@ export class ChatExtras {
   }
 }
 
-/** Whether its content is more than texts: an image that was made, what it refers to. */
+/** Whether the content has parts that are no text, such as generated images or references. */
 function hasOtherParts(whole: { readonly content?: unknown } | undefined): boolean {
   const content = whole?.content
   return Array.isArray(content) && content.some((part: unknown) => textIn(part) === undefined)
 }
 
-/** A message that came in pieces, as its server would have written it whole. */
+/** A message that came in pieces, written as its server would have written it whole. */
 function wordsOf(draft: ReplyDraft): JsonObject {
   const message = withSeals(chatMessage(draft.message()), draft.seals)
   if (!draft.thinksInContent) return message
@@ -54,7 +57,7 @@ function wordsOf(draft: ReplyDraft): JsonObject {
   return { ...said, content: thoughtfulContent(draft.reasoning, draft.content) }
 }
 
-/** A message in the words of Chat, those included that only it knows. Audio is repeated by its name alone. */
+/** A message in the words of Chat, including the parts that only Chat knows. Audio is repeated by its id alone. */
 export function chatMessage({ others = [], tool_calls: functions = [], ...message }: AssistantMessage): JsonObject {
   const sent: Record<string, Json | undefined> = { ...message }
   const calls: Json[] = functions.map((call) => ({ ...call }))
@@ -68,7 +71,7 @@ export function chatMessage({ others = [], tool_calls: functions = [], ...messag
   return sent
 }
 
-/** The same with what a server wants to see again with each function that is called. */
+/** The message with each function call's `extra_content`, which its server wants to see again. */
 export function withSeals(message: JsonObject, seals: readonly (Json | undefined)[] = []): JsonObject {
   const { tool_calls: calls } = message
   if (seals.length === 0 || !isJsonList(calls)) return message
@@ -79,13 +82,15 @@ function withSeal(call: Json, seal: Json | undefined): Json {
   return seal === undefined || !isJsonObject(call) ? call : { ...call, extra_content: seal }
 }
 
-/** What was with the functions that a message of a server calls. */
+/** The `extra_content` of each function call in a server's message. */
 export function sealsIn({ tool_calls: calls }: JsonObject): (Json | undefined)[] {
   if (!isJsonList(calls)) return []
   return calls.flatMap((call) => (isJsonObject(call) && call['custom'] === undefined ? [call['extra_content']] : []))
 }
 
-/** Lists and objects are ours from the first piece on, so that each next one costs its own length only. */
+/**
+ * Adds a piece to what is there already. The lists and objects of the sum are our own, so a piece costs only its own length.
+ */
 function grown(sum: Growing | undefined, piece: Json): Growing {
   if (typeof sum === 'string' && typeof piece === 'string') return sum + piece
   if (isJsonList(piece)) {
@@ -101,7 +106,7 @@ function grown(sum: Growing | undefined, piece: Json): Growing {
   return fields
 }
 
-/** Without a prototype: a server may call a field `__proto__`, and what is put into that would be in every object. */
+/** An object without a prototype: a server may name a field `__proto__`, and values put into that would be in every object. */
 function noFields(): Fields {
   return { __proto__: null }
 }

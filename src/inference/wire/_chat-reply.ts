@@ -21,17 +21,17 @@ export interface ChatChoiceWire {
   message?: unknown
   delta?: unknown
   finish_reason?: unknown
-  /** The stop sequence that ended it, in vLLM's word and in SGLang's; or the id of a token that did. */
+  /** The stop sequence that ended the reply (vLLM's name, then SGLang's), or the id of the token that did. */
   stop_reason?: unknown
   matched_stop?: unknown
   token_ids?: unknown
-  /** What newer versions of SGLang call them. */
+  /** The name of `token_ids` in newer versions of SGLang. */
   response_token_ids?: unknown
   logprobs?: unknown
   routed_experts?: unknown
-  /** Here SGLang has them, and not at the top. */
+  /** SGLang puts the ids of the prompt into the choice instead of the top level. */
   prompt_token_ids?: unknown
-  /** SGLang's own, under its newer and its older name. */
+  /** SGLang's own fields, under their newer and their older name. */
   sgl_ext?: unknown
   meta_info?: unknown
 }
@@ -67,7 +67,7 @@ interface UsageWire {
   prompt_cache_hit_tokens?: unknown
 }
 
-/** Of a body whose long lists may be in `tokens` instead: what is not there is read from it. */
+/** Reads a whole reply. Long lists may have been taken out of its body into `tokens`; the others are read from the body. */
 export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenArrays): BackendReply {
   const { source } = draft
   if (!isObject(body)) throw malformedReply(source, 'it is no JSON object')
@@ -88,7 +88,7 @@ export function readChatReply(body: unknown, draft: ReplyDraft, tokens?: TokenAr
   return draft.reply()
 }
 
-/** Why it ended; an event of a stream before the last does not say, or says nothing (""). */
+/** Reads why the reply ended. Events of a stream before the last one have no reason, or an empty one. */
 export function readEnd(draft: ReplyDraft, choice: ChatChoiceWire): void {
   const finish = textOrNothing(choice.finish_reason)
   if (finish === undefined) return
@@ -114,7 +114,7 @@ function readToolCalls(draft: ReplyDraft, calls: readonly unknown[]): void {
   }
 }
 
-/** A string, or nothing, or (from a few servers) a list of parts, of which the texts are the content. */
+/** Reads the content: a string, nothing, or (from a few servers) a list of parts, whose texts are the content. */
 export function readContent(content: unknown): string | null {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) return null
@@ -122,7 +122,7 @@ export function readContent(content: unknown): string | null {
   return texts.length === 0 ? null : texts.join('')
 }
 
-/** The field had another name first, and has again at some servers; others put it into the content. */
+/** Reads the reasoning. Its field is named `reasoning_content` or `reasoning`; some servers put it into the content instead. */
 export function readReasoning(draft: ReplyDraft, message: ChatMessageWire): string | undefined {
   const { content } = message
   const thoughts = Array.isArray(content) ? content.map(thoughtIn).filter((thought) => thought !== undefined) : none
@@ -133,7 +133,7 @@ export function readReasoning(draft: ReplyDraft, message: ChatMessageWire): stri
 
 const none: readonly string[] = []
 
-/** Adds what is there, a whole call or the next piece of one, and returns what its arguments grew by. */
+/** Adds a whole call or the next piece of one to the draft, and returns the text that its arguments grew by. */
 export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
   if (call.id === '' && typeof wire.id === 'string') call.id = wire.id
   if (isObject(wire.custom)) {
@@ -143,7 +143,7 @@ export function readToolCall(call: DraftCall, wire: ChatToolCallWire): string {
   if (isJsonObject(wire.extra_content)) call.seal = wire.extra_content
   if (!isObject(wire.function)) return ''
   const { name, arguments: given } = wire.function as { name?: unknown; arguments?: unknown }
-  // The name comes once, with the first piece; servers that repeat it mean the same one.
+  // The name comes once, with the first piece. A server that repeats it does not mean to append.
   if (call.name === '' && typeof name === 'string') call.name = name
   const piece = typeof given === 'string' ? given : isObject(given) ? JSON.stringify(given) : ''
   call.arguments += piece
@@ -156,8 +156,8 @@ function readCustom(call: DraftCall, { name, input }: { name?: unknown; input?: 
 }
 
 /**
- * Token ids (vLLM's `return_token_ids`), log-probabilities and routed experts that are in the document itself: in a short
- * one all of them, in a long one what is written in an unusual way.
+ * Reads the token ids (vLLM's `return_token_ids`), log-probabilities and routed experts that are in the document itself. A
+ * short document has all of them; a long one only the lists that are written in an unusual way.
  */
 function readPlainTokens(draft: ReplyDraft, choice: ChatChoiceWire): void {
   if (isObject(choice.meta_info)) draft.readVersion(choice.meta_info)
@@ -171,7 +171,10 @@ function readPlainTokens(draft: ReplyDraft, choice: ChatChoiceWire): void {
   }
 }
 
-/** The same where SGLang may have put them in its own way, whole or in a piece; `scanned` were taken out before. */
+/**
+ * Reads the tokens of a choice, whole or a piece, also from SGLang's own fields. `scanned` are the lists taken out of the
+ * JSON before.
+ */
 export function readTokens(draft: ReplyDraft, choice: ChatChoiceWire, scanned: TokenArrays | undefined): void {
   readPromptIds(draft, choice)
   const hasIds = scanned?.ids !== undefined || Array.isArray(choice.token_ids)
@@ -182,7 +185,8 @@ export function readTokens(draft: ReplyDraft, choice: ChatChoiceWire, scanned: T
     return
   }
   draft.tokens.addPairs(pairs)
-  // The same may be there a second time: ids in a list of their own, and log-probabilities in OpenAI's way, without ids.
+  // The tokens may be there twice: their ids in a list of their own, and their log-probabilities in OpenAI's form, without
+  // ids.
   const { logprobs: _again, ...others } = scanned ?? {}
   readPlainTokens(draft, { ...choice, logprobs: undefined, response_token_ids: undefined })
   draft.tokens.add(others)
@@ -210,7 +214,7 @@ export function readUsage(usage: UsageWire): Usage {
   const input = tokenCount(usage.prompt_tokens)
   const output = tokenCount(usage.completion_tokens)
   const reasoning = tokenCount(completion?.reasoning_tokens)
-  // xAI counts reasoning, which it charges as output, beside it: its total then says so.
+  // xAI does not count reasoning within the output, though it charges it as output: its total then includes both.
   const isApart = reasoning > 0 && tokenCount(usage.total_tokens) === input + output + reasoning
   return {
     calls: 1,

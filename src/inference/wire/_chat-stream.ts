@@ -29,7 +29,7 @@ export class ChatStream implements StreamAssembler {
   readonly #draft: ReplyDraft
   readonly #wantsTokens: boolean
   readonly #extras = new ChatExtras()
-  /** Made with the first call: most replies have none. */
+  /** Made with the first tool call, because most replies have none. */
   #places: CallPlaces | undefined
   #hasPieces = false
   hasOutput = false
@@ -47,7 +47,7 @@ export class ChatStream implements StreamAssembler {
     if (data === '[DONE]') return
     const draft = this.#draft
     const tokensBefore = draft.tokenCount
-    // A few tokens are read from the document as they are; an event that brings a whole prompt, or all experts, is not.
+    // Events with a few tokens are parsed as they are. Events with a whole prompt, or all experts, are scanned first.
     const isLong = this.#wantsTokens && data.length >= worthScanningBytes
     const scanned = isLong ? scanReply(Buffer.from(data)) : undefined
     const text = scanned?.rest ?? data
@@ -61,7 +61,7 @@ export class ChatStream implements StreamAssembler {
     draft.readVersion(chunk)
     if (Array.isArray(wire.prompt_token_ids)) draft.tokens.setPromptIds(wire.prompt_token_ids)
     const choices: readonly unknown[] = Array.isArray(wire.choices) ? wire.choices : []
-    // What was taken out belongs to the first choice; a prompt may come before there is one.
+    // The lists that were taken out belong to the first choice. The ids of a prompt may come in an event without any choice.
     let taken = scanned?.tokens
     for (const choice of choices) {
       if (!isObject(choice)) continue
@@ -83,7 +83,10 @@ export class ChatStream implements StreamAssembler {
     return this.#draft.partial()
   }
 
-  /** Several servers open every stream with an empty content; a whole reply that only calls tools has none. */
+  /**
+   * Removes an empty content beside tool calls: several servers open every stream with one, and whole replies then have
+   * none.
+   */
   #tidyUp(): void {
     this.#draft.orderCalls()
     if (this.#draft.content === '' && this.#draft.hasToolCalls) this.#draft.content = null
@@ -101,14 +104,14 @@ export class ChatStream implements StreamAssembler {
     readEnd(draft, choice)
   }
 
-  /** From a server that only looks like streaming: its last event has all of it, and those before as much as there was. */
+  /** The whole message in the last event of a server that does not really stream: its events before hold parts of the same. */
   #wholeIn({ message, finish_reason: finish }: ChatChoiceWire): ChatMessageWire | undefined {
     return !this.#hasPieces && isObject(message) && textOrNothing(finish) !== undefined ? message : undefined
   }
 
   #delta(delta: ChatMessageWire, event: EventDraft | undefined): void {
     const draft = this.#draft
-    // Where one event has both, the thought ends in it and the answer begins.
+    // If one event has both reasoning and content, the reasoning comes first.
     const reasoning = readReasoning(draft, delta)
     if (reasoning !== undefined) {
       draft.reasoning += reasoning
@@ -134,19 +137,19 @@ export class ChatStream implements StreamAssembler {
       const index = this.#places.placeOf(call)
       const drafted = draft.toolCall(index)
       const piece = readToolCall(drafted, call)
-      // Only a client that speaks this API itself can have asked for a custom tool.
+      // A sink is not told of custom tools: only a client that speaks Chat itself can have asked for one.
       if (!event || drafted.input !== undefined) continue
       if (drafted.isTold) event.sayArguments(index, piece)
       else this.#tellBeginning(event, index)
     }
   }
 
-  /** A call begins for a sink when its name is there; arguments that came before it go along. */
+  /** Tells the sink of a call once its name is known, together with the arguments that came before the name. */
   #tellBeginning(event: EventDraft, index: number): void {
     const call = this.#draft.toolCall(index)
     if (call.name === '') return
     call.isTold = true
-    // From here on this is its id, even if the server sends one later.
+    // The sink is told this id, so it stays, even if the server sends one later.
     if (call.id === '') call.id = this.#draft.madeUpId(index)
     event.beginCall(index, call)
     event.sayArguments(index, call.arguments)

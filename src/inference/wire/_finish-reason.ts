@@ -1,6 +1,6 @@
 import type { FinishReason } from '../../schema/index.ts'
 
-/** Everything servers are known to say, in our four words. `cut`: the server itself stopped the generation. */
+/** All finish reasons that servers are known to send, in our four words. `cut`: the server itself stopped the generation. */
 const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
   stop: 'stop',
   eos: 'stop',
@@ -11,7 +11,7 @@ const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
   max_output_tokens: 'length',
   model_length: 'length',
   model_context_window_exceeded: 'length',
-  // vLLM's, where it looks for repetition: the engine ended it, the model would have gone on.
+  // vLLM's reason if it detects repetition: the engine ended the reply, the model would have gone on.
   repetition: 'length',
   tool_calls: 'tool_calls',
   tool_use: 'tool_calls',
@@ -23,15 +23,15 @@ const meanings: Readonly<Record<string, FinishReason | 'cut'>> = {
   abort: 'cut',
   cancelled: 'cut',
   error: 'cut',
-  // DeepSeek's: it had no machine left for it.
+  // DeepSeek's reason if it has no machine left for the request.
   insufficient_system_resource: 'cut',
   // Z.ai's.
   network_error: 'cut',
 }
 
 /**
- * In whatever case it is written. A reason nobody knows still means that the server ended the reply. A reply with tool calls
- * that "stopped" ended for them: several servers say `stop` when the tool choice was forced.
+ * The meaning of a server's finish reason, in upper or lower case. An unknown reason still means that the server ended the
+ * reply. A reply with tool calls that "stopped" ended for them: several servers say `stop` when the tool choice was forced.
  */
 export function finishReasonOf(said: string, hasToolCalls: boolean): FinishReason | 'cut' {
   const word = said.toLowerCase()

@@ -1,13 +1,13 @@
 import type { JsonObject } from '../../schema/index.ts'
 
-/** The places of a message for what a model wrote, in the order in which it is written from there again. */
+/** The places of a message for what a model wrote, in the order in which they are written when the message is sent again. */
 const places = ['thought', 'text', 'call'] as const
 
 export type MessagePlace = (typeof places)[number]
 
 /**
- * Whether a message of ours holds all that the pieces of a reply say, and their order. `placeOf` says where; undefined for
- * what has no place in it.
+ * Whether our own message can hold all pieces of a reply, and their order. `placeOf` gives the place of a piece, or
+ * undefined if a message has no place for it.
  */
 export function fitsMessage(
   pieces: readonly JsonObject[],
@@ -18,7 +18,7 @@ export function fitsMessage(
     const place = placeOf(piece)
     if (place === undefined) return false
     const order = places.indexOf(place)
-    // Of calls there may be several; a second thought, or a second text, would become one with the first.
+    // A message may have several calls; a second thought or text would be merged with the first.
     if (order < last || (order === last && place !== 'call')) return false
     last = order
   }

@@ -3,10 +3,13 @@ import { inputJson } from './_messages-request.ts'
 import { fitsMessage, type MessagePlace } from './_fits-message.ts'
 import type { ReplyDraft } from './_reply-draft.ts'
 
-/** Between two blocks of reasoning, which are two thoughts. Blocks of text are one text: citations cut it anywhere. */
+/**
+ * The separator between two blocks of reasoning, which are two thoughts. Blocks of text are one text: citations cut it
+ * anywhere.
+ */
 export const betweenThoughts = '\n\n'
 
-/** Where a message of ours has what a block says, if it can hold all of it. */
+/** The place of our own message that holds all of a block; undefined if none does. */
 function blockPlace({ type, signature, citations }: JsonObject): MessagePlace | undefined {
   if (type === 'thinking') return typeof signature === 'string' && signature !== '' ? undefined : 'thought'
   if (type === 'text') return isJsonList(citations) && citations.length > 0 ? undefined : 'text'
@@ -15,21 +18,21 @@ function blockPlace({ type, signature, citations }: JsonObject): MessagePlace | 
 
 type SaidSoFar = Pick<ReplyDraft, 'content' | 'reasoning'>
 
-/** One block of a stream. What of it goes into the message is not kept twice, but where it stands there. */
+/** One block of a stream. Text that goes into the message is not kept twice: the block only knows where it stands there. */
 export class StreamedBlock {
-  /** Its number among the tool calls; undefined for every other kind. */
+  /** The block's number among the tool calls; undefined for other kinds of blocks. */
   readonly call: number | undefined
-  /** As it began. */
+  /** The block as its first event had it. */
   readonly start: JsonObject
-  /** Where its text begins in the message, and where it ends. */
+  /** Where the block's text begins in the message, and where it ends. */
   readonly #from: number
   #to: number
   /** The input of a tool that the server runs by itself. */
   #input = ''
-  /** What came in pieces that a message has no place for: a signature, citations. */
+  /** Fields that came in pieces and that a message has no place for: a signature, citations. */
   #rest: Record<string, Json> | undefined
 
-  /** `before`: what was said until then. */
+  /** `before` is what the reply said before this block began. */
   constructor(start: JsonObject, call: number | undefined, before: SaidSoFar) {
     this.start = start
     this.call = call
@@ -60,12 +63,12 @@ export class StreamedBlock {
     this.#to = this.#textIn(draft).length
   }
 
-  /** Without what went into the message. */
+  /** The block without the text that went into the message. */
   get shape(): JsonObject {
     return this.#rest ? { ...this.start, ...this.#rest } : this.start
   }
 
-  /** All of it. */
+  /** The whole block, with its text from the message. */
   whole(draft: ReplyDraft): JsonObject {
     const { type } = this.start
     const text = this.#textIn(draft).slice(this.#from, this.#to)
@@ -84,8 +87,9 @@ export class StreamedBlock {
 }
 
 /**
- * Keeps what a message has no place for: blocks of other kinds, and all of them in their own words. Of the input of its calls
- * only the message has all: numbers that no double can hold, and what is no JSON.
+ * Keeps a reply's blocks if the message has no place for all of them: those of other kinds as parts of the message, and all
+ * of them in their own words. The exact input of calls is only in the message, which has it as text: it may be no JSON, or
+ * have numbers that no double can hold.
  */
 export function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): void {
   if (fitsMessage(blocks, blockPlace)) return
@@ -95,7 +99,7 @@ export function keepBlocks(draft: ReplyDraft, blocks: readonly JsonObject[]): vo
   draft.original = { api: 'messages', output: blocks }
 }
 
-/** The same of a stream, whose blocks came one after the other. */
+/** Keeps the blocks of a stream, by the same rule. */
 export function keepStreamedBlocks(draft: ReplyDraft, streamed: readonly StreamedBlock[]): void {
   if (
     fitsMessage(

@@ -34,7 +34,7 @@ interface UsageWire {
   output_tokens_details?: unknown
 }
 
-/** `text` is where the body was parsed from: for numbers that no double can hold. */
+/** Reads a whole reply. `text` is the JSON of the body, for numbers that no double can hold. */
 export function readMessagesReply(body: unknown, draft: ReplyDraft, text?: string): BackendReply {
   const { source } = draft
   if (!isObject(body)) throw malformedReply(source, 'it is no JSON object')
@@ -78,7 +78,7 @@ function readBlock(draft: ReplyDraft, block: BlockWire): void {
   }
 }
 
-/** A text that must be there: a reply with a hole in it is no reply. */
+/** The text of a block, which must be there: a reply with a hole in it is no reply. */
 export function textIn(draft: ReplyDraft, text: unknown): string {
   if (typeof text === 'string') return text
   throw malformedReply(draft.source, 'a block of its content has no text')
@@ -95,14 +95,14 @@ export function beginCall(draft: ReplyDraft, { id, name }: BlockWire): number {
   return index
 }
 
-/** The arguments of a call as text. */
+/** The input of a call as the text of its arguments. */
 export function inputText(input: unknown): string {
   return isObject(input) ? JSON.stringify(input) : '{}'
 }
 
 /**
- * Adds a report of usage. Of what is cached, `input_tokens` counts nothing, so that the three are summed. A stream reports
- * twice, cumulatively but not always all of it, so the larger number is the true one.
+ * Adds a report of usage. `input_tokens` does not include cached tokens, so the three are summed. A stream reports its usage
+ * twice, cumulatively but not always with all numbers, so the larger number is the true one.
  */
 export function addUsage(draft: ReplyDraft, usage: unknown): void {
   if (!isObject(usage)) return
@@ -121,7 +121,7 @@ export function addUsage(draft: ReplyDraft, usage: unknown): void {
   draft.usage = sum
 }
 
-/** Which of the request's sequences ended it, if one did. */
+/** Reads which of the request's stop sequences ended the reply, if one did. */
 export function readStopSequence(draft: ReplyDraft, sequence: unknown): void {
   if (typeof sequence === 'string') draft.stopSequence = sequence
 }
@@ -130,13 +130,13 @@ export function readStopSequence(draft: ReplyDraft, sequence: unknown): void {
 export function finishOf(draft: ReplyDraft, stopReason: unknown): string {
   if (typeof stopReason !== 'string') return ''
   if (stopReason !== 'model_context_window_exceeded' && stopReason !== 'pause_turn') return stopReason
-  // Both stopped at a limit of the server and could go on: to whoever reads the reply, it was cut off by length. Clients of
-  // this API do something else then, so the word is kept.
+  // Both reasons mean that the reply stopped at a limit of the server and could go on, so it counts as cut off by length.
+  // Clients of this API react to each reason differently, so the word is kept.
   draft.stopReason = stopReason
   return 'length'
 }
 
-/** The reply, whether it came whole or in pieces: a server may open a turn that only calls tools with an empty text. */
+/** The finished reply. Removes an empty text beside tool calls: some servers open such a turn with one. */
 export function messagesReply(draft: ReplyDraft): BackendReply {
   if (draft.content === '' && draft.hasToolCalls) draft.content = null
   return draft.reply()

@@ -26,7 +26,7 @@ function partBlock(part: ContentPart, wording: Wording): string {
   throw foreignPart(wording, part)
 }
 
-/** The API refuses a block without a visible character. Models write such texts, and they say nothing: left out. */
+/** A block of text, or nothing if the text has no visible character: models write such texts, and the API refuses them. */
 function textBlock(text: string): string {
   return /\S/.test(text) ? JSON.stringify({ type: 'text', text }) : ''
 }
@@ -40,7 +40,10 @@ function imageBlock(url: string, wording: Wording): string {
   return JSON.stringify({ type: 'image', source: { type: 'base64', media_type: mediaType, data } })
 }
 
-/** Blocks that a server wrote, as they were, but for texts that it would refuse. The input of its calls is in the message. */
+/**
+ * Blocks that a server wrote, unchanged except for empty texts, which it would refuse, and the input of calls, which the
+ * message has.
+ */
 export function ownBlocks(blocks: readonly JsonObject[], message: Message): string {
   const isEmpty = ({ type, text }: JsonObject): boolean =>
     type === 'text' && typeof text === 'string' && !/\S/.test(text)
@@ -52,7 +55,10 @@ export function ownBlocks(blocks: readonly JsonObject[], message: Message): stri
   return joined(blocks.map((block) => (isEmpty(block) ? '' : ownBlock(block))))
 }
 
-/** Reasoning is not among them: the API takes back only what carries its own signature, which a message does not keep. */
+/**
+ * The blocks of an assistant's message. Reasoning is left out: the API takes it back only with its signature, which a
+ * message lacks.
+ */
 function assistantBlocks(message: AssistantMessage): string {
   const { content, refusal = '', tool_calls: calls = [], others = [] } = message
   const own = others.flatMap(({ api, value }) => (api === 'messages' ? [JSON.stringify(value)] : []))
@@ -63,14 +69,14 @@ function toolUse(call: ToolCall): string {
   return withInput({ type: 'tool_use', id: call.id, name: call.function.name }, call)
 }
 
-/** The block with the input of the call, put in as text: no object could hold every number. */
+/** The block with the input of the call, put in as text: a parsed object could not hold every number. */
 function withInput({ input: _input, ...block }: JsonObject, { function: { arguments: written } }: ToolCall): string {
   return `${JSON.stringify(block).slice(0, -1)},"input":${inputJson(written)}}`
 }
 
 /**
- * What the model wrote, byte for byte, where it is an object. The API takes nothing else, so that anything else goes into
- * one, under the name that Anthropic's documentation gives it.
+ * The arguments that the model wrote, byte for byte, if they are an object. The API takes nothing else, so other text is put
+ * into an object, under the name that Anthropic's documentation gives it.
  */
 export function inputJson(written: string): string {
   if (written.trim() === '') return '{}'

@@ -40,18 +40,18 @@ interface DeltaWire {
   stop_sequence?: unknown
 }
 
-/** One after the other is the rule; that many at once are a broken stream. */
+/** Blocks follow one another; a stream with this many open at once is broken. */
 const maxOpenBlocks = 1024
 
 /**
- * A Messages stream. It is complete when its stop reason was seen: what is cut after that has lost nothing but the usage,
- * and `message_stop` without one only says that something between here and the model stopped sending. Kinds of events, blocks and pieces that are not known are skipped, as the API asks of clients;
- * of those that are known, everything must make sense.
+ * A Messages stream. It is complete once its stop reason was seen: if it is cut after that, only the usage is lost, and
+ * `message_stop` without a reason only says that something between here and the model stopped sending. Unknown kinds of
+ * events, blocks and pieces are skipped, as the API asks of clients; known ones must be well-formed.
  */
 export class MessagesStream implements StreamAssembler {
   readonly #draft: ReplyDraft
   readonly #open = new Map<number, StreamedBlock>()
-  /** All of them, in order; none if they did not come one after the other. */
+  /** All blocks in order; undefined if blocks were open at the same time. */
   #blocks: StreamedBlock[] | undefined = []
   #isNewThought = false
   hasOutput = false
@@ -65,12 +65,12 @@ export class MessagesStream implements StreamAssembler {
   }
 
   onEvent(data: string, event?: EventDraft): void {
-    // Not of this API, but vLLM ends all its streams with it.
+    // `[DONE]` is not part of this API, but vLLM ends all its streams with it.
     if (data === '[DONE]') return
     const document = parseEvent(data, this.#draft.source)
     event?.parsed(document, data)
     let wire = document as EventWire
-    // From a server that sends arguments whole.
+    // Some servers send the whole arguments with the block's start, which may have numbers that no double can hold.
     if (wire.type === 'content_block_start' && hasInexactNumber(wire.content_block))
       wire = parseExactly(data) as EventWire
     switch (wire.type) {
@@ -117,7 +117,7 @@ export class MessagesStream implements StreamAssembler {
     const block: JsonObject & BlockWire = wire.content_block
     const before = { content: draft.content, reasoning: draft.reasoning }
     let call: number | undefined
-    // A block begins empty; what a server sends along with its start counts all the same.
+    // A block should begin empty, but text that a server sends with its start counts.
     if (block.type === 'text') this.#content(textIn(draft, block.text ?? ''), event)
     else if (block.type === 'thinking') {
       this.#isNewThought = draft.reasoning !== ''
@@ -149,7 +149,7 @@ export class MessagesStream implements StreamAssembler {
         this.#arguments(index, textIn(draft, delta.partial_json), event)
         return
       default:
-        // Signatures and citations among them.
+        // Other pieces, such as signatures and citations.
         this.#open.get(index)?.addRest(delta)
     }
   }
@@ -188,7 +188,7 @@ export class MessagesStream implements StreamAssembler {
     if (block?.call === undefined) return
     const call = this.#draft.toolCall(block.call)
     if (call.arguments !== '') return
-    // From a server that sends none in pieces, all of them were in its beginning.
+    // A server that does not send the arguments in pieces has sent all of them with the block's start.
     call.arguments = inputText(block.start['input'])
     event?.sayArguments(block.call, call.arguments)
   }
@@ -203,7 +203,7 @@ export class MessagesStream implements StreamAssembler {
     readStopSequence(this.#draft, sequence)
   }
 
-  /** A message that has ended has no open blocks, even if a server did not say so of each. */
+  /** Ends the blocks that are still open when the message ends: not every server ends each of them. */
   #finish(finish: string, event: EventDraft | undefined): void {
     for (const [index, block] of this.#open) {
       this.#end(index, event)
@@ -212,7 +212,10 @@ export class MessagesStream implements StreamAssembler {
     this.#draft.finish = finish
   }
 
-  /** A call that neither its block nor its text ends was cut, unless the model itself ran out of tokens in it. */
+  /**
+   * Refuses a call that was cut: its block did not end and its arguments are no whole JSON. If tokens ran out, that is no
+   * error.
+   */
   #refuseHalfCall({ call: index }: StreamedBlock, finish: string): void {
     if (index === undefined || finishReasonOf(finish, true) !== 'tool_calls') return
     const call = this.#draft.toolCall(index)

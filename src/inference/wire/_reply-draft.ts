@@ -24,13 +24,13 @@ export interface DraftCall {
   id: string
   name: string
   arguments: string
-  /** Of a tool of Chat that is no function: the text that it is called with. */
+  /** The text that a custom tool of Chat is called with; undefined for functions. */
   input?: string
-  /** What a server wants to see again with it: Gemini's signature of the thought that led to it. */
+  /** The `extra_content` of the call, which its server wants to see again: Gemini's signature of the thought that led to it. */
   seal?: Json
-  /** What tells its place among the calls: the server's own number, or when it began. */
+  /** The call's rank among the calls: the server's own number, or the order in which it began. */
   number: number
-  /** Whether a sink has been told of it. */
+  /** Whether a sink has been told of the call. */
   isTold: boolean
 }
 
@@ -45,10 +45,10 @@ export class ReplyDraft {
   readonly #madeUpIds: MadeUpIds
   content: string | null = null
   reasoning = ''
-  /** The server puts it into the content, of which a message of ours has only the text. */
+  /** Whether the server puts the reasoning into the content; our own message has only the text of that. */
   thinksInContent = false
   refusal = ''
-  /** What the server said; empty until it did. */
+  /** The finish reason in the server's word; empty until it came. */
   finish = ''
   stopSequence: string | undefined
   stopReason: string | undefined
@@ -57,7 +57,7 @@ export class ReplyDraft {
   #version: string | undefined
   readonly #calls: DraftCall[] = []
   #others: OtherPart[] | undefined
-  /** In its API's own words, where the message has no place for all of it. */
+  /** The reply in its API's own words, if the message has no place for all of it. */
   original: OriginalReply | undefined
 
   constructor(source: Source, { headers = {}, messages = [] }: AnswerContext = {}) {
@@ -67,7 +67,7 @@ export class ReplyDraft {
     if (typeof version === 'string') this.#version = version
   }
 
-  /** Made when the first are seen: most replies have none. */
+  /** Made with the first tokens, because most replies have none. */
   get tokens(): TokenDraft {
     this.#tokens ??= new TokenDraft(this.source)
     return this.#tokens
@@ -85,13 +85,13 @@ export class ReplyDraft {
     return this.#calls.some(({ input }) => input !== undefined)
   }
 
-  /** Of the functions that are called, in order. Undefined if there are none. */
+  /** The seals of the function calls, in order; undefined if no call has one. */
   get seals(): readonly (Json | undefined)[] | undefined {
     if (!this.#calls.some(({ seal }) => seal !== undefined)) return undefined
     return this.#calls.filter(({ input }) => input === undefined).map(({ seal }) => seal)
   }
 
-  /** What only its API can say. */
+  /** Adds a part that only its own API can express. */
   addOther(part: OtherPart): void {
     this.#others ??= []
     this.#others.push(part)
@@ -108,12 +108,12 @@ export class ReplyDraft {
     return this.#calls[index] as DraftCall
   }
 
-  /** Puts the calls into the order of their numbers, in which they need not have begun. No more of them may come then. */
+  /** Sorts the calls by their numbers, because they may begin in another order. No call may be added after that. */
   orderCalls(): void {
     this.#calls.sort((one, other) => one.number - other.number)
   }
 
-  /** For the tool call at this place, if the server gives it none. */
+  /** The id of the tool call at this place if the server gives it none. */
   madeUpId(index: number): string {
     return this.#madeUpIds.at(index)
   }
@@ -154,13 +154,13 @@ export class ReplyDraft {
     return this.#tokens?.length ?? 0
   }
 
-  /** All tokens of an event were read, those from this one on. They are of the version that was read last. */
+  /** Ends an event: its tokens, which begin at `from`, are of the version of the weights that was read last. */
   endTokens(from: number): void {
     this.#tokens?.endEvent()
     if (this.#tokens && this.#version !== undefined) this.#tokens.markVersion(from, this.#version)
   }
 
-  /** The reply, if the server said how it ended. */
+  /** The finished reply. Throws if the server did not say how it ended. */
   reply(): BackendReply {
     if (this.finish === '') throw truncatedReply(this.source, 'it has no finish reason')
     const finishReason = finishReasonOf(this.finish, this.hasToolCalls)
@@ -177,7 +177,10 @@ export class ReplyDraft {
     return reply
   }
 
-  /** As much of it as there is: without calls whose name has not come, and without tokens from the first event on whose are not whole. */
+  /**
+   * The reply so far: without calls whose name has not come, and without the tokens of the first incomplete event and all
+   * after it.
+   */
   partial(): PartialReply {
     const message = this.message(this.#calls.filter(({ name }) => name !== ''))
     const tokens = this.#tokens?.soundRecord(this.#version)
@@ -185,7 +188,7 @@ export class ReplyDraft {
   }
 
   message(calls: readonly DraftCall[] = this.#calls): AssistantMessage {
-    // Filled in one order whatever arrived first, so that equal messages have equal JSON.
+    // The fields are always set in this order, so that equal messages have equal JSON.
     const message: Draft<AssistantMessage> = {
       role: 'assistant',
       content: this.content,
@@ -210,12 +213,12 @@ export class ReplyDraft {
   }
 }
 
-/** A call of a tool that takes text as it is, in the words of Chat, which alone knows it. */
+/** A call of a custom tool, which takes plain text. Only Chat knows such tools, so the call is in its words. */
 function customCall({ name }: DraftCall, input: string, id: string): JsonObject {
   return { id, type: 'custom', custom: { name, input } }
 }
 
 function toolCall({ name, arguments: written }: DraftCall, id: string): ToolCall {
-  // Arguments stay the text the model wrote; whether they are valid is for whoever runs the tool.
+  // Arguments stay the text that the model wrote; the code that runs the tool decides whether they are valid.
   return { id, type: 'function', function: { name, arguments: written } }
 }

@@ -16,21 +16,21 @@ export interface ResponsesEventWire {
   summary_index?: unknown
 }
 
-/** One item of the output, as far as a sink was told of it. */
+/** One item of the output, and how much of it a sink was told. */
 interface ToldItem {
-  /** Its place among the tool calls, if it is one and has begun. */
+  /** The item's place among the tool calls, once it has begun as one. */
   call: number | undefined
   chars: number
-  /** Which part of the reasoning came last. */
+  /** The number of the last part of the reasoning. */
   part: number
-  /** The reasoning itself came: its summary is then left out, as it is of a whole response. */
+  /** Whether the reasoning itself came: then its summary is left out, as in a whole response. */
   hasReasoning: boolean
 }
 
 /**
- * What the events of a Responses stream add to the reply, for a sink. Servers differ in how much they send in pieces: what
- * an item turns out to hold at its end, and was not told before, is told then. It remembers a few numbers for each item
- * and what was said; both are bounded by the bytes a stream may have.
+ * Finds what each event of a Responses stream adds to the reply, for a sink. Servers differ in how much they send in pieces:
+ * whatever an item holds at its end and was not told before is told then. The state is a few numbers per item and the text
+ * so far; both are bounded by the bytes a stream may have.
  */
 export class ResponsesDeltas {
   readonly #source: Source
@@ -47,7 +47,7 @@ export class ResponsesDeltas {
     return this.#said.partial()
   }
 
-  /** Adds to the event what it says. */
+  /** Adds to the event the deltas that it holds. */
   read(wire: ResponsesEventWire, event: EventDraft): void {
     this.#tell(wire, event)
     for (const delta of event.deltas) this.#said.add(delta)
@@ -76,7 +76,7 @@ export class ResponsesDeltas {
         return
       case 'response.function_call_arguments.delta': {
         const { call } = this.#told(wire)
-        // Of a call that has not begun, they are told at its end.
+        // The arguments of a call that has not begun are told at its end.
         if (call !== undefined) event.sayArguments(call, this.#piece(wire))
         return
       }
@@ -136,7 +136,7 @@ export class ResponsesDeltas {
     }
   }
 
-  /** Of a server that sends nothing in pieces. */
+  /** Tells the whole output at its end, if the server sent no pieces. */
   #endAll(response: object, event: EventDraft): void {
     const { output } = response as { output?: unknown }
     if (this.#items.size > 0 || !Array.isArray(output)) return

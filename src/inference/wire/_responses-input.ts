@@ -19,7 +19,10 @@ export function inputItems(message: Message, sendReasoning: boolean, wording: Wo
   return [{ role: message.role, content }]
 }
 
-/** An item that chat has nothing for is kept as a message with one part. The parts of this API's messages begin otherwise. */
+/**
+ * An item that Chat has no words for is kept as a message with one part. Parts of this API's own messages have `input_`
+ * types.
+ */
 function ownItem(content: string | readonly ContentPart[]): Json | undefined {
   if (typeof content === 'string' || content.length !== 1) return undefined
   const [part] = content
@@ -33,7 +36,7 @@ function assistantItems(message: AssistantMessage, sendReasoning: boolean): Json
   if (sendReasoning && message.reasoning_content !== undefined) {
     items.push({
       type: 'reasoning',
-      // Servers insist on an id, and look nothing up by it when nothing is stored. The same text gives the same bytes.
+      // Servers insist on an id, though with `store: false` they look nothing up by it. Equal text gives equal bytes.
       id: `rs_${hash32(message.reasoning_content).toString(16)}`,
       summary: [{ type: 'summary_text', text: message.reasoning_content }],
     })

@@ -1,7 +1,7 @@
 import { isJsonList, isJsonObject, type Json, type JsonObject } from '../../schema/index.ts'
 import type { MessagePlace } from './_fits-message.ts'
 
-/** Where a message of ours has what an item of a response says, if it can hold all of it. */
+/** The place of our own message that holds all of an item; undefined if none does. */
 export function itemPlace(item: JsonObject): MessagePlace | undefined {
   const { type, content } = item
   if (type === 'reasoning') return isPlainReasoning(item) ? 'thought' : undefined

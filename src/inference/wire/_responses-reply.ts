@@ -9,7 +9,7 @@ import { isObject, tokenCount } from './foreign-json.ts'
 import { reportedError, readReportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
 
-/** What stands between two parts of a reasoning, which are paragraphs of it. */
+/** The separator between two parts of a reasoning, which are its paragraphs. */
 export const betweenParts = '\n\n'
 
 interface ResponseWire {
@@ -56,12 +56,12 @@ export function readResponse(body: unknown, source: Source, context: AnswerConte
   return draft.reply()
 }
 
-/** The finish reason, in the words of chat, that the status stands for. */
+/** The status as a finish reason, in the words of Chat. */
 function finishOf({ status, incomplete_details: details }: ResponseWire, source: Source): string {
   if (status === 'completed') return 'stop'
   if (status === 'incomplete') {
     const { reason } = isObject(details) ? (details as { reason?: unknown }) : {}
-    // Whatever else it says, the server does not call it whole.
+    // Every other reason counts as `length`: the server does not call the response whole.
     return reason === 'content_filter' ? reason : 'length'
   }
   throw truncatedReply(source, `its status is "${String(status)}"`)
@@ -84,18 +84,18 @@ export function readItem(draft: ReplyDraft, item: OutputItemWire): void {
       return
     }
     default:
-      // Of other tools than functions, which are known to this API alone.
+      // Calls of other tools than functions, which only this API knows.
       if (isJsonObject(item)) draft.addOther({ type: 'other', api: 'responses', value: item })
   }
 }
 
-/** Text; an object from servers that write calls as another API has them. */
+/** The arguments as text. Some servers write them as an object, as another API does. */
 export function argumentsOf({ arguments: written }: OutputItemWire): string {
   if (typeof written === 'string') return written
   return isObject(written) ? JSON.stringify(written) : ''
 }
 
-/** A list of parts. Some servers write a text in the words of Chat, as it is or as a part. */
+/** Reads the parts of a message. Some servers write its text as in Chat: as a plain string, or as a part of type `text`. */
 function readMessage(draft: ReplyDraft, item: OutputItemWire): void {
   if (typeof item.content === 'string') draft.content = (draft.content ?? '') + item.content
   if (!Array.isArray(item.content)) return

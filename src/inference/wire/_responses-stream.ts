@@ -10,13 +10,13 @@ import { reportedError, readReportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
 
 /**
- * A Responses stream. Its last event carries the whole response, so the pieces only tell when the first one came; they
- * are read only for a sink.
+ * A Responses stream. Its last event carries the whole response, so the events before it are read only for a sink, and to
+ * know when output began.
  */
 export class ResponsesStream implements StreamAssembler {
   readonly #source: Source
   readonly #context: AnswerContext
-  /** For servers whose last event leaves the output out. */
+  /** The items that have ended, for servers whose last event leaves the output out. */
   readonly #items: unknown[] = []
   #response: object | undefined
   #deltas: ResponsesDeltas | undefined
@@ -78,7 +78,7 @@ export class ResponsesStream implements StreamAssembler {
   }
 }
 
-/** `type` of the event itself is "error" and says nothing about which. */
+/** The error without the event's own `type`, which is "error" and does not say which error it is. */
 function withoutType(event: object): object {
   const { type: _event, ...rest } = event as ResponsesEventWire
   return rest

@@ -2,13 +2,13 @@ import { MillraceError } from '../../errors/index.ts'
 import type { JsonObject, Sampling } from '../../schema/index.ts'
 
 export interface SamplingTail {
-  /** What the sampling asks for. */
+  /** The fields for what the sampling asks for. */
   readonly asked: JsonObject
-  /** What only one backend knows; wins over what is asked. */
+  /** Fields that only one backend knows; they win over `asked`. */
   readonly extra: Sampling['extra']
-  /** What tokens, usage and the reading of the reply depend on: whoever fills `extra` cannot switch it off. */
+  /** Fields that tokens, usage and the reading of the reply depend on: `extra` cannot override them. */
   readonly fixed?: JsonObject
-  /** What stands elsewhere in the body, or must not be in it. */
+  /** Fields that stand elsewhere in the body, or must not be in it. */
   readonly reserved: readonly string[]
 }
 
@@ -19,13 +19,15 @@ export function samplingTail({ asked, extra, fixed, reserved }: SamplingTail): s
   return json === '{}' ? '' : `,${json.slice(1, -1)}`
 }
 
-/** One more field of a body, which begins with others. */
+/** One more field at the end of a body. */
 export function bodyField(name: string, json: string, extra: Sampling['extra']): string {
   refuseInExtra(extra, name)
   return `,"${name}":${json}`
 }
 
-/** For what the body says already: of two fields with one name, each server takes the one it likes. */
+/**
+ * Throws if `extra` sets a field that the body has already: of two fields with one name, each server takes the one it likes.
+ */
 export function refuseInExtra(extra: Sampling['extra'], key: string): void {
   if (!extra || !Object.hasOwn(extra, key)) return
   const message = `sampling.extra cannot set "${key}": Millrace writes that itself. Remove it.`

@@ -3,13 +3,13 @@ import type { OtherPart } from '../../schema/index.ts'
 import { isObject } from './foreign-json.ts'
 import type { Source } from './source.ts'
 
-/** What a request is written in, and for whom. */
+/** The API that a request is written in, and the server that it goes to. */
 export interface Wording {
   readonly api: 'Chat Completions' | 'Responses' | 'Messages'
   readonly source: Source
 }
 
-/** The error for what a request asks of a model and its API has no words for. */
+/** The error for a request that its API has no words for. */
 export function unsayable({ api, source }: Wording, what: string, param: string): MillraceError {
   const step = 'Leave it out, or use a model that is asked in another API.'
   return new MillraceError(
@@ -19,7 +19,7 @@ export function unsayable({ api, source }: Wording, what: string, param: string)
   )
 }
 
-/** The same for a part that only another API knows. */
+/** The error for a part that only another API knows. */
 export function foreignPart(wording: Wording, { api, value }: OtherPart): MillraceError {
   return unsayable(wording, `a part of the ${api} API (${nameOf(value)})`, 'messages')
 }

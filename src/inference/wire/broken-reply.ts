@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { Source } from './source.ts'
 
-/** The answer stopped before the backend said why: whatever arrived is not a reply. */
+/** The error for an answer that stopped before the backend said why: a part of it is no reply. */
 export function truncatedReply(source: Source, detail: string, cause?: unknown): MillraceError {
   return new MillraceError(
     'model_truncated',
@@ -10,7 +10,7 @@ export function truncatedReply(source: Source, detail: string, cause?: unknown):
   )
 }
 
-/** The answer was whole, and then lost on our side. */
+/** The error for an answer that came whole, and then was lost on our side. */
 export function lostReply(source: Source, cause: unknown): MillraceError {
   const why = cause instanceof Error ? cause.message : String(cause)
   return new MillraceError(
@@ -20,7 +20,7 @@ export function lostReply(source: Source, cause: unknown): MillraceError {
   )
 }
 
-/** The answer is not what the API promises. */
+/** The error for an answer that is not what the API promises. */
 export function malformedReply(source: Source, detail: string, cause?: unknown): MillraceError {
   return new MillraceError(
     'model_malformed',

@@ -37,9 +37,9 @@ export class ChatDialect implements Dialect {
   readonly #tokenRequest: TokenRequest
   readonly #head: string
   readonly #toolsJson = new WeakMap<readonly ToolDefinition[], string>()
-  /** Four of each at most, in the order of `tailIndex`. */
+  /** The tails written for a sampling: four at most, by `tailIndex`. */
   readonly #tails = new WeakMap<Sampling, (string | undefined)[]>()
-  /** Of messages that are not sent as they are kept. */
+  /** The JSON of messages that are rewritten before they are sent. */
   readonly #rewritten = new WeakMap<Message, string>()
 
   constructor(options: DialectOptions) {
@@ -67,13 +67,14 @@ export class ChatDialect implements Dialect {
     return `${body}${this.#tail(request)}}`
   }
 
-  /** For `/tokenize` of vLLM and SGLang, which fill in the chat template. What a template looks at may be in `extra`. */
+  /** The body for `/tokenize` of vLLM and SGLang, which apply the chat template. Settings of the template may be in `extra`. */
   renderCounted(request: ModelRequest): string {
     const { reasoningEffort, extra } = request.sampling
     const given = extra?.['chat_template_kwargs']
-    // For a reply vLLM itself tells the template of it; here it has no other place for it.
+    // For a reply vLLM itself passes the effort to the template. `/tokenize` has no field for it, so it goes with the
+    // kwargs.
     const kwargs = { ...(isJsonObject(given) && given), reasoning_effort: reasoningEffort }
-    // As for a reply, unless that is to go on from the last message: `extra` then says so.
+    // Counted as for a new reply, unless the reply is to continue the last message: then `extra` says so.
     const asked = { add_generation_prompt: true, ...extra }
     const sampling: Sampling =
       reasoningEffort === undefined
@@ -106,7 +107,7 @@ export class ChatDialect implements Dialect {
     return json
   }
 
-  /** Beside the content. */
+  /** The message with its reasoning inside the content (or left out), not in a field beside it. */
   #withoutReasoning(message: AssistantMessage): JsonObject {
     const { reasoning_content: reasoning = '', ...said } = message
     const sent = chatMessage(said)
@@ -132,7 +133,7 @@ export class ChatDialect implements Dialect {
   }
 
   #tail({ sampling, captureTokens, stream: wantsStream = this.#options.stream }: ModelRequest): string {
-    // Tokens matter more than when the first of them is there.
+    // Recorded tokens matter more than streaming: without tokens in streams, the reply is not streamed.
     const stream = wantsStream && (!captureTokens || this.#tokenRequest.inStreams)
     let tails = this.#tails.get(sampling)
     if (!tails) {
@@ -156,7 +157,7 @@ export class ChatDialect implements Dialect {
       },
       extra,
       fixed: {
-        // OpenAI has no token ids to give.
+        // The fields that ask for tokens; OpenAI has no token ids to give.
         ...(captureTokens && this.#tokenRequest.fields),
         ...(stream && { stream: true, stream_options: { include_usage: true } }),
       },

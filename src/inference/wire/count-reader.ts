@@ -5,9 +5,9 @@ import { isObject } from './foreign-json.ts'
 import type { Source } from './source.ts'
 
 interface CountWire {
-  /** Of vLLM and SGLang. */
+  /** The name in vLLM and SGLang. */
   count?: unknown
-  /** Of Anthropic and OpenAI. */
+  /** The name in the APIs of Anthropic and OpenAI. */
   input_tokens?: unknown
 }
 
@@ -32,7 +32,7 @@ export class CountReader implements AnswerReader {
     }
   }
 
-  /** Nobody answers with a stream; one is refused at its first event, or at its end. */
+  /** No server answers with a stream here; a stream is refused at its first event, or at its end. */
   assemble(): StreamAssembler {
     const refuse = (): never => {
       throw malformedReply(this.#source, 'it is a stream, and no number of tokens')

@@ -11,13 +11,13 @@ export class EventDraft implements ReplyEvent {
     this.data = data
   }
 
-  /** The JSON as it was parsed, and the text it was parsed from: long lists of tokens may be gone from both. */
+  /** Sets the parsed JSON and its text. Long lists of tokens may have been taken out of both. */
   parsed(document: object, data: string): void {
     this.document = document
     this.data = data
   }
 
-  /** Empty pieces say nothing and are left out. */
+  /** Adds a piece of text, unless it is empty. */
   say(kind: 'content' | 'reasoning' | 'refusal', text: string): void {
     if (text !== '') this.deltas.push({ kind, text })
   }

@@ -1,6 +1,6 @@
 /**
- * Reading JSON that somebody else wrote. The shapes a dialect expects are declared with every field `unknown`, and these
- * narrow them one by one: a schema library costs more than the rest of the reply's handling.
+ * Helpers to read JSON from outside. The shapes that a dialect expects are declared with every field `unknown`, and these
+ * helpers narrow them one by one: a schema library would cost more than the rest of the reply's handling.
  */
 export function isObject(value: unknown): value is object {
   return typeof value === 'object' && value !== null && !Array.isArray(value)

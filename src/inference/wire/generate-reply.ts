@@ -22,16 +22,16 @@ interface MetaWire {
   completion_tokens?: unknown
   cached_tokens?: unknown
   reasoning_tokens?: unknown
-  /** Each `[log-probability, id, text]`. */
+  /** Each entry is `[log-probability, id, text]`. */
   output_token_logprobs?: unknown
-  /** Of all so far, in either way of streaming. */
+  /** The number of all tokens so far, in both ways of streaming. */
   output_token_logprobs_length?: unknown
   routed_experts?: unknown
 }
 
 /** Reads what SGLang answers in its own API. */
 export class GenerateReader implements AnswerReader {
-  /** Short of Chat's lists, which are what is looked for in bytes: everything is in the document. */
+  /** False: only Chat's lists of tokens are looked for in bytes; those of this API are read from the document. */
   readonly hasTokens = false
   readonly repeatsItself = true
   readonly #source: Source
@@ -53,8 +53,8 @@ export class GenerateReader implements AnswerReader {
 }
 
 /**
- * A reply, whole or in events. Each event repeats everything before it; a server that was started to
- * (`--incremental-streaming-output`) sends only what is new. How many tokens there are by then tells the two apart.
+ * A reply, whole or in events. Each event repeats everything before it, unless the server was started with
+ * `--incremental-streaming-output`: then it sends only what is new. The number of tokens so far tells the two apart.
  */
 class GenerateReading implements StreamAssembler {
   readonly #draft: ReplyDraft
@@ -110,12 +110,12 @@ class GenerateReading implements StreamAssembler {
   #addText(text: string, isRepeating: boolean): void {
     const draft = this.#draft
     const before = draft.content ?? ''
-    // Where no tokens come along, the text alone must tell.
+    // If no tokens come along, only the text can tell whether it repeats.
     const repeats = isRepeating || (draft.tokenCount === 0 && text.startsWith(before))
     draft.content = repeats ? text : before + text
   }
 
-  /** Whether the document repeats what earlier ones said. */
+  /** Adds the tokens of a document. True if the document repeats what earlier ones said. */
   #addTokens({ output_ids: ids, prompt_token_ids: promptIds }: GenerateWire, meta: MetaWire): boolean {
     const draft = this.#draft
     const known = draft.tokenCount

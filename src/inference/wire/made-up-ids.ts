@@ -2,25 +2,25 @@ import type { Message } from '../../schema/index.ts'
 
 const prefix = 'call_'
 
-/** With more digits it is none of ours. */
+/** Ids with more digits are not ours. */
 const pattern = /^call_(\d{1,15})$/
 
 /**
- * Ids for calls that came without one, numbered on from those of the conversation, so that none is there twice. They depend on
- * nothing else: a client that is told of such a call sends it back without an id, too, and read from there it must have the same.
+ * Ids for calls that came without one. They are numbered on from the ids of the conversation, so that none occurs twice.
+ * They depend on nothing else: a client may send such a call back without an id, and reading it must give the same id again.
  */
 export class MadeUpIds {
   readonly #messages: readonly Message[]
-  /** How many of the messages were looked through: only where an id is wanted are there any. */
+  /** How many of the messages were looked through. None are until an id is needed. */
   #known = 0
   #next = 0
 
-  /** `messages` may grow. */
+  /** `messages` may grow afterwards. */
   constructor(messages: readonly Message[]) {
     this.#messages = messages
   }
 
-  /** For the call at this place of what follows the messages. */
+  /** The id of the call at this place, counted from the end of the messages. */
   at(place: number): string {
     for (; this.#known < this.#messages.length; this.#known += 1) this.#note(this.#messages[this.#known])
     return `${prefix}${this.#next + place}`
@@ -35,7 +35,7 @@ export class MadeUpIds {
   }
 }
 
-/** Whether an id may be one of these. */
+/** Whether an id may have been made up here. */
 export function isMadeUp(id: string): boolean {
   return pattern.test(id)
 }

@@ -1,9 +1,9 @@
 import type { Message } from '../../schema/index.ts'
 
-// Messages never change after they were made, so their JSON does not either. The entry goes with its message.
+// Messages never change after they were made, so their JSON is kept. An entry is dropped with its message.
 const written = new WeakMap<Message, string>()
 
-/** The one JSON text of a message: sent, hashed and stored as it is, and written once however often it is sent. */
+/** The JSON text of a message. It is written once, however often the message is sent, hashed and stored. */
 export function messageJson(message: Message): string {
   let json = written.get(message)
   if (json === undefined) {

@@ -10,7 +10,7 @@ import { sealedReply } from './sealed-reply.ts'
 import { unsayable, type Wording } from './_unsayable.ts'
 import type { TokenArrays } from '../tokens/token-scanner.ts'
 
-/** The API insists on a limit. This one is what a turn of an agent needs; `maxTokens` says more. */
+/** The API insists on a limit. This one suffices for a turn of an agent; `maxTokens` sets another. */
 const defaultMaxTokens = 4096
 
 /**
@@ -18,10 +18,10 @@ const defaultMaxTokens = 4096
  * were written once per message, so that turn n writes only what is new; messages of one side that follow each other are
  * one turn, and all system messages, wherever they stand, are the system prompt.
  *
- * The API has no place for `seed`, the name of a user and the `detail` of an image: they are not sent. Earlier reasoning it
- * takes back only with its signature: a reply that has one goes back block for block, of others it is not sent. It returns
- * no token ids. What else it knows can be given in `sampling.extra`. A request that asks for what it cannot do (JSON without
- * a schema, parts of other APIs) is refused.
+ * The API has no place for `seed`, the name of a user and the `detail` of an image: they are not sent. The API takes earlier
+ * reasoning back only with its signature: a reply with one is sent back block for block, other replies without reasoning. The
+ * API returns no token ids. Other fields that it knows can be given in `sampling.extra`. A request for something that it cannot
+ * do (JSON without a schema, parts of other APIs) is refused.
  */
 export class MessagesDialect implements Dialect {
   readonly path = apiPaths.messages
@@ -44,7 +44,7 @@ export class MessagesDialect implements Dialect {
     return `${this.#prompt(request)}${this.#tail(request)}}`
   }
 
-  /** Anthropic refuses what is only about the reply here. */
+  /** The body for counting tokens. Anthropic refuses fields here that are only about the reply. */
   renderCounted(request: ModelRequest): string {
     const asked = this.#outputConfig(request.sampling, request.responseFormat)
     return `${this.#prompt(request)}${samplingTail({ asked, extra: undefined, reserved: [] })}}`
@@ -106,7 +106,7 @@ export class MessagesDialect implements Dialect {
     let json = this.#toolsJson.get(tools)
     if (json === undefined) {
       const own = tools.map(({ function: { name, description, parameters, strict } }) => {
-        // The schema of a tool without parameters may be empty elsewhere; here it says that it is an object.
+        // Elsewhere the schema of a tool without parameters may be empty; here it must say that it is an object.
         return { name, description, input_schema: { type: 'object', ...parameters }, strict }
       })
       json = `,"tools":${JSON.stringify(own)}`
@@ -154,7 +154,7 @@ export class MessagesDialect implements Dialect {
 
 const choiceTypes = { auto: 'auto', required: 'any', none: 'none' } as const
 
-/** Whether several tools may be called at once is said within the choice, so that it makes one where none was made. */
+/** Whether several tools may be called at once is said within the tool choice, so a choice is written even if none was made. */
 function toolChoiceJson(choice: ToolChoice | undefined, parallel: boolean | undefined): string {
   const isSingle = parallel === false && choice !== 'none'
   if (choice === undefined && !isSingle) return ''

@@ -3,18 +3,18 @@ import { saysContextLength } from './_context-length.ts'
 import { isObject, textOrNothing } from './foreign-json.ts'
 import type { Source } from './source.ts'
 
-/** How much of what a server said goes into a message, and how much into the data beside it. */
+/** How many characters of a server's error go into our message, and into its data. */
 const maxQuotedChars = 300
 const maxSaidChars = 4096
 
-/** What a server says about an error, whichever of the usual shapes it uses. */
+/** A server's report of an error, read from any of the usual shapes. */
 export interface ReportedError {
   /** Machine-readable: `code` and `type` of OpenAI and its imitators, joined. */
   readonly code: string
-  /** The two as they were. */
+  /** `type` and `code` as the server sent them. */
   readonly saidType: string | undefined
   readonly saidCode: string | number | undefined
-  /** The place in the request that it is about. */
+  /** The place in the request that the error is about. */
   readonly param: string | undefined
   readonly message: string
   /** The HTTP status the body itself names, as vLLM and OpenRouter do. */
@@ -28,13 +28,13 @@ interface ErrorWire {
   code?: unknown
   type?: unknown
   param?: unknown
-  /** Where Anthropic has the code. */
+  /** Anthropic has the code in here. */
   details?: unknown
-  /** Where OpenRouter has what the server behind it said. */
+  /** OpenRouter has the error of the server behind it in here. */
   metadata?: unknown
 }
 
-/** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI), one of these in a list (Gemini) or plain text. */
+/** Reads `{error: {...}}`, `{error: "..."}`, `{message}` (vLLM), `{detail}` (FastAPI), a list of these (Gemini) or plain text. */
 export function readReportedError(answer: unknown): ReportedError {
   const body: unknown = Array.isArray(answer) ? answer[0] : answer
   if (!isObject(body)) return plainError(typeof body === 'string' ? body : '')
@@ -66,7 +66,7 @@ function codeInDetails(details: unknown): unknown {
   return isObject(details) && 'error_code' in details ? details.error_code : undefined
 }
 
-/** A name, not a text. */
+/** A value that should be a short name, cut if it is long. */
 function shortText(value: unknown): string | undefined {
   return textOrNothing(value)?.slice(0, maxQuotedChars)
 }
@@ -77,8 +77,8 @@ function statusIn(code: unknown): number | undefined {
 }
 
 /**
- * The error for an answer that is not a reply, with what to do about it. What the server itself said is in its data
- * (`said`, `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for whoever passes it on.
+ * The error for an answer that is not a reply, with what to do about it. The server's own words are in its data (`said`,
+ * `saidType`, `saidCode`, `param`, `status`, `retryAfterMs`), for callers that pass them on.
  */
 export function reportedError(
   source: Source,
@@ -107,7 +107,7 @@ function cut(text: string, maxChars: number): string {
   return text.length > maxChars ? `${text.slice(0, maxChars - 1)}…` : text
 }
 
-/** The table of statuses; errors inside a 200 or a stream that name no status are told apart by their code. */
+/** The code of an error by its status. Errors inside a 200 or a stream that name no status are told apart by their own code. */
 function codeFor(status: number | undefined, reported: ReportedError): ErrorCode {
   switch (status) {
     case undefined:
@@ -118,7 +118,7 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
     case 404:
       return 'model_not_found'
     case 408:
-    // A proxy's, and Cloudflare's, of a server that said nothing for too long: perhaps to this very request.
+    // From a proxy (504) or Cloudflare (524): the server said nothing for too long, perhaps because of this very request.
     case 504:
     case 524:
       return 'model_timeout'
@@ -126,13 +126,13 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
       return 'model_conflict'
     case 429:
       return isOutOfQuota(reported) ? 'model_rejected' : 'model_rate_limited'
-    // A server that was generating, or whoever stands before it, gave up: TGI's word for it, and nginx's.
+    // The server, or a proxy before it, gave up while generating: TGI sends 424, nginx 499.
     case 424:
     case 499:
       return 'model_server_error'
     case 502:
     case 503:
-    // Cloudflare's, of a server that is down or cannot be reached.
+    // From Cloudflare: the server is down or cannot be reached.
     case 520:
     case 521:
     case 522:
@@ -166,10 +166,13 @@ function isContextLength({ code, message }: ReportedError): boolean {
   return code.split(' ').some((part) => saysContextLength(part, message))
 }
 
-/** OpenAI's words for it, and Moonshot's. */
+/** Codes of OpenAI and Moonshot for an account without credit. */
 const noMoney = ['insufficient_quota', 'billing_', 'exceeded_current_quota']
 
-/** Gemini has the same sentence for a quota of this minute, and says when to come back. */
+/**
+ * Whether the account has no credit left. Gemini says the same sentence about a quota per minute, but then says when to
+ * retry.
+ */
 function isOutOfQuota({ code, message }: ReportedError): boolean {
   if (noMoney.some((word) => code.includes(word))) return true
   return message.includes('exceeded your current quota') && !/\bretry in \d/i.test(message)
@@ -198,10 +201,10 @@ function keyStep({ apiKeyEnv, lacksKey }: Source): string {
   return `${first}, or name another variable: --api-key-env of eval and serve (apiKeyEnv in the model's config).`
 }
 
-/** OpenAI's; others end such a reply as cut by its length. */
+/** OpenAI's words; other servers end such a reply as cut by its length. */
 const outputLimit = 'model output limit was reached'
 
-/** Whether a request was refused only because its few tokens did not suffice for a reply. */
+/** Whether a request was refused only because its token limit was too low for a reply. */
 export function isShortOfTokens({ code, data }: MillraceError): boolean {
   return code === 'model_rejected' && typeof data['said'] === 'string' && data['said'].includes(outputLimit)
 }

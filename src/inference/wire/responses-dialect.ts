@@ -16,10 +16,10 @@ import type { Wording } from './_unsayable.ts'
 import type { AnswerContext, Dialect, DialectOptions, StreamAssembler } from './dialect.ts'
 
 /**
- * OpenAI's Responses API, without its memory: the whole conversation goes along every time (`store: false`), as in chat.
- * It knows neither `stop` nor `seed`, so these are not sent, and it returns no token ids; a server that takes more can be
- * given it in `sampling.extra`. Earlier reasoning is sent as it came if it is encrypted, and else as a summary, but not to
- * OpenAI, which accepts only its own.
+ * OpenAI's Responses API, without its memory: the whole conversation is sent every time (`store: false`), as in Chat. The
+ * API knows neither `stop` nor `seed`, so these are not sent, and it returns no token ids; fields that a server knows beyond
+ * it can be given in `sampling.extra`. Earlier reasoning is sent as it came if it is encrypted, and else as a summary, but
+ * not to OpenAI, which accepts only its own.
  */
 export class ResponsesDialect implements Dialect {
   readonly path = apiPaths.responses
@@ -44,7 +44,7 @@ export class ResponsesDialect implements Dialect {
     return `${this.#prompt(request)}${this.#tail(request)}}`
   }
 
-  /** OpenAI knows fewer fields here. */
+  /** The body for counting tokens, for which OpenAI knows fewer fields. */
   renderCounted(request: ModelRequest): string {
     const asked = effortIn(request.sampling)
     return `${this.#prompt(request)}${samplingTail({ asked, extra: undefined, reserved: [] })}}`
@@ -107,7 +107,7 @@ export class ResponsesDialect implements Dialect {
   #tools(tools: readonly ToolDefinition[]): string {
     let json = this.#toolsJson.get(tools)
     if (json === undefined) {
-      // Not strict unless it says so, as in chat: this API would otherwise rewrite the schemas it is given.
+      // Tools are not strict unless they say so, as in Chat: this API would otherwise rewrite their schemas.
       const flat = tools.map((tool) => ({ type: 'function', ...tool.function, strict: tool.function.strict ?? false }))
       json = `,"tools":${JSON.stringify(flat)}`
       this.#toolsJson.set(tools, json)
@@ -120,7 +120,7 @@ export class ResponsesDialect implements Dialect {
     let tail = tails.get(sampling)
     if (tail === undefined) {
       const { temperature, topP, maxTokens } = sampling
-      // Chat has it at the top; here it is said of the text.
+      // `verbosity` is a top-level field in Chat; here it belongs to `text`.
       const { verbosity: _said, ...extra } = sampling.extra ?? {}
       tail = samplingTail({
         asked: {
@@ -140,7 +140,10 @@ export class ResponsesDialect implements Dialect {
   }
 }
 
-/** With another instruction, or with what a server holds, the model would see more than the conversation that is recorded. */
+/**
+ * Fields that `extra` must not set. Other instructions, or a conversation that the server holds, would show the model more
+ * than is recorded.
+ */
 const reservedFields = [
   'model',
   'input',

@@ -1,7 +1,7 @@
 /** Response headers as undici gives them. */
 export type ResponseHeaders = Readonly<Record<string, string | string[] | undefined>>
 
-/** What the server asked us to wait, in milliseconds: `retry-after-ms`, or `retry-after` as seconds or as a date. */
+/** The wait that the server asked for, in milliseconds: `retry-after-ms`, or `retry-after` as seconds or as a date. */
 export function retryAfterMs(headers: ResponseHeaders, now: number = Date.now()): number | undefined {
   const milliseconds = amount(headers['retry-after-ms'])
   if (milliseconds !== undefined) return milliseconds

@@ -10,12 +10,12 @@ import {
 import { sealsIn } from './_chat-extras.ts'
 import { textOrNothing } from './foreign-json.ts'
 
-// The entry goes with its message.
+// An entry is dropped with its message.
 const replies = new WeakMap<Message, { readonly model: string; readonly original: OriginalReply }>()
 
 /**
- * Whether a reply holds reasoning that is signed or encrypted. Its server takes that back only as it was, in its place;
- * Anthropic's and Gemini's refuse to go on from a call of a tool without it.
+ * Whether a reply holds reasoning that is signed or encrypted. Its server takes such reasoning back only unchanged and in
+ * its place; Anthropic's and Gemini's servers refuse to continue after a tool call without it.
  */
 export function isSealed({ api, output }: OriginalReply): boolean {
   if (!isNestedWithin(maxOriginalDepth, output)) return false
@@ -24,13 +24,13 @@ export function isSealed({ api, output }: OriginalReply): boolean {
   return thoughts.length > 0 && thoughts.every(hasSeal)
 }
 
-/** The message was read from the reply of this call, which has it in its own words if it is a sealed one. */
+/** Keeps the original of the call's reply, if it is a sealed one, with the message that was read from it. */
 export function keepSealed(message: Message, { model, original }: Pick<CallRecord, 'model' | 'original'>): void {
   if (!original) return
   replies.set(message, { model, original })
 }
 
-/** The reply that a message was read from, if it is a sealed one of this model: no other could open it. */
+/** The original reply of a message, if it is a sealed one of this model: no other model could open it. */
 export function sealedReply(message: Message, model: string): OriginalReply | undefined {
   const found = replies.get(message)
   return found?.model === model ? found.original : undefined
@@ -40,7 +40,7 @@ function isThought(type: JsonObject[string]): boolean {
   return type === 'thinking' || type === 'redacted_thinking' || type === 'reasoning'
 }
 
-/** One item that its server keeps to itself would be looked for there, in vain. */
+/** Whether reasoning carries its own content. Without a seal the server would look for the item in its store, in vain. */
 function hasSeal({ type, signature, encrypted_content: encrypted }: JsonObject): boolean {
   return type === 'redacted_thinking' || textOrNothing(signature ?? encrypted) !== undefined
 }
