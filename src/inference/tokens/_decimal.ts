@@ -3,20 +3,20 @@ const minus = 0x2d
 const point = 0x2e
 const zero = 0x30
 
-/** More significant digits than this are left to `Number`. */
+/** Numbers with more significant digits than this are left to `Number`. */
 const maxDigits = 18
 const maxPower = 38
 const powers = Float64Array.from({ length: maxPower + 1 }, (_, power) => Number(`1e${power}`))
 
-/** No value worked out here is off by more than this share of itself: three roundings, and a power that may be one. */
+/** The largest relative error of a value computed here: three roundings, and a power that may be rounded too. */
 const doubt = 2 ** -48
-/** Below it 32-bit floats lie further apart than their share. */
+/** Below this value, the relative distance between 32-bit floats grows. */
 const smallest = 2 ** -120
 
 /**
- * A JSON number, read from its digits as a 32-bit float: exactly `Math.fround(Number(text))`, and in nearly all cases no
- * text is made. The value is worked out in doubles, nearly; if everything as near as that rounds to one float, that is the
- * one. The few that are too close to call, or have too many digits, go through `Number`.
+ * A JSON number, read from its digits as a 32-bit float: exactly `Math.fround(Number(text))`, mostly without making a text.
+ * The value is first computed in doubles, with a small error. If all values within that error round to one float, that float
+ * is the result. Numbers that are too close to call, or have too many digits, go through `Number`.
  */
 export class Decimal {
   value = 0
@@ -26,7 +26,7 @@ export class Decimal {
     const { length } = bytes
     const isNegative = bytes[start] === minus
     const first = isNegative ? start + 1 : start
-    /** The first nine significant digits, and those after them: both are exact. */
+    /** The first nine significant digits, and the digits after them: both are exact. */
     let high = 0
     let low = 0
     let digits = 0
@@ -36,7 +36,7 @@ export class Decimal {
       const byte = bytes[at] as number
       const digit = byte - zero
       if (digit >= 0 && digit <= 9) {
-        // Zeros in front say nothing.
+        // Leading zeros are not significant.
         if (digits === 0 && digit === 0) continue
         if (digits < 9) high = high * 10 + digit
         else low = low * 10 + digit
@@ -57,7 +57,7 @@ export class Decimal {
       for (at = powerAt; at < length; at += 1) {
         const digit = (bytes[at] as number) - zero
         if (digit < 0 || digit > 9) break
-        // Of one that is beyond all bounds it is enough to know that.
+        // Larger powers need not be exact: they are out of range anyway.
         if (power < 1_000) power = power * 10 + digit
       }
       if (at === powerAt) return -1
@@ -72,7 +72,7 @@ export class Decimal {
   }
 }
 
-/** NaN if it cannot be told nearly enough. */
+/** The value with a small error; NaN if the error could be larger than `doubt`. */
 function nearly(high: number, low: number, digits: number, exponent: number): number {
   if (digits > maxDigits || exponent < -maxPower || exponent > maxPower) return Number.NaN
   const mantissa = digits > 9 ? high * (powers[digits - 9] as number) + low : high

@@ -1,4 +1,4 @@
-/** The entry of a thread that takes the tokens out of long replies. It holds nothing between two of them. */
+/** The entry of a thread that takes the tokens out of long replies. It keeps nothing between two replies. */
 import { setPriority } from 'node:os'
 import { parentPort } from 'node:worker_threads'
 import { MillraceError } from '../../errors/index.ts'
@@ -19,7 +19,7 @@ port.on('message', (question: ToDecodeThread) => {
   try {
     decode(question)
   } catch (error) {
-    // Whatever a server wrote, it must not cost the replies of others their thread.
+    // A reply that cannot be decoded must not end the thread, which works on other replies too.
     send({ kind: 'failed', job: question.job, error: MillraceError.from(error, 'internal').toWire() })
   }
 })
@@ -29,7 +29,8 @@ function decode({ job, pieces }: DecodeJob): void {
   const bytes = joined(pieces)
   const prompts = new PromptNote()
   const scanned = scanReply(bytes, prompts)
-  // The next turn repeats it. Where it is little beside the rest, knowing it would spare nobody the hop to this thread.
+  // The next turn repeats this prompt. If the prompt is only a small part of the reply, knowing it would not spare that turn
+  // a thread.
   const promptText = prompts.text.length * 2 >= bytes.length ? new Uint8Array(prompts.text) : undefined
   bytes.buffer.transfer(0)
   const { promptIds, ids, logprobs, routedExperts } = scanned.tokens
@@ -40,7 +41,7 @@ function decode({ job, pieces }: DecodeJob): void {
   )
 }
 
-/** Knows no prompts, and keeps where the one that is read stands. */
+/** A reader that knows no prompts, and keeps the text of the one that is read. */
 class PromptNote implements PromptReader {
   text: Uint8Array = new Uint8Array()
 
@@ -53,7 +54,10 @@ class PromptNote implements PromptReader {
   }
 }
 
-/** Frees the memory of each piece at once: the collector would come for it far too late, and then look at everything. */
+/**
+ * Joins the pieces and frees their memory at once: the collector would free it far too late, and with a search of the whole
+ * heap.
+ */
 function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Buffer<ArrayBuffer> {
   const bytes = Buffer.allocUnsafeSlow(pieces.reduce((sum, { length }) => sum + length, 0))
   let at = 0
@@ -65,12 +69,15 @@ function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Buffer<ArrayBuffer>
   return bytes
 }
 
-/** Where cores are scarce, the loop that a reply is for goes first. On Linux a priority is a thread's own; elsewhere it is the process's. */
+/**
+ * Lowers this thread's priority: if cores are scarce, the event loop goes first. Only on Linux does a thread have its own
+ * priority.
+ */
 function standBack(): void {
   if (process.platform !== 'linux') return
   try {
     setPriority(5)
   } catch {
-    // Not allowed in this sandbox: it works all the same.
+    // Not allowed in this sandbox: the thread works without it.
   }
 }

@@ -2,20 +2,20 @@ import { Worker } from 'node:worker_threads'
 import { startVariables, within } from '../../kit/index.ts'
 import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './decode-messages.ts'
 
-/** Ending a thread from outside is what is left when it does not end by itself. */
+/** How long a thread may take to end by itself before it is terminated. */
 const closeGraceMs = 2_000
 
-/** What a pool does when something comes of one of its threads. */
+/** The pool's reactions to its threads. */
 export interface DecodeWorkerOwner {
   onAnswer(worker: DecodeWorker, answer: DecodeAnswer): void
-  /** Called once. `jobs` are those it took with it. */
+  /** Called once when a thread has died. `worker.jobs` are the jobs that died with it. */
   onDeath(worker: DecodeWorker, why: Error): void
 }
 
-/** One decode thread as the pool sees it. Whoever holds the pool keeps it, and with it the process. */
+/** One decode thread as the pool sees it. It keeps the process alive until the pool ends it. */
 export class DecodeWorker {
   readonly jobs = new Set<number>()
-  /** Whether it ever answered: one that has not may not be able to start at all. */
+  /** Whether the thread ever answered. If not, it may not be able to start at all. */
   hasAnswered = false
   lastUsedAt = performance.now()
   readonly #worker: Worker
@@ -42,12 +42,12 @@ export class DecodeWorker {
 
   send(job: DecodeJob): void {
     this.jobs.add(job.job)
-    // Pieces may lie in the same memory.
+    // Several pieces may lie in the same memory, which can be transferred only once.
     const memory = new Set(job.pieces.map(({ buffer }) => buffer))
     this.#worker.postMessage(job, [...memory])
   }
 
-  /** Lets it end by itself if it is idle; what it works on nobody waits for any more. */
+  /** Ends the thread: by itself if it is idle, at once if it has jobs, because nobody waits for these any more. */
   async end(): Promise<void> {
     this.#isEnding = true
     this.#worker.postMessage('close' satisfies ToDecodeThread)

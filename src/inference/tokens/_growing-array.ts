@@ -3,7 +3,7 @@ type NumberArray = Int32Array<ArrayBuffer> | Float32Array<ArrayBuffer>
 /** A typed array that grows: numbers arrive one by one or in pieces, and leave as one array without ever being boxed. */
 export class GrowingArray<Values extends NumberArray> {
   readonly #create: (length: number) => Values
-  /** Memory that others use, too, once this array is whole. */
+  /** Shared memory to begin with. Other arrays use it too, once this one is whole. */
   readonly #scratch: Values | undefined
   #values: Values
   #length = 0
@@ -18,7 +18,7 @@ export class GrowingArray<Values extends NumberArray> {
     return this.#length
   }
 
-  /** Room that is not used yet included. */
+  /** The memory in use, including room that is not filled yet. */
   get byteLength(): number {
     return this.#values.byteLength
   }
@@ -29,7 +29,7 @@ export class GrowingArray<Values extends NumberArray> {
     this.#length += 1
   }
 
-  /** The first piece is kept as it is: a reply that comes whole is never copied. */
+  /** Adds a piece. The first piece is kept without a copy, so a reply that comes whole is never copied. */
   append(piece: Values): void {
     if (this.#length === 0) {
       this.#values = piece
@@ -42,12 +42,12 @@ export class GrowingArray<Values extends NumberArray> {
     this.#length = length
   }
 
-  /** All of it, where it is. In memory that others use, too, only until they do. */
+  /** All values, without a copy. In shared memory they are valid only until another array uses it. */
   view(): Values {
     return this.#values.subarray(0, this.#length) as Values
   }
 
-  /** All of it, in memory of its own, fit to be handed to another thread. */
+  /** All values in memory of their own, which can be given to another thread. */
   whole(): Values {
     if (this.#length === this.#values.length && this.#values !== this.#scratch) return this.#values
     const exact = this.#create(this.#length)
@@ -67,7 +67,10 @@ const minCapacity = 64
 const idScratch = new Int32Array(4096)
 const logprobScratch = new Float32Array(4096)
 
-/** For numbers that are read in one go: most lists fit into memory that is there already. One at a time. */
+/**
+ * Arrays for numbers that are read in one go: most lists fit into the shared memory. Only one of each kind may be in use at
+ * a time.
+ */
 export function scannedIds(): GrowingArray<Int32Array<ArrayBuffer>> {
   return new GrowingArray((length) => new Int32Array(length), idScratch)
 }

@@ -17,8 +17,8 @@ import { scannedLogprobs } from './_growing-array.ts'
 const logprobKey = keyBytes('logprob')
 
 /**
- * The log-probabilities in the list of objects that begins at `start`, one object for each token; and where the list ends. No
- * values if any of the objects has no number.
+ * Reads the log-probabilities in the list of objects that begins at `start`, one object for each token, and finds the end of
+ * the list. No values if any of the objects has no number.
  */
 export function readLogprobs(
   bytes: Uint8Array,
@@ -29,7 +29,7 @@ export function readLogprobs(
   return { end, values: entries.areNumbers ? entries.values.whole() : undefined }
 }
 
-/** What stands before a value of an entry: the brace or the comma, the key and the colon. */
+/** The bytes before a value of an entry: the brace or the comma, the key and the colon. */
 interface Lead {
   readonly at: number
   readonly length: number
@@ -37,9 +37,9 @@ interface Lead {
 }
 
 /**
- * A server writes all entries alike, so what stands before the values is compared with an entry that was read before, four bytes
- * at a time, and not walked over: scanning a reply takes a quarter to a third less time. One at a time: `values` is in memory
- * that all share.
+ * Reads the entries of a list. A server writes all entries alike, so the bytes before the values are not parsed, but
+ * compared with those of an earlier entry, four at a time: scanning a reply takes a quarter to a third less time. Only one
+ * list can be read at a time, because `values` is in shared memory.
  */
 class LogprobEntries {
   readonly values = scannedLogprobs()
@@ -47,7 +47,7 @@ class LogprobEntries {
   readonly #bytes: Uint8Array
   readonly #words: DataView
   readonly #decimal = new Decimal()
-  /** Those of the last entry that was walked over and has a number. */
+  /** The leads of the last entry that was parsed in full and has a number. */
   #leads: readonly Lead[] = []
 
   constructor(bytes: Uint8Array) {
@@ -60,7 +60,7 @@ class LogprobEntries {
     return end === -1 ? this.#walkedEnd(start) : end
   }
 
-  /** -1 if the entry is written in another way. */
+  /** The end of an entry that is written like the last one; -1 if it is written in another way. */
   #alikeEnd(start: number): number {
     const bytes = this.#bytes
     const leads = this.#leads
@@ -110,7 +110,7 @@ class LogprobEntries {
       if (!isLogprob) requirePlainKey(bytes, keyAt, at)
       leads.push({ at: leadAt, length: at - leadAt, isLogprob })
       const numberEnd = isLogprob ? this.#decimal.read(bytes, at) : -1
-      // Of two the last counts.
+      // If the key comes twice, the last one counts.
       if (isLogprob) isNumber = numberEnd !== -1
       leadAt = numberEnd === -1 ? valueEnd(bytes, at) : numberEnd
       at = nonSpace(bytes, leadAt)

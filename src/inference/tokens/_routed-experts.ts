@@ -5,12 +5,12 @@ import { closeBracket, comma, openBracket } from '../../kit/index.ts'
 type Experts = RoutedExperts['experts']
 
 /**
- * The list form, `[tokens][layers][experts]`, of which JSON is known to be well formed. Undefined if it holds anything but
- * whole numbers of 32 bits in plain digits, or if its rows differ in length.
+ * Reads the list form, `[tokens][layers][experts]`, from JSON that is known to be well formed. Undefined if the list holds
+ * anything but whole numbers of 32 bits in plain digits, or if its rows differ in length.
  */
 export function scanExperts(bytes: Uint8Array, start: number): RoutedExperts | undefined {
   const list = new ExpertList()
-  /** How many each level has; -1 until the first list of a level has ended. */
+  /** The length of the lists at each level; -1 until the first list of a level has ended. */
   const shape = [-1, -1, -1]
   const counts = [0, 0, 0]
   let depth = -1
@@ -36,16 +36,16 @@ export function scanExperts(bytes: Uint8Array, start: number): RoutedExperts | u
 }
 
 /**
- * What a document holds: a list as above, or one of the forms in base64: the file that NumPy writes (vLLM), bare 32-bit numbers without a shape (SGLang), or an object of
- * `data`, `shape` and `dtype` (gateways and forks of vLLM, which mean bytes when they do not say). Undefined for anything
- * else.
+ * Reads routed experts from a document: a list as above, or one of the forms in base64. These are the file that NumPy writes
+ * (vLLM), bare 32-bit numbers without a shape (SGLang), or an object of `data`, `shape` and `dtype` (gateways and forks of
+ * vLLM, which mean bytes if they give no `dtype`). Undefined for anything else.
  */
 export function readExperts(value: unknown): RoutedExperts | undefined {
   if (typeof value === 'string') {
     const bytes = base64Bytes(value)
     return bytes && (isNumpyFile(bytes) ? readNumpy(bytes) : numbersOf(bytes, 'i4', undefined))
   }
-  // A list that is in a document already is a short one.
+  // A list that was left in the document is a short one.
   if (Array.isArray(value)) return scanExperts(Buffer.from(JSON.stringify(value)), 0)
   if (!isObject(value)) return undefined
   const { data, shape, dtype = 'uint8' } = value as { data?: unknown; shape?: unknown; dtype?: unknown }
@@ -54,7 +54,7 @@ export function readExperts(value: unknown): RoutedExperts | undefined {
   return bytes && numbersOf(bytes, typeOfDtype.get(dtype) ?? dtype, shape)
 }
 
-// A map and no object: the name is the server's, and an object has more names than its own.
+// A map and no object: the server chooses the name, and objects inherit names of their own.
 const typeOfDtype: ReadonlyMap<string, string> = new Map([
   ['uint8', 'u1'],
   ['int16', 'i2'],
@@ -63,7 +63,7 @@ const typeOfDtype: ReadonlyMap<string, string> = new Map([
   ['int64', 'i8'],
 ])
 
-/** Node's decoder passes over what is no base64; then fewer bytes come out than the length promises. */
+/** Decodes base64. Node's decoder skips invalid characters; then fewer bytes come out than the length promises. */
 function base64Bytes(text: string): Uint8Array | undefined {
   const unpadded = text.endsWith('==') ? text.length - 2 : text.endsWith('=') ? text.length - 1 : text.length
   const bytes = Buffer.from(text, 'base64')
@@ -76,7 +76,10 @@ function isNumpyFile(bytes: Uint8Array): boolean {
   return bytes.length > 12 && numpyMagic.equals(bytes.subarray(0, numpyMagic.length))
 }
 
-/** Magic, version, the length of a header, and the header: a Python dictionary with the type, the order and the shape. */
+/**
+ * Reads a NumPy file: magic, version, the length of a header, and the header, a Python dictionary with type, order and
+ * shape.
+ */
 function readNumpy(bytes: Uint8Array): RoutedExperts | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const isFirstVersion = bytes[6] === 1
@@ -97,13 +100,13 @@ function isShape(shape: unknown): shape is readonly number[] {
   return Array.isArray(shape) && shape.every((size) => Number.isInteger(size) && size >= 0)
 }
 
-/** Little-endian, as every machine that serves models is. */
+/** The bytes as numbers. They are little-endian, as on every machine that serves models. */
 function numbersOf(bytes: Uint8Array, type: string, shape: readonly number[] | undefined): RoutedExperts | undefined {
   const width = Number(type.slice(1))
   const count = bytes.length / width
   if (!Number.isInteger(count)) return undefined
   if (shape && shape.reduce((product, size) => product * size, 1) !== count) return undefined
-  // A copy: a typed array must start at a multiple of its width.
+  // Copied, because a typed array must start at a multiple of its width.
   const { buffer } = new Uint8Array(bytes)
   const experts = expertsOf(buffer, type)
   return experts && { shape: shape ? [...shape] : [count], experts }
@@ -145,14 +148,14 @@ function narrowed(values: Int16Array<ArrayBuffer> | Int32Array<ArrayBuffer>): Ex
   return lowest >= -0x8000 && highest <= 0x7fff ? Int16Array.from(values) : values
 }
 
-/** Grows, and takes a wider type when a number asks for it: most models have fewer than 257 experts. */
+/** A list that grows, and takes a wider type when a number needs it: most models have fewer than 257 experts. */
 class ExpertList {
   #values: Experts = new Uint8Array(1024)
   #length = 0
   #lowest = 0
   #highest = 0xff
 
-  /** Takes the number that begins here. Returns the place after it, or -1 if it is none. */
+  /** Reads the number that begins at `start`. Returns the place after it, or -1 if there is none. */
   read(bytes: Uint8Array, start: number): number {
     const isNegative = bytes[start] === 0x2d
     const first = isNegative ? start + 1 : start

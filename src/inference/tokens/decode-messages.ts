@@ -1,7 +1,7 @@
 import type { WireError } from '../../errors/index.ts'
 import type { ScannedReply } from './token-scanner.ts'
 
-/** To a decode thread: a reply in the pieces it came in, which are given away with it. */
+/** To a decode thread: a reply in the pieces it came in. Their memory is transferred. */
 export interface DecodeJob {
   readonly job: number
   readonly pieces: readonly Uint8Array<ArrayBuffer>[]
@@ -9,14 +9,14 @@ export interface DecodeJob {
 
 export type ToDecodeThread = DecodeJob | 'close'
 
-/** What came of a reply. */
+/** A reply that was decoded. */
 export interface DecodedReply {
   readonly scanned: ScannedReply
-  /** What the ids of the prompt were read from, if they are most of the reply. */
+  /** The text that the ids of the prompt were read from, if it is most of the reply. */
   readonly promptText?: Uint8Array<ArrayBuffer>
 }
 
-/** Back from the thread; the arrays are given away as well. */
+/** The thread's answer. The memory of its arrays is transferred too. */
 export type DecodeAnswer = DecodedAnswer | UndecodedReply
 
 interface DecodedAnswer extends DecodedReply {
@@ -25,7 +25,7 @@ interface DecodedAnswer extends DecodedReply {
   readonly workMs: number
 }
 
-/** A reply that the thread could not cope with. It lives on, for the replies of others. */
+/** A reply that the thread could not decode. The thread lives on, for other replies. */
 interface UndecodedReply {
   readonly kind: 'failed'
   readonly job: number

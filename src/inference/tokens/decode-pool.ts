@@ -7,39 +7,39 @@ import { DecodeWorker, type DecodeWorkerOwner } from './_decode-worker.ts'
 export interface DecodePoolStatus {
   readonly threads: number
   readonly maxThreads: number
-  /** Replies that wait for a thread, and those that are with one. */
+  /** Replies that wait for a thread, and replies that a thread has. */
   readonly queued: number
   readonly running: number
   readonly decoded: number
-  /** Replies that no thread could decode, and those that went with their thread. */
+  /** Replies that no thread could decode, and replies whose thread died. */
   readonly lost: number
-  /** Replies that were decoded on the loop because too much was waiting. */
+  /** Replies that were decoded on the loop because too many bytes were waiting. */
   readonly refused: number
-  /** Of the last replies: what they waited beyond the work itself, the way there and back included. */
+  /** How long the last replies waited beyond the work itself, including the way there and back. */
   readonly waitP99Ms: number
   readonly waitMaxMs: number
-  /** Time the threads have worked, all together. */
+  /** The time that all threads together have worked. */
   readonly busyMs: number
 }
 
 export interface DecodePoolOptions {
   readonly maxThreads?: number
   readonly maxQueuedBytes?: number
-  /** Another entry than the decode thread's own. */
+  /** Replaces the entry of the decode thread. */
   readonly entry?: URL
 }
 
 /**
- * Replies from this size on, about 380 tokens, are decoded on another thread. Measured: below it the hop there and back takes
- * more of the loop than reading them there does; see docs/performance-notes.md.
+ * Replies from this size on, about 380 tokens, are decoded on another thread. Measured: a smaller reply costs the loop less
+ * if it is read there than if it is sent to a thread and back; see docs/performance-notes.md.
  */
 export const offLoopBytes = 32 * 1024
 
-/** Jobs a thread is given at once: it always has the next one, however late this loop is. */
+/** Jobs a thread is given at once: it has the next one already, even if this loop is late. */
 const jobsPerThread = 2
-/** A thread more than one that was not needed for so long is ended. */
+/** Threads that were idle for this long are ended, except for one. */
 const idleMs = 30_000
-/** After so many threads that died before they answered once, none is started any more. */
+/** After this many threads have died before they answered once, no more are started. */
 const maxFailedStarts = 3
 
 interface Waiting {
@@ -58,9 +58,10 @@ interface Pending {
 }
 
 /**
- * The threads that take the tokens out of long replies, for all backends of one thread. There are none until somebody holds
- * it and has work, one more whenever all are busy, up to the number of cores, and none again when the last one lets go. At
- * most `maxQueuedBytes` wait; what comes then is refused, and its owner decodes it on the loop, which slows what comes next.
+ * The threads that take the tokens out of long replies, shared by all backends of one event loop. Threads are started only
+ * while the pool has a holder and work: one more whenever all are busy, up to the number of cores. They end when the last
+ * holder lets go. At most `maxQueuedBytes` wait. Further replies are refused, and their owner decodes them on the loop,
+ * which slows down new requests.
  */
 export class DecodePool implements DecodeWorkerOwner {
   readonly #maxThreads: number
@@ -86,7 +87,7 @@ export class DecodePool implements DecodeWorkerOwner {
     this.#entry = entry ?? workerUrl(import.meta, './_decode-thread')
   }
 
-  /** Whoever uses the pool holds it meanwhile. The last one to let go ends its threads. */
+  /** Holds the pool, as all its users must. The last one to let go ends its threads. */
   hold(): AsyncDisposable {
     this.#holders += 1
     let ended: Promise<void> | undefined
@@ -97,12 +98,12 @@ export class DecodePool implements DecodeWorkerOwner {
     return { [Symbol.asyncDispose]: () => (ended ??= letGo()) }
   }
 
-  /** Starts the first thread, so that it is there when it is needed. */
+  /** Starts the first thread, so that it is ready when it is needed. */
   warm(): void {
     if (this.#workers.size === 0 && this.#holders > 0) this.#startThread()
   }
 
-  /** Whether it takes a reply of this size now. */
+  /** Whether the pool takes a reply of this size now. */
   accepts(bytes: number): boolean {
     const isFull = this.#queuedBytes > 0 && this.#queuedBytes + bytes > this.#maxQueuedBytes
     const isAccepted = !isFull && this.#holders > 0 && this.#failedStarts < maxFailedStarts
@@ -110,7 +111,7 @@ export class DecodePool implements DecodeWorkerOwner {
     return isAccepted
   }
 
-  /** Takes away a reply that was accepted, and resolves with what is in it. Rejects if it cannot be decoded or its thread dies. */
+  /** Decodes a reply that was accepted. Its memory is transferred. Rejects if it cannot be decoded or its thread dies. */
   decode(pieces: Pieces): Promise<DecodedReply> {
     const bytes = pieces.reduce((sum, { length }) => sum + length, 0)
     return new Promise((resolve, reject) => {
@@ -177,7 +178,7 @@ export class DecodePool implements DecodeWorkerOwner {
     }
   }
 
-  /** One with room. When even the least busy has work already, another one is started, which takes part from then on. */
+  /** The thread with the fewest jobs, if it has room. If none has room, another thread is started. */
   #leastBusy(): DecodeWorker | undefined {
     let best: DecodeWorker | undefined
     for (const worker of this.#workers) if (!best || worker.jobs.size < best.jobs.size) best = worker
@@ -235,5 +236,5 @@ export class DecodePool implements DecodeWorkerOwner {
   }
 }
 
-/** The one that all backends of this thread share. */
+/** The pool that all backends of this thread share. */
 export const decodePool = new DecodePool()

@@ -3,17 +3,20 @@ import { KnownPrompt } from './_known-prompt.ts'
 import type { ReplyBytes } from './reply-bytes.ts'
 import { scanReply, type PromptReader, type ScannedReply } from './token-scanner.ts'
 
-/** An agent, and those it has working for it in the same session. Of more, the one not heard of for longest is read anew. */
+/** Conversations known per session: an agent's and its subagents'. Beyond that, the least recently used one is parsed anew. */
 const maxConversations = 4
-/** A prompt that has grown beyond this, some half a million tokens, is read anew each time. */
+/** A prompt that has grown beyond this, some half a million tokens, is parsed anew each time. */
 const maxPromptBytes = 4 * 1024 * 1024
-/** Of all sessions together. Beyond it, those are forgotten that were not asked for longest: theirs are read anew. */
+/**
+ * The bound for all sessions together. Beyond it, the least recently used sessions are forgotten, and their prompts parsed
+ * anew.
+ */
 const defaultMaxBytes = heapShare(64 * 1024 * 1024)
 
-/** As vLLM writes it. A reply with spaces there is as well read by a thread. */
+/** The key as vLLM writes it. A reply with spaces in it is not recognised, and goes to a thread. */
 const promptKey = Buffer.from('"prompt_token_ids":[')
 
-/** The prompts of one session, one for each conversation in it. The one that was used last is the last. */
+/** The prompts of one session, one for each conversation in it, the most recently used one last. */
 class SessionPrompts implements PromptReader {
   readonly #prompts: KnownPrompt[] = []
 
@@ -25,7 +28,7 @@ class SessionPrompts implements PromptReader {
     return this.#prompts.reduce((longest, { textLength }) => Math.max(longest, textLength), 0)
   }
 
-  /** The longest that the text there begins with. */
+  /** Finds the longest known prompt that the text at `at` begins with. */
   find(bytes: Uint8Array, at: number): { readonly prompt: KnownPrompt; readonly end: number } | undefined {
     let best: KnownPrompt | undefined
     let bestEnd = -1
@@ -43,7 +46,7 @@ class SessionPrompts implements PromptReader {
 
   add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void {
     if (ids.length === 0 || text.length > maxPromptBytes) return
-    // What it goes on from was read elsewhere.
+    // Removes the prompts that this one continues: another thread has read it whole.
     for (const prompt of this.#prompts.filter((each) => each.begins(text))) this.#remove(prompt)
     if (this.#prompts.length === maxConversations) this.#prompts.shift()
     this.#prompts.push(new KnownPrompt(text, ids))
@@ -55,13 +58,13 @@ class SessionPrompts implements PromptReader {
 }
 
 /**
- * What the prompts of sessions were, for servers that write a prompt's token ids out in every reply: a conversation of fifty
- * turns would be read fifty times, when all but the last turn of it is known. It knows only which text means which ids, so
- * nothing that is in it can be wrong; and what is not in it is read.
+ * Remembers the prompts of sessions, for servers that write a prompt's token ids out in every reply: else a conversation of
+ * fifty turns would be parsed fifty times, though all but its last turn is known. The memory only maps text to ids, so
+ * nothing in it can become wrong; unknown prompts are parsed.
  */
 export class PromptMemory {
   readonly #maxBytes: number
-  /** Those that were used since the older ones were set aside. Not moved with each use: see `Roster` for what that costs. */
+  /** Sessions used since `#older` was set aside. They are not reordered with each use: see `Roster` for what that costs. */
   #recent = new Map<string, SessionPrompts>()
   #older = new Map<string, SessionPrompts>()
   #recentBytes = 0
@@ -76,8 +79,8 @@ export class PromptMemory {
   }
 
   /**
-   * How much of a reply need not be read, because it is the prompt of a conversation that is known. Not looked for where it could not
-   * be more than `worth`, because a long reply would have to be put in one piece for it.
+   * How many bytes of a reply need not be parsed, because they are the prompt of a known conversation. Returns 0 without a
+   * search if that could not be more than `worth`, because a search has to join the pieces of a long reply.
    */
   knownBytes(session: string, body: ReplyBytes, worth = 0): number {
     const prompts = this.#recent.get(session) ?? this.#older.get(session)
@@ -90,12 +93,12 @@ export class PromptMemory {
     return known ? known.end - start : 0
   }
 
-  /** What somebody else has read. */
+  /** Adds a prompt that a decode thread has read. */
   learn(session: string, text: Uint8Array, ids: Int32Array<ArrayBuffer>): void {
     this.#using(session, (prompts) => prompts.add(text, ids))
   }
 
-  /** It said its last. */
+  /** Drops a session that has ended. */
   forget(session: string): void {
     this.#recentBytes -= this.#recent.get(session)?.bytes ?? 0
     this.#recent.delete(session)
@@ -110,7 +113,7 @@ export class PromptMemory {
       return use(prompts)
     } finally {
       this.#recentBytes += prompts.bytes - before
-      // Most servers write no prompts, and their sessions take no place here.
+      // Most servers write no prompts: their sessions get no entry.
       if (!recent && prompts.bytes > 0) this.#recent.set(session, prompts)
       if (this.#recentBytes > this.#maxBytes / 2) {
         this.#older = this.#recent

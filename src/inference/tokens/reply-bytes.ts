@@ -1,17 +1,17 @@
 import { isMarkedAsUntransferable } from 'node:worker_threads'
 
-/** A chunk from here on is a read of the socket's own, in memory that nobody else uses. */
+/** A chunk of at least this size is a read of its own, whose memory nothing else uses. */
 const wholeReadBytes = 16 * 1024
 
 /**
- * The body of a whole reply, in the chunks it came in. Nearly every one comes in one. A long one can be given to another
- * thread with the memory it came in: nothing is copied, and what is given away is no garbage to be collected here. Left to
- * the collector, 64 MB of it are worth a collection of the whole heap to V8, and so one every few hundred replies.
+ * The body of a whole reply, in the chunks it came in; nearly always it is a single chunk. A long body can be transferred to
+ * another thread with its memory: nothing is copied, and nothing is left for the collector here. V8 would collect the whole
+ * heap for every 64 MB of such memory, and so every few hundred replies.
  */
 export class ReplyBytes {
   readonly #chunks: Buffer[] = []
   #length = 0
-  /** What is there is a copy of all chunks, in memory of its own. */
+  /** Whether the only chunk is a copy of all chunks, in memory of its own. */
   #isJoined = false
 
   get length(): number {
@@ -23,7 +23,7 @@ export class ReplyBytes {
     this.#length += chunk.length
   }
 
-  /** All of it in one piece. */
+  /** The whole body in one buffer. */
   joined(): Buffer {
     const [only] = this.#chunks
     if (only && this.#chunks.length === 1) return only
@@ -33,7 +33,7 @@ export class ReplyBytes {
     return joined
   }
 
-  /** All of it, in memory that can be given away; afterwards there is nothing here. */
+  /** The whole body in memory that can be transferred; afterwards nothing is left here. */
   give(): Uint8Array<ArrayBuffer>[] {
     const given: Uint8Array<ArrayBuffer>[] = []
     let small: Buffer[] = []
@@ -41,7 +41,7 @@ export class ReplyBytes {
       if (small.length > 0) given.push(copied(small))
       small = []
     }
-    // The parser is still at the read that the last chunk is from: that is copied.
+    // The HTTP parser may still use the memory of the last chunk, so that chunk is copied.
     const last = this.#isJoined ? undefined : this.#chunks.at(-1)?.buffer
     for (const chunk of this.#chunks) {
       const { buffer, byteOffset, length } = chunk
@@ -59,7 +59,7 @@ export class ReplyBytes {
   }
 }
 
-/** Neither from the pool, which cannot be given away, nor filled with zeros first. */
+/** A copy in memory of its own: the pool's cannot be transferred, and zeros need not be written first. */
 function copied(chunks: readonly Buffer[]): Uint8Array<ArrayBuffer> {
   const copy = Buffer.allocUnsafeSlow(chunks.reduce((sum, { length }) => sum + length, 0))
   let at = 0

@@ -6,19 +6,19 @@ import type { TokenArrays } from './token-scanner.ts'
 import { isObject } from '../wire/foreign-json.ts'
 import type { Source } from '../wire/source.ts'
 
-/** The tokens of a reply while it is being read: typed arrays from a scan, and short lists out of a document. */
+/** The tokens of a reply while it is being read: typed arrays from a scan, and short lists from a document. */
 export class TokenDraft {
   readonly #source: Source
   #promptIds: Int32Array | undefined
   readonly #ids = growingIds()
   readonly #logprobs = growingLogprobs()
   #hasIds = false
-  /** The first log-probability that makes no sense: it matters only if there are ids. */
+  /** The place of the first invalid log-probability: it matters only if there are ids. */
   #badLogprob = -1
   #experts: RoutedExperts | undefined
-  /** One each time the version changes; nearly always one in all. */
+  /** One span each time the version changes; nearly always one in all. */
   readonly #spans: VersionSpan[] = []
-  /** How many ids and log-probabilities there were when they last were a record. */
+  /** How many ids and log-probabilities there were when they last matched. */
   #sound = { ids: 0, logprobs: 0 }
 
   constructor(source: Source) {
@@ -29,12 +29,12 @@ export class TokenDraft {
     return this.#ids.length
   }
 
-  /** An event was read to its end. */
+  /** Called when an event was read to its end. */
   endEvent(): void {
     if (this.#isSound) this.#sound = { ids: this.#ids.length, logprobs: this.#logprobs.length }
   }
 
-  /** Whether what came so far is a record: ids, each with its log-probability or all without. */
+  /** Whether the tokens so far are consistent: every id has a log-probability, or none has. */
   get #isSound(): boolean {
     const count = this.#logprobs.length
     return this.#badLogprob === -1 && (count === 0 || count === this.#ids.length)
@@ -61,7 +61,7 @@ export class TokenDraft {
     for (const value of values) this.#ids.push(this.#id(value, this.#ids.length))
   }
 
-  /** Entries of OpenAI's `logprobs.content`. */
+  /** Adds the entries of OpenAI's `logprobs.content`. */
   addLogprobs(entries: readonly unknown[]): void {
     for (const entry of entries) {
       const { logprob } = isObject(entry) ? (entry as { logprob?: unknown }) : {}
@@ -69,7 +69,7 @@ export class TokenDraft {
     }
   }
 
-  /** Entries of SGLang's `output_token_logprobs`: `[logprob, id, text]`. */
+  /** Adds the entries of SGLang's `output_token_logprobs`: `[logprob, id, text]`. */
   addPairs(pairs: readonly unknown[]): void {
     this.#hasIds = true
     for (const pair of pairs) {
@@ -79,10 +79,10 @@ export class TokenDraft {
     }
   }
 
-  /** The tokens from `from` on, if there are any, are of these weights. */
+  /** Marks the tokens from `from` on, if there are any, as sampled with this version of the weights. */
   markVersion(from: number, version: string): void {
     if (from >= this.#ids.length || this.#spans.at(-1)?.version === version) return
-    // Of tokens that came before any version did, the first one is the best that is known.
+    // Tokens that came before any version are counted to the first version.
     this.#spans.push({ from: this.#spans.length === 0 ? 0 : from, version })
   }
 
@@ -92,7 +92,7 @@ export class TokenDraft {
     this.#experts = experts
   }
 
-  /** What was sampled, if the server said so. `version` is for tokens that came without one. */
+  /** The sampled tokens, if the server sent them. `version` is for tokens that came without one. */
   record(version: string | undefined): TokenRecord | undefined {
     if (!this.#hasIds) return undefined
     const first = this.#spans[0]?.version ?? version
@@ -114,14 +114,17 @@ export class TokenDraft {
     }
   }
 
-  /** As much as is a record, of a reply that is none: with all its events, or up to the one that spoiled it. */
+  /**
+   * The tokens of an incomplete reply: all of them if they are consistent, else those before the event that made them
+   * inconsistent.
+   */
   soundRecord(version: string | undefined): TokenRecord | undefined {
     if (this.#isSound) return this.record(version)
     const { ids, logprobs } = this.#sound
     if (ids === 0) return undefined
     const spans = this.#spans.filter(({ from }) => from < ids)
     const first = spans[0]?.version ?? version
-    // Which tokens the experts are of is not known any more.
+    // The experts are left out: it is not known any more which tokens they belong to.
     return {
       ...(this.#promptIds && { promptIds: this.#promptIds }),
       ids: this.#ids.whole().slice(0, ids),
@@ -131,7 +134,10 @@ export class TokenDraft {
     }
   }
 
-  /** Servers write null for one that they do not have, or that JSON cannot hold: it is not known then, and nothing else is lost. */
+  /**
+   * Adds a log-probability. Null is allowed and kept as NaN: servers write it for values that they lack or that JSON cannot
+   * hold.
+   */
   #addLogprob(value: unknown): void {
     if (typeof value !== 'number' && value !== null && this.#badLogprob === -1) this.#badLogprob = this.#logprobs.length
     this.#logprobs.push(typeof value === 'number' ? value : Number.NaN)
@@ -143,7 +149,7 @@ export class TokenDraft {
   }
 }
 
-/** Where none is known, there are none. */
+/** No log-probabilities at all if none of them is known. */
 function unlessUnknown(logprobs: Float32Array): Float32Array {
   return logprobs.every(Number.isNaN) ? new Float32Array() : logprobs
 }

@@ -29,25 +29,25 @@ export interface TokenArrays {
 
 export interface ScannedReply {
   readonly tokens: TokenArrays
-  /** The JSON without what was taken out of it: there it says `null`. */
+  /** The JSON with `null` in place of the lists that were taken out. */
   readonly rest: string
 }
 
-/** Knows what some prompts read as. */
+/** The prompts that are known already. */
 export interface PromptReader {
-  /** The prompt that the ids which begin at `at` go on from. */
+  /** Finds the known prompt that the ids at `at` begin with. */
   find(bytes: Uint8Array, at: number): { readonly prompt: KnownPrompt; readonly end: number } | undefined
-  /** To be known from now on. `text` is everything between the brackets, and stays the caller's. */
+  /** Adds a prompt. `text` is everything between the brackets, and stays the caller's. */
   add(text: Uint8Array, ids: Int32Array<ArrayBuffer>): void
 }
 
-/** Below it there is little to win: of 2 KB, 8 µs instead of the 11 that `JSON.parse` takes. */
+/** Shorter replies are not scanned, because it gains little: 2 KB take 8 µs instead of the 11 of `JSON.parse`. */
 export const worthScanningBytes = 4 * 1024
 
 /**
- * Takes the long lists out of a Chat Completions reply, straight from its bytes into typed arrays, and leaves a document
- * that is small. It takes only what is written the usual way and in its place. Anything else stays in the document, for
- * whoever reads that to take or to refuse; and bytes that are no JSON stay as they are. `prompts` spare it what is known.
+ * Takes the long lists out of a Chat Completions reply, straight from its bytes into typed arrays, and leaves a small
+ * document. Only lists in their usual form and place are taken. Anything else stays in the document, for its reader to take
+ * or to refuse; bytes that are no JSON are left unchanged. Ids that `prompts` knows are not parsed again.
  */
 export function scanReply(bytes: Uint8Array, prompts?: PromptReader): ScannedReply {
   const scan = new TokenScan(bytes, prompts)
@@ -67,15 +67,15 @@ const keys = {
   logprobs: keyBytes('logprobs'),
   content: keyBytes('content'),
   experts: keyBytes('routed_experts'),
-  /** Where SGLang keeps what OpenAI's API has no place for, under its newer and its older name. */
+  /** SGLang's place for what OpenAI's API has no field for, under its newer and its older name. */
   extension: keyBytes('sgl_ext'),
   metaInfo: keyBytes('meta_info'),
 }
 
-/** Of a key that comes twice the last counts, as in `JSON.parse`; so each time the list is forgotten that came before. */
+/** Walks over one reply. If a key comes twice, the last one counts, as in `JSON.parse`, so an earlier list is forgotten. */
 class TokenScan {
   readonly tokens: TokenArrays = {}
-  /** Starts and ends, in turn, of what was taken out. */
+  /** Starts and ends, in turn, of the lists that were taken out. */
   readonly cuts: number[] = []
   readonly #bytes: Uint8Array
   readonly #prompts: PromptReader | undefined
@@ -107,7 +107,7 @@ class TokenScan {
     return valueEnd(bytes, at)
   }
 
-  /** Only the first choice is ever read, and only one is asked for. */
+  /** Only the first choice is read: only one is ever asked for. */
   readonly #choice = (at: number, index: number): number => {
     const bytes = this.#bytes
     if (index === 0 && bytes[at] === openBrace) return membersEnd(bytes, at, this.#choiceMember)
@@ -200,19 +200,19 @@ class TokenScan {
   }
 }
 
-/** Reads ids up to the bracket that closes their list, and returns where that is; -1 if there is anything but ids. */
+/** Reads ids up to the bracket that closes their list, and returns its place; -1 if there is anything but ids. */
 function idsEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
   return bytes[start] === closeBracket ? start : numbersEnd(bytes, start, list)
 }
 
-/** The same from behind a number on. */
+/** Reads the ids that follow a number, as `idsEnd` does. */
 function restEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
   const at = nonSpace(bytes, start)
   if (bytes[at] === comma) return numbersEnd(bytes, nonSpace(bytes, at + 1), list)
   return bytes[at] === closeBracket ? at : -1
 }
 
-/** The same where at least one must be. */
+/** Reads at least one id, as `idsEnd` does. */
 function numbersEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Array<ArrayBuffer>>): number {
   let at = start
   for (;;) {
@@ -224,7 +224,7 @@ function numbersEnd(bytes: Uint8Array, start: number, list: GrowingArray<Int32Ar
       at += 1
       digit = (bytes[at] ?? 0) - 0x30
     }
-    // Nothing but plain digits; without zeros in front, which JSON does not allow.
+    // Ids are plain digits, without leading zeros, which JSON does not allow.
     if (at === first || at - first > 10 || id > 0x7fff_ffff) return -1
     if (bytes[first] === 0x30 && at - first > 1) throw notWalkable
     list.push(id)
