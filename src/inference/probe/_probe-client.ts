@@ -11,22 +11,22 @@ export interface ProbeClientOptions {
   readonly headers: readonly string[]
   readonly caFile: string | undefined
   readonly env: Variables
-  /** Ends every request; its reason is what they reject with. */
+  /** Ends every request; the requests reject with its reason. */
   readonly signal: AbortSignal
 }
 
 export interface ProbeAnswer {
   readonly status: number
   readonly headers: ResponseHeaders
-  /** Parsed, if it is JSON. */
+  /** The body: parsed if it is JSON, else its text. */
   readonly document: unknown
 }
 
-/** A few small requests at once are all it makes. */
+/** A probe makes only a few small requests at once. */
 const connections = 4
 const connectTimeoutMs = 10_000
 
-/** Requests of other kinds than for a turn, to a server of which nothing is known yet. */
+/** Sends the requests of a probe, which are not for turns, to a server of which nothing is known yet. */
 export class ProbeClient extends Resource {
   readonly #options: ProbeClientOptions
   readonly #connections: Connections
@@ -38,7 +38,7 @@ export class ProbeClient extends Resource {
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile, env })
   }
 
-  /** Rejects if there is no answer at all. `path` begins at the server's root. */
+  /** Asks for a path that begins at the server's root. Rejects if there is no answer at all. */
   get(path: string): Promise<ProbeAnswer> {
     return this.#ask('GET', path)
   }

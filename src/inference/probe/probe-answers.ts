@@ -5,18 +5,18 @@ export type BackendKind = 'vllm' | 'sglang' | 'openai' | 'anthropic' | 'millrace
 
 export interface ServedModel {
   readonly id: string
-  /** Tokens, where the server tells. */
+  /** The length of the context in tokens, if the server tells it. */
   readonly contextLength?: number
 }
 
-/** Which of the things that a training run needs come with a reply, if they are asked for. */
+/** Which facts about its tokens a reply has if they are asked for. A training run needs them. */
 export interface TokenFields {
   readonly ids: boolean
   readonly logprobs: boolean
   readonly promptIds: boolean
   readonly routedExperts: boolean
   readonly version: boolean
-  /** Whether they come in streams, too, and not with whole replies only. */
+  /** Whether streams have these facts too, and not only whole replies. */
   readonly inStreams: boolean
 }
 
@@ -28,10 +28,10 @@ interface ModelWire {
   [key: string]: unknown
 }
 
-/** What servers write as the owner of a model that they themselves serve. */
+/** The owner that a server writes for the models that it serves itself. */
 const owners: Readonly<Record<string, BackendKind>> = { vllm: 'vllm', sglang: 'sglang', millrace: 'millrace-sim' }
 
-/** How vLLM and SGLang, Anthropic, OpenRouter, Groq and Mistral call it. */
+/** The names of the context's length: vLLM and SGLang, Anthropic, OpenRouter, Groq, Mistral. */
 const contextLengthNames = [
   'max_model_len',
   'max_input_tokens',
@@ -40,7 +40,7 @@ const contextLengthNames = [
   'max_context_length',
 ]
 
-/** The models that a list in OpenAI's or Anthropic's shape names. */
+/** The models in a list of OpenAI's or Anthropic's shape. */
 export function modelsIn(listing: unknown): ServedModel[] {
   return entriesOf(listing).flatMap((entry) => {
     if (typeof entry.id !== 'string') return []
@@ -49,7 +49,7 @@ export function modelsIn(listing: unknown): ServedModel[] {
   })
 }
 
-/** What a list of models gives away about who wrote it. */
+/** The kind of server that wrote a list of models, as far as the list shows it. */
 export function kindFromListing(listing: unknown): BackendKind {
   const [first] = entriesOf(listing)
   if (!first) return 'unknown'
@@ -68,20 +68,23 @@ export function contextLengthIn(document: unknown): number | undefined {
   return undefined
 }
 
-/** Whether an answer is a good one with a text of this name. */
+/** Whether an answer succeeded and has a text under this name. */
 export function hasText(answer: ProbeAnswer | undefined, name: string): boolean {
   if (!answer || answer.status >= 300 || !isObject(answer.document)) return false
   return typeof (answer.document as Record<string, unknown>)[name] === 'string'
 }
 
-/** What a whole chat reply says about its tokens; undefined for anything else. `inStreams`: a stream may be asked, too. */
+/**
+ * The facts about tokens in a whole Chat reply; undefined for other answers. `inStreams`: whether streams may be asked for
+ * them.
+ */
 export function tokenFieldsIn({ document, headers }: ProbeAnswer, inStreams: boolean): TokenFields | undefined {
   const reply = fieldsOf(document)
   const choice: unknown = Array.isArray(reply['choices']) ? reply['choices'][0] : undefined
   if (!isObject(choice)) return undefined
   const fields = fieldsOf(choice)
   const holders = [fields, fieldsOf(fields['sgl_ext']), fieldsOf(fields['meta_info'])]
-  // SGLang's own way: each with its log-probability.
+  // SGLang's own form: each token with its log-probability.
   const hasPairs = holders.some((holder) => isFilled(holder['output_token_logprobs']))
   const versions = [reply, fieldsOf(reply['metadata']), fieldsOf(fields['meta_info'])]
   const ids = hasPairs || isFilled(fields['token_ids'])

@@ -23,7 +23,7 @@ import { tokenRequestOf, type EngineName } from '../tokens/token-request.ts'
 export interface BackendFacts {
   readonly kind: BackendKind
   readonly models: readonly ServedModel[]
-  /** What its replies tell about tokens; undefined if that is not known: it names no model, or was too busy to answer. */
+  /** The facts about tokens in its replies; undefined if not known: the server names no model, or was too busy to answer. */
   readonly tokenFields: TokenFields | undefined
   readonly apis: readonly ApiName[]
 }
@@ -32,9 +32,12 @@ export interface ProbeOptions {
   /** Where the key and the proxy variables are looked up. */
   readonly env: Variables
   readonly signal: AbortSignal
-  /** The API it is going to be asked in, which decides how the key is sent. Default: chat; messages for Anthropic. */
+  /**
+   * The API that the server is going to be asked in, which decides how the key is sent. Default: chat; messages for
+   * Anthropic.
+   */
   readonly api?: ApiName
-  /** What the server calls the model that is asked for a token. Default: the first that it lists. */
+  /** The server's name for the model that is asked for a token. Default: the first model that it lists. */
   readonly model?: string
 }
 
@@ -51,11 +54,11 @@ const noTokenFields: TokenFields = {
 }
 
 /**
- * Asks a server what it is: its models, the APIs it has, and what its replies tell about tokens. That takes ten seconds at
- * most, and one sampled token; the providers themselves, who charge for it and tell nothing about tokens, are asked for
- * none. What a server lacks, or does not say in time, is missing from the facts. Throws `model_*` if it cannot be
- * reached, refuses the key, does not know the model that was named, or fails at listing its models, `config_invalid` if it
- * has pages for people only, or if it would answer in Messages alone (then `data.api` says so).
+ * Asks a server what it is: its models, the APIs it has, and what its replies tell about tokens. A probe takes ten seconds
+ * at most, and one sampled token; OpenAI and Anthropic, which charge for tokens and tell nothing about them, are asked for
+ * none. Facts that a server lacks, or does not tell in time, are missing. Throws `model_*` if the server cannot be reached,
+ * refuses the key, does not know the model that was named, or fails at listing its models. Throws `config_invalid` if it has
+ * pages for people only, or if it would answer in Messages alone (then `data.api` says so).
  */
 export async function probeBackend(backend: BackendConfig, options: ProbeOptions): Promise<BackendFacts> {
   const { hostname } = backendUrl(backend.url)
@@ -66,7 +69,7 @@ export async function probeBackend(backend: BackendConfig, options: ProbeOptions
   })
 }
 
-/** Only which models it lists: one request, and nothing is sampled. Throws as `probeBackend` does. */
+/** Asks only for the list of models: one request, and nothing is sampled. Throws as `probeBackend` does. */
 export function listedModels(backend: BackendConfig, options: ProbeOptions): Promise<readonly ServedModel[]> {
   return withListing(backend, options, ({ listing }) => modelsIn(listing.document))
 }
@@ -104,11 +107,11 @@ async function withListing<Answer>(
   return answer
 }
 
-/** Everything after the list of models: each answer may be missing, and the next question is asked all the same. */
+/** Asks everything after the list of models. Any answer may be missing; the other questions are still asked. */
 class Probe {
   readonly #client: ProbeClient
   readonly #base: string
-  /** Where a server has what is not part of the API. */
+  /** The root of the server, for paths that are not part of the API. */
   readonly #root: string
   readonly #source: Source
 
@@ -133,16 +136,16 @@ class Probe {
   async #kind(listing: unknown, models: readonly ServedModel[]): Promise<BackendKind> {
     const kind = kindFromListing(listing)
     if (kind !== 'unknown') return kind
-    // A router before the server may write its own list.
+    // A router before the server may write its own list, so the server itself is asked.
     const paths = ['/model_info', '/get_model_info', '/version']
     const [info, older, version] = await Promise.all(paths.map((path) => this.#get(path)))
     if (hasText(info, 'model_path') || hasText(older, 'model_path')) return 'sglang'
-    // Others have a version, too, but do not tell the length of the context with it.
+    // Other servers have a version too, but their lists do not tell the length of the context.
     const tellsLength = models.some(({ contextLength }) => contextLength !== undefined)
     return tellsLength && hasText(version, 'version') ? 'vllm' : 'unknown'
   }
 
-  /** An empty request is refused by whoever has the API, and costs nothing. */
+  /** Sends an empty request to each API. A server that has the API refuses the request, which costs nothing. */
   async #apis(): Promise<ApiName[]> {
     const answers = await Promise.all(apiNames.map((api) => this.#post(apiPaths[api], {})))
     return apiNames.filter((_api, index) => {
@@ -151,7 +154,7 @@ class Probe {
     })
   }
 
-  /** Of SGLang, whose older versions do not list it. */
+  /** Adds the length of the context, which older versions of SGLang do not list. */
   async #withContextLength(models: readonly ServedModel[]): Promise<readonly ServedModel[]> {
     if (models.every(({ contextLength }) => contextLength !== undefined)) return models
     const answers = await Promise.all(['/server_info', '/get_server_info'].map((path) => this.#get(path)))
@@ -161,7 +164,7 @@ class Probe {
     return contextLength === undefined ? models : models.map((model) => ({ contextLength, ...model }))
   }
 
-  /** `isWanted`: somebody is going to ask for this very model. */
+  /** `isWanted`: the caller named this very model, so that it must exist. */
   async #tokenFields(model: string, kind: BackendKind, isWanted: boolean): Promise<TokenFields | undefined> {
     const { fields, inStreams } = tokenRequestOf([engineOf(kind)])
     const answer = await this.#post(apiPaths.chat, {
@@ -174,7 +177,7 @@ class Probe {
     if (answer.status < 300) return tokenFieldsIn(answer, inStreams)
     const failure = failureIn(this.#source, answer)
     if (failure.code === 'model_auth' || (failure.code === 'model_not_found' && isWanted)) throw failure
-    // A server that refuses to be asked for them has none.
+    // A server that refuses a request for tokens has none to give.
     return failure.retryable ? undefined : noTokenFields
   }
 
@@ -187,7 +190,7 @@ class Probe {
   }
 }
 
-/** The engine that a backend of this kind is asked as. */
+/** The engine that a kind of backend runs, for how tokens are asked for. */
 export function engineOf(kind: BackendKind): EngineName | undefined {
   return kind === 'vllm' || kind === 'sglang' ? kind : undefined
 }
@@ -197,12 +200,14 @@ function providerFacts(kind: 'openai' | 'anthropic', listing: ProbeAnswer): Back
   return { kind, models: modelsIn(listing.document), tokenFields: noTokenFields, apis }
 }
 
-/** Only chat replies tell about tokens: a server that has other APIs, but not that one, tells nothing. */
+/**
+ * The facts if no reply was sampled. Only Chat replies tell about tokens, so a server with other APIs but not Chat has none.
+ */
 function unasked(apis: readonly ApiName[]): TokenFields | undefined {
   return apis.length > 0 && !apis.includes('chat') ? noTokenFields : undefined
 }
 
-/** A server without a list of models is fit for use; one that refuses the key, or cannot answer now, is not. */
+/** Throws if the server refuses the key or cannot answer now. A server without a list of models is fit for use. */
 function throwIfUnfit(source: Source, answer: ProbeAnswer): void {
   if (answer.status < 300) return
   const failure = failureIn(source, answer)
@@ -210,13 +215,13 @@ function throwIfUnfit(source: Source, answer: ProbeAnswer): void {
   if (String(failure.data['said']).includes('anthropic-version')) throw messagesOnly(source)
 }
 
-/** Whoever wants that header for a list of models wants it for all else, and would refuse every request in another API. */
+/** A server that wants this header for a list of models wants it for all requests, and would refuse every other API. */
 function messagesOnly({ url, backend }: Source): MillraceError {
   const message = `${url} asks for the header anthropic-version: it knows Messages only, so say api: messages in the model's config`
   return new MillraceError('config_invalid', message, { data: { backend, api: 'messages' } })
 }
 
-/** Some answer every path with a page: that is neither a list nor an API. */
+/** Whether an answer is a page, which is neither a list nor an API: some servers answer every path with one. */
 function isPage({ status, document }: ProbeAnswer): boolean {
   return status < 300 && typeof document === 'string'
 }
