@@ -2,8 +2,8 @@ import type { Draft } from '../kit/index.ts'
 import type { ApiName, AssistantMessage, Json, OtherPart, ToolCall } from '../schema/index.ts'
 
 /**
- * An assistant's turn while it is read from a client's history. It must come out as the very message that was once
- * replied, whichever API carried it there and back, so there is one form and one order of fields for each meaning.
+ * An assistant's turn while it is read from a client's history. It must become the very message that was once replied,
+ * whichever API carried it there and back, so each meaning has one form and one order of fields.
  */
 export class AssistantDraft {
   text = ''
@@ -16,7 +16,7 @@ export class AssistantDraft {
     this.calls.push({ id, type: 'function', function: { name, arguments: written } })
   }
 
-  /** What only this API can say. */
+  /** Adds a part that only this API can express. */
   addOther(api: ApiName, value: Json): void {
     this.#others.push({ type: 'other', api, value })
   }
@@ -33,7 +33,7 @@ export class AssistantDraft {
     return message
   }
 
-  /** No text is null where something else was said instead; servers refuse a turn that has neither. */
+  /** The content. Without text it is null if the turn has anything else; servers refuse a turn that has neither. */
   #content(): string | null {
     if (this.text !== '') return this.text
     return this.calls.length + this.#others.length > 0 || this.refusal !== '' ? null : ''

@@ -16,7 +16,7 @@ import { rejected } from './_rejected.ts'
 import { anyText, optionalText, requiredText, typedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** What a message is read with. */
+/** The state that is needed to read a message. */
 interface Reading {
   readonly before: readonly Message[]
   readonly madeUpIds: MadeUpIds
@@ -24,8 +24,8 @@ interface Reading {
 }
 
 /**
- * The messages of a chat completion request, after those that were read before. They have our own shape nearly; what a
- * client adds to it is left out.
+ * Reads the messages of a Chat request, after those that were read before. They nearly have our own shape; fields that a
+ * client adds to it are left out.
  */
 export function readChatMessages(
   value: Json | undefined,
@@ -76,12 +76,14 @@ function readTool(value: JsonObject, before: readonly Message[], untranslatable:
   const at = `messages[${before.length}]`
   const id = answeredId(value, before) ?? requiredText(value, 'tool_call_id', `${at}.`)
   const content = readContent(value['content'], at, untranslatable)
-  // Not of this API, but how a failed tool of another one is written in it.
+  // `is_error` is not part of this API, but a failed tool of another API is written with it.
   if (value['is_error'] === true) return { role: 'tool', tool_call_id: id, content, is_error: true }
   return { role: 'tool', tool_call_id: id, content }
 }
 
-/** Which call it answers, of a reply whose calls had no ids: results then come in the order of the calls. */
+/**
+ * The id of the call that a result without an id answers. If calls had no ids, their results come in the order of the calls.
+ */
 function answeredId({ tool_call_id: id }: JsonObject, before: readonly Message[]): string | undefined {
   if (id !== '' && !isAbsent(id)) return undefined
   const asked = before.findLastIndex(({ role }) => role !== 'tool')
@@ -94,7 +96,7 @@ function readAssistant(value: JsonObject, at: string, reading: Reading): Assista
   const { untranslatable } = reading
   const draft = new AssistantDraft()
   readSpoken(draft, value['content'], at, untranslatable)
-  // The field has two names among servers; a client sends back what it got.
+  // Servers have two names for this field, and clients send back the one they got.
   draft.reasoning =
     optionalText(value, 'reasoning_content', `${at}.`) || optionalText(value, 'reasoning', `${at}.`) || draft.reasoning
   draft.refusal += optionalText(value, 'refusal', `${at}.`) ?? ''
@@ -131,12 +133,12 @@ function readToolCall(draft: AssistantDraft, call: Json | undefined, at: string,
   if (typeof written !== 'string') {
     throw rejected(`${at}.function.arguments`, 'must be a string: the JSON text as the model wrote it')
   }
-  // Not every server gives one, and clients send back what they got.
+  // Not every server gives calls an id, and clients send back what they got.
   const id = optionalText(call, 'id', `${at}.`) || reading.madeUpIds.at(draft.calls.length)
   draft.addCall(id, requiredText(called, 'name', `${at}.function.`), written)
 }
 
-/** What an assistant said is one text, though it may come back in parts. */
+/** Reads the assistant's content as one text, though it may come back in parts. */
 function readSpoken(
   draft: AssistantDraft,
   content: Json | undefined,
@@ -189,7 +191,7 @@ function readImage(part: JsonObject, at: string): ContentPart | undefined {
   return imagePart(requiredText(image, 'url', place), optionalText(image, 'detail', place))
 }
 
-/** Only of a user can another API, too, say who it is. */
+/** Adds the name of the speaker. Only for users do other APIs have one too. */
 function named<Said extends SystemMessage | AssistantMessage>(
   message: Said,
   value: JsonObject,

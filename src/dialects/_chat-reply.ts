@@ -29,12 +29,12 @@ export function wholeChatReply(head: ReplyHead, reply: BackendReply): Record<str
   }
 }
 
-/** What a backend of this API wrote, where it says more than a message of ours. */
+/** The message as a backend of this API wrote it, if it says more than our own message. */
 function ownMessage({ original }: BackendReply): JsonObject | undefined {
   return original?.api === 'chat' ? original.output[0] : undefined
 }
 
-/** The chunks of one streamed reply. This API has no blocks to open and close, so nothing need be remembered. */
+/** The chunks of one streamed reply. This API has no blocks to open and close, so the writer has no state. */
 export class ChatReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
 
@@ -50,7 +50,7 @@ export class ChatReplyStream implements ReplyStreamWriter {
     return [this.#chunk(deltaFields(delta), null)]
   }
 
-  /** Calls have numbers in a stream. */
+  /** Repeats an original message as one chunk. In a stream, calls are numbered. */
   repeat([message = {}]: readonly JsonObject[]): WireEvent[] {
     const { role: _told, tool_calls: calls, ...said } = message
     if (!isJsonList(calls)) return [this.#chunk(said, null)]
@@ -72,7 +72,7 @@ export class ChatReplyStream implements ReplyStreamWriter {
     const choice = {
       index: 0,
       delta,
-      // Of a reply that was asked for whole: all at its end.
+      // Log-probabilities are kept here only of a backend reply that came whole, so the last chunk has all of them.
       logprobs: head.request.wantsLogprobs && reply ? logprobsIn(reply) : null,
       finish_reason: finishReason,
       ...(reply && sampledIds(head, reply)),
@@ -81,7 +81,7 @@ export class ChatReplyStream implements ReplyStreamWriter {
       data: {
         ...this.#common(),
         choices: [choice],
-        // With the usage asked for, every chunk has the field; all but the last are null.
+        // If the client asked for the usage, every chunk has the field; it is null in all but the last.
         ...(head.request.includeUsage && { usage: null }),
         ...(reply && promptIds(head, reply)),
       },
@@ -120,7 +120,7 @@ function sampledIds({ request }: ReplyHead, { tokens }: BackendReply): Record<st
   return request.wantsTokenIds && tokens ? { token_ids: Array.from(tokens.ids) } : {}
 }
 
-/** As the backend wrote them, if it speaks this API. */
+/** The log-probabilities as the backend wrote them, if it speaks this API. */
 function logprobsIn({ raw }: BackendReply): unknown {
   const { choices }: { choices?: readonly { readonly logprobs?: unknown }[] } = raw?.document ?? {}
   return choices?.[0]?.logprobs ?? null

@@ -19,7 +19,7 @@ import {
 import type { DialectRequest, SaidBefore } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
 
-/** What means something in this API alone, unless it is empty. */
+/** Fields that, unless they are empty, have a meaning in this API alone. */
 const ownFields = ['audio', 'prediction', 'web_search_options', 'functions', 'function_call'] as const
 
 const knownFields: ReadonlySet<string> = new Set([
@@ -77,7 +77,7 @@ export function readChatRequest(body: JsonObject, before?: SaidBefore): DialectR
 
 function readSampling(body: JsonObject): Sampling {
   const sampling = readTemperature(body)
-  // The first is the newer name of the second.
+  // `max_completion_tokens` is the newer name of `max_tokens`.
   const maxTokens = tokenLimit(body, 'max_completion_tokens') ?? tokenLimit(body, 'max_tokens')
   if (maxTokens !== undefined) sampling.maxTokens = maxTokens
   const stop = optionalTexts(body, 'stop')
@@ -91,7 +91,7 @@ function readSampling(body: JsonObject): Sampling {
   return sampling
 }
 
-/** To llama.cpp and LM Studio, -1 is none. */
+/** The token limit. For clients of llama.cpp and LM Studio, -1 means no limit. */
 function tokenLimit(body: JsonObject, key: string): number | undefined {
   return body[key] === -1 ? undefined : optionalCount(body, key)
 }
@@ -103,7 +103,7 @@ function noteOwnFields(body: JsonObject, wantsLogprobs: boolean, untranslatable:
   const alternatives = optionalInteger(body, 'top_logprobs') ?? 0
   if (alternatives > 0) untranslatable.add('top_logprobs')
   const modalities = body['modalities']
-  // Text is what every API speaks.
+  // Every API speaks text.
   if (isList(modalities) && modalities.every((name) => name === 'text')) return
   if (!isAbsent(modalities)) untranslatable.add('modalities')
 }

@@ -1,14 +1,17 @@
 import { ownFaults, type ErrorCode, type MillraceError } from '../errors/index.ts'
 import { askedDelayMs } from '../inference/index.ts'
 
-/** What is not here went wrong on our side: 500. Clients retry 408, 409, 429 and whatever is above 499. */
+/**
+ * The HTTP status of each code. Codes that are missing are faults on our side: 500. Clients retry 408, 409, 429 and all
+ * above 499.
+ */
 const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   usage: 400,
   config_invalid: 400,
   model_rejected: 400,
   context_length: 400,
   model_auth: 401,
-  // Nothing that a retry could mend, so it is not the 429 of a rate limit.
+  // A retry cannot help, so this is not the 429 of a rate limit.
   budget_exhausted: 403,
   model_not_found: 404,
   session_not_found: 404,
@@ -28,7 +31,7 @@ const statuses: Readonly<Partial<Record<ErrorCode, number>>> = {
   model_timeout: 504,
 }
 
-/** What is passed on in a backend's own words: it says what is wrong with the request, which only the client can change. */
+/** Codes whose errors are passed on in the backend's own words: they concern the request, which only the client can change. */
 const repeated: ReadonlySet<ErrorCode> = new Set([
   'model_rejected',
   'context_length',
@@ -37,7 +40,7 @@ const repeated: ReadonlySet<ErrorCode> = new Set([
   'model_rate_limited',
 ])
 
-/** Ours for everything else that happens between us and a backend: urls, hosts and keys are no business of clients. */
+/** Our own words for other errors of backends: clients must not see their urls, hosts and keys. */
 const words: Readonly<Partial<Record<ErrorCode, string>>> = {
   model_rejected: 'the model does not accept this request, and does not say why',
   context_length: 'the conversation no longer fits into the context of the model',
@@ -59,7 +62,10 @@ export function shownCode(error: MillraceError): ErrorCode {
   return isMisconfigured(error) ? 'model_connect' : error.code
 }
 
-/** The status that the backend, or whoever refused, gave; else the usual one of the code. To clients, 4xx is their own fault. */
+/**
+ * The status that the backend, or our own refusal, gave; else the usual one of the code. A 4xx tells clients that the fault
+ * is theirs.
+ */
 export function statusOf(error: MillraceError): number {
   const code = shownCode(error)
   const { status } = error.data
@@ -69,7 +75,7 @@ export function statusOf(error: MillraceError): number {
 }
 
 export function messageOf(error: MillraceError): string {
-  // A fault of ours is for the log.
+  // The message of our own fault is only for the log.
   const ownFault = ownFaults[error.code]
   if (ownFault !== undefined) return ownFault
   if (isMisconfigured(error)) return misconfigured
@@ -79,19 +85,22 @@ export function messageOf(error: MillraceError): string {
   )
 }
 
-/** What the backend said, where it is repeated. */
+/** The backend's own words, if they may be passed on. */
 export function saidText(error: MillraceError, key: 'said' | 'saidType' | 'saidCode'): string | undefined {
   if (isFromBackend(error) && (isMisconfigured(error) || !repeated.has(error.code))) return undefined
   const value = error.data[key]
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
-/** All that goes wrong between us and a backend names it. */
+/** Whether the error came from a backend: all such errors name it. */
 function isFromBackend(error: MillraceError): boolean {
   return typeof error.data['backend'] === 'string'
 }
 
-/** Our key, our credit, our TLS or our address is not accepted there: nothing that a client could mend, or should take for its own. */
+/**
+ * Whether the backend refuses our key, credit, TLS or address: a client can neither mend that nor should take it for its own
+ * fault.
+ */
 function isMisconfigured(error: MillraceError): boolean {
   if (!isFromBackend(error)) return false
   const { status, cause } = error.data
@@ -104,7 +113,7 @@ function isMisconfigured(error: MillraceError): boolean {
   )
 }
 
-/** `retry-after` knows whole seconds only; clients that know `retry-after-ms` need not wait that long. */
+/** The headers that ask a client to wait. `retry-after` has whole seconds only; `retry-after-ms` is exact. */
 export function retryHeaders(error: MillraceError): Record<string, string> {
   const waitMs = askedDelayMs(error)
   if (waitMs === undefined) return {}

@@ -2,7 +2,10 @@ import type { BackendReply } from '../inference/index.ts'
 import type { TokenRecord } from '../schema/index.ts'
 import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
 
-/** A whole reply as SGLang writes it, from its record: without the texts of single tokens, which nobody keeps. */
+/**
+ * A whole reply as SGLang writes it, made from the recorded reply. It lacks the texts of single tokens, which are not
+ * recorded.
+ */
 export function wholeGenerateReply({ id, request }: ReplyHead, reply: BackendReply): Record<string, unknown> {
   const { message, finishReason, usage, tokens } = reply
   const { wantsLogprobs, body } = request
@@ -23,7 +26,7 @@ export function wholeGenerateReply({ id, request }: ReplyHead, reply: BackendRep
   }
 }
 
-/** Events of this API repeat what came before them, so that one is as good as many. */
+/** Writes a streamed reply. Each event of this API repeats those before it, so a single event is enough. */
 export class GenerateReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
 
@@ -35,7 +38,7 @@ export class GenerateReplyStream implements ReplyStreamWriter {
     return []
   }
 
-  /** It has no words of its own for what a model says. */
+  /** This API has no original words to repeat. */
   repeat(): WireEvent[] {
     return []
   }

@@ -4,14 +4,14 @@ import { rejected } from './_rejected.ts'
 import { optionalFlag, optionalInteger, optionalObject, optionalText } from './_request-fields.ts'
 import type { DialectRequest } from './server-dialect.ts'
 
-/** What a prompt may have beside its text. */
+/** Inputs that a prompt may have beside its text. */
 const media = ['image_data', 'video_data', 'audio_data', 'input_embeds'] as const
 const maxTokenId = 0x7fff_ffff
 
 /**
- * Reads the body of SGLang's own request as far as it is recorded; everything else is the backend's business. The model is
- * a field of ours, empty if the client names none. A prompt of ids has no words, so its message says nothing: the ids are
- * kept with what was sampled after them.
+ * Reads the body of a request in SGLang's own API, as far as it is recorded; the backend reads the rest. `model` is a field
+ * of ours, empty if the client names none. A prompt of ids has no text, so its message is empty: the ids are kept with the
+ * tokens that were sampled after them.
  */
 export function readGenerateRequest(body: JsonObject): DialectRequest {
   const { text = '' } = body
@@ -58,7 +58,7 @@ function isTokenId(value: Json): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= maxTokenId
 }
 
-/** What limits reckon with. */
+/** The sampling, with only the field that limits need. */
 function samplingOf({ max_new_tokens: maxTokens }: JsonObject): Sampling {
   return typeof maxTokens === 'number' && Number.isInteger(maxTokens) && maxTokens > 0 ? { maxTokens } : {}
 }

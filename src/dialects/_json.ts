@@ -1,11 +1,11 @@
 import { isJsonList, type Json } from '../schema/index.ts'
 
-// Narrowing JSON that a client wrote. Bodies are read by hand, field by field: a schema library costs more than the rest of
-// a request's handling.
+// Helpers to narrow JSON from clients. Bodies are read by hand, field by field: a schema library would cost more than the
+// rest of a request's handling.
 
 export { isJsonList as isList, isJsonObject } from '../schema/index.ts'
 
-/** Clients write null for what they leave out. */
+/** Whether a field is missing. Clients also write null for fields that they leave out. */
 export function isAbsent(value: Json | undefined): value is null | undefined {
   return value === null || value === undefined
 }

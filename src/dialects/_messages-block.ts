@@ -3,7 +3,7 @@ import { imagePart } from './_content.ts'
 import { anyText, requiredText, typedObject, type TypedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** One block of what a model is told. What is said about caching is left out: prefixes are cached anyway. */
+/** Reads one block of what the model is given. Marks for caching are left out: prefixes are cached anyway. */
 export function readBlock(block: TypedObject, at: string, untranslatable: Untranslatable): ContentPart {
   if (block.type === 'text') return { type: 'text', text: anyText(block, 'text', `${at}.`) }
   const image = block.type === 'image' ? readImage(block, at) : undefined
@@ -12,12 +12,12 @@ export function readBlock(block: TypedObject, at: string, untranslatable: Untran
   return { type: 'other', api: 'messages', value: withoutCaching(block) }
 }
 
-/** Clients move the marks for caching from turn to turn: with them, a repeated block would not be the same one. */
+/** The block without its mark for caching. Clients move these marks from turn to turn, and a repeated block must stay equal. */
 export function withoutCaching({ cache_control: _left, ...block }: TypedObject): JsonObject {
   return block
 }
 
-/** Undefined for a source that only Anthropic's server can open. */
+/** Reads an image. Undefined for a source that only Anthropic's server can open. */
 function readImage(block: TypedObject, at: string): ContentPart | undefined {
   const source = typedObject(block['source'], `${at}.source`)
   const place = `${at}.source.`

@@ -2,7 +2,7 @@ import type { MillraceError } from '../errors/index.ts'
 import { messageOf, retryHeaders, saidText, statusOf } from './_error-facts.ts'
 import type { DialectError } from './server-dialect.ts'
 
-/** Anthropic's own status for it. */
+/** Anthropic's own status for an overloaded server. */
 const overloadedStatus = 529
 
 const types: Readonly<Record<number, string>> = {
@@ -34,7 +34,7 @@ export function messagesError(error: MillraceError): DialectError {
   }
 }
 
-/** What clients tell errors of one type apart by. */
+/** The code by which clients tell errors of one type apart. */
 function detailsOf(error: MillraceError): object {
   const code = saidText(error, 'saidCode')
   return code === undefined ? {} : { details: { error_code: code } }
@@ -44,7 +44,10 @@ function typeOf(status: number): string {
   return types[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error')
 }
 
-/** This API has no code for a conversation that no longer fits; agents know it by these words, and make it shorter. */
+/**
+ * The message. This API has no code for a conversation that no longer fits: agents look for these words, and then shorten
+ * it.
+ */
 function wordedMessage(error: MillraceError): string {
   const message = messageOf(error)
   if (error.code !== 'context_length' || message.includes('prompt is too long')) return message

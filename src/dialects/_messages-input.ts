@@ -8,7 +8,7 @@ import { anyText, requiredText, typedObject, type TypedObject } from './_request
 import { writtenArguments } from './tool-input.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** The conversation of a Messages request: its system prompt is the first message of ours. */
+/** Reads the conversation of a Messages request. Its system prompt becomes the first message. */
 export function readMessagesInput(body: JsonObject, untranslatable: Untranslatable): Message[] {
   const messages: Message[] = []
   const system = body['system']
@@ -21,7 +21,7 @@ export function readMessagesInput(body: JsonObject, untranslatable: Untranslatab
   for (let index = 0; index < turns.length; index += 1) {
     readTurn(messages, turns[index], `messages[${index}]`, untranslatable)
   }
-  // The reply would have to go on with it, and other APIs begin a new turn.
+  // A reply would have to continue this turn, but other APIs begin a new one.
   if (messages.at(-1)?.role === 'assistant') untranslatable.add(`messages[${turns.length - 1}] a prefilled reply`)
   return messages
 }
@@ -44,7 +44,7 @@ function readTurn(messages: Message[], turn: Json | undefined, at: string, untra
   }
 }
 
-/** The results of tools are a user's blocks here, and messages of their own elsewhere: these come first. */
+/** Reads a user's turn. Tool results are blocks of that turn here, but messages of their own elsewhere: they come first. */
 function readUser(messages: Message[], content: Json | undefined, at: string, untranslatable: Untranslatable): void {
   if (!isList(content)) {
     messages.push({ role: 'user', content: readContent(content, at, untranslatable) })
@@ -80,7 +80,9 @@ function readAssistant(content: Json | undefined, at: string, untranslatable: Un
   return draft.message()
 }
 
-/** A turn is kept as what was thought, said and called, in this order, as it is when it is sampled. */
+/**
+ * Reads one block of an assistant's turn. A turn is kept as thought, text and calls, in the order in which they are sampled.
+ */
 function readSpoken(draft: AssistantDraft, block: TypedObject, at: string, untranslatable: Untranslatable): void {
   switch (block.type) {
     case 'text':

@@ -5,7 +5,7 @@ interface BlockPieces {
   readonly deltas: readonly JsonObject[]
 }
 
-/** A whole block as a stream has it: empty at first, then what it says. A kind that nobody knows begins whole. */
+/** A whole block as the pieces of a stream: an empty block, then its deltas. A block of an unknown kind begins whole. */
 export function blockPieces(block: JsonObject): BlockPieces {
   const { type, text, thinking, signature, citations, input } = block
   if (type === 'text') {

@@ -4,7 +4,7 @@ import type { ReplyHead } from './server-dialect.ts'
 import { toolInput } from './tool-input.ts'
 
 /**
- * What stands where Anthropic signs its model's thinking. Nothing checks it here, but some clients send thinking back
+ * Stands in for Anthropic's signature of its model's thinking. Nothing checks it here, but some clients send thinking back
  * only if it has one.
  */
 export const signature = 'unsigned'
@@ -21,7 +21,7 @@ export function wholeMessagesReply(head: ReplyHead, reply: BackendReply): Record
   return messageFields(head, { content: blocksOf(reply), ...endFields(reply), usage: wholeUsage(reply.usage) })
 }
 
-/** The head of a streamed one. Backends count at the end: the numbers come with the reason for it. */
+/** The head of a streamed message. Its usage is zero: backends count at the end, so the numbers come with the stop reason. */
 export function begunMessage(head: ReplyHead): Record<string, unknown> {
   const end = { stop_reason: null, stop_sequence: null, stop_details: null, container: null }
   return messageFields(head, { content: [], ...end, usage: wholeUsage(emptyUsage()) })
@@ -31,7 +31,9 @@ function messageFields({ id, model }: ReplyHead, rest: Record<string, unknown>):
   return { id, type: 'message', role: 'assistant', model, ...rest, diagnostics: null }
 }
 
-/** Why a reply ended. A refusal is a text like any other in this API, told apart by the reason. */
+/**
+ * The fields that say why a reply ended. This API writes a refusal as plain text; only the stop reason shows that it is one.
+ */
 export function endFields({ message, finishReason, stopSequence, stopReason }: BackendReply): Record<string, unknown> {
   const isSequence = stopSequence !== undefined && finishReason === 'stop'
   const reason = isSequence ? 'stop_sequence' : (stopReason ?? stopReasons[finishReason])
@@ -43,7 +45,7 @@ export function endFields({ message, finishReason, stopSequence, stopReason }: B
   }
 }
 
-/** What the end of a stream says of it. Input that came from a cache is counted apart in this API. */
+/** The usage at the end of a stream. This API counts input from a cache separately. */
 export function messagesUsage({ input, cachedInput, output, reasoning }: Usage): Record<string, unknown> {
   return {
     input_tokens: Math.max(0, input - cachedInput),
@@ -70,7 +72,10 @@ function blocksOf({ message, original }: BackendReply): readonly Record<string, 
   return blocks
 }
 
-/** What a server of this API wrote. The input of its calls is in the message, with numbers that no double can hold. */
+/**
+ * The blocks that a server of this API wrote. The input of calls is from the message, which has numbers that no double can
+ * hold.
+ */
 export function ownBlocks(output: readonly JsonObject[], message: AssistantMessage): readonly JsonObject[] {
   const calls = message.tool_calls?.values()
   return output.map((block) => {

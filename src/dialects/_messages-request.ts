@@ -20,7 +20,7 @@ import {
 import type { DialectRequest } from './server-dialect.ts'
 import { Untranslatable } from './_untranslatable.ts'
 
-/** What means something in this API alone, unless it is empty. */
+/** Fields that, unless they are empty, have a meaning in this API alone. */
 const ownFields = ['mcp_servers', 'container', 'context_management'] as const
 
 const knownFields: ReadonlySet<string> = new Set([
@@ -45,7 +45,7 @@ const knownFields: ReadonlySet<string> = new Set([
   'cache_control',
 ])
 
-/** As OpenAI's APIs call them. */
+/** Service tiers by their names in OpenAI's APIs. */
 const serviceTiers: ReadonlyMap<string, string> = new Map([
   ['auto', 'auto'],
   ['standard_only', 'default'],
@@ -78,15 +78,15 @@ export function readMessagesRequest(body: JsonObject): DialectRequest {
   return request
 }
 
-/** The same where nothing is replied: nobody need say how much that may be, and what is said of it is not looked at. */
+/** Reads a request to count tokens. There is no reply, so `max_tokens` may be missing and is ignored. */
 export function readCountedMessages(body: JsonObject): DialectRequest {
   return { ...readMessagesRequest({ ...body, max_tokens: 1 }), stream: false, body }
 }
 
 /**
- * A thread is a conversation that the server holds, with its tools, so that a client sends only what is new. Nobody holds
- * one here. To begin one does no harm; to go on with one is answered as a server does that has lost it, and clients
- * then send everything again.
+ * Refuses to continue a thread: a conversation, with its tools, that the server holds, so that a client sends only what is
+ * new. No threads are held here. Creating one does no harm; continuing one is answered as by a server that has lost it, and
+ * clients then send everything again.
  */
 function refuseThread(body: JsonObject): void {
   const value = body['thread']
@@ -115,7 +115,7 @@ interface Thinking {
   readonly effort?: string
 }
 
-/** A budget amounts to an effort; without one (`adaptive`) the model decides. */
+/** Reads how much the model may think. A budget is mapped to an effort; without one (`adaptive`) the model decides. */
 function readThinking(body: JsonObject, untranslatable: Untranslatable): Thinking {
   const value = body['thinking']
   if (isAbsent(value)) return { isOff: false }
@@ -135,7 +135,7 @@ function effortOf(budget: number): string {
   return budget <= mediumBudget ? 'medium' : 'high'
 }
 
-/** The fields that we do not know, `top_k` among them, and those whose meaning other backends take under another name. */
+/** The unknown fields, such as `top_k`, and the fields that other backends know under another name. */
 function readExtra(body: JsonObject, isThinkingOff: boolean): JsonObject | undefined {
   const unknown = unknownFields(body, knownFields)
   const metadata = optionalObject(body, 'metadata')
@@ -147,7 +147,7 @@ function readExtra(body: JsonObject, isThinkingOff: boolean): JsonObject | undef
     ...(user !== undefined && { user }),
     ...(tier !== undefined && { service_tier: tier }),
     ...unknown,
-    // How vLLM and SGLang turn it off; what a client says to the template itself wins.
+    // This is how vLLM and SGLang turn thinking off; the client's own settings of the template win.
     ...(isThinkingOff && {
       chat_template_kwargs: { enable_thinking: false, ...(isJsonObject(template) && template) },
     }),

@@ -11,9 +11,9 @@ type BlockKind = Exclude<ReplyDelta['kind'], 'arguments'>
 /** The call whose block is open. */
 interface OpenCall {
   readonly index: number
-  /** Its arguments so far. */
+  /** The call's arguments so far. */
   written: string
-  /** The last piece ends with a brace, as an object does: without it, they need not be read again. */
+  /** Whether the last piece ends with a brace, as an object does. Else the arguments cannot be whole, and are not parsed. */
   mayBeWhole: boolean
 }
 
@@ -23,11 +23,14 @@ const emptyText: Fields = { type: 'text', text: '', citations: null }
 /** The events of one streamed reply: one block after another, each opened by the first delta that belongs to it. */
 export class MessagesReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
-  /** Of the block that is open, or was last. */
+  /** The number of the block that is open, or was last. */
   #index = -1
   #open: BlockKind | undefined
   #call: OpenCall | undefined
-  /** What came while a call was not whole: a backend may write two at once, and clients take a block that has ended for whole. */
+  /**
+   * Deltas held back until the open call is whole: a backend may write two calls at once, but clients take a block that
+   * ended for whole.
+   */
   #held: ReplyDelta[] = []
 
   constructor(head: ReplyHead) {
@@ -61,7 +64,7 @@ export class MessagesReplyStream implements ReplyStreamWriter {
 
   end(reply: BackendReply): WireEvent[] {
     const events: WireEvent[] = []
-    // Nothing more comes: what is open now is as whole as it gets.
+    // Nothing more comes, so the open call is as whole as it gets.
     while (this.#held.length > 0) events.push(...this.#release())
     return [
       ...events,

@@ -14,7 +14,10 @@ import {
 import { toolDefinition } from './_tool-definition.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** The tools that the client runs itself: the others are run, or known in detail, by Anthropic's server alone. */
+/**
+ * Reads the tools that the client runs itself. Other tools are run by Anthropic's server, or only that server knows them in
+ * detail.
+ */
 export function readMessagesTools(body: JsonObject, untranslatable: Untranslatable): ToolDefinition[] {
   const tools: ToolDefinition[] = []
   for (const [index, tool] of (optionalList(body, 'tools') ?? []).entries()) {
@@ -31,7 +34,7 @@ function readTool(tool: JsonObject, at: string, untranslatable: Untranslatable):
   const place = `${at}.`
   const parameters = optionalObject(tool, 'input_schema', place)
   if (!parameters) throw rejected(`${at}.input_schema`, 'is missing: describe the input as a JSON Schema')
-  // What changes what the model sees of a tool, or who may call it. Hints about caching and streaming do not.
+  // These fields change what the model sees of a tool, or who may call it. Hints about caching and streaming do not.
   if (tool['defer_loading'] === true) untranslatable.add(`${at}.defer_loading`)
   if (!isEmpty(tool['input_examples'])) untranslatable.add(`${at}.input_examples`)
   const callers = tool['allowed_callers']
@@ -41,7 +44,7 @@ function readTool(tool: JsonObject, at: string, untranslatable: Untranslatable):
   return toolDefinition(tool, place, parameters)
 }
 
-/** Sets the choice of a tool, and whether several may be called at once: one field here. */
+/** Reads which tool to call, and whether several may be called at once: both are in `tool_choice` here. */
 export function readMessagesChoice(body: JsonObject, request: RequestDraft, untranslatable: Untranslatable): void {
   const value = body['tool_choice']
   if (isAbsent(value)) return
@@ -54,7 +57,7 @@ export function readMessagesChoice(body: JsonObject, request: RequestDraft, untr
   if (isSingle !== undefined) request.parallelToolCalls = !isSingle
 }
 
-/** A schema for the reply, under the name of today or that of the beta. */
+/** Reads a schema for the reply, under its current name or that of the beta. */
 export function readMessagesFormat(body: JsonObject, untranslatable: Untranslatable): ResponseFormat | undefined {
   const config = optionalObject(body, 'output_config') ?? {}
   for (const key of Object.keys(config)) {
@@ -70,6 +73,6 @@ export function readMessagesFormat(body: JsonObject, untranslatable: Untranslata
   }
   const schema = optionalObject(format, 'schema', `${at}.`)
   if (!schema) throw rejected(`${at}.schema`, 'is missing: describe the reply as a JSON Schema')
-  // A schema has no name in this API, and is always followed to the letter.
+  // In this API a schema has no name, and is always followed strictly.
   return { kind: 'json_schema', name: 'output', schema, strict: true }
 }

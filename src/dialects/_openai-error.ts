@@ -2,7 +2,7 @@ import type { ErrorCode, MillraceError } from '../errors/index.ts'
 import { messageOf, retryHeaders, saidText, shownCode, statusOf } from './_error-facts.ts'
 import type { DialectError } from './server-dialect.ts'
 
-/** OpenAI's names for what has one; anything else keeps ours. */
+/** OpenAI's names for our codes; codes without one keep our name. */
 const codes: Readonly<Partial<Record<ErrorCode, string>>> = {
   config_invalid: 'invalid_value',
   model_rejected: 'invalid_value',

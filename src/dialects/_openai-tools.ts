@@ -3,8 +3,8 @@ import { optionalList, typedObject, type TypedObject } from './_request-fields.t
 import type { Untranslatable } from './_untranslatable.ts'
 
 /**
- * The functions among the `tools` of OpenAI's APIs, which differ only in where they describe one. The other tools, such as a
- * server runs by itself, are known to the client's API alone.
+ * Reads the functions among the `tools` of OpenAI's APIs, which differ only in where they describe a function. Other tools,
+ * such as those that a server runs by itself, are known to the client's API alone.
  */
 export function openAiTools(
   body: JsonObject,

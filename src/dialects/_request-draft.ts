@@ -1,5 +1,5 @@
 import type { Draft } from '../kit/index.ts'
 import type { DialectRequest } from './server-dialect.ts'
 
-/** A request while it is read: what a client left out is not there at all. */
+/** A request while it is read. Fields that the client left out are not set. */
 export type RequestDraft = Draft<DialectRequest>

@@ -2,10 +2,11 @@ import type { Json, JsonObject, Sampling } from '../schema/index.ts'
 import { isAbsent, isJsonObject, isList } from './_json.ts'
 import { rejected } from './_rejected.ts'
 
-// Fields of a body, or of an object in it. The optional ones give undefined for what is absent or null; anything of another
-// type is refused. `at` is where the object stands in the body, with its dot (`text.format.`), for the refusal.
+// Readers for the fields of a body, or of an object in it. The optional ones return undefined for a field that is absent or
+// null; a value of another type is refused. `at` is the object's place in the body, with its dot (`text.format.`), for the
+// message.
 
-/** An object that says what it is, as parts, blocks, items and tools do. */
+/** An object with a `type`, as parts, blocks, items and tools are. */
 export type TypedObject = JsonObject & { readonly type: string }
 
 export function typedObject(value: Json | undefined, at: string): TypedObject {
@@ -13,7 +14,7 @@ export function typedObject(value: Json | undefined, at: string): TypedObject {
   throw rejected(at, 'must be an object with a type')
 }
 
-/** A string, also an empty one. */
+/** A string, which may be empty. */
 export function anyText(body: JsonObject, key: string, at: string): string {
   const value = body[key]
   if (typeof value !== 'string') throw rejected(at + key, 'must be a string')
@@ -40,7 +41,7 @@ export function optionalFlag(body: JsonObject, key: string, at = ''): boolean | 
   throw rejected(at + key, 'must be true or false, or left out')
 }
 
-/** A number from 0 to `max`. JSON can say what is not finite: `1e309`. */
+/** A number from 0 to `max`. JSON can express numbers that are not finite: `1e309`. */
 function optionalNumber(body: JsonObject, key: string, max = Number.MAX_VALUE): number | undefined {
   const value = body[key]
   if (isAbsent(value)) return undefined
@@ -48,7 +49,7 @@ function optionalNumber(body: JsonObject, key: string, max = Number.MAX_VALUE): 
   throw rejected(key, max === Number.MAX_VALUE ? 'must be a number from 0 on' : `must be a number from 0 to ${max}`)
 }
 
-/** What of the sampling has the same names in all three APIs. */
+/** The fields of the sampling that have the same names in all three APIs. */
 export function readTemperature(body: JsonObject): Sampling {
   const sampling: Sampling = {}
   const temperature = optionalNumber(body, 'temperature')
@@ -58,7 +59,7 @@ export function readTemperature(body: JsonObject): Sampling {
   return sampling
 }
 
-/** How many of something: 1 and up. */
+/** An optional whole number from 1 on. */
 export function optionalCount(body: JsonObject, key: string): number | undefined {
   const value = body[key]
   if (isAbsent(value)) return undefined
@@ -66,7 +67,7 @@ export function optionalCount(body: JsonObject, key: string): number | undefined
   throw rejected(key, 'must be a whole number from 1 on, or left out')
 }
 
-/** The same where it must be said. */
+/** A whole number from 1 on, which must be there. */
 export function requiredCount(body: JsonObject, key: string, missing: string): number {
   const value = body[key]
   if (isWhole(value) && value >= 1) return value
@@ -80,7 +81,9 @@ export function optionalInteger(body: JsonObject, key: string, at = ''): number 
   throw rejected(at + key, 'must be a whole number, or left out')
 }
 
-/** The same for what is only passed on: beyond what a double holds exactly, its bytes are what counts. */
+/**
+ * An optional whole number that is only passed on: it may be larger than a double holds exactly, because its bytes are sent.
+ */
 export function optionalSeed(body: JsonObject): number | undefined {
   const { seed } = body
   if (isAbsent(seed)) return undefined
@@ -102,7 +105,7 @@ export function optionalList(body: JsonObject, key: string): readonly Json[] | u
   throw rejected(key, 'must be a list, or left out')
 }
 
-/** Stop sequences: a list, or one alone. */
+/** Stop sequences: a list, or a single one. */
 export function optionalTexts(body: JsonObject, key: string): string[] | undefined {
   const value = body[key]
   if (isAbsent(value)) return undefined
@@ -114,11 +117,11 @@ export function optionalTexts(body: JsonObject, key: string): string[] | undefin
   throw rejected(key, 'must be a list of strings, or left out')
 }
 
-/** What no API has a word for goes to the backend as it came; undefined if there is nothing of the kind. */
+/** The fields that no API knows, which go to the backend as they came; undefined if there are none. */
 export function unknownFields(body: JsonObject, known: ReadonlySet<string>): JsonObject | undefined {
   let unknown: [string, Json | undefined][] | undefined
   for (const key of Object.keys(body)) if (!known.has(key)) (unknown ??= []).push([key, body[key]])
-  // Not by assignment: a field may be called `__proto__`.
+  // Not set by assignment: a field may be named `__proto__`.
   return unknown && Object.fromEntries(unknown)
 }
 

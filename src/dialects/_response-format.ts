@@ -11,13 +11,13 @@ import {
 } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** Where the name and the schema of a format stand. */
+/** The object that has the name and the schema of a format, and its place in the body. */
 export interface SchemaPlace {
   readonly fields: JsonObject
   readonly at: string
 }
 
-/** A format as OpenAI's APIs write it, which differ only in where they put the schema of one. */
+/** Reads a format of OpenAI's APIs, which differ only in where they put its schema. */
 export function openAiFormat(
   value: Json | undefined,
   at: string,
@@ -33,7 +33,7 @@ export function openAiFormat(
   return undefined
 }
 
-/** One without a schema takes any JSON. */
+/** Reads a format with a schema. If the schema is missing, any JSON will do. */
 function readSchema({ fields, at }: SchemaPlace): ResponseFormat {
   const name = requiredText(fields, 'name', at)
   const description = optionalText(fields, 'description', at)

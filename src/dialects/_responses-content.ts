@@ -6,7 +6,7 @@ import { rejected } from './_rejected.ts'
 import { anyText, optionalText, typedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** What a user, a system or a tool said. `at` is where it stands in the body. */
+/** Reads the content of a user, a system or a tool. `at` is its place in the body. */
 export function readContent(
   content: Json | undefined,
   at: string,
@@ -16,7 +16,7 @@ export function readContent(
   return contentOf(partsOf(content, at).map((part, index) => readPart(part, `${at}[${index}]`, untranslatable)))
 }
 
-/** Adds what a model said. It comes back in as many parts as the server liked: together they are its text. */
+/** Adds the content of the model's own message. Servers split it into any number of parts; together they are its text. */
 export function readSpoken(
   draft: AssistantDraft,
   content: Json | undefined,
@@ -54,7 +54,7 @@ function readPart(value: Json, at: string, untranslatable: Untranslatable): Cont
   return { type: 'other', api: 'responses', value: part }
 }
 
-/** Undefined for one that only this API can show: a file kept by the server, or a detail of its own. */
+/** Reads an image. Undefined if only this API can show it: a file kept by the server, or a detail of its own. */
 function readImage(part: JsonObject, at: string, untranslatable: Untranslatable): ContentPart | undefined {
   const { image_url: url, file_id: fileId } = part
   const detail = optionalText(part, 'detail', `${at}.`)
@@ -70,7 +70,7 @@ function readImage(part: JsonObject, at: string, untranslatable: Untranslatable)
   return undefined
 }
 
-/** The names differ by who speaks; clients confuse them, and chat's own is often among them. */
+/** Whether a part is text. The type depends on the speaker; clients confuse the two, or use Chat's `text`. */
 function isText(type: string): boolean {
   return type === 'input_text' || type === 'output_text' || type === 'text'
 }

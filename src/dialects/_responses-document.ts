@@ -4,7 +4,7 @@ import { isJsonObject } from './_json.ts'
 import type { OutputItem } from './_responses-output.ts'
 import type { ReplyHead } from './server-dialect.ts'
 
-/** Why a reply is not complete; undefined for one that is. */
+/** Why a reply is incomplete, by its finish reason; undefined if it is complete. */
 const cutReasons: Readonly<Partial<Record<FinishReason, string>>> = {
   length: 'max_output_tokens',
   content_filter: 'content_filter',
@@ -14,7 +14,7 @@ export function isCut(finishReason: FinishReason): boolean {
   return cutReasons[finishReason] !== undefined
 }
 
-/** The response object, which repeats what was asked for. Without a reply it is one that has only begun. */
+/** The response object, which repeats fields of the request. Without a reply, it is that of a response that has only begun. */
 export function responseDocument(
   { id, model, createdAt, request: { body } }: ReplyHead,
   output: readonly OutputItem[],
@@ -25,7 +25,7 @@ export function responseDocument(
     id,
     object: 'response',
     created_at: createdAt,
-    // The official types have it, and only OpenAI has such programs.
+    // The official types have this field, but only OpenAI has such programs.
     access_programs: null,
     status: reply ? (cutReason ? 'incomplete' : 'completed') : 'in_progress',
     background: false,

@@ -9,20 +9,23 @@ import { decodeReasoning } from './_responses-reasoning.ts'
 import type { ReplyMemory } from './server-dialect.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** What a model or its server writes beside calls. */
+/** Other items than calls that a model or its server writes. */
 const modelItems: ReadonlySet<string> = new Set(['mcp_list_tools', 'mcp_approval_request', 'compaction'])
 
-/** What a model wrote in one reply: several items, one message. */
+/** One reply of a model: several items, one message. */
 class Turn extends AssistantDraft {
-  /** Which reply it was, where an item's id tells. */
+  /** The id of the reply, if an item's id tells it. */
   replyId: string | undefined
-  /** The first id of an item that came with one, whoever made it. */
+  /** The first id among the turn's items, whoever made it. */
   itemId: string | undefined
   hasSpoken = false
-  /** Calls whose outputs are due. */
+  /** Whether the turn has calls of other tools than functions, whose outputs must follow. */
   hasCalled = false
 
-  /** Without ids: a model thinks, speaks and calls. After a call its outputs are due, so until then nothing begins. */
+  /**
+   * Whether the next item may begin another turn, if no ids tell. A model thinks, speaks, then calls; after a call, outputs
+   * must follow first.
+   */
   get mayBeOver(): boolean {
     return this.hasSpoken && !this.hasCalled && this.calls.length === 0
   }
@@ -30,7 +33,7 @@ class Turn extends AssistantDraft {
 
 /** Puts the items of an input together into messages. */
 export class ItemReader {
-  /** What replies among the messages are called, or an item of theirs, by their places. */
+  /** The names of replies among the messages, or of one of their items, by place. */
   readonly names = new Map<number, string>()
   readonly #messages: Message[]
   readonly #untranslatable: Untranslatable
@@ -55,7 +58,7 @@ export class ItemReader {
         this.#turnOf(item).addCall(
           requiredText(item, 'call_id', `${at}.`),
           requiredText(item, 'name', `${at}.`),
-          // Not valid JSON is the model's fault, and goes along as it is.
+          // Arguments that are no valid JSON are the model's fault, and are kept as they are.
           anyText(item, 'arguments', `${at}.`),
         )
         return
@@ -104,11 +107,11 @@ export class ItemReader {
     const turn = this.#turnOf(item, 'begins')
     const decoded = typeof encoded === 'string' ? decodeReasoning(encoded) : undefined
     if (typeof encoded === 'string' && decoded === undefined) this.#untranslatable.add(`${at}.encrypted_content`)
-    // As replies are read: a server that shows the reasoning itself has it in `content`, others summarise it.
+    // As in replies: a server that shows the reasoning itself has it in `content`, others have a summary.
     turn.reasoning += joinedTexts(content, `${at}.content`) || joinedTexts(summary, `${at}.summary`) || (decoded ?? '')
   }
 
-  /** A client that counts on replies being kept sends the ids of their items instead of them. */
+  /** Reads a reference: a client that relies on replies being kept sends the ids of their items instead of the items. */
   #reference(item: JsonObject, at: string): void {
     const id = requiredText(item, 'id', `${at}.`)
     const origin = itemOrigin(id) ?? this.#memory?.origin(id)
@@ -118,7 +121,8 @@ export class ItemReader {
       return
     }
     const turn = this.#turnOf(item, origin.kind === 'fc' ? 'goes-on' : 'begins', origin)
-    // A reply that took turns at thinking and speaking has several items of a kind; the first stands for all of them.
+    // A reply that alternated between thinking and speaking has several items of a kind; the first one stands for all of
+    // them.
     if (origin.kind === 'fc') {
       const call = reply.tool_calls?.[origin.number]
       if (call) turn.calls.push(call)
@@ -131,7 +135,7 @@ export class ItemReader {
     }
   }
 
-  /** To an item that chat has nothing for, or to what nobody here knows. */
+  /** Reads a reference to an item that Chat has no words for, or to an unknown item. */
   #referenceToOther(item: JsonObject, id: string, at: string): void {
     const other = this.#memory?.other(id)
     const type = other?.['type']
@@ -145,8 +149,8 @@ export class ItemReader {
   }
 
   /**
-   * An item that chat has nothing for, kept as it came, so that two that differ are two messages. What a model wrote, or its
-   * server for it, is part of a turn; the rest is the client's.
+   * Adds an item that Chat has no words for. It is kept as it came, so that items that differ give messages that differ.
+   * Items of a model, or of its server, are part of a turn; all others are the client's.
    */
   #other(item: JsonObject, type: string): void {
     const { call_id: callId } = item
@@ -160,7 +164,10 @@ export class ItemReader {
     this.#add(typeof callId === 'string' ? { role: 'tool', tool_call_id: callId, content } : { role: 'user', content })
   }
 
-  /** The output of a tool that the server runs is part of its reply. Nothing but that tells it from a client's own. */
+  /**
+   * Whether the server ran the tool, so that its output is part of the reply. Only the memory tells it from a client's own
+   * output.
+   */
   #isServerOutput(callId: Json | undefined): boolean {
     return typeof callId === 'string' && this.#memory?.hasOutputOf(callId) === true
   }
@@ -170,7 +177,7 @@ export class ItemReader {
     this.#messages.push(message)
   }
 
-  /** The turn that an item of a model's belongs to: its id tells, or else what usually comes after what. */
+  /** The turn that a model's item belongs to: its id tells, or else the usual order of items. */
   #turnOf({ id }: JsonObject, usually: 'begins' | 'goes-on' = 'goes-on', origin = itemOrigin(id)): Turn {
     const open = this.#turn
     if (open) {
@@ -185,12 +192,12 @@ export class ItemReader {
   }
 }
 
-/** Of an item that does not say it: the API leaves it open for two kinds, of which one has a role. */
+/** The type of an item without one: the API lets two kinds omit it, and only messages have a role. */
 function usualType({ role, id }: JsonObject): string {
   return isAbsent(role) && typeof id === 'string' ? 'item_reference' : 'message'
 }
 
-/** The parts of a summary are paragraphs. */
+/** Joins the texts of parts, which are paragraphs. */
 function joinedTexts(parts: Json | undefined, at: string): string {
   if (isAbsent(parts)) return ''
   if (!isList(parts)) throw rejected(at, 'must be a list of parts, or left out')

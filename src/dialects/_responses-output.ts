@@ -5,7 +5,7 @@ import type { ReplyHead } from './server-dialect.ts'
 
 export type OutputItem = Readonly<Record<string, unknown>>
 
-/** Reasoning has no status: a server that is sent one back need not accept it. */
+/** The status of an item. Reasoning has none: a server that gets it sent back with a status need not accept it. */
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
 
 export function reasoningItem(id: string, text: string, isEncrypted: boolean): OutputItem {
@@ -39,11 +39,11 @@ export function refusalPart(refusal: string): object {
 export interface OutputOptions {
   readonly head: ReplyHead
   readonly isEncrypted: boolean
-  /** The reply was cut, and so was its last item. */
+  /** Whether the reply was cut, and so its last item. */
   readonly isCut: boolean
 }
 
-/** A whole message as items. */
+/** The items of a whole message. */
 export function outputItems(message: AssistantMessage, { head, isEncrypted, isCut }: OutputOptions): OutputItem[] {
   const { content, reasoning_content: reasoning, refusal, tool_calls: calls = [] } = message
   const lastStatus = isCut ? 'incomplete' : 'completed'
@@ -52,7 +52,7 @@ export function outputItems(message: AssistantMessage, { head, isEncrypted, isCu
   const parts: object[] = []
   if (content) parts.push(textPart(content))
   if (refusal) parts.push(refusalPart(refusal))
-  // A reply that says nothing at all is still a reply, and must come back as one.
+  // An empty reply is still a reply, and must come back as one.
   if (parts.length === 0 && calls.length === 0 && !reasoning) parts.push(textPart(''))
   if (parts.length > 0) {
     items.push(messageItem(itemName(head, 'msg'), calls.length === 0 ? lastStatus : 'completed', parts))

@@ -1,14 +1,14 @@
 import { isJsonList, isJsonObject, type Json, type JsonObject } from '../schema/index.ts'
 import type { EventList } from './_responses-stream-items.ts'
 
-/** What a call is written with, and the name of the events that bring it. */
+/** By type of call: the field with its input, and the name of the events that bring it. */
 const written: ReadonlyMap<Json | undefined, { readonly field: string; readonly event: string }> = new Map([
   ['function_call', { field: 'arguments', event: 'function_call_arguments' }],
   ['custom_tool_call', { field: 'input', event: 'custom_tool_call_input' }],
   ['mcp_call', { field: 'arguments', event: 'mcp_call_arguments' }],
 ])
 
-/** The events of an item that is there whole. One of a kind that nobody knows begins and ends, and that is all. */
+/** Adds the events of a whole item. An item of an unknown kind only begins and ends. */
 export function repeatItem(events: EventList, item: JsonObject, output_index: number): void {
   const { id: item_id, type } = item
   const place = { item_id, output_index }

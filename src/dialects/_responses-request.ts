@@ -19,16 +19,19 @@ import { readToolChoice, readTools } from './_responses-tools.ts'
 import { Untranslatable } from './_untranslatable.ts'
 import type { DialectRequest, ReplyMemory, SaidBefore } from './server-dialect.ts'
 
-/** What was said before, or is to be said before all else, and is kept at the provider. */
+/** Fields that stand for earlier parts of the conversation, or for a prompt before it, which only the provider has. */
 const heldFields = ['conversation', 'prompt'] as const
 
-/** What the server would have to do beyond one reply. */
+/** Fields that ask the server for more than one plain reply. */
 const serverSideFields = ['max_tool_calls', 'top_logprobs'] as const
 
-/** Not this API's, but chat's own: there they would replace what was read here. */
+/**
+ * Fields of Chat that this API does not have. They are not passed on: in a Chat request they would replace what was read
+ * here.
+ */
 const chatFields = ['messages', 'n'] as const
 
-/** Everything that is read, or means nothing to the reply; the rest goes to the backend as it is. */
+/** Fields that are read here, or have no effect on the reply. All others go to the backend unchanged. */
 const knownFields: ReadonlySet<string> = new Set([
   'model',
   'input',
@@ -83,7 +86,7 @@ export function readResponsesRequest(body: JsonObject, before?: SaidBefore): Dia
   return request
 }
 
-/** Whether the client carries reasoning along by itself. */
+/** Whether the client keeps reasoning by itself, and sends it back. */
 export function wantsEncryptedReasoning(body: JsonObject): boolean {
   return includes(body, 'reasoning.encrypted_content')
 }
@@ -113,7 +116,7 @@ function readMessages(
   return { messages }
 }
 
-/** Whether there is something to reply to without any input. */
+/** Whether the request has something to reply to even without input. */
 function goesOn({ previous_response_id: previous, conversation, prompt }: JsonObject): boolean {
   return !isAbsent(previous) || !isAbsent(conversation) || !isAbsent(prompt)
 }
@@ -138,7 +141,10 @@ function readSampling(body: JsonObject, untranslatable: Untranslatable): Samplin
   return sampling
 }
 
-/** How long a summary is to be is for servers that hide the reasoning itself; ours shows all there is. */
+/**
+ * Reads the effort. The settings for summaries are ignored: they are for servers that hide the reasoning, and ours shows all
+ * of it.
+ */
 function readEffort(body: JsonObject, untranslatable: Untranslatable): string | undefined {
   const reasoning = optionalObject(body, 'reasoning')
   if (!reasoning) return undefined
@@ -149,7 +155,7 @@ function readEffort(body: JsonObject, untranslatable: Untranslatable): string | 
   return optionalText(reasoning, 'effort', 'reasoning.')
 }
 
-/** Chat has `verbosity` too, but at the top. */
+/** The extra fields. `verbosity` is a top-level field in Chat, so it is moved there. */
 function readExtra(body: JsonObject): JsonObject | undefined {
   const text = optionalObject(body, 'text')
   const verbosity = text && optionalText(text, 'verbosity', 'text.')
@@ -173,7 +179,7 @@ function noteServerSide(body: JsonObject, untranslatable: Untranslatable): void 
   if (truncation !== 'disabled') untranslatable.add(`truncation ${truncation}`)
 }
 
-/** A server answers such a request at once with a reply that has yet to be made, for the client to fetch when it is. */
+/** Notes or refuses a background request, which servers answer at once with a reply that the client fetches later. */
 function noteBackground(body: JsonObject, untranslatable: Untranslatable): void {
   if (optionalFlag(body, 'background') !== true) return
   if (body['stream'] !== true) {

@@ -10,7 +10,7 @@ import {
   type OutputItem,
 } from './_responses-output.ts'
 
-/** The events of a stream number themselves. */
+/** Collects the events of a stream, and numbers them. */
 export class EventList {
   #events: WireEvent[] = []
   #sequence = 0
@@ -20,7 +20,7 @@ export class EventList {
     this.#sequence += 1
   }
 
-  /** Those since the last time. */
+  /** Takes the events that were added since the last time. */
   take(): WireEvent[] {
     const events = this.#events
     this.#events = []
@@ -28,13 +28,13 @@ export class EventList {
   }
 }
 
-/** Where an item stands; every event of it says so. */
+/** An item's place, which all its events repeat. */
 export interface ItemPlace {
   readonly item_id: string
   readonly output_index: number
 }
 
-/** An item that is being written: it opens when it is made, and gives the finished item when it is ended. */
+/** An item that is being written: creating it opens it, and `end` returns the finished item. */
 export interface StreamedItem {
   readonly place: ItemPlace
   end(status: ItemStatus): OutputItem
@@ -69,7 +69,7 @@ export class StreamedReasoning implements StreamedItem {
   }
 }
 
-/** Text and refusal are parts of one message. */
+/** A message that is being written. Text and refusal are parts of one message. */
 export class StreamedMessage implements StreamedItem {
   readonly place: ItemPlace
   readonly #events: EventList
@@ -139,7 +139,7 @@ export class StreamedCall implements StreamedItem {
     this.#events.add('response.function_call_arguments.delta', { ...this.place, delta })
   }
 
-  /** After a whole object nothing can follow that is still JSON. */
+  /** Whether the arguments are a whole object: no valid JSON can continue it. */
   get isWhole(): boolean {
     if (!this.#arguments.endsWith('}')) return false
     try {

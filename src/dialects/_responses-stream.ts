@@ -17,18 +17,18 @@ import {
 import type { ReplyHead, ReplyStreamWriter, WireEvent } from './server-dialect.ts'
 
 /**
- * The events of one streamed reply. Items follow each other: one ends when another begins. A model that goes back to
- * thinking, or to speaking after a call, gets another item for it; read back, they are one message again.
+ * The events of one streamed reply. An item ends when the next one begins. A model that thinks again, or speaks after a
+ * call, gets another item for that; when they are read back, they are one message again.
  */
 export class ResponsesReplyStream implements ReplyStreamWriter {
   readonly #head: ReplyHead
   readonly #isEncrypted: boolean
   readonly #events = new EventList()
-  /** Those that have not ended, oldest first: the last one, and before it calls that may go on. */
+  /** The items that have not ended, oldest first: the last one, and before it calls that may continue. */
   #open: StreamedItem[] = []
-  /** By the backend's own numbers, which go up to a limit that is checked where replies are read. */
+  /** The calls by the backend's own numbers, whose limit is checked when replies are read. */
   readonly #calls = new Map<number, StreamedCall>()
-  /** Those that have, each at its place. */
+  /** The items that have ended, by place. */
   readonly #output: OutputItem[] = []
   readonly #counts = { all: 0, rs: 0, msg: 0 }
 
@@ -64,7 +64,7 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
         const call = this.#calls.get(delta.index)
         if (!call || delta.text === '') break
         if (this.#open.includes(call)) call.add(delta.text)
-        // A call has ended when its arguments are whole: space may follow, and anything else contradicts what was said.
+        // A call that has ended had whole arguments: only space may follow, anything else contradicts what was sent.
         else if (delta.text.trim() !== '') throw contradiction(delta.index)
         break
       }
@@ -104,14 +104,14 @@ export class ResponsesReplyStream implements ReplyStreamWriter {
     return this.#begun(new StreamedMessage(this.#events, this.#nextPlace(this.#nextId('msg'))))
   }
 
-  /** The first has no number, because there is nearly always only one. */
+  /** The id of the next item. The first of a kind has no number, because there is nearly always only one. */
   #nextId(kind: 'rs' | 'msg'): string {
     const number = this.#counts[kind]
     this.#counts[kind] += 1
     return itemName(this.#head, kind, number === 0 ? undefined : number)
   }
 
-  /** Makes room for another item: ends what cannot go on beside it. Servers may write several calls at once. */
+  /** The place of a new item. Ends the open items, except for calls that are not whole: servers may write several at once. */
   #nextPlace(id: string): ItemPlace {
     this.#open = this.#open.filter((item) => {
       const mayGoOn = item instanceof StreamedCall && !item.isWhole

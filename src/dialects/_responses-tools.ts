@@ -9,7 +9,7 @@ import type { Untranslatable } from './_untranslatable.ts'
 
 const functionFields: ReadonlySet<string> = new Set(['type', 'name', 'description', 'parameters', 'strict'])
 
-/** Here a function's fields stand beside its type, not under `function` as in chat. */
+/** Reads the tools. A function's fields stand beside its type here, not under `function` as in Chat. */
 export function readTools(body: JsonObject, untranslatable: Untranslatable): ToolDefinition[] {
   return openAiTools(body, untranslatable, (tool, at) => {
     for (const key of Object.keys(tool)) {

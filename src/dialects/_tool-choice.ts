@@ -5,7 +5,7 @@ import { rejected } from './_rejected.ts'
 import { typedObject, type TypedObject } from './_request-fields.ts'
 import type { Untranslatable } from './_untranslatable.ts'
 
-/** `tool_choice` as OpenAI's APIs write it, which differ only in where they name the function. */
+/** Reads `tool_choice` of OpenAI's APIs, which differ only in where they name the function. */
 export function openAiToolChoice(
   { tool_choice: choice }: JsonObject,
   untranslatable: Untranslatable,

@@ -1,12 +1,12 @@
 import type { JsonObject, ToolDefinition } from '../schema/index.ts'
 import { optionalFlag, optionalObject, optionalText, requiredText } from './_request-fields.ts'
 
-/** A function that takes nothing: what no parameters mean. */
+/** The schema of a function without parameters. */
 const noParameters: JsonObject = { type: 'object', properties: {} }
 
 /**
- * A function that the client runs, as every API describes one but for the name of its parameters. In one form and order,
- * so that the same tool has the same JSON whichever API it came in.
+ * Reads a function that the client runs. The APIs describe it alike, except for the name of its parameters. It gets one form
+ * and order of fields, so that the same tool has the same JSON whichever API it came in.
  */
 export function toolDefinition(fields: JsonObject, at: string, schema?: JsonObject): ToolDefinition {
   const name = requiredText(fields, 'name', at)

@@ -1,13 +1,13 @@
-/** A few are enough to refuse a request with; what a body has beyond them is not listed. */
+/** The number of names that are listed: a few are enough to refuse a request with. */
 const maxNames = 16
 
-/** The same for a name, of which a part may be the client's. */
+/** The length at which a name is cut: part of it may be the client's own text. */
 const maxNameChars = 120
 
-/** Collects the names of what only the client's API can say. */
+/** Collects the names of parts and fields that only the client's API knows. */
 export class Untranslatable {
   readonly names: string[] = []
-  /** Those among them that stand for a part of the conversation which only the provider has. */
+  /** The names among them that stand for a part of the conversation which only the provider has. */
   readonly held: string[] = []
 
   add(name: string): void {

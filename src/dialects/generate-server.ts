@@ -3,7 +3,7 @@ import { GenerateReplyStream, wholeGenerateReply } from './_generate-reply.ts'
 import { readGenerateRequest } from './_generate-request.ts'
 import type { ServerDialect } from './server-dialect.ts'
 
-/** SGLang's own API, a text or tokens in and a text and tokens out. Only a backend that has it can be asked in it. */
+/** SGLang's own API: text or tokens in, text and tokens out. Only backends that have this API can be asked in it. */
 export const generateServer: ServerDialect = {
   api: 'generate',
   read: readGenerateRequest,

@@ -4,8 +4,8 @@ import { isJsonObject, isList } from './_json.ts'
 import type { ServerDialect } from './server-dialect.ts'
 
 /**
- * The JSON of a client's body. Arguments of calls are objects in Messages, and text wherever they are recorded or sent on,
- * so what a double cannot hold is kept there as it was written. Throws what `JSON.parse` throws.
+ * Parses a client's body. Messages has the arguments of calls as objects, but they are recorded and sent on as text, so
+ * numbers in them that a double cannot hold are kept as they were written. Throws what `JSON.parse` throws.
  */
 export function parseBody(api: ServerDialect['api'], text: string): Json {
   const body = JSON.parse(text) as Json

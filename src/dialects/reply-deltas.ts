@@ -2,8 +2,8 @@ import type { ReplyDelta } from '../inference/index.ts'
 import type { AssistantMessage } from '../schema/index.ts'
 
 /**
- * A whole message as the pieces of a stream, for a client that wants one when the reply is there already. `asWritten`: how
- * its API has the arguments of a call, where that is not the model's own text.
+ * The deltas of a whole message, for a client that wants a stream when the reply is there already. `asWritten` gives the
+ * arguments of a call as the client's API has them, if that is not the model's own text.
  */
 export function replyDeltas(message: AssistantMessage, asWritten = exactly): ReplyDelta[] {
   const deltas: ReplyDelta[] = []

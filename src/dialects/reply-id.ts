@@ -8,7 +8,7 @@ const prefixes: Readonly<Record<ClientApi, string>> = {
   generate: '',
 }
 
-/** A new name for a reply, as the API's own server would write it. */
+/** A new id for a reply, in the style of the API's own server. */
 export function newReplyId(api: ClientApi): string {
   return prefixes[api] + randomBytes(15).toString('hex')
 }

@@ -6,7 +6,7 @@ import { readResponsesRequest, wantsEncryptedReasoning } from './_responses-requ
 import { ResponsesReplyStream } from './_responses-stream.ts'
 import type { CountingServerDialect, ReplyHead } from './server-dialect.ts'
 
-/** An error is the last event, whatever came before it. Clients insist on a number, and some keep it in 32 bits. */
+/** The sequence number of an error, which is always the last event. Clients insist on a number, and some keep it in 32 bits. */
 const afterAll = 2 ** 31 - 1
 
 /** OpenAI's Responses API. */
@@ -23,7 +23,7 @@ export const responsesServer: CountingServerDialect = {
   error: openAiError,
   streamError(error) {
     const fields = openAiErrorFields(error)
-    // Documented flat, sent nested by OpenAI itself; clients look for one or the other.
+    // The fields are documented flat, but OpenAI itself sends them nested; clients look for one or the other.
     return { name: 'error', data: { ...fields, type: 'error', sequence_number: afterAll, error: fields } }
   },
 }

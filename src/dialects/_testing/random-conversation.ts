@@ -6,7 +6,7 @@ import { replyDeltas } from '../reply-deltas.ts'
 const texts = ['hello', 'two\nlines', 'ünï→码🙂', '"quoted" \\ and \u2028', ' ', '{"a":1}', '</think>', 'data: x\n\n']
 const pixel = 'data:image/png;base64,iVBORw0KGgo='
 
-/** Makes conversations and replies up, in the one form that each meaning has. The same seed gives the same ones. */
+/** Makes up conversations and replies, in the one form for each meaning. The same seed gives the same ones. */
 export class RandomConversation {
   readonly #random: () => number
   #calls = 0
@@ -27,7 +27,7 @@ export class RandomConversation {
     return messages
   }
 
-  /** With a refusal only if asked for: not every API can send one back as what it is. */
+  /** An assistant's message. It has a refusal only if `mayRefuse`: not every API can send one back as a refusal. */
   assistant(mayRefuse: boolean): AssistantMessage {
     const calls = this.#chance(0.5) ? Array.from({ length: 1 + this.#below(3) }, () => this.#call()) : []
     const refusal = mayRefuse && calls.length === 0 && this.#chance(0.2) ? this.#text() : undefined

@@ -7,11 +7,11 @@ import { newReplyId } from '../reply-id.ts'
 import { replyDeltas } from '../reply-deltas.ts'
 import { eventText } from '../wire-event.ts'
 
-/** What a server answers: a reply, the deltas of one, an error, or a stream that ends with one. */
+/** A server's answer: a reply, its deltas, an error, or a stream that ends with an error. */
 export interface Answer {
   readonly reply: BackendReply
   readonly deltas?: readonly ReplyDelta[]
-  /** Instead of the reply, or in the middle of its stream. */
+  /** Sent instead of the reply, or in the middle of its stream. */
   readonly error?: MillraceError
   readonly errorAfter?: number
 }

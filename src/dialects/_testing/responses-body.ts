@@ -1,6 +1,6 @@
 import type { ContentPart, Json, JsonObject, Message } from '../../schema/index.ts'
 
-/** A conversation as a client of the Responses API writes it, which keeps no ids: instructions, and items for the rest. */
+/** A conversation as a client of Responses without ids writes it: instructions, and items for the rest. */
 export function responsesBody(messages: readonly Message[]): JsonObject {
   const [first, ...rest] = messages
   const hasInstructions = first?.role === 'system' && typeof first.content === 'string'

@@ -1,7 +1,7 @@
 import type { ContentPart, Json, JsonObject, Message } from '../../schema/index.ts'
 import { toolInput } from '../tool-input.ts'
 
-/** A conversation as a client of Chat Completions writes it: with nulls, and with parts where a text would do. */
+/** A conversation as a client of Chat Completions writes it: with nulls, and with parts where a string would do. */
 export function chatBody(messages: readonly Message[]): JsonObject {
   return {
     model: 'm',
@@ -13,7 +13,7 @@ export function chatBody(messages: readonly Message[]): JsonObject {
   }
 }
 
-/** The same to Messages: tool results in the user's turn, thinking and calls as blocks. */
+/** A conversation as a client of Messages writes it: tool results in the user's turn, thinking and calls as blocks. */
 export function messagesBody(messages: readonly Message[]): JsonObject {
   const turns: { role: string; content: Json[] }[] = []
   let system: Json = null
@@ -23,7 +23,7 @@ export function messagesBody(messages: readonly Message[]): JsonObject {
     else {
       const last = turns.at(-1)
       const content = message.role === 'tool' ? [toolResult(message)] : blocks(message.content)
-      // Anthropic takes the results of a turn, and what the user says after them, as one message.
+      // Anthropic takes the tool results of a turn, and what the user says after them, as one message.
       if (last?.role === 'user') last.content.push(...content)
       else turns.push({ role: 'user', content })
     }
