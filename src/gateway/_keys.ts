@@ -9,28 +9,29 @@ export interface AdminKey {
 }
 
 const sessionPrefix = 'mrs-'
-/** No key of ours is longer; a longer one is not worth a digest. */
+/** No key of ours is longer than this; a longer one is refused without a digest. */
 const maxKeyChars = 4096
 
 export function newSessionKey(): string {
   return sessionPrefix + randomBytes(32).toString('base64url')
 }
 
-/** As it is stored. The digest of 32 random bytes needs no salt: nobody has a table of them. */
+/** The form in which a key is stored. The digest of 32 random bytes needs no salt: nobody has a table of them. */
 export function keyDigest(key: string): string {
   return hash('sha256', key, 'base64url')
 }
 
 /**
- * Whose key it is. An admin's is compared with each in a time that says nothing about how much of it was right. A
- * session's is looked up by its digest, about which the time of a lookup says nothing that helps to guess the key.
+ * Finds the caller that a key belongs to. It is compared with each admin's key in constant time, which says nothing about
+ * how much of it was right. A session's key is looked up by its digest: the time of that lookup says nothing that helps to
+ * guess the key.
  */
 export class KeyRing {
   readonly #admins: readonly { readonly secret: Secret; readonly caller: Caller }[]
   readonly #sessionCaller: (digest: string) => Caller | undefined
-  /** Those of an earlier process may be gone, and nobody could look at their sessions any more, or end them. */
+  /** The tenants that have an admin key. Session keys of other tenants are refused: nobody could look at those sessions. */
   readonly #tenants: ReadonlySet<string>
-  /** An admin has chosen a key that looks like a session's. */
+  /** Whether an admin has chosen a key that looks like a session's. */
   readonly #hasLookalike: boolean
 
   constructor(admins: readonly AdminKey[], sessionCaller: (digest: string) => Caller | undefined) {

@@ -3,7 +3,7 @@ import type { JournalClient, SessionEndReason } from '../store/index.ts'
 import type { SessionLimits } from './sessions/session-options.ts'
 import type { SessionTally } from './sessions/session-tally.ts'
 
-/** How long a client should wait before it tries again where that may help. */
+/** How long a client should wait before it tries again, if that may help. */
 const retryAfterMs = 1000
 
 export function sessionUnknown(id: string): MillraceError {
@@ -22,7 +22,10 @@ export function sessionSealed(id: string, why: SessionEndReason): MillraceError 
   return new MillraceError('session_ended', message, { data: { status: 410, session: id } })
 }
 
-/** Its own record cannot be read. That is no fault of all of the server, and no retry mends it. `cause` is for the log. */
+/**
+ * The error for a session whose record cannot be read. The rest of the server is fine, and a retry does not help. `cause` is
+ * for the log.
+ */
 export function sessionDamaged(id: string, cause?: unknown): MillraceError {
   const message = `the record of session ${id} is damaged, so that it takes nothing more and is not exported alone; GET /v1/sessions/${id} says what cannot be read. Other sessions are as they were: start another one`
   return new MillraceError('session_damaged', message, { data: { status: 410, session: id }, cause })
@@ -37,48 +40,51 @@ export function draining(): MillraceError {
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
-/** For what ran when the gateway could not wait for it any longer. */
+/** The error for requests that still ran when the gateway could not wait any longer. */
 export function stopped(): MillraceError {
   const message = 'the gateway was stopped while this ran; try again when it is back'
   return new MillraceError('closed', message, { data: { status: 503, retryAfterMs } })
 }
 
-/** The client is gone; `cause` is what its request waited for to pass, if it did. */
+/** The error if the client is gone; `cause` is the backend's failure that its request was waiting out, if any. */
 export function clientGone(cause: unknown): MillraceError {
   return new MillraceError('cancelled', 'the client went away', { cause })
 }
 
 interface LongWait {
   readonly maxWaitMs: number
-  /** What is still to be waited of what a backend has asked for. */
+  /** The rest of the wait that a backend has asked for. */
   readonly leftMs: number
-  /** The last failure of a backend. For the log: where backends are is nothing for clients. */
+  /** The last failure of a backend. Only for the log: clients must not see where backends are. */
   readonly cause: unknown
 }
 
-/** No backend took it for as long as a request may wait. */
+/** The error if no backend took the request for as long as requests may wait. */
 export function waitedTooLong(model: string, { maxWaitMs, leftMs, cause }: LongWait): MillraceError {
   const seconds = (maxWaitMs / 1000).toFixed(1)
   const message = `no backend of ${model} could take the request within ${seconds} s; try again later`
   return tooMuch(message, Math.max(retryAfterMs, Math.ceil(leftMs)), cause)
 }
 
-/** Too much is under way for one more; it may go later. */
+/** The error if there is no room for a request now; the client may try again later. */
 export function tooMuch(what: string, waitMs = retryAfterMs, cause?: unknown): MillraceError {
   return new MillraceError('overloaded', what, { data: { status: 503, retryAfterMs: waitMs }, cause })
 }
 
-/** The disk cannot take what would have to be recorded. */
+/** Throws if the disk cannot take what would have to be recorded. */
 export function requireDisk({ failure, pressure }: Pick<JournalClient, 'failure' | 'pressure'>): void {
   if (failure.aborted) throw failure.reason
   if (pressure >= 1) throw tooMuch('the disk does not keep up; try again in a moment')
 }
 
-/** Why a session may not ask once more, if so. Tokens and money are known only afterwards: the last request may exceed them. */
+/**
+ * Why a session may send no further request, if so. Tokens and cost are known only afterwards: the last request may exceed
+ * them.
+ */
 export function limitReached(limits: SessionLimits, used: SessionTally, running: number): MillraceError | undefined {
   const { maxRequests, maxTokens, maxCost, maxConcurrent } = limits
   if (maxRequests !== undefined && used.requests + running >= maxRequests) {
-    // One that runs may yet fail, and then it does not count.
+    // A running request may yet fail, and then it does not count.
     return used.requests >= maxRequests ? usedUp('maxRequests', maxRequests) : busy('maxRequests', maxRequests)
   }
   if (maxTokens !== undefined && used.tokens >= maxTokens) return usedUp('maxTokens', maxTokens)
@@ -87,7 +93,7 @@ export function limitReached(limits: SessionLimits, used: SessionTally, running:
   return undefined
 }
 
-/** What it costs would not be known. */
+/** The error if a session has a `maxCost` but the model has no price. */
 export function unpriced(model: string): MillraceError {
   const message = `model ${model} has no price, so that the session's maxCost means nothing for it; give the model a price, or start a session without maxCost`
   return new MillraceError('usage', message, { data: { status: 400, param: 'model' } })

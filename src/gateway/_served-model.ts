@@ -14,17 +14,17 @@ import { Simulator } from '../simulator/index.ts'
 export interface ServedModelOptions {
   readonly env: Variables
   readonly onLimitChange: (change: LimitChange) => void
-  /** Stand in for those of its config: a test's script. They stay open. */
+  /** Backends that replace the configured ones, such as a test's script. They are not closed with the model. */
   readonly given: readonly Backend[] | undefined
-  /** How many backends, of all models, divide the descriptors. */
+  /** The number of backends, of all models, that share the file descriptors. */
   readonly sharers: number
 }
 
-/** One that nobody asks for any more is closed if nothing was under way for so long: a request may have just found it. */
+/** A retired model is closed once no request was under way for this long: a request may have just found it. */
 const idleMs = 30_000
 
 interface OwnBackend {
-  /** What it was opened with. */
+  /** The config of the model that the backend was opened with. */
   readonly model: ModelConfig
   readonly config: BackendConfig
   readonly backend: HttpBackend
@@ -37,7 +37,7 @@ export class ServedModel extends Resource {
   readonly #simulator: Simulator | undefined
   #config: ModelConfig
   #backends: readonly OwnBackend[]
-  /** They end what they were at. */
+  /** Backends that were replaced and still finish their requests. */
   readonly #leaving = new Set<OwnBackend>()
 
   constructor(config: ModelConfig, options: ServedModelOptions) {
@@ -51,7 +51,7 @@ export class ServedModel extends Resource {
     this.client = new Model(config, given ?? own, { onLimitChange })
   }
 
-  /** True if something about it has changed. Requests under way end where they began, and its limits go on. */
+  /** Changes the config. True if anything changed. Requests under way finish at their backend, and the model's limits stay. */
   change(config: ModelConfig, sharers: number): boolean {
     if (isDeepStrictEqual(config, this.#config)) return false
     if (this.#simulator || this.#options.given) {
@@ -69,13 +69,13 @@ export class ServedModel extends Resource {
       (each) =>
         before.find((own) => isDeepStrictEqual(own.config, each) && opensAlike(own.model, config)) ?? open(each),
     )
-    // Only now do they stay: where one cannot be opened, all is as it was until the same is asked for again.
+    // Only now are the new backends kept: if one cannot be opened, nothing changes until the same config is offered again.
     opened.move()
     this.#config = config
     const gone = before.filter((own) => !this.#backends.includes(own))
     for (const own of gone) this.#leaving.add(own)
     const ended = this.client.changeBackends(this.#backends.map(({ backend }) => backend))
-    // One that cannot be closed is closed again, and then reported, with the model.
+    // If a backend cannot be closed, that is tried again, and reported, when the model is closed.
     void ended.then(() => this.#closeLeft(gone)).catch(() => {})
     return true
   }
@@ -84,7 +84,7 @@ export class ServedModel extends Resource {
     return this.client.status()
   }
 
-  /** Nobody is to ask for it any more. Resolves when it is closed. */
+  /** Called when no new requests come for the model. Resolves when it is closed. */
   async retire(): Promise<void> {
     while (!this.isClosed) {
       const { calls } = this.status()
@@ -116,7 +116,7 @@ export class ServedModel extends Resource {
   }
 }
 
-/** Whether a backend would be opened the same for both. */
+/** Whether a backend would be opened in the same way with both configs. */
 function opensAlike(one: ModelConfig, other: ModelConfig): boolean {
   return isDeepStrictEqual({ ...one, backends: [] }, { ...other, backends: [] })
 }

@@ -1,6 +1,6 @@
 import type { MessageNode, TokenRecord, Usage } from '../schema/index.ts'
 
-/** What the backend really returned of a reply's tokens. */
+/** The tokens of a reply that the backend really returned; null for what is missing. */
 export interface CapturedTokens {
   readonly promptIds: Int32Array | null
   readonly ids: Int32Array | null
@@ -8,8 +8,8 @@ export interface CapturedTokens {
 }
 
 /**
- * Fewer ids than the reply had tokens, or log-probabilities for only some of them, are no record: a server whose parser of tool calls
- * holds tokens back may leave them out of a stream, and what is left looks whole.
+ * The captured tokens. Fewer ids than the reply had tokens, or log-probabilities for only some of them, count as missing: a
+ * server whose parser of tool calls holds tokens back may leave them out of a stream, and the rest looks whole.
  */
 export function capturedTokens({ tokens }: Pick<MessageNode, 'tokens'>, { output }: Usage): CapturedTokens {
   if (!tokens) return { promptIds: null, ids: null, logprobs: null }
@@ -18,10 +18,10 @@ export function capturedTokens({ tokens }: Pick<MessageNode, 'tokens'>, { output
   return { promptIds, ids, logprobs: logprobs.length === ids.length ? logprobs : null }
 }
 
-/** All that training takes. */
+/** All tokens that training needs. */
 export type CompleteTokens = TokenRecord & { readonly promptIds: Int32Array }
 
-/** undefined if anything of it is missing. */
+/** The tokens of a reply for training; undefined if any part of them is missing. */
 export function completeTokens(node: Pick<MessageNode, 'tokens'>, usage: Usage): CompleteTokens | undefined {
   const { promptIds, ids, logprobs } = capturedTokens(node, usage)
   if (!node.tokens || promptIds === null || ids === null || logprobs === null) return undefined

@@ -5,9 +5,9 @@ import type { ClientApi } from '../schema/index.ts'
 import type { SessionEndReason } from '../store/index.ts'
 import type { SessionAlarm } from './sessions/session-view.ts'
 
-/** Whose event it is: there may be several gateways in a process. */
+/** The gateway that an event is from: a process may have several. */
 interface OfGateway {
-  /** Of its run. */
+  /** The folder of the gateway's run. */
   readonly folder: string
 }
 
@@ -25,11 +25,11 @@ export interface SessionEndEvent extends OfGateway {
   readonly tenant: string
   readonly why: SessionEndReason
   readonly interactions: number
-  /** What is wrong with its record, if anything. */
+  /** The alarms about the session's record, if there are any. */
   readonly alarms: readonly SessionAlarm[]
 }
 
-/** A session whose record is damaged: nobody can go on with it, but it can be ended. Told once of each. */
+/** A session whose record is damaged: it can only be ended. Reported once per session. */
 export interface SessionUnreadableEvent extends OfGateway {
   readonly kind: 'session-unreadable'
   readonly session: string
@@ -37,9 +37,9 @@ export interface SessionUnreadableEvent extends OfGateway {
 }
 
 /**
- * How a request ended. `counted`: only its tokens were asked for. `refused`: before a model was asked. `failed`: the model did not answer, or could not be reached in
- * time. `abandoned`: its client, or its session, was gone first. `repeated`: a retry that got the reply of the request it
- * repeats.
+ * How a request ended. `counted`: only its tokens were counted. `refused`: refused before a model was asked. `failed`: the
+ * model did not answer, or could not be reached in time. `abandoned`: its client, or its session, was gone first.
+ * `repeated`: a retry that got the reply of the request it repeats.
  */
 export type InteractionOutcome = 'complete' | 'repeated' | 'counted' | 'refused' | 'failed' | 'abandoned'
 
@@ -49,19 +49,19 @@ export interface InteractionEndEvent extends OfGateway {
   readonly api: ClientApi
   readonly tenant: string
   readonly requestId?: string
-  /** None for a request that is only passed on. */
+  /** Missing for a request that is passed on without a session. */
   readonly session?: string
-  /** As the gateway calls it; none if the request was refused before that was known. */
+  /** The gateway's name of the model; missing if the request was refused before it was known. */
   readonly model?: string
   readonly stream: boolean
-  /** Whether only its tokens were to be counted. */
+  /** Whether only the tokens of the request were to be counted. */
   readonly countsOnly?: true
   /** The HTTP status that the client got; 499 if it was gone. */
   readonly status: number
-  /** From the request to the end of the reply. */
+  /** The time from the request to the end of the reply. */
   readonly ms: number
   readonly replyId?: string
-  /** What the model layer says of its call, if a model was asked for this request. */
+  /** The model layer's reply, if a model was asked for this request. */
   readonly reply?: ModelReply
   readonly error?: MillraceError
 }

@@ -12,54 +12,54 @@ import type { ApiName, JsonObject } from '../schema/index.ts'
 import { tooMuch } from './_refusals.ts'
 import { ServedModel } from './_served-model.ts'
 
-/** What is known of a model beside its config, from asking its backends. */
+/** Facts about a model beside its config, found by asking its backends. */
 export interface ModelFacts {
-  /** Whether its backends return token ids and log-probabilities when asked. Default: those asked in Chat do. */
+  /** Whether its backends return token ids and log-probabilities when asked. Default: true for backends asked in Chat. */
   readonly capturesTokens?: boolean
   readonly contextLength?: number
 }
 
-/** How backends are asked for tokens. What they take of it may turn out only while they are asked. */
+/** How backends are asked for tokens. Whether they accept it may turn out only when requests are sent. */
 interface TokenHabit {
   readonly fields: JsonObject
   inStreams: boolean
-  /** They have answered to it. */
+  /** Whether a backend has accepted such a request. */
   isAccepted: boolean
 }
 
 export interface GatewayModel {
   readonly name: string
-  /** What its backends call it. */
+  /** The backends' name of the model. */
   readonly upstreamName: string
-  /** The API its backends are asked in. */
+  /** The API that its backends are asked in. */
   readonly api: ApiName
   readonly capturesTokens: boolean
-  /** Whether all its backends are SGLang's, so that it can be asked in SGLang's own API. */
+  /** Whether all its backends run SGLang, so that they can be asked in SGLang's own API. */
   readonly isSglang: boolean
   readonly tokenRequest: TokenHabit
   readonly contextLength?: number
   readonly client: ModelClient
 }
 
-/** What there is to ask for, as far as the backends have told. */
+/** The models that are offered, as far as backends have told what they serve. */
 export interface ModelOffer {
   readonly models: readonly ModelConfig[]
   readonly facts?: Readonly<Record<string, ModelFacts>>
-  /** Backends that have yet to say what they serve: a name that nobody knows may be theirs. */
+  /** The number of backends that have not answered yet: an unknown name may be a model of theirs. */
   readonly awaited?: number
 }
 
 export interface GatewayModelsOptions extends ModelOffer {
   readonly env: Variables
-  /** Other names for models; `*` for every name that is not known. */
+  /** Other names for models; `*` stands for every unknown name. */
   readonly aliases?: Readonly<Record<string, string>>
-  /** Stands in for the configured backends of a model: a test's script. */
+  /** Backends that replace the configured ones of a model, such as a test's script. */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
   readonly onLimitChange: (change: LimitChange) => void
 }
 
 const anyName = '*'
-/** Those who come before a backend has answered try again about as often as it is asked. */
+/** Clients that come before a backend has answered should retry about as often as the backend is asked. */
 const awaitedRetryMs = 5000
 
 interface OwnModel {
@@ -71,7 +71,7 @@ interface OwnModel {
 export class GatewayModels extends Resource {
   readonly #options: Omit<GatewayModelsOptions, keyof ModelOffer>
   #own = new Map<string, OwnModel>()
-  /** No backend lists them any more. Requests that they had are still theirs. */
+  /** Models that no backend lists any more. They still finish their requests. */
   readonly #retired = new Set<ServedModel>()
   readonly #byName = new Map<string, GatewayModel>()
   #fallback: GatewayModel | undefined
@@ -85,7 +85,10 @@ export class GatewayModels extends Resource {
     this.offer({ models, awaited, ...(facts && { facts }) })
   }
 
-  /** What there is from now on, when backends have said something new. A model that cannot be opened so stays as it was; throws then. */
+  /**
+   * Replaces the offer when backends have told something new. A model that cannot be opened stays as it was; then this
+   * throws.
+   */
   offer({ models, facts = {}, awaited = 0 }: ModelOffer): void {
     if (this.isClosed) return
     this.#awaited = awaited
@@ -109,26 +112,26 @@ export class GatewayModels extends Resource {
     if (failures.length > 0) throw failures[0]
   }
 
-  /** Throws for a name that nobody has. */
+  /** The model of a name. Throws if there is none. */
   find(name: string): GatewayModel {
     const model = this.#byName.get(name) ?? this.#fallback
     if (model) return model
     throw this.unknown(name)
   }
 
-  /** Why nothing can be asked under this name. */
+  /** The error for a name that no model has. */
   unknown(name: string): MillraceError {
     const shown = `"${name.slice(0, 80)}"`
     const meant = nearestName(name, this.#byName.keys())
     const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
     if (this.#awaited > 0) {
-      // Whether the name is wrong nobody can say, so both are: a backend may be away for long.
+      // Nobody can say yet whether the name is wrong, so the message covers both: a backend may be away for long.
       const missing = this.#awaited === 1 ? 'one backend is' : `${this.#awaited} backends are`
       const message = `no model ${shown} is known here so far; GET /v1/models lists those that are.${hint} If the name is right: ${missing} still waited for and may serve it, so try again later`
       return tooMuch(message, awaitedRetryMs)
     }
     const { aliases = {} } = this.#options
-    // One that was to be a late backend's, and is not.
+    // An alias may stand for a model that a late backend was expected to serve, and does not.
     const target = aliases[Object.hasOwn(aliases, name) ? name : anyName]
     const message =
       target === undefined
@@ -137,7 +140,10 @@ export class GatewayModels extends Resource {
     return new MillraceError('model_not_found', message, { data: { status: 404, param: 'model' } })
   }
 
-  /** For a request in SGLang's own API, which has no word for a model: without a name there must be one that it can mean. */
+  /**
+   * The model for a request in SGLang's own API, in which the name is optional: without one, it must be clear which model is
+   * meant.
+   */
   findSglang(name: string): GatewayModel {
     const able = Array.from(this.#own.values(), ({ model }) => model).filter(({ isSglang }) => isSglang)
     const [only] = able
@@ -148,7 +154,7 @@ export class GatewayModels extends Resource {
     throw notSglang(named?.name, able)
   }
 
-  /** By every name but `*`. */
+  /** The models by every name but `*`. */
   all(): ReadonlyMap<string, GatewayModel> {
     return this.#byName
   }
@@ -159,7 +165,7 @@ export class GatewayModels extends Resource {
 
   status(): ModelStatus[] {
     const own = Array.from(this.#own.values(), ({ served }) => served.status())
-    // What they may still ask at once is not theirs any more.
+    // Retired models take no new requests, so their limit is 0.
     return [...own, ...Array.from(this.#retired, (served) => ({ ...served.status(), limit: 0 }))]
   }
 
@@ -185,13 +191,13 @@ export class GatewayModels extends Resource {
     const served = known?.served ?? new ServedModel(config, { env, onLimitChange, given, sharers })
     const hasChanged = known?.served.change(config, sharers) ?? true
     const model = modelOf(config, served.client, facts)
-    // What backends take is found out anew where others are among them.
+    // If other backends came, it must be found out again how they are asked for tokens.
     return { served, model: known && !hasChanged ? { ...model, tokenRequest: known.model.tokenRequest } : model }
   }
 
   #retire(served: ServedModel): void {
     this.#retired.add(served)
-    // One that cannot be closed stays, and is reported when all are.
+    // A model that cannot be closed stays in the set, and is reported when all are closed.
     void served.retire().then(
       () => this.#retired.delete(served),
       () => {},
@@ -212,7 +218,7 @@ export class GatewayModels extends Resource {
 
 function modelOf(config: ModelConfig, client: ModelClient, facts: ModelFacts = {}): GatewayModel {
   const { name, upstreamName = name } = config
-  // The built-in simulator has no wire: in process it answers in Chat's words, whichever API the config names.
+  // The built-in simulator runs in process and answers in Chat's words, whichever API the config names.
   const api = config.simulator ? 'chat' : config.api
   const { capturesTokens = api === 'chat', contextLength } = facts
   const engines = config.backends.map(({ engine }) => engine)
@@ -237,14 +243,17 @@ function notSglang(name: string | undefined, able: readonly GatewayModel[]): Mil
   return new MillraceError('model_rejected', message, { data: { status: 400, param: 'model' } })
 }
 
-/** Whoever misspells a name would be served by somebody else, and perhaps pay for it. */
+/**
+ * Refuses backends of an unknown model: with a misspelt name, the configured backends would be asked, and perhaps charge for
+ * it.
+ */
 function refuseUnknownBackends(models: readonly ModelConfig[], backends: object): void {
   const names = models.map(({ name }) => name)
   const unknown = unknownField(backends, names, 'backends.')
   if (unknown !== undefined) throw new MillraceError('config_invalid', `backends go by the name of a model: ${unknown}`)
 }
 
-/** Before anything is opened. */
+/** Checks the names of models and aliases before anything is opened. */
 function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Record<string, string>>): void {
   const names = new Set(models.map(({ name }) => name))
   if (names.size === 0 && awaited === 0)
@@ -256,7 +265,7 @@ function checkNames({ models, awaited = 0 }: ModelOffer, aliases: Readonly<Recor
     )
   }
   for (const [alias, name] of Object.entries(aliases)) {
-    // It may be one of those that are not known yet.
+    // The name may belong to a model that is not known yet.
     if (names.has(name) || awaited > 0) continue
     const message = `alias ${alias} stands for ${name}, which is no model of the gateway. It has ${[...names].join(', ')}.`
     throw new MillraceError('config_invalid', message)

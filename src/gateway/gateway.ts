@@ -25,11 +25,11 @@ import type { SessionOptionsInput } from './sessions/session-options.ts'
 import type { SessionView } from './sessions/session-view.ts'
 
 export interface GatewayOptions extends Omit<GatewayModelsOptions, 'onLimitChange'> {
-  /** Where sessions are kept. Stays open when the gateway closes. */
+  /** The store that sessions are recorded in. It stays open when the gateway closes. */
   readonly store: RunStore
   readonly adminKeys: readonly AdminKey[]
   readonly bounds?: Partial<SessionBounds>
-  /** Hears how much may be asked of a model, when that changes, after it is recorded. Must not throw. */
+  /** Called when the concurrency limit of a model has changed, after the change is recorded. Must not throw. */
   readonly onLimitChange?: (change: LimitChange) => void
 }
 
@@ -42,7 +42,7 @@ export interface OfferedModel {
 export interface GatewayStatus {
   readonly state: 'open' | 'draining' | 'closed'
   readonly openSessions: number
-  /** Of those, the ones that nobody uses and that are in memory all the same. */
+  /** The open sessions that are in memory although nobody uses them. */
   readonly idleSessions: number
   /** Requests under way. */
   readonly running: number
@@ -54,10 +54,11 @@ export interface GatewayStatus {
 
 /**
  * The recording gateway: everything that clients say to models in a session becomes a tree of messages in the store, with
- * tokens, and nobody is told that a reply is complete before it is there. A door gives it a network; it needs none.
+ * tokens. No client is told that a reply is complete before it is recorded. The gateway itself has no network: a door gives
+ * it one.
  */
 export class Gateway extends Resource {
-  /** Of its run. */
+  /** The folder of the gateway's run. */
   readonly folder: string
   readonly #journal: RunStore['journal']
   readonly #keys: KeyRing
@@ -66,7 +67,7 @@ export class Gateway extends Resource {
   readonly #sessions: Sessions
   readonly #interactions: Interactions
   #isDraining = false
-  /** Ends that nobody asked for, and so nobody awaits. */
+  /** Ends of expired sessions: no caller awaits them. */
   readonly #expiring = new Set<Promise<void>>()
 
   private constructor({ store, adminKeys, bounds: given, onLimitChange, ...models }: GatewayOptions) {
@@ -92,7 +93,7 @@ export class Gateway extends Resource {
     this.#interactions = new Interactions(parts)
   }
 
-  /** Knows the sessions again that an earlier process left open. */
+  /** Opens a gateway, with the sessions that an earlier process left open. */
   static async open(options: GatewayOptions): Promise<Gateway> {
     const gateway = new Gateway(options)
     try {
@@ -104,7 +105,7 @@ export class Gateway extends Resource {
     return gateway
   }
 
-  /** Whose key this is, if it is anybody's. */
+  /** The caller that a key belongs to; undefined if it is no valid key. */
   callerFor(token: string | undefined): Caller | undefined {
     return this.#keys.callerFor(token)
   }
@@ -114,13 +115,13 @@ export class Gateway extends Resource {
     return this.#interactions.begin(call, reply)
   }
 
-  /** As many as the group has, all of them or none. They are on disk when this resolves. */
+  /** Starts all sessions of a group, or none. They are on disk when this resolves. */
   async startSessions(caller: Caller, options: SessionOptionsInput): Promise<StartedSessions> {
     if (this.#isDraining || this.isClosed) throw draining()
     return this.#sessions.start(caller, options)
   }
 
-  /** Fails unless there is such a session and it is the caller's to see. */
+  /** Throws unless the session exists and the caller may see it. */
   requireSession(caller: Caller, id: string): void {
     this.#sessions.find(caller, id)
   }
@@ -129,32 +130,35 @@ export class Gateway extends Resource {
     return this.#sessions.view(caller, id)
   }
 
-  /** In the order they were started. */
+  /** Lists sessions in the order in which they were started. */
   sessions(caller: Caller, query: SessionListQuery): SessionList {
     return this.#sessions.list(caller, query)
   }
 
-  /** Seals it: what still runs is given up and recorded as lost, and nothing is added after. Ending it again changes nothing. */
+  /**
+   * Seals a session: running requests are given up and recorded as lost, and nothing is added afterwards. Ending it again
+   * changes nothing.
+   */
   endSession(caller: Caller, id: string): Promise<SessionView> {
     return this.#sessions.end(caller, id)
   }
 
-  /** What it was worth, also after its end. The last one said counts. Resolves to the node it is for; null for all. */
+  /** Records a reward, also after the session's end; the last one counts. Resolves to its node; null for the whole session. */
   reward(caller: Caller, id: string, reward: RewardOptions): Promise<number | null> {
     return this.#sessions.reward(caller, id, reward)
   }
 
-  /** Resolves when all that has ended so far is on disk, lost samples too, for whose end no client is kept waiting. */
+  /** Resolves when everything that has ended so far is on disk, including lost samples, which no client waits for. */
   async recorded(): Promise<void> {
     await this.#journal.durable()
   }
 
-  /** What its backends serve, now that more of them have answered. Requests under way end where they began. */
+  /** Replaces the offered models, when more backends have answered. Requests under way finish at their backend. */
   offer(offer: ModelOffer): void {
     this.#models.offer(offer)
   }
 
-  /** Why nothing can be asked under this name. */
+  /** The error for a name that no model has. */
   unknownModel(name: string): MillraceError {
     return this.#models.unknown(name)
   }
@@ -178,13 +182,13 @@ export class Gateway extends Resource {
     }
   }
 
-  /** Takes nothing new, nor what waits for a backend; resolves when what runs has ended. Close afterwards. */
+  /** Refuses new requests and those that wait for a backend; resolves when all running ones have ended. Close afterwards. */
   drain(): Promise<void> {
     this.#isDraining = true
     return this.#interactions.drain()
   }
 
-  /** Gives up what runs. Sessions stay open: the next process knows them. */
+  /** Gives up running requests. Sessions stay open: the next process continues them. */
   protected async onClose(): Promise<void> {
     await this.#interactions.abort(stopped())
     this.#book[Symbol.dispose]()
@@ -193,7 +197,7 @@ export class Gateway extends Resource {
   }
 
   #expire(session: OpenSession): void {
-    // A store that failed says so itself; the session is then still open when the next process comes.
+    // A store that failed reports that itself; the session then stays open for the next process.
     const sealing = this.#sessions.seal(session, 'expired').then(
       () => {},
       () => this.#book.keepOpen(session),

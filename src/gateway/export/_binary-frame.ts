@@ -1,6 +1,6 @@
 import { partsOf, type Row, type RowArray } from './_rows-parts.ts'
 
-/** What a file of rows begins with; docs/export.md has every byte. It may come again between two frames. */
+/** The first bytes of a file of rows; docs/export.md describes every byte. The head may come again between two frames. */
 export const binaryHead: Uint8Array = Uint8Array.from([...Buffer.from('MILLROWS'), 1, 0, 0, 0, 0, 0, 0, 0])
 
 const alignment = 8
@@ -20,7 +20,7 @@ export function binaryFrame(row: Row): Uint8Array {
     arrayBytes += aligned(values.byteLength)
     return described
   })
-  // Spaces do not matter to JSON, so its length needs no second number.
+  // The header is padded with spaces, which JSON ignores, so its unpadded length is not needed.
   const json = Buffer.from(JSON.stringify({ ...fields, arrays: list }))
   const headerBytes = aligned(json.byteLength)
   const frame = Buffer.alloc(lengthsBytes + headerBytes + arrayBytes)

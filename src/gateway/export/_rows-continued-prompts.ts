@@ -2,10 +2,10 @@ import { createHash, hash } from 'node:crypto'
 import type { MessageNode } from '../../schema/index.ts'
 import type { WholeNodes } from './_rows-conversation.ts'
 
-/** A prompt that goes on from a reply older than these begins a conversation. */
+/** The number of replies that are remembered. A prompt that continues an older reply begins a conversation. */
 const maxRemembered = 256
 
-/** A reply together with its prompt, by which a later prompt that begins with both is known. */
+/** A prompt and its reply: a later prompt that begins with both is recognised by the digest. */
 interface Said {
   readonly seq: number
   readonly length: number
@@ -13,8 +13,9 @@ interface Said {
 }
 
 /**
- * Which reply each prompt of SGLang's own API goes on from, by their nodes. Such a prompt is tokens, or one text: there are
- * no messages to compare, so it is the reply whose prompt and own tokens the prompt begins with; of several the longest.
+ * Finds the reply that each prompt of SGLang's own API continues, by their nodes. Such a prompt is tokens, or one text:
+ * there are no messages to compare. It continues the reply whose prompt and own tokens it begins with; of several, the
+ * longest.
  */
 export async function continuedPrompts(
   bareNodes: readonly MessageNode[],
@@ -23,7 +24,7 @@ export async function continuedPrompts(
   const before = new Map<number, number>()
   const due = new Set(bareNodes.filter(({ call }) => call?.api === 'generate').map(({ seq }) => seq))
   if (due.size < 2) return before
-  // The oldest first.
+  // In order of age, oldest first.
   const said: Said[] = []
   for await (const { seq, tokens } of nodes()) {
     if (!due.delete(seq) || !tokens?.promptIds) continue
@@ -37,7 +38,7 @@ export async function continuedPrompts(
   return before
 }
 
-/** Reads the prompt once, however many there are to compare it with. */
+/** The longest reply that the prompt begins with. The prompt is hashed only once, however many replies there are. */
 function longestBeginning(prompt: Int32Array, said: readonly Said[]): Said | undefined {
   const reading = createHash('sha256')
   let read = 0

@@ -1,20 +1,20 @@
 import type { CallRecord, DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
 
-/** One complete reply and what led to it. */
+/** One complete reply and the messages that led to it. */
 export interface Interaction {
-  /** Without its tokens, of which a long session has too many to hold. */
+  /** The node without its tokens: those of a long session are too many to hold. */
   readonly node: MessageNode
   readonly call: CallRecord
-  /** What the client knows the reply by. */
+  /** The client's id of the reply. */
   readonly id: string
-  /** The complete reply that this one follows, directly or after messages of others. */
+  /** The last complete reply before this one; messages of others may lie in between. */
   readonly parent: Interaction | null
   readonly children: Interaction[]
-  /** What was said since the parent, the reply included. */
+  /** The messages since the parent, including the reply. */
   readonly messages: readonly Message[]
 }
 
-/** One that did not end. Nothing follows it. */
+/** A reply that was not completed. Nothing follows it. */
 export interface LostSample {
   readonly node: MessageNode
   readonly discarded: DiscardRecord
@@ -23,20 +23,24 @@ export interface LostSample {
   readonly messages: readonly Message[]
 }
 
-/** The tree of a session, seen as its replies. Both lists are in the order of the nodes, so a parent comes before its children. */
+/**
+ * A session's tree of messages, seen as its replies. Both lists are in the order of the nodes, so parents come before
+ * children.
+ */
 export interface Conversation {
   readonly interactions: readonly Interaction[]
   readonly lost: readonly LostSample[]
 }
 
-/** A node and the last complete reply up to and with it. */
+/** A node, and the last complete reply up to and including it. */
 interface Place {
   readonly node: MessageNode
   readonly interaction: Interaction | null
 }
 
 /**
- * Takes nodes in the order they were recorded, all of them. `continued` names the reply before one that no message leads to.
+ * Reads all nodes of a session, in the order in which they were recorded. `continued` gives the parent of replies that have
+ * none among the messages.
  */
 export function readConversation(
   session: string,
@@ -69,10 +73,10 @@ export function readConversation(
 
 const nowhere = -1
 
-/** Nodes in the order they were recorded, tokens included; some of them may be newer than what was read before. */
+/** Nodes in the order in which they were recorded, with tokens; some may be newer than the nodes that were read before. */
 export type WholeNodes = Iterable<MessageNode> | AsyncIterable<MessageNode>
 
-/** Each with its node as it is when its tokens are read, one after the other. */
+/** Each item with its node as it is when its tokens are read, one after the other. */
 export async function* withTokens<Item extends { readonly node: MessageNode }>(
   items: readonly Item[],
   nodes: () => WholeNodes,

@@ -24,16 +24,16 @@ export interface InteractionRow extends SessionFacts, CapturedTokens {
   readonly model: string
   readonly backend: string
   readonly api: ClientApi | null
-  /** Null for a reply that did not end; `discarded` then says why. */
+  /** Null for a reply that was not completed; `discarded` then says why. */
   readonly finishReason: FinishReason | null
   readonly discarded: DiscardReason | null
   readonly reward: number | null
   readonly return: number | null
   readonly usage: Usage
   readonly cost: number | null
-  /** What was said since the parent, the reply last: a conversation is the messages of its interactions one after another. */
+  /** The messages since the parent, the reply last: the messages of all interactions in turn are the conversation. */
   readonly messages: readonly Message[]
-  /** Of the ids; null without any. */
+  /** The versions of the ids; null if there are no ids. */
   readonly versions: readonly VersionRun[] | null
   readonly routedExperts: RoutedExperts | null
 }
@@ -50,7 +50,7 @@ export async function* interactionRows(
   }
 }
 
-/** For those who want to see what was lost. It is worth nothing, whatever was said of its session. */
+/** The row of a lost sample, for inspection. It has no reward, even if its session has one. */
 export function lostRow(facts: SessionFacts, [sample, node]: readonly [LostSample, MessageNode]): InteractionRow {
   const { discarded } = sample
   const parts = commonParts(facts, { ...sample, node }, discarded)

@@ -1,7 +1,7 @@
 import { expertsText } from '../../store/index.ts'
 import { partsOf, type Row, type RowArray } from './_rows-parts.ts'
 
-/** A hundred thousand tokens as one text would hold up the event loop for tens of milliseconds. */
+/** The numbers in one piece. A hundred thousand tokens as one text would hold up the event loop for tens of milliseconds. */
 const pieceNumbers = 8192
 
 /** One row as a line of JSON, newline included, in pieces. A log-probability that is not finite is null. */
@@ -16,7 +16,7 @@ export function* jsonPieces(row: Row): Generator<string, void, void> {
 }
 
 function* arrayPieces({ name, values, shape }: RowArray): Generator<string, void, void> {
-  // As text: a list of them would be the longest part of a line by far.
+  // Experts are written as text: a list of numbers would be the longest part of a line by far.
   if (name === 'routedExperts' && !(values instanceof Float32Array)) {
     yield JSON.stringify(expertsText({ shape, experts: values }))
     return

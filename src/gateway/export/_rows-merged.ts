@@ -7,31 +7,31 @@ import type { SessionFacts } from './_rows-session.ts'
 import { type CompleteTokens, completeTokens } from '../captured-tokens.ts'
 import { RunLengths, type VersionRun, versionRuns } from './_rows-versions.ts'
 
-/** One branch of a session as a trainer takes it: every token that the model saw or sampled, once and in order. */
+/** One branch of a session in the form for training: every token that the model saw or sampled, once and in order. */
 export interface MergedRow extends SessionFacts {
   readonly kind: 'merged'
-  /** The return of its last interaction, which is what the branch came to. */
+  /** The return of the branch's last interaction. */
   readonly reward: number | null
   readonly samples: readonly RowSample[]
-  /** Why this row does not go on from the interaction before it; null where there is none. */
+  /** Why this row does not continue the interaction before it; null if there is none before it. */
   readonly splitAt: RowSplit | null
   readonly discarded: DiscardReason | null
-  /** Over all ids. A version is null where nothing was sampled. */
+  /** The versions over all ids. A version is null where nothing was sampled. */
   readonly versions: readonly VersionRun[]
   readonly ids: Int32Array
-  /** 1 where a token was sampled, its log-probability is known and this is the row that trains it. */
+  /** 1 for tokens that are trained in this row: sampled, with a known log-probability, and not trained by an earlier row. */
   readonly mask: Uint8Array
-  /** Of every sampled token whose is known, trained here or not; 0 elsewhere. */
+  /** The log-probability of every sampled token that has one, trained here or not; 0 elsewhere. */
   readonly logprobs: Float32Array
 }
 
-/** Where the tokens of one interaction are in a row. */
+/** The place of one interaction's tokens in a row. */
 export interface RowSample extends Worth {
   readonly interaction: string
   readonly node: number
   readonly start: number
   readonly count: number
-  /** False in all but the first of the rows that share it. */
+  /** Whether this row trains the interaction: only the first of the rows that share it does. */
   readonly trains: boolean
 }
 
@@ -41,20 +41,20 @@ export interface RowSplit extends Split {
 }
 
 /**
- * An interaction with all that training takes, and its place among the others of that kind. The prompt of one that goes on
- * from another begins with all of the other's, so a conversation holds one prompt, however many turns it has.
+ * An interaction that has all tokens for training, and the step it continues. A prompt that continues another step begins
+ * with that step's prompt, so a conversation holds only one prompt, however many turns it has.
  */
 class Step {
   readonly interaction: Interaction
   readonly ids: Int32Array
   readonly logprobs: Float32Array
   readonly versions: readonly VersionRun[]
-  /** Where the reply begins: how long the prompt is. */
+  /** Where the reply begins, which is the length of the prompt. */
   readonly start: number
-  /** The step whose row it continues. */
+  /** The step that this one continues in the same row. */
   readonly before: Step | undefined
   readonly splitAt: RowSplit | null
-  /** Its prompt, or the step that holds it now. */
+  /** The step's prompt, or the step that holds it now. */
   #prompt: Int32Array | Step
 
   constructor(interaction: Interaction, tokens: CompleteTokens, earlier: Step | undefined) {
@@ -73,7 +73,7 @@ class Step {
   get promptIds(): Int32Array {
     let held = this.#prompt
     while (held instanceof Step) {
-      // Every look makes the way shorter.
+      // Each lookup shortens the chain for the next one.
       this.#prompt = held
       held = held.#prompt
     }
@@ -82,13 +82,13 @@ class Step {
 }
 
 export interface MergeOptions {
-  /** Leave out replies that came without tokens, instead of refusing the session. */
+  /** Whether replies without tokens are left out, instead of refusing the session. */
   readonly skipWithoutTokens: boolean
 }
 
 /**
- * A row ends with every interaction that no other continues, and reaches back as long as each prompt begins with exactly
- * the prompt and the reply before it. In the order of their last interactions.
+ * The merged rows, in the order of their last interactions. A row ends with an interaction that no other continues. It
+ * reaches back as long as each prompt begins with exactly the prompt and the reply before it.
  */
 export async function* mergedRows(
   facts: SessionFacts,
@@ -112,7 +112,7 @@ export async function* mergedRows(
   for (const step of steps.values()) if (!continued.has(step)) yield rowEndingWith(step, { facts, worth, trained })
 }
 
-/** A sample that was lost, to look at: no token of it is trained on. undefined if it has no tokens to show. */
+/** The row of a lost sample, for inspection: no token of it is trained. Undefined if it has no tokens to show. */
 export function lostMergedRow(
   facts: SessionFacts,
   [{ discarded, id }, node]: readonly [LostSample, MessageNode],
@@ -145,7 +145,10 @@ function nameOf({ id, node }: Interaction): Pick<RowSample, 'interaction' | 'nod
   return { interaction: id, node: node.seq }
 }
 
-/** Skipped ones in between do not matter: the prompt either begins with what came before them, or does not. */
+/**
+ * The nearest earlier step. Interactions without tokens in between do not matter: the prompt is compared with that step
+ * anyway.
+ */
 function nearestStep(from: Interaction | null, steps: ReadonlyMap<Interaction, Step>): Step | undefined {
   for (let each = from; each; each = each.parent) {
     const step = steps.get(each)
@@ -184,7 +187,7 @@ function rowEndingWith(
   }
 }
 
-/** The arrays of a row, laid out by its last reply and filled in from the first. */
+/** The arrays of a row. Its last prompt and reply give the length and all ids; each step adds its part. */
 class RowDraft {
   readonly #ids: Int32Array
   readonly #mask: Uint8Array
@@ -213,7 +216,7 @@ class RowDraft {
     if (logprobs.includes(Number.NaN)) this.#forgoUnknown(start)
   }
 
-  /** Nothing can be learnt from a token whose log-probability is not known. One that is no number would spoil a whole batch. */
+  /** Masks tokens without a log-probability: nothing can be learnt from them, and one NaN would spoil a whole batch. */
   #forgoUnknown(start: number): void {
     for (let at = start; at < this.#end; at += 1) {
       if (!Number.isNaN(this.#logprobs[at])) continue

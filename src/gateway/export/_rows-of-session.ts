@@ -8,32 +8,32 @@ import type { Row } from './_rows-parts.ts'
 import { worthOf } from './_rows-returns.ts'
 import { sessionFacts } from './_rows-session.ts'
 
-/** Everything the store has of a session. */
+/** All that the store has of a session. */
 export interface RecordedSession {
   readonly session: StoredSession
-  /** All of it, but without tokens. */
+  /** All nodes, without their tokens. */
   readonly bareNodes: readonly (MessageNode & { readonly lacksTokens: boolean })[]
-  /** The same with tokens, from the first on whenever it is called: no more of them are held than a row takes. */
+  /** All nodes with tokens, from the first on with each call: they are read one by one, so that few are held. */
   readonly nodes: () => WholeNodes
   readonly rewards: readonly StoredReward[]
 }
 
 export interface RowOptions {
   readonly rows: 'interactions' | 'merged'
-  /** What a step later is worth now, from 0 to 1. */
+  /** The factor by which a later reward counts less per step, from 0 to 1. */
   readonly discount: number
   readonly includeDiscarded: boolean
   readonly skipWithoutTokens: boolean
 }
 
 export interface SessionRows {
-  /** Made one by one as they are asked for. */
+  /** The rows, made one by one as they are asked for. */
   readonly rows: AsyncIterable<Row>
   /** Complete replies that came without prompt ids, ids or log-probabilities. */
   readonly withoutTokens: number
 }
 
-/** The rows of one session; a single row that says so if there are none. */
+/** The rows of one session; a single `empty` row if there are none. */
 export function rowsOfSession(recorded: RecordedSession, options: RowOptions): SessionRows {
   const withoutTokens = recorded.bareNodes.filter(({ lacksTokens, call }) => lacksTokens && call).length
   return { rows: rowsOf(recorded, options), withoutTokens }

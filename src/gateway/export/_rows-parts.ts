@@ -4,29 +4,29 @@ import type { InteractionRow } from './_rows-interactions.ts'
 import type { MergedRow } from './_rows-merged.ts'
 import type { SessionFacts } from './_rows-session.ts'
 
-/** Everything an export consists of. */
+/** Every kind of row in an export. */
 export type Row = InteractionRow | MergedRow | EmptyRow | DamagedRow | EndRow
 
-/** In place of the rows of a session without any: no reply was completed in it, or none that can be trained on. */
+/** Stands for a session without rows: it has no complete reply, or none that can be trained on. */
 export interface EmptyRow extends SessionFacts {
   readonly kind: 'empty'
-  /** What was said of it as a whole. It failed like this beside others of its group, and counts among them. */
+  /** The reward of the whole session. A session that failed like this still counts in its group. */
   readonly reward: number | null
-  /** How many samples were lost in it. */
+  /** The number of lost samples in the session. */
   readonly lost: number
 }
 
-/** In place of the rows of a session that cannot be read, or of those that are left of it. The others are as they were. */
+/** Stands for a session that cannot be read, or for the rest of its rows. Other sessions are not affected. */
 export interface DamagedRow extends SessionFacts {
   readonly kind: 'damaged'
   readonly error: { readonly code: ErrorCode; readonly message: string }
 }
 
-/** The last one. An export without it was cut off. */
+/** The last row. An export without it was cut off. */
 export interface EndRow {
   readonly kind: 'end'
   readonly sessions: number
-  /** Those before this one, the empty and damaged ones aside. */
+  /** The number of rows before this one, not counting empty and damaged ones. */
   readonly rows: number
   readonly emptySessions: number
   readonly damagedSessions: number
@@ -42,7 +42,7 @@ export interface RowArray {
   readonly shape: readonly number[]
 }
 
-/** A row as its plain fields and its arrays, in the order they stand in it. An array that is null is a plain field. */
+/** The plain fields and the arrays of a row, in their order. An array that is null is a plain field. */
 export function partsOf(row: Row): { fields: Record<string, unknown>; arrays: RowArray[] } {
   const fields: Record<string, unknown> = {}
   const arrays: RowArray[] = []

@@ -1,15 +1,15 @@
 import { sameNumbers } from '../../kit/index.ts'
 import type { TokenRecord } from '../../schema/index.ts'
 
-/** Where a prompt stops repeating what came before it. */
+/** The place where a prompt stops repeating the prompt and reply before it. */
 export interface Split {
   /** The first token, counted from the start of the prompt before, that is not repeated. */
   readonly token: number
-  /** `prompt`: what was said before that reply was changed. `reply`: the reply itself came back as other tokens, or cut. */
+  /** `prompt`: the conversation before the reply was changed. `reply`: the reply itself came back as other tokens, or cut. */
   readonly within: 'prompt' | 'reply'
 }
 
-/** undefined if the prompt begins with exactly the earlier prompt and reply. */
+/** Compares a prompt with an earlier prompt and reply. Undefined if it begins with exactly these. */
 export function splitBetween(
   earlier: Pick<TokenRecord, 'ids'> & { readonly promptIds: Int32Array },
   prompt: Int32Array,
@@ -22,7 +22,7 @@ export function splitBetween(
 }
 
 function firstDifference(expected: Int32Array, found: Int32Array): number | undefined {
-  // Nearly always equal.
+  // Checked first, because they are nearly always equal.
   if (sameNumbers(expected, found)) return undefined
   const index = expected.findIndex((token, at) => token !== found[at])
   return index < 0 ? undefined : index

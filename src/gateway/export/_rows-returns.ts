@@ -1,18 +1,19 @@
 import type { StoredReward } from '../../store/index.ts'
 import type { Interaction } from './_rows-conversation.ts'
 
-/** What an interaction was worth: null where nobody said, which is not the same as nothing. */
+/** The reward and return of an interaction; null if none was given, which is not the same as 0. */
 export interface Worth {
   readonly reward: number | null
-  /** Its reward and, discounted, what came after it. */
+  /** The interaction's reward plus the discounted rewards after it. */
   readonly return: number | null
 }
 
 export const unknownWorth: Worth = { reward: null, return: null }
 
 /**
- * The session's reward goes to the last interaction of every branch, on top of one of its own. A return is the reward and
- * the discounted mean of the returns of the branches that follow; those of which nothing is known do not count in it.
+ * The worth of each interaction. The session's reward goes to the last interaction of every branch, in addition to its own.
+ * A return is the reward plus the discounted mean of the returns of the branches that follow; branches without a return are
+ * left out of the mean.
  */
 export function worthOf(
   interactions: readonly Interaction[],
@@ -21,7 +22,7 @@ export function worthOf(
 ): ReadonlyMap<Interaction, Worth> {
   const said = new Map(rewards.map(({ node, value }) => [node, value]))
   const worth = new Map<Interaction, Worth>()
-  // Children come after their parents, so backwards every return that is needed is there, without a recursion.
+  // Children come after their parents, so going backwards needs no recursion: their returns are already there.
   for (const interaction of interactions.toReversed()) {
     const { node, children } = interaction
     const reward = sumOf([said.get(node.seq), children.length === 0 ? said.get(null) : undefined])

@@ -1,12 +1,12 @@
 import type { StoredSession } from '../../store/index.ts'
 
-/** What every row says about the session it is from, so that each can be read alone. */
+/** Facts about the session that every row repeats, so that each row can be read alone. */
 export interface SessionFacts {
   readonly session: string
   readonly group: string
   readonly tenant: string
   readonly task: string | null
-  /** The session has ended: there will be no more of it. */
+  /** Whether the session has ended, so that no more rows of it will come. */
   readonly sealed: boolean
 }
 
@@ -15,7 +15,7 @@ export function sessionFacts(session: StoredSession): SessionFacts {
   return { ...plainFacts(session), ...(typeof task === 'string' && { task }) }
 }
 
-/** Of one that is damaged: what it is about may be what cannot be read. */
+/** The facts of a damaged session, whose data itself may be what cannot be read. */
 export function factsOfDamaged(session: StoredSession): SessionFacts {
   try {
     return sessionFacts(session)

@@ -1,6 +1,6 @@
 import type { TokenRecord } from '../../schema/index.ts'
 
-/** So many tokens in a row of one weight version; null where none is known or nothing was sampled. */
+/** A number of consecutive tokens of one weight version; null if it is not known or nothing was sampled. */
 export interface VersionRun {
   readonly version: string | null
   readonly count: number
@@ -17,7 +17,7 @@ export function versionRuns({ ids, version, versionSpans }: TokenRecord): Versio
   return runs.list
 }
 
-/** Run-length coding: neighbours of one version become one run. */
+/** Run-length coding: neighbours of the same version become one run. */
 export class RunLengths {
   readonly list: VersionRun[] = []
 

@@ -17,32 +17,32 @@ import { factsOfDamaged } from './_rows-session.ts'
 import { Slice } from '../../kit/index.ts'
 
 export interface ExportSessionsOptions {
-  /** Only what belongs to it: another tenant's session is not there. Left out, everybody's. */
+  /** Exports only this tenant's sessions; other sessions count as missing. Without it, all tenants'. */
   readonly tenant?: string
   /** One session, or one group; all of them if neither is given. */
   readonly session?: string
   readonly group?: string
   readonly rows: 'interactions' | 'merged'
   readonly format: 'jsonl' | 'binary'
-  /** What a step later is worth now, from 0 to 1; 1 if not given. */
+  /** The factor by which a later reward counts less per step, from 0 to 1; 1 if not given. */
   readonly discount?: number
-  /** Samples that were lost, too. They are never trained on. */
+  /** Also exports lost samples. They are never trained on. */
   readonly include?: 'discarded'
   /** Merged rows leave out replies that came without tokens, instead of refusing the export. */
   readonly skipWithoutTokens?: boolean
-  /** Hears of each session that cannot be read. A row stands for it in the export, too. */
+  /** Called for each session that cannot be read. The export has a row for it, too. */
   readonly onDamaged?: (session: string, error: MillraceError) => void
 }
 
-/** Small rows leave together, so that a session of short turns is not a write each. */
+/** Small rows are collected into chunks of this size, so that short turns do not cost a write each. */
 const chunkBytes = 64 * 1024
 const noRows = { sessions: 0, rows: 0, emptySessions: 0, damagedSessions: 0, withoutTokens: 0 }
 
 /**
- * The sessions of a gateway as rows, in the order they were started. The messages of one session are held at a time, and
- * the tokens of one reply, or of the rows that a session is merged into. What can be refused without reading a token is
- * refused before the first chunk; a session that cannot be read does not cost the others. The last row says how many there
- * were: an export without it was cut off. The generator returns it, too.
+ * Exports the sessions of a gateway as rows, in the order in which they were started. Only the messages of one session are
+ * held at a time, and the tokens of one reply, or of one session's merged rows. Options that can be refused without reading
+ * a token are refused before the first chunk; a session that cannot be read does not affect the others. The last row, which
+ * the generator also returns, says how many rows there were: an export without it was cut off.
  */
 export async function* exportSessions(
   reader: Pick<RunReader, 'sessions'>,
@@ -87,7 +87,7 @@ async function* exportedRows(
     counts.sessions += 1
     try {
       const { id } = session
-      // First, so that whatever they are for is read after them.
+      // Rewards are read first, so that the nodes they are for are read after them.
       const rewards = reader.rewardsOf(id)
       const bareNodes = await Array.fromAsync(slice.over(reader.bareNodesOf(id)))
       checkRewarded(id, rewards, bareNodes.length)
@@ -100,7 +100,8 @@ async function* exportedRows(
       }
       counts.withoutTokens += made.withoutTokens
     } catch (error) {
-      // Who asked for this one only has nothing without it. Messages were read before its first row, tokens were not.
+      // An export of this session alone fails as a whole. Else some of its rows may be out already: tokens are read row by
+      // row.
       if (!isDamage(error) || options.session !== undefined) throw error
       counts.damagedSessions += 1
       options.onDamaged?.(session.id, error)
@@ -110,7 +111,7 @@ async function* exportedRows(
   yield { kind: 'end', ...counts }
 }
 
-/** The last messages of a session may be missing without a gap. A reward for one of them says so. */
+/** Throws if a reward is for a missing message: the last messages of a session may be missing without a gap. */
 function checkRewarded(session: string, rewards: readonly StoredReward[], nodes: number): void {
   for (const { node } of rewards) if (node !== null && node >= nodes) throw missingMessage(session, node)
 }
@@ -135,14 +136,14 @@ function checkOptions({ session, group, discount = 1 }: ExportSessionsOptions): 
   throw new MillraceError('usage', `the discount is a number from 0 to 1, not ${discount}`)
 }
 
-/** Looks whether there is anything to export, and whether it can be merged, without reading a token. */
+/** Checks without reading a token that there is anything to export, and that it can be merged. */
 async function checkSessions(reader: SessionReader, options: ExportSessionsOptions, slice: Slice): Promise<void> {
   const mustHaveTokens = options.rows === 'merged' && options.skipWithoutTokens !== true
   let count = 0
   for (const { id } of chosenSessions(reader, options)) {
     count += 1
     if (!mustHaveTokens) break
-    // Of one that is damaged the export says so in its place.
+    // A damaged session is skipped here: the export has a row for it.
     const node = unlessDamaged(() => reader.firstWithoutTokens(id))
     if (node !== undefined) throw withoutTokens(id, node)
     if (slice.isOver) await slice.rest()
