@@ -256,3 +256,16 @@ test.each([undefined, 1])('an evaluation scores by it, with workers: %s', async 
   })
   expect(await Array.fromAsync(evaluation)).toMatchObject([{ outcome: 'completed', reward: 22 }])
 })
+
+test('an endless one is named on a worker, too', async () => {
+  await using runs = await temporaryRuns()
+  const evaluation = evaluate({
+    environment: join(import.meta.dirname, 'fixtures', 'heavy.ts'),
+    options: { how: 'spin' },
+    model: 'sim',
+    workers: 1,
+    run: { root: runs.root },
+  })
+  const message = expect.stringMatching(/ and was stopped in countForEver \(.*heavy\.ts:\d+\);/)
+  expect(await Array.fromAsync(evaluation)).toMatchObject([{ outcome: 'reward_error', error: { message } }])
+})

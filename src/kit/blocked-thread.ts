@@ -1,5 +1,5 @@
 import { Session } from 'node:inspector'
-import type { Worker } from 'node:worker_threads'
+import { isMainThread, type Worker } from 'node:worker_threads'
 import { pauseOnce, type DebuggerMessage } from './_debugger-pause.ts'
 import { frameName } from './_stack-frame.ts'
 import { AbortScope } from './abort-scope.ts'
@@ -15,7 +15,9 @@ const maxWaitMs = 1_000
  */
 export async function nameBlockedThread(worker: Worker, signal: AbortSignal): Promise<string | undefined> {
   return await attempt(signal, async (session, scope) => {
-    session.connect()
+    // The main thread alone can introduce threads to a session, and it introduces those of other threads as well.
+    if (isMainThread) session.connect()
+    else session.connectToMainThread()
     const sessionId = await attach(session, worker, scope)
     if (sessionId === undefined) return undefined
     let requests = 0
