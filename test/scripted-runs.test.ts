@@ -65,3 +65,12 @@ test('a script that returns nothing is told what it was asked', async () => {
     },
   })
 })
+
+test.each([
+  [{ scripts: () => 'fine' }, '`scripts` is not known; did you mean `script`?'],
+  [{ script: 'fine' }, "`script` must be a function, not 'fine'"],
+])('options that do not fit are told as its own: %j', async (wrong, message) => {
+  const environment = defineEnvironment({ ...base, reward: () => 1 })
+  const run = runScripted({ environment, ...wrong } as unknown as Parameters<typeof runScripted>[0])
+  await expect(run).rejects.toThrow(`options of runScripted(): ${message}`)
+})

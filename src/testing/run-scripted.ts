@@ -1,4 +1,11 @@
-import { evaluate, type EvaluateOptions, type Summary } from '../eval/index.ts'
+import {
+  evaluate,
+  knownEvaluateOptions,
+  requireKnownOptions,
+  type EvaluateOptions,
+  type KnownOptions,
+  type Summary,
+} from '../eval/index.ts'
 import type { RolloutRecord } from '../schema/index.ts'
 import { ScriptedBackend, type Script } from './scripted-backend.ts'
 import { temporaryRuns } from './temporary-runs.ts'
@@ -9,17 +16,25 @@ export interface ScriptedRun {
   readonly backend: ScriptedBackend
 }
 
+interface ScriptedRunOptions extends Omit<EvaluateOptions, 'model'> {
+  readonly script: Script
+  /** A script that throws fails at once unless this says how often to try. */
+  readonly maxTries?: number
+}
+
+const { model: _model, ...evaluateOptions } = knownEvaluateOptions
+const knownOptions = {
+  script: 'function',
+  maxTries: 'any',
+  ...evaluateOptions,
+} as const satisfies KnownOptions & Record<keyof ScriptedRunOptions, unknown>
+
 /**
  * Runs an environment with a script for a model, in a folder that is gone afterwards, and gives back what every rollout
  * came to, in the order of tasks and samples. `backends` are for judges and children that ask other models.
  */
-export async function runScripted(
-  options: Omit<EvaluateOptions, 'model'> & {
-    readonly script: Script
-    /** A script that throws fails at once unless this says how often to try. */
-    readonly maxTries?: number
-  },
-): Promise<ScriptedRun> {
+export async function runScripted(options: ScriptedRunOptions): Promise<ScriptedRun> {
+  requireKnownOptions(options, 'runScripted()', knownOptions)
   const { script, maxTries = 1, ...rest } = options
   const backend = new ScriptedBackend(script)
   await using runs = await temporaryRuns()
