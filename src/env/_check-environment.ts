@@ -1,3 +1,4 @@
+import { inspect } from 'node:util'
 import { MillraceError } from '../errors/index.ts'
 import { nearestName, unknownField } from '../kit/index.ts'
 import { describeIssues, limitsSchema, samplingSchema } from '../schema/index.ts'
@@ -68,7 +69,7 @@ const plainFields = { limits: limitsSchema.partial(), sampling: samplingSchema, 
 export function checkEnvironment(value: unknown, where: string): asserts value is Environment {
   const problems = isFields(value)
     ? problemsOf(value)
-    : [`it is ${kindOf(value)}, where what defineEnvironment() returns should be`]
+    : [`it is ${briefly(value)}, where what defineEnvironment() returns should be`]
   if (problems.length === 0) return
   throw new MillraceError('env_invalid', `${where} is not an environment: ${problems.join('; ')}`)
 }
@@ -76,7 +77,7 @@ export function checkEnvironment(value: unknown, where: string): asserts value i
 function problemsOf(fields: Fields): string[] {
   const problems: string[] = []
   const require = (isRight: boolean, field: string, expected: string): void => {
-    if (!isRight) problems.push(`\`${field}\` must be ${expected}, not ${kindOf(fields[field])}`)
+    if (!isRight) problems.push(`\`${field}\` must be ${expected}, not ${briefly(fields[field])}`)
   }
   require(typeof fields['name'] === 'string' && fields['name'] !== '', 'name', 'a text')
   require(isSchema(fields['task']), 'task', 'a schema, such as z.object({ … })')
@@ -128,7 +129,7 @@ function misspelt(fields: Fields, known: readonly string[], path = ''): string[]
 function rewardProblems(reward: unknown): string[] {
   if (isFunction(reward)) return []
   if (!isFields(reward) || Object.keys(reward).length === 0) {
-    return [`\`reward\` must be a function, or an object of named functions, not ${kindOf(reward)}`]
+    return [`\`reward\` must be a function, or an object of named functions, not ${briefly(reward)}`]
   }
   const problems: string[] = []
   for (const [name, component] of Object.entries(reward)) {
@@ -147,7 +148,7 @@ function rewardProblems(reward: unknown): string[] {
 
 function toolProblems(tools: unknown): string[] {
   if (tools === undefined) return []
-  if (!isFields(tools)) return [`\`tools\` must be an object of named tools, not ${kindOf(tools)}`]
+  if (!isFields(tools)) return [`\`tools\` must be an object of named tools, not ${briefly(tools)}`]
   const broken: string[] = []
   for (const [name, tool] of Object.entries(tools)) {
     const parts: Fields = isFields(tool) ? tool : {}
@@ -194,8 +195,10 @@ function isSchema(value: unknown): boolean {
   return isFields(standard) && isFunction(standard['validate'])
 }
 
-function kindOf(value: unknown): string {
+/** What stands in place of something else: itself if that is short, else what kind of thing it is. */
+function briefly(value: unknown): string {
   if (value === undefined) return 'missing'
-  if (value === null) return 'null'
-  return Array.isArray(value) ? 'an array' : `a value of type ${typeof value}`
+  if (Array.isArray(value)) return 'an array'
+  const isLong = isFields(value) || isFunction(value)
+  return isLong ? `a value of type ${typeof value}` : inspect(value, { maxStringLength: 60 })
 }

@@ -83,7 +83,7 @@ describe('what is not an environment', () => {
     [{ ...plain, prompt: 'hello' }, '`prompt` must be a function'],
     [{ ...plain, setup: {} }, '`setup` must be a function'],
     [{ ...plain, options: 3 }, '`options` must be a schema'],
-    [{ ...plain, groupPolicy: 'drop' }, '`groupPolicy` must be "keep", "replace" or "void"'],
+    [{ ...plain, groupPolicy: 'drop' }, '`groupPolicy` must be "keep", "replace" or "void", not \'drop\''],
     [{ ...plain, reward: undefined }, '`reward` must be a function, or an object of named functions, not missing'],
     [{ ...plain, reward: {} }, '`reward` must be a function'],
     [{ ...plain, reward: { good: 1 } }, '`reward.good` must be a function, or an object with either'],
