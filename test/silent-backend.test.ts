@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { defineEnvironment, evaluate, z, type RolloutRecord } from 'millrace'
+import { defineEnvironment, evaluate, SimulatorServer, z, type RolloutRecord } from 'millrace'
 import { calls, runScripted, temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 import { HurriedClock, longMs } from './_hurried-clock.ts'
@@ -155,3 +155,26 @@ test('time that runs out while requests are parked names what was waited for', a
     /used up, while it waited for the model because a backend had failed: .*overload/,
   )
 })
+
+test.each([undefined, 1])(
+  'a backend that is not there beside one that is gets a notice (workers: %s)',
+  async (workers) => {
+    await using runs = await temporaryRuns()
+    await using server = await SimulatorServer.start()
+    const model = { name: 'm', backends: [{ url: server.url }, { url: 'http://127.0.0.1:9/v1' }] }
+    const evaluation = evaluate({
+      environment: 'arithmetic',
+      model,
+      limit: 1,
+      run: { root: runs.root },
+      ...(workers !== undefined && { workers }),
+    })
+    const { notices } = await evaluation.started
+    expect(notices).toEqual([
+      expect.stringMatching(
+        /^a backend of m did not answer, others did: http:\/\/127\.0\.0\.1:9\/v1.* cannot be reached/,
+      ),
+    ])
+    expect(await evaluation.summary()).toMatchObject({ end: 'complete' })
+  },
+)

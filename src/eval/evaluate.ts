@@ -189,7 +189,7 @@ class RunningEvaluation implements Evaluation {
     if (fork) await copyOutputs(fork, join(store.folder, 'outputs'), config.attempts)
     await using executor = await openExecutor(store, resolved, this.#options, traced)
     this.#executor = executor
-    if (this.#options.preflight ?? true) await executor.preflight(this.#stopping.signal)
+    const silent = (this.#options.preflight ?? true) ? await executor.preflight(this.#stopping.signal) : []
     const accumulator = new SummaryAccumulator({
       attemptsPerTask: config.attempts,
       passThreshold: config.passThreshold,
@@ -216,7 +216,10 @@ class RunningEvaluation implements Evaluation {
     }
     // Not earlier: a sitting that is refused must not change the run.
     store.amend({ config: { limit: opened.extent } })
-    onStarted({ ...taken.info, notices: [...taken.info.notices, ...tasks.notices(taken), ...telemetry.notices] })
+    onStarted({
+      ...taken.info,
+      notices: [...taken.info.notices, ...tasks.notices(taken), ...silent, ...telemetry.notices],
+    })
     const isWhole = await this.#workThrough(tasks, { opened, taken, resolved, scheduler, accumulator })
     const wallMs = earlierMs + this.#work.elapsedMs
     return {

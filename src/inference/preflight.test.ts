@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { MillraceError } from '../errors/index.ts'
 import { codeOf, failureOf } from './_testing/code-of.ts'
 import { FakeBackend, failure, goodReply } from './_testing/fake-backend.ts'
 import { openBackend } from './_testing/open-backend.ts'
@@ -75,9 +76,12 @@ test('a fault that passes is forgiven, one that stays is not', async () => {
 
 test('of several backends one must answer and none refuse', async () => {
   const good = new FakeBackend('good', () => goodReply, 0)
-  const gone = new FakeBackend('gone', () => failure('model_connect'), 0)
+  const gone = new FakeBackend('gone', () => new MillraceError('model_connect', 'gone cannot be reached'), 0)
   const refusing = new FakeBackend('refusing', () => failure('model_auth'), 0)
-  await preflight(modelOf(gone, good), never)
+  expect(await preflight(modelOf(gone, good), never)).toEqual([
+    'a backend of gpt-y did not answer, others did: gone cannot be reached',
+  ])
+  expect(await preflight(modelOf(good, good), never)).toEqual([])
   expect(await codeOf(() => preflight(modelOf(good, refusing), never))).toBe('model_auth')
 })
 

@@ -25,22 +25,25 @@ const maxListedModels = 20
  * Sends one tiny request to every backend before anything is spent. Throws what would fail every rollout: a wrong key, name
  * or url, a request that is refused, a server that cannot be reached in three tries. The request does not go through the
  * model's limits, because parking would hide an unreachable server. A backend that is merely busy (429, 503) passes: that
- * costs time, not rollouts. Of several backends one must answer, and none may refuse.
+ * costs time, not rollouts. Of several backends one must answer, and none may refuse. Resolves to notices
+ * about those that did not answer.
  */
 export async function preflight(
   model: ModelClient,
   signal: AbortSignal,
   { tryTimeoutMs = defaultTryTimeoutMs }: { readonly tryTimeoutMs?: number } = {},
-): Promise<void> {
+): Promise<readonly string[]> {
   if (!(model instanceof Model)) {
     const reply = await model.call(request, { signal })
     if (reply.status !== 'complete') throw reply.error
-    return
+    return []
   }
   const failures = await Promise.all(model.backends.map((backend) => tryBackend(backend, signal, tryTimeoutMs)))
   const refusal = failures.find((failure) => failure && !failure.retryable)
   if (refusal) throw refusal
-  if (failures.every((failure) => failure !== undefined)) throw failures[0]
+  const silent = failures.filter((failure) => failure !== undefined)
+  if (silent.length === failures.length) throw silent[0]
+  return silent.map(({ rawMessage }) => `a backend of ${model.name} did not answer, others did: ${rawMessage}`)
 }
 
 /** Why the backend is not usable, or undefined if it is. */

@@ -36,8 +36,8 @@ export interface OffloadStatus {
 export interface Executor extends AsyncDisposable {
   run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult>
   scoreGroup(job: GroupJob, signal: AbortSignal): Promise<GroupScores>
-  /** Asks the policy model for a word, so that a wrong key or name is found before anything is spent. */
-  preflight(signal: AbortSignal): Promise<void>
+  /** Asks the policy model for a word, so that a wrong key or name is found before anything is spent. Resolves to notices. */
+  preflight(signal: AbortSignal): Promise<readonly string[]>
   /** Whether a rollout that is sent now would begin at once, as far as that depends on where it runs. */
   readonly takesWork: boolean
   models(): readonly ModelStatus[]

@@ -100,11 +100,12 @@ export class InlineExecutor extends Resource implements Executor {
     return await scoreGroup(environment, { task: task.data, options, members, signal: tail.signal })
   }
 
-  async preflight(signal: AbortSignal): Promise<void> {
-    await Promise.all([
+  async preflight(signal: AbortSignal): Promise<readonly string[]> {
+    const [notices] = await Promise.all([
       preflight(this.#models.get(this.#engine.settings.model), signal),
       this.#toolkit.preflight(signal),
     ])
+    return notices
   }
 
   get takesWork(): boolean {

@@ -34,8 +34,10 @@ export async function openServiceParts(options: ServiceOptions, started: AsyncDi
   const counted = { run: name, metrics: true, onMetrics: (delta: MetricsDelta) => telemetry.merge(delta) }
   const executor = started.use(await openExecutor(store, resolved, options, counted))
   const codec = started.use(await CodecPool.start(store.folder))
-  if (options.preflight ?? true) await executor.preflight(options.signal ?? new AbortController().signal)
-  const { info, changedCode } = await takeUpRun(opened, resolved.config, options.run ?? {})
+  const signal = options.signal ?? new AbortController().signal
+  const silent = (options.preflight ?? true) ? await executor.preflight(signal) : []
+  const { info: taken, changedCode } = await takeUpRun(opened, resolved.config, options.run ?? {})
+  const info = { ...taken, notices: [...taken.notices, ...silent] }
   const keepChanges = keepingChanges(store, changedCode)
   const lag = started.use(new LoopLag())
   return { bounds, resolved, info, seed, store, keepChanges, telemetry, executor, codec, lag }

@@ -43,18 +43,12 @@ export class AnsweredCalls {
 
   async #carryOut(question: Question, signal: AbortSignal): Promise<Answer> {
     const { executor, journal } = this.#options
-    switch (question.kind) {
-      case 'run': {
-        const result = await executor.run(question.job, signal)
-        // The result is settled over another port: the nodes it depends on must be on disk before it gets there.
-        await journal.durable()
-        return result
-      }
-      case 'score-group':
-        return await executor.scoreGroup(question.job, signal)
-      case 'preflight':
-        return await executor.preflight(signal)
-    }
+    if (question.kind === 'preflight') return await executor.preflight(signal)
+    if (question.kind === 'score-group') return await executor.scoreGroup(question.job, signal)
+    const result = await executor.run(question.job, signal)
+    // The result is settled over another port: the nodes it depends on must be on disk before it gets there.
+    await journal.durable()
+    return result
   }
 
   #send(reply: Parameters<SupervisorLink['send']>[0] & { readonly call: number }): void {

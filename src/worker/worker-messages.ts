@@ -23,7 +23,7 @@ export type Question =
   | { readonly kind: 'score-group'; readonly job: GroupJob }
   | { readonly kind: 'preflight' }
 
-export type Answer = AttemptResult | GroupScores | void
+export type Answer = AttemptResult | GroupScores | readonly string[]
 
 export type ToWorker =
   | (Question & { readonly call: number })

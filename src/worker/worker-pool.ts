@@ -64,8 +64,8 @@ export class WorkerPool extends Resource implements Executor {
     return await this.#untilAnswered<GroupScores>({ kind: 'score-group', job }, call)
   }
 
-  async preflight(signal: AbortSignal): Promise<void> {
-    await this.#untilAnswered<void>({ kind: 'preflight' }, { key: 'preflight', signal })
+  async preflight(signal: AbortSignal): Promise<readonly string[]> {
+    return await this.#untilAnswered<readonly string[]>({ kind: 'preflight' }, { key: 'preflight', signal })
   }
 
   get takesWork(): boolean {
