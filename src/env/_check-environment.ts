@@ -46,7 +46,10 @@ const knownToolFields = Object.keys(toolFieldNames)
 
 const resumeRules: Readonly<Record<ResumeRule, true>> = { rerun: true, reuse: true, restart: true }
 
-/** Where another value would pass for one of these: a rule that is none for `reuse`, a time that is none for no time at all. */
+/**
+ * Fields whose wrong values would otherwise pass: an unknown rule would act as `reuse`, an invalid time as no time limit at
+ * all.
+ */
 const toolValues: Readonly<
   Record<string, { readonly isRight: (value: unknown) => boolean; readonly expected: string }>
 > = {
@@ -59,12 +62,12 @@ const toolValues: Readonly<
   timeoutMs: { isRight: (value) => typeof value === 'number' && value > 0, expected: 'a number of more than 0' },
 }
 
-/** What is plain data. */
+/** The fields that are plain data. */
 const plainFields = { limits: limitsSchema.partial(), sampling: samplingSchema, repair: repairRulesSchema }
 
 /**
- * Throws `env_invalid` with everything that is wrong with what should be an environment. Modules are loaded at run time, and
- * some are JavaScript, so types alone do not tell. `where` names it in the message.
+ * Throws `env_invalid` with everything that is wrong with an environment. Modules are loaded at run time, and some are
+ * JavaScript, so types alone do not tell. `where` names the environment in the message.
  */
 export function checkEnvironment(value: unknown, where: string): asserts value is Environment {
   const problems = isFields(value)
@@ -118,7 +121,7 @@ function problemsOf(fields: Fields): string[] {
   return problems
 }
 
-/** Fields of the author's own are let be, unless they look like one of ours. */
+/** Finds fields that look like misspelt ones of ours. Other unknown fields are the author's own and are allowed. */
 function misspelt(fields: Fields, known: readonly string[], path = ''): string[] {
   return Object.keys(fields).flatMap((field) => {
     const near = known.includes(field) ? undefined : nearestName(field, known)
@@ -171,7 +174,7 @@ function toolProblems(tools: unknown): string[] {
   }
 }
 
-/** So that a shortened output has room for what it says about itself. */
+/** The least `maxChars`: a shortened output needs room for the note that says so. */
 const minOutputChars = 1_000
 
 function isToolOutput(value: unknown): boolean {

@@ -9,7 +9,7 @@ import { isModuleName } from './_is-module-name.ts'
 /** Small enough that the rows of one chunk are parsed within a millisecond or so. */
 const chunkBytes = 64 * 1024
 
-/** The bytes of a file, unpacked if its name ends in `.gz`. Read once. */
+/** The bytes of a file, unpacked if its name ends in `.gz`. They can be read only once. */
 export class FileChunks implements AsyncIterable<Buffer>, Disposable {
   readonly #file: ReadStream
   readonly #bytes: Readable
@@ -18,7 +18,8 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
   private constructor(file: ReadStream, size: number, isPacked: boolean) {
     this.#file = file
     this.#size = size
-    // An error in either part ends the loop over the last one; the callback only keeps it from being thrown as well.
+    // An error in the file or in unpacking ends the loop over the bytes; the callback only keeps it from being thrown a
+    // second time.
     this.#bytes = isPacked ? pipeline(file, createGunzip({ chunkSize: chunkBytes }), () => {}) : file
   }
 
@@ -29,7 +30,7 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
       stats = await stat(path)
       handle = await open(path)
     } catch (error) {
-      // An environment is often named as its data is.
+      // An environment is often named like its data, so modules are not suggested.
       throw await fileNotFound(path, error, (other) => !isModuleName(other))
     }
     if (stats.isDirectory()) {
@@ -39,7 +40,7 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
     return new FileChunks(handle.createReadStream({ highWaterMark: chunkBytes }), stats.size, path.endsWith('.gz'))
   }
 
-  /** How much of the file was read; 0 where that cannot be told. */
+  /** The fraction of the file that was read; 0 if its size is not known. */
   get fractionRead(): number {
     return this.#size > 0 ? Math.min(1, this.#file.bytesRead / this.#size) : 0
   }
@@ -48,7 +49,7 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
     return this.#bytes[Symbol.asyncIterator]()
   }
 
-  /** Closes the file, also one of which nothing was read. */
+  /** Closes the file, even if nothing of it was read. */
   [Symbol.dispose](): void {
     this.#file.destroy()
   }

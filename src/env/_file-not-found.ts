@@ -3,10 +3,10 @@ import { basename, dirname, join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
 import { nearestNames } from '../kit/index.ts'
 
-/** Whether what is at a path is of the kind that was asked for. */
+/** Whether the file at a path is of the kind that was asked for. */
 type CouldBeMeant = (path: string) => boolean
 
-/** What to say about a file that could not be opened: its full path, why, and the name that was perhaps meant. */
+/** The error for a file that could not be opened: its full path, the reason, and a similar name that was perhaps meant. */
 export async function fileNotFound(path: string, cause: unknown, couldBeMeant: CouldBeMeant): Promise<MillraceError> {
   return new MillraceError('file_not_found', await explain(path, cause, couldBeMeant), { data: { path }, cause })
 }

@@ -4,13 +4,13 @@ import { FileChunks } from './_file-chunks.ts'
 import { Utf8Check } from './_utf8-check.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
-/** Turns bytes into rows, a batch at a time: about one chunk's worth, so that little is held. */
+/** Turns bytes into rows, in batches of about one chunk's worth, so that little is held. */
 export type RowReader = (chunks: AsyncIterable<Buffer>, label: string) => AsyncIterable<readonly TaskRow[]>
 
-/** Of a file that was read to its end, how much may wait until it is parsed: what is packed may be a thousand times as much. */
+/** How many batches may be held back after the file was read to its end: a packed file may hold a thousand times its size. */
 const maxHeldBatches = 4
 
-/** Tasks in a file, read as they are asked for. Their number is extrapolated from the part that was read. */
+/** The tasks in a file, read as they are asked for. Their number is extrapolated from the part that was read. */
 export class FileSource implements TaskSource {
   readonly label: string
   readonly isTable: boolean
@@ -33,7 +33,8 @@ export class FileSource implements TaskSource {
     this.#chunks = chunks
     this.#rows = 0
     this.#state = 'reading'
-    // The last rows are handed out once there are no more: of a small file it is then known at its first row how many it has.
+    // The last batches are held back until the reader has ended: then the number of tasks in a small file is known at its
+    // first row.
     let held: (readonly TaskRow[])[] = []
     const encoding = new Utf8Check()
     for await (const batch of this.#read(encoding.watch(chunks), this.label)) {

@@ -4,12 +4,14 @@ import { raced } from '../kit/index.ts'
 const neverCame =
   'an await outside of any function, there or in what it imports, waits for something that never comes; give it a limit of time, or move it into `tasks` or `setup`'
 
-/** What gives up each import that is under way. They share one listener: Node warns of more than ten as of a leak. */
+/**
+ * Callbacks that give up the imports under way. They share one listener: Node warns of a leak from the eleventh listener on.
+ */
 const pending = new Set<() => void>()
 
 /**
- * Imports a module, and waits for it no longer than there is anything to wait for. Node ends a process in which nothing is
- * left to do, without a word; where that is because of an `await` outside of any function, it is an error of this module.
+ * Imports a module, and gives up when nothing is left to wait for. Node silently ends a process that has nothing left to do;
+ * if the cause is an `await` outside of any function, that is reported as an error of this module.
  */
 export async function importModule(url: URL, signal?: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
   const idle = Promise.withResolvers<never>()

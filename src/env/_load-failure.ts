@@ -4,8 +4,8 @@ import { MillraceError } from '../errors/index.ts'
 import { nearestName, placeOfError } from '../kit/index.ts'
 
 /**
- * Why an environment's module could not be loaded, for the person who wrote it: their own error, where in their files it
- * came from, and what to do about it. The stack stays in `cause`. An error of ours keeps its code: it says what is wrong.
+ * Why an environment's module could not be loaded, for its author: the error, where in the author's files it came from, and
+ * what to do about it. The stack stays in `cause`. An error of ours keeps its code, which says what is wrong.
  */
 export function loadFailure(url: URL, thrown: unknown): MillraceError {
   const path = fileURLToPath(url)
@@ -42,7 +42,8 @@ function missingModuleHint(message: string): string | undefined {
   if (extension) return `Imports need the file's extension: write ${extension} at the end`
   const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
   if (packageName === undefined) return undefined
-  // Whoever installed what is only called alike would run a stranger's code. What goes with Millrace is called so on purpose.
+  // A package with a similar name could be a stranger's code, so it is not suggested for installation. Names with
+  // `millrace-` are ours.
   if (!packageName.startsWith('millrace-') && nearestName(packageName, ['millrace'])) return `Did you mean 'millrace'?`
   return `Install it where the environment is: npm install ${packageName}`
 }

@@ -45,7 +45,7 @@ async function locatePackage(specifier: string, cwd: string): Promise<URL> {
       cause: error,
     })
   }
-  // The name of one of Node's own modules leads to those.
+  // The names of Node's own modules resolve to no file.
   if (!found.startsWith('file:')) throw await unknownName(specifier, cwd)
   return new URL(found)
 }
@@ -60,12 +60,12 @@ async function unknownName(specifier: string, cwd: string): Promise<MillraceErro
   )
 }
 
-/** As far as the name tells. */
+/** Whether a path could be an environment, judging by its name. */
 function isEnvironment(path: string): boolean {
   return isModuleName(path) || environmentEntry(path) !== undefined
 }
 
-/** Folders that could have been meant. */
+/** The environments in a folder, which could have been meant. */
 async function environmentsIn(folder: string): Promise<readonly string[]> {
   const names = await readdir(folder).catch(() => [])
   return names.filter((name) => environmentEntry(join(folder, name)))

@@ -1,14 +1,14 @@
 import type { ValidationIssue } from '../schema/index.ts'
 
-/** More would hide what is missing. */
+/** The most columns that are listed: more would hide the missing ones. */
 const maxNamed = 12
 
-/** What else people put between columns, as it is written in code. */
+/** Other common delimiters, as they are written in code. */
 const delimiters = { ';': ';', '\t': String.raw`\t` }
 
 /**
- * What to say of a row of a table whose problem is that the table has no such column: as the problem of a value it would be
- * looked for in the row. Undefined if the columns are all there.
+ * The message for a row that fails because the table lacks a column: without it, people would look for the fault in the row.
+ * Undefined if no column is missing.
  */
 export function missingColumns(row: unknown, issues: readonly ValidationIssue[]): string | undefined {
   if (typeof row !== 'object' || row === null) return undefined

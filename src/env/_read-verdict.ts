@@ -1,13 +1,12 @@
 const scoreLine =
   /^[\s>*_#`-]*(?:final\s+)?score[\s*_`]*[:=][\s*_`]*(\d+(?:\.\d+)?|\.\d+)\s*(?:\/\s*(\d+(?:\.\d+)?))?\s*(%)?[\s*_`.]*$/i
 
-/** Longer lines are prose; looking no further keeps the pattern cheap whatever a judge writes. */
+/** Longer lines are prose and are not searched, which keeps the pattern cheap whatever a judge writes. */
 const maxLineChars = 200
 
 /**
- * The score, between 0 and 1, in the last line of a judge's reply that states one; undefined if there is none to rely on.
- * A judge may quote the answer, and an answer may hold a line that looks like a verdict: if it does, only the very end of
- * the reply counts.
+ * The score, between 0 and 1, in the last line of a judge's reply that states one; undefined if there is no reliable one. A
+ * judge may quote the answer. If the answer holds a line that looks like a verdict, only the last line of the reply counts.
  */
 export function readVerdict(reply: string, answer: string): number | undefined {
   const lines = reply.trimEnd().split('\n')

@@ -6,7 +6,7 @@ export interface RolloutComponent {
   readonly name: string
   readonly weight: number
   readonly score: RewardFunction<unknown, unknown, unknown>
-  /** Of a component that must not run on this thread. */
+  /** Set for a component that must not run on this thread. */
   readonly heavy: HeavyReward | undefined
 }
 
@@ -23,7 +23,10 @@ export interface RewardComponents {
 
 const cache = new WeakMap<Environment['reward'], RewardComponents>()
 
-/** The parts of an environment's reward, each with its name and weight. A single function is the one part `reward`. */
+/**
+ * The components of an environment's reward, each with its name and weight. A single function is one component, named
+ * `reward`.
+ */
 export function rewardComponents({ reward }: Environment): RewardComponents {
   const known = cache.get(reward)
   if (known) return known

@@ -9,7 +9,10 @@ export function rewardFailure(name: string, thrown: unknown, signal: AbortSignal
   return namedFailure(name, thrown)
 }
 
-/** One that names the component already, because it comes from the thread where it failed, stays as it is. */
+/**
+ * A failed reward with the component's name. An error that has the name already, because it comes from another thread, is
+ * kept.
+ */
 export function namedFailure(name: string, thrown: unknown): MillraceError {
   if (thrown instanceof MillraceError && thrown.data['component'] === name) return thrown
   const { rawMessage, data } = thrownBy(`reward "${name}"`, thrown, 'reward_failed')

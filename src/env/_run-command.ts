@@ -4,7 +4,7 @@ import { letThrough, ProcessGuard, refusedAtGate, spawnGated, type ServerExit } 
 
 const maxOutputBytes = 1024 * 1024
 const keptErrorChars = 2_000
-/** For pipes to end when the program has. One that left its group may hold them open, and has nothing to say here. */
+/** How long pipes may stay open after the program has ended. A process that left its group may hold them open for longer. */
 const pipeLimitMs = 1_000
 
 export interface Command {
@@ -18,9 +18,9 @@ export interface Command {
 }
 
 /**
- * Runs a program and resolves with what it printed. No shell reads its arguments. It leads a process group of its own, and the
- * group is killed in any case: at the time limit, on abort, when the program itself is done but left something running, and
- * when we are gone ourselves.
+ * Runs a program and resolves with its output. No shell reads its arguments. The program leads a process group of its own,
+ * which is always killed: at the time limit, on abort, when the program has ended but left processes running, and when this
+ * process itself is gone.
  */
 export async function runCommand(command: Command): Promise<string> {
   const { file, args, cwd, env, signal } = command
@@ -44,7 +44,7 @@ export async function runCommand(command: Command): Promise<string> {
     clearTimeout(lingering)
     signal.removeEventListener('abort', onAbort)
     if (!exit) killGroup(pid)
-    // A process that left the group could hold the pipes open for ever.
+    // A process that left the group could hold the pipes open forever.
     for (const pipe of [stdin, stdout, stderr, gate]) pipe.destroy()
     settle()
   }
@@ -72,11 +72,11 @@ export async function runCommand(command: Command): Promise<string> {
   })
   void program.exited.then((ended) => {
     exit = ended
-    // What outlived the program must not delay the end, which comes after the last output.
+    // Processes that outlive the program must not delay the end, which waits for the last output.
     killGroup(pid)
     void guard.forget(pid)
     if (isOver) return
-    // What was printed is read before an immediate runs, also by a loop that was held up meanwhile.
+    // Output that is already in the pipe is read before an immediate runs, even if the event loop was held up.
     lingering = setTimeout(() => setImmediate(onEnd, ended), pipeLimitMs)
     void program.closed.then(() => onEnd(ended))
   })
@@ -84,7 +84,7 @@ export async function runCommand(command: Command): Promise<string> {
     () => letThrough(program),
     (error: unknown) => fail(`was not started: ${MillraceError.from(error, 'reward_failed').rawMessage}`, error),
   )
-  // A program need not read its input; whether it did shows in its output.
+  // A program need not read its input, so errors here do not matter; its output decides.
   stdin.end(command.input)
   return await result.promise
 }
@@ -95,11 +95,11 @@ function rewardFailed(message: string, cause?: unknown): MillraceError {
   return new MillraceError('reward_failed', message, { cause })
 }
 
-/** Whoever is left in it; the program itself may have ended. */
+/** Kills all processes that are left in the group; the program itself may have ended. */
 function killGroup(group: number): void {
   try {
     process.kill(-group, 'SIGKILL')
   } catch {
-    // Nobody is.
+    // The group is empty.
   }
 }

@@ -2,10 +2,10 @@ import { MillraceError } from '../errors/index.ts'
 import type { TaskInput } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
-/** Iterators that were handed out as tasks: what they gave is gone. */
+/** Iterators that were used as tasks already: they cannot be read again. */
 const handedOut = new WeakSet<object>()
 
-/** Whatever an environment's `tasks` returned, as a source. */
+/** The source for whatever an environment's `tasks` returned. */
 export function sourceOfInput(input: TaskInput): TaskSource {
   if (typeof input === 'object' && input !== null) {
     if ('rows' in input && typeof input.rows === 'function') return input
@@ -29,7 +29,10 @@ export function sourceOfInput(input: TaskInput): TaskSource {
   )
 }
 
-/** Tasks are asked for again by whoever needs them again; the second reader would find what the first has left over. */
+/**
+ * Throws if an iterator was used already. Tasks may be asked for several times, and a second reader would find only the
+ * rest.
+ */
 function requireUnread(iterator: object): void {
   if (handedOut.has(iterator)) {
     throw new MillraceError(

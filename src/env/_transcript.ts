@@ -1,7 +1,7 @@
 import type { Message } from '../schema/index.ts'
 import { textOf } from '../schema/index.ts'
 
-/** A conversation as one text, for a model that is to read it and not to go on with it. Thoughts and images are left out. */
+/** A conversation as one text, for a model that reads it instead of continuing it. Thoughts and images are left out. */
 export function transcriptOf(messages: readonly Message[], isToolResult: (message: Message) => boolean): string {
   return messages.map((message) => `### ${headingOf(message, isToolResult)}\n${bodyOf(message)}`).join('\n\n')
 }

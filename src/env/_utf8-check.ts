@@ -2,19 +2,19 @@ import { isUtf8 } from 'node:buffer'
 import type { TaskRow } from './task-source.ts'
 
 const replacementCharacter = '\u{fffd}'
-/** Stands where bytes are no text. Unicode keeps it free for such uses. */
+/** Marks bytes that are no text. Unicode reserves this character for such uses. */
 const noText = '\u{ffff}'
 const lineFeed = 0x0a
 
 /**
- * Finds rows of a file that is not UTF-8. Reading puts a replacement character wherever bytes are no text, without a word: a
- * table in another encoding would be asked about and scored with other words than it has. Such a character may also
- * stand in a file that is UTF-8, so the bytes decide: a line with bytes that are none is marked before it is read.
+ * Finds rows of a file that is not UTF-8. Decoding silently replaces invalid bytes by a replacement character, so a table in
+ * another encoding would be asked and scored with wrong words. A valid file may contain such a character too, so the bytes
+ * decide: a line with invalid bytes is marked before it is decoded.
  */
 export class Utf8Check {
   #isBroken = false
 
-  /** Passes the bytes of the file on, cut between characters. */
+  /** Passes on the bytes of the file, cut between characters. */
   async *watch(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, void> {
     let rest: Buffer = Buffer.alloc(0)
     for await (const chunk of chunks) {
@@ -26,7 +26,7 @@ export class Utf8Check {
     if (rest.length > 0) yield this.#marked(rest)
   }
 
-  /** The row, or what is wrong with it. */
+  /** The row itself, or its problem if it is marked. */
   readonly row = (row: TaskRow): TaskRow => {
     if (!this.#isBroken) return row
     const text = 'problem' in row ? row.problem : JSON.stringify(row.value)
@@ -47,11 +47,11 @@ export class Utf8Check {
   }
 }
 
-/** Where the bytes end, without those of a character that goes on in the next chunk. */
+/** The end of the last whole character; the bytes after it belong to a character that continues in the next chunk. */
 function lastWholeCharacter(bytes: Buffer): number {
   for (let back = 1; back <= 3 && back <= bytes.length; back += 1) {
     const byte = bytes.readUInt8(bytes.length - back)
-    // The first byte of a character says how many it has; others begin with the bits 10.
+    // The first byte of a character tells its length; the other bytes begin with the bits 10.
     const size = byte < 0xc0 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4
     if (size > back) return bytes.length - back
     if (byte < 0x80 || size > 1) break

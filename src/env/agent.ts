@@ -16,7 +16,7 @@ export interface AgentContext {
   /** One model turn over the conversation; the reply is appended and durable before the next turn starts. */
   readonly turn: (options?: TurnOptions) => Promise<Turn>
   readonly tools: AgentTools
-  /** The environment's word after a turn. */
+  /** Asks the environment's `update` after a turn. */
   readonly update: (reply: AssistantMessage) => Promise<Update>
   readonly budget: Budget
   readonly signal: AbortSignal
@@ -32,15 +32,15 @@ export interface TurnOptions {
 export interface Turn {
   readonly message: AssistantMessage
   readonly finishReason: FinishReason
-  /** The tool calls in it, native ones or those written in its text, as the environment's format says. */
+  /** The tool calls of the reply: native ones, or those written in its text, as the environment's format says. */
   readonly calls: readonly WrittenCall[]
 }
 
 export interface AgentTools {
   readonly definitions: readonly ToolDefinition[]
   /**
-   * Runs the calls of one turn, in parallel where the tools allow it; appends nothing, fails never. A tool message for each
-   * native call; one user message with all results for calls that were written in text.
+   * Runs the calls of one turn, in parallel where the tools allow it. Appends nothing and never rejects. Returns a tool
+   * message for each native call, or one user message with all results for calls that were written in text.
    */
   readonly call: (calls: readonly WrittenCall[]) => Promise<readonly Message[]>
 }

@@ -1,4 +1,4 @@
-/** What is left of a rollout's budget, as an agent or a tool may read it. Infinity where nothing was limited. */
+/** The rest of a rollout's budget, for agents and tools to read. Infinity for what is not limited. */
 export interface Budget {
   readonly turnsLeft: number
   readonly tokensLeft: number

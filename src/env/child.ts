@@ -4,16 +4,16 @@ import type { Agent } from './agent.ts'
 export interface ChildRequest {
   /** A user message, or a whole conversation to start from. */
   readonly prompt: string | readonly Message[]
-  /** Names of the parent's tools it may use; all of them if not given. */
+  /** The names of the parent's tools that the child may use; all of them if not given. */
   readonly tools?: readonly string[]
   readonly agent?: Agent
   readonly model?: string
   readonly sampling?: Sampling
-  /** A share of what the parent has left; never more than that. */
+  /** Limits within what the parent has left; the child never gets more than that. */
   readonly limits?: { readonly maxTurns?: number; readonly maxTokens?: number; readonly timeoutMs?: number }
 }
 
-/** A child that failed is a result too, with its outcome; but one whose tool servers are gone ends its parent with it. */
+/** The result of a child, also of a failed one. Only if its tool servers are gone does the parent end too. */
 export interface ChildResult {
   readonly id: string
   readonly outcome: Outcome

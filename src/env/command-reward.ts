@@ -12,11 +12,11 @@ export interface CommandRewardOptions {
   readonly command: readonly [file: string, ...args: string[]]
   readonly cwd?: string
   readonly timeoutMs?: number
-  /** Beside PATH, HOME and LANG, which it always gets. Nothing else of ours is passed on, least of all API keys. */
+  /** Variables beside PATH, HOME and LANG, which the program always gets. No others are passed on, least of all API keys. */
   readonly env?: Readonly<Record<string, string>>
   /**
-   * How many of these run at once; otherwise all commands together run one per processor. Workers divide it: each has its
-   * part, and one at least.
+   * How many of these commands run at once. Without it, all such commands together run one per processor. Workers divide the
+   * number: each has its part, and at least one.
    */
   readonly maxConcurrency?: number
 }
@@ -31,10 +31,13 @@ const optionNames: Readonly<Record<keyof CommandRewardOptions, true>> = {
 
 const passedOn = ['PATH', 'HOME', 'LANG']
 
-/** Waiting rewards hold their rollouts' places, so this many means something is wrong with the limits. */
+/** Waiting rewards hold their rollouts' places, so this many can only mean that the limits are wrong. */
 const maxWaiting = 100_000
 
-/** Of all commands that say nothing else. Made with the first, when a worker knows how many share the processors. */
+/**
+ * The permits of all commands without a `maxConcurrency`. Made with the first one, when a worker knows how many share the
+ * processors.
+ */
 let permitsOfAll: Semaphore | undefined
 
 /**
@@ -51,7 +54,7 @@ export function commandReward<Task, State, Options>(
   const [file, ...args] = options.command
   const { cwd, timeoutMs = 30_000, maxConcurrency } = options
   checkTimeout('commandReward()', timeoutMs)
-  // With none at all a reward would wait until its time is up.
+  // With 0, a reward would wait until its time is up.
   if (maxConcurrency !== undefined) checkCount('`maxConcurrency` of commandReward()', maxConcurrency, 1)
   const places = (atOnce: number): Semaphore => new Semaphore(machineShare(atOnce), maxWaiting)
   const permits =

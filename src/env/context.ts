@@ -3,26 +3,29 @@ import type { ChildRequest, ChildResult } from './child.ts'
 import type { AssistantMessage, Json, Message, Outcome } from '../schema/index.ts'
 import type { ServerCalls } from '../tools/index.ts'
 
-/** What all of an environment's functions get. */
+/** The context that all functions of an environment get. */
 export interface RolloutContext<Task, State, Options> {
   readonly task: Task
   readonly options: Options
-  /** What `setup` returned: this rollout's own. Children share it. */
+  /** What `setup` returned for this rollout. Children share it. */
   readonly state: State
   readonly rollout: RolloutIdentity
-  /** What is left of time, turns, tokens and money. */
+  /** The rest of time, turns, tokens and money. */
   readonly budget: Budget
   readonly signal: AbortSignal
-  /** The environment's tool servers, for what is not left to the model: preparing them, looking at what came of it. */
+  /**
+   * The environment's tool servers, for calls that are not left to the model: to prepare the servers, or to check the
+   * result.
+   */
   readonly servers: ServerCalls
   /**
-   * Starts another rollout that shares this one's tools, state and budget, and waits for it; `update` is not asked in it.
-   * In a reward, where the budget may be used up, each child has the limits of a rollout to itself.
+   * Starts another rollout that shares this one's tools, state and budget, and waits for it; its turns do not call `update`.
+   * In a reward, where the budget may be used up, each child has the full limits of a rollout.
    */
   readonly child: (request: ChildRequest) => Promise<ChildResult>
-  /** Counts or measures something for this rollout; the last value wins. */
+  /** Records a number for this rollout; the last value of a name wins. */
   readonly metric: (name: string, value: number) => void
-  /** Keeps something with the rollout's record, for group rewards and for people. */
+  /** Keeps a value with the rollout's record, for group rewards and for people. */
   readonly note: (name: string, value: Json) => void
 }
 
@@ -30,11 +33,11 @@ export interface RolloutIdentity {
   readonly id: string
   readonly attempt: number
   readonly sample: number
-  /** Repeatable randomness for this rollout. */
+  /** A seed for repeatable randomness in this rollout. */
   readonly seed: number
 }
 
-/** Before there is a state. */
+/** The context before there is a state. */
 export type SetupContext<Task, Options> = Pick<
   RolloutContext<Task, never, Options>,
   'task' | 'options' | 'rollout' | 'servers' | 'signal'
@@ -45,7 +48,7 @@ export interface UpdateContext<Task, State, Options> extends RolloutContext<Task
   readonly reply: AssistantMessage
 }
 
-/** Said after a turn: go on as usual, add messages and go on, or end. */
+/** The environment's answer after a turn: nothing to go on, messages to add before going on, or the end. */
 export type Update = void | { readonly messages?: readonly Message[]; readonly end?: boolean }
 
 export interface RewardContext<Task, State, Options> extends RolloutContext<Task, State, Options> {
@@ -53,11 +56,11 @@ export interface RewardContext<Task, State, Options> extends RolloutContext<Task
   /** The text of the last assistant message. */
   readonly answer: string
   readonly outcome: Outcome
-  /** The policy used up its budget before it ended by itself. */
+  /** Whether the policy used up its budget before it ended by itself. */
   readonly truncated: boolean
-  /** How many repairs the model's tool calls needed: a reward may count them against it. */
+  /** How many repairs the model's tool calls needed: a reward may deduct them. */
   readonly toolRepairs: number
-  /** Asks a judge model; limited and accounted as judge calls. Without a name: the run's judge, or its model. */
+  /** Asks a judge model. Its calls have limits and accounts of their own. The default is the run's judge, or else its model. */
   readonly judge: (request: JudgeRequest) => Promise<AssistantMessage>
 }
 

@@ -4,13 +4,13 @@ import { checkOptions } from './_check-options.ts'
 import { FileSource } from './_file-source.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
-/** One record; a longer one is nearly always a quote that nobody closed. */
+/** The largest record; a longer one is nearly always an unclosed quote. */
 const maxRecordBytes = 16 * 1024 * 1024
 
 export interface CsvOptions {
-  /** The names of the columns, for a file whose first row is a record already. */
+  /** The names of the columns, for a file without a header. */
   readonly columns?: readonly string[]
-  /** `,` if not given. */
+  /** The default is `,`. */
   readonly delimiter?: string
 }
 
@@ -35,7 +35,7 @@ class RecordReader {
   constructor(label: string, { columns, delimiter }: CsvOptions) {
     this.#label = label
     this.#rowNumber = columns ? 0 : 1
-    // Records are taken from the callback and not from the stream, so that broken ones come in their place.
+    // Records are taken from callbacks, not from the stream, so that broken ones keep their place among the others.
     const settings: Options = {
       bom: true,
       columns: columns ? distinct(columns, label) : (header: readonly string[]) => distinct(header, label),
@@ -43,7 +43,7 @@ class RecordReader {
       skip_records_with_error: true,
       relax_quotes: true,
       max_record_size: maxRecordBytes,
-      // As it stands in the file: it tells a quote that is not closed from one that is text.
+      // The raw text tells an unclosed quote from a quote that is text.
       raw: true,
       on_record: this.#onRecord,
       on_skip: this.#onSkip,
@@ -85,7 +85,7 @@ class RecordReader {
   }
 
   readonly #onSkip = (error: CsvError | undefined, raw: string | undefined): undefined => {
-    // The parser has lost its place; what is thrown here comes back as the error of `write`.
+    // The parser has lost its place. An error thrown here comes back as the error of `write`.
     if (error?.code === 'CSV_MAX_RECORD_SIZE') throw error
     const where = error?.code === 'CSV_QUOTE_NOT_CLOSED' && raw !== undefined ? `; it begins: ${beginning(raw)}` : ''
     this.#rows.push(this.#problem(error ? `${readable(error)}${where}` : 'not valid CSV'))
@@ -103,28 +103,31 @@ class RecordReader {
   }
 }
 
-/** What the parser makes of one that it was to keep as it stands, too. */
+/** A record as the parser gives it with `raw: true`. */
 interface RawRecord {
   readonly record: Readonly<Record<string, string>>
   readonly raw: string
 }
 
 /**
- * Whether a field goes over lines without being quoted. It begins with a quote that another one should have closed; the parser took
- * that for text, because something follows it: the beginning of a field some rows below.
+ * Whether an unquoted field spans several lines. Such a field begins with a quote that was never closed: the parser took the
+ * closing quote for text, because more text follows it, namely the beginning of a field some rows below.
  */
 function isTorn(field: string, raw: string): boolean {
   if (!field.startsWith('"') || !field.includes('\n')) return false
-  // A quoted field that begins with a quote has three of them.
+  // In the file, a quoted field that begins with a quote begins with three.
   return raw.includes(field) && !raw.includes(`""${field}`)
 }
 
-/** Enough to find it by: a number would be of rows, not of lines. */
+/** The beginning of a record, to find it by: the number would be of rows, not of lines. */
 function beginning(raw: string): string {
   return (/\S.*/.exec(raw)?.[0] ?? '').slice(0, 60)
 }
 
-/** Of two columns with one name only the last would be seen. Those without a name are empty ones at the side of a table. */
+/**
+ * Throws if two columns have the same name, because only the last would be seen. Unnamed columns are empty ones beside the
+ * table.
+ */
 function distinct(columns: readonly string[], label: string): string[] {
   const twice = columns.find((name, index) => name !== '' && columns.indexOf(name) !== index)
   if (twice === undefined) return [...columns]

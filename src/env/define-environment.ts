@@ -7,13 +7,16 @@ import type { GroupPolicy } from './group.ts'
 import type { Reward, RewardFunction } from './reward.ts'
 import type { TaskSource } from './task-source.ts'
 
-/** Where tasks may come from: rows, a generator of rows (possibly endless), or a file source such as `jsonl(path)`. */
+/** The possible sources of tasks: rows, a generator of rows (possibly endless), or a file source such as `jsonl(path)`. */
 export type TaskInput = Iterable<unknown> | AsyncIterable<unknown> | TaskSource
 
 /** How much of a tool's output a model is shown. */
 export interface ToolOutputOptions {
   readonly maxChars: number
-  /** The whole output is kept in a file of the run, and the model gets a tool to read it; cut off if not set. */
+  /**
+   * Whether the whole output is kept in a file of the run, with a tool for the model to read it. Without it, the output is
+   * cut off.
+   */
   readonly spill?: boolean
 }
 
@@ -25,11 +28,11 @@ export interface EnvironmentSpec<
 > {
   readonly name: string
   readonly description?: string
-  /** What `--env.<option>=<value>` may set. */
+  /** The options that `--env.<option>=<value>` may set. */
   readonly options?: OptionsSchema
   readonly task: TaskSchema
   tasks(options: NoInfer<OutputOf<OptionsSchema>>): TaskInput | Promise<TaskInput>
-  /** A stable name for a task; its place in the source if not given. */
+  /** A stable name for a task; if not given, its place in the source. */
   taskId?(task: NoInfer<OutputOf<TaskSchema>>): string | number
   /** The conversation to start from: a user message, or several messages. */
   prompt(
@@ -38,7 +41,7 @@ export interface EnvironmentSpec<
     },
   ): string | readonly Message[]
   setup?(context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>>): State | Promise<State>
-  /** Always runs after `setup` was started, whatever happened in between. */
+  /** Runs whenever `setup` was started, whatever happened in between. */
   teardown?(
     context: SetupContext<NoInfer<OutputOf<TaskSchema>>, NoInfer<OutputOf<OptionsSchema>>> & {
       readonly state: NoInfer<State> | undefined
@@ -54,14 +57,14 @@ export interface EnvironmentSpec<
   readonly mcpServers?:
     | Readonly<Record<string, ServerConfig>>
     | ((options: NoInfer<OutputOf<OptionsSchema>>) => Readonly<Record<string, ServerConfig>>)
-  /** For models that write tool calls into their text; calls are native if not given. */
+  /** The format of tool calls, for models that write them into their text; if not given, calls are native. */
   readonly toolFormat?: ToolFormatName
-  /** What is put right in tool calls before they are made; nothing if not given. */
+  /** What is repaired in tool calls before they run; if not given, nothing. */
   readonly repair?: RepairRules
   readonly toolOutput?: ToolOutputOptions
-  /** What of the conversation each turn is sent; all of it if not given. */
+  /** Which part of the conversation is sent with each turn; if not given, all of it. */
   readonly contextPolicy?: ContextPolicy
-  /** The tool loop if not given. */
+  /** The agent; if not given, the tool loop. */
   readonly agent?: Agent
   /** Called after each turn and its tool calls. */
   update?(
@@ -71,13 +74,13 @@ export interface EnvironmentSpec<
     | RewardFunction<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>
     | Readonly<Record<string, Reward<NoInfer<OutputOf<TaskSchema>>, NoInfer<State>, NoInfer<OutputOf<OptionsSchema>>>>>
   readonly groupPolicy?: GroupPolicy
-  /** What a worker that runs this is: a thread, or a process, for code that is not safe to share one with. */
+  /** Whether a worker that runs this is a thread, or a process, for code that is not safe to share one with. */
   readonly isolation?: 'thread' | 'process'
   readonly limits?: Partial<Limits>
   readonly sampling?: Sampling
 }
 
-/** An environment as the engine sees it: the types were the author's, the values were validated at the edge. */
+/** An environment as the engine sees it: without the author's types; values were validated when they were read. */
 export type Environment = EnvironmentSpec<
   StandardSchema,
   StandardSchema,
@@ -88,8 +91,8 @@ export type Environment = EnvironmentSpec<
 type NoOptions = StandardSchema<unknown, Readonly<Record<string, never>>>
 
 /**
- * Describes an environment, typed from the task schema through to the reward. Write `setup` before what uses its state:
- * TypeScript infers from top to bottom.
+ * Describes an environment, typed from the task schema through to the reward. Write `setup` before the functions that use
+ * its state: TypeScript infers from top to bottom.
  */
 export function defineEnvironment<
   TaskSchema extends StandardSchema,

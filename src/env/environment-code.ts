@@ -4,15 +4,15 @@ import { dirname, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { importedFiles } from './_imported-files.ts'
 
-/** The files that make an environment, each with a digest: by its path from the folder of the module itself. */
+/** The digests of an environment's files, by their paths relative to the module's folder. */
 export type EnvironmentCode = Readonly<Record<string, string>>
 
-/** Node loads a module once, so what was read at first is what runs, whatever became of the file. */
+/** The first digests are kept: Node loads a module once, so later changes of the files do not affect what runs. */
 const read = new Map<string, Promise<EnvironmentCode>>()
 
 /**
- * What the environment of a loaded module consists of: the module and what it imports that is no package. What it opens by
- * itself, and imports only later, is not seen.
+ * The files of a loaded environment: its module and what that imports, except for packages. Files that it opens by itself,
+ * or imports only later, are not seen.
  */
 export function environmentCode(specifier: string): Promise<EnvironmentCode> {
   const known = read.get(specifier)
@@ -37,7 +37,7 @@ async function digestOf(path: string): Promise<string> {
   try {
     return hash('sha256', await readFile(path)).slice(0, 16)
   } catch {
-    // Replaced or removed as it was loaded: that is no reason to fail, but it is a change.
+    // The file was replaced or removed while it was loaded: no reason to fail, but it counts as a change.
     return 'unreadable'
   }
 }

@@ -11,15 +11,15 @@ export type RawOptions = Readonly<Record<string, unknown>>
 export interface LoadedEnvironment {
   readonly name: string
   readonly environment: Environment
-  /** What the environment's functions get: validated, with defaults. */
+  /** The validated options, with defaults, for the environment's functions. */
   readonly options: unknown
-  /** What was validated: plain values, to load the same environment elsewhere with. */
+  /** The options before validation: plain values, with which the same environment can be loaded elsewhere. */
   readonly rawOptions: RawOptions
   /** The module's URL; undefined for an environment that was given as an object and cannot be loaded again. */
   readonly specifier: string | undefined
 }
 
-/** An environment with its options checked. Text is taken for a number, a boolean or JSON where the schema asks for one. */
+/** Checks an environment and its options. Text is read as a number, a boolean or JSON where the schema asks for one. */
 export function environmentOf(environment: unknown, rawOptions: RawOptions, specifier?: string): LoadedEnvironment {
   checkEnvironment(environment, specifier === undefined ? 'what was given' : fileURLToPath(specifier))
   const { name, options: schema } = environment
@@ -64,19 +64,19 @@ function refuseUnknownNames(name: string, schema: StandardSchema, rawOptions: Ra
   )
 }
 
-/** undefined where the schema takes any name, or does not say. */
+/** The names of a schema's options; undefined if it takes any name, or does not tell. */
 function knownNames(schema: StandardSchema): string[] | undefined {
   try {
     const { properties, additionalProperties } = jsonSchemaOf(schema)
     if (typeof properties !== 'object' || properties === null || additionalProperties) return undefined
     return Object.keys(properties)
   } catch {
-    // A schema that cannot be described still validates; its own issues must do.
+    // A schema that cannot be described still validates, and reports its own issues.
     return undefined
   }
 }
 
-/** The options at fault, as what their text reads like. A fault without a place may be anywhere. */
+/** The options with the text of those at fault read as values. A fault without a place may concern any option. */
 function readText(rawOptions: RawOptions, atFault: ReadonlySet<string | undefined>): RawOptions {
   const entries = Object.entries(rawOptions).map(([name, value]): [string, unknown] => [
     name,

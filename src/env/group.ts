@@ -13,7 +13,7 @@ export interface GroupMember {
 }
 
 /**
- * What a failed member means for its group. `keep`: the others are scored without it. `replace`: it runs again, as a new
- * attempt, until its tries are used up; then as `void`. `void`: no member of the group gets a reward.
+ * The effect of a failed member on its group. `keep`: the others are scored without it. `replace`: it runs again, as a new
+ * attempt, until its tries are used up; then as with `void`. `void`: no member of the group gets a reward.
  */
 export type GroupPolicy = 'keep' | 'replace' | 'void'

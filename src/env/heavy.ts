@@ -6,28 +6,28 @@ import type { RewardContext } from './context.ts'
 import type { RewardFunction } from './reward.ts'
 
 /**
- * What a heavy reward gets: plain values, because it runs on another thread. There is no `state`, `budget`, `signal`,
- * `child`, `judge`, `metric` or `note` there; what it needs of the state, `note` it before the rollout ends.
+ * The context of a heavy reward: plain values, because it runs on another thread. It has no `state`, `budget`, `signal`,
+ * `child`, `judge`, `metric` or `note`; parts of the state that it needs must be kept with `note` before the rollout ends.
  */
 export interface HeavyRewardContext<Task, Options> extends Pick<
   RewardContext<Task, never, Options>,
   'task' | 'options' | 'rollout' | 'messages' | 'answer' | 'outcome' | 'truncated'
 > {
-  /** What `note` kept. */
+  /** The values that `note` kept. */
   readonly info: Readonly<Record<string, Json>>
 }
 
-// Taken from a method for the same reason as `RewardFunction`.
+// Declared through a method for the same reason as `RewardFunction`.
 export type HeavyRewardFunction<Task, Options> = {
   score(context: HeavyRewardContext<Task, Options>): number | boolean | Promise<number | boolean>
 }['score']
 
 export interface HeavyRewardOptions {
-  /** Once it has started. 30 s if not given. The time kept for rewards, `limits.tailMs`, bounds it as well. */
+  /** The time limit, from its start; 30 s if not given. `limits.tailMs`, the time for all rewards, bounds it as well. */
   readonly timeoutMs?: number
 }
 
-/** What `heavy` was given, for those who run it. */
+/** The arguments of `heavy`, for the code that runs it. */
 export interface HeavyReward {
   readonly score: HeavyRewardFunction<unknown, unknown>
   readonly timeoutMs: number
@@ -37,12 +37,12 @@ const optionNames: Readonly<Record<keyof HeavyRewardOptions, true>> = { timeoutM
 
 const defaultTimeoutMs = 30_000
 
-/** By the function that stands for it, which is a reward like any other to everybody else. */
+/** Heavy rewards by the function that stands for each, which looks like any other reward. */
 const heavyRewards = new WeakMap<object, HeavyReward>()
 
 /**
  * A reward that computes for longer than a few milliseconds. It runs on threads of its own, which load the environment's
- * module once, and is stopped for good when its time is up, also in the middle of an endless loop.
+ * module once. It is stopped when its time is up, even in an endless loop.
  */
 export function heavy<Task, State, Options>(
   score: HeavyRewardFunction<Task, Options>,

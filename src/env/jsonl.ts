@@ -2,7 +2,7 @@ import { LineSplitter } from '../kit/index.ts'
 import { FileSource } from './_file-source.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 
-/** One line; a longer one is a row that cannot be read. */
+/** The longest line; a longer one is a row that cannot be read. */
 const maxLineBytes = 64 * 1024 * 1024
 const byteOrderMark = '\u{feff}'
 

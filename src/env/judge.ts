@@ -6,23 +6,23 @@ import { readVerdict } from './_read-verdict.ts'
 import type { RewardContext } from './context.ts'
 import type { RewardFunction } from './reward.ts'
 
-/** A text, or how to get it from the rollout that is judged. */
+/** A text, or a function that takes it from the judged rollout. */
 export type JudgeText<Task, State, Options> =
   | string
   | ((context: RewardContext<Task, State, Options>) => string | undefined)
 
 export interface JudgeOptions<Task, State, Options> {
-  /** What was asked; the first user message if not given. */
+  /** The question; the first user message if not given. */
   readonly question?: JudgeText<Task, State, Options>
-  /** What is judged; the text of the last assistant message if not given. */
+  /** The answer to judge; the text of the last assistant message if not given. */
   readonly answer?: JudgeText<Task, State, Options>
   /** An answer that is known to be right. */
   readonly reference?: JudgeText<Task, State, Options>
   /** What makes an answer good. */
   readonly rubric?: JudgeText<Task, State, Options>
-  /** The judge; the run's own if not given. */
+  /** The judge's model; the run's judge if not given. */
   readonly model?: string
-  /** Between 0 and 1. With it the score is 1 from there on, and 0 below. */
+  /** A number between 0 and 1: scores from there on become 1, those below 0. */
   readonly threshold?: number
 }
 
@@ -38,15 +38,15 @@ const optionNames: Readonly<Record<keyof JudgeOptions<unknown, unknown, unknown>
 const scoreFormat = '`Score: <number between 0 and 1>`'
 
 /**
- * A reward from a model that reads the answer: between 0 and 1. The answer is fenced with a tag made from its own hash,
- * which it cannot contain, so that nothing written in it can pass for an instruction or a verdict.
+ * A reward between 0 and 1 from a model that reads the answer. The answer is fenced with a tag made from its own hash, which
+ * it cannot contain, so that no text in it can pass for an instruction or a verdict.
  */
 export function judge<Task, State, Options>(
   options: JudgeOptions<Task, State, Options> = {},
 ): RewardFunction<Task, State, Options> {
   checkOptions('judge()', options, optionNames)
   const { threshold } = options
-  // Above 1 nothing would ever pass, without a word.
+  // With a threshold above 1, no answer would ever pass, and nothing would say so.
   if (threshold !== undefined && !(threshold >= 0 && threshold <= 1)) {
     throw new MillraceError('env_invalid', `threshold of judge() is ${threshold}: give a number between 0 and 1`)
   }
@@ -121,7 +121,7 @@ function firstUserText(messages: readonly Message[]): string {
   return first ? textOf(first) : ''
 }
 
-/** Of letters only: a number in it could be taken for the answer. */
+/** The tag consists of letters only: a number in it could be taken for the answer. */
 function tagFor(answer: string): string {
   const digits = hash('sha256', answer, 'hex').slice(0, 12)
   return `answer-${digits.replaceAll(/\d/g, (digit) => 'ghijklmnop'.charAt(Number(digit)))}`

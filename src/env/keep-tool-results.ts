@@ -4,9 +4,9 @@ import { checkOptions } from './_check-options.ts'
 import type { ContextPolicy } from './context-policy.ts'
 
 export interface KeepToolResultsOptions {
-  /** What stands in the place of a result that is left out. */
+  /** The text in place of a result that is left out. */
   readonly stub?: string
-  /** How many results are left out at a time; as many as are kept if not given. */
+  /** How many results are left out at a time; if not given, as many as are kept. */
   readonly every?: number
 }
 
@@ -14,23 +14,23 @@ const optionNames: Readonly<Record<keyof KeepToolResultsOptions, true>> = { stub
 
 const standardStub = '[This result was left out to save room. Call the tool again if you need it.]'
 
-/** A copy, and how many of its message's results are left out in it. */
+/** A copy of a message, and how many of its results are left out in it. */
 interface Stubbed {
   readonly leftOut: number
   readonly copy: Message
 }
 
 /**
- * Sends the last `count` tool results in full and a stub for the others; all calls stay. Results go `every` at a time, so
- * up to `count + every - 1` are in full: in between the prompt only grows at its end, and the server's prefix cache holds.
- * With 1 it would be lost from that place on after every single result.
+ * Sends the last `count` tool results in full and a stub for the others; all calls stay. Results are left out `every` at a
+ * time, so up to `count + every - 1` are in full. In between the prompt only grows at its end, and the server's prefix cache
+ * stays valid. With `every: 1` the cache would be lost from that place on after every result.
  */
 export function keepToolResults(count: number, options: KeepToolResultsOptions = {}): ContextPolicy {
   checkOptions('keepToolResults()', options, optionNames)
   const { stub = standardStub, every = Math.max(1, count) } = options
   checkCount('the count of keepToolResults', count, 0)
   checkCount('`every` of keepToolResults', every, 1)
-  // The same copy turn after turn, so that its JSON is made once.
+  // The same copy is sent turn after turn, so that its JSON is made once.
   const copies = new WeakMap<Message, Stubbed>()
   return ({ messages, isToolResult }) => {
     const sizes = messages.map((message) => (isToolResult(message) ? resultsIn(message) : 0))
@@ -50,7 +50,10 @@ export function keepToolResults(count: number, options: KeepToolResultsOptions =
   }
 }
 
-/** The results of calls in text come as one message, with a text for each; images follow the text of their result. */
+/**
+ * The number of results in a message. Results of calls in text come as one message, with a text for each and its images
+ * after it.
+ */
 function resultsIn(message: Message): number {
   if (message.role !== 'user' || typeof message.content === 'string') return 1
   return message.content.filter(({ type }) => type === 'text').length
@@ -70,7 +73,7 @@ function withoutResults(message: Message, count: number, stub: string): Message 
   return { ...message, content }
 }
 
-/** A stub that is longer than what it stands for saves nothing. */
+/** Whether a result is shorter than its stub: replacing it would save nothing. */
 function isShorter(content: string | readonly ContentPart[], stub: string): boolean {
   return typeof content === 'string' && content.length <= stub.length
 }

@@ -11,8 +11,8 @@ import { registerResolver } from './register-resolver.ts'
 type Exports = Readonly<Record<string, unknown>>
 
 /**
- * Loads an environment by what a person calls it: a path to a module, a folder with an `environment.ts`, the name of an
- * example or of a package. The `specifier` of the result is a URL that loads the same one on any thread.
+ * Loads an environment by the name a person gives it: a path to a module, a folder with an `environment.ts`, the name of an
+ * example or of a package. The `specifier` of the result is a URL that loads the same environment on any thread.
  */
 export async function loadEnvironment(
   specifier: string,
@@ -42,8 +42,8 @@ export async function loadEnvironment(
 }
 
 /**
- * `import` gives the exports of a CommonJS module as its default. Where TypeScript compiled it from `export default`,
- * which `__esModule` says, the environment is the default of those.
+ * The environment that a module exports. `import` gives the exports of a CommonJS module as its default. If TypeScript
+ * compiled the module from `export default`, which `__esModule` shows, the environment is the default of these exports.
  */
 function exportedEnvironment(module: Exports): unknown {
   const found = environmentAmong(module)

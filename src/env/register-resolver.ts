@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { workerUrl } from '../kit/index.ts'
 import { noteImport } from './_imported-files.ts'
 
-/** The examples that come with the package: beside `src` and beside `dist`. */
+/** The folder of the examples, which stands beside `src` and beside `dist`. */
 export const examplesUrl = new URL('../../examples/', import.meta.url)
 
 const ownModules: ReadonlyMap<string, string> = new Map([
@@ -17,8 +17,9 @@ const fromPrefix = 'millrace-from:'
 let isRegistered = false
 
 /**
- * Makes `import 'millrace'` in a user's module mean this very copy, also where no package of that name is installed: with
- * two copies, an error of the one would not be an error of the other. Once per thread; worker threads start without.
+ * Makes `import 'millrace'` in a user's module mean this very copy, even if no package of that name is installed: with two
+ * copies, an error of one would not be an instance of the other's class. Registered once per thread; worker threads do not
+ * inherit it.
  */
 export function registerResolver(): void {
   if (isRegistered) return
@@ -26,7 +27,7 @@ export function registerResolver(): void {
   registerHooks({ resolve, load })
 }
 
-/** Where a package name leads when it is imported from `baseUrl`; `import.meta.resolve` only knows its own module. */
+/** The URL of a package imported from `baseUrl`; `import.meta.resolve` resolves only from its own module. */
 export function resolveFrom(specifier: string, baseUrl: string): string {
   registerResolver()
   return import.meta.resolve(`${fromPrefix}${encodeURIComponent(baseUrl)}:${specifier}`)
@@ -46,8 +47,9 @@ const resolve: ResolveHookSync = (specifier, context, nextResolve) => {
 }
 
 /**
- * Node strips no types below node_modules, where our own examples are once the package is installed. And it takes a file for
- * CommonJS wherever package.json says so, as those of `npm init` do: one that imports and exports is a module all the same.
+ * Loads two kinds of files that Node would not. Node strips no types below node_modules, where our own examples are once the
+ * package is installed. And Node takes files for CommonJS if package.json says so, as `npm init` writes it; a file with
+ * imports and exports is still loaded as a module.
  */
 const load: LoadHookSync = (url, context, nextLoad) => {
   const isInstalled = url.includes('/node_modules/')
@@ -62,7 +64,7 @@ const load: LoadHookSync = (url, context, nextLoad) => {
   return nextLoad(url, { ...context, format: format === 'commonjs' ? 'module' : 'module-typescript' })
 }
 
-/** A line that begins with it. In CommonJS that is a mistake, except in a call of `import()`. */
+/** A line that begins with `import` or `export`. In CommonJS that is a mistake, except for a call of `import()`. */
 const moduleSyntax = /^\s*(?:import\s*[\w{*'"]|export\s+[\w{*])/m
 
 function sourceOf(url: string): string {

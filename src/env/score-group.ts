@@ -10,7 +10,7 @@ import type { GroupRewardContext } from './reward.ts'
 export interface GroupToScore {
   readonly task: unknown
   readonly options: unknown
-  /** Only those that may carry a reward. */
+  /** Only the members that may get a reward. */
   readonly members: readonly RolloutRecord[]
   readonly signal: AbortSignal
 }
@@ -19,24 +19,24 @@ export function hasGroupReward(environment: Environment): boolean {
   return rewardComponents(environment).perGroup.length > 0
 }
 
-/** The components that look at a whole group. */
+/** The names of the components that score whole groups. */
 export function groupRewardNames(environment: Environment): string[] {
   return rewardComponents(environment).perGroup.map(({ name }) => name)
 }
 
-/** The components that look at one rollout alone. */
+/** The names of the components that score single rollouts. */
 export function ownRewardNames(environment: Environment): string[] {
   return rewardComponents(environment).perRollout.map(({ name }) => name)
 }
 
-/** Scores by rollout id, then by component, for all components that look at a whole group. */
+/** Scores by rollout id, then by component, of all components that score whole groups. */
 export async function scoreGroup(
   environment: Environment,
   { task, options, members, signal }: GroupToScore,
 ): Promise<Record<string, Record<string, RewardComponent>>> {
   const { perGroup } = rewardComponents(environment)
   using scope = new AbortScope(signal)
-  // Frozen: scores go by the order of the members, and one that sorts them in place would give them to others.
+  // Frozen, because scores are matched by the order of members: a reward that sorted them in place would mix up the scores.
   const group = {
     task: ownCopy(task),
     options: ownCopy(options),
@@ -45,7 +45,7 @@ export async function scoreGroup(
   }
   const scoring = Promise.all(perGroup.map((component) => scoreComponent(component, group)))
   const columns = await raced(scoring, signal).catch((error: unknown) => {
-    // Components that are still at work have nothing to work for any more.
+    // Stops the other components, whose scores are not needed any more.
     scope.abort(error)
     throw error
   })

@@ -9,28 +9,28 @@ import type { Environment } from './define-environment.ts'
 import type { HeavyRewardContext } from './heavy.ts'
 
 export interface ScoreResult {
-  /** The sum of weight times score; components that score whole groups are not in it yet. */
+  /** The sum of weight times score, without the components that score whole groups. */
   readonly reward: number
   readonly rewards: Record<string, RewardComponent>
-  /** Components of weight 0. */
+  /** The scores of components of weight 0. */
   readonly metrics: Record<string, number>
 }
 
 export interface ScoringPlace {
-  /** Runs a heavy component on another thread; there is none if no component is heavy. */
+  /** Runs a heavy component on another thread; missing if no component is heavy. */
   readonly scoreElsewhere?: (component: string, timeoutMs: number) => Promise<Score>
-  /** A component held up this thread for that long. */
+  /** Called when a component has blocked this thread for that long. */
   readonly onBlocked: (component: string, ms: number) => void
 }
 
 type Context = RewardContext<unknown, unknown, unknown>
 type Score = number | boolean
 
-/** Longer than any reward that has to do with one answer should take, and than what a busy machine adds to it. */
+/** Longer than a reward should block the thread, even on a busy machine. */
 const blockedAfterMs = 200
 
 /**
- * Scores a rollout with all components that look at one rollout alone; asynchronous ones run beside each other. A promise
+ * Scores a rollout with all components that score single rollouts; asynchronous ones run side by side. Returns a promise
  * only if one of them is asynchronous. Throws `reward_failed` with the component's name, or the signal's reason.
  */
 export function scoreRollout(
@@ -46,15 +46,15 @@ export function scoreRollout(
     try {
       score = start(component, context, place)
     } catch (error) {
-      // What the others come to does not matter any more.
+      // The results of the other components do not matter any more.
       for (const other of pending ?? []) other.catch(() => {})
       throw rewardFailure(component.name, error, context.signal)
     }
-    // Whatever is an object can only be a promise, though perhaps one of a library's own making.
+    // An object can only be a promise, perhaps one of a library's own class.
     if (typeof score === 'object') {
       pending ??= []
       pending.push(settle({ component, score, index: scores.length, scores, signal: context.signal }))
-      // Its place, until it has a score.
+      // Keeps the component's place until it has a score.
       scores.push(undefined)
     } else {
       scores.push(score)
@@ -99,8 +99,8 @@ export function hasHeavyReward(environment: Environment): boolean {
 }
 
 /**
- * Where heavy components run: by its name, because only its name crosses threads. Throws `reward_failed` with that name and
- * the place, which does not cross them either.
+ * Runs a heavy component on its own thread. It is found by its name, because functions cannot cross threads. Throws
+ * `reward_failed` with the name and the place in the code, which would be lost between threads too.
  */
 export async function scoreHeavy(
   environment: Environment,
@@ -116,7 +116,7 @@ export async function scoreHeavy(
   throw new MillraceError('reward_failed', `${environment.name} has no heavy reward "${component}" on its own thread`)
 }
 
-/** Of several rewards that are out of time, those that had no score yet; whatever else stopped them stays as it is. */
+/** If time ran out for several rewards, names those without a score; other reasons to stop are returned unchanged. */
 function withLate(
   error: unknown,
   components: readonly RolloutComponent[],
@@ -145,7 +145,7 @@ function sum(components: readonly RolloutComponent[], scores: readonly (Score | 
   return { reward: roundedSum(reward), rewards, metrics }
 }
 
-/** Enough of a wrong score to tell text from a number, and what else it is. */
+/** How much of a wrong score is shown: enough to recognise it. */
 const brief = { depth: 0, maxArrayLength: 3, maxStringLength: 60, breakLength: Number.POSITIVE_INFINITY }
 
 function checked(name: string, score: unknown): number {

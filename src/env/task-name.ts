@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import type { Environment } from './define-environment.ts'
 
-/** What the environment calls a task: nothing if it has no word for it, which in a file is often null. */
+/** The environment's name for a task; undefined if it gives none, which in a file is often null. */
 export function taskName(environment: Environment, task: unknown): string | undefined {
   const name: unknown = environment.taskId?.(task) ?? undefined
   if (name === undefined || typeof name === 'string') return name

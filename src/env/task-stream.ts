@@ -7,13 +7,13 @@ import type { Environment } from './define-environment.ts'
 import type { TaskRow, TaskSource } from './task-source.ts'
 import { taskName } from './task-name.ts'
 
-/** One task, checked; or a row that is none, with the reason. Both take a place in the count. */
+/** A checked task, or an invalid row with its problem. Both count. */
 export type TaskItem = ValidTask | InvalidTask
 
 export interface ValidTask {
   readonly index: number
   readonly id: string
-  /** Of the row as it was read: a run that is resumed compares it. */
+  /** The digest of the row as it was read: a resumed run compares it. */
   readonly digest: string
   readonly task: unknown
   readonly problem?: undefined
@@ -29,17 +29,17 @@ export interface InvalidTask {
 export interface TaskStreamOptions {
   readonly environment: Environment
   readonly source: TaskSource
-  /** Tasks, from the start of the source. */
+  /** The number of tasks to read, from the start of the source. */
   readonly limit?: number | undefined
   readonly signal?: AbortSignal | undefined
 }
 
-/** For a source to tidy up when no more is asked of it. */
+/** How long a source may take to tidy up when no more rows are asked for. */
 const momentMs = 5_000
 
 type ReadRow = Extract<TaskRow, { readonly value: unknown }>
 
-/** The tasks of an environment in order, each validated once. Nothing is read ahead; nothing is held. */
+/** The tasks of an environment in order, each validated once. No row is read ahead, and none is held. */
 export class TaskStream implements AsyncIterable<TaskItem> {
   readonly #environment: Environment
   readonly #source: TaskSource
@@ -59,7 +59,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     return this.#source.label
   }
 
-  /** How many tasks there are, the limit considered; undefined while nothing is known. */
+  /** The number of tasks, bounded by the limit; undefined while nothing is known. */
   total(): { count: number; exact: boolean } | undefined {
     if (this.#hasEnded) return { count: this.#count, exact: true }
     const total = this.#source.total?.()
@@ -68,8 +68,8 @@ export class TaskStream implements AsyncIterable<TaskItem> {
   }
 
   /**
-   * Throws `tasks_failed` if it was read to its end and there was nothing. Somebody meant to run something: an empty table
-   * would hide a wrong file, or a filter that lets nothing through.
+   * Throws `tasks_failed` if the source was read to its end and gave nothing. An empty result would hide a wrong file, or a
+   * filter that lets nothing through.
    */
   requireSome(): void {
     if (!this.#hasEnded || this.#count > 0) return
@@ -109,7 +109,7 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     }
   }
 
-  /** Tells a source that no more is asked of it, for it to tidy up. Nobody waits for one that does not come to an end. */
+  /** Tells a source that no more rows are asked for, so that it can tidy up. It is not waited for beyond `momentMs`. */
   async #leave(rows: AsyncIterator<TaskRow>): Promise<void> {
     const signal = this.#signal
     const left = Promise.try(() => rows.return?.())
@@ -120,10 +120,10 @@ export class TaskStream implements AsyncIterable<TaskItem> {
     }
   }
 
-  /** Why there is no next row. */
+  /** The reason why there is no next row. */
   #reasonOf(error: unknown, rows: AsyncIterator<TaskRow>): unknown {
     if (!this.#signal?.aborted) return this.#failure(error)
-    // A source that is stuck would never answer this either, so nobody waits for it.
+    // Not awaited, because a source that is stuck would never answer.
     Promise.resolve(rows.return?.()).catch(() => {})
     return this.#signal.reason
   }

@@ -4,8 +4,8 @@ import type { ChildRequest, ChildResult } from '../child.ts'
 import type { ContextView } from '../context-policy.ts'
 
 /**
- * A view of a conversation whose children answer what they are told to, or fail with an outcome of that name. It was opened
- * with what stands before its first reply, if not said otherwise.
+ * A view of a conversation whose children give the answers they are told, or fail with an outcome of that name. By default
+ * the opening is everything before the first reply.
  */
 export function contextView(
   messages: readonly Message[],
@@ -40,7 +40,7 @@ export function contextView(
   }
 }
 
-/** Of which a child that only answers has no use. */
+/** A context that children do not use: they only answer. */
 const noAgentContext: AgentContext = {
   messages: [],
   append: notToBeUsed,
