@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -19,13 +20,7 @@ export async function locateEnvironment(specifier: string, cwd: string): Promise
     if (stats.isFile()) return pathToFileURL(path)
     const entry = environmentEntry(path)
     if (entry) return entry
-    if (isPath) {
-      throw new MillraceError(
-        'file_not_found',
-        `the folder ${path} holds no environment.ts; name the module itself, or write one with \`millrace init\``,
-        { data: { path } },
-      )
-    }
+    if (isPath) throw noEnvironmentIn(path)
   } catch (error) {
     if (error instanceof MillraceError) throw error
     if (isPath) throw await fileNotFound(path, error, isEnvironment)
@@ -50,7 +45,17 @@ async function locatePackage(specifier: string, cwd: string): Promise<URL> {
   return new URL(found)
 }
 
+function noEnvironmentIn(path: string): MillraceError {
+  return new MillraceError(
+    'file_not_found',
+    `the folder ${path} holds no environment.ts; name the module itself, or write one with \`millrace init\``,
+    { data: { path } },
+  )
+}
+
 async function unknownName(specifier: string, cwd: string): Promise<MillraceError> {
+  const path = resolve(cwd, specifier)
+  if (existsSync(path)) return noEnvironmentIn(path)
   const names = await exampleNames()
   const near = nearestName(specifier, [...(await environmentsIn(cwd)), ...names])
   return new MillraceError(

@@ -132,7 +132,17 @@ describe('loadEnvironment', () => {
 
   test('says what is not there, and what was perhaps meant', async () => {
     const files = { 'mine.ts': moduleText('mine'), 'empty/readme.md': '', 'riddles/environment.ts': '', 'sums.csv': '' }
-    const specifiers = ['./mine2.ts', 'elsewhere.ts', './empty', 'arithmetik', 'node:fs', 'fs', 'ridles', './sums.ts']
+    const specifiers = [
+      './mine2.ts',
+      'elsewhere.ts',
+      './empty',
+      'arithmetik',
+      'node:fs',
+      'fs',
+      'ridles',
+      './sums.ts',
+      'empty',
+    ]
     const messages = await messagesOf(files, specifiers)
     expect(messages[0]).toBe('file_not_found: there is no file /project/mine2.ts; did you mean mine.ts?')
     expect(messages[1]).toBe(
@@ -141,6 +151,7 @@ describe('loadEnvironment', () => {
     expect(messages[2]).toBe(
       'file_not_found: the folder /project/empty holds no environment.ts; name the module itself, or write one with `millrace init`',
     )
+    expect(messages[8]).toBe(messages[2])
     expect(messages[3]).toMatch(
       /^env_load_failed: there is no environment "arithmetik": .* Did you mean arithmetic\? Examples: .*arithmetic/,
     )
