@@ -21,10 +21,7 @@ export interface EarlierSitting {
   unfinished(id: string): UnfinishedWork | undefined
 }
 
-/**
- * A rollout without an accepted result, by its latest attempt. Its methods read what is costly to read, and throw if it is
- * damaged.
- */
+/** A rollout without an accepted result, by its latest attempt. Its methods read the journal, and throw if it is damaged. */
 export type UnfinishedWork = { readonly attempt: number; used(): UsedTries | undefined } & (
   | { readonly state: 'cut-off'; recorded(): RecordedWork }
   | { readonly state: 'held'; held(): HeldRollout }

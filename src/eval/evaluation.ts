@@ -55,9 +55,7 @@ export interface EvaluateOptions {
    * ends, for the caller to use again and to close. Rollouts run on this thread only.
    */
   readonly backends?: Readonly<Record<string, readonly Backend[]>>
-  /**
-   * Stops the run, as `stop()` does. A run that has not started fails with `cancelled` and the signal's reason as its `cause`.
-   */
+  /** Stops the run, as `stop()` does. Before the start, the run fails with `cancelled` and the signal's reason as its `cause`. */
   readonly signal?: AbortSignal
 }
 

@@ -21,10 +21,7 @@ const outerEnds: ReadonlySet<Outcome> = new Set<Outcome>([
   'cancelled',
 ])
 
-/**
- * The error that ended the agent of a session, to be raised again where its recording ends; undefined if the agent ended by
- * itself.
- */
+/** The error that ended the agent of a session, to be raised where its recording ends; undefined if it ended by itself. */
 export function recordedEnd(record: BareRecord): WireError | undefined {
   const outcome = agentOutcomeOf(record)
   const limit = spentLimits[outcome]

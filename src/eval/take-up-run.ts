@@ -49,10 +49,7 @@ function isUnderWay(reader: RunReader): boolean {
   return false
 }
 
-/**
- * Takes back failed results and says how many. Without money to run them again, nothing is taken back: they would only be
- * missing.
- */
+/** Takes back failed results. Without money to run them again, nothing is taken back: they would only be missing. */
 async function runAgain(store: RunStore, name: string, config: RunConfig): Promise<string> {
   const { maxCostUsd } = config
   if (maxCostUsd !== null && (await RunSpending.soFar(store.reader)).costUsd >= maxCostUsd) {

@@ -94,9 +94,7 @@ export class BudgetMeter implements Budget {
     this.#parent?.charge(usage, cost)
   }
 
-  /**
-   * Adds the working time of an earlier sitting whose work is now only read back. Wall time starts anew; working time does not.
-   */
+  /** Adds the working time of an earlier sitting, whose work is only read back. Wall time starts anew; working time does not. */
   carryWorkingTime(ms: number): void {
     this.#clock.carry(ms)
     this.#parent?.carryWorkingTime(ms)

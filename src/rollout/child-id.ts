@@ -13,18 +13,12 @@ export function childPlace(turn: number, call: number | undefined): string {
   return call < 0 ? `t${turn}c` : `t${turn}c${call}`
 }
 
-/**
- * The turn of the rollout after which a child, or its uppermost parent, began. `key` is what the child's id adds to the
- * rollout's.
- */
+/** The turn of the rollout after which a child, or its uppermost parent, began. `key` is the child's id without the rollout's. */
 export function turnOf(key: string): number {
   return Number.parseInt(key.slice('.t'.length), 10)
 }
 
-/**
- * The id depends on what the child is asked, not on when it starts: a resumed parent finds it again in whatever order children
- * run.
- */
+/** The id depends on what the child is asked, not on when: a resumed parent finds it in whatever order children run. */
 export function childId(
   parent: string,
   place: string,

@@ -1,9 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, Roster } from '../kit/index.ts'
 
-/**
- * What others were asked to do and have not answered yet. All errands end with the agent or reward that asked, awaited or not.
- */
+/** What others were asked to do and have not answered yet. All errands end with the one who asked, awaited or not. */
 export class Errands {
   /** Made with the first errand: most agents have none. */
   #underWay: Roster<AbortScope> | undefined

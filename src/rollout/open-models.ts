@@ -21,9 +21,7 @@ export class ModelSet extends Resource {
     configs: readonly ModelConfig[]
     env: Variables
     onLimitChange: (change: LimitChange) => void
-    /**
-     * Replaces the configured backends of a model: a test's script, an engine in this process. They are not closed with the set.
-     */
+    /** Replaces the configured backends of a model: a test's script, an engine in this process. Not closed with the set. */
     backends?: Readonly<Record<string, readonly Backend[]>>
     /** Limits shared with other workers; without them every limit is this thread's own. They are not closed with the set. */
     limits?: WorkerLimits

@@ -40,10 +40,7 @@ export function outcomeOfError(error: MillraceError): Outcome {
   return outcomeOfSpending(error) ?? outcomeOfCode[error.code] ?? 'agent_error'
 }
 
-/**
- * How a rollout ends that has used up one of its limits; undefined if the error names none of them, as one thrown by an author
- * may.
- */
+/** How a rollout ends that has used up a limit; undefined if the error names no limit, as one thrown by an author may. */
 export function outcomeOfSpending({ code, data: { limit } }: MillraceError): Outcome | undefined {
   return code === 'budget_exhausted' && isSpentLimit(limit) ? outcomeOfLimit[limit] : undefined
 }

@@ -4,10 +4,7 @@ import type { AttemptStart } from '../store/index.ts'
 import { attemptStart } from './attempt-start.ts'
 import type { AttemptSpending } from './journalled-spending.ts'
 
-/**
- * The record of a rollout that never ran, or of which nothing is known. It is needed because every rollout asked for has an
- * outcome.
- */
+/** The record of a rollout that never ran, or of which nothing is known: every rollout asked for has an outcome. */
 export function recordWithoutRun(
   parts: Pick<RolloutRecord, 'id' | 'environment' | 'model' | 'task' | 'sample' | 'attempt'> & {
     readonly outcome: Outcome

@@ -77,9 +77,7 @@ export class Scheduler {
     return this.#attempts.active
   }
 
-  /**
-   * Resolves with true when everything planned has ended; with false when admission stopped and what was running then has ended.
-   */
+  /** Resolves to true when everything planned has ended, to false when admission stopped and the running rollouts have ended. */
   async run(plans: AsyncIterable<PlannedRollout>): Promise<boolean> {
     const { signal } = this.#admission
     const { journal } = this.#options
@@ -118,9 +116,7 @@ export class Scheduler {
     this.#options.onAdmissionEnd()
   }
 
-  /**
-   * Drains for somebody who waits for the end: rollouts that only wait for backends that are gone stay unfinished, to be resumed.
-   */
+  /** Drains for somebody who waits: rollouts that only wait for backends that are gone stay unfinished, to be resumed. */
   drainSoon(): void {
     this.drain()
     if (this.#stranded || this.#work === 0) return

@@ -26,10 +26,7 @@ export class Tally {
     this.#parent = parent
   }
 
-  /**
-   * null as soon as one call's price is unknown: a sum with holes is not a sum. Rounded, so that the order of calls makes no
-   * difference.
-   */
+  /** null once one call's price is unknown: a sum with holes is not a sum. Rounded, so the order of calls does not matter. */
   get costUsd(): number | null {
     return this.#hasUnknownCost ? null : roundedSum(this.#costUsd)
   }

@@ -35,10 +35,7 @@ export interface CallRecord {
   /** US dollars; null where no price is known. */
   readonly cost: number | null
   readonly tries: number
-  /**
-   * The time of the last try on the wire; `waitMs` is everything before it: permits, rate limits, failed tries, back-off,
-   * parking.
-   */
+  /** The last try on the wire; `waitMs` is the time before it: permits, rate limits, failed tries, back-off, parking. */
   readonly ms: number
   readonly waitMs: number
   readonly firstTokenMs?: number

@@ -7,7 +7,7 @@ import type { Sample } from './_sample.ts'
 export interface WholeListener {
   /** The reply is complete, or the engine ended it. The job is over. */
   onEnd(sample: Sample): void
-  /** The reply breaks here, before anything was sent. After any fault but `stall` the job is over. */
+  /** The reply breaks here, before it is complete. After any fault but `stall` the job is over. */
   onFault(fault: BreakingFault): void
 }
 

@@ -92,9 +92,7 @@ export interface LeftFrames {
   readonly first: number | undefined
 }
 
-/**
- * Reads the frames that a killed process left and that are not in the database. A torn frame at the end was never acknowledged.
- */
+/** Reads the frames that a killed process left out of the database. A torn frame at the end was never acknowledged. */
 export function leftFrames(folder: string, lastFrame: number): LeftFrames {
   const path = join(folder, runFiles.spool)
   const file = readSpool(path)
@@ -117,9 +115,7 @@ export function leftFrames(folder: string, lastFrame: number): LeftFrames {
   return { frames, first: frameAt(file, beginBytes, marker)?.number }
 }
 
-/**
- * Whether the first frame begins with another marker. Zeros and a short rest are no marker: a kill or a power loss leaves those.
- */
+/** Whether the first frame has another marker. Zeros and a short rest are none: a kill or a power loss leaves those. */
 function hasOtherMarker(file: Buffer, marker: Buffer): boolean {
   const first = file.subarray(beginBytes, beginBytes + markerBytes)
   return first.length === markerBytes && first.some((byte) => byte !== 0) && !first.equals(marker)

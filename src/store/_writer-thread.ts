@@ -54,9 +54,7 @@ function onCommand(command: WriterCommand): void {
   }
 }
 
-/**
- * Commits this batch and all that came in meanwhile in one transaction. Each client has one batch under way, so that is bounded.
- */
+/** Commits this batch and all that came meanwhile in one transaction. Bounded, as each client has one batch under way. */
 function commitWaiting(first?: Arrival): void {
   if (failure || !writer) {
     first?.port.postMessage(failure)

@@ -1,10 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { sqliteCode, sqliteCodes } from './_sqlite-code.ts'
 
-/**
- * A message is not as it was written. The rest of the run may be whole. Clients see this error, so file names are in its cause
- * only.
- */
+/** A message is not as it was written. The rest of the run may be whole. Clients see this, so files are in its cause only. */
 export function damagedMessages(id: string, seq: number | undefined, cause: unknown): MillraceError {
   return damaged(`${seq === undefined ? 'a message' : `message ${seq}`} of ${id}`, cause)
 }
@@ -83,9 +80,7 @@ const damagedFile: ReadonlySet<string | undefined> = new Set([
   'Unknown system error -74',
 ])
 
-/**
- * Whether the content could not be reached just now and may be whole: too many files are open, say, or all of the run is gone.
- */
+/** Whether the content is out of reach just now, and may be whole: too many files are open, say, or the run is gone. */
 export function isOutOfReach(error: unknown): boolean {
   if (error instanceof MillraceError) return error.code === 'run_not_found'
   const { errno, code } = error as NodeJS.ErrnoException

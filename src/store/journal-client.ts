@@ -108,10 +108,7 @@ export class JournalClient extends Resource implements Journal {
   #departure: 'none' | 'crowd' | 'now' = 'none'
   #immediate: NodeJS.Immediate | undefined
   #crowdTimer: NodeJS.Timeout | undefined
-  /**
-   * The timer for entries that nobody waits for. It is not cancelled when they leave with another batch, as they nearly always
-   * do.
-   */
+  /** The timer for entries that nobody waits for. Not cancelled when they leave with another batch, as they nearly always do. */
   #idleTimer: NodeJS.Timeout | undefined
   #entries = 0
   #bytes = 0

@@ -12,9 +12,6 @@ export interface Journal {
   durable(): Promise<void> | undefined
   /** Like `durable`, without hurry: shares the commit of a caller that is in a hurry, or waits a few milliseconds for its own. */
   durableSoon(): Promise<void> | undefined
-  /**
-   * Resolves when an end of this process can no longer lose what was appended so far. It need not be on disk, nor visible to
-   * readers.
-   */
+  /** Resolves when an end of this process cannot lose what was appended so far. Disk and readers need not have it yet. */
   written(): Promise<void> | undefined
 }

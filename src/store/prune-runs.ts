@@ -8,9 +8,7 @@ import { readRunFile, type RunFile, type RunState } from './run-file.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
 export interface PruneOptions {
-  /**
-   * Only runs that were last used longer ago than this: when the last sitting ended or, if it was killed, last wrote something.
-   */
+  /** Only runs whose last sitting ended longer ago than this or, if it was killed, last wrote something. */
   readonly olderThanMs?: number
   /** How many of the runs that could go stay, the newest ones. */
   readonly keep?: number

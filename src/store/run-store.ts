@@ -178,10 +178,7 @@ export class RunStore extends Resource {
     parts.use(this.journal)
   }
 
-  /**
-   * Marks a sitting that nobody finished. If a full disk refuses that, the run still counts as unfinished, as nobody holds its
-   * lock.
-   */
+  /** Marks a sitting that nobody finished. If a full disk refuses that, the run counts as unfinished for want of a lock. */
   #markUnfinished(): void {
     if (this.#run.state !== 'running') return
     try {

@@ -45,10 +45,7 @@ const workerStates = Object.keys({
   gone: true,
 } satisfies Record<WorkerStatus['state'], true>)
 
-/**
- * The state now, as a registry that lives for one answer. Counts with the same labels add up; of lags and waits the worst is
- * kept.
- */
+/** The state now, as a registry for one answer. Counts with the same labels add up; of lags and waits the worst is kept. */
 export function stateReadings(sources: MetricsSources): MetricsRegistry {
   const readings = new MetricsRegistry()
   const rollouts = sources.rollouts?.()

@@ -12,10 +12,7 @@ export type ReadArguments =
   /** Words to follow "bad arguments for …:". */
   | { readonly value?: undefined; readonly problem: string }
 
-/**
- * The arguments of a call as the model wrote them. An empty text counts as `{}`: some models send that to a tool without
- * parameters.
- */
+/** The arguments of a call. An empty text counts as `{}`: some models send that to a tool without parameters. */
 export function readArguments(text: string): ReadArguments {
   if (text.trim() === '') return { value: {}, json: '{}', isRepaired: false }
   try {

@@ -52,10 +52,7 @@ export class ToolBox<Context extends object> {
     return new ToolTurn(this.#planner, calls, options).run()
   }
 
-  /**
-   * What becomes of an earlier call on resume. A tool without a rule is not safe to repeat; a call of an unknown tool did
-   * nothing.
-   */
+  /** What becomes of an earlier call on resume. A tool without a rule is not safe to repeat; an unknown one did nothing. */
   resumeRule(call: WrittenCall): ResumeRule {
     const { tool } = this.#planner.plan(call)
     return tool ? (tool.tool.resume ?? 'restart') : 'reuse'

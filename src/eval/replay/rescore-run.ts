@@ -135,7 +135,7 @@ class RunningRescore implements Rescoring {
     try {
       for await (const task of knownTasks(reader, loaded, stopping.signal)) {
         const scored = this.#scoreTask(task, scorer, stopping.signal)
-        // `#take` hears of a failure; until then its rejection must not count as unhandled.
+        // A failure is thrown when the task is taken; until then its rejection must not count as unhandled.
         scored.catch(() => {})
         window.push(scored)
         while (window.length >= maxTasks) yield* this.#take(await window.shift())

@@ -33,10 +33,7 @@ export async function settleAgain(
   }
 }
 
-/**
- * Fails the rewards of a group if one of its members cannot be read: nobody can tell what the others are worth. Changes the
- * records.
- */
+/** Fails the rewards of a group with an unreadable member: nobody can tell what the others are worth. Changes the records. */
 export function leaveUnsettled(members: readonly RolloutRecord[], unreadable: string): void {
   const message = `its group cannot be scored again: rollout ${unreadable} of it cannot be read`
   const error = new MillraceError('store_failed', message).toWire()

@@ -10,10 +10,7 @@ import type { Solver } from './solver.ts'
 /** After so many answers per part, the parts that are still missing are left out of the sum. */
 const maxTriesPerPart = 3
 
-/**
- * For a list of expressions to add up and a tool that takes a task: hands out one part per call, all at once, and adds the
- * answers.
- */
+/** For a list of expressions to add up and a tool that takes a task: hands out one part per call, all at once, and adds. */
 export const delegate: Solver = {
   name: 'delegate',
   solve(scene) {

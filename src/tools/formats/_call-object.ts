@@ -76,9 +76,7 @@ function bareKeyEnd(text: string, start: number, limit: number): number {
   return at
 }
 
-/**
- * The place behind the value that starts at `start`: behind its bracket or quote, or before the comma or bracket that follows it.
- */
+/** The place behind the value that starts at `start`: behind its bracket or quote, or before the next comma or bracket. */
 function looseValueEnd(text: string, start: number, limit: number): number {
   let depth = 0
   // A quote opens a string only where a value may start: elsewhere it is an apostrophe, or not worth a guess.

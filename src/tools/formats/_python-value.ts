@@ -47,9 +47,7 @@ class LiteralReader {
     }
   }
 
-  /**
-   * Reads where a value may stand: a whole value, a bracket that opens one, or the bracket that closes after a comma or at once.
-   */
+  /** Reads where a value may stand: a value, a bracket that opens one, or the bracket that closes after a comma or at once. */
   #begin(): 'value' | 'bracket' | 'failed' {
     const within = this.#brackets.at(-1)
     this.#at = skipSpace(this.#text, this.#at)

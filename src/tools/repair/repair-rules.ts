@@ -19,9 +19,7 @@ const toolAliasSchema = z.strictObject({
 /** Repairs of the parameters of one tool. */
 const parameterRulesSchema = z.strictObject({
   tool: nameSchema,
-  /**
-   * The first of `from` that is present becomes `to`. Never over a `to` that is present, nor from a parameter that the tool has.
-   */
+  /** The first of `from` that is present and no parameter of the tool becomes `to`. Never over a `to` that is present. */
   rename: z
     .array(z.strictObject({ from: namesSchema, to: nameSchema }))
     .max(maxRules)

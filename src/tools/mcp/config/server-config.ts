@@ -38,10 +38,7 @@ export interface ServerOptions {
   readonly required?: boolean
   /** Only these tools; all if not given. */
   readonly allow?: readonly string[]
-  /**
-   * Never these tools: they are neither shown nor called. As in `allow`, by their names on the server, which must list each of
-   * them.
-   */
+  /** Never these tools: they are neither shown nor called. As in `allow`, by their names on the server, which must list them. */
   readonly deny?: readonly string[]
   /**
    * Whether calls of one turn may run in parallel on this server. If not given they may where the server is shared, and among

@@ -20,9 +20,7 @@ export function serverConfigsOf<Options>(
   return readServerConfigs(servers, where, env)
 }
 
-/**
- * The servers as the environment declares them: not yet checked, nothing filled in. `where` is the name of the place in messages.
- */
+/** The servers as the environment declares them: not checked, nothing filled in. `where` names the place in messages. */
 export function declaredServers<Options>(
   { name, mcpServers = {} }: ServersDeclared<Options>,
   options: Options,

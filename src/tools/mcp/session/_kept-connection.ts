@@ -254,9 +254,7 @@ export class KeptConnection extends Resource {
     if (this.#isListStale) this.#relisting.ask()
   }
 
-  /**
-   * Closes the connection for now: the next call opens another, which does not count against the server. Running calls may end.
-   */
+  /** Closes the connection for now: the next call opens another, which does not count as a loss. Running calls may end. */
   #recycle(connection: Connection, why: 'idle' | 'lifetime'): void {
     if (connection !== this.usable) return
     // Only one connection at a time may wait for its last calls: no more than two processes, however short their life.

@@ -78,10 +78,7 @@ export class McpSession extends Resource {
     return this.#kept.state
   }
 
-  /**
-   * Starts, initialises and lists, once for all who ask meanwhile. If it rejects, nothing is left running, and it may be tried
-   * again.
-   */
+  /** Starts, initialises and lists, once for all who ask meanwhile. Leaves nothing running if it rejects; may be tried again. */
   async open(signal?: AbortSignal): Promise<ToolCatalogue> {
     this.throwIfClosed()
     await this.#kept.open(signal)
@@ -254,10 +251,7 @@ export class McpSession extends Resource {
     }
   }
 
-  /**
-   * The error for a rollout whose server lost its state: it ends the rollout, so a new process and another try would be for
-   * nothing.
-   */
+  /** The error for a rollout whose server lost its state. It ends the rollout, so another process would be for nothing. */
   #forgotten(attempts: CallAttempts): MillraceError {
     const { call, lastFailure } = attempts
     const when = lastFailure ? `was lost during '${call.tool}'` : 'was lost'

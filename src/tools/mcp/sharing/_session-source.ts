@@ -14,9 +14,7 @@ export interface KeptSession {
   close(): Promise<void>
 }
 
-/**
- * How a rollout used a session: made no call, has had all its answers, or gave up a call that the server may still be working on.
- */
+/** How a rollout used a session: no call, all calls answered, or a call given up that the server may still work on. */
 export type SessionUse = 'unused' | 'used' | 'busy'
 
 /** A session while one rollout holds it. */
