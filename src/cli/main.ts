@@ -8,7 +8,7 @@ import { loadEnvFile } from './process/load-env-file.ts'
 import { parseCommandLine } from './command-line/parse-command-line.ts'
 import { reportError } from './process/report-error.ts'
 
-/** Loaded only when it is asked for: `millrace --help` must not load a database and an HTTP client. */
+/** The commands. Each is loaded only when it is used: `millrace --help` must not load a database and an HTTP client. */
 const commands: Readonly<Record<string, { readonly summary: string; load(): Promise<Command> }>> = {
   eval: {
     summary: 'Run an environment against a model and score it',

@@ -108,7 +108,7 @@ export function sampleSummary(more: Partial<Summary> = {}): Summary {
   }
 }
 
-/** A run that goes on until the test lets it end, by itself or because it was drained or stopped. */
+/** A run that goes on until the test lets it end: by itself, drained or stopped. */
 export class FakeEvaluation implements Evaluation {
   readonly started: Promise<RunInfo>
   readonly calls: string[] = []
@@ -122,7 +122,7 @@ export class FakeEvaluation implements Evaluation {
       readonly records?: readonly RolloutRecord[]
       readonly info?: Partial<RunInfo>
       readonly summary?: Summary
-      /** Ends by itself unless this says to wait for a signal. */
+      /** Whether the run waits for a signal; otherwise it ends by itself. */
       readonly waits?: boolean
       readonly startError?: Error
       readonly error?: Error
@@ -159,7 +159,7 @@ export class FakeEvaluation implements Evaluation {
     this.#ended.resolve('stopped')
   }
 
-  /** What ran has ended after a drain. */
+  /** Ends the run after a drain. */
   endDrained(): void {
     this.#ended.resolve('drained')
   }

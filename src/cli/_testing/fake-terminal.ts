@@ -3,7 +3,7 @@ import { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
 import type { OutputStream } from '../process/output.ts'
 
-/** A stream that keeps what was written, as a terminal or as a pipe. */
+/** A stream that keeps what is written to it, as a terminal or as a pipe. */
 export class FakeStream extends Writable {
   readonly isTTY: boolean
   columns: number | undefined
@@ -21,7 +21,7 @@ export class FakeStream extends Writable {
     return this.#text
   }
 
-  /** Without colours and cursor movements. */
+  /** The text without colours and cursor movements. */
   get plain(): string {
     return stripVTControlCharacters(this.#text)
   }
@@ -36,7 +36,7 @@ export class FakeStream extends Writable {
   }
 }
 
-/** The parts of a process for `main`, all in memory. */
+/** The parts of a process that `main` needs, all in memory. */
 export function fakeProcess(options: { readonly columns?: number; readonly env?: Record<string, string> } = {}): {
   stdout: FakeStream & OutputStream
   stderr: FakeStream & OutputStream

@@ -5,20 +5,20 @@ import { sampleRecord } from './fake-evaluation.ts'
 
 export interface WrittenRollout {
   readonly record: Partial<RolloutRecord>
-  /** Of a child: the rollout that asked for it. */
+  /** The rollout that asked for this one, if it is a child. */
   readonly parent?: string
   readonly messages?: readonly { readonly message: Message; readonly meta?: object }[]
 }
 
-/** A real run in `<root>/<name>`, written through the store and left in the given state. */
+/** Writes a real run to `<root>/<name>` through the store, and leaves it in the given state. */
 export async function writeRun(options: {
   readonly root: string
   readonly name: string
   readonly rollouts: readonly WrittenRollout[]
   readonly attempts?: number
-  /** Whether a server wrote it. */
+  /** Whether the run is a server's. */
   readonly isServed?: boolean
-  /** `none`: nobody said how it ended, as after a crash. */
+  /** `none`: no end is recorded, as after a crash. */
   readonly end?: 'complete' | 'drained' | 'none'
   readonly provenance?: NewRun['provenance']
 }): Promise<void> {
@@ -68,7 +68,7 @@ function appendRollout(journal: Journal, { record: parts, parent, messages: give
     })
   }
   journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
-  // What a child came to is its parent's to use: nobody accepts it.
+  // A child's result is only for its parent to use: no result is recorded for it.
   if (parent !== undefined) return
   journal.append({
     kind: 'rollout-end',

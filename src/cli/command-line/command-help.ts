@@ -6,7 +6,7 @@ import { padText, textWidth, wrapText } from '../format/text-width.ts'
 const widest = 100
 const flagColumn = 30
 
-/** The help of one command, made from its table: usage, what it is for, flags by group, examples, exit codes. */
+/** The help of one command, made from its table: usage, purpose, flags by group, examples, exit codes. */
 export function commandHelp(command: Command, options: { readonly columns: number; readonly style: Style }): string {
   const width = Math.min(widest, Math.max(60, options.columns))
   const { style } = options
@@ -63,7 +63,7 @@ function flagHelp(spec: FlagSpec): string {
   return spec.default === undefined ? spec.help : `${spec.help} [default: ${spec.default}]`
 }
 
-/** The name, and its help beside it, or below it where the name is too long. */
+/** The name with its help beside it, or below it if the name is too long. */
 function entry(name: string, help: string, width: number, column = flagColumn): readonly string[] {
   const helpLines = wrapText(help, width - column - 2)
   const indent = ' '.repeat(column + 2)

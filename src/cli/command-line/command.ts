@@ -2,22 +2,22 @@ import type { ExitCode } from '../process/exit-codes.ts'
 import type { CommandIo } from '../process/io.ts'
 
 /**
- * `switch` takes no value. `optional` takes the next word if there is one, it is no flag and the command has its
- * arguments already. `texts` may be given several times. `duration` is in milliseconds once parsed.
+ * The kind of a flag. `switch` takes no value. `optional` takes the next word as its value, if that is no flag and the
+ * command already has its arguments. `texts` may be given several times. `duration` is in milliseconds once parsed.
  */
 export type FlagKind = 'switch' | 'text' | 'texts' | 'optional' | 'number' | 'integer' | 'duration' | 'choice'
 
 export interface FlagSpec {
   readonly kind: FlagKind
   readonly short?: string
-  /** What stands for the value in the help: `<name>`. */
+  /** The name of the value in the help: `<name>`. */
   readonly value?: string
   readonly choices?: readonly string[]
-  /** Numbers and integers below it are refused; 0 if not given. */
+  /** The least value of numbers and integers; 0 if not given. */
   readonly min?: number
-  /** Those above it, too. */
+  /** The largest value of numbers and integers. */
   readonly max?: number
-  /** As the help shows it. */
+  /** The default as the help shows it. */
   readonly default?: string
   readonly group: string
   readonly help: string
@@ -54,27 +54,27 @@ export type FlagValues<Flags extends FlagTable> = { readonly [Name in keyof Flag
 export interface Invocation<Flags extends FlagTable> {
   readonly arguments: readonly string[]
   readonly flags: FlagValues<Flags>
-  /** By prefix, then by option; `--env.a.b=1` nests. Values that read as JSON are parsed. */
+  /** The values by prefix, then by option; `--env.a.b=1` nests. Values that are JSON are parsed. */
   readonly prefixed: Readonly<Record<string, Readonly<Record<string, unknown>>>>
   /** The words after the command's name, as they were given. */
   readonly words: readonly string[]
 }
 
-/** One command of the command line: what its help says, and what it does. */
+/** One command of the command line: its help, and what it does. */
 export interface Command<Flags extends FlagTable = FlagTable> {
   readonly name: string
-  /** One paragraph. */
+  /** One paragraph for the help. */
   readonly description: string
   readonly arguments: readonly ArgumentSpec[]
   readonly flags: Flags
   readonly prefixes?: Readonly<Record<string, PrefixSpec>>
   readonly examples: readonly { readonly command: string; readonly explanation: string }[]
   readonly exitCodes: readonly { readonly code: ExitCode; readonly meaning: string }[]
-  // A method, so that a command of any flags is a `Command`.
+  // Declared as a method, so that a command with any flags is a `Command`.
   run(invocation: Invocation<Flags>, io: CommandIo): Promise<ExitCode>
 }
 
-/** Typed from its table of flags to what `run` gets. */
+/** Defines a command whose `run` is typed by its table of flags. */
 export function defineCommand<const Flags extends FlagTable>(command: Command<Flags>): Command<Flags> {
   return command
 }

@@ -2,7 +2,7 @@ import type { FlagSpec, FlagTable } from './command.ts'
 
 export const maxPort = 65_535
 
-/** The port of a command that serves. */
+/** The port flag of a command that serves. */
 export function portFlag(defaultPort: number) {
   const help = 'The port; 0 for any free one.'
   return {
@@ -15,13 +15,13 @@ export function portFlag(defaultPort: number) {
   } as const
 }
 
-/** What every command takes. */
+/** The flags that every command takes. */
 export const commonFlags = {
   debug: { kind: 'switch', group: 'General', help: 'Show the stack trace of an error.' },
   help: { kind: 'switch', short: 'h', group: 'General', help: 'Show this help.' },
 } as const satisfies FlagTable
 
-/** Where runs are looked for, in every command that looks. */
+/** The folder of runs, for every command that reads or makes runs. */
 export const runsFlag = {
   kind: 'text',
   value: '<folder>',

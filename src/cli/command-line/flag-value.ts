@@ -4,14 +4,14 @@ import type { FlagKind, FlagSpec } from './command.ts'
 import { parseDurationMs } from '../format/duration.ts'
 
 export interface GivenFlag {
-  /** As it was typed: `-n` or `--attempts`. */
+  /** The flag as it was typed: `-n` or `--attempts`. */
   readonly rawName: string
   readonly text: string | undefined
-  /** Written as `--flag=value`. */
+  /** Whether it was written as `--flag=value`. */
   readonly isInline: boolean
 }
 
-/** What a flag's text means, by the kind of the flag; a mistake is one sentence that says what was expected. */
+/** The value of a flag's text, by the kind of the flag. A mistake gives one sentence that says what was expected. */
 export function flagValue(spec: FlagSpec, given: GivenFlag): unknown {
   const { rawName, text, isInline } = given
   if (spec.kind === 'switch') {
@@ -25,7 +25,7 @@ export function flagValue(spec: FlagSpec, given: GivenFlag): unknown {
   return parsers[spec.kind](text, spec, rawName)
 }
 
-/** A dash and then anything but a number. */
+/** Whether a word is a dash followed by anything but a number. */
 export function looksLikeFlag(word: string): boolean {
   return /^-(?![\d.]|$)/.test(word)
 }

@@ -1,7 +1,7 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { Variables } from '../../kit/index.ts'
 
-/** The key in the variable that the flag names, or in the usual one. */
+/** The key in the variable that the flag names, or in the usual variable. */
 export function keyIn(
   flag: string,
   named: string | undefined,
@@ -11,7 +11,7 @@ export function keyIn(
   return named === undefined ? env[usual] || undefined : namedKey(flag, named, env)
 }
 
-/** A key that was asked for and is not there must not mean that none is needed, or that another will do. */
+/** The key in a variable. Throws if it is not set: a missing key must not mean that none is needed, or that another will do. */
 export function namedKey(flag: string, name: string, env: Variables): string {
   const key = env[name]
   if (key) return key

@@ -39,9 +39,9 @@ export function parseCommandLine<Flags extends FlagTable>(
       throw unknownFlag(command, table, token.rawName)
     }
   }
-  // Whoever asks for help gets it, whatever else is wrong with the line.
+  // With `--help`, the help is shown whatever else is wrong with the line.
   if (values['help'] !== true) checkArguments(command, positionals)
-  // The table is the command's own, so its values are of the command's types.
+  // The values follow the command's own table, so they have the command's types.
   return { arguments: positionals, flags: values as Invocation<Flags>['flags'], prefixed, words }
 }
 
@@ -54,7 +54,10 @@ function declareFlags(table: FlagTable): Record<string, { type: 'string' | 'bool
   )
 }
 
-/** `--env.size 5` must be known to take a value before the line is read; followed by another flag it is a switch. */
+/**
+ * Declares prefixed flags such as `--env.size 5`, which must be known before the line is parsed; without a value they are
+ * switches.
+ */
 function declarePrefixed(
   words: readonly string[],
   prefixes: readonly string[],
@@ -71,7 +74,7 @@ function declarePrefixed(
   return declared
 }
 
-/** Writes `--resume name` as `--resume=name` where the next word is its value, and as `--resume=` where it is not. */
+/** Writes `--resume name` as `--resume=name` if the next word is its value, and as `--resume=` if not. */
 function settleOptionalValues(command: Command, table: FlagTable, words: readonly string[]): readonly string[] {
   const optional = new Set(
     Object.entries(table).flatMap(([name, spec]) => (spec.kind === 'optional' ? [`--${name}`] : [])),
@@ -91,7 +94,7 @@ function settleOptionalValues(command: Command, table: FlagTable, words: readonl
     }
     settled.push(word)
     if (looksLikeFlag(word)) {
-      // The value of the flag before it is no argument.
+      // The value of a flag is no argument.
       const spec = table[word.replace(/^--?/, '')] ?? Object.values(table).find((flag) => word === `-${flag.short}`)
       if (spec && spec.kind !== 'switch' && next !== undefined) {
         settled.push(next)
@@ -104,7 +107,7 @@ function settleOptionalValues(command: Command, table: FlagTable, words: readonl
   return settled
 }
 
-/** `5`, `true`, `null`, `[1,2]` and `"5"` are what JSON says; anything else is text. */
+/** A value of JSON (`5`, `true`, `null`, `[1,2]`, `"5"`), or else the text itself. */
 function looseValue(text: string | undefined): unknown {
   return text === undefined ? true : jsonOrText(text)
 }

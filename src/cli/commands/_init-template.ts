@@ -1,4 +1,4 @@
-/** What `millrace init` writes: an environment that the simulator can solve, short enough to read in a minute. */
+/** The environment that `millrace init` writes: the simulator can solve it, and it can be read in a minute. */
 export function environmentTemplate(name: string): string {
   return `import { defineEnvironment, z } from 'millrace'
 

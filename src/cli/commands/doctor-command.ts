@@ -43,7 +43,7 @@ function frameOf({ stdout }: CommandIo) {
 }
 
 async function showMachine(root: string, io: CommandIo, asJson: boolean): Promise<void> {
-  // One after the other: a sync beside it would show as lag.
+  // Measured one after the other: syncing the disk at the same time would show as lag.
   const checks = [...machineChecks(), await lagCheck(), await diskCheck(root)]
   if (asJson) {
     const shown = checks.map(({ key, facts, advice }) => [key, { ...facts, ...(advice !== undefined && { advice }) }])

@@ -14,7 +14,7 @@ import { isGatewayRun, locateRun, readRun, runsRoot } from '../runs/stored-run.t
 import { writeOutputFile } from '../process/write-output-file.ts'
 import { formatCount, formatQuantity } from '../format/count.ts'
 
-/** Lines on standard error, each of one session or rollout. */
+/** How many damaged sessions or rollouts are listed on standard error, a line each. */
 const maxShownDamaged = 20
 
 const rolloutFlags = {
@@ -142,7 +142,7 @@ async function exportRun({ reader, flags, damaged, io, isGateway }: Exported): P
   void io.stderr.line(`wrote ${written} to ${where}`)
 }
 
-/** Of the sessions that are exported. */
+/** The start of the oldest session that is exported. */
 function oldestStart({ sessions }: RunReader, flags: FlagValues<typeof sessionFlags>): number {
   const { tenant, session, group } = flags
   const query = { ...(tenant !== undefined && { tenant }), ...(group !== undefined && { group }), limit: 1 }
@@ -150,7 +150,9 @@ function oldestStart({ sessions }: RunReader, flags: FlagValues<typeof sessionFl
   return oldest?.startedAt ?? 0
 }
 
-/** Says which sessions or rollouts are missing. Past some it only counts: their rows in the export name them all. */
+/**
+ * Reports the sessions or rollouts that are missing. Beyond `maxShownDamaged` it only counts: the export has a row for each.
+ */
 class Damaged {
   readonly #what: 'session' | 'rollout'
   readonly #stderr: Output
@@ -175,7 +177,7 @@ function noTokens({ name }: FoundRun): string {
   return `run ${name} was made without --tokens, so its turns have none; \`eval --tokens\` makes a run that has them`
 }
 
-/** What it returns at its end says, in words, what there was. */
+/** The chunks of an export. The return value says in words what was written. */
 type Chunks = AsyncGenerator<string | Uint8Array, string, void>
 
 function rolloutLines(
@@ -218,7 +220,7 @@ function requireTenant({ sessions }: RunReader, tenant: string): void {
   throw usageError(`there is no session of tenant ${tenant}; leave --tenant out to export all there are`)
 }
 
-/** A group is a tenant's own: two who chose the same name must not be compared with each other. */
+/** Throws if several tenants have a group of this name: groups of different tenants must not be compared with each other. */
 function requireOneTenant({ sessions }: RunReader, group: string): void {
   const tenants = new Set<string>()
   for (const { tenant } of sessions.each({ group })) {
@@ -228,9 +230,9 @@ function requireOneTenant({ sessions }: RunReader, group: string): void {
   }
 }
 
-/** A flag that means nothing to this kind of run is a mistake about the run. */
+/** Refuses a flag that means nothing for this kind of run: whoever gives it is mistaken about the run. */
 function refuseFlags(found: FoundRun, flags: Readonly<Record<string, unknown>>, unfit: FlagTable): void {
-  // The one format there is for rollouts may be named.
+  // `--format jsonl` is allowed for rollouts: it is their only format.
   const given = Object.keys(unfit).find((flag) => flags[flag] !== undefined && flags[flag] !== 'jsonl')
   if (given === undefined) return
   const { name } = found

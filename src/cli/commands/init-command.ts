@@ -34,9 +34,9 @@ export const initCommand = defineCommand({
       'environment.ts': environmentTemplate(name),
       'README.md': readmeTemplate(name),
     }
-    // An environment is an ES module, and a project around it may say that its files are not.
+    // An environment is an ES module, but a project around it may declare its files to be CommonJS.
     if (!existsSync(join(folder, 'package.json'))) files['package.json'] = packageTemplate(name)
-    // All are checked before any is written: half an environment helps nobody.
+    // All files are checked before any is written: half an environment is of no use.
     const taken = Object.keys(files).find((file) => existsSync(join(folder, file)))
     if (taken !== undefined) {
       throw new MillraceError(

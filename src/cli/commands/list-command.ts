@@ -57,19 +57,19 @@ export const listCommand = defineCommand({
 interface ListedRun {
   readonly run: string
   readonly state: string
-  /** How the last sitting of a gateway or server ended, if it did. */
+  /** How the last sitting of a gateway or server ended, if it has ended. */
   readonly end?: string
   readonly environment: string
   readonly model: string
-  /** Rollouts, or the sessions of a gateway. */
+  /** The number of ended rollouts, or of a gateway's ended sessions. */
   readonly ended: number
-  /** Sessions that have not ended, of a gateway. */
+  /** The number of a gateway's open sessions. */
   readonly open?: number
   readonly scored: number
   /** The mean reward. */
   readonly score: number | null
   readonly createdAt: string
-  /** Why its records could not be read. */
+  /** Why the run's records could not be read. */
   readonly problem?: string
 }
 
@@ -94,14 +94,14 @@ function describeRun(found: FoundRun, progress: SlowProgress): ListedRun {
 
 type Results = Pick<ListedRun, 'ended' | 'scored' | 'score'>
 
-/** What the last sitting left in the run's own file; one that was cut off did not get to it. */
+/** The results in the run's own file, written at the end of a sitting. A sitting that was cut off has not written them. */
 function storedResults({ run }: FoundRun): Results | undefined {
   if (run.sittings.at(-1)?.end === undefined) return undefined
   const parsed = resultsSchema.safeParse(run.provenance['results'])
   return parsed.success ? parsed.data : undefined
 }
 
-/** Looks at every result: about 3 µs each. */
+/** Counts the results one by one, at about 3 µs each. */
 function readResults(reader: RunReader, progress: SlowProgress): Results {
   let ended = 0
   let scored = 0
@@ -124,7 +124,7 @@ function table(
   const now = Date.now()
   return columns({
     columns: [
-      // Whole, because it is what other commands are told.
+      // The name is never shortened, because other commands need it.
       { title: 'run' },
       { title: 'state' },
       { title: 'environment', shrinks: true, isOptional: true },

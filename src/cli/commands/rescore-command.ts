@@ -93,7 +93,7 @@ export const rescoreCommand = defineCommand({
   },
 })
 
-/** Scores everything; the lines are written on the way. */
+/** Scores all rollouts, and writes their lines on the way. */
 async function writeLines(
   rescoring: Rescoring,
   io: CommandIo,
@@ -104,12 +104,12 @@ async function writeLines(
     for await (const _line of lines) if (io.stdout.readerGone.aborted) return
     return
   }
-  // All of them, also if nobody reads stdout any more.
+  // The file gets all lines, even if the reader of stdout is gone.
   const where = await writeOutputFile(lines, { name: out, flag: '--out', cwd: io.cwd })
   void io.stderr.line(`wrote ${formatQuantity(rescoring.summary().rollouts, 'rollout')} to ${where}`)
 }
 
-/** A line for each rollout, which goes to stdout by itself. */
+/** Yields a line for each rollout. With `asJson`, a line also goes to stdout. */
 async function* scoredLines(rescoring: Rescoring, io: CommandIo, asJson: boolean): AsyncGenerator<string, void, void> {
   using progress = new SlowProgress(io.stderr, 'scoring rollouts')
   for await (const rollout of rescoring) {

@@ -6,7 +6,7 @@ import { exitCodes } from '../process/exit-codes.ts'
 export const defaultPort = 8080
 
 const {
-  // A server's tasks come from its clients, it never ends by itself, and its output is its log.
+  // Left out: a server's tasks come from its clients, it never ends by itself, and its output is its log.
   limit: _limit,
   'pass-threshold': _passThreshold,
   'max-cost': _maxCost,

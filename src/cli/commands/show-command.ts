@@ -143,13 +143,13 @@ async function showList(
   if (total > shown) void io.stdout.line(io.stdout.style.dim(`${formatCount(total - shown)} more; --limit shows them`))
 }
 
-/** What ended it, where somebody knows. */
+/** Why the rollout ended as it did, if that is known. */
 function whyOf(record: StoredRollout['record'] | DamagedRollout): string {
   if (record.error) return printableLine(record.error.message)
   return 'cutOffIn' in record && record.cutOffIn !== undefined ? `cut off in ${printableLine(record.cutOffIn)}` : ''
 }
 
-/** One that is damaged costs its own row. */
+/** The record of a rollout. A damaged record affects only its own row. */
 function recordOrDamage(reader: RunReader, stored: StoredRollout): StoredRollout['record'] | DamagedRollout {
   try {
     return stored.record

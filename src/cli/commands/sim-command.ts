@@ -9,7 +9,7 @@ const defaultPort = 8765
 const probability = (help: string): FlagSpec => ({ kind: 'number', value: '<0..1>', group: 'Faults', help })
 const amount = (group: string, help: string): FlagSpec => ({ kind: 'number', value: '<number>', group, help })
 
-/** Named as the simulator's options are, so that `--skill` here is `--sim.skill` of `eval`. */
+/** The flags have the names of the simulator's options, so that `--skill` here is `--sim.skill` of `eval`. */
 const simulatorFlags = {
   imitate: {
     kind: 'choice',

@@ -44,12 +44,12 @@ type Flags = FlagValues<typeof toolsFlags>
 
 interface Action {
   readonly flags: readonly (keyof Flags)[]
-  /** Arguments after the configuration. */
+  /** The number of arguments after the configuration. */
   readonly extra: number
   run(invocation: Invocation<typeof toolsFlags>, around: { io: CommandIo; signal: AbortSignal }): Promise<ExitCode>
 }
 
-/** Loaded only when they are asked for: to list tools must not load an HTTP server. */
+/** The actions. Each is loaded only when it is used: listing tools must not load an HTTP server. */
 const actions: Readonly<Record<string, Action>> = {
   list: {
     flags: ['server', 'json'],
@@ -141,7 +141,7 @@ export const toolsCommand = defineCommand({
       )
     }
     refuseWhatIsForOthers(name, action, invocation)
-    // What an environment prints must not mix with JSON.
+    // The output of an environment must not mix with JSON.
     const { json } = invocation.flags
     using _foreign = json ? new ForeignOutput([io.stdout], (line) => void io.stderr.line(line)) : undefined
     const stopping = new AbortController()

@@ -1,14 +1,14 @@
 import type { Json } from '../../schema/index.ts'
 
-/** One thing that was looked at: what it is like, and what to do about it if it will be in the way. */
+/** The result of one check: what was found, and what to do about it if it will cause trouble. */
 export interface Check {
-  /** Its name in JSON. */
+  /** The check's name in JSON. */
   readonly key: string
   readonly name: string
-  /** For people. */
+  /** The result for people. */
   readonly shown: string
-  /** For programs. */
+  /** The result for programs. */
   readonly facts: Readonly<Record<string, Json>>
-  /** Only where something limits what this machine could do. */
+  /** Given only if something limits what this machine could do. */
   readonly advice?: string
 }

@@ -3,41 +3,41 @@ import { loopBlockedEvent } from '../../rollout/index.ts'
 import { outcomeNames, outcomes, type Outcome } from '../../schema/index.ts'
 import type { RunReader, StoredEvent } from '../../store/index.ts'
 
-/** A function of the environment that held up a loop, and with it all rollouts there. */
+/** A function of the environment that blocked an event loop, and with it all rollouts there. */
 export interface BlockingFunction {
   readonly blockedBy: string
-  /** Recorded times. A reward is recorded again only when it gets much worse. */
+  /** How often it was recorded. A reward is recorded again only when it gets much worse. */
   readonly times: number
   readonly worstMs: number
   readonly workers: readonly number[]
   readonly lastAt: number
 }
 
-/** How a model's limit moved. */
+/** How a model's concurrency limit moved. */
 export interface LimitHistory {
   readonly model: string
   readonly cuts: number
   readonly lowest: number
-  /** Times that requests were held back because the backend was overloaded or gone. */
+  /** How often requests were held back because the backend was overloaded or gone. */
   readonly parked: number
   readonly lastWhy: string
 }
 
 export interface RunDiagnosis {
   readonly ended: number
-  /** Worst first. */
+  /** The worst function first. */
   readonly blocked: readonly BlockingFunction[]
   readonly limits: readonly LimitHistory[]
-  /** Those that something other than the policy caused. */
+  /** The outcomes that were not caused by the policy. */
   readonly outcomes: Readonly<Partial<Record<Outcome, number>>>
-  /** Attempts that were given up and started over. */
+  /** Attempts that were abandoned and started over. */
   readonly abandoned: { readonly attempts: number; readonly lastWhy?: string }
 }
 
-/** Outcomes that a person asked for say nothing about the machinery. */
+/** Outcomes that a person asked for: they are no faults. */
 const intended: ReadonlySet<Outcome> = new Set(['cancelled', 'stale'])
 
-/** What a run's records tell about what held it up. */
+/** Reads from a run's records what held it up. */
 export function diagnoseRun(reader: RunReader): RunDiagnosis {
   const { ended, outcomes: counts } = reader.counts()
   const faults: Partial<Record<Outcome, number>> = {}
@@ -54,7 +54,7 @@ export function diagnoseRun(reader: RunReader): RunDiagnosis {
   }
 }
 
-// Records may be of another version: what does not fit is passed over.
+// Records may come from another version: those that do not fit the schema are skipped.
 const blockedSchema = z.object({
   worker: z.number().nullish(),
   lagMs: z.number(),
@@ -67,7 +67,7 @@ function blockingFunctions(events: Iterable<StoredEvent>): BlockingFunction[] {
     const parsed = blockedSchema.safeParse(data)
     if (!parsed.success) continue
     const { worker, lagMs, blockedBy = 'something that could not be named' } = parsed.data
-    // The same function is met at one line or another.
+    // The line differs from one sample to the next, but the function is the same.
     const key = blockedBy.replace(/:\d+\)$/, ')')
     const known = functions.get(key)
     const workers = known?.workers ?? new Set<number>()

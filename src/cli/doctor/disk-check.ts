@@ -9,11 +9,11 @@ import type { Check } from './_check.ts'
 const syncs = 20
 /** A page of the database. */
 const page = Buffer.alloc(4_096, 1)
-/** Every turn waits for one; this is felt even where many rollouts share it. */
+/** Every turn waits for a sync; one that takes this long is felt even if many rollouts share it. */
 const slowMs = 20
 const littleRoom = 1e9
 
-/** How long the disk that holds runs takes to keep something, and how much room it has. */
+/** Checks how long the disk of the runs takes to sync, and how much room it has. */
 export async function diskCheck(root: string): Promise<Check> {
   const folder = nearestFolder(root)
   try {
@@ -52,7 +52,7 @@ function nearestFolder(path: string): string {
   return existsSync(path) ? path : nearestFolder(dirname(path))
 }
 
-/** Sorted, shortest first. */
+/** The times of some syncs, shortest first. */
 async function syncTimes(folder: string): Promise<number[]> {
   const path = join(folder, `.millrace-doctor-${randomUUID()}`)
   const file = await open(path, 'wx')

@@ -3,10 +3,10 @@ import { formatDuration } from '../format/duration.ts'
 import type { Check } from './_check.ts'
 
 const measuredMs = 500
-/** A loop that has nothing to do is late only if the machine has no time for it. */
+/** An idle event loop is this late only if the machine has no processor time for it. */
 const lateMs = 20
 
-/** How late a timer fires while nothing runs: what no program on this machine can do better than. */
+/** Checks how late a timer fires while nothing runs: no program on this machine can do better. */
 export async function lagCheck(): Promise<Check> {
   using lag = new LoopLag(0)
   await sleep(measuredMs)

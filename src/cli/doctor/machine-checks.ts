@@ -4,12 +4,12 @@ import { formatBytes } from '../format/bytes.ts'
 import { formatCount } from '../format/count.ts'
 import type { Check } from './_check.ts'
 
-/** Below this, connections wait for each other at a few hundred rollouts at once. */
+/** With fewer descriptors, connections wait for each other from a few hundred concurrent rollouts on. */
 const fewDescriptors = 4_096
-/** What a run of some thousand rollouts at once needs, with room for an environment. */
+/** The memory that a run of some thousand concurrent rollouts needs, with room for an environment. */
 const littleMemory = 2e9
 
-/** What this process was given of the machine. Asks only; nothing is measured. */
+/** Checks the share of the machine that this process was given. It only asks the system, and measures nothing. */
 export function machineChecks(): readonly Check[] {
   return [processors(), memory(), descriptors(), node()]
 }
@@ -32,7 +32,7 @@ function processors(): Check {
 
 function memory(): Check {
   const constrained = process.constrainedMemory()
-  // Without a limit the system gives 0, or a number beyond anything.
+  // Without a limit the system reports 0, or a huge number.
   const total = constrained > 0 ? Math.min(constrained, totalmem()) : totalmem()
   const available = process.availableMemory()
   return {
@@ -51,7 +51,7 @@ interface UserLimits {
 }
 
 function descriptors(): Check {
-  // The one place where Node tells it on every system.
+  // Only the process report has this limit on every system.
   const { userLimits } = process.report.getReport() as { userLimits?: UserLimits }
   const { soft, hard } = userLimits?.open_files ?? { soft: 'unknown', hard: 'unknown' }
   return {

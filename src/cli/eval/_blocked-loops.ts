@@ -3,15 +3,15 @@ import { formatDuration } from '../format/duration.ts'
 import { printableLine } from '../format/printable.ts'
 import { workerName } from '../format/worker-name.ts'
 
-/** Functions that are told of. Beyond these there is one pattern, not ten, and `millrace doctor` has them all. */
+/** How many functions are reported. More of them are one pattern, and `millrace doctor` lists them all. */
 const maxTold = 5
 
-/** Tells of each function that held up a loop, the first time it does. Listens until disposed. */
+/** Reports each function that blocked an event loop, once. Listens until disposed. */
 export function tellOfBlockedLoops(tell: (text: string) => void): Disposable {
   const told = new Set<string>()
   return loopLag.subscribe((blocked) => {
     const { blockedBy = 'something that could not be named' } = blocked
-    // The line is where it was when somebody looked; the function is the same.
+    // The line depends on when the stack was taken; the function is the same.
     const key = blockedBy.replace(/:\d+\)$/, ')')
     if (told.size === maxTold || told.has(key)) return
     told.add(key)

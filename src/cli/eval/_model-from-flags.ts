@@ -20,8 +20,8 @@ export interface ModelFromFlags {
 }
 
 /**
- * The policy as the flags describe it: just its name where nothing else was said, so that the library's own rules apply;
- * otherwise what `--models` says of it with the flags on top.
+ * The policy's model as the flags describe it. Without other flags it is only its name, so that the library's own rules
+ * apply; otherwise its entry in `--models` with the flags on top.
  */
 export function modelFromFlags(input: ModelFromFlags): string | ModelConfigInput {
   const { flags, simulator } = input

@@ -5,10 +5,10 @@ import { MillraceError } from '../../errors/index.ts'
 import { namedModelSchema, type ModelConfigInput, type NamedModelInput } from '../../inference/index.ts'
 import { describeIssues } from '../../schema/index.ts'
 
-// Checked but not transformed: the defaults are filled in by whoever opens the model.
+// The file is checked but not transformed: defaults are filled in when a model is opened.
 const fileSchema = z.record(z.string(), namedModelSchema)
 
-/** Reads `--models`: an object of models by name. A model is called as its key says. */
+/** Reads `--models`: an object of models by name. */
 export async function readModelsFile(path: string, cwd: string): Promise<Readonly<Record<string, ModelConfigInput>>> {
   const content = await readJson(resolve(cwd, path), path)
   const checked = fileSchema.safeParse(content)

@@ -1,6 +1,6 @@
 import { shellQuote } from '../format/shell-quote.ts'
 
-/** The same command with the run's name, so that it continues this run and no other. */
+/** The command line that continues this run and no other: the same words with the run's name. */
 export function resumeCommand(
   run: string,
   { program, words, command = 'eval' }: { program: string; words: readonly string[]; command?: 'eval' | 'fork' },
@@ -12,7 +12,7 @@ export function resumeCommand(
   return `${program} ${command} ${shellQuote([...kept, '--run', run])}`
 }
 
-/** Without a flag that takes a value, and that value. */
+/** The words without a flag and its value. */
 export function withoutFlag(words: readonly string[], flag: string): string[] {
   return words.filter((word, index) => words[index - 1] !== flag && word !== flag && !word.startsWith(`${flag}=`))
 }

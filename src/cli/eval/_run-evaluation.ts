@@ -11,14 +11,14 @@ import type { CommandIo } from '../process/io.ts'
 import { resumeCommand, withoutFlag } from './_resume-command.ts'
 import { StrayErrors } from '../process/stray-errors.ts'
 
-/** Follows a run to its end: shows it, passes on Ctrl-C, and says how to go on where it is not complete. */
+/** Follows a run to its end: shows it, passes on Ctrl-C, and says how to continue if it is not complete. */
 export async function runEvaluation(options: {
   readonly evaluation: Evaluation
   readonly output: EvalOutput
   readonly io: CommandIo
   /** The words after the command's name, for the command that continues the run. */
   readonly words: readonly string[]
-  /** `eval` if not given. */
+  /** The command to continue with; `eval` if not given. */
   readonly command?: 'eval' | 'fork'
 }): Promise<ExitCode> {
   const { evaluation, output, io } = options
@@ -37,7 +37,7 @@ export async function runEvaluation(options: {
       // Before the first rollout there is nothing to wait for.
       if (!info) return stop(`Stopping; it was still ${startupText(evaluation.progress())}.`)
       evaluation.drain()
-      // Nobody presses a key where the terminal is gone.
+      // If the terminal is gone, nobody can press Ctrl-C again.
       const again = interrupts.exitCode === exitCodes.hungUp ? 'SIGTERM' : 'Ctrl-C again'
       return output.note(drainNotice(evaluation.progress(), again))
     },
@@ -55,7 +55,7 @@ export async function runEvaluation(options: {
       info = value
       output.start(value)
     })
-    // The iteration fails with the same error; waiting for it there leaves one place that reports it.
+    // The iteration below fails with the same error, and is the one place that reports it.
     started.catch(() => {})
     for await (const record of evaluation) await output.rollout(record)
     await started
@@ -67,7 +67,7 @@ export async function runEvaluation(options: {
   } catch (error) {
     output.quiet()
     if (info) {
-      // Continuing would end the same way.
+      // Continuing would fail in the same way.
       const isMismatch = error instanceof MillraceError && error.code === 'run_mismatch'
       if (!isMismatch) output.note(`What has ended is kept. Continue with:\n  ${resume(info.name)}`)
     } else if (interrupts.exitCode !== undefined && !stray.exception) {
@@ -80,7 +80,7 @@ export async function runEvaluation(options: {
   }
 }
 
-/** Complete and every rollout scored is 0; see the help of `eval` for the rest. */
+/** The exit code: 0 if the run is complete and every rollout was scored; see the help of `eval` for the others. */
 function exitCode(summary: Summary, interrupted: ExitCode | undefined): ExitCode {
   const { end, scored, rollouts, missingTasks } = summary
   if (end === 'complete') return scored < rollouts || missingTasks > 0 ? exitCodes.unscored : exitCodes.ok
@@ -122,7 +122,7 @@ function closingNotes(
   if (summary.end !== 'complete') {
     const kept = `${formatQuantity(summary.rollouts, 'ended rollout')} ${summary.rollouts === 1 ? 'is' : 'are'} kept`
     const isSpent = summary.end === 'max_cost'
-    // With the old amount it would end where it stands.
+    // With the old limit the run would stop again at once.
     const next = isSpent ? [...withoutFlag(words, '--max-cost'), '--max-cost', '<usd>'] : words
     const step = isSpent ? 'With more to spend, continue with' : 'Continue with'
     notes.push(`${endings[summary.end]}; ${kept}. ${step}:\n  ${resume(summary.run, next)}`)

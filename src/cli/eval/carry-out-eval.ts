@@ -14,7 +14,7 @@ import { runEvaluation } from './_run-evaluation.ts'
 
 export type Evaluate = (options: EvaluateOptions) => Evaluation
 
-/** What `millrace eval` does: from its flags to its exit code. */
+/** Carries out `millrace eval`: from its flags to its exit code. */
 export async function carryOutEval(
   invocation: Invocation<typeof evalFlags>,
   io: CommandIo,
@@ -30,7 +30,7 @@ export async function carryOutEval(
   return await runEvaluation({ evaluation, output, io, words: invocation.words })
 }
 
-/** As the flags and the terminal ask for. */
+/** The output that the flags and the terminal ask for. */
 export function openOutput(
   flags: { readonly json?: true; readonly quiet?: true },
   io: CommandIo,

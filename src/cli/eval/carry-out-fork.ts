@@ -14,7 +14,7 @@ import { locateRun, readRun, runsRoot } from '../runs/stored-run.ts'
 
 type ForkInvocation = Invocation<typeof forkFlags>
 
-/** What `millrace fork` does: from its flags to its exit code. */
+/** Carries out `millrace fork`: from its flags to its exit code. */
 export async function carryOutFork(invocation: ForkInvocation, io: CommandIo): Promise<ExitCode> {
   settleHeapForRollouts()
   const [name = ''] = invocation.arguments
@@ -60,7 +60,7 @@ async function forkOptions(invocation: ForkInvocation, root: string, io: Command
   }
 }
 
-/** The new run lies beside the one it was forked from, where that is looked for by its name. */
+/** The options of the new run, which is put beside the run it was forked from. */
 function runOptions(flags: FlagValues<typeof forkFlags>, root: string): RunOptions {
   if (flags.new && flags['retry-failed']) throw usageError('--retry-failed needs a run to continue; leave out --new')
   return {

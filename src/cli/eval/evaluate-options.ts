@@ -11,7 +11,7 @@ import type { Variables } from '../../kit/index.ts'
 type EvalInvocation = Invocation<typeof evalFlags>
 type EvalFlags = FlagValues<typeof evalFlags>
 
-/** What the flags of `millrace eval` ask for, as the library takes it. */
+/** The options of the library's `evaluate` for the flags of `millrace eval`. */
 export async function evaluateOptions(
   invocation: EvalInvocation,
   io: { readonly cwd: string; readonly env: Variables },

@@ -4,7 +4,7 @@ import { storedOptionPrefix } from '../runs/stored-run.ts'
 
 const { model, models, api, stream, rpm, tpm, concurrency, run, runs, json, quiet } = evalFlags
 
-/** The flags of `millrace fork`; those that `eval` has too mean the same. */
+/** The flags of `millrace fork`; flags that `eval` also has mean the same. */
 export const forkFlags = {
   turn: {
     kind: 'integer',

@@ -4,16 +4,16 @@ import { padText, textWidth } from './text-width.ts'
 export interface Column {
   readonly title: string
   readonly align?: 'left' | 'right'
-  /** Gives up room first when the table is too wide. */
+  /** Whether the column is narrowed if the table is too wide. */
   readonly shrinks?: boolean
-  /** Is left out, the last one first, where that is not enough. */
+  /** Whether the column may be left out if narrowing is not enough; the last one goes first. */
   readonly isOptional?: boolean
 }
 
 const gap = '  '
 const smallestColumn = 6
 
-/** A table without rules, at most `width` wide if it can be: columns that may shrink do so, widest first. */
+/** A table without rules, at most `width` wide if possible: columns that may shrink do so, widest first. */
 export function columns(options: {
   readonly columns: readonly Column[]
   readonly rows: readonly (readonly string[])[]
@@ -43,7 +43,7 @@ export function columns(options: {
   return [style.dim(line(options.columns.map(({ title }) => title))), ...rows.map(line)]
 }
 
-/** How wide each is shown; undefined if they do not fit. */
+/** The widths at which the columns are shown; undefined if they do not fit. */
 function roomsWithin(
   width: number,
   shown: readonly { readonly column: Column; readonly room: number }[],

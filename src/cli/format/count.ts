@@ -22,7 +22,7 @@ export function formatQuantity(count: number, noun: string): string {
   return `${formatCount(count)} ${noun}${count === 1 ? '' : 's'}`
 }
 
-/** `53%`; with a digit more near the ends, so that a few are not shown as none and all but a few not as all. */
+/** `53%`; with one more digit near the ends, so that a few do not look like none, nor all but a few like all. */
 export function formatShare(part: number, whole: number): string {
   if (whole === 0) return '–'
   const percent = (100 * part) / whole

@@ -1,6 +1,6 @@
 const unitMs = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 
-/** `340ms`, `12.4s`, `3m 05s`, `2h 05m`, `3d 4h`; a dash where there is no value. */
+/** `340ms`, `12.4s`, `3m 05s`, `2h 05m`, `3d 4h`; a dash if there is no value. */
 export function formatDuration(ms: number): string {
   if (!Number.isFinite(ms)) return '–'
   if (ms < 0.05) return '0ms'
@@ -15,7 +15,7 @@ export function formatDuration(ms: number): string {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`
 }
 
-/** An estimate of what is to come, in whole seconds: `<1s`, `12s`, `3m 05s`. */
+/** An estimate of the time left, in whole seconds: `<1s`, `12s`, `3m 05s`. */
 export function formatTimeLeft(ms: number): string {
   if (ms < 1000) return '<1s'
   return ms < 59_500 ? `${Math.round(ms / 1000)}s` : formatDuration(ms)

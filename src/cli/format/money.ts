@@ -1,4 +1,4 @@
-/** US dollars with as many digits as say something: `$12.34`, `$0.0421`; `cost unknown` where no price is known. */
+/** US dollars with as many digits as matter: `$12.34`, `$0.0421`; `cost unknown` if no price is known. */
 export function formatMoney(usd: number | null): string {
   if (usd === null) return 'cost unknown'
   if (usd === 0) return '$0'

@@ -1,8 +1,8 @@
 import { stripVTControlCharacters } from 'node:util'
 
 /**
- * Text that a model, a tool or a file wrote, made safe for a terminal: it may not move the cursor, change colours or set
- * the window's title. Line breaks and tabs stay.
+ * Makes text of a model, a tool or a file safe for a terminal: it must not move the cursor, change colours or set the
+ * window's title. Line breaks and tabs stay.
  */
 export function printable(text: string): string {
   return (
@@ -13,7 +13,7 @@ export function printable(text: string): string {
   )
 }
 
-/** The same on one line, for a cell of a table. */
+/** Makes text safe for a terminal, on one line, for a cell of a table. */
 export function printableLine(text: string): string {
   return printable(text).replaceAll(/\s+/g, ' ').trim()
 }

@@ -3,7 +3,7 @@ import type { Variables } from '../../kit/index.ts'
 
 type Format = Parameters<typeof styleText>[0]
 
-/** Colours by meaning; with colours off, every function returns the text as it is. */
+/** Colours by meaning; with colours off, every function returns the text unchanged. */
 export interface Style {
   readonly enabled: boolean
   readonly bold: (text: string) => string
@@ -30,7 +30,7 @@ export function createStyle(enabled: boolean): Style {
   }
 }
 
-/** Colours on a terminal only, unless NO_COLOR (no-color.org) or FORCE_COLOR say otherwise. */
+/** Whether to use colours: only on a terminal, unless NO_COLOR (no-color.org) or FORCE_COLOR say otherwise. */
 export function wantsColor(isTTY: boolean, env: Variables): boolean {
   if (env['NO_COLOR']) return false
   const forced = env['FORCE_COLOR']

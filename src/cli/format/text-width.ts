@@ -15,7 +15,7 @@ export function textWidth(text: string): number {
   return width
 }
 
-/** At most `columns` wide, ending in `…` where something was cut; colours that were on are turned off again. */
+/** The text cut to at most `columns`, with `…` at the cut; colours that were on are turned off again. */
 export function fitText(text: string, columns: number): string {
   if (textWidth(text) <= columns) return text
   if (columns < 1) return ''
@@ -40,14 +40,14 @@ export function fitText(text: string, columns: number): string {
   return `${result}…${hasColour ? '\u001b[0m' : ''}`
 }
 
-/** Padded to exactly `columns`, cut if longer. */
+/** The text padded to exactly `columns`, or cut if it is longer. */
 export function padText(text: string, columns: number, side: 'left' | 'right' = 'left'): string {
   const fitted = fitText(text, columns)
   const space = ' '.repeat(Math.max(0, columns - textWidth(fitted)))
   return side === 'left' ? fitted + space : space + fitted
 }
 
-/** Words broken into lines of at most `columns`; a longer word keeps a line of its own. */
+/** The text broken into lines of at most `columns`; a longer word gets a line of its own. */
 export function wrapText(text: string, columns: number): readonly string[] {
   const lines: string[] = []
   for (const paragraph of text.split('\n')) {

@@ -1,4 +1,4 @@
-/** What a worker is called. Those that run suspects on their own have ids below zero. */
+/** The name of a worker. Quarantine workers, which run suspect rollouts alone, have negative ids. */
 export function workerName(id: number): string {
   return id < 0 ? `quarantine worker ${-id}` : `worker ${id}`
 }

@@ -1,4 +1,4 @@
-/** What the process ends with. Part of the interface: scripts branch on it. */
+/** The exit codes of the process. They are part of the interface: scripts branch on them. */
 export const exitCodes = {
   ok: 0,
   failed: 1,

@@ -3,9 +3,9 @@ import { exitCodes } from './exit-codes.ts'
 import type { CommandIo } from './io.ts'
 
 /**
- * Until it is disposed of: if the process exits, code that is not ours has ended it (`process.exit` in a reward, say), and
- * a person should hear what that was and how to go on. Nothing else can still be done then. Whatever code it was ended
- * with means something else to those who wrote it than it does of a command: this one has failed.
+ * Reports an exit of the process until it is disposed of: such an exit comes from code that is not ours (`process.exit` in a
+ * reward, say). The notice says so, and how to continue; nothing else can be done at that point. The exit code is replaced
+ * by that of a failed command, because the code's author meant something else by it.
  */
 export function exitNotice(io: Pick<CommandIo, 'events' | 'stderr'>, howToGoOn: string): Disposable {
   const onExit = (code: number): void => {

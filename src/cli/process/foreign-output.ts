@@ -1,10 +1,10 @@
 import type { Output } from './output.ts'
 
-/** A line that does not end is passed on in pieces of this length. */
+/** A line without an end is passed on in pieces of this length. */
 const maxLineLength = 64 * 1024
 
 /**
- * Lines that other code writes to the process's own streams while a command uses them: an environment that calls
+ * Takes the lines that other code writes to the process's own streams while a command uses them: an environment that calls
  * `console.log` must neither tear a live view nor mix its text with JSON.
  */
 export class ForeignOutput implements Disposable {

@@ -10,9 +10,9 @@ const exitCodeOf = {
 type Signal = keyof typeof exitCodeOf
 
 /**
- * The first signal drains, the second stops; a third is not caught any more and ends the process, which a run survives
- * like any crash. A terminal that is closed may say so more than once, first to the shell, which passes it on, and then to
- * what ran in it: that never is a second signal.
+ * Handles signals: the first drains, the second stops. A third is not caught any more and ends the process, which a run
+ * survives like any crash. A later SIGHUP never counts as the second signal: when a terminal is closed, the shell
+ * passes the signal on to its programs, which may get it again.
  */
 export class Interrupts implements Disposable {
   readonly #events: CommandIo['events']
@@ -32,7 +32,7 @@ export class Interrupts implements Disposable {
     for (const [signal, listener] of Object.entries(this.#listeners)) events.on(signal, listener)
   }
 
-  /** Undefined while there was no signal. */
+  /** The exit code for the first signal; undefined if there was none. */
   get exitCode(): ExitCode | undefined {
     return this.#first && exitCodeOf[this.#first]
   }

@@ -3,7 +3,7 @@ import process from 'node:process'
 import { Output, type OutputStream } from './output.ts'
 import { programName } from './_program-name.ts'
 
-/** Everything a command has to do with the process it runs in, so that a test can give it another. */
+/** A command's whole access to its process, so that a test can replace it. */
 export interface CommandIo extends Disposable {
   readonly stdout: Output
   readonly stderr: Output

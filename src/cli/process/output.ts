@@ -11,14 +11,14 @@ export type OutputStream = Writable & {
 }
 
 /**
- * A stream of the process, written to by commands. A reader that went away (`| head`) is no error: `readerGone` aborts and
- * further writes do nothing. Nor is a terminal that was closed, but what is at work then is not stopped for that: a signal
- * came along, if it is to end.
+ * A stream of the process that commands write to. A reader that went away (`| head`) is no error: `readerGone` aborts, and
+ * further writes do nothing. A closed terminal is no error either, and does not stop the work: if the work is to end, a
+ * signal comes with it.
  */
 export class Output implements Disposable {
   readonly style: Style
   readonly #stream: OutputStream
-  /** To the stream itself, also while what others write to it goes elsewhere. */
+  /** Writes to the stream itself, even while the output of other code is diverted. */
   readonly #write: (chunk: string | Uint8Array) => boolean
   readonly #gone = new AbortController()
   #error: MillraceError | undefined
@@ -37,7 +37,7 @@ export class Output implements Disposable {
   }
 
   get columns(): number {
-    // A terminal that does not know its size says 0.
+    // A terminal that does not know its size reports 0.
     return this.#stream.columns || 80
   }
 
@@ -60,14 +60,14 @@ export class Output implements Disposable {
     return this.#drained()
   }
 
-  /** Throws if something that was written did not get where it should: of the last of it, nobody has heard yet. */
+  /** Throws if a write has failed: the failure of the last ones has not been reported yet. */
   async flush(): Promise<void> {
     await this.#draining
     await nextTurn()
     if (this.#error) throw this.#error
   }
 
-  /** Until it is disposed of, what anybody else writes to the stream goes to `onText` instead. */
+  /** Sends what other code writes to the stream to `onText` instead, until disposed of. */
   divert(onText: (text: string) => void): Disposable {
     const stream = this.#stream
     const write = stream.write.bind(stream)
@@ -88,7 +88,7 @@ export class Output implements Disposable {
     this.#stream.off('error', this.#onError)
   }
 
-  /** One promise for all who wait, however many there are. */
+  /** A promise for the next drain, shared by all who wait. */
   #drained(): Promise<void> {
     this.#draining ??= new Promise((resolve) => {
       const settle = (): void => {

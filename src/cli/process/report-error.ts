@@ -3,12 +3,12 @@ import { MillraceError, type ErrorCode } from '../../errors/index.ts'
 import { exitCodes, type ExitCode } from './exit-codes.ts'
 import type { Output } from './output.ts'
 
-/** Mistakes in what was typed or configured, as opposed to things that went wrong. */
+/** Codes of mistakes in what was typed or configured, as opposed to failures. */
 const usageCodes: ReadonlySet<ErrorCode> = new Set(['usage', 'config_invalid'])
 
 /**
- * Says what went wrong in one message, cause and next step, and gives the exit code. The stack is for whoever asks with
- * `--debug`; an error without a code is a fault of ours and says so.
+ * Reports an error in one message, with cause and next step, and returns the exit code. `--debug` adds the stack. An error
+ * without a code is a bug of ours, and the message says so.
  */
 export function reportError(thrown: unknown, stderr: Output, options: { readonly debug: boolean }): ExitCode {
   const { style } = stderr

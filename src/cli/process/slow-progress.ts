@@ -3,11 +3,11 @@ import type { Output } from './output.ts'
 
 const quietMs = 2000
 const intervalMs = 250
-/** The clock is looked at once per so many. */
+/** The clock is read once per this many items. */
 const stride = 256
 const clearLine = '\r\u001b[K'
 
-/** On a terminal, a count that appears once something takes longer than two seconds, and goes away with it. */
+/** Shows a count on a terminal once work takes longer than two seconds, and removes it at the end. */
 export class SlowProgress implements Disposable {
   readonly #output: Output
   readonly #what: string

@@ -4,9 +4,9 @@ import { strayErrors, type StrayError } from '../../worker/index.ts'
 import type { CommandIo } from './io.ts'
 
 /**
- * Errors of an environment that no rollout can be blamed for: a promise that was rejected and forgotten, something thrown
- * in a timer. Node would end the process for either. The first kind costs nothing but a notice; after the second nobody
- * knows what still works, so the run is stopped in good order, to be continued.
+ * Handles errors of an environment that belong to no rollout: a rejected promise that nothing handles, or an exception in a
+ * timer. Node would end the process for either. A rejection only gives a notice. After an exception nobody knows what still
+ * works, so the run is stopped in good order, to be continued.
  */
 export class StrayErrors implements Disposable {
   readonly #events: CommandIo['events']
@@ -27,12 +27,12 @@ export class StrayErrors implements Disposable {
     strayErrors.subscribe(this.#onThreadRejection)
   }
 
-  /** Promises that were rejected and that nobody handled. */
+  /** The number of rejected promises that nothing handled. */
   get rejections(): number {
     return this.#rejections
   }
 
-  /** What ended the run, as an error to report. */
+  /** The exception that ended the run, as an error to report. */
   get exception(): MillraceError | undefined {
     return this.#exception
   }
@@ -61,7 +61,7 @@ export class StrayErrors implements Disposable {
   readonly #onUncaught = (thrown: unknown): void => {
     if (this.#exception) return
     const place = placeOfError(thrown)
-    // Without a line of the user's in the stack it is a fault of ours, and reported as one.
+    // Without a line of the user's code in the stack, it is a bug of ours, and reported as one.
     this.#exception =
       place === undefined
         ? new MillraceError('internal', messageOf(thrown), { cause: thrown })

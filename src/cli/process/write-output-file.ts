@@ -7,16 +7,17 @@ import { peeked } from '../../kit/index.ts'
 import { printableLine } from '../format/printable.ts'
 
 interface OutputFile {
-  /** As it was given. */
+  /** The name as it was given. */
   readonly name: string
-  /** What names another one. */
+  /** The flag that names another file. */
   readonly flag: string
   readonly cwd: string
 }
 
 /**
- * Writes a file piece by piece, over what it held, as `-o` of other programs does: an export can be made again, and mostly is.
- * It has its name once it is whole. Resolves to where it went, in words, and whether that held anything.
+ * Writes a file piece by piece. An existing file is replaced, as `-o` of other programs does: an export can be made again,
+ * and mostly is. The file gets its name once it is whole. Resolves to the name, with a note if the file held anything
+ * before.
  */
 export async function writeOutputFile(
   chunks: AsyncIterable<string | Uint8Array>,
@@ -24,17 +25,17 @@ export async function writeOutputFile(
 ): Promise<string> {
   const file = resolve(cwd, name)
   try {
-    // Whoever refuses to give anything leaves the file alone.
+    // If the source fails before its first chunk, the file is left alone.
     await using checked = await peeked(chunks)
     const before = await statIfThere(file)
-    // A device or a pipe is written to as it is.
+    // A device or a pipe is written to directly.
     if (before && !before.isFile()) await pipeline(checked, createWriteStream(file))
     else await replaceFile(checked, file, before)
     const over = before?.isFile() && before.size > 0 ? ', over what it held before' : ''
     return `${printableLine(name)}${over}`
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    // What went wrong while reading is for whoever reads.
+    // Errors of reading are reported by the reader.
     if (error instanceof MillraceError || code === 'ERR_SQLITE_ERROR') throw error
     if (code === 'ENOSPC')
       throw new MillraceError('disk_full', `no room left to write ${file}; free some`, { cause: error })
@@ -55,19 +56,25 @@ async function statIfThere(file: string): Promise<Stats | undefined> {
   }
 }
 
-/** Where links lead to that nothing is at. They end: `stat` has found so. Only the system can say where `..` behind a link leads. */
+/**
+ * The end of a chain of links to a file that does not exist. `stat` has found the chain to end. `realpath` resolves `..`
+ * after a link.
+ */
 async function endOfLinks(file: string): Promise<string> {
   const next = await readlink(file).catch(() => undefined)
   return next === undefined ? file : endOfLinks(isAbsolute(next) ? next : `${await realpath(dirname(file))}/${next}`)
 }
 
-/** Lines that end too early look like all there are: what is not whole is called so, and taken away. */
+/**
+ * Writes a partial file, and renames it once it is whole: a file that ends too early would look complete. On failure it is
+ * removed.
+ */
 async function replaceFile(
   chunks: AsyncIterable<string | Uint8Array>,
   file: string,
   before: Stats | undefined,
 ): Promise<void> {
-  // A link stays one, and a file that may not be written is not replaced either.
+  // A link stays a link, and a file that may not be written is not replaced either.
   const target = before ? await realpath(file) : await endOfLinks(file)
   if (before) await access(target, constants.W_OK)
   const partial = `${target}.partial`

@@ -3,13 +3,13 @@ import type { Message } from '../../schema/index.ts'
 import { printable } from '../format/printable.ts'
 import type { Style } from '../format/style.ts'
 
-/** Lines before and after those that differ. */
+/** The number of equal lines shown before and after those that differ. */
 const contextLines = 3
-/** Of each side; a message may be a whole file. */
+/** The most lines shown of each side: a message may be a whole file. */
 const maxShownLines = 40
 const maxLineChars = 400
 
-/** Two messages side by side as a diff: what was recorded with a minus, what was said instead with a plus. */
+/** Two messages as a diff: the recorded one with a minus, the replayed one with a plus. */
 export function messageDiff({ session, seq, recorded, replayed }: MessageDifference, style: Style): string[] {
   const [before, after] = [linesOf(recorded), linesOf(replayed)]
   const head = commonLength(before, after)

@@ -7,7 +7,7 @@ import type { Output } from '../process/output.ts'
 
 const nothing = '–'
 
-/** Sessions of a gateway, a line each. */
+/** The sessions of a gateway as a table, a line each. */
 export function sessionTable(
   sessions: readonly SessionView[],
   { style, isTTY, columns: width }: Pick<Output, 'style' | 'isTTY' | 'columns'>,

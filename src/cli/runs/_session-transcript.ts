@@ -14,7 +14,9 @@ export interface SessionTranscript {
   readonly rewards: readonly StoredReward[]
 }
 
-/** One session of a gateway to read, branch after branch; what branches share is shown once, with the first of them. */
+/**
+ * One session of a gateway to read, branch after branch; messages that branches share are shown once, with the first branch.
+ */
 export function* sessionLines(transcript: SessionTranscript, style: Style): Generator<string, void, void> {
   const { view, nodes } = transcript
   yield titleLine(view, style)
@@ -38,7 +40,7 @@ export function* sessionLines(transcript: SessionTranscript, style: Style): Gene
   yield* totalLines(view, branches, style)
 }
 
-/** Depth first, siblings in the order they were recorded. With a stack of its own: a session may be 100,000 messages deep. */
+/** The nodes depth first, siblings in the order of recording. Not recursive: a session may be 100,000 messages deep. */
 function* byBranch(nodes: readonly MessageNode[]): Generator<MessageNode, void, void> {
   const children = Map.groupBy(nodes, ({ parent }) => parent)
   const waiting = (children.get(null) ?? []).toReversed()
@@ -53,7 +55,7 @@ function titleLine({ id, taskId, state, reward }: SessionView, style: Style): st
   return `${style.bold(id)}  ${task}${state} · ${style.bold(rewardText(reward))}`
 }
 
-/** What it takes to speak of a message: its number, and of a reply the name by which it is rewarded. */
+/** The message's number, and a reply's id, by which it is rewarded. */
 function nameMark({ seq, call, discarded }: MessageNode, reward: number | undefined, style: Style): string {
   const replyId = call?.replyId ?? discarded?.replyId
   const name = replyId === undefined ? '' : ` ${printableLine(replyId)}`

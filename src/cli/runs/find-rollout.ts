@@ -1,11 +1,11 @@
 import { MillraceError } from '../../errors/index.ts'
 import type { FoundRun, RunReader } from '../../store/index.ts'
 
-/** Rollouts that are looked through for a task, in a run that may hold a million. */
+/** How many rollouts are searched for a task: a run may hold a million. */
 const maxLookedThrough = 10_000
 const shownRollouts = 8
 
-/** The rollout that was meant: by its id, by that with the task's id in it, or by the index or id of its task if that has one alone. */
+/** Finds a rollout by its id, by its task's id and attempt, or by the index or id of its task if that has only one rollout. */
 export function findRollout(given: string, reader: RunReader, { name }: FoundRun): string {
   if (reader.attempts(given).length > 0) return given
   const found: string[] = []
@@ -14,7 +14,7 @@ export function findRollout(given: string, reader: RunReader, { name }: FoundRun
   for (const { rollout, task, sample } of reader.ended()) {
     first ??= rollout
     const id = reader.task(task)?.id
-    // Of a run that is damaged, the task may be gone.
+    // In a damaged run, the task may be missing.
     if (id !== undefined && given === `${id}-${sample}`) return rollout
     if (given === String(task) || given === id) found.push(rollout)
     count += 1

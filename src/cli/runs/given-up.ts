@@ -1,7 +1,7 @@
 import { isJsonObject } from '../../schema/index.ts'
 import { unlessDamaged, type RunReader, type StoredAttempt } from '../../store/index.ts'
 
-/** Why attempts were given up, by their numbers: their rollout started over because they could not go on. */
+/** Why attempts were abandoned, by their numbers. Their rollout was started over. */
 export function givenUpAttempts(reader: RunReader, attempts: readonly StoredAttempt[]): ReadonlyMap<number, string> {
   const reasons = new Map<number, string>()
   for (const { rollout, attempt } of attempts) {

@@ -4,7 +4,7 @@ import { formatQuantity } from '../format/count.ts'
 import type { CommandIo } from '../process/io.ts'
 import { runReference } from './stored-run.ts'
 
-/** Says on standard error which rollouts were left out, and which command tells why. */
+/** Says on standard error which rollouts were left out, and which command shows the reason. */
 export function nameUnreadable(
   { unreadable }: Pick<Summary, 'unreadable'>,
   { found, io, tells }: { readonly found: FoundRun; readonly io: CommandIo; readonly tells: 'show' | 'replay' },

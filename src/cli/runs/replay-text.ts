@@ -10,7 +10,7 @@ interface Shape {
   readonly style: Style
 }
 
-/** What a replay of one rollout found, to read. */
+/** The report of one rollout's replay, for people. */
 export function replayText(report: ReplayReport, { width, style }: Shape): string[] {
   const { rollout, verdict, why, differences, omitted, first, hints } = report
   const lines = [`${style.bold(rollout)}  ${verdictText(report, style)}`]

@@ -7,7 +7,7 @@ import { printableLine } from '../format/printable.ts'
 import { formatEstimate, formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 
-/** The scores of a run before and after, as a table, with the intervals that `eval` and `show` tell. */
+/** The scores of a run before and after, as a table, with the same intervals as in `eval` and `show`. */
 export function rescoreText(summary: RescoreSummary, { width, style }: { width: number; style: Style }): string[] {
   const { run, environment, rollouts, before, after, change, wallMs } = summary
   const names = new Set([...Object.keys(before.components), ...Object.keys(after.components)])

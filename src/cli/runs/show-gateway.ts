@@ -9,7 +9,7 @@ import { sessionLines } from './_session-transcript.ts'
 import { spoolLosses } from './spool-losses.ts'
 import { runReference, servingEnd } from './stored-run.ts'
 
-/** A stored run that is to be shown, and where. */
+/** A stored run to show, and the output for it. */
 export interface ShownRun {
   readonly found: FoundRun
   readonly reader: RunReader
@@ -17,7 +17,7 @@ export interface ShownRun {
   readonly asJson: boolean
 }
 
-/** The run of a gateway: how many sessions there are, and the newest of them. */
+/** Shows the run of a gateway: the number of its sessions, and the newest ones. */
 export async function showSessions(limit: number, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const { stdout } = io
   const counts = reader.sessions.counts()
@@ -52,7 +52,7 @@ export async function showSessions(limit: number, { found, reader, io, asJson }:
   void stdout.line(style.dim(`export them: ${io.program} export ${reference}`))
 }
 
-/** One whose record is damaged costs itself only. */
+/** The newest sessions. A session whose record is damaged is only listed by its id. */
 function newestSessions(reader: RunReader, limit: number): { newest: SessionView[]; unreadable: string[] } {
   const newest: SessionView[] = []
   const unreadable: string[] = []
@@ -66,7 +66,7 @@ function newestSessions(reader: RunReader, limit: number): { newest: SessionView
   return { newest, unreadable }
 }
 
-/** What was said in one session. */
+/** Shows the messages of one session. */
 export async function showSession(id: string, { found, reader, io, asJson }: ShownRun): Promise<void> {
   const session = reader.sessions.session(id)
   if (!session) throw noSession(found, id, reader)

@@ -1,11 +1,12 @@
 import { spoolDamages, type RunReader } from '../../store/index.ts'
 
-/** Each is the end of a gateway that was killed, and damage on top of that. */
+/** The most losses that are listed. Each comes from a gateway that was killed, with damage on top. */
 const maxTold = 20
 
 /**
- * What a gateway wrote down before it was killed and its run does not have, in sentences. Nobody knows whose it was, other than
- * that it was of no session which started after that: `since` is the start of the oldest that matters.
+ * The losses of a run, in sentences: what a gateway wrote to its spool before it was killed and what the run lacks. Nobody
+ * knows which sessions they belong to, except that those started before the loss: `since` is the start of the oldest session
+ * shown.
  */
 export function spoolLosses(reader: Pick<RunReader, 'events' | 'spoolProblem'>, since: number): string[] {
   const { spoolProblem } = reader

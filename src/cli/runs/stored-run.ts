@@ -9,7 +9,7 @@ import type { PrefixSpec } from '../command-line/command.ts'
 import { shellQuote } from '../format/shell-quote.ts'
 import type { CommandIo } from '../process/io.ts'
 
-/** Options of a stored run's environment, in every command that runs it again. */
+/** The flags for options of a stored run's environment, for every command that runs it again. */
 export const storedOptionPrefix = {
   value: '<option>=<value>',
   group: 'What to run',
@@ -21,7 +21,7 @@ interface Place {
   readonly env: Variables
 }
 
-/** The folder that holds runs; it need not be there yet, but nothing else may be in its place. */
+/** The folder that holds runs. It need not exist yet, but its path must not lead through a file. */
 export function runsRoot(flag: string | undefined, { cwd, env }: Place): string {
   const root = resolve(cwd, flag ?? defaultRunsRoot(env))
   let path = root
@@ -37,13 +37,13 @@ export function runsRoot(flag: string | undefined, { cwd, env }: Place): string 
   )
 }
 
-/** What to call a run by in a command: its name where commands look by themselves, else its path, which always works. */
+/** The name of a run in a command: its plain name if it is in the default folder, else its path, which always works. */
 export function runReference(folder: string, { cwd, env }: Place): string {
   const isInDefaultRoot = resolve(cwd, dirname(folder)) === resolve(cwd, defaultRunsRoot(env))
   return isInDefaultRoot ? basename(folder) : shellQuote([folder])
 }
 
-/** A run by its name below the root, or by the path of its folder. */
+/** Finds a run by its name below the root, or by the path of its folder. */
 export async function locateRun(
   nameOrPath: string,
   root: string,
@@ -65,7 +65,7 @@ export async function locateRun(
   throw new MillraceError('run_not_found', `there is no run ${name} in ${dirname(folder)}; ${hint}`)
 }
 
-/** Reads a run, and says so where its database cannot be read. */
+/** Reads a run. Throws `store_failed` if its database cannot be read. */
 export async function readRun<Result>(
   { name, folder }: FoundRun,
   read: (reader: RunReader) => Result | Promise<Result>,
@@ -83,14 +83,14 @@ export async function readRun<Result>(
   }
 }
 
-/** Whether it holds sessions of a gateway, and no rollouts. */
+/** Whether a run holds the sessions of a gateway, instead of rollouts. */
 export function isGatewayRun({ run }: FoundRun): boolean {
   return run.config['kind'] === 'gateway'
 }
 
 /**
- * How its last sitting ended, of a gateway or a server that nobody runs now: such a run is never complete, and one that
- * was drained is not one that was cut off, of which nothing is known.
+ * How the last sitting of a gateway or server that is not running ended. Such a run is never complete, so this tells one
+ * that was drained from one that was cut off, for which it is undefined.
  */
 export function servingEnd(found: FoundRun): string | undefined {
   const { state, sittings, config } = found.run
@@ -98,13 +98,13 @@ export function servingEnd(found: FoundRun): string | undefined {
   return isServing && state === 'unfinished' ? sittings.at(-1)?.end : undefined
 }
 
-/** What a run's file says of its configuration, as far as commands show it; older or foreign files may lack any of it. */
+/** The parts of a run's stored configuration that commands show; older or foreign files may lack any of them. */
 export interface StoredConfig {
   readonly environment: string
   readonly model: string
   readonly attempts: number
   readonly passThreshold: number
-  /** Whether a server made it, whose requests say how many attempts they want. */
+  /** Whether the run is a server's, whose requests decide how many attempts they want. */
   readonly isServed: boolean
   readonly forkedFrom?: ForkOrigin
 }

@@ -12,7 +12,7 @@ import type { Output } from '../process/output.ts'
 import { SlowProgress } from '../process/slow-progress.ts'
 import { storedConfig } from './stored-run.ts'
 
-/** The results of a stored run, from its records, as of now: it may still be running. */
+/** The results of a stored run so far, from its records: it may still be running. */
 export function storedSummary(
   found: FoundRun,
   reader: RunReader,
@@ -40,7 +40,7 @@ export function storedSummary(
     model: config.model,
     ...(config.forkedFrom && { forkedFrom: config.forkedFrom }),
     end: endOf(found),
-    // Whoever asks a server may ask for a task again.
+    // A server's clients may ask for a task again.
     repeatedTaskIds: isServed ? [] : reader.repeatedTaskIds(),
     changedCode: keptChanges(found.run),
     ...unreadable.snapshot(),

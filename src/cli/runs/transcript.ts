@@ -18,30 +18,30 @@ import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 import { padText } from '../format/text-width.ts'
 
-/** Tool servers that were missing; `--json` has them all. */
+/** The most missing tool servers that are shown; `--json` has all of them. */
 const shownServers = 5
 
 export interface Transcript {
   readonly rollout: string
-  /** What it came to; undefined while it runs, and after it was cut off. */
+  /** The rollout's result; undefined while it runs, and after it was cut off. */
   readonly record: Omit<RolloutRecord, 'messages'> | undefined
-  /** Of one that ended and is no result yet: the others of its group, or to be scored again. */
+  /** What a rollout that has ended without a result waits for: the others of its group, or another scoring. */
   readonly waitsFor: 'group' | 'score' | undefined
   /** The messages of the attempt that is shown. */
   readonly nodes: readonly MessageNode[]
   readonly attempts: readonly StoredAttempt[]
-  /** Why attempts were given up, by their numbers. */
+  /** Why attempts were abandoned, by their numbers. */
   readonly givenUp: ReadonlyMap<number, string>
   readonly children: readonly StoredAttempt[]
 }
 
-/** What an attempt lacks that ended and is no result yet. A child never is one: its parent has what it came to. */
+/** What an ended attempt without a result waits for. A child gets no result of its own: its outcome goes to its parent. */
 export function missingOf({ end, discarded, parent }: StoredAttempt): Transcript['waitsFor'] {
   if (!end || discarded || parent !== null) return undefined
   return outcomes[end.outcome].rule === 'rescore' ? 'score' : 'group'
 }
 
-/** One rollout to read: what was said and called, how long it took, and what it came to. Yields line by line. */
+/** One rollout to read: its messages and calls, its times, and its result. Yields line by line. */
 export function* transcriptLines(transcript: Transcript, style: Style): Generator<string, void, void> {
   const { record, nodes } = transcript
   yield titleLine(transcript, style)
@@ -59,7 +59,7 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   yield* attemptLines(transcript, style)
 }
 
-/** One message: who said it, how it came, and what it was. */
+/** One message: its speaker, how it came, and its content. */
 export function* nodeLines(node: MessageNode, mark: string, style: Style): Generator<string, void, void> {
   const lost = node.discarded ? style.bad(`  discarded: ${node.discarded.why}`) : ''
   yield `${speaker(node, style)}${style.dim(howItCame(node))}${lost}${mark}`
@@ -126,7 +126,7 @@ function repairText({ rule, at, applied }: ToolRepair): string {
   return applied === false ? `to repair: ${what}` : `repaired: ${what}`
 }
 
-/** Most conversations are a line; where one is a tree, it says from where it goes on. */
+/** A mark for a message that does not follow the one above it: most conversations are linear, but some are trees. */
 function branchMark(node: MessageNode, previous: number | null, style: Style): string {
   if (node.parent === previous) return ''
   return style.warn(node.parent === null ? '  starts anew' : `  goes on from message ${node.parent}`)
@@ -213,7 +213,7 @@ function* attemptLines(
 ): Generator<string, void, void> {
   if (attempts.length > 1 || givenUp.size > 0) {
     for (const [index, attempt] of attempts.entries()) {
-      // How the attempt that counts ended is kept with the rollout.
+      // The end of the attempt that counts is kept with the rollout.
       const ended = record?.attempt === attempt.attempt ? record : unlessDamaged(() => attempt.end?.record)
       const { attempt: number, discarded } = attempt
       const text = attemptText({ ended, discarded, why: givenUp.get(number), name: String(number) }, style)

@@ -11,7 +11,7 @@ import type { CommandIo } from '../process/io.ts'
 
 export interface GatewayConfigFile {
   readonly config: GatewayConfig
-  /** What came from variables. It is used, and never written down. */
+  /** The values that came from variables. They are used, but never written down. */
   readonly secrets: readonly string[]
 }
 
@@ -39,7 +39,7 @@ async function loadModule(file: string, shown: string): Promise<unknown> {
   try {
     module = await import(pathToFileURL(file).href)
   } catch (error) {
-    // What it imports may be what is not there.
+    // The file itself may exist, and a module that it imports may be missing.
     if (!existsSync(file)) throw unreadable(shown, error)
     throw invalid(shown, `it does not load: ${String(error)}`, error)
   }
@@ -58,7 +58,7 @@ async function readText(file: string, shown: string): Promise<string> {
 function parseYaml(text: string, shown: string): unknown {
   const document = parseDocument(text)
   const [mistake] = document.errors
-  // The lines after the first draw the place, which that one ends by announcing.
+  // The other lines of the message draw the place; only the first one is shown, without its last colon.
   if (mistake) throw invalid(shown, `it is not YAML: ${mistake.message.split(/:?\n/, 1)[0] ?? ''}`, mistake)
   // An empty file is an empty configuration.
   return document.toJS() ?? {}

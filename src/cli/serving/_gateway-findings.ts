@@ -8,7 +8,7 @@ const titles = ['backend', 'kind', 'models', 'context', 'tokens']
 const nothing = '–'
 const maxListedModels = 3
 
-/** What the backends said when they were asked, as a small table, and what is wrong with what they said, or did not. */
+/** The answers of the backends as a small table, with warnings about what is wrong or missing in them. */
 export function findingLines(
   { models, findings }: Pick<FoundModels, 'models' | 'findings'>,
   { style }: Pick<Output, 'style'>,
@@ -17,7 +17,7 @@ export function findingLines(
     simulator ? [['built in', 'simulator', name, nothing, 'ids, logprobs, prompt']] : [],
   )
   const rows = [...simulated, ...findings.map(rowOf)]
-  // Nothing in it may be cut off: it is there to be compared with what was meant.
+  // Nothing is cut off: people compare the table with what they meant.
   const width = Number.POSITIVE_INFINITY
   const table = columns({ columns: titles.map((title) => ({ title })), rows, width, style })
   return [...table, ...findings.flatMap(warningsOf).map((warning) => `${style.warn('warning:')} ${warning}`)]
@@ -31,7 +31,7 @@ function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
   if (!serves) return []
   const { name, upstreamName = name } = serves
   const listed = facts.models.map(({ id }) => id)
-  // Providers list the dated names of what may also be asked for without a date.
+  // Providers list dated names of models that can also be asked for without the date.
   if (listed.length === 0 || listed.some((id) => id.startsWith(upstreamName))) return []
   const whose = upstreamName === name ? '' : ` (upstreamName of ${name})`
   return [
@@ -39,7 +39,7 @@ function warningsOf({ backend, facts, problem, serves }: Finding): string[] {
   ]
 }
 
-/** A query and a password are for the backend alone. */
+/** The url without its query and password, which are for the backend alone. */
 export function shownUrl(url: string): string {
   return url.replace(/\?.*$/, '').replace(/(?<=:\/\/)[^/@]*@/, '')
 }
@@ -58,7 +58,7 @@ function rowOf({ backend, facts, problem, serves }: Finding): string[] {
   ]
 }
 
-/** As clients call it, and as the backend does. */
+/** The client's name of a model, with the backend's name if that differs. */
 function servedText({ name, upstreamName = name }: NonNullable<Finding['serves']>): string {
   return upstreamName === name ? name : `${name} (${upstreamName})`
 }
@@ -68,7 +68,10 @@ function namesText(names: readonly string[]): string {
   return names.slice(0, maxListedModels).join(', ') + more
 }
 
-/** Only the replies of Chat have them. What is not complete is of no use for training, and is better known before. */
+/**
+ * The tokens that a backend returns; only Chat has them. Incomplete ones are useless for training, so that is said at the
+ * start.
+ */
 export function tokensText({ tokenFields: fields }: BackendFacts, serves: Finding['serves']): string {
   const api = serves?.api ?? 'chat'
   if (api !== 'chat') return `none in ${api}: cannot be trained on`

@@ -7,22 +7,22 @@ import { Interrupts } from '../process/interrupts.ts'
 import type { CommandIo } from '../process/io.ts'
 import { StrayErrors } from '../process/stray-errors.ts'
 
-/** A loop that ran so late once is worth a line. */
+/** A loop that was late by this much is logged. */
 const lagThresholdMs = 250
 
-/** What a command serves. */
+/** A server that a command runs. */
 export interface Served {
-  /** Aborts when it cannot go on. */
+  /** Aborts when the server cannot go on. */
   readonly failure: AbortSignal
   drain(): Promise<void>
-  /** How late its loops run. */
+  /** How late its event loops run. */
   loops(): Readonly<Record<string, LoopLagWindow>>
   workers(): readonly WorkerStatus[]
 }
 
 /**
- * From the start of a command that serves to its exit code: the first signal drains what is served, the second stops it,
- * and so does whatever it cannot survive.
+ * Runs a serving command from its start to its exit code: the first signal drains the server, the second stops it, and so
+ * does a failure that it cannot survive.
  */
 export class ServerLifetime implements Disposable {
   readonly #logger: Logger
@@ -34,7 +34,7 @@ export class ServerLifetime implements Disposable {
   #served: Served | undefined
   #onDrain: () => void = () => {}
 
-  /** `name` is what is said to have been stopped, should that come before it is ready. */
+  /** `name` is the server's name in the message if it is stopped before it is ready. */
   constructor(io: CommandIo, logger: Logger, name: string) {
     this.#logger = logger
     this.#stop = () => {
@@ -48,18 +48,18 @@ export class ServerLifetime implements Disposable {
     })
   }
 
-  /** For whatever is done before it is ready. */
+  /** Aborts work that is done before the server is ready. */
   get signal(): AbortSignal {
     return this.#stopping.signal
   }
 
-  /** It is there: a signal now lets what runs end, after `onDrain` said so. */
+  /** Called when the server is ready: from now on, a first signal calls `onDrain` and drains the server. */
   begin(served: Served, onDrain: () => void): void {
     this.#served = served
     this.#onDrain = onDrain
   }
 
-  /** How what has begun ended. Throws what it could not survive. Its loops are watched meanwhile. */
+  /** Resolves to how the server ended. Throws a failure that it could not survive. Meanwhile its event loops are watched. */
   async end(): Promise<'drained' | 'stopped'> {
     const served = this.#served
     if (!served) throw new MillraceError('internal', 'nothing has begun')
@@ -80,7 +80,7 @@ export class ServerLifetime implements Disposable {
     return how === 'drained' ? exitCodes.ok : (this.#interrupts.exitCode ?? exitCodes.failed)
   }
 
-  /** Of a command that was stopped while it started. Throws any other error again. */
+  /** The exit code of a command that was stopped by a signal while it started. Throws any other error again. */
   exitCodeFor(error: unknown): ExitCode {
     const { exitCode } = this.#interrupts
     if (this.signal.aborted && exitCode !== undefined && !this.#stray.exception) return exitCode
@@ -93,7 +93,7 @@ export class ServerLifetime implements Disposable {
   }
 
   #drain(): void {
-    // Before it is ready there is nothing to wait for.
+    // Before the server is ready, there is nothing to wait for.
     if (!this.#served) return this.#stop()
     this.#onDrain()
     void this.#served.drain().then(() => this.#ended.resolve('drained'), this.#ended.reject)

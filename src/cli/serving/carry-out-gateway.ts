@@ -23,12 +23,12 @@ import { runsRoot } from '../runs/stored-run.ts'
 import { ServerLifetime, type Served } from './_server-lifetime.ts'
 
 const defaultRun = 'gateway'
-/** A start that says nothing for longer looks stuck; a backend that hangs takes ten seconds. */
+/** A start that is silent for longer looks stuck; a backend that hangs takes ten seconds. */
 const slowMs = 2_000
 
 type Flags = FlagValues<GatewayFlags>
 
-/** What `millrace gateway` does: from its flags to its exit code. */
+/** Carries out `millrace gateway`: from its flags to its exit code. */
 export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForGateway()
   if (flags.model !== undefined && !flags.backend) {
@@ -38,7 +38,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   const config = file?.config
   const host = flags.host ?? config?.host ?? '127.0.0.1'
   const keys = keysOf(flags, config, io)
-  // Before any backend is asked and any run is made.
+  // Checked before any backend is asked and any run is made.
   requireAdminKeys(host, keys)
   const publicUrl = flags['public-url'] ?? config?.publicUrl
   if (publicUrl !== undefined) checkedPublicUrl(publicUrl)
@@ -82,7 +82,7 @@ export async function carryOutGateway({ flags }: Invocation<GatewayFlags>, io: C
   }
 }
 
-/** Those of the file, and that of the environment. */
+/** The keys of the file, and the key in the environment variable. */
 function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo): readonly TenantKey[] {
   const key = keyIn('admin-key-env', flags['admin-key-env'], 'MILLRACE_ADMIN_KEY', io)
   return [...(config?.keys ?? []), ...(key === undefined ? [] : [{ tenant: defaultTenant, key }])]
@@ -90,13 +90,16 @@ function keysOf(flags: Flags, config: GatewayConfig | undefined, io: CommandIo):
 
 function announce(io: CommandIo, logger: Logger, { url, madeKey, notices }: GatewayServer): void {
   const { style } = io.stdout
-  // Each tells of something that is lost, or does not work as somebody wanted it to.
+  // Each notice reports something that is lost, or that does not work as intended.
   for (const notice of notices) logger.lines.warn(notice)
   if (madeKey !== undefined) void io.stdout.line(`admin key ${style.bold(madeKey)} (kept in the run's folder)`)
   void io.stdout.line(`gateway on ${style.bold(url)}`)
 }
 
-/** A backend that said something new. One with a problem is asked again whatever that is, and somebody may have to do something. */
+/**
+ * Logs a backend's new answer. A backend with a problem is asked again, whatever the problem is, but a person may have to
+ * act.
+ */
 function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }: Finding): void {
   const backend = shownUrl(url)
   if (!problem) {
@@ -109,7 +112,7 @@ function logBackend({ lines }: Logger, { backend: url, facts, problem, serves }:
   else lines.error(said, 'a backend cannot be used')
 }
 
-/** A backend that requests wait for, or that is back. How many may be under way at once changes too often for a log. */
+/** Logs a backend that requests wait for, or that is back. Changes of concurrency are too frequent for a log. */
 function logLimitChange({ lines }: Logger, { kind, model, why }: LimitChange): void {
   if (kind === 'parked') lines.warn({ model, why }, 'requests wait for a backend')
   else if (kind === 'released') lines.info({ model, why }, 'a backend is back')

@@ -10,14 +10,14 @@ import type { CommandIo } from '../process/io.ts'
 import { keyIn } from '../command-line/key-variable.ts'
 import { ServerLifetime, type Served } from './_server-lifetime.ts'
 
-/** What `millrace serve` does: from its flags to its exit code. */
+/** Carries out `millrace serve`: from its flags to its exit code. */
 export async function carryOutServe(invocation: Invocation<ServeFlags>, io: CommandIo): Promise<ExitCode> {
   settleHeapForRollouts()
   const { flags } = invocation
   const options = await evaluateOptions(invocation, io)
   const { host = '127.0.0.1', port = defaultPort } = flags
   const accessKey = keyIn('access-key-env', flags['access-key-env'], 'MILLRACE_API_KEY', io)
-  // Before a run is made for it, or what an earlier sitting left is taken up.
+  // Checked before a run is made, or an earlier one is continued.
   requireAccessKey(host, accessKey)
   await requireFreePort(host, port)
   await using logger = new Logger(flags['log-level'] === undefined ? {} : { level: flags['log-level'] })
@@ -45,7 +45,7 @@ export async function carryOutServe(invocation: Invocation<ServeFlags>, io: Comm
     })
     announce(io, logger, door, service)
     const how = await lifetime.end()
-    // A second signal: replies that still wait are told so before the door closes.
+    // After a second signal, clients that still wait for replies are told so before the door closes.
     if (how === 'stopped') await service.close()
     return lifetime.exitCode(how)
   } catch (error) {

@@ -4,7 +4,7 @@ import { printable } from '../format/printable.ts'
 
 const dataUrl = /^data:([^;,]+);base64,/
 
-/** What a tool answered, for a terminal: text as it is, anything else described. */
+/** A tool's answer for a terminal: text unchanged, anything else described. */
 export function answerText(content: string | readonly ContentPart[]): string {
   if (typeof content === 'string') return printable(content)
   return content.map(partText).join('\n')

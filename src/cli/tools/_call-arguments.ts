@@ -2,13 +2,13 @@ import { MillraceError } from '../../errors/index.ts'
 import type { JsonSchema } from '../../tools/index.ts'
 import { usageError } from '../command-line/flag-value.ts'
 
-/** What `tools call` was given for arguments: one JSON object, or `--arg name=value` several times, or nothing. */
+/** The arguments given to `tools call`: one JSON object, or `--arg name=value` several times, or nothing. */
 export interface GivenArguments {
   readonly json: string | undefined
   readonly pairs: readonly string[]
 }
 
-/** The arguments of a call, read by the tool's own schema where a value could be text or JSON. */
+/** The arguments of a call. The tool's own schema decides whether a value is text or JSON. */
 export function callArguments({ json, pairs }: GivenArguments, schema: JsonSchema): Record<string, unknown> {
   if (json === undefined) return Object.fromEntries(pairs.map((pair) => readPair(pair, schema)))
   if (pairs.length > 0) throw usageError('give the arguments as one JSON object or with --arg, not both')
@@ -36,7 +36,7 @@ function readPair(pair: string, schema: JsonSchema): [name: string, value: unkno
   return [name, wantsText(schema, name) ? text : looseValue(text)]
 }
 
-/** `5` is text where the schema says so: a postcode, say. */
+/** Whether the schema wants text here: then `5` stays text, as in a postcode. */
 function wantsText(schema: JsonSchema, name: string): boolean {
   const { properties } = schema
   if (typeof properties !== 'object' || properties === null) return false

@@ -14,7 +14,7 @@ const indent = '  '
 const stepWidth = 'initialise'.length + 2
 const shownStderrLines = 8
 
-/** One server: its steps, what it wrote, what it costs, what to do, and the verdict. */
+/** The examination of one server: its steps, its stderr, its cost, hints, and the verdict. */
 export function examinationText(examination: Examination, frame: Frame): readonly string[] {
   const { server, steps, stderr, exitCode, sharing, hints } = examination
   const { style } = frame

@@ -4,13 +4,13 @@ import type { Transport } from './tool-source.ts'
 
 export type StepName = 'config' | 'command' | 'start' | 'initialise' | 'list' | 'names'
 
-/** One thing that was tried, and how it went. */
+/** One step of an examination, and how it went. */
 export interface Step {
   readonly step: StepName
   readonly ok: boolean
   readonly ms: number
   readonly shown: string
-  /** Of what went wrong. */
+  /** The code of the error, if the step failed. */
   readonly code?: ErrorCode
 }
 
@@ -20,20 +20,20 @@ export interface ToolCounts {
   readonly idempotent: number
 }
 
-/** What the doctor found out about one server. */
+/** The doctor's findings about one server. */
 export interface Examination {
   readonly server: string
   readonly isRequired: boolean
   readonly transport: Transport
   readonly steps: readonly Step[]
   readonly exitCode?: number
-  /** The end of what it wrote to stderr. */
+  /** The end of the server's stderr. */
   readonly stderr?: string
   readonly tools?: ToolCounts
   readonly memoryBytes?: number
-  /** How rollouts will share it, and what that costs. */
+  /** How rollouts will share the server, and what that costs. */
   readonly sharing?: string
-  /** What to do about what is wrong, or could be better. */
+  /** What to do about problems, or how to improve the configuration. */
   readonly hints: readonly string[]
 }
 
@@ -45,17 +45,17 @@ export function countTools(tools: readonly ServerTool[]): ToolCounts {
   }
 }
 
-/** Where it ended, if it did not go all the way. */
+/** The step at which the examination failed, if one did. */
 export function failedStep({ steps }: Examination): Step | undefined {
   return steps.find(({ ok }) => !ok)
 }
 
-/** Whether it went all the way. */
+/** Whether no step failed. */
 export function isHealthy(examination: Examination): boolean {
   return failedStep(examination) === undefined
 }
 
-/** Whether what is wrong is how it is configured: no evaluation begins with that, whether or not the server is required. */
+/** Whether the configuration is wrong: then no evaluation begins, whether or not the server is required. */
 export function isMisconfigured(examination: Examination): boolean {
   return failedStep(examination)?.code === 'config_invalid'
 }
@@ -64,7 +64,7 @@ export function isMisconfigured(examination: Examination): boolean {
 export class Steps {
   readonly taken: Step[] = []
 
-  /** Notes how the step went. What failed is thrown on: no later step can be tried. */
+  /** Records how a step went. An error is thrown again: no later step can be tried. */
   async take<T>(step: StepName, work: () => T | Promise<T>, shown: (result: T) => string): Promise<T> {
     const startedAt = performance.now()
     try {

@@ -23,7 +23,7 @@ export interface ProcessToExamine {
 /** Programs that look for a package, and perhaps download it, before they start it. */
 const fetchers: ReadonlySet<string> = new Set(['npx', 'bunx', 'pnpx', 'uvx', 'pipx'])
 
-/** A server that is a command: is it there, does it start, does it answer, what does it take. */
+/** Examines a server that is a command: whether it exists, starts and answers, and what it takes. */
 export async function examineProcess(examined: ProcessToExamine): Promise<Findings> {
   const { server, config, steps, signal } = examined
   const hints = fetchers.has(basename(config.command)) ? [fetcherHint(config.command)] : []
@@ -80,7 +80,7 @@ async function commandHint(examined: ProcessToExamine): Promise<string> {
   const { config, cwd } = examined
   const { command } = config
   const [first = '', ...rest] = command.trim().split(/\s+/)
-  // A path may have a space in it; then what stands before the space is no program.
+  // A path may contain a space; then the part before the space is no program.
   if (rest.length > 0 && (!first.includes('/') || (await placeOf(first, examined)) !== undefined)) {
     return `"command" is one program: write "command": "${first}", "args": ${JSON.stringify(rest)}`
   }

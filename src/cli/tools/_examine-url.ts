@@ -9,11 +9,11 @@ interface Findings extends Pick<Examination, 'hints'> {
   readonly listed?: readonly ServerTool[]
 }
 
-/** What came back over HTTP, the last time. */
+/** The last response over HTTP. */
 interface Seen {
   status?: number
   contentType?: string
-  /** Why nothing came back for the last request that had no answer. */
+  /** Why the last request without a response failed. */
   networkError?: unknown
 }
 
@@ -24,7 +24,7 @@ export interface UrlToExamine {
   readonly signal: AbortSignal
 }
 
-/** A server at a URL: is anybody there, is it the right path and transport, are we let in. */
+/** Examines a server at a URL: whether it answers, whether path and transport are right, and whether it accepts us. */
 export async function examineUrl({ server, config, steps, signal }: UrlToExamine): Promise<Findings> {
   const seen: Seen = {}
   const transport = transportTo(config, seen)
@@ -46,7 +46,7 @@ function transportTo(config: HttpServerConfig, seen: Seen): Transport {
   const fetch = serverFetch(config)
   const watchedFetch: typeof fetch = async (target, init) => {
     const response = await fetch(target, init).catch((error: unknown) => {
-      // `fetch` says only that it failed; its cause knows why.
+      // The error of `fetch` says only that it failed; its cause says why.
       seen.networkError = error instanceof Error ? error.cause : undefined
       throw error
     })
@@ -78,7 +78,7 @@ async function hintsFor(config: HttpServerConfig, seen: Seen, error: unknown, si
   if (signal.aborted) return ['it takes too long: is it overloaded, or is "startTimeoutMs" too short?']
   const target = new URL(url)
   const { origin, hostname, pathname } = target
-  // The step that failed says it, and what to do.
+  // The failed step already says this, and what to do.
   if (networkError instanceof MillraceError || lastingFailure(networkError) !== undefined) return []
   if (status === undefined && proxyFor(target, process.env) !== undefined) {
     const way = `HTTPS_PROXY or HTTP_PROXY says to go through a proxy to ${hostname}`
@@ -112,7 +112,7 @@ function otherPath(pathname: string): string {
 
 const askMs = 3_000
 
-/** A server of the old kind begins a stream of events when it is asked for one. */
+/** Whether the server speaks the old transport: then it begins a stream of events when asked for one. */
 async function speaksOldTransport(config: HttpServerConfig): Promise<boolean> {
   const { url, headers = {} } = config
   const fetch = serverFetch(config)

@@ -2,7 +2,7 @@ import { constants } from 'node:fs'
 import { access, stat } from 'node:fs/promises'
 import { delimiter, join, resolve } from 'node:path'
 
-/** Where a command would be run from, as a shell finds it; undefined if it is nowhere, or not for running. */
+/** The file that a shell would run for a command; undefined if there is none, or if it is not executable. */
 export async function findCommand(
   command: string,
   { path, cwd }: { readonly path: string; readonly cwd: string },

@@ -1,28 +1,28 @@
 import { MillraceError } from '../../errors/index.ts'
 import { nearestNames } from '../../kit/index.ts'
 
-/** A tool that can be called, and by which names. */
+/** A tool that can be called, and its names. */
 export interface CallableTool {
   readonly server: string
   readonly name: string
 }
 
 export interface FindToolOptions {
-  /** Of servers that did not open. */
+  /** The errors of servers that did not open. */
   readonly failures: readonly MillraceError[]
   /** See `programName`. */
   readonly program: string
 }
 
-/** The server of a name written as `server.tool`, if it begins with the name of one. */
+/** The server in a name written as `server.tool`, if there is a server of that name. */
 export function serverIn(wanted: string, servers: Iterable<string>): string | undefined {
   for (const server of servers) if (wanted.startsWith(`${server}.`)) return server
   return undefined
 }
 
 /**
- * The tool that is called `tool` or `server.tool`. One that is not there, or there twice, is refused with the names to choose
- * from. Where none is near, and a server did not open, that server is taken to be the one that has it.
+ * Finds the tool that is called `tool` or `server.tool`. If it is missing, or several servers have it, the error lists names
+ * to choose from. If no name is near and a server did not open, the tool is assumed to be that server's.
  */
 export function findTool<Tool extends CallableTool>(
   wanted: string,

@@ -10,11 +10,11 @@ interface Hands {
   readonly server: string
   readonly config: ServerConfig
   readonly signal: AbortSignal
-  /** Makes of an error of the client's one that says more. */
+  /** Replaces an error of the client by one that says more. */
   readonly explain: (error: unknown) => unknown
 }
 
-/** Initialises and lists, as two steps. */
+/** Initialises the session and lists the tools, as two steps. */
 export async function shakeHands(
   steps: Steps,
   transport: Transport,
@@ -23,13 +23,13 @@ export async function shakeHands(
   const client = new Client({ name: 'millrace', version: packageVersion() })
   const options = { signal }
   const explained = (error: unknown): never => {
-    // The client would put the reason into words of its own.
+    // The signal's own reason is thrown, because the client would reword it.
     throw explain(signal.aborted ? signal.reason : error)
   }
   try {
     await steps.take(
       'initialise',
-      // The older transport waits for its first event whatever the signal says.
+      // Raced, because the older transport waits for its first event and ignores the signal.
       () => raced(client.connect(transport, options), signal).catch(explained),
       () => identity(client),
     )
@@ -48,7 +48,7 @@ export async function shakeHands(
   }
 }
 
-/** A server over HTTP would keep the session, and what belongs to it, until it expires. */
+/** Ends the session: otherwise a server over HTTP would keep it, and all that belongs to it, until it expires. */
 async function sayGoodbye(transport: Transport): Promise<void> {
   if (!(transport instanceof StreamableHTTPClientTransport)) return
   using late = new AbortScope(undefined, goodbyeMs)

@@ -8,7 +8,7 @@ import { fitText, wrapText } from '../format/text-width.ts'
 import type { ListedServer, ListedTool } from './list-tools.ts'
 
 interface Frame {
-  /** As it was given on the command line. */
+  /** The configuration as it was given on the command line. */
   readonly config: string
   /** See `programName`. */
   readonly program: string
@@ -18,7 +18,7 @@ interface Frame {
 
 const indent = '  '
 
-/** A table of the servers, what went wrong with some, then each server's tools, one a line. */
+/** A table of the servers, the errors of some, then each server's tools, one per line. */
 export function listText(servers: readonly ListedServer[], frame: Frame): readonly string[] {
   const { style } = frame
   if (servers.length === 0) return ['no tools: there are neither servers nor tools of its own']
@@ -57,7 +57,7 @@ function toolLines({ server, tools }: ListedServer, frame: Frame): string[] {
 }
 
 function toolLine({ name, description, inputSchema }: ListedTool, { width, style }: Frame): string {
-  // A schema without properties is an object of which nothing is known.
+  // A schema without `properties` is an object of which nothing is known.
   const parameters = 'properties' in inputSchema ? describeParameters(inputSchema) : '{}'
   const about = description === undefined ? '' : `  ${style.dim(printableLine(description))}`
   return fitText(`${indent}${style.accent(printableLine(name))} ${printableLine(parameters)}${about}`, width)

@@ -1,6 +1,6 @@
 import { mcpTools, refuseTaken, refuseUnlisted, type ServerConfig, type ToolCatalogue } from '../../tools/index.ts'
 
-/** The names under which models would see the tools of several servers, beside an environment's own. */
+/** The names under which models see the tools of several servers, beside an environment's own. */
 export class OfferedNames {
   readonly #own: Readonly<Record<string, unknown>>
   #catalogues: readonly ToolCatalogue[] = []
@@ -11,8 +11,8 @@ export class OfferedNames {
   }
 
   /**
-   * Adds a server, and returns the names of its tools. Throws `config_invalid` where a rollout would not begin: `allow` or
-   * `deny` names what the server does not list, or a name is taken by the environment or by a server that was added before.
+   * Adds a server, and returns the names of its tools. Throws `config_invalid` if a rollout could not begin: `allow` or
+   * `deny` names a tool that the server does not list, or a name is taken by the environment or by a server added before.
    */
   add(catalogue: ToolCatalogue, config: ServerConfig): readonly string[] {
     refuseUnlisted(catalogue)

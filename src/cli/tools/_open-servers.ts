@@ -4,7 +4,7 @@ import { Semaphore, type Variables } from '../../kit/index.ts'
 import { McpSession, refuseUnlisted, type ToolCatalogue } from '../../tools/index.ts'
 import { isRequired, serverConfig, transportOf, type ToolSource, type Transport } from './tool-source.ts'
 
-/** A server that was asked for: what it offers, or why it offers nothing. */
+/** A server that was opened: with its session and catalogue, or with the error why it has none. */
 export type OpenedServer = {
   readonly server: string
   readonly transport: Transport
@@ -15,12 +15,12 @@ export type OpenedServer = {
   | { readonly error: MillraceError; readonly session?: undefined; readonly catalogue?: undefined }
 )
 
-/** All servers of a source, each with one session of its own. */
+/** All servers of a source, each with a session of its own. */
 export interface OpenServers extends AsyncDisposable {
   readonly all: readonly OpenedServer[]
 }
 
-/** Opens all servers at once. One that fails, or whose entry is wrong, is among them with its error. */
+/** Opens all servers at once. A server that fails, or whose entry is wrong, is included with its error. */
 export async function openServers(
   source: ToolSource,
   { env, signal }: { readonly env: Variables; readonly signal: AbortSignal },

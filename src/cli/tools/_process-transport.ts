@@ -4,9 +4,9 @@ import type { ServerProcess } from '../../tools/index.ts'
 const maxStrayLines = 5
 const maxLineLength = 32 * 1024 * 1024
 
-/** What the SDK's client needs to talk to a process, and an ear for what the process says that is no message. */
+/** A transport to a process for the SDK's client, which also keeps output of the process that is no message. */
 export class ProcessTransport implements Transport {
-  /** The first lines on its standard output that are no messages. */
+  /** The first lines on the process's standard output that are no messages. */
   readonly strayLines: string[] = []
   onclose?: () => void
   onerror?: (error: Error) => void
@@ -31,7 +31,7 @@ export class ProcessTransport implements Transport {
     return Promise.resolve()
   }
 
-  /** The process is closed by whoever started it. */
+  /** Stops reading. The process itself is closed by the code that started it. */
   close(): Promise<void> {
     this.#process.stdout.off('data', this.#onText)
     this.onclose?.()
@@ -43,7 +43,7 @@ export class ProcessTransport implements Transport {
   readonly #onText = (text: string): void => {
     const lines = `${this.#rest}${text}`.split('\n')
     this.#rest = lines.pop() ?? ''
-    // What never ends is no line, and not kept.
+    // A line without an end is dropped.
     if (this.#rest.length > maxLineLength) this.#rest = ''
     for (const line of lines) if (line.trim() !== '') this.#onLine(line)
   }

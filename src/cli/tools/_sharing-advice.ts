@@ -2,10 +2,10 @@ import { sharingOf, type ServerConfig } from '../../tools/index.ts'
 import { formatBytes } from '../format/bytes.ts'
 import type { ToolCounts } from './_examination.ts'
 
-/** What `PoolOptions.max` is if not given. */
+/** The default of `PoolOptions.max`. */
 const defaultPoolSize = 32
 
-/** How rollouts will share a server, and what it takes. */
+/** How rollouts will share a server, and what that costs. */
 export function sharingAdvice(
   server: string,
   config: ServerConfig,

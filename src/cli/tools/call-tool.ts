@@ -13,9 +13,9 @@ import { openServers, type OpenedServer } from './_open-servers.ts'
 import { onlyServer, type ToolSource } from './tool-source.ts'
 
 export interface ToolCallRequest extends GivenArguments {
-  /** `tool`, or `server.tool`. */
+  /** The tool's name: `tool`, or `server.tool`. */
   readonly tool: string
-  /** The environment's task that its own tools work on. */
+  /** The task of the environment that its own tools work on. */
   readonly task: number | undefined
   readonly asJson: boolean
 }
@@ -31,13 +31,13 @@ interface Answer {
   readonly structured?: Json
 }
 
-/** A tool, its schema, and the way to call it. */
+/** A tool, its schema, and a function to call it. */
 interface FoundTool extends CallableTool {
   readonly inputSchema: JsonSchema
   call(given: Record<string, unknown>): Promise<Answer>
 }
 
-/** What `millrace tools call` does: opens the servers that may have the tool, calls it once, and shows what it answered. */
+/** Carries out `millrace tools call`: opens the servers that may have the tool, calls it once, and shows its answer. */
 export async function callTool(source: ToolSource, request: ToolCallRequest, around: Surroundings): Promise<ExitCode> {
   const { io, signal } = around
   const server = serverIn(request.tool, Object.keys(source.servers))
@@ -75,7 +75,7 @@ function serverTools(opened: readonly OpenedServer[], { io, signal }: Surroundin
   )
 }
 
-/** The environment is set up for the call, and torn down after it. */
+/** The environment's own tools. The environment is set up for the call, and torn down after it. */
 function ownTools({ environment }: ToolSource, task: number | undefined, { io, signal }: Surroundings): FoundTool[] {
   if (!environment) return []
   return Object.entries(environment.environment.tools ?? {}).map(([name, { parameters }]) => ({
@@ -101,7 +101,7 @@ function show(
     return
   }
   void stdout.line(answerText(content))
-  // Models read the content; a program may want the rest, which most servers repeat there.
+  // Most servers repeat the structured answer in the content, so it is shown only if the content is empty.
   if (structured !== undefined && content.length === 0) void stdout.line(JSON.stringify(structured))
   const how = isError ? stderr.style.bad('the tool failed') : 'answered'
   void stderr.line(stderr.style.dim(`${server}.${tool}: ${how} in ${formatDuration(ms)}`))

@@ -18,15 +18,15 @@ interface Surroundings {
   readonly signal: AbortSignal
 }
 
-/** More names say nothing new. */
+/** More names would not tell anything new. */
 const maxNamesShown = 3
 
-/** What `ServerOptions.startTimeoutMs` is if not given. */
+/** The default of `ServerOptions.startTimeoutMs`. */
 const defaultStartMs = 30_000
 
 /**
- * What `millrace tools doctor` does: one server after the other, so that none is slow because of another. Each is shown as soon
- * as it is known.
+ * Carries out `millrace tools doctor`: examines one server after the other, so that none is slow because of another. Each
+ * result is shown as soon as it is known.
  */
 export async function examineServers(
   source: ToolSource,
@@ -100,13 +100,13 @@ interface ToolsToName {
   readonly listed: readonly ServerTool[]
 }
 
-/** What rollouts would be offered, held against the configuration as theirs would be. */
+/** Checks the names of the tools that rollouts would be offered against the configuration, as a rollout does. */
 async function nameTools({ server, config, steps, names, listed }: ToolsToName): Promise<ToolCounts> {
   const catalogue = buildCatalogue(server, listed, config)
   try {
     await steps.take('names', () => names.add(catalogue, config), namesText)
   } catch {
-    // The step has kept it.
+    // The step has recorded the error.
   }
   return countTools(catalogue.tools)
 }
@@ -118,7 +118,7 @@ function namesText(names: readonly string[]): string {
   return `models see ${shown}${more > 0 ? ` and ${formatQuantity(more, 'more tool')}` : ''}`
 }
 
-/** As it is written: what is filled in may be secret. */
+/** The entry as it is written, without variables filled in: these may be secret. */
 function entryText(entry: unknown): string {
   if (!isJsonObject(entry)) return ''
   const { command, args = [], url } = entry
@@ -126,7 +126,7 @@ function entryText(entry: unknown): string {
   return [command, ...(Array.isArray(args) ? args : [])].join(' ')
 }
 
-/** What a server says of itself may hold what it was given. */
+/** Redacts secrets: a server's own output may repeat what it was given. */
 function withoutSecrets(examination: Examination, redaction: Redaction): Examination {
   const { steps, hints, stderr } = examination
   return {

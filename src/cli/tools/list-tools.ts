@@ -11,7 +11,7 @@ export interface ListedTool {
   readonly inputSchema: JsonSchema
 }
 
-/** One server, or the environment's own tools, which need none. */
+/** One server, or the environment's own tools, which need no server. */
 export interface ListedServer {
   readonly server: string
   readonly transport: OpenedServer['transport'] | 'own'
@@ -20,7 +20,7 @@ export interface ListedServer {
   readonly error?: string
 }
 
-/** What `millrace tools list` does: opens all servers at once, and shows what they offer. */
+/** Carries out `millrace tools list`: opens all servers at once, and shows their tools. */
 export async function listTools(
   source: ToolSource,
   { server, asJson }: { readonly server: string | undefined; readonly asJson: boolean },
@@ -35,7 +35,7 @@ export async function listTools(
     const frame = { config: source.given, program: io.program, width, style: stdout.style }
     for (const line of listText(listed, frame)) void stdout.line(line)
   }
-  // No evaluation begins with a wrong configuration, not even of a server that is not required.
+  // No evaluation begins with a wrong configuration, even if that server is not required.
   if (servers.all.some(({ error }) => error?.code === 'config_invalid')) return exitCodes.usage
   return servers.all.some(({ isRequired, error }) => isRequired && error) ? exitCodes.failed : exitCodes.ok
 }

@@ -12,17 +12,17 @@ import type { CommandIo } from '../process/io.ts'
 export interface ServeToolsRequest {
   readonly load: () => Promise<LoadedEnvironment>
   readonly task: number | undefined
-  /** The port for HTTP; standard input and output if not given. */
+  /** The port for HTTP; without it, standard input and output are used. */
   readonly http: number | undefined
 }
 
-/** What `millrace tools serve` does, until its client goes or a signal comes. */
+/** Carries out `millrace tools serve`, until its client goes or a signal comes. */
 export async function serveEnvironmentTools(
   { load, task, http }: ServeToolsRequest,
   { io, signal }: { readonly io: CommandIo; readonly signal: AbortSignal },
 ): Promise<ExitCode> {
   const { stderr } = io
-  // Standard output is the protocol's. Whatever else is written to it, by an environment that prints, goes to standard error.
+  // Standard output belongs to the protocol. Other output, such as an environment's prints, goes to standard error.
   using _foreign = http === undefined ? new ForeignOutput([io.stdout], (line) => void stderr.line(line)) : undefined
   await using tools = await ServedTools.open(await load(), { task, env: io.env, signal })
   const onFault = (error: unknown): void => {
@@ -54,7 +54,7 @@ function aborted(signal: AbortSignal): Promise<void> {
   })
 }
 
-/** Past what is diverted. */
+/** A stream to standard output that is not diverted. */
 function protocolStream({ stdout }: CommandIo): Writable {
   return new Writable({
     write: (chunk: Buffer, _encoding, done) => {

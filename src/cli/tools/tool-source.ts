@@ -9,20 +9,23 @@ import type { CommandIo } from '../process/io.ts'
 
 export type Transport = 'stdio' | 'http' | 'sse'
 
-/** Where tools come from: a file with `mcpServers`, or an environment with servers and tools of its own. */
+/** A source of tools: a file with `mcpServers`, or an environment with servers and tools of its own. */
 export interface ToolSource {
-  /** As it was given on the command line. */
+  /** The source as it was given on the command line. */
   readonly given: string
-  /** How messages call it. */
+  /** The source's name in messages. */
   readonly label: string
-  /** By name, as they were written: nothing is filled in or checked yet, so that one that is wrong can be told from the others. */
+  /**
+   * The servers' entries by name, as they were written. They are neither filled in nor checked, so that a wrong one does not
+   * affect others.
+   */
   readonly servers: Readonly<Record<string, unknown>>
   readonly environment?: LoadedEnvironment
 }
 
 const environmentScheme = 'environment:'
 
-/** A `.json` file is a configuration; anything else, and what begins with `environment:`, is an environment. */
+/** Reads a source: a `.json` file is a configuration; anything else, and a name with `environment:`, is an environment. */
 export async function readToolSource(
   given: string,
   options: RawOptions,
@@ -38,12 +41,12 @@ export function isServerFile(given: string): boolean {
   return !given.startsWith(environmentScheme) && given.endsWith('.json')
 }
 
-/** The name or path of an environment, also where it was written as `environment:<name>`. */
+/** The name or path of an environment, without the prefix `environment:`. */
 export function environmentName(given: string): string {
   return given.startsWith(environmentScheme) ? given.slice(environmentScheme.length) : given
 }
 
-/** Only the named server; all of them without a name. */
+/** The source with only the named server; with all of them if there is no name. */
 export function onlyServer(source: ToolSource, name: string | undefined): ToolSource {
   if (name === undefined) return source
   if (Object.hasOwn(source.servers, name)) return { ...source, servers: { [name]: source.servers[name] } }
@@ -60,13 +63,13 @@ export function serverConfig({ servers, label }: ToolSource, name: string, env: 
   return config
 }
 
-/** How a server is reached, also where the rest of its entry is wrong. */
+/** How a server is reached, even if the rest of its entry is wrong. */
 export function transportOf(entry: unknown): Transport {
   if (!isJsonObject(entry) || !('url' in entry)) return 'stdio'
   return entry['type'] === 'sse' ? 'sse' : 'http'
 }
 
-/** Whether rollouts cannot do without it, also where the rest of its entry is wrong. */
+/** Whether rollouts need the server, even if the rest of its entry is wrong. */
 export function isRequired(entry: unknown): boolean {
   return !isJsonObject(entry) || entry['required'] !== false
 }
@@ -81,14 +84,14 @@ async function readConfiguration(
     throw new MillraceError('usage', `--env.${option} is for an environment, and ${path} is a file of servers`)
   }
   const content = parse(await readText(resolve(cwd, path), path), path)
-  // As for every MCP client: what stands beside it belongs to other programs.
+  // As for every MCP client, fields beside `mcpServers` belong to other programs.
   const servers = isJsonObject(content) && 'mcpServers' in content ? content['mcpServers'] : content
   if (!isJsonObject(servers)) {
     throw new MillraceError('config_invalid', `${path}: ${expectedShape}`)
   }
   if (servers === content) {
     refuseOtherName(servers, path)
-    // Most JSON files are about something else.
+    // Most JSON files are no configuration of servers.
     if (!Object.values(servers).some(looksLikeServer)) {
       throw new MillraceError('config_invalid', `${path} has no "mcpServers": ${expectedShape}`)
     }
@@ -102,7 +105,7 @@ function looksLikeServer(entry: unknown): boolean {
   return isJsonObject(entry) && ('command' in entry || 'url' in entry)
 }
 
-/** Some programs have their servers under another name, and names are misspelt: either would be taken for a server. */
+/** Refuses a file whose servers are under another name, or under a misspelt one: that name would be taken for a server. */
 function refuseOtherName(content: Readonly<Record<string, unknown>>, path: string): void {
   const name = Object.keys(content).find((key) => key === 'servers' || nearestName(key, ['mcpServers']) !== undefined)
   const entry = name === undefined ? undefined : content[name]

@@ -8,9 +8,9 @@ const clearLine = '\u001b[K'
 const clearBelow = '\u001b[J'
 
 /**
- * A few lines at the bottom of a terminal, redrawn in place. They are written over, not cleared and written again: that
- * would flicker, and a multiplexer would keep every frame in its history. The cursor is hidden while they are there and
- * comes back however the process ends, short of being killed outright.
+ * A few lines at the bottom of a terminal, redrawn in place. They are overwritten instead of cleared and written again: that
+ * would flicker, and a multiplexer would keep every frame in its history. The cursor is hidden while the lines are there. It
+ * comes back however the process ends, unless it is killed by SIGKILL.
  */
 export class LiveView implements Disposable {
   readonly #output: Output
@@ -30,7 +30,8 @@ export class LiveView implements Disposable {
       this.#events.on('exit', this.#onExit)
       this.#state = 'drawn'
     }
-    // A line that wraps would be two, and moving up would then stop one short; so would one more line than there are rows.
+    // A line that wraps would take two rows, and moving up would then stop one short; the same holds for more lines than
+    // rows.
     const { columns, rows } = this.#output
     const fitted = lines.slice(0, Math.max(1, rows - 1)).map((line) => fitText(line, columns - 1))
     const before = this.#rows()
@@ -39,7 +40,7 @@ export class LiveView implements Disposable {
     this.#widths = fitted.map(textWidth)
   }
 
-  /** Text that stays, above the lines; the next `draw` puts them back below it. */
+  /** Prints text that stays above the lines; the next `draw` puts the lines back below it. */
   print(text: string): void {
     const before = this.#rows()
     const lines = text.split('\n').map((line) => `${line}${before > 0 ? clearLine : ''}\n`)
@@ -47,7 +48,7 @@ export class LiveView implements Disposable {
     this.#widths = []
   }
 
-  /** Takes the lines away. */
+  /** Removes the lines. */
   [Symbol.dispose](): void {
     if (this.#state === 'drawn') {
       const before = this.#rows()
@@ -58,7 +59,7 @@ export class LiveView implements Disposable {
     this.#state = 'closed'
   }
 
-  /** Rows of the terminal that the lines take: more than they were drawn in, if it has become narrower since. */
+  /** The terminal rows that the lines take now: more than when they were drawn, if the terminal has become narrower. */
   #rows(): number {
     const { columns } = this.#output
     return this.#widths.reduce((sum, width) => sum + Math.max(1, Math.ceil(width / columns)), 0)

@@ -1,7 +1,7 @@
 import type { Progress } from '../../../eval/index.ts'
 
 const shortestWindowMs = 10_000
-/** Of the time since the start: long runs are judged by a longer stretch, because their rollouts are longer too. */
+/** The window as a share of the elapsed time: long runs need a longer window, because their rollouts are longer too. */
 const windowShare = 0.2
 const samplesPerWindow = 20
 
@@ -11,20 +11,20 @@ interface Sample {
 }
 
 /**
- * How fast a run goes now, rather than on average since it began: after a resume, or a backend that stood still for a
- * while, the average would mislead for as long again. Keeps about twenty samples, whatever the length of the run.
+ * Measures how fast a run goes now, rather than on average since its start: after a resume, or a backend's standstill, the
+ * average would mislead for as long again. Keeps about twenty samples, whatever the length of the run.
  */
 export class RecentRate {
   readonly #samples: Sample[] = []
   #first: Sample | undefined
 
-  /** The progress with its rate and time left by the recent past. */
+  /** The progress with its rate and time left computed from the recent past. */
   apply(progress: Progress): Progress {
     const now: Sample = { atMs: progress.elapsedMs, ended: progress.ended }
     this.#first ??= now
     const windowMs = Math.max(shortestWindowMs, progress.elapsedMs * windowShare)
     this.#keep(now, windowMs)
-    // Where nothing ended lately, rollouts may just be long: then the average has to do.
+    // If nothing ended lately, rollouts may just be long: then the average since the start is used.
     const perSecond = between(this.#samples[0] ?? now, now) || between(this.#first, now)
     const { total } = progress
     const left = total && Math.max(0, total.count - progress.ended)
@@ -39,7 +39,7 @@ export class RecentRate {
     const samples = this.#samples
     const last = samples.at(-1)
     if (!last || now.atMs - last.atMs >= windowMs / samplesPerWindow) samples.push(now)
-    // The oldest kept is the one just outside the window.
+    // The oldest sample that is kept is the one just outside the window.
     while ((samples[1]?.atMs ?? Infinity) <= now.atMs - windowMs) samples.shift()
   }
 }

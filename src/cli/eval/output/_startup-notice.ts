@@ -6,8 +6,8 @@ const firstMs = 2000
 const intervalMs = 10_000
 
 /**
- * Says what a run that takes its time to start is busy with, where there is no live view to show it. It keeps nothing
- * alive: that nothing else does must be noticed.
+ * Says what a slow start of a run is busy with, if there is no live view to show it. The timer does not keep the process
+ * alive: a start that waits for nothing must be noticed.
  */
 export class StartupNotice implements Disposable {
   readonly #evaluation: Evaluation

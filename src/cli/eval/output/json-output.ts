@@ -7,7 +7,7 @@ import { StartupNotice } from './_startup-notice.ts'
 
 const progressMs = 5000
 
-/** For programs: one JSON object a line on stdout, told apart by `type`, and nothing else there. */
+/** Output for programs: stdout has only JSON objects, one per line, told apart by `type`. */
 export class JsonOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation
@@ -68,7 +68,7 @@ export class JsonOutput implements EvalOutput {
     return this.#write({ type: 'progress', ...this.#evaluation.progress() })
   }
 
-  /** Figures that do not exist (an interval of one task) are NaN, which JSON writes as null. */
+  /** Writes an object as a line. Missing figures (an interval of one task) are NaN, which JSON writes as null. */
   #write(value: object): Promise<void> | undefined {
     return this.#io.stdout.line(JSON.stringify(value))
   }

@@ -8,12 +8,12 @@ import { progressLines, startupLine } from './progress-lines.ts'
 import { RecentRate } from './_recent-rate.ts'
 import { writeSummary } from './write-summary.ts'
 
-/** Eight times a second: smooth to the eye, and under a tenth of a percent of a core. */
+/** Eight redraws a second look smooth, and take under a tenth of a percent of a core. */
 const redrawMs = 125
-/** A start that is over sooner shows nothing of itself. */
+/** A start that is faster than this is not shown. */
 const quietStartMs = 500
 
-/** On a terminal: a view that is redrawn in place, then the results. */
+/** Output for a terminal: a view that is redrawn in place, then the results. */
 export class LiveOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation
@@ -30,7 +30,7 @@ export class LiveOutput implements EvalOutput {
     this.#view = new LiveView(io.stdout, io.events)
     const shared = io.stderr.isTTY ? [io.stdout, io.stderr] : [io.stdout]
     this.#foreign = new ForeignOutput(shared, (line) => this.#printForeign(line))
-    // It keeps nothing alive: that nothing else does must be noticed.
+    // The timer does not keep the process alive: a run that waits for nothing must be noticed.
     this.#timer = setInterval(() => this.#draw(), redrawMs).unref()
   }
 
@@ -68,12 +68,12 @@ export class LiveOutput implements EvalOutput {
 
   #print(text: string): void {
     const { columns, style } = this.#io.stdout
-    // A command, which is indented, stays on one line, so that it can be copied.
+    // An indented line is a command: it is not wrapped, so that it can be copied.
     const lines = text.split('\n').flatMap((line) => (line.startsWith('  ') ? [line] : wrapText(line, columns)))
     this.#view.print(lines.map(style.warn).join('\n'))
   }
 
-  /** Redrawn once per turn of the loop, however much was printed in it. */
+  /** Prints a line of other code. The view is redrawn once per turn of the event loop, however much was printed. */
   #printForeign(line: string): void {
     this.#view.print(line)
     if (this.#state === 'quiet') return

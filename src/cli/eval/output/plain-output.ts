@@ -9,7 +9,7 @@ import { writeSummary } from './write-summary.ts'
 const firstMs = 2000
 const intervalMs = 5000
 
-/** Where there is no terminal: a line every few seconds, then the results. Notices go to stderr. */
+/** Output without a terminal: a line every few seconds, then the results. Notices go to stderr. */
 export class PlainOutput implements EvalOutput {
   readonly #io: CommandIo
   readonly #evaluation: Evaluation

@@ -22,13 +22,16 @@ interface Frame {
 
 const labelColumns = 10
 const widestBar = 40
-/** Turns of the loop longer than this are worth a colour: sockets wait that long. */
+/** A lag above this is coloured: sockets wait that long. */
 const lateMs = 50
-/** More models than this are summed up in one line. */
+/** With more models than this, all are summed up in one line. */
 const shownModels = 4
 const shownWorkers = 8
 
-/** A run in progress as the lines of the live view; what does not fit a narrow terminal is left out, least needed first. */
+/**
+ * A run in progress as the lines of the live view. Parts that do not fit a narrow terminal are left out, least important
+ * first.
+ */
 export function progressLines(progress: Progress, frame: Frame): readonly string[] {
   const { style } = frame
   const lines = [
@@ -46,7 +49,7 @@ export function progressLines(progress: Progress, frame: Frame): readonly string
   return hint === undefined ? lines : [...lines, hint]
 }
 
-/** A run that has not started yet. */
+/** The line for a run that has not started yet. */
 export function startupLine(progress: Progress, { style }: Frame): string {
   const names = [progress.environment, progress.model].map(printableLine).filter((name) => name !== '')
   const what = names.length > 0 ? `${style.bold(names.join(' · '))} ` : ''
@@ -81,12 +84,12 @@ export function progressLine(progress: Progress): string {
   return `[${formatDuration(progress.elapsedMs)}] ${parts.join('  ')}`
 }
 
-/** Of the whole run, which is not done any more once it drains. */
+/** The time left of the whole run, which does not apply once the run drains. */
 function timeLeft({ etaMs, state }: Progress): string[] {
   return etaMs === undefined || state !== 'running' ? [] : [`${formatTimeLeft(etaMs)} left`]
 }
 
-/** Of all loops that rollouts depend on. */
+/** The worst lag of all event loops that rollouts depend on. */
 function worstLagMs({ lag, storeLag, workers }: Progress): number {
   return Math.max(lag.p99Ms, storeLag.p99Ms, ...workers.map((worker) => worker.lag.p99Ms))
 }
@@ -161,7 +164,7 @@ function modelParts(model: ModelStatus, style: Style): readonly string[] {
   return parts
 }
 
-/** Below its model, because there it has room. */
+/** The reason why requests wait, on a line below their model, where there is room for it. */
 function reasonLines({ parkedBecause }: ModelStatus, frame: Frame): readonly string[] {
   if (parkedBecause === undefined) return []
   const reason = fitText(printableLine(parkedBecause), frame.columns - 1 - labelColumns)
@@ -205,7 +208,7 @@ function stateHint({ state, active, models }: Progress, style: Style): string | 
   return state === 'stopping' ? style.warn('stopping') : undefined
 }
 
-/** A label and as many parts beside it as fit. */
+/** A label and as many of the parts as fit beside it. */
 function row(label: string, { columns, style }: Frame, parts: readonly string[]): string {
   const shown = label === '' || textWidth(label) < labelColumns ? label : `${label.slice(0, labelColumns - 2)}…`
   return `${style.dim(padText(shown, labelColumns))}${fitting(parts, columns - 1 - labelColumns, ' · ')}`

@@ -14,17 +14,17 @@ const widest = 80
 const narrowest = 40
 const labelColumns = 10
 const cellColumns = 9
-/** Columns of figures beside the label, at the widest. */
+/** The most columns of figures beside the label. */
 const mostCells = 7
 const shownComponents = 12
-/** A reason is often a page of somebody's stack or HTML; the transcript has it all. One of ours, with its advice, fits. */
+/** The most lines of a reason: it may be a page of stack or HTML, and the transcript has all of it. Reasons of ours fit. */
 const reasonLines = 4
 const faultLineCount = 2
 const shownServers = 3
 const shownFaults = 3
 const shownCauseChars = 200
 
-/** What a summary of a stored run adds or lacks: while it goes on, it has no end yet. */
+/** A summary that may come from a stored run, which has no end while it is still running. */
 export type ShownSummary = Omit<Summary, 'end' | 'state' | 'missingTasks'> & {
   readonly end: Summary['end'] | 'running' | 'unfinished'
   readonly state?: Summary['state']
@@ -42,12 +42,12 @@ const ends: Readonly<Record<ShownSummary['end'], string>> = {
 }
 
 interface Frame {
-  /** Between the edges of the box. */
+  /** The columns between the edges of the box. */
   readonly room: number
   readonly style: Style
 }
 
-/** The results of a run as a box, and the commands that look further, which call program and run as the options say. */
+/** The results of a run as a box, and the commands for more details, which use the given names of program and run. */
 export function summaryText(
   summary: ShownSummary,
   options: { readonly columns: number; readonly style: Style; readonly program: string; readonly run: string },
@@ -75,7 +75,7 @@ export function summaryText(
   return `${[...lines, ...nextLines(summary, options)].join('\n')}\n`
 }
 
-/** A sitting may have done all it was asked for and leave its run open. */
+/** The end to show. A sitting may complete its own work and still leave its run open. */
 function shownEnd({ end, state }: ShownSummary): ShownSummary['end'] {
   return end === 'complete' && state !== undefined ? state : end
 }
@@ -110,7 +110,7 @@ function passLines(summary: ShownSummary, frame: Frame): readonly string[] {
     )
   }
   const tasks = summary.pass[0]?.tasks ?? 0
-  // Of a server's run, too, only pass@1 is told: its tasks have as many attempts as their requests asked for.
+  // For a server's run only pass@1 is shown: its requests decide how many attempts a task has.
   const condition = summary.pass.length === 1 ? 'scored' : `with all ${summary.attemptsPerTask} attempts scored`
   const over = `${formatCount(tasks)} of ${formatQuantity(summary.tasks, 'task')} ${condition}`
   return [...lines, ...rows('over', wrapText(over, frame.room - labelColumns), frame)]
@@ -141,7 +141,7 @@ function outcomeLines(summary: ShownSummary, { room, style }: Frame): readonly s
     const kept = summary.voided > 0 ? 'scored unless voided' : 'scored'
     const meaning = truncated ? `${kept}, truncated` : scored ? kept : 'not scored'
     const line = `${tint(name, nameColumns, style)}${figures([formatCount(count), formatShare(count, summary.rollouts)])}`
-    // Where there is no room for the word, the colour says it.
+    // If there is no room for the word, only the colour tells.
     const fits = nameColumns + 2 * cellColumns + 3 + meaning.length <= room
     return [fits ? `${line}   ${style.dim(meaning)}` : line]
   })
@@ -218,13 +218,13 @@ function openText({ attempts, waitForGroup }: ShownSummary['unfinished']): strin
 }
 
 function spent({ attempts, usage, costUsd, costUnknown }: Spending, which: string): string {
-  // An attempt that has asked nobody costs nothing, whatever the prices.
+  // An attempt that made no calls costs nothing, even if prices are unknown.
   const isKnown = costUnknown === 0 || costUsd > 0
   const money = isKnown ? formatMoney(costUsd) + ofUnknownPrice(costUnknown, 'attempt') : formatMoney(null)
   return `${formatQuantity(attempts, 'attempt')} ${which}: ${tokens(usage)} · ${money}`
 }
 
-/** What tools threw: a bug of a tool is otherwise seen in transcripts alone. */
+/** The errors that tools threw: otherwise a tool's bug shows only in transcripts. */
 function faultLines({ toolFaults }: ShownSummary, frame: Frame): readonly string[] {
   const room = frame.room - labelColumns
   const lines = toolFaults.slice(0, shownFaults).flatMap(({ tool, kind, message, calls: times }) => {
@@ -240,7 +240,7 @@ function calls({ usage, judgeUsage, tries }: ShownSummary): string {
   const count = usage.calls + judgeUsage.calls
   const again = tries.tries - tries.calls
   if (again > 0) return `${formatCount(count)} · ${formatCount(again)} more tries after a failure`
-  // Of calls that were made in a sitting that was cut off nobody knows.
+  // The tries of a sitting that was cut off are not known.
   const knowsAll = tries.calls >= count
   return knowsAll && count > 0 ? `${formatCount(count)}, all at the first try` : formatCount(count)
 }
@@ -253,7 +253,7 @@ function cost(summary: ShownSummary): string {
   return formatMoney(usd) + ofUnknownPrice(costUnknown, 'rollout') + inAll
 }
 
-/** A judge, and who made the turns that a fork repeats, may be other models: the price that is missing may be theirs. */
+/** Why the cost is unknown. A judge, or the model of the turns that a fork repeats, may be the one without a price. */
 function unpriced({ model, judgeUsage, forkedFrom }: ShownSummary): string {
   const isOneAlone = judgeUsage.calls === 0 && forkedFrom === undefined
   return isOneAlone ? `no price is known for ${printableLine(model)}` : 'a model that was asked has no known price'
@@ -269,7 +269,7 @@ function tokens(usage: Usage): string {
   return `${formatCompactCount(usage.input)} in${cached} · ${formatCompactCount(usage.output)} out${reasoning}${estimate(usage)}`
 }
 
-/** Servers need not say what a call used. */
+/** Says how many calls are estimated: servers need not report what a call used. */
 function estimate({ estimated = 0, calls: all }: Usage): string {
   if (estimated === 0) return ''
   return estimated === all ? ' · estimated' : ` · ${formatShare(estimated, all)} of calls estimated`
@@ -324,7 +324,7 @@ function changedCodeLines({ changedCode }: ShownSummary): readonly string[] {
   return notice === undefined ? [] : [printableLine(notice)]
 }
 
-/** Nothing else shows that rollouts had fewer tools than the environment names. */
+/** The tool servers that were missing. Nothing else shows that rollouts had fewer tools than the environment names. */
 function missingServerLines({ missingServers, rollouts }: ShownSummary): readonly string[] {
   const lines = missingServers.slice(0, shownServers).map(({ server, rollouts: without, cause }) => {
     const share = `${formatCount(without)} of ${formatQuantity(rollouts, 'rollout')}`
@@ -343,7 +343,7 @@ function tint(name: keyof typeof outcomes, columns: number, style: Style): strin
   return !scored ? style.bad(label) : truncated ? style.warn(label) : style.good(label)
 }
 
-/** The label beside the first of the lines. */
+/** Lines with the label beside the first one. */
 function rows(label: string, lines: readonly string[], { style }: Frame): readonly string[] {
   return lines.map((line, index) => `${style.dim(padText(index === 0 ? label : '', labelColumns))}${line}`)
 }

@@ -2,7 +2,7 @@ import type { CommandIo } from '../../process/io.ts'
 import { runReference } from '../../runs/stored-run.ts'
 import { summaryText, type ShownSummary } from './summary-text.ts'
 
-/** The results, where an evaluation ends and where they are shown again. */
+/** Writes the results, at the end of an evaluation and when they are shown again. */
 export function writeSummary(summary: ShownSummary, io: CommandIo): void {
   const { columns, style } = io.stdout
   const run = runReference(summary.folder, io)
