@@ -42,8 +42,8 @@ function missingModuleHint(message: string): string | undefined {
   if (extension) return `Imports need the file's extension: write ${extension} at the end`
   const packageName = /^Cannot find package '([^']+)'/.exec(message)?.[1]
   if (packageName === undefined) return undefined
-  // A package with a similar name could be a stranger's code, so it is not suggested for installation. Names with
-  // `millrace-` are ours.
+  // A package with a similar name could be a stranger's code, so it is not suggested for installation. Names that begin
+  // with `millrace-` are no misspellings: such packages go with Millrace.
   if (!packageName.startsWith('millrace-') && nearestName(packageName, ['millrace'])) return `Did you mean 'millrace'?`
   return `Install it where the environment is: npm install ${packageName}`
 }

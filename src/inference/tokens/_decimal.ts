@@ -10,7 +10,7 @@ const powers = Float64Array.from({ length: maxPower + 1 }, (_, power) => Number(
 
 /** The largest relative error of a value computed here: three roundings, and a power that may be rounded too. */
 const doubt = 2 ** -48
-/** Below this value, the relative distance between 32-bit floats grows. */
+/** Smaller values come near the subnormal 32-bit floats, whose relative distance is larger. */
 const smallest = 2 ** -120
 
 /**

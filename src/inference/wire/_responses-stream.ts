@@ -10,8 +10,8 @@ import { reportedError, readReportedError } from './reported-error.ts'
 import type { Source } from './source.ts'
 
 /**
- * A Responses stream. Its last event carries the whole response, so the events before it are read only for a sink, and to
- * know when output began.
+ * A Responses stream. Its last event carries the whole response, so its deltas are read only for a sink, and to know when
+ * output began.
  */
 export class ResponsesStream implements StreamAssembler {
   readonly #source: Source

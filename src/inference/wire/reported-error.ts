@@ -118,7 +118,7 @@ function codeFor(status: number | undefined, reported: ReportedError): ErrorCode
     case 404:
       return 'model_not_found'
     case 408:
-    // From a proxy (504) or Cloudflare (524): the server said nothing for too long, perhaps because of this very request.
+    // From a proxy (504) or Cloudflare (524): the server was silent for too long, perhaps only for this request.
     case 504:
     case 524:
       return 'model_timeout'
