@@ -68,7 +68,7 @@ const everything = defineEnvironment({
   },
   reward: {
     steps: ({ state, metric }) => {
-      metric('steps', state.steps)
+      metric('stepsMade', state.steps)
       return state.steps
     },
     liked: { weight: 0.5, score: judge({ rubric: 'Any.' }) },
