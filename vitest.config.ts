@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
+import { LongestFirst } from './test/longest-first.ts'
 
 const source = (path: string) => fileURLToPath(new URL(path, import.meta.url))
 
@@ -16,6 +17,7 @@ export default defineConfig({
     hookTimeout: 240_000,
     // Tests wait more than they compute, so three files at a time, on two cores, too.
     maxWorkers: 3,
+    sequence: { sequencer: LongestFirst },
     // V8 now and then crashes when it frees WebAssembly code that threads share: see bin/millrace.js.
     execArgv: ['--no-wasm-code-gc'],
     expect: { poll: { timeout: 60_000 } },

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { runFiles, RunReader, RunStore } from '../../src/store/index.ts'
 import { newRun, rolloutEntries, temporaryFolder } from './_fixtures.ts'
 
-const cycles = 200
+const cycles = 80
 
 /** On Linux; elsewhere both are 0 and the test only shows that all those cycles end. */
 function held(): { threads: number; descriptors: number } {
