@@ -5,7 +5,7 @@ import { closeAll, LoopLag, machineShare, shareWith } from '../kit/index.ts'
 import { InlineExecutor } from '../rollout/index.ts'
 import { JournalClient } from '../store/index.ts'
 import { startTelemetry, type Telemetry } from '../telemetry/index.ts'
-import { AnsweredCalls } from './_answered-calls.ts'
+import { CallHandler } from './_call-handler.ts'
 import { reportErrors } from './_report-errors.ts'
 import type { SupervisorLink } from './_supervisor-link.ts'
 import type { WorkerReport } from './worker-messages.ts'
@@ -28,17 +28,17 @@ export async function serveRollouts(link: SupervisorLink): Promise<void> {
     const { executor, telemetry } = parts
     const report = (): void => link.send(reportOf(parts, link))
     // Reported before the last answer, so that the pool has all calls and tries when it adds them up.
-    const calls = new AnsweredCalls({ link, executor, journal, onLast: report })
+    const handler = new CallHandler({ link, executor, journal, onLast: report })
     setInterval(report, statusEveryMs)
     link.onMessage((message) => {
       if (message.kind === 'abort') {
-        calls.abort(message.call, message.reason)
+        handler.abort(message.call, message.reason)
       } else if (message.kind === 'close') {
         // Closed from the last to the first, so that what the executor does at its end is still counted and reported.
         const lastReport = { [Symbol.asyncDispose]: async () => report() }
         void end([journal, link.limits, telemetry, lastReport, executor])
       } else {
-        void calls.answer(message)
+        void handler.answer(message)
       }
     })
     report()

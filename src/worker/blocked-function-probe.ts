@@ -4,7 +4,7 @@ import { startVariables, workerUrl } from '../kit/index.ts'
 /** The descriptor of the probe's pipe in a worker process: after the three standard streams and the channel of `fork`. */
 export const probeDescriptor = 4
 
-export interface ProbeAnswer {
+export interface BlockedFunctionAnswer {
   readonly question: number
   readonly name?: string
 }

@@ -1,7 +1,7 @@
 /** The entry of a process's probe. A question is a line with its number, an answer is a line, too. */
 import { Socket } from 'node:net'
 import { nameBlockedMainThread } from '../kit/index.ts'
-import { probeDescriptor, type ProbeAnswer } from './blocked-function-probe.ts'
+import { probeDescriptor, type BlockedFunctionAnswer } from './blocked-function-probe.ts'
 
 const supervisor = new Socket({ fd: probeDescriptor })
 supervisor.on('error', () => supervisor.destroy())
@@ -14,6 +14,6 @@ supervisor.on('data', (chunk) => {
 
 async function answer(question: number): Promise<void> {
   const name = await nameBlockedMainThread(new AbortController().signal)
-  const answered: ProbeAnswer = { question, ...(name !== undefined && { name }) }
+  const answered: BlockedFunctionAnswer = { question, ...(name !== undefined && { name }) }
   if (supervisor.writable) supervisor.write(`${JSON.stringify(answered)}\n`)
 }

@@ -3,7 +3,7 @@ import { Duplex } from 'node:stream'
 import type { Worker } from 'node:worker_threads'
 import { AbortScope, nameBlockedThread, raced } from '../kit/index.ts'
 import { isJsonObject } from '../schema/index.ts'
-import { probeDescriptor, type ProbeAnswer } from './blocked-function-probe.ts'
+import { probeDescriptor, type BlockedFunctionAnswer } from './blocked-function-probe.ts'
 
 /** The thread or process of a blocked loop, as its supervisor holds it. */
 export type BlockedTarget =
@@ -26,18 +26,18 @@ export async function nameBlockedFunction(target: BlockedTarget, signal: AbortSi
   return pipe instanceof Duplex ? await clientOf(pipe).ask(signal) : undefined
 }
 
-const clients = new WeakMap<Duplex, ProbeClient>()
+const clients = new WeakMap<Duplex, BlockedFunctionClient>()
 
-function clientOf(pipe: Duplex): ProbeClient {
+function clientOf(pipe: Duplex): BlockedFunctionClient {
   const known = clients.get(pipe)
   if (known) return known
-  const client = new ProbeClient(pipe)
+  const client = new BlockedFunctionClient(pipe)
   clients.set(pipe, client)
   return client
 }
 
 /** The supervisor's end of a probe's pipe. Lives as long as the pipe. */
-class ProbeClient {
+class BlockedFunctionClient {
   readonly #pipe: Duplex
   /** The questions that are waited for just now: a second and a half each at most. */
   readonly #waiting = new Map<number, (name: string | undefined) => void>()
@@ -81,7 +81,7 @@ class ProbeClient {
 }
 
 /** Reads an answer. The environment's code is in the same process and can write to the same pipe: other lines are ignored. */
-function answerIn(line: string): { readonly [field in keyof ProbeAnswer]?: unknown } {
+function answerIn(line: string): { readonly [field in keyof BlockedFunctionAnswer]?: unknown } {
   try {
     const value: unknown = JSON.parse(line)
     return isJsonObject(value) ? value : {}

@@ -1,6 +1,6 @@
 export { strayErrors } from './stray-errors.ts'
 export type { StrayError } from './stray-errors.ts'
-export { maxWorkers } from './crew.ts'
+export { maxWorkers } from './worker-supervisor.ts'
 export { resolveSupervision } from './supervision.ts'
 export type { Supervision } from './supervision.ts'
 export type { WorkerHeap } from './worker-channel.ts'

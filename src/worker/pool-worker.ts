@@ -3,14 +3,14 @@ import { within } from '../kit/index.ts'
 import type { ModelStatus } from '../inference/index.ts'
 import type { OffloadStatus, WorkerStatus } from '../rollout/index.ts'
 import type { MetricsDelta } from '../telemetry/index.ts'
-import { PendingCalls, type CallKey } from './_pending-calls.ts'
+import { UnansweredCalls, type CallKey } from './_unanswered-calls.ts'
 import { Silence } from './_silence.ts'
 import { nameBlockedFunction } from './blocked-function.ts'
 import { BlockedLoopWatch, type FoundBlock } from './blocked-loop-watch.ts'
 import { strayErrors } from './stray-errors.ts'
 import type { Supervision } from './supervision.ts'
 import type { ChannelOptions, OpenChannel, WorkerChannel } from './worker-channel.ts'
-import type { Answer, FromWorker, LastWords, Question, WorkerReport } from './worker-messages.ts'
+import type { WorkerResult, FromWorker, LastWords, WorkerRequest, WorkerReport } from './worker-messages.ts'
 
 export interface Call {
   readonly key: CallKey
@@ -67,7 +67,7 @@ export class PoolWorker {
   readonly #options: PoolWorkerOptions
   readonly #channel: WorkerChannel
   readonly #ready = Promise.withResolvers<void>()
-  readonly #calls = new PendingCalls()
+  readonly #calls = new UnansweredCalls()
   readonly #silence: Silence
   readonly #exited: Promise<void>
   #phase: 'starting' | 'ready' | 'draining' | 'closing' | 'gone' = 'starting'
@@ -160,7 +160,7 @@ export class PoolWorker {
   }
 
   /** Rejects with `death` if the worker dies, and with the signal's reason if the work does not end when told to. */
-  ask<Value extends Answer>(question: Question, { key, task, signal }: Call): Promise<Value> {
+  ask<Value extends WorkerResult>(request: WorkerRequest, { key, task, signal }: Call): Promise<Value> {
     if (this.#death) return Promise.reject(this.#death)
     if (this.#phase !== 'ready' && this.#phase !== 'draining') return Promise.reject(closedError())
     const call = (this.#lastCall += 1)
@@ -173,9 +173,9 @@ export class PoolWorker {
       patience = setTimeout(() => this.#calls.abandon(call, signal.reason), graceMs)
     }
     return new Promise<Value>((resolve, reject) => {
-      this.#post(question, call)
-      // Messages are not typed by the question they answer; the call's number ties the two together.
-      this.#calls.add(call, { key, task, resolve: resolve as (value: Answer) => void, reject })
+      this.#post(request, call)
+      // Messages are not typed by the request they answer; the call's number ties the two together.
+      this.#calls.add(call, { key, task, resolve: resolve as (value: WorkerResult) => void, reject })
       if (signal.aborted) onAbort()
       else signal.addEventListener('abort', onAbort, { once: true })
     }).finally(() => {
@@ -266,9 +266,9 @@ export class PoolWorker {
     this.#options.onBlocked(blocked)
   }
 
-  #post(question: Question, call: number): void {
+  #post(request: WorkerRequest, call: number): void {
     try {
-      this.#channel.post({ ...question, call })
+      this.#channel.post({ ...request, call })
     } catch (error) {
       throw new MillraceError(
         'env_invalid',

@@ -1,4 +1,4 @@
-import type { CallKey } from './_pending-calls.ts'
+import type { CallKey } from './_unanswered-calls.ts'
 import type { WorkerDeath } from './pool-worker.ts'
 
 /** Fewer deaths than this condemn no call: something else may have killed the worker, even twice. */

@@ -18,22 +18,22 @@ export interface WorkerStart {
 }
 
 /** What a worker can be asked to do. */
-export type Question =
+export type WorkerRequest =
   | { readonly kind: 'run'; readonly job: RolloutJob }
   | { readonly kind: 'score-group'; readonly job: GroupJob }
   | { readonly kind: 'preflight' }
 
-export type Answer = AttemptResult | GroupScores | readonly string[]
+export type WorkerResult = AttemptResult | GroupScores | readonly string[]
 
 export type ToWorker =
-  | (Question & { readonly call: number })
+  | (WorkerRequest & { readonly call: number })
   | { readonly kind: 'abort'; readonly call: number; readonly reason: WireError }
   | { readonly kind: 'close' }
 
 export type FromWorker =
   | { readonly kind: 'ready' }
   | { readonly kind: 'start-failed'; readonly error: WireError }
-  | { readonly kind: 'done'; readonly call: number; readonly value: Answer }
+  | { readonly kind: 'done'; readonly call: number; readonly value: WorkerResult }
   | { readonly kind: 'failed'; readonly call: number; readonly error: WireError }
   | WorkerReport
   | { readonly kind: 'stray-error'; readonly error: StrayError }

@@ -11,14 +11,14 @@ import type {
   RolloutJob,
   WorkerStatus,
 } from '../rollout/index.ts'
-import { Crew, type CrewOptions } from './crew.ts'
+import { WorkerSupervisor, type WorkerSupervisorOptions } from './worker-supervisor.ts'
 import type { Call, PoolWorker } from './pool-worker.ts'
 import { Quarantine } from './quarantine.ts'
-import type { Answer, Question } from './worker-messages.ts'
+import type { WorkerResult, WorkerRequest } from './worker-messages.ts'
 
-export type WorkerPoolOptions = CrewOptions
+export type WorkerPoolOptions = WorkerSupervisorOptions
 
-interface Answered<Value extends Answer> {
+interface Answered<Value extends WorkerResult> {
   readonly kind: 'answered'
   readonly value: Value
 }
@@ -34,22 +34,22 @@ type Lost = Extract<AttemptResult, { kind: 'lost' }>
  * scheduler's concurrency is the bound and its places are the back-pressure.
  */
 export class WorkerPool extends Resource implements Executor {
-  readonly #crew: Crew
+  readonly #supervisor: WorkerSupervisor
   readonly #quarantine: Quarantine
   #state: 'open' | 'draining' = 'open'
   #calls = 0
 
-  private constructor(crew: Crew, quarantine: Quarantine) {
+  private constructor(supervisor: WorkerSupervisor, quarantine: Quarantine) {
     super()
-    this.#crew = crew
+    this.#supervisor = supervisor
     this.#quarantine = quarantine
   }
 
   /** Resolves when every worker has loaded the environment, which they do all at once; rejects if one cannot. */
   static async start(options: WorkerPoolOptions): Promise<WorkerPool> {
     const quarantine = new Quarantine()
-    const crew = await Crew.start(options, (death) => quarantine.noteDeath(death))
-    return new WorkerPool(crew, quarantine)
+    const supervisor = await WorkerSupervisor.start(options, (death) => quarantine.noteDeath(death))
+    return new WorkerPool(supervisor, quarantine)
   }
 
   async run(job: RolloutJob, signal: AbortSignal): Promise<AttemptResult> {
@@ -69,25 +69,25 @@ export class WorkerPool extends Resource implements Executor {
   }
 
   get takesWork(): boolean {
-    return this.#state === 'open' && this.#crew.takesWork
+    return this.#state === 'open' && this.#supervisor.takesWork
   }
 
   models(): readonly ModelStatus[] {
-    return this.#crew.models()
+    return this.#supervisor.models()
   }
 
   /** The status of all workers; those in quarantine have ids below zero. */
   workers(): readonly WorkerStatus[] {
-    return this.#crew.statuses()
+    return this.#supervisor.statuses()
   }
 
   offload(): readonly OffloadStatus[] {
-    return this.#crew.offload()
+    return this.#supervisor.offload()
   }
 
   /** Resolves when new workers are ready. Surplus workers finish what they run, meanwhile and afterwards. */
   resize(size: number): Promise<void> {
-    return this.#crew.resize(size)
+    return this.#supervisor.resize(size)
   }
 
   /**
@@ -95,14 +95,14 @@ export class WorkerPool extends Resource implements Executor {
    * the old ones finish what they run.
    */
   restart(): Promise<void> {
-    return this.#crew.restart()
+    return this.#supervisor.restart()
   }
 
   /** Refuses new calls, lets those that run end, and closes. A call that is lost meanwhile may come again. */
   async drain(): Promise<void> {
     this.#state = 'draining'
     while (this.#calls > 0 && !this.isClosed) {
-      await this.#crew.changed
+      await this.#supervisor.changed
       // A caller whose call was lost asks again at once, but not before the next turn.
       await nextTurn()
     }
@@ -110,67 +110,67 @@ export class WorkerPool extends Resource implements Executor {
   }
 
   protected onClose(): Promise<void> {
-    return this.#crew.close()
+    return this.#supervisor.close()
   }
 
-  async #untilAnswered<Value extends Answer>(question: Question, call: Call): Promise<Value> {
+  async #untilAnswered<Value extends WorkerResult>(request: WorkerRequest, call: Call): Promise<Value> {
     for (;;) {
-      const answer = await this.#carryOut<Value>(question, call)
+      const answer = await this.#carryOut<Value>(request, call)
       if (answer.kind === 'answered') return answer.value
       if (answer.verdict !== 'again') throw new MillraceError('worker_lost', answer.why)
     }
   }
 
-  async #carryOut<Value extends Answer>(question: Question, call: Call): Promise<Answered<Value> | Lost> {
+  async #carryOut<Value extends WorkerResult>(request: WorkerRequest, call: Call): Promise<Answered<Value> | Lost> {
     if (this.#state === 'draining' && !this.#quarantine.isSuspect(call.key)) {
       throw new MillraceError('closed', 'the workers take nothing new: they are draining')
     }
     this.#calls += 1
     let comesAgain = false
     try {
-      const answer = await this.#attempt<Value>(question, call)
+      const answer = await this.#attempt<Value>(request, call)
       comesAgain = answer.kind === 'lost' && answer.verdict === 'again'
       return answer
     } finally {
       if (!comesAgain) this.#quarantine.forget(call.key)
       this.#calls -= 1
-      if (this.#calls === 0) this.#crew.announce()
+      if (this.#calls === 0) this.#supervisor.announce()
     }
   }
 
   /** Finds a worker, waiting until there is one, and asks it. A suspect goes to the worker of its cohort. */
-  async #attempt<Value extends Answer>(question: Question, call: Call): Promise<Answered<Value> | Lost> {
+  async #attempt<Value extends WorkerResult>(request: WorkerRequest, call: Call): Promise<Answered<Value> | Lost> {
     for (;;) {
-      this.#crew.throwIfUnable()
+      this.#supervisor.throwIfUnable()
       call.signal.throwIfAborted()
       const cohort = this.#quarantine.cohortOf(call.key)
       if (cohort === undefined) {
-        const worker = this.#crew.choose(call.task)
-        if (worker) return await this.#ask<Value>(worker, question, call)
+        const worker = this.#supervisor.choose(call.task)
+        if (worker) return await this.#ask<Value>(worker, request, call)
       } else {
-        const ward = this.#crew.enterWard(cohort)
-        if (ward) {
+        const isolated = this.#supervisor.takeIsolated(cohort)
+        if (isolated) {
           try {
-            const worker = await raced(ward.worker, call.signal)
-            if (!worker.isGone) return await this.#ask<Value>(worker, question, call)
+            const worker = await raced(isolated.worker, call.signal)
+            if (!worker.isGone) return await this.#ask<Value>(worker, request, call)
             continue
           } finally {
-            this.#crew.leaveWard(ward)
+            this.#supervisor.giveBackIsolated(isolated)
           }
         }
       }
-      await raced(this.#crew.changed, call.signal)
+      await raced(this.#supervisor.changed, call.signal)
     }
   }
 
-  async #ask<Value extends Answer>(
+  async #ask<Value extends WorkerResult>(
     worker: PoolWorker,
-    question: Question,
+    request: WorkerRequest,
     call: Call,
   ): Promise<Answered<Value> | Lost> {
     try {
-      const value = await worker.ask<Value>(question, call)
-      this.#crew.noteEnd()
+      const value = await worker.ask<Value>(request, call)
+      this.#supervisor.noteEnd()
       return { kind: 'answered', value }
     } catch (error) {
       const { death } = worker

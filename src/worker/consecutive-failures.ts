@@ -5,7 +5,7 @@ const maxFailedStarts = 5
 const maxDeaths = 20
 
 /** Counts failures without a success in between, and says when going on would go on for ever. */
-export class DeathToll {
+export class ConsecutiveFailures {
   #failedStarts = 0
   #deaths = 0
 

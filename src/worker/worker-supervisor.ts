@@ -9,16 +9,16 @@ import { CallCounts } from './_call-counts.ts'
 import { withUnderWay } from './_under-way.ts'
 import { PoolLimits } from './_pool-limits.ts'
 import { ProcessChannel } from './_process-channel.ts'
-import { Seat } from './_seat.ts'
+import { WorkerSlot } from './_worker-slot.ts'
 import { ThreadChannel } from './_thread-channel.ts'
-import { maxWards, Wards, type Ward } from './_wards.ts'
+import { maxIsolated, IsolatedWorkers, type IsolatedWorker } from './_isolated-workers.ts'
 import { chooseWorker } from './choose-worker.ts'
-import { DeathToll } from './death-toll.ts'
+import { ConsecutiveFailures } from './consecutive-failures.ts'
 import { PoolWorker, type WorkerDeath } from './pool-worker.ts'
 import { resolveSupervision, type Supervision } from './supervision.ts'
 import type { WorkerStart } from './worker-messages.ts'
 
-export interface CrewOptions {
+export interface WorkerSupervisorOptions {
   readonly size: number
   readonly kind: 'thread' | 'process'
   readonly start: Omit<WorkerStart, 'workers'>
@@ -35,30 +35,30 @@ export interface CrewOptions {
 
 const tickMs = 250
 const startBackoff = { firstMs: 200, maxMs: 5_000, factor: 3 } as const
-/** A seat has two workers at most: one that takes work, and the one before it, which finishes its own. */
-const workersPerSeat = 2
-/** The largest crew: each of its workers needs a place in the shared limits. */
-export const maxWorkers = Math.floor((SharedLimits.maxSlots - maxWards) / workersPerSeat)
-/** How large a crew can become that began small: a place costs a little, even while no worker has it. */
+/** A slot has two workers at most: one that takes work, and the one before it, which finishes its own. */
+const workersPerSlot = 2
+/** The most workers of a pool: each of them needs a place in the shared limits. */
+export const maxWorkers = Math.floor((SharedLimits.maxSlots - maxIsolated) / workersPerSlot)
+/** How large a pool can become that began small: a place costs a little, even while no worker has it. */
 const mostGrowth = Math.min(2 * Math.max(4, availableParallelism()), maxWorkers)
 
-/** The workers of a pool: starts them, watches them, replaces those that die or wear out. */
-export class Crew extends Resource {
-  readonly #options: CrewOptions
+/** Starts the workers of a pool, watches them, and replaces those that die or wear out. */
+export class WorkerSupervisor extends Resource {
+  readonly #options: WorkerSupervisorOptions
   readonly #onDeath: (death: WorkerDeath) => void
   readonly #supervision: Supervision
   readonly #maxSize: number
   readonly #limits: PoolLimits
-  readonly #seats: Seat[] = []
-  readonly #wards: Wards
-  /** All workers that are not gone: on their seats, starting, finishing what they run, and in quarantine. */
+  readonly #slots: WorkerSlot[] = []
+  readonly #isolated: IsolatedWorkers
+  /** All workers that are not gone: in their slots, starting, finishing what they run, and in quarantine. */
   readonly #workers = new Set<PoolWorker>()
-  readonly #toll = new DeathToll()
+  readonly #failures = new ConsecutiveFailures()
   /** How often workers that are gone have asked models. */
   readonly #past = new CallCounts()
-  /** Seats whose worker is to be replaced because it is worn, or has more than its share of the machine. */
-  readonly #renewing = new Set<Seat>()
-  /** Work in the background that must be over before the crew is: a few per worker. */
+  /** Slots whose worker is to be replaced because it is worn, or has more than its share of the machine. */
+  readonly #renewing = new Set<WorkerSlot>()
+  /** Work in the background that the close waits for: a few per worker. */
   readonly #chores = new Set<Promise<void>>()
   readonly #ticker: NodeJS.Timeout
   #lastTickAt = performance.now()
@@ -67,7 +67,7 @@ export class Crew extends Resource {
   #operation: Promise<void> = Promise.resolve()
   #failure: MillraceError | undefined
 
-  private constructor(options: CrewOptions, onDeath: (death: WorkerDeath) => void) {
+  private constructor(options: WorkerSupervisorOptions, onDeath: (death: WorkerDeath) => void) {
     super()
     this.#options = options
     this.#onDeath = onDeath
@@ -77,10 +77,10 @@ export class Crew extends Resource {
     this.#limits = new PoolLimits({
       models,
       judgeConcurrency: settings.judgeConcurrency,
-      places: workersPerSeat * this.#maxSize + maxWards,
+      places: workersPerSlot * this.#maxSize + maxIsolated,
       onLimitChange: (change) => options.onLimitChange?.(change),
     })
-    this.#wards = new Wards(this.#startWorker, this.announce)
+    this.#isolated = new IsolatedWorkers(this.#startWorker, this.announce)
     this.#ticker = setInterval(this.#tick, tickMs)
   }
 
@@ -88,14 +88,17 @@ export class Crew extends Resource {
    * Resolves when every worker has loaded the environment, which they do all at once; rejects if one cannot. `onDeath` is
    * called for each death before the callers whose calls it lost go on.
    */
-  static async start(options: CrewOptions, onDeath: (death: WorkerDeath) => void): Promise<Crew> {
-    const crew = new Crew(options, onDeath)
+  static async start(
+    options: WorkerSupervisorOptions,
+    onDeath: (death: WorkerDeath) => void,
+  ): Promise<WorkerSupervisor> {
+    const supervisor = new WorkerSupervisor(options, onDeath)
     try {
-      await crew.#addSeats(Array.from({ length: options.size }, (_, index) => index + 1))
-      crew.#hasStarted = true
-      return crew
+      await supervisor.#addSlots(Array.from({ length: options.size }, (_, index) => index + 1))
+      supervisor.#hasStarted = true
+      return supervisor
     } catch (error) {
-      await crew.close()
+      await supervisor.close()
       throw error
     }
   }
@@ -130,21 +133,21 @@ export class Crew extends Resource {
 
   /** The worker that should take a call; undefined while none can. */
   choose(task: number | undefined): PoolWorker | undefined {
-    return chooseWorker(this.#seated(), task)
+    return chooseWorker(this.#inSlots(), task)
   }
 
-  /** A worker for a cohort alone; undefined while all wards are taken. The caller owes a `leaveWard`. */
-  enterWard(cohort: number): Ward | undefined {
-    return this.#wards.enter(cohort)
+  /** A worker for a cohort alone; undefined while there are as many of those as may be. The caller owes a `giveBackIsolated`. */
+  takeIsolated(cohort: number): IsolatedWorker | undefined {
+    return this.#isolated.take(cohort)
   }
 
-  leaveWard(ward: Ward): void {
-    this.#track(this.#wards.leave(ward))
+  giveBackIsolated(isolated: IsolatedWorker): void {
+    this.#track(this.#isolated.giveBack(isolated))
   }
 
   /** Called when a call ended as it should: whatever died before, not everything is broken. */
   noteEnd(): void {
-    this.#toll.noteEnd()
+    this.#failures.noteEnd()
   }
 
   models(): readonly ModelStatus[] {
@@ -171,7 +174,7 @@ export class Crew extends Resource {
     return Array.from(this.#workers, (worker) => worker.offload).flat()
   }
 
-  /** Workers by seat; those in quarantine have ids below zero. */
+  /** Workers by slot; those in quarantine have ids below zero. */
   statuses(): readonly WorkerStatus[] {
     return Array.from(this.#workers, (worker) => worker.status()).toSorted((one, other) => one.id - other.id)
   }
@@ -182,12 +185,12 @@ export class Crew extends Resource {
       throw new MillraceError('config_invalid', `this pool can have 1 to ${this.#maxSize} workers, not ${size}`)
     }
     await this.#exclusively(async () => {
-      const missing = Array.from({ length: Math.max(0, size - this.#seats.length) }, (_, index) => {
-        return this.#seats.length + 1 + index
+      const missing = Array.from({ length: Math.max(0, size - this.#slots.length) }, (_, index) => {
+        return this.#slots.length + 1 + index
       })
       this.#requireRoomAt(missing)
-      for (const seat of this.#seats.splice(size)) this.#retire(seat.giveUp())
-      await this.#addSeats(missing)
+      for (const slot of this.#slots.splice(size)) this.#retire(slot.giveUp())
+      await this.#addSlots(missing)
     })
   }
 
@@ -196,9 +199,9 @@ export class Crew extends Resource {
    * the old ones finish what they run.
    */
   async restart(): Promise<void> {
-    const seats = [...this.#seats]
-    this.#requireRoomAt(seats.map(({ id }) => id))
-    for (const seat of seats) await this.#renew(seat)
+    const slots = [...this.#slots]
+    this.#requireRoomAt(slots.map(({ id }) => id))
+    for (const slot of slots) await this.#renew(slot)
   }
 
   protected async onClose(): Promise<void> {
@@ -209,14 +212,14 @@ export class Crew extends Resource {
     await this.#limits.close()
   }
 
-  *#seated(): Generator<PoolWorker, void, void> {
-    for (const { worker } of this.#seats) if (worker) yield worker
+  *#inSlots(): Generator<PoolWorker, void, void> {
+    for (const { worker } of this.#slots) if (worker) yield worker
   }
 
-  async #addSeats(ids: readonly number[]): Promise<void> {
-    const seats = ids.map((id) => new Seat(id, this.#startWorker, this.announce))
-    this.#seats.push(...seats)
-    await Promise.all(seats.map((seat) => seat.fill()))
+  async #addSlots(ids: readonly number[]): Promise<void> {
+    const slots = ids.map((id) => new WorkerSlot(id, this.#startWorker, this.announce))
+    this.#slots.push(...slots)
+    await Promise.all(slots.map((slot) => slot.fill()))
   }
 
   readonly #startWorker = async (id: number, restarts: number): Promise<PoolWorker> => {
@@ -225,23 +228,23 @@ export class Crew extends Resource {
       const worker = this.#open(id, restarts)
       try {
         await worker.ready
-        this.#toll.noteStart()
+        this.#failures.noteStart()
         return worker
       } catch (thrown) {
         await worker.close()
         this.throwIfClosed()
         // A failure before anything has run is for the user to correct; later it may pass.
         if (!this.#hasStarted) throw thrown
-        const reason = this.#toll.noteFailedStart(MillraceError.from(thrown, 'worker_lost'))
+        const reason = this.#failures.noteFailedStart(MillraceError.from(thrown, 'worker_lost'))
         if (reason) this.#fail(reason)
-        else await sleep(backoffMs(startBackoff, this.#toll.failedStarts), this.closedSignal)
+        else await sleep(backoffMs(startBackoff, this.#failures.failedStarts), this.closedSignal)
       }
     }
   }
 
   #open(id: number, restarts: number): PoolWorker {
     const { kind, start, connectJournal, onBlocked, onMetrics } = this.#options
-    const workers = this.#seats.length
+    const workers = this.#slots.length
     const limits = this.#limits.take(workers)
     const journal = connectJournal()
     const worker = new PoolWorker({
@@ -264,10 +267,10 @@ export class Crew extends Resource {
 
   readonly #onWorkerDeath = (worker: PoolWorker, death: WorkerDeath): void => {
     this.#onDeath(death)
-    this.#wards.clear(worker)
-    const seat = this.#seats.find((each) => each.clear(worker))
-    if (seat) this.#track(seat.fill())
-    const reason = death.isBlameless ? undefined : this.#toll.noteDeath(death.error)
+    this.#isolated.clear(worker)
+    const slot = this.#slots.find((each) => each.clear(worker))
+    if (slot) this.#track(slot.fill())
+    const reason = death.isBlameless ? undefined : this.#failures.noteDeath(death.error)
     if (reason) this.#fail(reason)
     // The worker may be given up, but not gone: it is waited for until it is.
     this.#track(worker.close())
@@ -280,25 +283,25 @@ export class Crew extends Resource {
     const elapsedMs = Math.min(now - this.#lastTickAt, 2 * tickMs)
     this.#lastTickAt = now
     for (const worker of this.#workers) worker.tick(elapsedMs)
-    for (const seat of this.#seats) {
-      const { worker } = seat
+    for (const slot of this.#slots) {
+      const { worker } = slot
       // A worker divides the machine by the number of workers it was started with; if there are more now, it is replaced.
-      const isDue = worker && (worker.isWorn || worker.peers < this.#seats.length)
-      if (!isDue || this.#renewing.has(seat) || this.#isFull(seat.id)) continue
-      this.#renewing.add(seat)
-      this.#track(this.#renew(seat).finally(() => this.#renewing.delete(seat)))
+      const isDue = worker && (worker.isWorn || worker.peers < this.#slots.length)
+      if (!isDue || this.#renewing.has(slot) || this.#isFull(slot.id)) continue
+      this.#renewing.add(slot)
+      this.#track(this.#renew(slot).finally(() => this.#renewing.delete(slot)))
     }
   }
 
-  async #renew(seat: Seat): Promise<void> {
+  async #renew(slot: WorkerSlot): Promise<void> {
     await this.#exclusively(async () => {
-      // The seat was renewed since that was asked for: its worker is fresh.
-      if (this.#isFull(seat.id)) return
-      this.#retire(await seat.renew())
+      // The slot was renewed since that was asked for: its worker is fresh.
+      if (this.#isFull(slot.id)) return
+      this.#retire(await slot.renew())
     })
   }
 
-  /** Retires a worker. Only the crew's own end waits for that: it may take minutes. */
+  /** Retires a worker. Only the close of all workers waits for that: it may take minutes. */
   #retire(worker: PoolWorker | undefined): void {
     if (worker) this.#track(worker.retire())
   }
@@ -306,7 +309,7 @@ export class Crew extends Resource {
   #isFull(id: number): boolean {
     let count = 0
     for (const worker of this.#workers) if (worker.id === id && !worker.isGone) count += 1
-    return count >= workersPerSeat
+    return count >= workersPerSlot
   }
 
   #requireRoomAt(ids: readonly number[]): void {

@@ -4,9 +4,9 @@ import type { Executor } from '../rollout/index.ts'
 import type { JournalClient } from '../store/index.ts'
 import { currentCall } from './_report-errors.ts'
 import type { SupervisorLink } from './_supervisor-link.ts'
-import type { Answer, Question } from './worker-messages.ts'
+import type { WorkerResult, WorkerRequest } from './worker-messages.ts'
 
-interface AnsweredCallsOptions {
+interface CallHandlerOptions {
   readonly link: SupervisorLink
   readonly executor: Executor
   readonly journal: JournalClient
@@ -14,20 +14,20 @@ interface AnsweredCallsOptions {
   readonly onLast: () => void
 }
 
-/** The calls that a worker carries out: many at once, each answered once, however it ends. */
-export class AnsweredCalls {
-  readonly #options: AnsweredCallsOptions
+/** Carries out the calls of a worker: many at once, each answered once, however it ends. */
+export class CallHandler {
+  readonly #options: CallHandlerOptions
   readonly #running = new Map<number, AbortSource>()
 
-  constructor(options: AnsweredCallsOptions) {
+  constructor(options: CallHandlerOptions) {
     this.#options = options
   }
 
-  async answer(question: Question & { readonly call: number }): Promise<void> {
-    const { call } = question
+  async answer(request: WorkerRequest & { readonly call: number }): Promise<void> {
+    const { call } = request
     const source = new AbortSource()
     this.#running.set(call, source)
-    const work = currentCall.run(call, () => this.#carryOut(question, source.signal))
+    const work = currentCall.run(call, () => this.#carryOut(request, source.signal))
     const reply = await work.then(
       (value) => ({ kind: 'done' as const, call, value }),
       (error: unknown) => ({ kind: 'failed' as const, call, error: MillraceError.from(error, 'internal').toWire() }),
@@ -41,11 +41,11 @@ export class AnsweredCalls {
     this.#running.get(call)?.abort(MillraceError.fromWire(reason))
   }
 
-  async #carryOut(question: Question, signal: AbortSignal): Promise<Answer> {
+  async #carryOut(request: WorkerRequest, signal: AbortSignal): Promise<WorkerResult> {
     const { executor, journal } = this.#options
-    if (question.kind === 'preflight') return await executor.preflight(signal)
-    if (question.kind === 'score-group') return await executor.scoreGroup(question.job, signal)
-    const result = await executor.run(question.job, signal)
+    if (request.kind === 'preflight') return await executor.preflight(signal)
+    if (request.kind === 'score-group') return await executor.scoreGroup(request.job, signal)
+    const result = await executor.run(request.job, signal)
     // The result is settled over another port: the nodes it depends on must be on disk before it gets there.
     await journal.durable()
     return result

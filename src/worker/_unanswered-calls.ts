@@ -1,19 +1,19 @@
 import { within } from '../kit/index.ts'
-import type { Answer } from './worker-messages.ts'
+import type { WorkerResult } from './worker-messages.ts'
 
 /** The name under which deaths of workers are counted for a call: mostly a rollout's id. */
 export type CallKey = string
 
-interface PendingCall {
+interface UnansweredCall {
   readonly key: CallKey
   readonly task: number | undefined
-  readonly resolve: (value: Answer) => void
+  readonly resolve: (value: WorkerResult) => void
   readonly reject: (error: unknown) => void
 }
 
 /** The calls of one worker that it has not answered. */
-export class PendingCalls {
-  readonly #calls = new Map<number, PendingCall>()
+export class UnansweredCalls {
+  readonly #calls = new Map<number, UnansweredCall>()
   /** Calls whose caller waits no longer, and that the worker has not ended. */
   readonly #abandoned = new Map<number, CallKey>()
   /** How many calls each task has. */
@@ -40,12 +40,12 @@ export class PendingCalls {
     return this.#tasks.has(task)
   }
 
-  add(number: number, call: PendingCall): void {
+  add(number: number, call: UnansweredCall): void {
     this.#calls.set(number, call)
     if (call.task !== undefined) this.#tasks.set(call.task, (this.#tasks.get(call.task) ?? 0) + 1)
   }
 
-  resolve(number: number, value: Answer): void {
+  resolve(number: number, value: WorkerResult): void {
     this.#take(number)?.resolve(value)
   }
 
@@ -66,7 +66,7 @@ export class PendingCalls {
     for (const number of this.#calls.keys()) this.reject(number, error)
   }
 
-  /** Resolves when no call is pending, or after `limitMs`. One waiter at a time. */
+  /** Resolves when every call is answered, or after `limitMs`. One waiter at a time. */
   async empty(limitMs: number): Promise<void> {
     if (this.size === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -75,7 +75,7 @@ export class PendingCalls {
   }
 
   /** Undefined if the caller waits no longer. */
-  #take(number: number): PendingCall | undefined {
+  #take(number: number): UnansweredCall | undefined {
     this.#abandoned.delete(number)
     const call = this.#calls.get(number)
     if (!call) return undefined

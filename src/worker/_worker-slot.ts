@@ -4,7 +4,7 @@ import type { PoolWorker } from './pool-worker.ts'
 export type StartWorker = (id: number, restarts: number) => Promise<PoolWorker>
 
 /** A place in the pool, which has a worker, or is getting one, until it is given up. */
-export class Seat {
+export class WorkerSlot {
   readonly id: number
   readonly #start: StartWorker
   readonly #onFilled: () => void
@@ -30,7 +30,7 @@ export class Seat {
     return this.#filling
   }
 
-  /** Empties the seat; false if it is not this worker's. */
+  /** Empties the slot; false if it is not this worker's. */
   clear(worker: PoolWorker): boolean {
     if (this.#worker !== worker) return false
     this.#worker = undefined
@@ -44,12 +44,12 @@ export class Seat {
     return old
   }
 
-  /** Gives up the seat: its worker is not replaced. Returns that worker, which is for the caller to retire. */
+  /** Gives up the slot: its worker is not replaced. Returns that worker, which is for the caller to retire. */
   giveUp(): PoolWorker | undefined {
     this.#state = 'given-up'
     const worker = this.#worker
     this.#worker = undefined
-    // A worker that is just starting finds the seat given up, and retires.
+    // A worker that is just starting finds the slot given up, and retires.
     return worker
   }
 
@@ -57,7 +57,7 @@ export class Seat {
     while (this.#state === 'kept') {
       const worker = await this.#start(this.id, this.#starts)
       this.#starts += 1
-      // Since the worker was ready it may have died, or the seat may have been given up.
+      // Since the worker was ready it may have died, or the slot may have been given up.
       if (this.#state === 'kept' && !worker.isGone) {
         this.#worker = worker
         this.#onFilled()
