@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, AbortSource, AsyncQueue, hash32, LoopLag, Slice } from '../kit/index.ts'
+import { AbortScope, AbortSource, AsyncQueue, hash32, LoopLag, TimeSlice } from '../kit/index.ts'
 import { holdsGroups, Scheduler, type Executor } from '../rollout/index.ts'
 import { emptyUsage, type RolloutRecord } from '../schema/index.ts'
 import { startTelemetry } from '../telemetry/index.ts'
@@ -393,7 +393,7 @@ async function readEarlier(
   { accumulator, spending, unreadable }: EarlierSums,
 ): Promise<number> {
   const worked = new WorkedTime(store.run.sittings.slice(0, -1))
-  for await (const stored of new Slice().over(store.reader.ended())) {
+  for await (const stored of new TimeSlice().over(store.reader.ended())) {
     worked.noteEnd(stored.endedAt)
     const record = unreadable.recordOf(stored)
     if (record) accumulator.add(record)

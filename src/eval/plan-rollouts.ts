@@ -1,5 +1,5 @@
 import type { InvalidTask, TaskItem, ValidTask } from '../env/index.ts'
-import { Slice } from '../kit/index.ts'
+import { TimeSlice } from '../kit/index.ts'
 import { attemptAbandoned, recordWithoutRun, totalReward, type PlannedRollout } from '../rollout/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { isDamage, type Journal } from '../store/index.ts'
@@ -20,7 +20,7 @@ export async function* planRollouts(options: {
   isHoldingGroups: boolean
 }): AsyncGenerator<PlannedRollout, void, void> {
   const { tasks, config, journal, onTask, earlier, isHoldingGroups } = options
-  const slice = new Slice()
+  const slice = new TimeSlice()
   let next = 0
   for await (const item of tasks) {
     next = item.index + 1

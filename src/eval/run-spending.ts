@@ -1,4 +1,4 @@
-import { roundedSum, Slice } from '../kit/index.ts'
+import { roundedSum, TimeSlice } from '../kit/index.ts'
 import { journalledSpending, type AttemptSpending } from '../rollout/index.ts'
 import { addUsage, emptyUsage, outcomes, type RolloutRecord, type Usage } from '../schema/index.ts'
 import { unlessDamaged, type BareRecord, type RolloutFacts, type RunReader } from '../store/index.ts'
@@ -35,7 +35,7 @@ export class RunSpending {
   /** The spending of all sittings so far. Reads all results. */
   static async soFar(reader: RunReader): Promise<RunSpending> {
     const spending = new RunSpending()
-    for await (const stored of new Slice().over(reader.ended())) {
+    for await (const stored of new TimeSlice().over(reader.ended())) {
       const record = unlessDamaged(() => stored.record)
       spending.addEnded(stored, record, reader)
     }
@@ -62,7 +62,7 @@ export class RunSpending {
 
   /** Adds what earlier sittings spent on attempts that are no results, a page per turn of the loop. */
   async addUnaccepted(reader: RunReader): Promise<void> {
-    for await (const { rollout, attempt, isOpen, cost } of new Slice().over(spentAttempts(reader))) {
+    for await (const { rollout, attempt, isOpen, cost } of new TimeSlice().over(spentAttempts(reader))) {
       this.#costUsd += cost ?? 0
       if (isOpen) this.#open.set(keyOf(rollout, attempt), cost ?? 0)
     }

@@ -1,6 +1,6 @@
 import { readTasks, type TaskItem } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Slice } from '../kit/index.ts'
+import { TimeSlice } from '../kit/index.ts'
 import { outcomes } from '../schema/index.ts'
 import type { RunReader } from '../store/index.ts'
 import { asNewRun } from './_as-new-run.ts'
@@ -43,7 +43,7 @@ export async function requireSameTasks(
     ...earlierSitting(reader, retries),
     hasEnded: (id) => isKept(reader, id),
   }
-  const slice = new Slice()
+  const slice = new TimeSlice()
   let count = 0
   for await (const item of await readTasks(loaded.environment, loaded.options, { limit: limit ?? undefined, signal })) {
     // Tasks are begun in order: those after a new one are new, too.

@@ -1,4 +1,4 @@
-import { Roster } from './roster.ts'
+import { ArraySet } from './array-set.ts'
 
 /** Hears of an abort. */
 export interface AbortListener {
@@ -9,7 +9,7 @@ const listeners = Symbol('listeners')
 
 /** A signal of an `AbortSource`. */
 interface SourcedSignal extends AbortSignal {
-  [listeners]?: Roster<AbortListener>
+  [listeners]?: ArraySet<AbortListener>
 }
 
 /**
@@ -19,7 +19,7 @@ interface SourcedSignal extends AbortSignal {
  */
 export class AbortSource {
   readonly #controller = new AbortController()
-  readonly #listeners = new Roster<AbortListener>()
+  readonly #listeners = new ArraySet<AbortListener>()
 
   constructor() {
     const signal: SourcedSignal = this.#controller.signal

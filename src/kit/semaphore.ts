@@ -1,7 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import { offAbort, onAbort, type AbortListener } from './abort-source.ts'
 import { SemaphoreLedger } from './semaphore-ledger.ts'
-import { WaitingLine, type InLine } from './_waiting-line.ts'
+import { LinkedQueue, type Linked } from './_linked-queue.ts'
 
 /**
  * Where a semaphore keeps its numbers: in memory that several threads share. Each thread makes a semaphore over the same
@@ -18,7 +18,7 @@ export interface SemaphoreCells {
   readonly onRelease?: () => void
 }
 
-interface Waiter extends InLine<Waiter>, AbortListener {
+interface Waiter extends Linked<Waiter>, AbortListener {
   readonly grant: () => void
 }
 
@@ -36,7 +36,7 @@ export class Semaphore {
   readonly #place: number
   readonly #shared: SemaphoreCells
   readonly #maxWaiting: number
-  readonly #waiters = new WaitingLine<Waiter>()
+  readonly #waiters = new LinkedQueue<Waiter>()
 
   /** With a limit, the semaphore is this thread's own. With cells, their limit stays what it is. */
   constructor(limitOrCells: number | SemaphoreCells, maxWaiting = Number.POSITIVE_INFINITY) {

@@ -1,6 +1,6 @@
 import type { ContextView, Turn, TurnOptions } from '../env/index.ts'
 import type { Session, SessionReply } from '../inference/index.ts'
-import { Roster } from '../kit/index.ts'
+import { ArraySet } from '../kit/index.ts'
 import type { Message, Sampling } from '../schema/index.ts'
 import { toolAnswersIn, type AgentCalls } from './agent-calls.ts'
 import type { AgentErrands } from './agent-errands.ts'
@@ -27,7 +27,7 @@ export class AgentTurns {
   /** How many turns were answered. */
   taken = 0
   /** The turns that were asked for and are not answered yet; an agent may ask for several at once. */
-  readonly underWay = new Roster<Promise<Turn>>()
+  readonly underWay = new ArraySet<Promise<Turn>>()
   readonly #host: TurnsHost
   readonly #sampling: Sampling
   readonly #contextCopy: ContextCopy | undefined

@@ -1,10 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, Roster } from '../kit/index.ts'
+import { AbortScope, ArraySet } from '../kit/index.ts'
 
 /** What others were asked to do and have not answered yet. All errands end with the one who asked, awaited or not. */
 export class Errands {
   /** Made with the first errand: most agents have none. */
-  #underWay: Roster<AbortScope> | undefined
+  #underWay: ArraySet<AbortScope> | undefined
   #isOver = false
 
   /** Runs the errand under a signal of its own, below the given one. */
@@ -12,7 +12,7 @@ export class Errands {
     using scope = new AbortScope(signal)
     // Code that nobody waits for may still ask after the end; its errand is given up at once.
     if (this.#isOver) scope.abort(givenUp())
-    const underWay = (this.#underWay ??= new Roster())
+    const underWay = (this.#underWay ??= new ArraySet())
     underWay.add(scope)
     try {
       return await errand(scope.signal)

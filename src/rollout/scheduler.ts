@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { AbortSource, Semaphore, Slice } from '../kit/index.ts'
+import { AbortSource, Semaphore, TimeSlice } from '../kit/index.ts'
 import { outcomes, type RolloutRecord } from '../schema/index.ts'
 import { attemptEnd, rolloutEnd } from './end-entries.ts'
 import { failedReward } from './failed-reward.ts'
@@ -83,7 +83,7 @@ export class Scheduler {
     const { journal } = this.#options
     let hasStartedAll = false
     try {
-      const burst = new Slice(startBurstMs)
+      const burst = new TimeSlice(startBurstMs)
       for await (const plan of plans) {
         if (signal.aborted) {
           this.#leave(plan)

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { taskName, type Environment } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { Slice, thrownBy } from '../kit/index.ts'
+import { TimeSlice, thrownBy } from '../kit/index.ts'
 import { validate, type Validated } from '../tools/index.ts'
 import { JsonText } from './rollout-request.ts'
 
@@ -39,7 +39,7 @@ export async function checkTasks(options: {
   const checked: CheckedTask[] = []
   const problems: { row: number; problem: string }[] = []
   let bytes = 0
-  const slice = new Slice()
+  const slice = new TimeSlice()
   for (const [row, task] of tasks.entries()) {
     const checking = checkTask(environment, task, maxTaskBytes)
     const result = checking instanceof Promise ? await checking : checking

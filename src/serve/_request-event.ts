@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { MillraceError } from '../errors/index.ts'
-import { Slice } from '../kit/index.ts'
+import { TimeSlice } from '../kit/index.ts'
 import { describeIssues, samplingSchema, type Sampling } from '../schema/index.ts'
 import type { EventEntry, Journal, JournalEntry, RunReader } from '../store/index.ts'
 import type { CheckedTask } from './_check-tasks.ts'
@@ -80,7 +80,7 @@ export async function* readRequests(reader: RunReader): AsyncGenerator<Journalle
   /** Tasks whose request has not come yet, by its first task. */
   const early = new Map<number, unknown[]>()
   let nextTask = 0
-  for await (const { name, at, data } of new Slice().over(reader.events())) {
+  for await (const { name, at, data } of new TimeSlice().over(reader.events())) {
     if (name === names.tasks) {
       const { firstTask, upTo, tasks } = checked(partSchema, data)
       early.set(firstTask, [...(early.get(firstTask) ?? []), ...tasks])

@@ -1,5 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
-import { type AbortListener, timerMs, offAbort, onAbort, Roster } from '../kit/index.ts'
+import { type AbortListener, timerMs, offAbort, onAbort, ArraySet } from '../kit/index.ts'
 import type { ToolReports, ToolCall, ToolMessage, ToolRecord } from '../schema/index.ts'
 import { CallScope } from './_call-scope.ts'
 import type { CallPlan, CallPlanner } from './_call-planner.ts'
@@ -60,7 +60,7 @@ export class ToolTurn<Context extends object> implements AbortListener {
   readonly #calls: readonly WrittenCall[]
   readonly #options: ToolCallOptions<Context>
   readonly #results: ToolResult[]
-  readonly #running = new Roster<RunningCall>()
+  readonly #running = new ArraySet<RunningCall>()
   #next = 0
   /** The plan of the next call, while it waits. */
   #plan: CallPlan<Context> | undefined

@@ -1,6 +1,6 @@
 import { hasHeavyReward, scoreGroup, type Environment, type LoadedEnvironment } from '../../env/index.ts'
 import { MillraceError, type WireError } from '../../errors/index.ts'
-import { AbortScope, Slice } from '../../kit/index.ts'
+import { AbortScope, TimeSlice } from '../../kit/index.ts'
 import { NotedServers, StoredScorer, Tally, type RewardPoolOptions } from '../../rollout/index.ts'
 import type { Outcome, RewardComponent, RolloutRecord } from '../../schema/index.ts'
 import { isDamage, type RunReader } from '../../store/index.ts'
@@ -131,7 +131,7 @@ class RunningRescore implements Rescoring {
     await using scorer = this.#scorer(judge, stopping.signal)
     const maxTasks = Math.max(1, Math.floor((options.concurrency ?? defaultConcurrency) / config.attempts))
     const window: Promise<RescoredTask>[] = []
-    const slice = new Slice()
+    const slice = new TimeSlice()
     try {
       for await (const task of knownTasks(reader, loaded, stopping.signal)) {
         const scored = this.#scoreTask(task, scorer, stopping.signal)

@@ -14,7 +14,7 @@ import { withoutTokens } from './_rows-merged.ts'
 import { type RowOptions, rowsOfSession } from './_rows-of-session.ts'
 import type { EndRow, Row } from './_rows-parts.ts'
 import { factsOfDamaged } from './_rows-session.ts'
-import { Slice } from '../../kit/index.ts'
+import { TimeSlice } from '../../kit/index.ts'
 
 export interface ExportSessionsOptions {
   /** Exports only this tenant's sessions; other sessions count as missing. Without it, all tenants'. */
@@ -49,7 +49,7 @@ export async function* exportSessions(
   options: ExportSessionsOptions,
 ): AsyncGenerator<Uint8Array, EndRow, void> {
   checkOptions(options)
-  const slice = new Slice()
+  const slice = new TimeSlice()
   await checkSessions(reader.sessions, options, slice)
   let waiting: (string | Uint8Array)[] = options.format === 'binary' ? [binaryHead] : []
   let waitingBytes = 0
@@ -74,7 +74,7 @@ export async function* exportSessions(
 async function* exportedRows(
   reader: SessionReader,
   options: ExportSessionsOptions,
-  slice: Slice,
+  slice: TimeSlice,
 ): AsyncGenerator<Row, void, void> {
   const rowOptions: RowOptions = {
     rows: options.rows,
@@ -137,7 +137,7 @@ function checkOptions({ session, group, discount = 1 }: ExportSessionsOptions): 
 }
 
 /** Checks without reading a token that there is anything to export, and that it can be merged. */
-async function checkSessions(reader: SessionReader, options: ExportSessionsOptions, slice: Slice): Promise<void> {
+async function checkSessions(reader: SessionReader, options: ExportSessionsOptions, slice: TimeSlice): Promise<void> {
   const mustHaveTokens = options.rows === 'merged' && options.skipWithoutTokens !== true
   let count = 0
   for (const { id } of chosenSessions(reader, options)) {

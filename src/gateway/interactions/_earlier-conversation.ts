@@ -3,7 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import type { DiscardRecord, Message, MessageNode } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
-import { Slice } from '../../kit/index.ts'
+import { TimeSlice } from '../../kit/index.ts'
 
 /** The error for a request that continues a reply which is not known, or was lost. */
 export function replyUnknown(replyId: string, lost?: DiscardRecord): MillraceError {
@@ -48,7 +48,7 @@ export async function conversationTo(
   leaf: number,
 ): Promise<EarlierConversation> {
   const nodes = new Map<number, MessageNode>()
-  const slice = new Slice()
+  const slice = new TimeSlice()
   for (const node of sessions.bareNodesOf(session)) {
     nodes.set(node.seq, node)
     if (node.seq === leaf) break

@@ -5,7 +5,7 @@ import type { Journal, SessionReader } from '../../store/index.ts'
 import { goneStatus, type InteractionEnd } from './live-interaction.ts'
 import type { SessionMemory } from '../sessions/open-session.ts'
 import { sendReply } from './_send-reply.ts'
-import { Slice } from '../../kit/index.ts'
+import { TimeSlice } from '../../kit/index.ts'
 import type { ClientReply } from './client-reply.ts'
 
 export interface ReplayOptions {
@@ -65,7 +65,7 @@ async function sendRecorded(options: ReplayOptions): Promise<InteractionEnd> {
 
 /** A node with its tokens. Prompts build on each other, so all nodes before it are read. Other work has its turns meanwhile. */
 async function nodeWithTokens(sessions: SessionReader, session: string, seq: number): Promise<MessageNode | undefined> {
-  const slice = new Slice()
+  const slice = new TimeSlice()
   for (const node of sessions.nodesOf(session)) {
     if (node.seq === seq) return node
     if (slice.isOver) await slice.rest()

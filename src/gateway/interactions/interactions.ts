@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { DialectRequest } from '../../dialects/index.ts'
 import { MillraceError } from '../../errors/index.ts'
-import { Roster } from '../../kit/index.ts'
+import { ArraySet } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import type { RunStore } from '../../store/index.ts'
 import { conversationTo, replyOutside, replyUnknown, wholeConversation } from './_earlier-conversation.ts'
@@ -59,7 +59,7 @@ export class Interactions {
   readonly #models: GatewayModels
   readonly #book: SessionBook
   readonly #bounds: SessionBounds
-  readonly #asking = new Roster<LiveInteraction | LiveCount>()
+  readonly #asking = new ArraySet<LiveInteraction | LiveCount>()
   readonly counts: Record<InteractionOutcome, number> = {
     complete: 0,
     repeated: 0,

@@ -1,6 +1,6 @@
 import type { DiscardRecord } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
-import { Slice } from '../../kit/index.ts'
+import { TimeSlice } from '../../kit/index.ts'
 
 /**
  * How the reply of that name was lost, if one was. It is looked for in the store, because lost names are needed only to say
@@ -11,7 +11,7 @@ export async function discardedNamed(
   session: string,
   replyId: string,
 ): Promise<DiscardRecord | undefined> {
-  for await (const { discarded } of new Slice().over(sessions.bareNodesOf(session))) {
+  for await (const { discarded } of new TimeSlice().over(sessions.bareNodesOf(session))) {
     if (discarded?.replyId === replyId) return discarded
   }
   return undefined

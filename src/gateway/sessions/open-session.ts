@@ -1,4 +1,4 @@
-import { Roster } from '../../kit/index.ts'
+import { ArraySet } from '../../kit/index.ts'
 import type { Journal, SessionEndReason, StoredSession } from '../../store/index.ts'
 import type { Expiring } from './_expiry-queue.ts'
 import { LastBody } from './last-body.ts'
@@ -50,7 +50,7 @@ export class OpenSession implements Expiring {
   readonly data: SessionData
   /** The caller that has the session's key. */
   readonly caller: Caller
-  readonly running = new Roster<LiveInteraction>()
+  readonly running = new ArraySet<LiveInteraction>()
   /** Set as soon as the end has begun; `view` settles when the end is on disk. */
   ending: { readonly why: SessionEndReason; readonly view: Promise<SessionView> } | undefined
   memory: SessionMemory | undefined

@@ -27,7 +27,7 @@ interface EndedRequest {
  * answer. Several requests may have the same body, as samples of one prompt do, and a retry is of only one of them.
  */
 export class RecentRequests<Running> {
-  /** The newest last. Not a Map: `Roster` says what a Map costs when its content changes with every request. */
+  /** The newest last. Not a Map: `ArraySet` says what a Map costs when its content changes with every request. */
   readonly #requests: RecentRequest<Running>[] = []
 
   /**

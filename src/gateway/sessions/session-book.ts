@@ -8,7 +8,7 @@ import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
 import type { SessionBounds } from './session-bounds.ts'
 import { sessionDamaged } from '../_refusals.ts'
-import { Slice } from '../../kit/index.ts'
+import { TimeSlice } from '../../kit/index.ts'
 import { SessionTally } from './session-tally.ts'
 import { SessionTree } from './session-tree.ts'
 
@@ -221,7 +221,7 @@ export class SessionBook implements Disposable {
     { tree, tally, recent, unheard }: Pick<SessionMemory, 'tally'> & Partial<SessionMemory>,
     id: string,
   ): Promise<void> {
-    const slice = new Slice()
+    const slice = new TimeSlice()
     for (const node of this.#store.reader.sessions.bareNodesOf(id)) {
       const { seq } = node
       const reply = replyIn(node)

@@ -1,4 +1,4 @@
-import { Doorbell, Resource, Semaphore } from '../../kit/index.ts'
+import { Resource, Semaphore, ThreadWaker } from '../../kit/index.ts'
 import { AdaptiveLimit } from './adaptive-limit.ts'
 import { Counter } from './counter.ts'
 import { GateLink } from './_gate-link.ts'
@@ -26,7 +26,7 @@ export class LimitLease extends Resource {
   readonly handle: LeasedHandle
   readonly #options: LimitLeaseOptions
   readonly #limits: readonly LentLimit[]
-  readonly #bell: Doorbell
+  readonly #waker: ThreadWaker
 
   constructor(options: LimitLeaseOptions) {
     super()
@@ -35,8 +35,8 @@ export class LimitLease extends Resource {
     this.#limits = shapes.map((shape, index) => new LentLimit(index, shape, options))
     const gates = this.#limits.map((limit) => limit.gateNews())
     this.handle = { kind: 'leased', shapes, parties: map.parties[0] as number, gates }
-    this.#bell = new Doorbell(map.bells, place)
-    this.#bell.onRing(() => {
+    this.#waker = new ThreadWaker(map.wakeCounters, place)
+    this.#waker.onWake(() => {
       for (const limit of this.#limits) limit.collect()
       this.refresh()
     })
@@ -57,7 +57,7 @@ export class LimitLease extends Resource {
 
   protected onClose(): Promise<void> {
     for (const limit of this.#limits) limit.close()
-    return this.#bell.close()
+    return this.#waker.close()
   }
 }
 
@@ -85,7 +85,7 @@ class LentLimit {
     this.#permits = new Semaphore({
       cells: cells.permits,
       place,
-      wake: (other) => Doorbell.ring(map.bells, other),
+      wake: (other) => ThreadWaker.wake(map.wakeCounters, other),
     })
     this.#adaptive = new AdaptiveLimit({
       maxConcurrency,
@@ -120,7 +120,7 @@ class LentLimit {
       inFlight[place] = message.inFlight[index] ?? 0
       parked[place] = message.parked[index] ?? 0
     }
-    if (this.#gates.learn(message.gates)) Doorbell.ringAll(map.bells)
+    if (this.#gates.learn(message.gates)) ThreadWaker.wakeAll(map.wakeCounters)
   }
 
   refresh(): void {

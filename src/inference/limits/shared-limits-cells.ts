@@ -42,8 +42,8 @@ export const gateTimes = 2
 
 /** The numbers of all limits. */
 export interface CellMap {
-  /** One bell for each place. */
-  readonly bells: Int32Array
+  /** One counter for each place; see `ThreadWaker`. */
+  readonly wakeCounters: Int32Array
   /** How many parties divide each rate: every process is one, and all threads together are one. */
   readonly parties: Int32Array
   /** 1 at places that stand for a process, which may hold permits that it does not use. */
@@ -93,7 +93,7 @@ function cutCells(
   { long, integer }: { long: Cut<BigInt64Array>; integer: Cut<Int32Array> },
 ): CellMap {
   return {
-    bells: integer(places),
+    wakeCounters: integer(places),
     parties: integer(1),
     lenders: integer(places),
     limits: shapes.map((shape) => ({

@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { closeAll, Doorbell, Resource, Semaphore } from '../../kit/index.ts'
+import { closeAll, Resource, Semaphore, ThreadWaker } from '../../kit/index.ts'
 import { GateCells, mostPlaces } from './_gate-cells.ts'
 import type { GrantMessage } from './lease-messages.ts'
 import { LimitLease } from './limit-lease.ts'
@@ -56,9 +56,13 @@ export class SharedLimits extends Resource {
     this.#memory = new SharedArrayBuffer(bytesOfCells(this.#shapes, this.#places))
     this.#map = mapCells(this.#shapes, this.#places, this.#memory)
     fillCells(this.#map, this.#shapes)
-    const { bells, limits } = this.#map
+    const { wakeCounters, limits } = this.#map
     this.#permits = limits.map((cells) => {
-      return new Semaphore({ cells: cells.permits, place: options.slots, wake: (place) => Doorbell.ring(bells, place) })
+      return new Semaphore({
+        cells: cells.permits,
+        place: options.slots,
+        wake: (place) => ThreadWaker.wake(wakeCounters, place),
+      })
     })
   }
 
@@ -113,7 +117,7 @@ export class SharedLimits extends Resource {
     for (const permits of this.#permits) if (!permits.reclaim(slot)) this.#audit(permits)
     for (const cells of this.#map.limits) reclaimCells(cells, slot)
     this.#divideRates()
-    Doorbell.ringAll(this.#map.bells)
+    ThreadWaker.wakeAll(this.#map.wakeCounters)
   }
 
   /** The status of every model, all workers together. */

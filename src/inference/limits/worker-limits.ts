@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { Doorbell, Semaphore } from '../../kit/index.ts'
+import { Semaphore, ThreadWaker } from '../../kit/index.ts'
 import { LeasedLimits } from './leased-limits.ts'
 import type { GateNews, GrantMessage, LeaseMessage } from './lease-messages.ts'
 import type { ModelLimits } from './model-limits.ts'
@@ -45,18 +45,18 @@ export function openLimits(handle: LimitsHandle, send: (message: LeaseMessage) =
   return handle.kind === 'shared' ? new ThreadLimits(handle) : new LeasedLimits(handle, send)
 }
 
-/** A thread's end: all state is in memory that all threads see; a bell only wakes threads that wait. */
+/** A thread's end: all state is in memory that all threads see; `ThreadWaker` only wakes threads that wait. */
 class ThreadLimits extends NamedLimits implements WorkerLimits {
   readonly workers: number
-  readonly #bell: Doorbell
+  readonly #waker: ThreadWaker
 
   constructor({ shapes, places, place, memory, workers }: SharedHandle) {
     super()
     this.workers = workers
     const map = mapCells(shapes, places, memory)
-    this.#bell = new Doorbell(map.bells, place)
+    this.#waker = new ThreadWaker(map.wakeCounters, place)
     const wakeLenders = (): void => {
-      for (const [index, isLender] of map.lenders.entries()) if (isLender) Doorbell.ring(map.bells, index)
+      for (const [index, isLender] of map.lenders.entries()) if (isLender) ThreadWaker.wake(map.wakeCounters, index)
     }
     for (const [index, shape] of shapes.entries()) {
       const cells = map.limits[index]
@@ -64,17 +64,17 @@ class ThreadLimits extends NamedLimits implements WorkerLimits {
       const permits = new Semaphore({
         cells: cells.permits,
         place,
-        wake: (other) => Doorbell.ring(map.bells, other),
+        wake: (other) => ThreadWaker.wake(map.wakeCounters, other),
         onWait: wakeLenders,
       })
-      this.#bell.onRing(() => permits.collect())
+      this.#waker.onWake(() => permits.collect())
       this.add(shape, {
         cells,
         parties: map.parties,
         place,
         permits,
-        announce: () => Doorbell.ringAll(map.bells),
-        onAnnounced: (listener) => this.#bell.onRing(listener),
+        announce: () => ThreadWaker.wakeAll(map.wakeCounters),
+        onAnnounced: (listener) => this.#waker.onWake(listener),
       })
     }
   }
@@ -84,6 +84,6 @@ class ThreadLimits extends NamedLimits implements WorkerLimits {
   }
 
   protected onClose(): Promise<void> {
-    return this.#bell.close()
+    return this.#waker.close()
   }
 }

@@ -64,7 +64,7 @@ class SessionPrompts implements PromptReader {
  */
 export class PromptMemory {
   readonly #maxBytes: number
-  /** Sessions used since `#older` was set aside. They are not reordered with each use: see `Roster` for what that costs. */
+  /** Sessions used since `#older` was set aside. They are not reordered with each use: see `ArraySet` for what that costs. */
   #recent = new Map<string, SessionPrompts>()
   #older = new Map<string, SessionPrompts>()
   #recentBytes = 0

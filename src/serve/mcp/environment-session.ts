@@ -1,5 +1,5 @@
 import { MillraceError } from '../../errors/index.ts'
-import { AbortScope, closeAll, hash32, ownCopy, Resource, Roster, Semaphore } from '../../kit/index.ts'
+import { AbortScope, ArraySet, closeAll, hash32, ownCopy, Resource, Semaphore } from '../../kit/index.ts'
 import { setUp, setupFailure, tearDown } from '../../rollout/index.ts'
 import type { ToolDefinition } from '../../schema/index.ts'
 import { noServers, type ServerLease, type ToolResult } from '../../tools/index.ts'
@@ -30,7 +30,7 @@ export class EnvironmentSession extends Resource {
   readonly #context: SessionContext
   readonly #permits = new Semaphore(maxCalls, maxCalls)
   readonly #order = new CallOrder()
-  readonly #running = new Roster<AbortScope>()
+  readonly #running = new ArraySet<AbortScope>()
 
   private constructor(served: ServedTools, id: string, lease: ServerLease | undefined) {
     super()

@@ -1,5 +1,5 @@
 import type { JSONRPCMessage } from '@modelcontextprotocol/client'
-import { timerMs, type Roster } from '../../../kit/index.ts'
+import { timerMs, type ArraySet } from '../../../kit/index.ts'
 import { HttpReply, type ReplyEnd } from './_http-reply.ts'
 import type { CallFailure } from './pending-call.ts'
 import type { CallRequest } from './server-link.ts'
@@ -23,7 +23,7 @@ export interface HttpCallOptions {
   /** Called if this request will bring no answer. */
   readonly onFailure: (failure: CallFailure) => void
   /** The link's calls that have their answer while their stream is still open; the link ends them when it closes. */
-  readonly lingering: Roster<HttpCall>
+  readonly lingering: ArraySet<HttpCall>
 }
 
 /**

@@ -6,7 +6,7 @@ import {
   type Transport,
 } from '@modelcontextprotocol/client'
 import type { Dispatcher } from 'undici'
-import { Roster, timerMs, within } from '../../../kit/index.ts'
+import { ArraySet, timerMs, within } from '../../../kit/index.ts'
 import { sseFailure } from './call-failure.ts'
 import { HttpCall } from './_http-call.ts'
 import { type HttpPools, httpPools } from './_http-pools.ts'
@@ -42,7 +42,7 @@ class StreamableLink implements ServerLink {
   readonly ending = {}
   readonly #headers: Readonly<Record<string, string>>
   readonly #pools: HttpPools
-  readonly #lingering = new Roster<HttpCall>()
+  readonly #lingering = new ArraySet<HttpCall>()
   /** The timers after which the SDK resumes its stream. The SDK remembers only the last one, and all must end with the link. */
   readonly #resumptions = new Set<NodeJS.Timeout>()
   /** Where posts end up. The SDK follows redirects (of `/mcp` to `/mcp/`, say); calls go straight to the target. */

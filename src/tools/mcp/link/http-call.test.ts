@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { Roster } from '../../../kit/index.ts'
+import { ArraySet } from '../../../kit/index.ts'
 import { activeResources, leftSince } from '../../../kit/_testing/active-resources.ts'
 import { HttpCall } from './_http-call.ts'
 
 test('a call with an answer and an open stream is known to its link, which ends it; it was never sent more than once', async () => {
   const before = activeResources()
-  const lingering = new Roster<HttpCall>()
+  const lingering = new ArraySet<HttpCall>()
   const sent: string[] = []
   const call = new HttpCall({
     id: 1,

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { MillraceError } from '../../../errors/index.ts'
-import { AbortScope, Resource, Roster, Semaphore, closeTogether } from '../../../kit/index.ts'
+import { AbortScope, ArraySet, Resource, Semaphore, closeTogether } from '../../../kit/index.ts'
 import { CatalogueCache } from '../catalogue/catalogue-cache.ts'
 import type { ServerEventListener } from './_held-events.ts'
 import { KnownCatalogues } from '../catalogue/known-catalogues.ts'
@@ -39,7 +39,7 @@ export class ToolServers extends Resource {
   readonly #names = new NameCheck()
   readonly #onEvent: ServerEventListener
   /** The scopes of leases that wait for servers. */
-  readonly #waiting = new Roster<AbortScope>()
+  readonly #waiting = new ArraySet<AbortScope>()
 
   constructor({ servers, maxStarts = defaultMaxStarts(), onEvent = () => {} }: ToolServersOptions) {
     super()

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { Slice } from './slice.ts'
+import { TimeSlice } from './time-slice.ts'
 
 const numbers = Array.from({ length: 1_000 }, (_, index) => index)
 
 /** How many turns others had while all of them came, in order. */
-async function turnsDuring(slice: Slice): Promise<number> {
+async function turnsDuring(slice: TimeSlice): Promise<number> {
   let turns = 0
   const count = (): void => {
     turns += 1
@@ -17,6 +17,6 @@ async function turnsDuring(slice: Slice): Promise<number> {
 }
 
 test('others get their turn when it is over, and not before', async () => {
-  expect(await turnsDuring(new Slice(0))).toBeGreaterThanOrEqual(numbers.length - 1)
-  expect(await turnsDuring(new Slice(Infinity))).toBe(0)
+  expect(await turnsDuring(new TimeSlice(0))).toBeGreaterThanOrEqual(numbers.length - 1)
+  expect(await turnsDuring(new TimeSlice(Infinity))).toBe(0)
 })

@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 const defaultMs = 5
 
 /** A stretch of work on the event loop, which gives the others their turn when it has lasted long enough. */
-export class Slice {
+export class TimeSlice {
   readonly #ms: number
   #startedAt = performance.now()
 

@@ -1,14 +1,14 @@
-/** A place in a `WaitingLine`. */
-export interface InLine<T> {
+/** A member of a `LinkedQueue`. */
+export interface Linked<T> {
   ahead: T | undefined
   behind: T | undefined
 }
 
 /**
  * A queue, first come first served, whose members may leave at any time: a list linked through the members themselves. A
- * `Set` would do the same, at the price that `Roster` describes. For the same reason a member that leaves drops its links.
+ * `Set` would do the same, at the price that `ArraySet` describes. For the same reason a member that leaves drops its links.
  */
-export class WaitingLine<T extends InLine<T>> {
+export class LinkedQueue<T extends Linked<T>> {
   #first: T | undefined
   #last: T | undefined
   #size = 0
@@ -21,7 +21,7 @@ export class WaitingLine<T extends InLine<T>> {
     return this.#first
   }
 
-  /** Adds a member at the end; it must not be in a line. */
+  /** Adds a member at the end; it must not be in a queue. */
   join(member: T): void {
     member.ahead = this.#last
     if (this.#last) this.#last.behind = member
@@ -30,7 +30,7 @@ export class WaitingLine<T extends InLine<T>> {
     this.#size += 1
   }
 
-  /** Removes a member, which must be in this line. */
+  /** Removes a member, which must be in this queue. */
   leave(member: T): void {
     const { ahead, behind } = member
     if (ahead) ahead.behind = behind
