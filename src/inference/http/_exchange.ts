@@ -1,6 +1,6 @@
 import type { Dispatcher } from 'undici'
 import { MillraceError } from '../../errors/index.ts'
-import { jsonOrText, offAbort, onAbort, openBrace } from '../../kit/index.ts'
+import { type EventLimit, jsonOrText, offAbort, onAbort, openBrace, SseDecoder } from '../../kit/index.ts'
 import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
@@ -16,13 +16,20 @@ import { reportedError, readReportedError } from '../wire/reported-error.ts'
 import { retryAfterMs, type ResponseHeaders } from '../wire/retry-after.ts'
 import type { Source } from '../wire/source.ts'
 import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
-import { SseDecoder } from './sse-decoder.ts'
 import { worthScanningBytes, type ScannedReply, type TokenArrays } from '../tokens/token-scanner.ts'
 import { transportError } from './transport-error.ts'
 import { isObject } from '../wire/foreign-json.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
 const maxReplyBytes = 64 * 1024 * 1024
+/**
+ * The longest event of a stream. It is this large because a server may put all token ids of a long prompt, or a whole Responses
+ * object, into one event.
+ */
+const eventLimit: EventLimit = {
+  maxBytes: 8 * 1024 * 1024,
+  tooLong: (maxBytes) => new RangeError(`an event of the stream is longer than ${maxBytes} bytes`),
+}
 /** The most that is read of a long reply in one turn of the loop. */
 const maxTurnBytes = 512 * 1024
 /** The most that is kept of an error's body. */
@@ -150,7 +157,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
     this.#body = undefined
     this.#assembler = this.#wire.dialect.assemble(this.#context, this.#wantsTokens)
     if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
-    this.#decoder = new SseDecoder(this.#feed ?? this.#assembler)
+    this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, eventLimit)
   }
 
   onResponseData(_controller: Controller, chunk: Buffer): void {

@@ -1,7 +1,7 @@
+import type { EventSink } from '../../kit/index.ts'
 import type { ReplySink } from '../backend.ts'
 import type { StreamAssembler } from '../wire/dialect.ts'
 import { EventDraft } from '../wire/event-draft.ts'
-import type { EventSink } from './sse-decoder.ts'
 
 /** Hears from a feed that its sink takes events again. */
 export interface FeedOwner {

@@ -1,10 +1,9 @@
 import type { JSONRPCMessage } from '@modelcontextprotocol/client'
 import type { Dispatcher } from 'undici'
 import { retryAfterMs } from '../../../inference/index.ts'
+import { type EventSink, SseDecoder } from '../../../kit/index.ts'
 import { neverConnected, statusFailure } from './call-failure.ts'
-import { EventLines } from './_event-lines.ts'
 import { maxErrorBytes, maxMessageBytes } from './_message-limits.ts'
-import { MessageLines } from './_message-lines.ts'
 import type { CallFailure } from './pending-call.ts'
 import { isRpcMessage } from './_rpc-message.ts'
 
@@ -35,7 +34,7 @@ export interface HttpReplyOptions {
 }
 
 /** Reads the reply to one HTTP request of a call: JSON, or a stream of events with progress before the answer. */
-export class HttpReply implements Dispatcher.DispatchHandler {
+export class HttpReply implements Dispatcher.DispatchHandler, EventSink {
   readonly #options: HttpReplyOptions
   readonly #maxBytes: number
   #controller: Controller | undefined
@@ -46,8 +45,7 @@ export class HttpReply implements Dispatcher.DispatchHandler {
   #headers: ResponseHeaders = {}
   #body: Buffer[] = []
   #bodyBytes = 0
-  #lines: MessageLines | undefined
-  #stream: EventLines | undefined
+  #stream: SseDecoder | undefined
 
   constructor(options: HttpReplyOptions) {
     this.#options = options
@@ -76,23 +74,25 @@ export class HttpReply implements Dispatcher.DispatchHandler {
     this.#status = status
     this.#headers = headers
     const type = headers['content-type']
-    if (status !== 200 || typeof type !== 'string' || !type.startsWith('text/event-stream')) return
-    const limits = { maxBytes: this.#maxBytes, tooLong: () => tooLong(this.#maxBytes) }
-    const stream = new EventLines({ ...limits, onEvent: (data) => this.#read(data) })
-    this.#stream = stream
-    this.#lines = new MessageLines({ ...limits, onLine: (line) => stream.push(line) })
+    const isStream = status === 200 && typeof type === 'string' && type.startsWith('text/event-stream')
+    if (isStream) this.#stream = new SseDecoder(this, { maxBytes: this.#maxBytes, tooLong })
   }
 
   onResponseData(controller: Controller, chunk: Buffer): void {
     if (this.#isEnded) return
     try {
-      if (this.#lines) this.#lines.push(chunk)
+      if (this.#stream) this.#stream.push(chunk)
       else this.#keep(chunk)
     } catch (error) {
       const cause = error instanceof Error ? error : new Error(String(error))
       this.#fail({ kind: 'refused', mayHaveRun: true, cause })
       controller.abort(cause)
     }
+  }
+
+  /** Takes the data of one event. */
+  onEvent(data: string): void {
+    this.#read(data)
   }
 
   onResponseEnd(): void {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { seededRandom } from '../../kit/index.ts'
-import { SseDecoder, maxLineBytes } from './sse-decoder.ts'
+import { seededRandom } from './random.ts'
+import { SseDecoder } from './sse-decoder.ts'
 
 class Collector {
   readonly events: string[] = []
@@ -9,11 +9,16 @@ class Collector {
   }
 }
 
-function decode(chunks: readonly Buffer[]): string[] {
+function openDecoder(maxBytes = 1000) {
   const collector = new Collector()
-  const decoder = new SseDecoder(collector)
+  const tooLong = (bytes: number): Error => new Error(`more than ${bytes} bytes`)
+  return { decoder: new SseDecoder(collector, { maxBytes, tooLong }), events: collector.events }
+}
+
+function decode(chunks: readonly Buffer[]): string[] {
+  const { decoder, events } = openDecoder()
   for (const chunk of chunks) decoder.push(chunk)
-  return collector.events
+  return events
 }
 
 const decodeText = (text: string): string[] => decode([Buffer.from(text)])
@@ -69,19 +74,37 @@ describe('SseDecoder', () => {
     }
   })
 
-  test('an event that never ends is refused instead of kept', () => {
-    const decoder = new SseDecoder(new Collector())
-    const line = Buffer.from(`data: ${'x'.repeat(1024 * 1024)}\n`)
-    expect(() => {
-      for (let bytes = 0; bytes <= maxLineBytes; bytes += line.length) decoder.push(line)
-    }).toThrow(RangeError)
+  test('the last id is kept, and when to come again', () => {
+    const { decoder } = openDecoder()
+    decoder.push(Buffer.from('id: 7\nretry: 5\ndata: a\n\nidea: 9\nretry: soon\nretry:\n'))
+    expect([decoder.lastId, decoder.retryMs]).toEqual(['7', 5])
+    decoder.push(Buffer.from('id:8\r\nretry:60\r\n'))
+    expect([decoder.lastId, decoder.retryMs]).toEqual(['8', 60])
+    decoder.push(Buffer.from('id\n'))
+    expect(decoder.lastId).toBe('')
   })
 
-  test('a line that never ends is refused instead of kept', () => {
-    const decoder = new SseDecoder(new Collector())
-    const piece = Buffer.alloc(1024 * 1024, 'x')
-    expect(() => {
-      for (let bytes = 0; bytes <= maxLineBytes; bytes += piece.length) decoder.push(piece)
-    }).toThrow(RangeError)
+  test('an event of many lines is bounded as a whole, in bytes; each event counts for itself', () => {
+    const { decoder, events } = openDecoder(11)
+    const push = (text: string): void => decoder.push(Buffer.from(text))
+    push('data:12345\ndata:67890\n\ndata:12345\ndata:67890\n\n')
+    expect(events).toHaveLength(2)
+    push('data:12345\ndata:6789\ndata:\n')
+    expect(() => push('data\n')).toThrow('more than 11 bytes')
+    push('\n')
+    expect(() => push('data:üü\ndata:üü\ndata:ü\n')).toThrow('more than 11 bytes')
+  })
+
+  test('a line is bounded, whether it comes at once, in pieces, or without an end', () => {
+    const long = Buffer.from('data: 12345\n')
+    expect(openDecoder(11).decoder.push(long)).toBeUndefined()
+    expect(() => openDecoder(10).decoder.push(long)).toThrow('more than 10 bytes')
+    for (const pieces of [
+      [long.subarray(0, 6), long.subarray(6)],
+      Array.from(long.subarray(0, -1), (byte) => Buffer.of(byte)),
+    ]) {
+      const { decoder } = openDecoder(10)
+      expect(() => pieces.forEach((piece) => decoder.push(piece))).toThrow('more than 10 bytes')
+    }
   })
 })
