@@ -1,4 +1,5 @@
 import type { ReplyEvent } from '../../inference/index.ts'
+import { sseEvent } from '../../kit/index.ts'
 import type { ClientApi, ItemIds } from '../../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { itemIdsIn } from './_item-ids.ts'
@@ -16,10 +17,10 @@ interface EventWire {
 
 /** The events that clients wait for after the one that says how a reply ended. A backend may be cut off between the two. */
 const lastEvents: Readonly<Record<ClientApi, string>> = {
-  chat: 'data: [DONE]\n\n',
-  messages: 'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+  chat: sseEvent('[DONE]'),
+  messages: sseEvent('{"type":"message_stop"}', 'message_stop'),
   responses: '',
-  generate: 'data: [DONE]\n\n',
+  generate: sseEvent('[DONE]'),
 }
 
 /** Line ends, which a line of an event must not contain. Outside of strings in JSON they are space. */
@@ -76,7 +77,7 @@ export class PassedStream implements ClientStream {
     // A backend may write an event over several lines.
     const written = seen !== document || lineEnd.test(data) ? JSON.stringify(seen) : data
     const hasName = this.#api !== 'chat' && typeof type === 'string' && !lineEnd.test(type)
-    return hasName ? `event: ${type}\ndata: ${written}\n\n` : `data: ${written}\n\n`
+    return sseEvent(written, hasName ? type : undefined)
   }
 }
 
