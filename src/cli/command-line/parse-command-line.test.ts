@@ -23,6 +23,10 @@ describe('parseCommandLine', () => {
     })
   })
 
+  it('takes a switch that is written twice as written once', () => {
+    expect(parse('x', '--json', '--json').flags).toEqual({ json: true })
+  })
+
   it('has no value for what was not given', () => {
     expect(parse('arithmetic').flags).toEqual({})
   })
@@ -97,6 +101,10 @@ describe('parseCommandLine', () => {
     [['x', '--seed', 'x'], '--seed is a whole number, not x'],
     [['x', '--timeout', 'soon'], '--timeout is a duration such as 90 (seconds), 90s, 5m, 1h30m or 30d, not soon'],
     [['x', '--api', 'response'], '--api is one of chat, responses, messages, not response; did you mean responses?'],
+    [['x', '-m', 'a', '-m', 'b'], '-m is given more than once, and takes one value; leave the others out'],
+    [['x', '-n4', '--attempts', '4'], '--attempts is given more than once, and takes one value; leave the others out'],
+    [['x', '--resume', '--resume=a'], '--resume is given more than once, and takes one value; leave the others out'],
+    [['x', '--env.a=1', '--env.a=2'], '--env.a is given more than once, and takes one value; leave the others out'],
     [['x', 'y'], 'do not know what to do with "y"; see millrace eval --help'],
     [['x', '--env.=1'], '--env. lacks the name of the option: --env.<option>=<value>'],
   ])('refuses %j in one sentence', (words, message) => {

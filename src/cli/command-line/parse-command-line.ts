@@ -32,7 +32,10 @@ export function parseCommandLine<Flags extends FlagTable>(
     const prefix = prefixes[token.name.slice(0, token.name.indexOf('.'))] && token.name.split('.')[0]
     if (spec) {
       const value = flagValue(spec, { rawName: token.rawName, text: token.value, isInline: token.inlineValue ?? false })
-      values[token.name] = spec.kind === 'texts' ? [...((values[token.name] as string[]) ?? []), value] : value
+      const earlier = values[token.name]
+      // The last of several would win unseen, and a switch says the same however often it is written.
+      if (earlier !== undefined && !['texts', 'switch'].includes(spec.kind)) throw givenTwice(token.rawName)
+      values[token.name] = spec.kind === 'texts' ? [...((earlier as string[]) ?? []), value] : value
     } else if (prefix !== undefined) {
       put((prefixed[prefix] ??= {}), token.name.split('.').slice(1), looseValue(token.value), token.rawName)
     } else {
@@ -117,6 +120,7 @@ function put(target: Record<string, unknown>, path: readonly string[], value: un
   if (name === undefined || name === '')
     throw usageError(`${rawName} lacks the name of the option: ${rawName}<option>=<value>`)
   if (rest.length === 0) {
+    if (Object.hasOwn(target, name)) throw givenTwice(rawName)
     target[name] = value
     return
   }
@@ -124,6 +128,10 @@ function put(target: Record<string, unknown>, path: readonly string[], value: un
   const next: Record<string, unknown> = typeof inner === 'object' && inner !== null ? { ...inner } : {}
   target[name] = next
   put(next, rest, value, rawName)
+}
+
+function givenTwice(rawName: string): MillraceError {
+  return usageError(`${rawName} is given more than once, and takes one value; leave the others out`)
 }
 
 function unknownFlag(command: Command, table: FlagTable, rawName: string): MillraceError {
