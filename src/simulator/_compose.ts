@@ -3,15 +3,15 @@ import { draw } from './_draw.ts'
 import { sloppyCall } from './_sloppy-call.ts'
 import { TokenCounter, TokenList, writeReply, type Token } from './_token-stream.ts'
 import type { AssistantMessage, FinishReason, ToolCall } from '../schema/index.ts'
-import type { Move } from './solvers/index.ts'
+import type { SolverReply } from './solvers/index.ts'
 
-/** A move as a message, before its length is limited. */
+/** The reply of a solver as a message, before its length is limited. */
 export function composeMessage(
-  move: Move,
+  solved: SolverReply,
   style: { base: number; sloppiness: number; reasoning: string | undefined },
 ): AssistantMessage {
-  const content = move.text ?? null
-  const calls = move.calls?.map((call, index): ToolCall => {
+  const content = solved.text ?? null
+  const calls = solved.calls?.map((call, index): ToolCall => {
     const isSloppy = style.sloppiness > 0 && draw(style.base, 'sloppy', index) < style.sloppiness
     const written = isSloppy
       ? sloppyCall(call, draw(style.base, 'slip', index))

@@ -1,6 +1,6 @@
 import { chatServer, messagesServer, responsesServer, type CountingDialect } from '../dialects/index.ts'
 import { countPaths } from '../schema/index.ts'
-import { readWhole } from './_api-door.ts'
+import { readWhole } from './_dialect-api.ts'
 import type { Control, ControlCall, Controls } from './_control.ts'
 import { promptTokens, textOfTools } from './_digest.ts'
 import { promptIds } from './_token-record.ts'

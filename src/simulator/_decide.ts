@@ -1,10 +1,10 @@
 import { MillraceError } from '../errors/index.ts'
 import type { ToolDefinition } from '../schema/index.ts'
-import type { SimulatorRequest } from './_door.ts'
-import { Scene, solve, synthesiseArguments, synthesiseJson, type Move } from './solvers/index.ts'
+import type { SimulatorRequest } from './_simulated-api.ts'
+import { SolverContext, solve, synthesiseArguments, synthesiseJson, type SolverReply } from './solvers/index.ts'
 
-/** The next move, under the request's tool choice and format and up to its stop sequences. */
-export function decide(request: SimulatorRequest, base: number, skill: number): Move | MillraceError {
+/** What to reply, under the request's tool choice and format and up to its stop sequences. */
+export function decide(request: SimulatorRequest, base: number, skill: number): SolverReply | MillraceError {
   const { toolChoice = 'auto', messages } = request
   const mustCall = toolChoice !== 'auto' && toolChoice !== 'none'
   const tools = allowedTools(request)
@@ -14,12 +14,12 @@ export function decide(request: SimulatorRequest, base: number, skill: number): 
       data: { status: 400 },
     })
   }
-  const scene = new Scene({ messages, tools, skill, base })
-  const move = solve(scene)
-  if (move.calls) return request.parallelToolCalls === false ? { ...move, calls: move.calls.slice(0, 1) } : move
-  if (!mustCall) return { text: stopped(formatted(move.text ?? '', request, scene), request.sampling.stop) }
-  const tool = scene.pick(tools, 'tool')
-  return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(scene, tool) }] }
+  const context = new SolverContext({ messages, tools, skill, base })
+  const solved = solve(context)
+  if (solved.calls) return request.parallelToolCalls === false ? { ...solved, calls: solved.calls.slice(0, 1) } : solved
+  if (!mustCall) return { text: stopped(formatted(solved.text ?? '', request, context), request.sampling.stop) }
+  const tool = context.pick(tools, 'tool')
+  return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(context, tool) }] }
 }
 
 function allowedTools({ toolChoice, tools }: SimulatorRequest): readonly ToolDefinition[] {
@@ -28,9 +28,10 @@ function allowedTools({ toolChoice, tools }: SimulatorRequest): readonly ToolDef
 }
 
 /** The text itself, or JSON of the form that was asked for. */
-function formatted(text: string, { responseFormat }: SimulatorRequest, scene: Scene): string {
+function formatted(text: string, { responseFormat }: SimulatorRequest, context: SolverContext): string {
   if (!responseFormat) return text
-  const value = responseFormat.kind === 'json_object' ? { answer: text } : synthesiseJson(scene, responseFormat.schema)
+  const value =
+    responseFormat.kind === 'json_object' ? { answer: text } : synthesiseJson(context, responseFormat.schema)
   return JSON.stringify(value)
 }
 

@@ -1,6 +1,6 @@
 import { hash32 } from '../kit/index.ts'
 import { TokenCounter, writePrompt } from './_token-stream.ts'
-import type { SimulatorRequest } from './_door.ts'
+import type { SimulatorRequest } from './_simulated-api.ts'
 import type { ContentPart, Message, ToolDefinition } from '../schema/index.ts'
 
 /** The content of a request: a hash to draw from, and its length. */

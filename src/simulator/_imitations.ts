@@ -1,10 +1,10 @@
 import { chatServer, messagesServer, responsesServer } from '../dialects/index.ts'
 import { apiPaths, type ApiName } from '../schema/index.ts'
-import { ApiDoor } from './_api-door.ts'
+import { DialectApi } from './_dialect-api.ts'
 import type { Controls } from './_control.ts'
 import { countMessages, countResponses } from './_count-controls.ts'
-import type { Door } from './_door.ts'
-import { GenerateDoor } from './_generate-door.ts'
+import type { SimulatedApi } from './_simulated-api.ts'
+import { GenerateApi } from './_generate-api.ts'
 import { sglangControls } from './_sglang-controls.ts'
 import { tokenFields } from './_token-fields.ts'
 import { vllmControls } from './_vllm-controls.ts'
@@ -12,10 +12,10 @@ import type { ImitationName, SimulatorSettings } from './simulator-options.ts'
 
 /** The endpoints of an imitated backend's server. */
 export interface Imitation {
-  /** The doors by the path of their POST requests. */
-  readonly doors: ReadonlyMap<string, Door>
-  /** Writes errors for paths that have no door. */
-  readonly usualDoor: Door
+  /** The APIs by the path of their POST requests. */
+  readonly apis: ReadonlyMap<string, SimulatedApi>
+  /** Writes errors for paths that belong to no API. */
+  readonly usualApi: SimulatedApi
   /** A header without which requests below `/v1` are refused. */
   readonly requiredHeader?: string
   readonly controls: Controls
@@ -24,12 +24,12 @@ export interface Imitation {
 
 const dialects = { chat: chatServer, responses: responsesServer, messages: messagesServer } as const
 
-function apiDoor(name: ImitationName, api: ApiName): Door {
-  return new ApiDoor(dialects[api], tokenFields[name])
+function apiOf(name: ImitationName, api: ApiName): SimulatedApi {
+  return new DialectApi(dialects[api], tokenFields[name])
 }
 
-function apiDoors(name: ImitationName, apis: readonly ApiName[]): [string, Door][] {
-  return apis.map((api) => [`/v1${apiPaths[api]}`, apiDoor(name, api)])
+function apisOf(name: ImitationName, apis: readonly ApiName[]): [string, SimulatedApi][] {
+  return apis.map((api) => [`/v1${apiPaths[api]}`, apiOf(name, api)])
 }
 
 /** A list of models in OpenAI's shape; engines add how long a context may be. */
@@ -56,26 +56,26 @@ const everyApi = ['chat', 'responses', 'messages'] as const
 
 export const imitations: Readonly<Record<ImitationName, Imitation>> = {
   vllm: {
-    doors: new Map(apiDoors('vllm', everyApi)),
-    usualDoor: apiDoor('vllm', 'chat'),
+    apis: new Map(apisOf('vllm', everyApi)),
+    usualApi: apiOf('vllm', 'chat'),
     controls: vllmControls,
     modelList: openAiModels('vllm', true),
   },
   sglang: {
-    doors: new Map([...apiDoors('sglang', everyApi), ['/generate', new GenerateDoor()]]),
-    usualDoor: apiDoor('sglang', 'chat'),
+    apis: new Map([...apisOf('sglang', everyApi), ['/generate', new GenerateApi()]]),
+    usualApi: apiOf('sglang', 'chat'),
     controls: sglangControls,
     modelList: openAiModels('sglang', true),
   },
   openai: {
-    doors: new Map(apiDoors('openai', ['chat', 'responses'])),
-    usualDoor: apiDoor('openai', 'chat'),
+    apis: new Map(apisOf('openai', ['chat', 'responses'])),
+    usualApi: apiOf('openai', 'chat'),
     controls: countResponses,
     modelList: openAiModels('openai', false),
   },
   anthropic: {
-    doors: new Map(apiDoors('anthropic', ['messages'])),
-    usualDoor: apiDoor('anthropic', 'messages'),
+    apis: new Map(apisOf('anthropic', ['messages'])),
+    usualApi: apiOf('anthropic', 'messages'),
     requiredHeader: 'anthropic-version',
     controls: countMessages,
     modelList: anthropicModels,

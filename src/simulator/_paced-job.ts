@@ -1,8 +1,8 @@
 import { timerMs } from '../kit/index.ts'
 import type { VersionSpan } from '../schema/index.ts'
-import { tokensOf, type Delivery } from './_answer.ts'
+import { tokensOf, type Delivery } from './_simulator-answer.ts'
 import type { EmittedRecord } from './_emitted-log.ts'
-import type { Engine, EngineJob } from './_engine.ts'
+import type { SimulatedEngine, EngineJob } from './_simulated-engine.ts'
 import { completeSample, partialSample, type Sample } from './_sample.ts'
 import type { Token } from './_token-stream.ts'
 
@@ -17,7 +17,7 @@ export interface Origin extends Pick<EmittedRecord, 'session' | 'replyId' | 'api
 
 /** What a job needs from the simulator. */
 export interface JobHost {
-  readonly engine: Engine
+  readonly engine: SimulatedEngine
   /** The weights' version now. */
   readonly weightVersion: string | undefined
   /** Takes the record of what left, once per job. */

@@ -1,6 +1,6 @@
 import type { BackendReply } from '../inference/index.ts'
 import type { RoutedExperts, TokenRecord, VersionSpan } from '../schema/index.ts'
-import type { Delivery } from './_answer.ts'
+import type { Delivery } from './_simulator-answer.ts'
 import { joinTokens } from './_compose.ts'
 import type { Token } from './_token-stream.ts'
 

@@ -1,5 +1,5 @@
-import { tokensOf, type Delivery } from './_answer.ts'
-import type { Door, Question } from './_door.ts'
+import { tokensOf, type Delivery } from './_simulator-answer.ts'
+import type { ApiRequest, SimulatedApi } from './_simulated-api.ts'
 import { faultError } from './_faults.ts'
 import type { HttpAnswer } from './_http-answer.ts'
 import { completeSample, type Sample } from './_sample.ts'
@@ -10,15 +10,15 @@ const contentType = { 'content-type': 'application/json' }
 /** Sends a whole reply over HTTP, or what a fault makes of it. */
 export class SentReply implements WholeListener {
   readonly #answer: HttpAnswer
-  readonly #door: Door
-  readonly #question: Question
+  readonly #api: SimulatedApi
+  readonly #apiRequest: ApiRequest
   readonly #delivery: Delivery
   #isStalled = false
 
-  constructor(answer: HttpAnswer, door: Door, question: Question, delivery: Delivery) {
+  constructor(answer: HttpAnswer, api: SimulatedApi, apiRequest: ApiRequest, delivery: Delivery) {
     this.#answer = answer
-    this.#door = door
-    this.#question = question
+    this.#api = api
+    this.#apiRequest = apiRequest
     this.#delivery = delivery
   }
 
@@ -28,17 +28,17 @@ export class SentReply implements WholeListener {
       this.#answer.cut('')
       return
     }
-    const text = JSON.stringify(this.#question.whole(this.#delivery, sample))
+    const text = JSON.stringify(this.#apiRequest.whole(this.#delivery, sample))
     // A colon is removed, not the end: a missing end would look like a reply that was cut.
     this.#send(this.#delivery.fault === 'malformed' ? text.replace(':', '') : text)
   }
 
   onFault(fault: BreakingFault): void {
     if (fault === 'midstreamError') {
-      this.#send(JSON.stringify(this.#door.error(faultError(fault)).body))
+      this.#send(JSON.stringify(this.#api.error(faultError(fault)).body))
       return
     }
-    const whole = JSON.stringify(this.#question.whole(this.#delivery, this.#unstamped()))
+    const whole = JSON.stringify(this.#apiRequest.whole(this.#delivery, this.#unstamped()))
     const part = whole.slice(0, Math.floor(whole.length * this.#delivery.luck))
     // Without a length, the end of the connection is the end of the reply: nothing shows that it is cut.
     const length = fault === 'quietEnd' ? {} : { 'content-length': Buffer.byteLength(whole) }

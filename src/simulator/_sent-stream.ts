@@ -1,5 +1,5 @@
 import { eventText } from '../dialects/index.ts'
-import type { Door, StreamStep, StreamWriter } from './_door.ts'
+import type { SimulatedApi, StreamStep, StreamWriter } from './_simulated-api.ts'
 import { faultError } from './_faults.ts'
 import type { HttpAnswer } from './_http-answer.ts'
 import type { Sample } from './_sample.ts'
@@ -10,15 +10,15 @@ import type { BreakingFault } from './_whole-job.ts'
 /** Sends a streamed reply over HTTP, or what a fault makes of it. Never asks the job to wait: the reply is in memory anyway. */
 export class SentStream implements StreamListener {
   readonly #answer: HttpAnswer
-  readonly #door: Door
+  readonly #api: SimulatedApi
   readonly #writer: StreamWriter
   /** Text that is due and not yet sent, so that one write takes all of it. */
   #text = ''
   #hasBegun = false
 
-  constructor(answer: HttpAnswer, door: Door, writer: StreamWriter) {
+  constructor(answer: HttpAnswer, api: SimulatedApi, writer: StreamWriter) {
     this.#answer = answer
-    this.#door = door
+    this.#api = api
     this.#writer = writer
   }
 
@@ -52,7 +52,7 @@ export class SentStream implements StreamListener {
   }
 
   onFault(fault: BreakingFault): void {
-    if (fault === 'midstreamError') this.#text += eventText(this.#door.streamError(faultError(fault)))
+    if (fault === 'midstreamError') this.#text += eventText(this.#api.streamError(faultError(fault)))
     if (fault === 'stall') this.#answer.write(this.#taken())
     else if (fault === 'kill') this.#answer.cut(this.#taken())
     else this.#answer.end(this.#taken())

@@ -1,6 +1,6 @@
 import { changeVersion, invalid, type Control, type Controls } from './_control.ts'
 import { countMessages, tokenize } from './_count-controls.ts'
-import type { PauseMode } from './_engine.ts'
+import type { PauseMode } from './_simulated-engine.ts'
 
 /** SGLang's names for what happens to replies in the making; a retracted one goes on later, as a frozen one does. */
 const pauseModes: ReadonlyMap<string, PauseMode> = new Map([

@@ -1,6 +1,6 @@
 import { changeVersion, invalid, type Controls } from './_control.ts'
 import { countMessages, tokenize } from './_count-controls.ts'
-import { pauseModes, type PauseMode } from './_engine.ts'
+import { pauseModes, type PauseMode } from './_simulated-engine.ts'
 
 /** vLLM's endpoints beside the model's own: version, tokens, and the switches that weight updates need. */
 export const vllmControls: Controls = {

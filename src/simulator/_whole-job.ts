@@ -1,5 +1,5 @@
 import { maxTimerMs } from '../kit/index.ts'
-import type { Delivery } from './_answer.ts'
+import type { Delivery } from './_simulator-answer.ts'
 import type { ReplyFault } from './_fault-names.ts'
 import { PacedJob, type JobHost, type Origin } from './_paced-job.ts'
 import type { Sample } from './_sample.ts'

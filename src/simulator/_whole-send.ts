@@ -1,5 +1,5 @@
 import type { BackendReply } from '../inference/index.ts'
-import type { Delivery } from './_answer.ts'
+import type { Delivery } from './_simulator-answer.ts'
 import { abortedError, faultError } from './_faults.ts'
 import type { JobHost, Origin } from './_paced-job.ts'
 import { PendingSend } from './_pending-send.ts'

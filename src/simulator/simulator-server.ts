@@ -6,8 +6,8 @@ import { andList, Resource } from '../kit/index.ts'
 import type { JsonObject } from '../schema/index.ts'
 import { readBody } from './_body-reader.ts'
 import type { Control, Controls } from './_control.ts'
-import type { Door } from './_door.ts'
-import { Exchange, type ExchangeOwner } from './_exchange.ts'
+import type { SimulatedApi } from './_simulated-api.ts'
+import { SimulatorExchange, type ExchangeOwner } from './_simulator-exchange.ts'
 import { forcedFault, forcedFaultList, type ForcedFault } from './_fault-names.ts'
 import { imitations, type Imitation } from './_imitations.ts'
 import { parseServerOptions, type ServerSettings } from './_server-options.ts'
@@ -46,7 +46,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
   readonly simulator: Simulator
   readonly #settings: ServerSettings
   readonly #server: Server
-  readonly #open = new Set<Exchange>()
+  readonly #open = new Set<SimulatorExchange>()
   #requests = 0
   #aborted = 0
   readonly #byStatus: Record<string, number> = {}
@@ -112,7 +112,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     this.#byStatus[status] = (this.#byStatus[status] ?? 0) + 1
   }
 
-  onGone(exchange: Exchange, how: 'done' | 'aborted'): void {
+  onGone(exchange: SimulatorExchange, how: 'done' | 'aborted'): void {
     this.#open.delete(exchange)
     if (how === 'aborted') this.#aborted += 1
   }
@@ -129,13 +129,13 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     const { method = '', url = '' } = request
     const [path = '', query = ''] = url.split('?', 2)
     const imitation = this.#imitation
-    const door = method === 'POST' ? imitation.doors.get(path) : undefined
-    const refusal = door || path.startsWith('/v1/') ? this.#refusal(request, imitation) : undefined
+    const api = method === 'POST' ? imitation.apis.get(path) : undefined
+    const refusal = api || path.startsWith('/v1/') ? this.#refusal(request, imitation) : undefined
     if (refusal) {
       request.resume()
-      refuse(response, door ?? imitation.usualDoor, refusal)
-    } else if (door) {
-      this.#exchange(door, request, response)
+      refuse(response, api ?? imitation.usualApi, refusal)
+    } else if (api) {
+      this.#exchange(api, request, response)
     } else {
       this.#steer({ request, response, method, path, query })
     }
@@ -143,25 +143,25 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
 
   /** Answers a request that asks for no reply of a model. */
   #steer({ request, response, method, path, query }: SteeringRequest): void {
-    const { usualDoor, doors } = this.#imitation
+    const { usualApi, apis } = this.#imitation
     const control = this.#controls[`${method} ${path}`]
     if (!control) {
       request.resume()
       const methods = this.#methodsAt(path)
       const headers = methods.length > 0 ? { allow: methods.join(', ') } : {}
-      refuse(response, doors.get(path) ?? usualDoor, this.#unserved(`${method} ${path}`, methods), headers)
+      refuse(response, apis.get(path) ?? usualApi, this.#unserved(`${method} ${path}`, methods), headers)
       return
     }
     readBody(
       request,
       (body) => void this.#answer(response, control, { query, body }),
-      (error) => refuse(response, usualDoor, error),
+      (error) => refuse(response, usualApi, error),
     )
   }
 
-  #exchange(door: Door, request: IncomingMessage, response: ServerResponse): void {
+  #exchange(api: SimulatedApi, request: IncomingMessage, response: ServerResponse): void {
     this.#requests += 1
-    const exchange = new Exchange(this, door, request, response)
+    const exchange = new SimulatorExchange(this, api, request, response)
     this.#open.add(exchange)
     exchange.start()
   }
@@ -187,7 +187,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
 
   /** The methods that a path takes; empty if there is no such path. */
   #methodsAt(path: string): string[] {
-    const methods = this.#imitation.doors.has(path) ? ['POST'] : []
+    const methods = this.#imitation.apis.has(path) ? ['POST'] : []
     for (const route of Object.keys(this.#controls)) {
       const [method = '', served] = route.split(' ')
       if (served === path) methods.push(method)
@@ -199,7 +199,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
     if (methods.length > 0) {
       return new MillraceError('usage', `there is no ${route}; it takes ${andList(methods)}`, { data: { status: 405 } })
     }
-    const message = `${route} is not served here; POST ${[...this.#imitation.doors.keys()].join(' or ')}`
+    const message = `${route} is not served here; POST ${[...this.#imitation.apis.keys()].join(' or ')}`
     // `not_found`: the path is missing, not the model, as the error code alone would say.
     return new MillraceError('model_not_found', message, { data: { saidCode: 'not_found' } })
   }
@@ -214,7 +214,7 @@ export class SimulatorServer extends Resource implements ExchangeOwner {
       const call = { simulator, stats, models: this.#models, query: new URLSearchParams(query), body }
       send(response, 200, await control(call))
     } catch (error) {
-      refuse(response, this.#imitation.usualDoor, MillraceError.from(error, 'internal'))
+      refuse(response, this.#imitation.usualApi, MillraceError.from(error, 'internal'))
     }
   }
 
@@ -235,11 +235,11 @@ function notFound(message: string): MillraceError {
 
 function refuse(
   response: ServerResponse,
-  door: Door,
+  api: SimulatedApi,
   error: MillraceError,
   more: Readonly<Record<string, string>> = {},
 ): void {
-  const { status, headers, body } = door.error(error)
+  const { status, headers, body } = api.error(error)
   send(response, status, body, { ...headers, ...more })
 }
 

@@ -1,17 +1,17 @@
 import { randomBytes } from 'node:crypto'
 import { MillraceError } from '../errors/index.ts'
 import { hash32, Resource } from '../kit/index.ts'
-import type { Answer, Delivery } from './_answer.ts'
+import type { Delivery, SimulatorAnswer } from './_simulator-answer.ts'
 import { composeMessage, limitMessage, wholeTokens } from './_compose.ts'
 import { decide } from './_decide.ts'
 import { digest, promptTokens, type Digest } from './_digest.ts'
-import type { Question, SimulatorRequest } from './_door.ts'
+import type { ApiRequest, SimulatorRequest } from './_simulated-api.ts'
 import { draw, drawFactor } from './_draw.ts'
 import { EmittedLog, type EmittedRecord, type EmittedReply } from './_emitted-log.ts'
-import { Engine } from './_engine.ts'
+import { SimulatedEngine } from './_simulated-engine.ts'
 import type { ForcedFault } from './_fault-names.ts'
 import { drawFault, faultError, overloadedError, rateLimited } from './_faults.ts'
-import { chatQuestion } from './_in-process-question.ts'
+import { chatRequest } from './_in-process-request.ts'
 import type { JobHost, Origin } from './_paced-job.ts'
 import type { PendingSend } from './_pending-send.ts'
 import { withoutTokens } from './_reply-marks.ts'
@@ -39,7 +39,7 @@ export class Simulator extends Resource implements Backend, JobHost {
   readonly name = 'simulator'
   readonly provider = 'millrace.simulator'
   /** The replies in the making, which can be paused and aborted. */
-  readonly engine = new Engine()
+  readonly engine = new SimulatedEngine()
   readonly #sends = new Set<PendingSend>()
   readonly #emitted = new EmittedLog()
   #settings: SimulatorSettings
@@ -89,7 +89,7 @@ export class Simulator extends Resource implements Backend, JobHost {
   async send(request: BackendRequest): Promise<BackendReply> {
     this.throwIfClosed()
     request.signal.throwIfAborted()
-    const written = request.body === undefined ? undefined : chatQuestion(request, this.#settings.imitate)
+    const written = request.body === undefined ? undefined : chatRequest(request, this.#settings.imitate)
     // A body itself says which token fields its client wants.
     const answer = this.enter(written?.request ?? request, request.retry)
     try {
@@ -107,7 +107,7 @@ export class Simulator extends Resource implements Backend, JobHost {
   }
 
   /** Takes a place and decides the answer; `leave` must follow. For callers that deliver answers in another way than `send`. */
-  enter(request: SimulatorRequest, retry: number, forced?: ForcedFault): Answer {
+  enter(request: SimulatorRequest, retry: number, forced?: ForcedFault): SimulatorAnswer {
     this.#inFlight += 1
     const settings = this.#settings
     if (forced === 'overload' || this.#isOverloaded) return refusal(overloadedError())
@@ -190,9 +190,9 @@ export class Simulator extends Resource implements Backend, JobHost {
     const room = this.#room(request, inputTokens)
     if (room instanceof MillraceError) return room
     const settings = this.#settings
-    const move = decide(request, base, settings.skill)
-    if (move instanceof MillraceError) return move
-    const draft = composeMessage(move, {
+    const solved = decide(request, base, settings.skill)
+    if (solved instanceof MillraceError) return solved
+    const draft = composeMessage(solved, {
       base,
       sloppiness: settings.sloppiness,
       reasoning: settings.reasoning ? 'Let me see what is asked, and take it step by step.' : undefined,
@@ -227,19 +227,19 @@ export class Simulator extends Resource implements Backend, JobHost {
   }
 
   /** Delivers as a server of the imitated backend would; returns what a client of it would make of the answer. */
-  async #deliver(request: BackendRequest, delivery: Delivery, written?: Question): Promise<BackendReply> {
+  async #deliver(request: BackendRequest, delivery: Delivery, written?: ApiRequest): Promise<BackendReply> {
     const { sink, signal } = request
     const { imitate } = this.#settings
-    const question = written ?? chatQuestion(request, imitate)
-    const origin: Origin = { session: request.sessionId, replyId: question.replyId(delivery), api: 'chat' }
-    const showsTokens = question.request.captureTokens && returnsTokenIds(imitate)
+    const apiRequest = written ?? chatRequest(request, imitate)
+    const origin: Origin = { session: request.sessionId, replyId: apiRequest.replyId(delivery), api: 'chat' }
+    const showsTokens = apiRequest.request.captureTokens && returnsTokenIds(imitate)
     const replyOf = ({ reply }: Sample): BackendReply => (showsTokens ? reply : withoutTokens(reply))
     const send =
       sink && request.stream !== false
-        ? new StreamedSend(this, origin, { delivery, writer: question.stream(delivery), sink, signal }, replyOf)
+        ? new StreamedSend(this, origin, { delivery, writer: apiRequest.stream(delivery), sink, signal }, replyOf)
         : new WholeSend(this, origin, { delivery, signal }, (sample) => {
             const reply = replyOf(sample)
-            return request.body === undefined ? reply : { ...reply, raw: rawReply(question.whole(delivery, sample)) }
+            return request.body === undefined ? reply : { ...reply, raw: rawReply(apiRequest.whole(delivery, sample)) }
           })
     this.#sends.add(send)
     try {
@@ -258,6 +258,6 @@ function rawReply(document: object): RawReply {
   return { text: JSON.stringify(document), document }
 }
 
-function refusal(error: MillraceError): Answer {
+function refusal(error: MillraceError): SimulatorAnswer {
   return { kind: 'refusal', error }
 }

@@ -1,5 +1,5 @@
 import type { Json, JsonObject, ToolDefinition } from '../../schema/index.ts'
-import type { Scene } from './scene.ts'
+import type { SolverContext } from './solver-context.ts'
 import { boundedNumber, formattedText } from './_schema-values.ts'
 
 /** Schemas may refer to themselves: below this depth only the shortest values are made. */
@@ -10,28 +10,28 @@ const maxValues = 2000
 const maxItems = 16
 
 /** Arguments that satisfy the tool's JSON schema as far as its common keywords say; required fields only. */
-export function synthesiseArguments(scene: Scene, tool: ToolDefinition): JsonObject {
+export function synthesiseArguments(context: SolverContext, tool: ToolDefinition): JsonObject {
   const { parameters } = tool.function
-  const value = new Synthesis(scene, parameters, 1).value(parameters, '', 0)
+  const value = new Synthesis(context, parameters, 1).value(parameters, '', 0)
   return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as JsonObject) : {}
 }
 
 /** The smallest value that satisfies a schema as far as its common keywords say: required fields, shortest lists. */
-export function synthesiseJson(scene: Scene, schema: JsonObject): Json {
-  return new Synthesis(scene, schema, 0).value(schema, '', 0)
+export function synthesiseJson(context: SolverContext, schema: JsonObject): Json {
+  return new Synthesis(context, schema, 0).value(schema, '', 0)
 }
 
 type Schema = Readonly<Record<string, unknown>>
 
 class Synthesis {
-  readonly #scene: Scene
+  readonly #context: SolverContext
   readonly #root: Schema
   /** How many items a list gets if its schema allows any number. */
   readonly #usualItems: number
   #made = 0
 
-  constructor(scene: Scene, root: Schema, usualItems: number) {
-    this.#scene = scene
+  constructor(context: SolverContext, root: Schema, usualItems: number) {
+    this.#context = context
     this.#root = root
     this.#usualItems = usualItems
   }
@@ -43,7 +43,7 @@ class Synthesis {
     if ('const' in schema) return schema['const'] as Json
     if ('default' in schema) return schema['default'] as Json
     const { enum: choices, anyOf, oneOf, allOf } = schema
-    if (isFilled(choices)) return this.#scene.pick(choices, `enum${path}`) as Json
+    if (isFilled(choices)) return this.#context.pick(choices, `enum${path}`) as Json
     for (const alternatives of [anyOf, oneOf, allOf]) {
       if (isFilled(alternatives) && !isEndless) {
         return this.value(this.#alternative(alternatives, depth), path, depth + 1)
@@ -55,9 +55,9 @@ class Synthesis {
         return this.#text(schema)
       case 'integer':
       case 'number':
-        return boundedNumber(schema, this.#scene.draw(`number${path}`))
+        return boundedNumber(schema, this.#context.draw(`number${path}`))
       case 'boolean':
-        return this.#scene.draw(`boolean${path}`) < 0.5
+        return this.#context.draw(`boolean${path}`) < 0.5
       case 'array':
         return isEndless ? [] : this.#items(schema, path, depth)
       case 'null':
@@ -92,7 +92,7 @@ class Synthesis {
   #text(schema: Schema): string {
     const formatted = formattedText(schema['format'])
     if (formatted !== undefined) return formatted
-    const words = this.#scene.question.split(/\s+/, 6).join(' ').slice(0, 60)
+    const words = this.#context.question.split(/\s+/, 6).join(' ').slice(0, 60)
     const { minLength, maxLength } = schema
     const longest = typeof maxLength === 'number' ? maxLength : Number.POSITIVE_INFINITY
     return (words === '' ? 'something' : words).padEnd(typeof minLength === 'number' ? minLength : 1).slice(0, longest)

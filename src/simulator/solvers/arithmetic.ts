@@ -5,9 +5,9 @@ import type { Solver } from './solver.ts'
 /** An arithmetic expression somewhere in the question, in signs or in words. */
 export const arithmetic: Solver = {
   name: 'arithmetic',
-  solve(scene) {
-    const expression = findExpression(scene.question)
-    return expression === undefined ? undefined : calculate(scene, expression)
+  solve(context) {
+    const expression = findExpression(context.question)
+    return expression === undefined ? undefined : calculate(context, expression)
   },
 }
 

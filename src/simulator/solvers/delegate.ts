@@ -4,7 +4,7 @@ import { formatAnswer } from './_answer-format.ts'
 import { miscount, numberIn } from './_calculate.ts'
 import { soleParameter } from './_tool-shape.ts'
 import { findExpression } from './arithmetic.ts'
-import type { Scene } from './scene.ts'
+import type { SolverContext } from './solver-context.ts'
 import type { Solver } from './solver.ts'
 
 /** After so many answers per part, the parts that are still missing are left out of the sum. */
@@ -13,17 +13,17 @@ const maxTriesPerPart = 3
 /** For a list of expressions to add up and a tool that takes a task: hands out one part per call, all at once, and adds. */
 export const delegate: Solver = {
   name: 'delegate',
-  solve(scene) {
-    const tool = findDelegate(scene.tools)
+  solve(context) {
+    const tool = findDelegate(context.tools)
     if (!tool) return undefined
-    const parts = listedParts(scene.question)
+    const parts = listedParts(context.question)
     if (parts.length < 2) return undefined
-    const done = readAnswers(scene, parts)
+    const done = readAnswers(context, parts)
     const missing = parts.filter((part) => !done.has(part))
-    if (missing.length === 0 || scene.results().length >= parts.length * maxTriesPerPart) {
+    if (missing.length === 0 || context.results().length >= parts.length * maxTriesPerPart) {
       let sum = 0
       for (const part of parts) sum += done.get(part) ?? 0
-      return { text: formatAnswer(scene, formatNumber(scene.isRight ? sum : miscount(scene, sum))) }
+      return { text: formatAnswer(context, formatNumber(context.isRight ? sum : miscount(context, sum))) }
     }
     return {
       calls: missing.map((part) => ({
@@ -54,9 +54,9 @@ function listedParts(question: string): string[] {
 }
 
 /** The value of each part that was answered with a number; the call's arguments say which part it was. */
-function readAnswers(scene: Scene, parts: readonly string[]): Map<string, number> {
+function readAnswers(context: SolverContext, parts: readonly string[]): Map<string, number> {
   const answers = new Map<string, number>()
-  for (const result of scene.results()) {
+  for (const result of context.results()) {
     const number = numberIn(result.text.trimEnd().split('\n').at(-1) ?? '')
     const part = parts.find((candidate) => result.arguments.includes(`What is ${candidate}?`))
     if (part !== undefined && number !== undefined) answers.set(part, Number(number))

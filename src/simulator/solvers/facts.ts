@@ -34,13 +34,13 @@ const subjects: readonly (readonly [RegExp, Readonly<Record<string, string>>])[]
 /** Recalls a fact; a wrong decision recalls another one of the same kind. */
 export const facts: Solver = {
   name: 'facts',
-  solve(scene) {
+  solve(context) {
     for (const [pattern, known] of subjects) {
-      const key = pattern.exec(scene.question)?.[1]?.toLowerCase()
+      const key = pattern.exec(context.question)?.[1]?.toLowerCase()
       const fact = key === undefined ? undefined : known[key]
       if (fact === undefined) continue
       const others = Object.values(known).filter((value) => value !== fact)
-      return { text: formatAnswer(scene, scene.isRight ? fact : scene.pick(others, 'other')) }
+      return { text: formatAnswer(context, context.isRight ? fact : context.pick(others, 'other')) }
     }
     return undefined
   },

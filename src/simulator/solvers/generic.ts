@@ -5,14 +5,14 @@ import type { Solver } from './solver.ts'
 /** For everything else: calls one of the tools, if there are any, and then says something about the result. */
 export const generic = {
   name: 'generic',
-  solve(scene) {
-    const result = scene.results().at(-1)
-    if (!result && scene.tools.length > 0) {
-      const tool = scene.pick(scene.tools, 'tool')
-      return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(scene, tool) }] }
+  solve(context) {
+    const result = context.results().at(-1)
+    if (!result && context.tools.length > 0) {
+      const tool = context.pick(context.tools, 'tool')
+      return { calls: [{ name: tool.function.name, arguments: synthesiseArguments(context, tool) }] }
     }
-    if (result) return { text: formatAnswer(scene, shorten(result.text)) }
-    return { text: formatAnswer(scene, scene.pick(replies, 'reply')) }
+    if (result) return { text: formatAnswer(context, shorten(result.text)) }
+    return { text: formatAnswer(context, context.pick(replies, 'reply')) }
   },
 } as const satisfies Solver
 

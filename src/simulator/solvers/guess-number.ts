@@ -1,22 +1,22 @@
 import type { ToolDefinition } from '../../schema/index.ts'
 import { soleParameter } from './_tool-shape.ts'
-import type { Scene } from './scene.ts'
+import type { SolverContext } from './solver-context.ts'
 import type { Solver } from './solver.ts'
 
 /** For a hidden number and a tool to guess it with: halves the range that the earlier answers leave. */
 export const guessNumber: Solver = {
   name: 'guess-number',
-  solve(scene) {
-    const tool = findGuessTool(scene.tools)
+  solve(context) {
+    const tool = findGuessTool(context.tools)
     if (!tool) return undefined
-    const range = readRange(scene)
-    const left = narrow(scene, range)
+    const range = readRange(context)
+    const left = narrow(context, range)
     if (left.found !== undefined) return { text: `The number is ${left.found}.` }
     const middle = Math.floor((left.low + left.high) / 2)
-    if (scene.isRight) return { calls: [{ name: tool.name, arguments: { [tool.parameter]: middle } }] }
+    if (context.isRight) return { calls: [{ name: tool.name, arguments: { [tool.parameter]: middle } }] }
     // A blunder is to stop and claim a number, or to guess without regard to the earlier answers.
-    const anywhere = range.low + Math.floor(scene.draw('anywhere') * (range.high - range.low + 1))
-    if (scene.draw('blunder') < 0.3) return { text: `I think the number is ${anywhere}.` }
+    const anywhere = range.low + Math.floor(context.draw('anywhere') * (range.high - range.low + 1))
+    if (context.draw('blunder') < 0.3) return { text: `I think the number is ${anywhere}.` }
     return { calls: [{ name: tool.name, arguments: { [tool.parameter]: anywhere } }] }
   },
 }
@@ -36,8 +36,8 @@ interface Range {
 }
 
 /** The range in the first message that states one; 1 to 100 otherwise. */
-function readRange(scene: Scene): Range {
-  for (const message of scene.messages) {
+function readRange(context: SolverContext): Range {
+  for (const message of context.messages) {
     if (message.role === 'assistant' || message.role === 'tool' || typeof message.content !== 'string') continue
     const stated = /\b(?:between|from) (-?\d+) (?:and|to) (-?\d+)/i.exec(message.content)
     if (stated) return { low: Number(stated[1]), high: Number(stated[2]) }
@@ -46,9 +46,9 @@ function readRange(scene: Scene): Range {
 }
 
 /** The range that the answers so far leave. Errors of the tool do not change it. */
-function narrow(scene: Scene, range: Range): Range & { readonly found?: number } {
+function narrow(context: SolverContext, range: Range): Range & { readonly found?: number } {
   let { low, high } = range
-  for (const result of scene.results('start')) {
+  for (const result of context.results('start')) {
     const guess = Number(/-?\d+/.exec(result.arguments)?.[0])
     if (Number.isNaN(guess)) continue
     if (/\b(?:correct|found it|that is it)\b/i.test(result.text)) return { low, high, found: guess }

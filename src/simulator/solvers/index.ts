@@ -6,21 +6,21 @@ import { guessNumber } from './guess-number.ts'
 import { judge } from './judge.ts'
 import { notebook } from './notebook.ts'
 import { pick } from './pick.ts'
-import type { Scene } from './scene.ts'
-import type { Move, Solver } from './solver.ts'
+import type { SolverContext } from './solver-context.ts'
+import type { SolverReply, Solver } from './solver.ts'
 import { wordProblem } from './word-problem.ts'
 
 /** Tried in order. The more a solver requires of a request, the earlier it stands. */
 const solvers: readonly Solver[] = [judge, guessNumber, delegate, notebook, pick, facts, arithmetic, wordProblem]
 
-export function solve(scene: Scene): Move {
+export function solve(context: SolverContext): SolverReply {
   for (const solver of solvers) {
-    const move = solver.solve(scene)
-    if (move) return move
+    const solved = solver.solve(context)
+    if (solved) return solved
   }
-  return generic.solve(scene)
+  return generic.solve(context)
 }
 
-export { Scene } from './scene.ts'
+export { SolverContext } from './solver-context.ts'
 export { synthesiseArguments, synthesiseJson } from './_synthesise.ts'
-export type { Move } from './solver.ts'
+export type { SolverReply } from './solver.ts'

@@ -6,14 +6,14 @@ import type { Solver } from './solver.ts'
  */
 export const judge: Solver = {
   name: 'judge',
-  solve(scene) {
-    if (!scene.system.startsWith('You are a strict judge.')) return undefined
-    const sections = readSections(scene.question)
+  solve(context) {
+    if (!context.system.startsWith('You are a strict judge.')) return undefined
+    const sections = readSections(context.question)
     // The answer may stand between tags, so that nothing in it passes for a section of its own.
     const answer = (sections.get('answer') ?? '').replaceAll(/<\/?answer-\w+>/g, '').trim()
     const reference = sections.get('reference')
-    const agreement = reference ? agree(answer, reference) : plausible(answer, scene.draw('plausible'))
-    const score = scene.isRight ? agreement : 1 - agreement
+    const agreement = reference ? agree(answer, reference) : plausible(answer, context.draw('plausible'))
+    const score = context.isRight ? agreement : 1 - agreement
     const verdict = score >= 0.5 ? 'The answer agrees with what was asked for.' : 'The answer falls short.'
     return { text: `${verdict}\nScore: ${Number(score.toFixed(2))}` }
   },

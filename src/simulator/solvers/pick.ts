@@ -1,15 +1,15 @@
 import { formatAnswer } from './_answer-format.ts'
-import type { Scene } from './scene.ts'
+import type { SolverContext } from './solver-context.ts'
 import type { Solver } from './solver.ts'
 
 /** For `Name a prime between 100 and 1000`: many answers are right, and chance picks one. */
 export const pick: Solver = {
   name: 'pick',
-  solve(scene) {
+  solve(context) {
     const asked = /\b(?:name|pick|choose|say) (?:a|any|one|some)\b[^.?!\n]{0,40}?\b(prime|number|word)\b/i
-    const kind = asked.exec(scene.question)?.[1]?.toLowerCase()
+    const kind = asked.exec(context.question)?.[1]?.toLowerCase()
     if (kind === undefined) return undefined
-    return { text: formatAnswer(scene, kind === 'word' ? pickWord(scene) : pickNumber(scene, kind === 'prime')) }
+    return { text: formatAnswer(context, kind === 'word' ? pickWord(context) : pickNumber(context, kind === 'prime')) }
   },
 }
 
@@ -17,20 +17,20 @@ const words =
   'amber bridge copper dune ember forest garden harbour island jasmine kettle lantern meadow needle orchard pebble quarry river saddle timber umbrella valley willow yarrow zephyr'
 const wordList: readonly string[] = words.split(' ')
 
-function pickWord(scene: Scene): string {
-  const letter = /\bstart(?:s|ing)? with (?:the letter )?\W?([a-z])\b/i.exec(scene.question)?.[1]?.toLowerCase()
-  const wanted = scene.isRight
+function pickWord(context: SolverContext): string {
+  const letter = /\bstart(?:s|ing)? with (?:the letter )?\W?([a-z])\b/i.exec(context.question)?.[1]?.toLowerCase()
+  const wanted = context.isRight
   const fitting = wordList.filter((word) => letter === undefined || word.startsWith(letter) === wanted)
-  return scene.pick(fitting.length > 0 ? fitting : wordList, 'word')
+  return context.pick(fitting.length > 0 ? fitting : wordList, 'word')
 }
 
-function pickNumber(scene: Scene, wantsPrime: boolean): string {
-  const stated = /\b(?:between|from) (\d{1,9}) (?:and|to) (\d{1,9})/i.exec(scene.question)
+function pickNumber(context: SolverContext, wantsPrime: boolean): string {
+  const stated = /\b(?:between|from) (\d{1,9}) (?:and|to) (\d{1,9})/i.exec(context.question)
   const low = stated ? Number(stated[1]) : 1
   const high = Math.max(low, stated ? Number(stated[2]) : 100)
-  const start = low + Math.floor(scene.draw('number') * (high - low + 1))
-  if (!wantsPrime) return String(scene.isRight ? start : high + start)
-  const wanted = scene.isRight
+  const start = low + Math.floor(context.draw('number') * (high - low + 1))
+  if (!wantsPrime) return String(context.isRight ? start : high + start)
+  const wanted = context.isRight
   // Searches from a random place onwards and around: at most the whole range, in practice the gap to the next prime.
   for (let step = 0; step <= Math.min(high - low, 10_000); step += 1) {
     const candidate = low + ((start - low + step) % (high - low + 1))

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Message, ToolDefinition } from '../../schema/index.ts'
-import { Scene, solve, synthesiseArguments, type Move } from './index.ts'
+import { SolverContext, solve, synthesiseArguments, type SolverReply } from './index.ts'
 
 const tool = (name: string, properties: object, required = Object.keys(properties)): ToolDefinition => ({
   type: 'function',
@@ -16,8 +16,8 @@ interface Asked {
   readonly history?: readonly Message[]
 }
 
-function ask(question: string, { tools = [], skill = 1, base = 1, history = [] }: Asked = {}): Move {
-  return solve(new Scene({ messages: [{ role: 'user', content: question }, ...history], tools, skill, base }))
+function ask(question: string, { tools = [], skill = 1, base = 1, history = [] }: Asked = {}): SolverReply {
+  return solve(new SolverContext({ messages: [{ role: 'user', content: question }, ...history], tools, skill, base }))
 }
 
 /** A call and what the tool answered, as they stand in a conversation. */
@@ -93,8 +93,8 @@ describe('guess the number', () => {
   function play(secret: number, asked: Asked): { guesses: number; isFound: boolean } {
     const history: Message[] = []
     for (let guesses = 1; guesses <= 50; guesses += 1) {
-      const move = ask(question, { ...asked, tools: [guess], history })
-      const number = move.calls?.[0]?.arguments['number']
+      const solved = ask(question, { ...asked, tools: [guess], history })
+      const number = solved.calls?.[0]?.arguments['number']
       if (typeof number !== 'number') return { guesses, isFound: false }
       if (number === secret) {
         const done = exchange('guess', { number }, 'correct')
@@ -126,7 +126,7 @@ describe('guess the number', () => {
 
 describe('the judge', () => {
   const verdict = (sections: string, asked: { skill?: number; base?: number } = {}) => {
-    const scene = new Scene({
+    const context = new SolverContext({
       messages: [
         { role: 'system', content: 'You are a strict judge. Compare the answer with the reference.' },
         { role: 'user', content: `${sections}\n\nEnd with a line \`Score: <number between 0 and 1>\`.` },
@@ -135,7 +135,7 @@ describe('the judge', () => {
       skill: asked.skill ?? 1,
       base: asked.base ?? 1,
     })
-    return Number(/^Score: (\d(?:\.\d+)?)$/.exec(solve(scene).text?.split('\n').at(-1) ?? '')?.[1])
+    return Number(/^Score: (\d(?:\.\d+)?)$/.exec(solve(context).text?.split('\n').at(-1) ?? '')?.[1])
   }
 
   test.each([
@@ -246,7 +246,7 @@ describe('anything else', () => {
   })
 
   test('synthesises nested, recursive and constrained arguments', () => {
-    const scene = new Scene({ messages: [{ role: 'user', content: 'Do it' }], tools: [], skill: 1, base: 1 })
+    const context = new SolverContext({ messages: [{ role: 'user', content: 'Do it' }], tools: [], skill: 1, base: 1 })
     const definition: ToolDefinition = {
       type: 'function',
       function: {
@@ -270,7 +270,7 @@ describe('anything else', () => {
         },
       },
     }
-    const made = synthesiseArguments(scene, definition)
+    const made = synthesiseArguments(context, definition)
     expect(made).toMatchObject({ colour: 'red', kind: 'tree', tags: ['Do', 'Do'], root: { next: expect.any(Object) } })
     expect(made['size']).toBeGreaterThanOrEqual(1)
     expect(made['low']).toBeLessThanOrEqual(-5)

@@ -5,10 +5,10 @@ import type { Solver } from './solver.ts'
 /** For a short story with numbers: the first is the amount, and each later one changes it as the words before it say. */
 export const wordProblem: Solver = {
   name: 'word-problem',
-  solve(scene) {
-    if (!/\bhow (?:many|much)\b/i.test(scene.question)) return undefined
-    const expression = readStory(scene.question)
-    return expression === undefined ? undefined : calculate(scene, expression)
+  solve(context) {
+    if (!/\bhow (?:many|much)\b/i.test(context.question)) return undefined
+    const expression = readStory(context.question)
+    return expression === undefined ? undefined : calculate(context, expression)
   },
 }
 

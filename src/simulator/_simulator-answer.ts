@@ -5,7 +5,7 @@ import type { ReplyFault } from './_fault-names.ts'
 import type { Token } from './_token-stream.ts'
 
 /** The simulator's answer to a request, before the time that it takes to deliver it. */
-export type Answer = Refusal | Delivery
+export type SimulatorAnswer = Refusal | Delivery
 
 /** The request is refused at once; `error.data.status` is the HTTP status. */
 interface Refusal {

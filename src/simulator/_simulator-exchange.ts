@@ -1,9 +1,9 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { MillraceError } from '../errors/index.ts'
 import type { JsonObject } from '../schema/index.ts'
-import type { Delivery } from './_answer.ts'
+import type { Delivery } from './_simulator-answer.ts'
 import { readBody } from './_body-reader.ts'
-import type { Door, Question } from './_door.ts'
+import type { ApiRequest, SimulatedApi } from './_simulated-api.ts'
 import type { ForcedFault } from './_fault-names.ts'
 import type { HttpAnswer } from './_http-answer.ts'
 import type { Origin, PacedJob } from './_paced-job.ts'
@@ -20,22 +20,22 @@ export interface ExchangeOwner {
   checkModel(model: string): ForcedFault | undefined
   onStatus(status: number): void
   /** Called once, however the exchange ended. */
-  onGone(exchange: Exchange, how: 'done' | 'aborted'): void
+  onGone(exchange: SimulatorExchange, how: 'done' | 'aborted'): void
 }
 
 /** One request for a model's reply and its answer over HTTP, in the time and with the faults that the simulator chose. */
-export class Exchange implements HttpAnswer {
+export class SimulatorExchange implements HttpAnswer {
   readonly #owner: ExchangeOwner
-  readonly #door: Door
+  readonly #api: SimulatedApi
   readonly #request: IncomingMessage
   readonly #response: ServerResponse
   #job: PacedJob | undefined
   /** `entered`: the exchange holds a place in the simulator. `ended`: everything was sent that will be. */
   #state: 'reading' | 'entered' | 'ended' = 'reading'
 
-  constructor(owner: ExchangeOwner, door: Door, request: IncomingMessage, response: ServerResponse) {
+  constructor(owner: ExchangeOwner, api: SimulatedApi, request: IncomingMessage, response: ServerResponse) {
     this.#owner = owner
-    this.#door = door
+    this.#api = api
     this.#request = request
     this.#response = response
   }
@@ -87,13 +87,13 @@ export class Exchange implements HttpAnswer {
 
   #answer(body: JsonObject): void {
     try {
-      const question = this.#door.read(body)
-      const forced = question.model === undefined ? undefined : this.#owner.checkModel(question.model)
+      const apiRequest = this.#api.read(body)
+      const forced = apiRequest.model === undefined ? undefined : this.#owner.checkModel(apiRequest.model)
       const retry = Number(this.#request.headers['x-stainless-retry-count'] ?? 0)
       this.#state = 'entered'
-      const answer = this.#owner.simulator.enter(question.request, Number.isInteger(retry) ? retry : 0, forced)
+      const answer = this.#owner.simulator.enter(apiRequest.request, Number.isInteger(retry) ? retry : 0, forced)
       if (answer.kind === 'refusal') this.#fail(answer.error)
-      else this.#deliver(question, answer)
+      else this.#deliver(apiRequest, answer)
     } catch (error) {
       this.#fail(error)
     }
@@ -101,7 +101,7 @@ export class Exchange implements HttpAnswer {
 
   /** Refuses the request, in the words of its API. */
   #fail(thrown: unknown): void {
-    const { status, headers, body } = this.#door.error(MillraceError.from(thrown, 'internal'))
+    const { status, headers, body } = this.#api.error(MillraceError.from(thrown, 'internal'))
     const text = JSON.stringify(body)
     this.begin(status, {
       'content-type': 'application/json',
@@ -113,20 +113,20 @@ export class Exchange implements HttpAnswer {
     this.end(text)
   }
 
-  #deliver(question: Question, delivery: Delivery): void {
+  #deliver(apiRequest: ApiRequest, delivery: Delivery): void {
     const { headers } = this.#request
-    const named = question.requestName ?? headers['x-request-id']
+    const named = apiRequest.requestName ?? headers['x-request-id']
     const session = headers['x-session-id']
     const origin: Origin = {
       session: typeof session === 'string' ? session : '',
-      replyId: question.replyId(delivery),
-      api: this.#door.api,
+      replyId: apiRequest.replyId(delivery),
+      api: this.#api.name,
       ...(typeof named === 'string' && { requestName: named }),
     }
     const { simulator } = this.#owner
-    const job = question.wantsStream
-      ? new StreamedJob(simulator, origin, delivery, new SentStream(this, this.#door, question.stream(delivery)))
-      : new WholeJob(simulator, origin, delivery, new SentReply(this, this.#door, question, delivery))
+    const job = apiRequest.wantsStream
+      ? new StreamedJob(simulator, origin, delivery, new SentStream(this, this.#api, apiRequest.stream(delivery)))
+      : new WholeJob(simulator, origin, delivery, new SentReply(this, this.#api, apiRequest, delivery))
     this.#job = job
     job.start()
   }

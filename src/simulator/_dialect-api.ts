@@ -1,12 +1,12 @@
 import type { DialectError, DialectRequest, ServerDialect, WireEvent } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import type { ClientApi, JsonObject } from '../schema/index.ts'
-import { ApiQuestion } from './_api-question.ts'
-import type { Door, Question } from './_door.ts'
+import { DialectApiRequest } from './_dialect-api-request.ts'
+import type { ApiRequest, SimulatedApi } from './_simulated-api.ts'
 import type { TokenFields } from './_token-fields.ts'
 
-/** The door of one of the three APIs, with the token fields of the imitated backend. */
-export class ApiDoor implements Door {
+/** One of the three APIs that have a dialect, with the token fields of the imitated backend. */
+export class DialectApi implements SimulatedApi {
   readonly #dialect: ServerDialect
   readonly #fields: TokenFields
 
@@ -15,17 +15,17 @@ export class ApiDoor implements Door {
     this.#fields = fields
   }
 
-  get api(): ClientApi {
+  get name(): ClientApi {
     return this.#dialect.api
   }
 
-  read(body: JsonObject): Question {
+  read(body: JsonObject): ApiRequest {
     const asked = readWhole(this.#dialect, body)
-    const refusal = this.api === 'chat' ? this.#fields.refusal?.(asked) : undefined
+    const refusal = this.name === 'chat' ? this.#fields.refusal?.(asked) : undefined
     if (refusal) {
       throw new MillraceError('model_rejected', refusal.message, { data: { status: 400, param: refusal.param } })
     }
-    return new ApiQuestion(this.#dialect, this.#fields, asked)
+    return new DialectApiRequest(this.#dialect, this.#fields, asked)
   }
 
   error(error: MillraceError): DialectError {

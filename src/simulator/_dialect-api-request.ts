@@ -1,8 +1,8 @@
 import type { DialectRequest, ReplyHead, ServerDialect } from '../dialects/index.ts'
 import type { ClientApi, JsonObject, Sampling } from '../schema/index.ts'
-import type { Delivery } from './_answer.ts'
+import type { Delivery } from './_simulator-answer.ts'
 import { ApiStream } from './_api-stream.ts'
-import type { Question, SimulatorRequest, StreamWriter } from './_door.ts'
+import type { ApiRequest, SimulatorRequest, StreamWriter } from './_simulated-api.ts'
 import { firstChoice, markAborted, markVersion, withoutTokens } from './_reply-marks.ts'
 import type { Sample } from './_sample.ts'
 import type { TokenFields } from './_token-fields.ts'
@@ -14,8 +14,8 @@ const idPrefixes: Readonly<Record<ClientApi, string>> = {
   generate: '',
 }
 
-/** A request in one of the three APIs. */
-export class ApiQuestion implements Question {
+/** A request in one of the three APIs that have a dialect. */
+export class DialectApiRequest implements ApiRequest {
   readonly request: SimulatorRequest
   readonly requestName: string | undefined
   readonly #dialect: ServerDialect

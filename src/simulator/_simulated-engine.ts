@@ -25,7 +25,7 @@ interface Drain {
 }
 
 /** The replies in the making, and the switch with which weight updates pause them. One job per request in flight. */
-export class Engine {
+export class SimulatedEngine {
   readonly #jobs = new Set<EngineJob>()
   readonly #drains = new Set<Drain>()
   #isPaused = false

@@ -2,23 +2,23 @@ import type { DialectError, WireEvent } from '../dialects/index.ts'
 import type { MillraceError } from '../errors/index.ts'
 import type { ModelRequest, ReplyDelta } from '../inference/index.ts'
 import type { JsonObject } from '../schema/index.ts'
-import type { Delivery } from './_answer.ts'
+import type { Delivery } from './_simulator-answer.ts'
 import type { Origin } from './_paced-job.ts'
 import type { Sample } from './_sample.ts'
 import type { TokenGroup } from './_token-groups.ts'
 
 /** One of the APIs that a server takes: how its requests are read and its errors written. */
-export interface Door {
-  readonly api: Origin['api']
+export interface SimulatedApi {
+  readonly name: Origin['api']
   /** Throws `model_rejected` with what is wrong with the body. */
-  read(body: JsonObject): Question
+  read(body: JsonObject): ApiRequest
   error(error: MillraceError): DialectError
   /** An error in the middle of a stream. */
   streamError(error: MillraceError): WireEvent
 }
 
 /** A request that was read, and the way to write its reply. */
-export interface Question {
+export interface ApiRequest {
   /** Undefined where the API names no model. */
   readonly model: string | undefined
   readonly wantsStream: boolean

@@ -1,15 +1,15 @@
 import { chatServer, type DialectRequest } from '../dialects/index.ts'
 import type { BackendRequest } from '../inference/index.ts'
-import { ApiQuestion } from './_api-question.ts'
-import type { Question } from './_door.ts'
+import { DialectApiRequest } from './_dialect-api-request.ts'
+import type { ApiRequest } from './_simulated-api.ts'
 import { tokenFields } from './_token-fields.ts'
 import type { ImitationName } from './simulator-options.ts'
 
 /** A request of this process as it would be over HTTP: a chat completion, read from the client's own body if there is one. */
-export function chatQuestion(request: BackendRequest, imitate: ImitationName): Question {
+export function chatRequest(request: BackendRequest, imitate: ImitationName): ApiRequest {
   const asked =
     request.body === undefined ? plainRequest(request) : chatServer.read(JSON.parse(request.body.toString()))
-  return new ApiQuestion(chatServer, tokenFields[imitate], asked)
+  return new DialectApiRequest(chatServer, tokenFields[imitate], asked)
 }
 
 function plainRequest(request: BackendRequest): DialectRequest {

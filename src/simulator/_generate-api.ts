@@ -2,8 +2,8 @@ import { z } from 'zod'
 import { generateServer, type DialectError, type WireEvent } from '../dialects/index.ts'
 import { MillraceError } from '../errors/index.ts'
 import { describeIssues, type JsonObject } from '../schema/index.ts'
-import type { Door, Question } from './_door.ts'
-import { GenerateQuestion } from './_generate-question.ts'
+import type { ApiRequest, SimulatedApi } from './_simulated-api.ts'
+import { GenerateApiRequest } from './_generate-api-request.ts'
 
 const oneText = 'is one text; send several requests instead of a batch'
 const oneList = 'is one list of ids; send several requests instead of a batch'
@@ -33,10 +33,10 @@ const bodySchema = z
   })
 
 /** SGLang's own API: a text or tokens in, a text and tokens out. */
-export class GenerateDoor implements Door {
-  readonly api = 'generate'
+export class GenerateApi implements SimulatedApi {
+  readonly name = 'generate'
 
-  read(body: JsonObject): Question {
+  read(body: JsonObject): ApiRequest {
     const parsed = bodySchema.safeParse(body)
     if (!parsed.success) {
       const { issues } = parsed.error
@@ -46,7 +46,7 @@ export class GenerateDoor implements Door {
     }
     const { text, input_ids: ids, sampling_params: sampling, rid, ...wants } = parsed.data
     const stop = sampling?.stop ?? undefined
-    return new GenerateQuestion({
+    return new GenerateApiRequest({
       prompt: text ?? ids ?? [],
       requestName: rid ?? undefined,
       wantsStream: wants.stream === true,

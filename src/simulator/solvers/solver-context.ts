@@ -11,7 +11,7 @@ export interface ToolResult {
 }
 
 /** A conversation as solvers see it. Nothing is computed before it is asked for. */
-export class Scene {
+export class SolverContext {
   readonly messages: readonly Message[]
   readonly tools: readonly ToolDefinition[]
   readonly #skill: number
@@ -19,18 +19,18 @@ export class Scene {
   readonly #lastUser: number
   #question: string | undefined
 
-  constructor(scene: {
+  constructor(context: {
     messages: readonly Message[]
     tools: readonly ToolDefinition[]
     skill: number
     /** The number that all draws start from. */
     base: number
   }) {
-    this.messages = scene.messages
-    this.tools = scene.tools
-    this.#skill = scene.skill
-    this.#base = scene.base
-    this.#lastUser = scene.messages.findLastIndex((message) => message.role === 'user')
+    this.messages = context.messages
+    this.tools = context.tools
+    this.#skill = context.skill
+    this.#base = context.base
+    this.#lastUser = context.messages.findLastIndex((message) => message.role === 'user')
   }
 
   /** The last user message. */

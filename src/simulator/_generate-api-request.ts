@@ -1,6 +1,6 @@
 import type { RoutedExperts, Sampling, VersionSpan } from '../schema/index.ts'
-import { tokensOf, type Delivery } from './_answer.ts'
-import type { Question, SimulatorRequest, StreamStep, StreamWriter } from './_door.ts'
+import { tokensOf, type Delivery } from './_simulator-answer.ts'
+import type { ApiRequest, SimulatorRequest, StreamStep, StreamWriter } from './_simulated-api.ts'
 import type { Sample } from './_sample.ts'
 import { base64Int32, tokenLogprobs } from './_token-fields.ts'
 import type { TokenGroup } from './_token-groups.ts'
@@ -25,7 +25,7 @@ interface Said {
 }
 
 /** A request in SGLang's own API. */
-export class GenerateQuestion implements Question {
+export class GenerateApiRequest implements ApiRequest {
   readonly model = undefined
   readonly requestName: string | undefined
   readonly wantsStream: boolean
@@ -85,14 +85,14 @@ export class GenerateQuestion implements Question {
 
 /** A cumulative stream: each event repeats the content of the ones before it. */
 class GenerateStream implements StreamWriter {
-  readonly #question: GenerateQuestion
+  readonly #apiRequest: GenerateApiRequest
   readonly #delivery: Delivery
   readonly #tokens: readonly Token[]
   readonly #versions: VersionSpan[] = []
   #told = 0
 
-  constructor(question: GenerateQuestion, delivery: Delivery) {
-    this.#question = question
+  constructor(apiRequest: GenerateApiRequest, delivery: Delivery) {
+    this.#apiRequest = apiRequest
     this.#delivery = delivery
     this.#tokens = tokensOf(delivery)
   }
@@ -107,11 +107,11 @@ class GenerateStream implements StreamWriter {
     }
     this.#told = to
     const said = { tokens: this.#tokens.slice(0, to), versions: this.#versions, finish: null, experts: undefined }
-    return { events: [{ data: this.#question.document(this.#delivery, said) }], deltas: [] }
+    return { events: [{ data: this.#apiRequest.document(this.#delivery, said) }], deltas: [] }
   }
 
   end(sample: Sample): StreamStep {
-    return { events: [{ data: this.#question.whole(this.#delivery, sample) }, { data: '[DONE]' }], deltas: [] }
+    return { events: [{ data: this.#apiRequest.whole(this.#delivery, sample) }, { data: '[DONE]' }], deltas: [] }
   }
 }
 
