@@ -6,7 +6,7 @@ import { textOf, type Limits, type Message, type Sampling, type ToolReports } fr
 import { AttemptRecorder } from '../store/index.ts'
 import { AgentCalls, toolAnswersIn, type CallsHost } from './agent-calls.ts'
 import { completed, endedBy, type AgentEnd } from './agent-end.ts'
-import { AgentErrands, type ChildStart, type ErrandsHost } from './agent-errands.ts'
+import { AgentRequests, type ChildStart, type RequestsHost } from './agent-requests.ts'
 import { agentFault } from './agent-fault.ts'
 import { AgentTime, type TimeHost } from './agent-time.ts'
 import { AgentTurns, type TurnsHost } from './agent-turns.ts'
@@ -14,7 +14,7 @@ import type { BudgetMeter } from './budget-meter.ts'
 import type { Engine } from './engine.ts'
 import { attemptEvent } from './event-entries.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
-import { recordedSession, type RecordedSession } from './recorded-session.ts'
+import { sessionHistory, type SessionHistory } from './session-history.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
@@ -34,7 +34,7 @@ export interface AgentRunOptions {
   /** The tools that this agent may call: all of the rollout's, or some. */
   readonly toolBox: RolloutTools['box']
   readonly parent?: AgentRun
-  /** See `ErrandsHost`. */
+  /** See `RequestsHost`. */
   readonly askedBy?: readonly ToolReports[] | undefined
   readonly startChild: StartChild
   readonly signal: AbortSignal
@@ -45,10 +45,10 @@ export interface AgentRunOptions {
 /** Starts a child. Given from outside, because a child is an agent run itself. */
 export type StartChild = (request: ChildRequest, parent: AgentRun, start: ChildStart) => Promise<ChildResult>
 
-type Host = ContextHost & CallsHost & TurnsHost & TimeHost & ErrandsHost
+type Host = ContextHost & CallsHost & TurnsHost & TimeHost & RequestsHost
 
 /**
- * One agent at work: its session with the model, and its turns, calls, errands and time, each in a class of its own. A rollout
+ * One agent at work: its session with the model, and its turns, calls, requests and time, each in a class of its own. A rollout
  * has one; each child has one of its own, below its parent's in the budget tree.
  */
 export class AgentRun implements AgentContext, Host {
@@ -60,13 +60,13 @@ export class AgentRun implements AgentContext, Host {
   readonly tally: Tally
   readonly context: LiveContext
   readonly tools: AgentCalls
-  readonly errands: AgentErrands
+  readonly requests: AgentRequests
   readonly askedBy: readonly ToolReports[]
   readonly trace: object | undefined
   readonly #parent: AgentRun | undefined
   readonly #model: ModelClient
   readonly #startChild: StartChild
-  readonly #recorded: RecordedSession
+  readonly #history: SessionHistory
   readonly #toolBox: RolloutTools['box']
   readonly #turns: AgentTurns
 
@@ -80,8 +80,8 @@ export class AgentRun implements AgentContext, Host {
     this.#model = model
     this.#toolBox = options.toolBox
     this.#startChild = options.startChild
-    this.#recorded = recordedSession(situation.job, id)
-    const { nodes, tape, paid } = this.#recorded
+    this.#history = sessionHistory(situation.job, id)
+    const { nodes, tape, paid } = this.#history
     const recorder = new AttemptRecorder(engine.journal, id, situation.job.attempt)
     this.session = new Session({ id, model, recorder, journalled: nodes, tape, isChild: parent !== undefined })
     this.tally = new Tally(parent?.tally)
@@ -89,7 +89,7 @@ export class AgentRun implements AgentContext, Host {
     this.time = new AgentTime(this, { limits: options.limits, signal: options.signal, parent: parent?.time })
     this.context = new LiveContext(this, { situation, scope: this.time.scope, askedBy: this.askedBy })
     this.tools = new AgentCalls(this, this.#toolBox)
-    this.errands = new AgentErrands(this)
+    this.requests = new AgentRequests(this)
     this.#turns = new AgentTurns(this, options.sampling)
   }
 
@@ -121,11 +121,11 @@ export class AgentRun implements AgentContext, Host {
 
   /** Whether the present message is still one that an earlier sitting recorded. */
   get isRepeatingJournal(): boolean {
-    return this.#recorded.nodes.length > this.session.messages.length
+    return this.#history.nodes.length > this.session.messages.length
   }
 
   get earlierVerdicts(): number | undefined {
-    return this.#recorded.verdicts
+    return this.#history.verdicts
   }
 
   /**
@@ -138,7 +138,7 @@ export class AgentRun implements AgentContext, Host {
         this.abandon()
         // The recorded agent may have ended by an error that the recording's answers do not raise again: in `update`, or in its
         // own code.
-        const { end } = this.#recorded
+        const { end } = this.#history
         return end ? endedBy(MillraceError.fromWire(end)) : completed
       },
       (thrown: unknown) => {
@@ -170,8 +170,8 @@ export class AgentRun implements AgentContext, Host {
     this.time.stop()
     this.#model.endSession(this.id)
     // A child is over now. A rollout's reward is still to come, and may ask judges and children.
-    if (this.#parent) this.errands.close()
-    else this.errands.giveUp()
+    if (this.#parent) this.requests.close()
+    else this.requests.giveUp()
   }
 
   /** Turns and calls that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */

@@ -3,7 +3,7 @@ import type { Session, SessionReply } from '../inference/index.ts'
 import { ArraySet } from '../kit/index.ts'
 import type { Message, Sampling } from '../schema/index.ts'
 import { toolAnswersIn, type AgentCalls } from './agent-calls.ts'
-import type { AgentErrands } from './agent-errands.ts'
+import type { AgentRequests } from './agent-requests.ts'
 import type { AgentTime } from './agent-time.ts'
 import { ContextCopy, contextEvent, type SentCopy } from './context-copy.ts'
 import type { Engine } from './engine.ts'
@@ -16,7 +16,7 @@ export interface TurnsHost {
   readonly time: AgentTime
   readonly tally: Tally
   readonly tools: AgentCalls
-  readonly errands: AgentErrands
+  readonly requests: AgentRequests
   readonly trace: object | undefined
   readonly isRepeatingJournal: boolean
   record(name: string, data: object): void
@@ -115,7 +115,7 @@ export class AgentTurns {
   }
 
   #contextView(): ContextView {
-    const { session, errands, time } = this.#host
+    const { session, requests, time } = this.#host
     this.#policyMemory ??= new Map()
     return {
       messages: session.messages,
@@ -123,7 +123,7 @@ export class AgentTurns {
       isToolResult: (message) => message.role === 'tool' || toolAnswersIn(message) !== undefined,
       memory: this.#policyMemory,
       openingLength: this.#openingLength,
-      child: (request) => errands.startChild(request, time.signal),
+      child: (request) => requests.startChild(request, time.signal),
       signal: time.signal,
     }
   }

@@ -57,7 +57,7 @@ export interface ContextHost {
   readonly messages: readonly Message[]
   readonly answer: string | null
   readonly tally: { readonly toolRepairs: number }
-  readonly errands: {
+  readonly requests: {
     /** `asking` is the tool call that asks for the child, if one does. */
     startChild(request: ChildRequest, signal: AbortSignal, asking?: AskingCall): Promise<ChildResult>
     askJudge(request: JudgeRequest, signal: AbortSignal): Promise<AssistantMessage>
@@ -139,14 +139,14 @@ export class LiveContext implements Context {
   get child() {
     return async (request: ChildRequest, signal = this.signal, asking?: AskingCall): Promise<ChildResult> => {
       checkChildRequest(request)
-      return await this.#host.errands.startChild(request, signal, asking)
+      return await this.#host.requests.startChild(request, signal, asking)
     }
   }
 
   get judge() {
     return async (request: JudgeRequest, signal = this.signal): Promise<AssistantMessage> => {
       checkJudgeRequest(request)
-      return await this.#host.errands.askJudge(request, signal)
+      return await this.#host.requests.askJudge(request, signal)
     }
   }
 

@@ -82,7 +82,7 @@ async function runWithTools(
     const scoring = scoreWork(run, worked, signal)
     const scored = scoring instanceof Promise ? await scoring : scoring
     const rewardMs = performance.now() - tailStartedAt
-    run.errands.close()
+    run.requests.close()
     isTornDown = true
     const untilMs = tailStartedAt + settings.limits.tailMs
     const stuck = environment.teardown && (await tearDown(environment, closingOf(situation), { untilMs, signal }))
@@ -109,7 +109,7 @@ async function runWithTools(
     if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: false, trace: run.trace })
     return { kind: 'ended', record, leaf: run.session.leaf }
   } catch (error) {
-    run.errands.close()
+    run.requests.close()
     if (!isTornDown) await tearDown(environment, closingOf(situation))
     if (error instanceof MillraceError && error.code === 'replay_diverged') {
       return { kind: 'diverged', why: error.rawMessage }
@@ -139,10 +139,10 @@ function samplingOf({ sampling, seed }: RolloutJob, settings: RunSettings): Samp
   return { ...settings.sampling, ...(settings.sendSeed && { seed }), ...sampling }
 }
 
-type Opening = { readonly prompt: readonly Message[] } | AgentEnd
+type OpenedTask = { readonly prompt: readonly Message[] } | AgentEnd
 
 /** Setup and prompt; how the attempt ended if one of them failed. */
-async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): Promise<Opening> {
+async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): Promise<OpenedTask> {
   const { task, options, identity, tools } = situation
   // A signal of its own: what `setup` opened with it must outlive an abort of the agent's signal, until reward and teardown
   // ended.
@@ -160,7 +160,7 @@ async function setUpTask(run: AgentRun, situation: Situation, engine: Engine): P
   return openTask(run, situation, engine)
 }
 
-function openTask(run: AgentRun, situation: Situation, { environment }: Engine): Opening {
+function openTask(run: AgentRun, situation: Situation, { environment }: Engine): OpenedTask {
   const { task, options, identity, tools, state, job } = situation
   const context = { task, options, rollout: identity, servers: tools.servers, signal: run.signal, state }
   try {

@@ -57,13 +57,13 @@ class RewardTime {
     })
     this.#run = run
     this.#signal = signal
-    run.errands.rewardClock = this.clock
+    run.requests.rewardClock = this.clock
   }
 
   end(): void {
     this.scope[Symbol.dispose]()
     this.clock.stop()
-    this.#run.errands.rewardClock = undefined
+    this.#run.requests.rewardClock = undefined
   }
 
   endWith(error: unknown): ScoredWork {

@@ -5,7 +5,7 @@ import { outcomes, type AssistantMessage, type RolloutRecord } from '../schema/i
 import { ToolBox, type ServerCalls } from '../tools/index.ts'
 import { agentOutcomeOf } from './agent-outcome.ts'
 import { setUp, setupFailure, tearDown } from './environment-life.ts'
-import { Errands } from './errands.ts'
+import { PendingRequests } from './pending-requests.ts'
 import type { RolloutJob, RunSettings } from './job.ts'
 import { failedReward } from './failed-reward.ts'
 import { LiveContext, type ContextHost } from './live-context.ts'
@@ -65,7 +65,7 @@ export class StoredScorer extends Resource {
     })
     const { record } = stored
     const { task, options, identity: rollout } = situation
-    const questions = new Errands()
+    const requests = new PendingRequests()
     const hasSetup = runsSetup && environment.setup !== undefined
     try {
       if (hasSetup) {
@@ -74,7 +74,7 @@ export class StoredScorer extends Resource {
           throw setupFailure(thrown, tail.signal)
         })
       }
-      const context = new LiveContext(this.#hostOf(stored, questions), { situation, scope: tail })
+      const context = new LiveContext(this.#hostOf(stored, requests), { situation, scope: tail })
       context.turnToReward(agentOutcomeOf(record), tail)
       const scored = scoreRollout(environment, context, this.#placeFor(context, situation))
       const result = scored instanceof Promise ? await scored : scored
@@ -86,7 +86,7 @@ export class StoredScorer extends Resource {
       const error = MillraceError.from(thrown, 'reward_failed').toWire()
       return { ...record, ...failedReward(record, error) }
     } finally {
-      questions.close()
+      requests.close()
       // A failing teardown changes no score.
       if (hasSetup) await tearDown(environment, { task, options, rollout, servers, state })
     }
@@ -96,7 +96,7 @@ export class StoredScorer extends Resource {
     await this.#rewardPool?.close()
   }
 
-  #hostOf(stored: RolloutToScore, questions: Errands): ContextHost {
+  #hostOf(stored: RolloutToScore, requests: PendingRequests): ContextHost {
     const { environment, limits, askJudge } = this.#options
     const { record } = stored
     const { usage, cost, turns, timing } = record
@@ -112,9 +112,9 @@ export class StoredScorer extends Resource {
       messages: record.messages,
       answer: record.answer,
       tally: { toolRepairs: record.toolRepairs ?? 0 },
-      errands: {
+      requests: {
         startChild: () => Promise.reject(noChildren()),
-        askJudge: (request, signal) => questions.run(signal, (own) => askJudge(request, stored, own)),
+        askJudge: (request, signal) => requests.run(signal, (own) => askJudge(request, stored, own)),
       },
     }
   }

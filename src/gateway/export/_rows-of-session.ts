@@ -9,7 +9,7 @@ import { worthOf } from './_rows-returns.ts'
 import { sessionFacts } from './_rows-session.ts'
 
 /** All that the store has of a session. */
-export interface RecordedSession {
+export interface SessionToExport {
   readonly session: StoredSession
   /** All nodes, without their tokens. */
   readonly bareNodes: readonly (MessageNode & { readonly lacksTokens: boolean })[]
@@ -34,13 +34,13 @@ export interface SessionRows {
 }
 
 /** The rows of one session; a single `empty` row if there are none. */
-export function rowsOfSession(recorded: RecordedSession, options: RowOptions): SessionRows {
+export function rowsOfSession(recorded: SessionToExport, options: RowOptions): SessionRows {
   const withoutTokens = recorded.bareNodes.filter(({ lacksTokens, call }) => lacksTokens && call).length
   return { rows: rowsOf(recorded, options), withoutTokens }
 }
 
 async function* rowsOf(
-  { session, bareNodes, nodes, rewards }: RecordedSession,
+  { session, bareNodes, nodes, rewards }: SessionToExport,
   options: RowOptions,
 ): AsyncGenerator<Row, void, void> {
   const facts = sessionFacts(session)

@@ -5,7 +5,7 @@ import type { MessageNode } from '../../schema/index.ts'
 import type { StoredSession } from '../../store/index.ts'
 import type { InteractionRow } from './_rows-interactions.ts'
 import type { MergedRow } from './_rows-merged.ts'
-import { type RecordedSession, type RowOptions, rowsOfSession } from './_rows-of-session.ts'
+import { type SessionToExport, type RowOptions, rowsOfSession } from './_rows-of-session.ts'
 import { completeTokens } from '../captured-tokens.ts'
 import type { VersionRun } from './_rows-versions.ts'
 import { NaiveRows, versionsOf } from '../../../test/gateway/_naive-rows.ts'
@@ -15,7 +15,7 @@ const options: RowOptions = { rows: 'interactions', discount: 1, includeDiscarde
 const seeds = Array.from({ length: 400 }, (_, seed) => seed)
 
 /** As the store would give it out. */
-function recorded(session: RandomSession): RecordedSession {
+function recorded(session: RandomSession): SessionToExport {
   const bareNodes = session.nodes.map(({ tokens, ...bare }) => {
     const lacksTokens =
       bare.call !== undefined && completeTokens({ ...(tokens && { tokens }) }, bare.call.usage) === undefined

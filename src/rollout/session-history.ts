@@ -6,7 +6,7 @@ import type { PaidVerdict } from './recorded-work.ts'
 import { tapeOf } from './replay-cassette.ts'
 
 /** What is recorded of one session of a rollout, its own or a child's, before the session begins. */
-export interface RecordedSession {
+export interface SessionHistory {
   /** The session's messages, from an earlier sitting of the attempt. */
   readonly nodes: readonly MessageNode[]
   /** The error that ended the agent there; undefined if the agent ended by itself. */
@@ -20,9 +20,9 @@ export interface RecordedSession {
 }
 
 /** What is recorded of most sessions, which run for the first time. */
-const nothing: RecordedSession = { nodes: [], paid: [] }
+const nothing: SessionHistory = { nodes: [], paid: [] }
 
-export function recordedSession({ id: rollout, recorded, cassette }: RolloutJob, id: string): RecordedSession {
+export function sessionHistory({ id: rollout, recorded, cassette }: RolloutJob, id: string): SessionHistory {
   if (!recorded && !cassette) return nothing
   const nodes = recorded?.nodes[id] ?? []
   const end = recorded?.ends[id]

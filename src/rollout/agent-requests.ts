@@ -5,12 +5,12 @@ import type { AskingCall } from '../tools/index.ts'
 import type { AgentCalls } from './agent-calls.ts'
 import { askJudge } from './ask-judge.ts'
 import type { Engine } from './engine.ts'
-import { Errands } from './errands.ts'
+import { PendingRequests } from './pending-requests.ts'
 import type { Situation } from './situation.ts'
 import type { Tally } from './tally.ts'
 
 /** The agent that asks children and judges. */
-export interface ErrandsHost {
+export interface RequestsHost {
   readonly id: string
   readonly engine: Engine
   readonly situation: Situation
@@ -33,12 +33,12 @@ export interface ChildStart {
 }
 
 /** What one agent asks of others: children to work for it, and judges. */
-export class AgentErrands extends Errands {
+export class AgentRequests extends PendingRequests {
   /** Set while the reward runs: the reward's clock, which stands still while a question to a judge waits in a queue. */
   rewardClock: StopClock | undefined
-  readonly #host: ErrandsHost
+  readonly #host: RequestsHost
 
-  constructor(host: ErrandsHost) {
+  constructor(host: RequestsHost) {
     super()
     this.#host = host
   }

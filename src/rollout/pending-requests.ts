@@ -1,21 +1,21 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, ArraySet } from '../kit/index.ts'
 
-/** What others were asked to do and have not answered yet. All errands end with the one who asked, awaited or not. */
-export class Errands {
-  /** Made with the first errand: most agents have none. */
+/** What children and judges were asked for and have not answered yet. All requests end with the one who asked, awaited or not. */
+export class PendingRequests {
+  /** Made with the first request: most agents have none. */
   #underWay: ArraySet<AbortScope> | undefined
   #isOver = false
 
-  /** Runs the errand under a signal of its own, below the given one. */
-  async run<Result>(signal: AbortSignal, errand: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+  /** Makes the request under a signal of its own, below the given one. */
+  async run<Result>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
     using scope = new AbortScope(signal)
-    // Code that nobody waits for may still ask after the end; its errand is given up at once.
+    // Code that nobody waits for may still ask after the end; its request is given up at once.
     if (this.#isOver) scope.abort(givenUp())
     const underWay = (this.#underWay ??= new ArraySet())
     underWay.add(scope)
     try {
-      return await errand(scope.signal)
+      return await ask(scope.signal)
     } finally {
       underWay.delete(scope)
     }
