@@ -15,7 +15,7 @@ import {
   type SessionListQuery,
   type StartedSessions,
 } from './sessions/sessions.ts'
-import type { InteractionCall } from './interactions/visit.ts'
+import type { InteractionCall } from './interactions/incoming-request.ts'
 import type { Caller } from './caller.ts'
 import type { ClientReply } from './interactions/client-reply.ts'
 import type { InteractionOutcome } from './gateway-events.ts'

@@ -14,7 +14,7 @@ export type {
   SessionUnreadableEvent,
 } from './gateway-events.ts'
 export type { ModelFacts, ModelOffer } from './gateway-models.ts'
-export type { InteractionCall } from './interactions/visit.ts'
+export type { InteractionCall } from './interactions/incoming-request.ts'
 export { sessionDamaged } from './_refusals.ts'
 export type { AdminKey } from './_keys.ts'
 export { defaultSessionBounds } from './sessions/session-bounds.ts'

@@ -6,7 +6,7 @@ import type { MessageNode } from '../../schema/index.ts'
 import { RunStore } from '../../store/index.ts'
 import type { Caller } from '../caller.ts'
 import { Gateway, type GatewayOptions } from '../gateway.ts'
-import type { InteractionCall } from '../interactions/visit.ts'
+import type { InteractionCall } from '../interactions/incoming-request.ts'
 import { RecordingClient } from './recording-client.ts'
 
 export const admin: Caller = { kind: 'admin', tenant: 'acme' }

@@ -9,9 +9,9 @@ import { discardedNamed } from '../sessions/discarded-named.ts'
 import type { KnownBeginning } from '../sessions/last-path.ts'
 import { goneStatus, LiveInteraction, type InteractionEnd } from './live-interaction.ts'
 import { OpenSession, type SessionMemory } from '../sessions/open-session.ts'
-import type { Patience } from './_patience.ts'
+import type { WaitRules } from './_wait.ts'
 import { LiveCount } from './live-count.ts'
-import { Question, type QuestionParts } from './_question.ts'
+import { UpstreamRequest, type UpstreamRequestParts } from './_upstream-request.ts'
 import { refuseUntranslatableEarlier } from './_read-request.ts'
 import { RecalledReplies } from './_recalled-replies.ts'
 import { requestKey } from '../sessions/recent-requests.ts'
@@ -30,7 +30,7 @@ import { replayReply } from './_replay-reply.ts'
 import { sendError } from './_send-reply.ts'
 import type { SessionBook } from '../sessions/session-book.ts'
 import { SessionPlace } from './_session-place.ts'
-import { Visit, type InteractionCall } from './visit.ts'
+import { IncomingRequest, type InteractionCall } from './incoming-request.ts'
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import { gatewayEvents, type InteractionOutcome } from '../gateway-events.ts'
@@ -68,13 +68,13 @@ export class Interactions {
     failed: 0,
     abandoned: 0,
   }
-  #visits = 0
+  #underWay = 0
   /** Set once no new requests are taken; settles when none is under way. */
   #drained: PromiseWithResolvers<void> | undefined
   /** Why no model is asked any more, not even for requests under way. */
   #end: { readonly reason: MillraceError } | undefined
   #proxied = 0
-  readonly #patience: Patience
+  readonly #waitRules: WaitRules
 
   constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
     this.#store = parts.store
@@ -82,12 +82,12 @@ export class Interactions {
     this.#book = parts.book
     this.#bounds = parts.bounds
     const { maxWaitMs, beatMs } = parts.bounds
-    this.#patience = { maxWaitMs, beatMs, end: undefined }
+    this.#waitRules = { maxWaitMs, beatMs, end: undefined }
   }
 
   /** Requests under way. */
   get running(): number {
-    return this.#visits
+    return this.#underWay
   }
 
   /**
@@ -96,9 +96,9 @@ export class Interactions {
    */
   drain(): Promise<void> {
     this.#drained ??= Promise.withResolvers()
-    this.#patience.end ??= draining()
-    for (const asking of this.#asking) asking.abortWaiting(this.#patience.end)
-    if (this.#visits === 0) this.#drained.resolve()
+    this.#waitRules.end ??= draining()
+    for (const asking of this.#asking) asking.abortWaiting(this.#waitRules.end)
+    if (this.#underWay === 0) this.#drained.resolve()
     return this.#drained.promise
   }
 
@@ -111,27 +111,27 @@ export class Interactions {
 
   /** Never rejects: every error is told to the client. */
   async begin(call: InteractionCall, client: ClientReply): Promise<void> {
-    const visit = new Visit(call, client)
-    this.#visits += 1
+    const incoming = new IncomingRequest(call, client)
+    this.#underWay += 1
     try {
       this.#admit()
-      const session = visit.session === undefined ? undefined : this.#openSession(call.caller, visit.session)
-      if (call.countsOnly) await this.#count(visit, session)
-      else if (session) await this.#inSession(visit, session)
-      else await this.#outside(visit)
+      const session = incoming.session === undefined ? undefined : this.#openSession(call.caller, incoming.session)
+      if (call.countsOnly) await this.#count(incoming, session)
+      else if (session) await this.#inSession(incoming, session)
+      else await this.#outside(incoming)
     } catch (thrown) {
       const error = MillraceError.from(thrown, 'internal')
-      const status = client.isGone ? goneStatus : sendError(client, visit.dialect, error)
-      this.#onEnd(visit, 'refused', { answer: { kind: 'broken', error }, status })
+      const status = client.isGone ? goneStatus : sendError(client, incoming.dialect, error)
+      this.#onEnd(incoming, 'refused', { answer: { kind: 'broken', error }, status })
     } finally {
-      this.#visits -= 1
-      if (this.#visits === 0) this.#drained?.resolve()
+      this.#underWay -= 1
+      if (this.#underWay === 0) this.#drained?.resolve()
     }
   }
 
   #admit(): void {
     if (this.#drained) throw draining()
-    if (this.#visits > this.#bounds.maxRunning) {
+    if (this.#underWay > this.#bounds.maxRunning) {
       throw tooMuch(`${this.#bounds.maxRunning} requests are under way, and no more may be; try again in a moment`)
     }
   }
@@ -146,19 +146,19 @@ export class Interactions {
   }
 
   /** Answers a request outside of any session, as a bare proxy: nothing is recorded. */
-  async #outside(visit: Visit): Promise<void> {
-    const { client } = visit
-    const parts = this.#readOutside(visit)
-    const question = new Question(visit, parts)
-    await this.#ask(visit, new LiveInteraction({ question, client, patience: this.#patience }))
+  async #outside(incoming: IncomingRequest): Promise<void> {
+    const { client } = incoming
+    const parts = this.#readOutside(incoming)
+    const upstream = new UpstreamRequest(incoming, parts)
+    await this.#ask(incoming, new LiveInteraction({ upstream, client, waitRules: this.#waitRules }))
     parts.model.client.endSession(parts.sessionId)
   }
 
-  #readOutside(visit: Visit): QuestionParts {
-    const { request, model } = visit.read(this.#models)
+  #readOutside(incoming: IncomingRequest): UpstreamRequestParts {
+    const { request, model } = incoming.read(this.#models)
     const { previousReplyId, messages } = request
     // Only a backend that speaks the client's API can know the earlier reply.
-    if (previousReplyId !== undefined && model.api !== visit.call.api) throw replyOutside(previousReplyId)
+    if (previousReplyId !== undefined && model.api !== incoming.call.api) throw replyOutside(previousReplyId)
     this.#proxied += 1
     // Each request has a session id of its own, so that they spread over the backends.
     const sessionId = `proxy-${this.#proxied}`
@@ -166,19 +166,22 @@ export class Interactions {
   }
 
   /** Counts tokens. A session's limits do not apply, because counting uses nothing up. */
-  async #count(visit: Visit, session: OpenSession | undefined): Promise<void> {
-    const { client, counting } = visit
-    const question = new Question(visit, session ? await this.#readCounted(visit, session) : this.#readOutside(visit))
-    await this.#ask(visit, new LiveCount({ question, counting, client, patience: this.#patience }))
+  async #count(incoming: IncomingRequest, session: OpenSession | undefined): Promise<void> {
+    const { client, counting } = incoming
+    const upstream = new UpstreamRequest(
+      incoming,
+      session ? await this.#readCounted(incoming, session) : this.#readOutside(incoming),
+    )
+    await this.#ask(incoming, new LiveCount({ upstream, counting, client, waitRules: this.#waitRules }))
   }
 
-  async #readCounted(visit: Visit, session: OpenSession): Promise<QuestionParts> {
+  async #readCounted(incoming: IncomingRequest, session: OpenSession): Promise<UpstreamRequestParts> {
     const memory = await this.#book.acquire(session)
     try {
       session.touch()
-      const replies = mayRefer(visit) ? await this.#recalled(visit, session, memory) : undefined
-      const { request, model } = visit.read(this.#models, { replies })
-      const earlier = await this.#earlierThan(request, { visit, model, session, memory })
+      const replies = mayRefer(incoming) ? await this.#recalled(incoming, session, memory) : undefined
+      const { request, model } = incoming.read(this.#models, { replies })
+      const earlier = await this.#earlierThan(request, { incoming, model, session, memory })
       const messages = earlier?.messages ?? request.messages
       const isWhole = isAllSaid(request, replies)
       return { request, model, messages, sessionId: session.id, isWhole, isRecorded: false }
@@ -187,20 +190,20 @@ export class Interactions {
     }
   }
 
-  async #inSession(visit: Visit, session: OpenSession): Promise<void> {
+  async #inSession(incoming: IncomingRequest, session: OpenSession): Promise<void> {
     const { journal } = this.#store
     requireDisk(journal)
     const acquired = this.#book.acquire(session)
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
-      const { call, client } = visit
-      const replies = mayRefer(visit) ? await this.#recalled(visit, session, memory) : undefined
+      const { call, client } = incoming
+      const replies = mayRefer(incoming) ? await this.#recalled(incoming, session, memory) : undefined
       const aids = { replies, lastBody: memory.lastBody, isRecorded: true } as const
-      const { request, model, continued } = visit.read(this.#models, aids)
+      const { request, model, continued } = incoming.read(this.#models, aids)
       const earlier =
         request.previousReplyId === undefined
           ? undefined
-          : await this.#earlierThan(request, { visit, model, session, memory })
+          : await this.#earlierThan(request, { incoming, model, session, memory })
       const messages = earlier?.messages ?? request.messages
       // Checked only now, because the session may have ended while something was read.
       if (session.ending) throw sessionSealed(session.id, session.ending.why)
@@ -212,11 +215,11 @@ export class Interactions {
             request.replyNames,
           )
       const isRetry = call.retryCount > 0 && match.known === messages.length
-      const repeated = isRetry ? this.#repeat(visit, request, { session, memory, leaf: match.end.seq }) : undefined
+      const repeated = isRetry ? this.#repeat(incoming, request, { session, memory, leaf: match.end.seq }) : undefined
       if (repeated) {
         session.touch()
         const end = await repeated
-        this.#onEnd(visit, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
+        this.#onEnd(incoming, end.answer.kind === 'complete' ? 'repeated' : outcomeOf(end), end)
         return
       }
       if (session.data.limits.maxCost !== undefined && !model.client.price) throw unpriced(model.name)
@@ -232,8 +235,12 @@ export class Interactions {
         return new SessionPlace({ session, memory, journal, leaf, key })
       }
       const parts = { request, model, messages, sessionId: session.id }
-      const question = new Question(visit, { ...parts, isWhole: isAllSaid(request, replies), isRecorded: true })
-      await this.#ask(visit, new LiveInteraction({ question, client, record, patience: this.#patience }))
+      const upstream = new UpstreamRequest(incoming, {
+        ...parts,
+        isWhole: isAllSaid(request, replies),
+        isRecorded: true,
+      })
+      await this.#ask(incoming, new LiveInteraction({ upstream, client, record, waitRules: this.#waitRules }))
     } finally {
       this.#book.release(session)
     }
@@ -247,7 +254,7 @@ export class Interactions {
   }
 
   /** The replies that a request may refer to: clients know their ids from the first event on, before they are in the store. */
-  async #recalled({ call }: Visit, session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
+  async #recalled({ call }: IncomingRequest, session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
     // Few requests refer to items; the others need not wait for the disk.
     if (itemReference.test(call.body.toString('latin1'))) await this.#book.readable(session, memory)
     return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
@@ -257,11 +264,11 @@ export class Interactions {
   async #earlierThan(
     request: DialectRequest,
     {
-      visit,
+      incoming,
       model,
       session,
       memory,
-    }: { visit: Visit; model: GatewayModel; session: OpenSession; memory: SessionMemory },
+    }: { incoming: IncomingRequest; model: GatewayModel; session: OpenSession; memory: SessionMemory },
   ): Promise<EarlierMessages | undefined> {
     const { previousReplyId: replyId } = request
     if (replyId === undefined) return undefined
@@ -271,7 +278,7 @@ export class Interactions {
     if (!leaf) throw replyUnknown(replyId, await discardedNamed(sessions, session.id, replyId))
     const earlier = await conversationTo(sessions, session.id, leaf.seq)
     const messages = wholeConversation(earlier, request)
-    if (visit.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, visit.call.api)
+    if (incoming.call.api !== 'generate') refuseUntranslatableEarlier(messages, model, incoming.call.api)
     // With other instructions the conversation differs from its first message on.
     const isAfter = isDeepStrictEqual(messages.slice(0, earlier.messages.length), earlier.messages)
     return { messages, reply: leaf, known: isAfter ? { count: earlier.messages.length, node: leaf } : undefined }
@@ -279,7 +286,7 @@ export class Interactions {
 
   /** The answer to an earlier request with the same body, if there is one or will be. */
   #repeat(
-    { call, client, dialect }: Visit,
+    { call, client, dialect }: IncomingRequest,
     request: DialectRequest,
     { session, memory, leaf }: { session: OpenSession; memory: SessionMemory; leaf: number },
   ): Promise<InteractionEnd> | undefined {
@@ -290,18 +297,18 @@ export class Interactions {
     return recent && replayReply({ ...options, seq: recent.seq, memory })
   }
 
-  async #ask(visit: Visit, interaction: LiveInteraction | LiveCount): Promise<void> {
+  async #ask(incoming: IncomingRequest, interaction: LiveInteraction | LiveCount): Promise<void> {
     if (this.#end) throw this.#end.reason
     this.#asking.add(interaction)
     const end = await interaction.start()
     this.#asking.delete(interaction)
-    this.#onEnd(visit, outcomeOf(end), end)
+    this.#onEnd(incoming, outcomeOf(end), end)
   }
 
-  #onEnd(visit: Visit, outcome: InteractionOutcome, { answer, status }: InteractionEnd): void {
+  #onEnd(incoming: IncomingRequest, outcome: InteractionOutcome, { answer, status }: InteractionEnd): void {
     this.counts[outcome] += 1
     if (!gatewayEvents.hasSubscribers) return
-    const { call, session, request, model, startedAt } = visit
+    const { call, session, request, model, startedAt } = incoming
     const reply = answer.kind === 'counted' ? undefined : answer.reply
     gatewayEvents.publish({
       kind: 'interaction-end',
@@ -324,7 +331,7 @@ export class Interactions {
 }
 
 /** Whether a request may refer to replies or items by their ids: only Responses has that. */
-function mayRefer({ call }: Visit): boolean {
+function mayRefer({ call }: IncomingRequest): boolean {
   return call.api === 'responses'
 }
 

@@ -5,34 +5,34 @@ import type { CallHooks } from '../../inference/index.ts'
 import { clientGone, waitedTooLong } from '../_refusals.ts'
 import type { ClientReply } from './client-reply.ts'
 import { goneStatus, type InteractionEnd } from './live-interaction.ts'
-import { Wait, type Patience } from './_patience.ts'
-import type { Question } from './_question.ts'
+import { Wait, type WaitRules } from './_wait.ts'
+import type { UpstreamRequest } from './_upstream-request.ts'
 import { sendError, sendWhole } from './_send-reply.ts'
 
 export interface LiveCountOptions {
-  readonly question: Question
+  readonly upstream: UpstreamRequest
   readonly counting: CountingDialect
   readonly client: ClientReply
-  readonly patience: Patience
+  readonly waitRules: WaitRules
 }
 
 /** One client's question how many tokens a prompt has, given up when the client goes. */
 export class LiveCount implements CallHooks {
-  readonly #question: Question
+  readonly #upstream: UpstreamRequest
   readonly #counting: CountingDialect
   readonly #client: ClientReply
-  readonly #patience: Patience
+  readonly #waitRules: WaitRules
   readonly #abort = new AbortSource()
   readonly #wait: Wait
 
-  constructor({ question, counting, client, patience }: LiveCountOptions) {
-    this.#question = question
+  constructor({ upstream, counting, client, waitRules }: LiveCountOptions) {
+    this.#upstream = upstream
     this.#counting = counting
     this.#client = client
-    this.#patience = patience
-    this.#wait = new Wait(patience.maxWaitMs, (leftMs) => {
-      const { maxWaitMs } = patience
-      this.abort(waitedTooLong(question.model.name, { maxWaitMs, leftMs, cause: this.#wait.cause }))
+    this.#waitRules = waitRules
+    this.#wait = new Wait(waitRules.maxWaitMs, (leftMs) => {
+      const { maxWaitMs } = waitRules
+      this.abort(waitedTooLong(upstream.model.name, { maxWaitMs, leftMs, cause: this.#wait.cause }))
     })
   }
 
@@ -43,11 +43,11 @@ export class LiveCount implements CallHooks {
   /** Settles when the client has its answer. Never rejects. */
   async start(): Promise<InteractionEnd> {
     const client = this.#client
-    const { model, dialect } = this.#question
+    const { model, dialect } = this.#upstream
     if (client.isGone) this.#onClientGone()
     else client.onGone(this.#onClientGone)
     try {
-      const tokens = await model.client.countTokens(this.#question.toModel(), this)
+      const tokens = await model.client.countTokens(this.#upstream.toModel(), this)
       sendWhole(client, JSON.stringify(this.#counting.whole(tokens)))
       return { answer: { kind: 'counted' }, status: client.isGone ? goneStatus : 200 }
     } catch (thrown) {
@@ -63,7 +63,7 @@ export class LiveCount implements CallHooks {
     this.#abort.abort(reason)
   }
 
-  /** Aborts if the question waits for a backend just now. */
+  /** Aborts if the request waits for a backend just now. */
   abortWaiting(reason: MillraceError): void {
     if (this.#wait.isOn) this.abort(reason)
   }
@@ -74,7 +74,7 @@ export class LiveCount implements CallHooks {
 
   onWaitStart(): void {
     this.#wait.start()
-    if (this.#patience.end) this.abort(this.#patience.end)
+    if (this.#waitRules.end) this.abort(this.#waitRules.end)
   }
 
   onWaitEnd(): void {

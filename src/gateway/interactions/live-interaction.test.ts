@@ -5,15 +5,15 @@ import type { ModelClient } from '../../inference/index.ts'
 import { RecordingClient } from '../_testing/recording-client.ts'
 import type { GatewayModel } from '../gateway-models.ts'
 import { LiveInteraction } from './live-interaction.ts'
-import { Question } from './_question.ts'
+import { UpstreamRequest } from './_upstream-request.ts'
 import { readRequest } from './_read-request.ts'
-import { Visit } from './visit.ts'
+import { IncomingRequest } from './incoming-request.ts'
 
-const patience = { maxWaitMs: 1000, beatMs: 1000, end: undefined }
+const waitRules = { maxWaitMs: 1000, beatMs: 1000, end: undefined }
 
 test('a model that throws before it has begun fails the request, and nothing waits for it', async () => {
   const client = new RecordingClient()
-  const interaction = new LiveInteraction({ question: questionTo(throwing, client), client, patience })
+  const interaction = new LiveInteraction({ upstream: upstreamTo(throwing, client), client, waitRules })
   expect(await interaction.start()).toMatchObject({
     answer: { kind: 'broken', error: { code: 'internal', rawMessage: 'out of cells' } },
     status: 500,
@@ -29,7 +29,7 @@ test('a request that cannot be recorded is given up at the backend, and its clie
   const record = (): never => {
     throw new Error('no room in the tree')
   }
-  const interaction = new LiveInteraction({ question: questionTo(waiting, client), client, patience, record })
+  const interaction = new LiveInteraction({ upstream: upstreamTo(waiting, client), client, waitRules, record })
   expect(await interaction.start()).toMatchObject({
     answer: { kind: 'broken', error: { code: 'internal', rawMessage: 'no room in the tree' } },
     status: 500,
@@ -38,12 +38,15 @@ test('a request that cannot be recorded is given up at the backend, and its clie
   expect(client).toMatchObject({ isEnded: true, status: 500 })
 })
 
-function questionTo(model: ModelClient, client: RecordingClient): Question {
+function upstreamTo(model: ModelClient, client: RecordingClient): UpstreamRequest {
   const body = Buffer.from(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hello' }] }))
-  const visit = new Visit({ caller: { kind: 'admin', tenant: 't' }, api: 'chat', body, retryCount: 0 }, client)
+  const incoming = new IncomingRequest(
+    { caller: { kind: 'admin', tenant: 't' }, api: 'chat', body, retryCount: 0 },
+    client,
+  )
   const request = readRequest(chatServer, body.toString())
   const parts = { request, model: modelOver(model), messages: request.messages, sessionId: 's' }
-  return new Question(visit, { ...parts, isWhole: true, isRecorded: false })
+  return new UpstreamRequest(incoming, { ...parts, isWhole: true, isRecorded: false })
 }
 
 const throwing: ModelClient = {

@@ -20,8 +20,8 @@ import { Heartbeat } from './_heartbeat.ts'
 import { itemIdsIn } from './_item-ids.ts'
 import { isEmpty } from './_is-empty.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
-import { type Patience, Wait } from './_patience.ts'
-import type { Question } from './_question.ts'
+import { type WaitRules, Wait } from './_wait.ts'
+import type { UpstreamRequest } from './_upstream-request.ts'
 import { clientGone, waitedTooLong } from '../_refusals.ts'
 import { noHeaders, sendError, sendReply, sendRest, sendWhole, type ErrorPlace } from './_send-reply.ts'
 import { completeTokens } from '../captured-tokens.ts'
@@ -30,19 +30,19 @@ import { TranslatedStream } from './_translated-stream.ts'
 import type { ClientReply } from './client-reply.ts'
 
 /** The result of an interaction. `reply` is missing if no model was asked for it. */
-export type Answer =
+export type InteractionAnswer =
   | { readonly kind: 'counted' }
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply?: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
 /** How a client's request ended, for counts and events. */
 export interface InteractionEnd {
-  readonly answer: Answer
+  readonly answer: InteractionAnswer
   readonly status: number
 }
 
 /** The result of an interaction for which a model was asked. */
-type LiveAnswer =
+type LiveInteractionAnswer =
   | { readonly kind: 'complete'; readonly replyId: string; readonly reply: CompleteReply }
   | { readonly kind: 'broken'; readonly error: MillraceError; readonly reply?: BrokenReply }
 
@@ -54,9 +54,9 @@ interface Joined {
 }
 
 export interface LiveInteractionOptions {
-  readonly question: Question
+  readonly upstream: UpstreamRequest
   readonly client: ClientReply
-  readonly patience: Patience
+  readonly waitRules: WaitRules
   /** Records the request, if that is wanted, and returns the place of the reply. Called once the backend has been asked. */
   readonly record?: () => SessionPlace
 }
@@ -72,12 +72,12 @@ export const goneStatus = 499
  */
 export class LiveInteraction implements ReplySink, CallHooks {
   /** Replaced if the backend refuses what is asked for the record. */
-  #question: Question
-  readonly #patience: Patience
+  #upstream: UpstreamRequest
+  readonly #waitRules: WaitRules
   readonly #record: (() => SessionPlace) | undefined
   #place: SessionPlace | undefined
   readonly #abort = new AbortSource()
-  readonly #end = Promise.withResolvers<{ readonly answer: LiveAnswer; readonly status: number }>()
+  readonly #end = Promise.withResolvers<{ readonly answer: LiveInteractionAnswer; readonly status: number }>()
   #client: ClientReply | undefined
   readonly #createdAt = Math.floor(Date.now() / 1000)
   /** How many clients wait for the reply. */
@@ -95,10 +95,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
   /** Resumes the backend; set while a slow client is waited for. */
   #resume: (() => void) | undefined
 
-  constructor({ question, client, patience, record }: LiveInteractionOptions) {
-    this.#question = question
+  constructor({ upstream, client, waitRules, record }: LiveInteractionOptions) {
+    this.#upstream = upstream
     this.#client = client
-    this.#patience = patience
+    this.#waitRules = waitRules
     this.#record = record
   }
 
@@ -120,10 +120,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   #ask(): void {
-    const { model, isAskedWhole } = this.#question
+    const { model, isAskedWhole } = this.#upstream
     if (!isAskedWhole) this.#heartbeat?.stop()
     else if (this.#client) this.#heartbeat ??= this.#newHeartbeat(this.#client)
-    Promise.try(() => model.client.call(this.#question.toModel(this), this))
+    Promise.try(() => model.client.call(this.#upstream.toModel(this), this))
       .then(this.#onReply)
       .catch(this.#onFault)
   }
@@ -172,7 +172,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   onWaitStart(): void {
     this.#waiting().start()
-    if (this.#patience.end) this.abort(this.#patience.end)
+    if (this.#waitRules.end) this.abort(this.#waitRules.end)
   }
 
   onWaitEnd(): void {
@@ -180,12 +180,12 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   #waiting(): Wait {
-    return (this.#wait ??= new Wait(this.#patience.maxWaitMs, this.#onWaitedTooLong))
+    return (this.#wait ??= new Wait(this.#waitRules.maxWaitMs, this.#onWaitedTooLong))
   }
 
   readonly #onWaitedTooLong = (leftMs: number): void => {
-    const { maxWaitMs } = this.#patience
-    this.abort(waitedTooLong(this.#question.model.name, { maxWaitMs, leftMs, cause: this.#wait?.cause }))
+    const { maxWaitMs } = this.#waitRules
+    this.abort(waitedTooLong(this.#upstream.model.name, { maxWaitMs, leftMs, cause: this.#wait?.cause }))
   }
 
   onFailedTry(_ms: number, error: unknown): void {
@@ -198,7 +198,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   /** A heartbeat that is silent while the request waits for a backend: it may still be refused with a status and a delay. */
   #newHeartbeat(client: ClientReply): Heartbeat {
-    return new Heartbeat(client, { everyMs: this.#patience.beatMs, isUndecided: () => this.#wait?.isOn === true })
+    return new Heartbeat(client, { everyMs: this.#waitRules.beatMs, isUndecided: () => this.#wait?.isOn === true })
   }
 
   onEvent(event: ReplyEvent, resume: () => void): boolean {
@@ -234,16 +234,16 @@ export class LiveInteraction implements ReplySink, CallHooks {
   }
 
   #newStream(): ClientStream {
-    const { dialect, request, body, unasked } = this.#question
+    const { dialect, request, body, unasked } = this.#upstream
     if (body !== undefined) return new PassedStream(dialect.api, unasked)
     return new TranslatedStream(dialect, this.#head(newReplyId(dialect.api), request))
   }
 
   readonly #onReply = (reply: ModelReply): void => {
     if (reply.status !== 'complete') {
-      const plainer = this.#state === 'asking' ? this.#question.plainer(reply.error) : undefined
+      const plainer = this.#state === 'asking' ? this.#upstream.plainer(reply.error) : undefined
       if (plainer) {
-        this.#question = plainer
+        this.#upstream = plainer
         this.#ask()
         return
       }
@@ -251,8 +251,8 @@ export class LiveInteraction implements ReplySink, CallHooks {
       this.#fail(reply.error, reply)
       return
     }
-    const { dialect, capturesTokens, model, request } = this.#question
-    this.#question.learn()
+    const { dialect, capturesTokens, model, request } = this.#upstream
+    this.#upstream.learn()
     const replyId = this.#replyIdOf(reply)
     const itemIds = this.#itemIdsOf(reply)
     const { hasInstructions } = request
@@ -285,7 +285,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
     const wasSampling = reply.status === 'aborted' && this.#wasOnWire && reply.tries > 0
     const partial = this.#withPrompt(this.#partial ?? nothingYet)
     if (!wasSampling && isEmpty(partial)) return
-    const { dialect, model, request } = this.#question
+    const { dialect, model, request } = this.#upstream
     const usage = untoldUsage(partial, request.messages)
     const replyId = this.#stream?.replyId
     const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
@@ -294,25 +294,25 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   /** Adds the prompt's tokens if the client sent them and the backend, as older ones do, does not repeat them. */
   #withPrompt<Reply extends PartialReply>(reply: Reply): Reply {
-    const { promptIds } = this.#question.request
+    const { promptIds } = this.#upstream.request
     if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
     return { ...reply, tokens: { ...reply.tokens, promptIds } }
   }
 
   #replyIdOf({ raw }: BackendReply): string {
-    return this.#stream?.replyId ?? (raw && replyIdIn(raw.document)) ?? newReplyId(this.#question.dialect.api)
+    return this.#stream?.replyId ?? (raw && replyIdIn(raw.document)) ?? newReplyId(this.#upstream.dialect.api)
   }
 
   #itemIdsOf({ raw }: BackendReply): ItemIds | undefined {
     if (this.#stream) return this.#stream.itemIds
-    return raw && this.#question.dialect.api === 'responses' ? itemIdsIn(raw.document) : undefined
+    return raw && this.#upstream.dialect.api === 'responses' ? itemIdsIn(raw.document) : undefined
   }
 
   #deliver(reply: CompleteReply, replyId: string): void {
     const client = this.#client
     if (client) {
       if (this.#stream) sendRest(client, this.#stream.end(reply))
-      else this.#sendWholeReply(client, this.#question.request, { reply, replyId })
+      else this.#sendWholeReply(client, this.#upstream.request, { reply, replyId })
     }
     this.#settle({ kind: 'complete', reply, replyId }, client ? 200 : goneStatus)
   }
@@ -326,13 +326,13 @@ export class LiveInteraction implements ReplySink, CallHooks {
     if (reply.raw && !request.stream) sendWhole(client, this.#wholeText(reply.raw))
     else {
       const head = { ...this.#head(replyId, request), itemIds: this.#itemIdsOf(reply) }
-      sendReply(client, this.#question.dialect, head, reply)
+      sendReply(client, this.#upstream.dialect, head, reply)
     }
   }
 
   /** Answers a client that joined. It has seen nothing so far, so it gets the reply from the beginning. */
-  #answerAlso({ client, request, place }: Joined, answer: LiveAnswer): InteractionEnd {
-    const { dialect } = this.#question
+  #answerAlso({ client, request, place }: Joined, answer: LiveInteractionAnswer): InteractionEnd {
+    const { dialect } = this.#upstream
     const { isGone } = client
     if (answer.kind === 'broken') {
       const { error } = answer
@@ -346,7 +346,7 @@ export class LiveInteraction implements ReplySink, CallHooks {
 
   /** The reply as the backend wrote it, without what was asked only for the record. */
   #wholeText({ text, document }: NonNullable<BackendReply['raw']>): string {
-    const { unasked } = this.#question
+    const { unasked } = this.#upstream
     return unasked ? JSON.stringify(unasked.without(document)) : text
   }
 
@@ -354,11 +354,11 @@ export class LiveInteraction implements ReplySink, CallHooks {
     if (this.#state === 'ended') return
     const client = this.#client
     const place = this.#heartbeat?.isPromised || this.#state === 'streaming' ? 'in-stream' : 'instead'
-    const status = client ? sendError(client, this.#question.dialect, error, place) : goneStatus
+    const status = client ? sendError(client, this.#upstream.dialect, error, place) : goneStatus
     this.#settle({ kind: 'broken', error, ...(reply && { reply }) }, status)
   }
 
-  #settle(answer: LiveAnswer, status: number): void {
+  #settle(answer: LiveInteractionAnswer, status: number): void {
     this.#state = 'ended'
     this.#heartbeat?.stop()
     this.#client?.onGone(undefined)

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import type { Message } from '../../schema/index.ts'
 import { looseMeaningOf, meaningOf, type Meaning } from './_meaning.ts'
-import { printOf, type MessagePrint } from './_message-print.ts'
+import { digestsOf, type ReplyDigests } from './_reply-digests.ts'
 
 /** A message with the digests that tell it from others, each worked out once, when it is first asked for. */
 export class SaidMessage {
@@ -31,9 +31,9 @@ export class SaidMessage {
     return this.#loose.digest
   }
 
-  /** The print of a reply; undefined for other messages. */
-  print(): MessagePrint | undefined {
-    return this.message.role === 'assistant' ? printOf(this.message, this.digest) : undefined
+  /** The digests of a reply; undefined for other messages. */
+  digests(): ReplyDigests | undefined {
+    return this.message.role === 'assistant' ? digestsOf(this.message, this.digest) : undefined
   }
 }
 

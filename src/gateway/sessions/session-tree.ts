@@ -2,7 +2,7 @@ import { chainHash, type Recorder } from '../../inference/index.ts'
 import type { AssistantMessage, CallRecord, Message, MessageNode } from '../../schema/index.ts'
 import { LastPath, type KnownBeginning } from './last-path.ts'
 import { replyIn } from './reply-in.ts'
-import { strangenessOf, type MessagePrint } from './_message-print.ts'
+import { strangenessOf, type ReplyDigests } from './_reply-digests.ts'
 import { SaidMessage } from './_said-message.ts'
 import type { TextAllowance } from './_text-allowance.ts'
 
@@ -10,8 +10,8 @@ import type { TextAllowance } from './_text-allowance.ts'
 export interface TreeNode {
   readonly seq: number
   readonly hash: string
-  /** The print of a reply; undefined for other messages. */
-  readonly print: MessagePrint | undefined
+  /** The digests of a reply; undefined for other messages. */
+  readonly digests: ReplyDigests | undefined
 }
 
 /** The origin of a sample, complete or lost. */
@@ -31,7 +31,7 @@ export interface Match {
 }
 
 /** The node before the first message. */
-const root: TreeNode = { seq: -1, hash: '', print: undefined }
+const root: TreeNode = { seq: -1, hash: '', digests: undefined }
 
 /** Bytes of memory for a node. Measured over 200,000 with tool calls, digests and tables included. */
 const bytesPerNode = 460
@@ -99,7 +99,7 @@ export class SessionTree {
     const reply = replyIn(node)
     if (node.discarded && !reply) return
     const said = asTold(new SaidMessage(node.message), reply)
-    const restored = { seq: node.seq, hash: node.hash, print: said.print() }
+    const restored = { seq: node.seq, hash: node.hash, digests: said.digests() }
     this.#continued.add(node.parent ?? root.seq)
     this.#enter(node.parent ?? root.seq, said, { node: restored, sampled: node.sampled })
     this.#name(restored, reply)
@@ -237,11 +237,11 @@ export class SessionTree {
   }
 
   #candidatesAfter(ends: readonly Candidate[], message: SaidMessage): Candidate[] {
-    const print = message.print()
+    const digests = message.digests()
     const next: Candidate[] = []
     for (const end of ends) {
       for (const node of this.#childrenOf(end.node.seq, message)) {
-        next.push({ node, strangeness: end.strangeness + strangenessOf(node.print, print) })
+        next.push({ node, strangeness: end.strangeness + strangenessOf(node.digests, digests) })
       }
     }
     const unheard = ({ node }: Candidate): number => (this.#unheard.has(node.seq) ? 1 : 0)
@@ -277,7 +277,7 @@ export class SessionTree {
     const before = parent === root ? null : parent.seq
     this.#size += 1
     this.#recorder.node({ seq, hash, parent: before, message, at: Date.now(), ...origin }, json)
-    return { seq, hash, print: said.print() }
+    return { seq, hash, digests: said.digests() }
   }
 
   #enter(parent: number, said: SaidMessage, { node, sampled }: { node: TreeNode; sampled: boolean }): void {

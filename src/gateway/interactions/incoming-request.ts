@@ -59,7 +59,7 @@ const dialects: Readonly<Record<ClientApi, ServerDialect>> = {
 }
 
 /** One request while it is read and answered, and what is known of it so far. */
-export class Visit {
+export class IncomingRequest {
   readonly call: InteractionCall
   readonly client: ClientReply
   readonly dialect: ServerDialect

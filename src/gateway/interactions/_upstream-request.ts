@@ -6,10 +6,10 @@ import { GenerateUnasked, generateTokenFields } from './_generate-capture.ts'
 import { samplingIn } from './_sampling-in.ts'
 import { asksForTokens, unaskedBy, type Unasked } from './_unasked.ts'
 import { upstreamBody } from './_upstream-body.ts'
-import type { Visit } from './visit.ts'
+import type { IncomingRequest } from './incoming-request.ts'
 import type { GatewayModel } from '../gateway-models.ts'
 
-export interface QuestionParts {
+export interface UpstreamRequestParts {
   readonly request: DialectRequest
   readonly model: GatewayModel
   /** The whole conversation. */
@@ -28,8 +28,8 @@ export interface QuestionParts {
  */
 type Way = 'recorded' | 'recorded-whole' | 'plain'
 
-/** What a model is asked for a client. */
-export class Question {
+/** What a model is asked for a client: the request as it goes to the backend. */
+export class UpstreamRequest {
   readonly dialect: ServerDialect
   readonly request: DialectRequest
   readonly model: GatewayModel
@@ -39,22 +39,22 @@ export class Question {
   readonly body: Buffer | undefined
   readonly unasked: Unasked | undefined
   readonly #isGenerate: boolean
-  readonly #visit: Visit
-  readonly #parts: QuestionParts
+  readonly #incoming: IncomingRequest
+  readonly #parts: UpstreamRequestParts
   readonly #way: Way
 
-  constructor(visit: Visit, parts: QuestionParts, way?: Way) {
+  constructor(incoming: IncomingRequest, parts: UpstreamRequestParts, way?: Way) {
     const { request, model, isRecorded } = parts
-    this.#visit = visit
+    this.#incoming = incoming
     this.#parts = parts
-    this.dialect = visit.dialect
+    this.dialect = incoming.dialect
     this.request = request
     this.model = model
-    this.#isGenerate = visit.dialect.api === 'generate'
+    this.#isGenerate = incoming.dialect.api === 'generate'
     this.capturesTokens = isRecorded && (this.#isGenerate || model.capturesTokens)
     const needsWhole = this.capturesTokens && request.stream && !this.#isGenerate && !model.tokenRequest.inStreams
     this.#way = way ?? (needsWhole ? 'recorded-whole' : 'recorded')
-    const clientBody = { bytes: visit.call.body, members: request.body }
+    const clientBody = { bytes: incoming.call.body, members: request.body }
     this.body = this.#isPassed ? upstreamBody(clientBody, this.#additions()) : undefined
     if (this.body !== undefined && this.#isForRecord) {
       this.unasked = this.#isGenerate ? new GenerateUnasked(request) : unaskedBy(request)
@@ -62,10 +62,10 @@ export class Question {
   }
 
   /**
-   * The question with less for the record, if the backend refused something that the client never said. A backend may not
+   * The request with less for the record, if the backend refused something that the client never said. A backend may not
    * name what it refuses: then the additions are suspected, until it has accepted all of them once.
    */
-  plainer(refusal: MillraceError): Question | undefined {
+  plainer(refusal: MillraceError): UpstreamRequest | undefined {
     if (refusal.code !== 'model_rejected' || this.#way === 'plain' || !this.#isAdding) return undefined
     const said = `${refusal.message} ${String(refusal.data['said'])} ${String(refusal.data['param'])}`
     const { body, stream } = this.request
@@ -74,10 +74,10 @@ export class Question {
     )
     if (!isNamed && this.model.tokenRequest.isAccepted) return undefined
     const isWholeLeft = isNamed && this.capturesTokens && this.#way === 'recorded' && stream && !this.#isGenerate
-    return new Question(this.#visit, this.#parts, isWholeLeft ? 'recorded-whole' : 'plain')
+    return new UpstreamRequest(this.#incoming, this.#parts, isWholeLeft ? 'recorded-whole' : 'plain')
   }
 
-  /** Called when the question was answered: remembers for the model what had to be asked differently. */
+  /** Called when the request was answered: remembers for the model what had to be asked differently. */
   learn(): void {
     const { tokenRequest } = this.model
     if (this.isAskedWhole) tokenRequest.inStreams = false
@@ -88,7 +88,7 @@ export class Question {
   toModel(sink?: ReplySink): ModelRequest {
     const { body, request } = this
     const { messages, sessionId } = this.#parts
-    const { traceparent, bodyHeaders } = this.#visit.call
+    const { traceparent, bodyHeaders } = this.#incoming.call
     const { tools, toolChoice, responseFormat, parallelToolCalls } = request
     const stream = this.#isStream
     // The scanner takes long token lists out of the answer, so it is not used for a client that asked for them itself.

@@ -3,7 +3,7 @@ import { timerMs } from '../../kit/index.ts'
 import type { MillraceError } from '../../errors/index.ts'
 
 /** How long requests may wait for a backend. One object for all requests. */
-export interface Patience {
+export interface WaitRules {
   readonly maxWaitMs: number
   /** How often a client whose stream has no events yet gets a sign of life. */
   readonly beatMs: number
