@@ -4,14 +4,14 @@ import { askedDelayMs } from './asked-delay.ts'
 import type { BackendRequest, ModelRequest } from './backend.ts'
 import { tryFailure } from './_backend-faults.ts'
 import { cannotCount } from './_cannot-count.ts'
-import type { Lane, Lanes } from './_lanes.ts'
+import type { BackendRoute, BackendRoutes } from './_backend-routes.ts'
 import type { ModelConfig } from './model-config.ts'
 import type { CallHooks } from './model-contract.ts'
 import { retryDelayMs, retryRule } from './retry-table.ts'
 
 export interface CountingModel {
   readonly config: Pick<ModelConfig, 'name' | 'maxTries'>
-  readonly lanes: Lanes
+  readonly routes: BackendRoutes
   readonly random: () => number
 }
 
@@ -19,49 +19,49 @@ export interface CountingModel {
 export async function countTokens(
   request: ModelRequest,
   hooks: CallHooks,
-  { config, lanes, random }: CountingModel,
+  { config, routes, random }: CountingModel,
 ): Promise<number> {
   const { signal } = hooks
-  const failedAt = new Set<Lane>()
+  const failedAt = new Set<BackendRoute>()
   for (let failures = 0; ;) {
     signal.throwIfAborted()
-    const lane = bestLane(lanes, failedAt)
-    if (!lane) throw cannotCount(config.name)
+    const route = bestRoute(routes, failedAt)
+    if (!route) throw cannotCount(config.name)
     const sentAt = performance.now()
-    const counted = await countAt(lane, { ...request, retry: failures, signal })
+    const counted = await countAt(route, { ...request, retry: failures, signal })
     if (typeof counted === 'number') return counted
     signal.throwIfAborted()
     hooks.onFailedTry?.(performance.now() - sentAt, counted)
     failures += 1
-    failedAt.add(lane)
+    failedAt.add(route)
     const rule = retryRule(counted.code)
     if (!rule.retried || failures >= config.maxTries) throw counted
-    const next = bestLane(lanes, failedAt)
+    const next = bestRoute(routes, failedAt)
     if (next && rankOf(next, failedAt) === 0) continue
     await pause(retryDelayMs(rule, { failures, retryAfterMs: askedDelayMs(counted), random }), hooks)
   }
 }
 
 /** The best backend among those that can count: one that has not failed this call, is up, and has the least to do. */
-function bestLane(lanes: Lanes, failedAt: ReadonlySet<Lane>): Lane | undefined {
-  let best: Lane | undefined
-  for (const lane of lanes.all) {
-    if (!lane.backend.countTokens) continue
-    const gain = best ? rankOf(best, failedAt) - rankOf(lane, failedAt) || best.inFlight - lane.inFlight : 1
-    if (gain > 0) best = lane
+function bestRoute(routes: BackendRoutes, failedAt: ReadonlySet<BackendRoute>): BackendRoute | undefined {
+  let best: BackendRoute | undefined
+  for (const route of routes.all) {
+    if (!route.backend.countTokens) continue
+    const gain = best ? rankOf(best, failedAt) - rankOf(route, failedAt) || best.inFlight - route.inFlight : 1
+    if (gain > 0) best = route
   }
   return best
 }
 
 /** 0 is best: a backend that has not failed this call and whose gate is open. */
-function rankOf(lane: Lane, failedAt: ReadonlySet<Lane>): number {
-  return (failedAt.has(lane) ? 2 : 0) + (lane.gate.canEnter ? 0 : 1)
+function rankOf(route: BackendRoute, failedAt: ReadonlySet<BackendRoute>): number {
+  return (failedAt.has(route) ? 2 : 0) + (route.gate.canEnter ? 0 : 1)
 }
 
 /** The number of tokens, or the error. */
-async function countAt(lane: Lane, request: BackendRequest): Promise<number | MillraceError> {
-  const { backend } = lane
-  lane.depart()
+async function countAt(route: BackendRoute, request: BackendRequest): Promise<number | MillraceError> {
+  const { backend } = route
+  route.noteSent()
   try {
     const counted = await backend.countTokens?.(request)
     if (typeof counted === 'number' && counted >= 0) return counted
@@ -69,7 +69,7 @@ async function countAt(lane: Lane, request: BackendRequest): Promise<number | Mi
   } catch (thrown) {
     return tryFailure(thrown, backend.name)
   } finally {
-    lane.arrive()
+    route.noteEnded()
   }
 }
 

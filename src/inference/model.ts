@@ -1,18 +1,18 @@
 import { MillraceError } from '../errors/index.ts'
 import { Resource, sleep, type Draft } from '../kit/index.ts'
-import { Admission } from './_admission.ts'
+import { CallAdmission } from './_call-admission.ts'
 import { askedDelayMs } from './asked-delay.ts'
 import { countTokens } from './_count-tokens.ts'
 import type { Backend, BackendReply, ModelRequest } from './backend.ts'
 import { Counter, sumOf } from './limits/counter.ts'
-import { Lanes, type Lane } from './_lanes.ts'
-import { laneTo, type LaneOptions } from './_lane-to.ts'
+import { BackendRoutes, type BackendRoute } from './_backend-routes.ts'
+import { routeTo, type BackendRouteOptions } from './_route-to.ts'
 import { modelCalls, type ModelCall } from './model-calls.ts'
 import type { ModelConfig, Price } from './model-config.ts'
 import type { CallHooks, LimitChange, ModelClient, ModelStatus } from './model-contract.ts'
 import { ownBackendCells, ownLimits, statusOf, type ModelLimits } from './limits/model-limits.ts'
 import type { CallFacts, CompleteReply, ModelReply } from './model-reply.ts'
-import { laneOf, PendingCall } from './_pending-call.ts'
+import { routeOf, OngoingCall } from './_ongoing-call.ts'
 import { costOf, modelPrice } from './prices.ts'
 import { providerOfApi } from './providers.ts'
 import { replyFlaw, tryFailure } from './_backend-faults.ts'
@@ -37,9 +37,9 @@ export class Model extends Resource implements ModelClient {
   readonly #config: ModelConfig
   readonly #options: ModelOptions
   readonly #random: () => number
-  readonly #lanes = new Lanes()
-  readonly #laneOptions: LaneOptions
-  readonly #admission: Admission
+  readonly #routes = new BackendRoutes()
+  readonly #laneOptions: BackendRouteOptions
+  readonly #admission: CallAdmission
   readonly price: Price | undefined
   readonly #limits: ModelLimits
   readonly #calls: Counter
@@ -70,15 +70,15 @@ export class Model extends Resource implements ModelClient {
       random: this.#random,
       report: (kind, change) => this.#report(kind, change),
     }
-    this.#lanes.set(backends.map((backend, index) => this.#laneTo(backend, cells.backends[index])))
-    this.#admission = new Admission({
+    this.#routes.set(backends.map((backend, index) => this.#routeTo(backend, cells.backends[index])))
+    this.#admission = new CallAdmission({
       config,
       limits,
-      lanes: this.#lanes,
+      routes: this.#routes,
       onChange: (from, to, why) => this.#report('concurrency', { from, to, why }),
     })
     this.#stopFollowing = limits.onAnnounced(() => {
-      for (const lane of this.#lanes.all) lane.gate.follow()
+      for (const route of this.#routes.all) route.gate.follow()
     })
   }
 
@@ -89,7 +89,7 @@ export class Model extends Resource implements ModelClient {
   }
 
   get backends(): readonly Backend[] {
-    return this.#lanes.all.map(({ backend }) => backend)
+    return this.#routes.all.map(({ backend }) => backend)
   }
 
   /**
@@ -97,17 +97,17 @@ export class Model extends Resource implements ModelClient {
    * way to removed backends have ended. Only for a model that shares its limits with nobody.
    */
   async changeBackends(backends: readonly Backend[]): Promise<void> {
-    const before = this.#lanes.all
-    const known = new Map(before.map((lane) => [lane.backend, lane]))
+    const before = this.#routes.all
+    const known = new Map(before.map((route) => [route.backend, route]))
     const cells = ownBackendCells(backends.length)
-    this.#lanes.set(backends.map((backend, index) => known.get(backend) ?? this.#laneTo(backend, cells[index])))
-    const retired = before.filter((lane) => !this.#lanes.all.includes(lane))
-    await Promise.all(retired.map((lane) => lane.retire()))
+    this.#routes.set(backends.map((backend, index) => known.get(backend) ?? this.#routeTo(backend, cells[index])))
+    const retired = before.filter((route) => !this.#routes.all.includes(route))
+    await Promise.all(retired.map((route) => route.retire()))
   }
 
-  #laneTo(backend: Backend, cells: BackendCells | undefined): Lane {
+  #routeTo(backend: Backend, cells: BackendCells | undefined): BackendRoute {
     if (!cells) throw new MillraceError('internal', `the limits of ${this.name} do not know ${backend.name}`)
-    return laneTo(backend, cells, this.#lanes, this.#laneOptions)
+    return routeTo(backend, cells, this.#routes, this.#laneOptions)
   }
 
   call(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
@@ -118,7 +118,7 @@ export class Model extends Resource implements ModelClient {
   async countTokens(request: ModelRequest, hooks: CallHooks): Promise<number> {
     this.#counting += 1
     try {
-      return await countTokens(request, hooks, { config: this.#config, lanes: this.#lanes, random: this.#random })
+      return await countTokens(request, hooks, { config: this.#config, routes: this.#routes, random: this.#random })
     } finally {
       this.#counting -= 1
     }
@@ -129,7 +129,7 @@ export class Model extends Resource implements ModelClient {
     modelCalls.publish({ kind: 'start', call })
     const { traceparent } = call
     const reply = await this.#carryOut(traceparent === undefined ? request : { ...request, traceparent }, hooks)
-    const { all } = this.#lanes
+    const { all } = this.#routes
     const asked = all.find(({ backend }) => backend.name === reply.backend) ?? all[0]
     const provider = asked?.backend.provider ?? providerOfApi(this.#config.api)
     // Listeners get the usage that is counted, with estimates filled in; the caller gets what the server itself reported.
@@ -140,7 +140,7 @@ export class Model extends Resource implements ModelClient {
 
   /** Promises are chained, not awaited, for a call that is sent and answered at once; `Session.turn` says why. */
   #carryOut(request: ModelRequest, hooks: CallHooks): Promise<ModelReply> {
-    const call = new PendingCall(request, hooks)
+    const call = new OngoingCall(request, hooks)
     this.#calls.add(1)
     if (this.#isStopped(call)) return this.#persist(call)
     try {
@@ -157,12 +157,12 @@ export class Model extends Resource implements ModelClient {
     )
   }
 
-  async #afterFailedTry(call: PendingCall, error: unknown): Promise<ModelReply> {
+  async #afterFailedTry(call: OngoingCall, error: unknown): Promise<ModelReply> {
     return (await this.#onFailedTry(call, error)) ?? this.#persist(call)
   }
 
   /** Carries on with a call that has to wait, whose first try failed, or that was stopped before it began. */
-  async #persist(call: PendingCall, state?: 'waits'): Promise<ModelReply> {
+  async #persist(call: OngoingCall, state?: 'waits'): Promise<ModelReply> {
     for (let mustWait = state === 'waits'; ; mustWait = false) {
       if (this.#isStopped(call)) return this.#broken(call, this.closedSignal.reason)
       if (mustWait || !this.#admission.admitNow(call)) {
@@ -186,23 +186,23 @@ export class Model extends Resource implements ModelClient {
     }
   }
 
-  #isStopped({ hooks }: PendingCall): boolean {
+  #isStopped({ hooks }: OngoingCall): boolean {
     return hooks.signal.aborted || this.isClosed
   }
 
   endSession(sessionId: string): void {
-    this.#lanes.forget(sessionId)
-    for (const { backend } of this.#lanes.all) backend.endSession?.(sessionId)
+    this.#routes.forget(sessionId)
+    for (const { backend } of this.#routes.all) backend.endSession?.(sessionId)
   }
 
   status(): ModelStatus {
     const status = statusOf(
       this.name,
       this.#limits.cells,
-      this.#lanes.all.map(({ cells }) => cells),
+      this.#routes.all.map(({ cells }) => cells),
     )
     if (status.parked === 0) return status
-    const failure = this.#lanes.all.find(
+    const failure = this.#routes.all.find(
       ({ cells, lastFailure }) => lastFailure && sumOf(cells.parked) > 0,
     )?.lastFailure
     return failure ? { ...status, parkedBecause: failure.rawMessage } : status
@@ -213,22 +213,22 @@ export class Model extends Resource implements ModelClient {
     this.#admission.shut()
   }
 
-  #send(call: PendingCall): Promise<BackendReply> {
-    const lane = laneOf(call)
+  #send(call: OngoingCall): Promise<BackendReply> {
+    const route = routeOf(call)
     call.tries += 1
     this.#tries.add(1)
     call.sentAt = performance.now()
     call.hooks.onSend?.(call)
     try {
       // A user's own backend may return its reply without a promise.
-      return Promise.resolve(lane.backend.send(call.nextTry()))
+      return Promise.resolve(route.backend.send(call.nextTry()))
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
   /** Waits until the call may be tried again and returns undefined, or returns how the call ends. */
-  async #onFailedTry(call: PendingCall, thrown: unknown): Promise<ModelReply | undefined> {
+  async #onFailedTry(call: OngoingCall, thrown: unknown): Promise<ModelReply | undefined> {
     const { hooks } = call
     const error = tryFailure(thrown, call.backend)
     if (!hooks.signal.aborted) hooks.onFailedTry?.(performance.now() - call.sentAt, error)
@@ -247,7 +247,7 @@ export class Model extends Resource implements ModelClient {
   }
 
   /** How long to wait before the next try; undefined if there is none. */
-  #onFailure(call: PendingCall, error: MillraceError): number | undefined {
+  #onFailure(call: OngoingCall, error: MillraceError): number | undefined {
     if (call.hooks.signal.aborted) {
       this.#admission.cancelled(call)
       return undefined
@@ -256,23 +256,23 @@ export class Model extends Resource implements ModelClient {
     const rule = retryRule(error.code)
     const retryAfterMs = askedDelayMs(error)
     // Set before the gate hears of the failure: if the gate closes, it reports why.
-    laneOf(call).lastFailure = error
+    routeOf(call).lastFailure = error
     const isExcused = this.#admission.failed(call, rule, retryAfterMs)
-    call.failedAt(laneOf(call))
+    call.failedAt(routeOf(call))
     if (call.hasBegun) return undefined
     // With one try allowed, the caller wants to see it fail.
     if (isExcused && rule.counts === 'unless-parked' && this.#config.maxTries > 1) return 0
     call.counted += 1
     if (!rule.retried || call.counted >= this.#config.maxTries) return undefined
-    if (this.#lanes.hasFreshLane(call)) return 0
+    if (this.#routes.hasFreshRoute(call)) return 0
     return retryDelayMs(rule, { failures: call.counted, retryAfterMs, random: this.#random })
   }
 
-  #complete(call: PendingCall, reply: BackendReply): ModelReply {
+  #complete(call: OngoingCall, reply: BackendReply): ModelReply {
     this.#admission.answered(call, reply)
     const { message, finishReason, stopSequence, stopReason, usage, tokens, firstTokenMs, original, raw } = reply
     const { model, backend, tries, ms, waitMs } = this.#facts(call)
-    laneOf(call).noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
+    routeOf(call).noteAnswer(call.sentAt + ms, firstTokenMs ?? ms)
     const cost = costOf(usage, this.price)
     const complete: Draft<CompleteReply> = {
       status: 'complete',
@@ -296,7 +296,7 @@ export class Model extends Resource implements ModelClient {
     return complete
   }
 
-  #broken(call: PendingCall, thrown: unknown): ModelReply {
+  #broken(call: OngoingCall, thrown: unknown): ModelReply {
     // Give back the reservation for a try that was never sent.
     this.#admission.settle(call, 0)
     const { signal } = call.hooks
@@ -307,7 +307,7 @@ export class Model extends Resource implements ModelClient {
     return { status: error.code === 'model_truncated' ? 'truncated' : 'failed', ...this.#facts(call), error }
   }
 
-  #facts(call: PendingCall): CallFacts {
+  #facts(call: OngoingCall): CallFacts {
     const now = performance.now()
     const sentAt = call.tries === 0 ? now : call.sentAt
     return {
@@ -320,7 +320,7 @@ export class Model extends Resource implements ModelClient {
   }
 
   /** Awaits the work while the rollout's working clock stands still. */
-  async #waiting(call: PendingCall, work: Promise<void>): Promise<void> {
+  async #waiting(call: OngoingCall, work: Promise<void>): Promise<void> {
     const { hooks } = call
     hooks.onWaitStart?.()
     try {

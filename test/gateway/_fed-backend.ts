@@ -1,7 +1,7 @@
 import { Agent, type Dispatcher } from 'undici'
 import type { Backend, BackendReply, BackendRequest } from '../../src/inference/index.ts'
 // The reading half of an HTTP backend, without its sockets: bytes can be fed to it far faster than over any.
-import { Exchange } from '../../src/inference/http/_exchange.ts'
+import { BackendExchange } from '../../src/inference/http/_backend-exchange.ts'
 import { ChatDialect } from '../../src/inference/wire/chat-dialect.ts'
 import type { Dialect } from '../../src/inference/wire/dialect.ts'
 import { MessagesDialect } from '../../src/inference/wire/messages-dialect.ts'
@@ -29,7 +29,7 @@ export class FedBackend implements Backend {
   readonly name: string
   readonly #dialect: Dialect
   readonly #feedFor: (request: BackendRequest, body: string) => Feed
-  readonly #wire: ConstructorParameters<typeof Exchange>[0]
+  readonly #wire: ConstructorParameters<typeof BackendExchange>[0]
   readonly #shard = { dispatcher: new Agent(), busy: 0 }
 
   constructor(api: ApiName, feedFor: (request: BackendRequest, body: string) => Feed) {
@@ -60,7 +60,7 @@ export class FedBackend implements Backend {
       const feed = this.#feedFor(request, body.toString())
       const keepsRaw = given !== undefined
       const call = { signal, sessionId, messages, wantsTokens, sink, keepsRaw, shard: this.#shard, resolve, reject }
-      new FedSocket(new Exchange(this.#wire, call), feed).start()
+      new FedSocket(new BackendExchange(this.#wire, call), feed).start()
     })
   }
 
@@ -71,7 +71,7 @@ export class FedBackend implements Backend {
 
 /** Hands the bytes over as undici would: nothing after an abort, nothing while it is told to wait. */
 class FedSocket implements Dispatcher.DispatchController {
-  readonly #exchange: Exchange
+  readonly #exchange: BackendExchange
   readonly #feed: Feed
   #next = 0
   #isFeeding = false
@@ -79,7 +79,7 @@ class FedSocket implements Dispatcher.DispatchController {
   paused = false
   reason: Error | null = null
 
-  constructor(exchange: Exchange, feed: Feed) {
+  constructor(exchange: BackendExchange, feed: Feed) {
     this.#exchange = exchange
     this.#feed = feed
   }

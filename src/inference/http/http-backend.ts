@@ -10,7 +10,7 @@ import type { Dialect } from '../wire/dialect.ts'
 import { decodePool } from '../tokens/decode-pool.ts'
 import { descriptorBudget } from './descriptor-budget.ts'
 import { Connections } from './connections.ts'
-import { Exchange, type Wire } from './_exchange.ts'
+import { BackendExchange, type Wire } from './_backend-exchange.ts'
 import { GenerateReader } from '../wire/generate-reply.ts'
 import { MessagesDialect } from '../wire/messages-dialect.ts'
 import type { BackendConfig, ModelConfig } from '../model-config.ts'
@@ -159,7 +159,7 @@ export class HttpBackend extends Resource implements Backend {
       if (traceparent !== undefined) headers.push('traceparent', traceparent)
       const shard = this.#connections.pick()
       const call = { signal, sessionId, messages, wantsTokens, sink, keepsRaw, shard, resolve, reject }
-      const exchange = new Exchange(wire, call)
+      const exchange = new BackendExchange(wire, call)
       shard.dispatcher.dispatch({ origin: this.#origin, path, method: 'POST', headers, body }, exchange)
     })
   }

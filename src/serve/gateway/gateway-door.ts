@@ -9,7 +9,7 @@ import { Door } from '../_door.ts'
 import { replyWithError } from '../_door-error.ts'
 import { allowOthers, refuseUnrouted } from '../_known-routes.ts'
 import { probeRoutes } from '../_probe-routes.ts'
-import { Admission, type AdmissionFigures } from './_admission.ts'
+import { ConnectionAdmission, type ConnectionFigures } from './_connection-admission.ts'
 import { requireCaller } from './_callers.ts'
 import { clientErrorAnswers } from './_client-error.ts'
 import { dialectFor } from './_dialect-for.ts'
@@ -47,14 +47,14 @@ export interface GatewayDoorOptions {
   readonly onFault?: (error: MillraceError) => void
 }
 
-export interface DoorFigures extends AdmissionFigures {
+export interface DoorFigures extends ConnectionFigures {
   readonly bodyBytes: number
 }
 
 /** The way to a `Gateway` over HTTP. It has no logic of its own: it parses, calls and encodes. */
 export class GatewayDoor extends Door {
   readonly #intake: BodyIntake
-  readonly #admission: Admission
+  readonly #admission: ConnectionAdmission
 
   private constructor(options: GatewayDoorOptions) {
     const { maxUploadMs, maxStallMs, ...given } = { ...defaultGatewayBounds, ...options.bounds }
@@ -67,7 +67,7 @@ export class GatewayDoor extends Door {
     })
     const { app } = this
     endIdleConnections(app.server)
-    this.#admission = new Admission(app, maxSockets)
+    this.#admission = new ConnectionAdmission(app, maxSockets)
     this.#intake = new BodyIntake({ ...bounds, fullStatus: 503 })
     app.removeAllContentTypeParsers()
     modelRoutes(app, { gateway, intake: this.#intake, bounds })

@@ -2,11 +2,11 @@ import type { MillraceError } from '../errors/index.ts'
 import type { Backend } from './backend.ts'
 import { Counter } from './limits/counter.ts'
 import type { OverloadGate } from './limits/overload-gate.ts'
-import type { PendingCall } from './_pending-call.ts'
+import type { OngoingCall } from './_ongoing-call.ts'
 import type { BackendCells } from './limits/shared-limits-cells.ts'
 import { StickyRoutes } from './sticky-routes.ts'
 
-interface LaneParts {
+interface BackendRouteParts {
   readonly backend: Backend
   readonly gate: OverloadGate
   readonly cells: BackendCells
@@ -14,7 +14,7 @@ interface LaneParts {
 }
 
 /** A backend with its gate and the count of requests on their way to it. */
-export class Lane {
+export class BackendRoute {
   readonly backend: Backend
   readonly gate: OverloadGate
   readonly cells: BackendCells
@@ -27,7 +27,7 @@ export class Lane {
   #answeredAt = 0
   #longestSilenceMs = 0
 
-  constructor({ backend, gate, cells, place }: LaneParts) {
+  constructor({ backend, gate, cells, place }: BackendRouteParts) {
     this.backend = backend
     this.gate = gate
     this.cells = cells
@@ -39,17 +39,17 @@ export class Lane {
   }
 
   /** A request is on its way. */
-  depart(): void {
+  noteSent(): void {
     this.#inFlight.add(1)
   }
 
   /** A request has ended, with or without an answer. */
-  arrive(): void {
+  noteEnded(): void {
     this.#inFlight.add(-1)
     if (this.#onIdle && this.inFlight === 0) this.#onIdle()
   }
 
-  /** Takes the lane out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
+  /** Takes the route out of use: calls parked here choose another one. Resolves when its requests on their way have ended. */
   retire(): Promise<void> {
     this.gate.dismiss()
     this.gate.shut()
@@ -76,68 +76,68 @@ export class Lane {
  * failed this very call or its gate is closed while another one is open. New and moved sessions go to the backend with the
  * fewest requests on their way.
  */
-export class Lanes {
-  #all: readonly Lane[] = []
-  readonly #sticky = new StickyRoutes<Lane>()
+export class BackendRoutes {
+  #all: readonly BackendRoute[] = []
+  readonly #sticky = new StickyRoutes<BackendRoute>()
   /** Where the search begins, so that equally idle backends take turns. */
   #turn = 0
 
-  get all(): readonly Lane[] {
+  get all(): readonly BackendRoute[] {
     return this.#all
   }
 
-  /** Replaces the lanes. A session whose lane is gone moves, because the gate of a retired lane admits nothing. */
-  set(lanes: readonly Lane[]): void {
-    this.#all = lanes
+  /** Replaces the routes. A session whose route is gone moves, because the gate of a retired route admits nothing. */
+  set(routes: readonly BackendRoute[]): void {
+    this.#all = routes
   }
 
   /** The backend to use now. If its gate is closed, all gates are, and the call has to park there. */
-  choose(call: PendingCall): Lane {
+  choose(call: OngoingCall): BackendRoute {
     const { all } = this
-    if (all.length === 1) return all[0] as Lane
+    if (all.length === 1) return all[0] as BackendRoute
     const { sessionId } = call.request
     const pinned = this.#sticky.get(sessionId)
     if (pinned && pinned.gate.canEnter && !call.hasFailedAt(pinned)) {
       this.#sticky.set(sessionId, pinned)
       return pinned
     }
-    const lane = this.#leastBusy(call) ?? this.#leastParked(pinned)
-    if (lane !== pinned) this.#sticky.set(sessionId, lane)
-    return lane
+    const route = this.#leastBusy(call) ?? this.#leastParked(pinned)
+    if (route !== pinned) this.#sticky.set(sessionId, route)
+    return route
   }
 
   /** Whether another try could go to a different backend at once: one that is open and has not failed this call. */
-  hasFreshLane(call: PendingCall): boolean {
-    return this.all.length > 1 && this.all.some((lane) => lane.gate.canEnter && !call.hasFailedAt(lane))
+  hasFreshRoute(call: OngoingCall): boolean {
+    return this.all.length > 1 && this.all.some((route) => route.gate.canEnter && !call.hasFailedAt(route))
   }
 
   forget(sessionId: string): void {
     this.#sticky.forget(sessionId)
   }
 
-  #leastBusy(call: PendingCall): Lane | undefined {
-    const open = this.all.filter((lane) => lane.gate.canEnter)
-    let candidates = open.filter((lane) => !call.hasFailedAt(lane))
+  #leastBusy(call: OngoingCall): BackendRoute | undefined {
+    const open = this.all.filter((route) => route.gate.canEnter)
+    let candidates = open.filter((route) => !call.hasFailedAt(route))
     if (candidates.length === 0) {
       call.forgetFailures()
       candidates = open
     }
     this.#turn += 1
-    let best: Lane | undefined
+    let best: BackendRoute | undefined
     for (let step = 0; step < candidates.length; step += 1) {
-      const lane = candidates[(this.#turn + step) % candidates.length] as Lane
-      if (!best || lane.inFlight < best.inFlight) best = lane
+      const route = candidates[(this.#turn + step) % candidates.length] as BackendRoute
+      if (!best || route.inFlight < best.inFlight) best = route
     }
     return best
   }
 
   /** Where to park: at a backend that answers again, if there is one, because its queue is moving. */
-  #leastParked(pinned: Lane | undefined): Lane {
-    const recovering = this.all.filter((lane) => lane.gate.isRecovering)
+  #leastParked(pinned: BackendRoute | undefined): BackendRoute {
+    const recovering = this.all.filter((route) => route.gate.isRecovering)
     if (pinned && recovering.includes(pinned)) return pinned
     const candidates = recovering.length > 0 ? recovering : this.all
-    let best: Lane | undefined
-    for (const lane of candidates) if (!best || lane.gate.parked < best.gate.parked) best = lane
-    return best as Lane
+    let best: BackendRoute | undefined
+    for (const route of candidates) if (!best || route.gate.parked < best.gate.parked) best = route
+    return best as BackendRoute
   }
 }

@@ -47,7 +47,7 @@ export interface Wire extends ReplyClockLimits {
 }
 
 /** What belongs to one exchange alone. */
-export interface ExchangeCall {
+export interface BackendExchangeCall {
   readonly signal: AbortSignal
   readonly sessionId: string
   /** The conversation that the answer continues. */
@@ -69,7 +69,7 @@ export interface ExchangeCall {
  * exchange settles once, by whichever comes first (an answer, an error, a deadline, an abort), and then holds neither timer
  * nor listener. The deadline begins with the first byte sent; connecting has its own limit.
  */
-export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
+export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
   readonly #wire: Wire
   readonly #signal: AbortSignal
   readonly #sessionId: string
@@ -97,7 +97,7 @@ export class Exchange implements Dispatcher.DispatchHandler, ReplyClockOwner, Fe
   #isPaused = false
   #firstTokenMs: number | undefined
 
-  constructor(wire: Wire, call: ExchangeCall) {
+  constructor(wire: Wire, call: BackendExchangeCall) {
     const { signal, shard } = call
     this.#wire = wire
     this.#signal = signal
@@ -356,7 +356,7 @@ function looksLikeEvents(chunk: Buffer): boolean {
   return chunk[0] !== openBrace && /^(?::|data:|event:)/.test(chunk.toString('latin1', 0, 6))
 }
 
-function onNextTurn(exchange: Exchange): void {
+function onNextTurn(exchange: BackendExchange): void {
   exchange.onNextTurn()
 }
 

@@ -1,12 +1,12 @@
 import type { Backend } from './backend.ts'
-import { Lane, type Lanes } from './_lanes.ts'
+import { BackendRoute, type BackendRoutes } from './_backend-routes.ts'
 import type { ModelConfig } from './model-config.ts'
 import type { LimitChange } from './model-contract.ts'
 import type { ModelLimits } from './limits/model-limits.ts'
 import { OverloadGate } from './limits/overload-gate.ts'
 import type { BackendCells } from './limits/shared-limits-cells.ts'
 
-export interface LaneOptions {
+export interface BackendRouteOptions {
   readonly config: ModelConfig
   readonly limits: ModelLimits
   readonly random: () => number
@@ -16,8 +16,13 @@ export interface LaneOptions {
 /** Failures in a row that make a backend count as overloaded; fewer where fewer tries are allowed. */
 const overloadThreshold = 5
 
-/** Makes the lane to one backend of a model, with a gate of its own. `lanes` is the live list of the model's lanes. */
-export function laneTo(backend: Backend, cells: BackendCells, lanes: Lanes, options: LaneOptions): Lane {
+/** Makes the route to one backend of a model, with a gate of its own. `routes` is the live list of the model's routes. */
+export function routeTo(
+  backend: Backend,
+  cells: BackendCells,
+  routes: BackendRoutes,
+  options: BackendRouteOptions,
+): BackendRoute {
   const { config, limits, random, report } = options
   const { maxConcurrency, maxTries } = config
   const { place, permits } = limits
@@ -28,7 +33,7 @@ export function laneTo(backend: Backend, cells: BackendCells, lanes: Lanes, opti
     shared: { cells, place, announce: () => limits.announce() },
     onClose: (failures) => {
       const found = `${backend.name} failed ${failures} times in a row: requests park, one at a time probes it`
-      const why = lane.lastFailure ? `${found}. The last time: ${lane.lastFailure.rawMessage}` : found
+      const why = route.lastFailure ? `${found}. The last time: ${route.lastFailure.rawMessage}` : found
       report('parked', { from: permits.limit, to: 1, why })
     },
     onReopen: (closedMs, parked) => {
@@ -36,9 +41,9 @@ export function laneTo(backend: Backend, cells: BackendCells, lanes: Lanes, opti
       report('released', { from: 1, to: permits.limit, why })
     },
     onRecovering: () => {
-      for (const lane of lanes.all) if (lane.gate !== gate) lane.gate.dismiss()
+      for (const route of routes.all) if (route.gate !== gate) route.gate.dismiss()
     },
   })
-  const lane: Lane = new Lane({ backend, gate, cells, place })
-  return lane
+  const route: BackendRoute = new BackendRoute({ backend, gate, cells, place })
+  return route
 }

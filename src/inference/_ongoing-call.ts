@@ -1,11 +1,11 @@
 import type { BackendRequest, ModelRequest } from './backend.ts'
-import type { Lane } from './_lanes.ts'
+import type { BackendRoute } from './_backend-routes.ts'
 import type { CallHooks, SentCall } from './model-contract.ts'
 import type { GateTicket } from './limits/overload-gate.ts'
 import { WatchedSink } from './_watched-sink.ts'
 
 /** One model call while it is being made: what it has been granted and what it has been through. */
-export class PendingCall implements SentCall {
+export class OngoingCall implements SentCall {
   readonly request: ModelRequest
   readonly hooks: CallHooks
   readonly sink: WatchedSink | undefined
@@ -18,9 +18,9 @@ export class PendingCall implements SentCall {
   counted = 0
   /** Tokens reserved from the rate limit for the next try. */
   reserved: number | undefined
-  lane: Lane | undefined
+  route: BackendRoute | undefined
   ticket: GateTicket | undefined
-  #failedAt: Lane[] | undefined
+  #failedAt: BackendRoute[] | undefined
 
   constructor(request: ModelRequest, hooks: CallHooks) {
     this.request = request
@@ -41,7 +41,7 @@ export class PendingCall implements SentCall {
   }
 
   get backend(): string {
-    return this.lane?.backend.name ?? ''
+    return this.route?.backend.name ?? ''
   }
 
   /** Whether a try is on its way. A call has no ticket once its try has been answered or has failed. */
@@ -50,16 +50,16 @@ export class PendingCall implements SentCall {
   }
 
   get isUnheard(): boolean {
-    return this.isUnderWay && this.lane?.isSilentSince(this.sentAt) === true
+    return this.isUnderWay && this.route?.isSilentSince(this.sentAt) === true
   }
 
-  hasFailedAt(lane: Lane): boolean {
-    return this.#failedAt?.includes(lane) ?? false
+  hasFailedAt(route: BackendRoute): boolean {
+    return this.#failedAt?.includes(route) ?? false
   }
 
-  failedAt(lane: Lane): void {
+  failedAt(route: BackendRoute): void {
     this.#failedAt ??= []
-    if (!this.#failedAt.includes(lane)) this.#failedAt.push(lane)
+    if (!this.#failedAt.includes(route)) this.#failedAt.push(route)
   }
 
   /** Called when all backends have failed the call: none is preferred to another any more. */
@@ -68,7 +68,7 @@ export class PendingCall implements SentCall {
   }
 }
 
-/** The lane of a call that was admitted. */
-export function laneOf({ lane }: PendingCall): Lane {
-  return lane as Lane
+/** The route of a call that was admitted. */
+export function routeOf({ route }: OngoingCall): BackendRoute {
+  return route as BackendRoute
 }

@@ -1,18 +1,18 @@
 import { AdaptiveLimit } from './limits/adaptive-limit.ts'
 import type { BackendReply, ModelRequest } from './backend.ts'
 import { estimatedTokens } from './estimated-tokens.ts'
-import type { Lanes } from './_lanes.ts'
+import type { BackendRoutes } from './_backend-routes.ts'
 import type { ModelConfig } from './model-config.ts'
 import type { ModelLimits } from './limits/model-limits.ts'
-import { laneOf, type PendingCall } from './_pending-call.ts'
+import { routeOf, type OngoingCall } from './_ongoing-call.ts'
 import { RateLimit } from './limits/rate-limit.ts'
 import type { RetryRule } from './retry-table.ts'
 import { untoldUsage } from './untold-usage.ts'
 
-export interface AdmissionOptions {
+export interface CallAdmissionOptions {
   readonly config: ModelConfig
   readonly limits: ModelLimits
-  readonly lanes: Lanes
+  readonly routes: BackendRoutes
   /** Called when the number of requests that may be on their way at once has changed. */
   readonly onChange: (from: number, to: number, why: string) => void
 }
@@ -24,23 +24,23 @@ const assumedReplyTokens = 256
  * Lets calls go to a model: each try needs a reservation of the rate, a permit, and a ticket of the gate of its backend. For
  * each try that was admitted the caller reports the result once: `answered`, `failed` or `cancelled`.
  */
-export class Admission {
+export class CallAdmission {
   readonly #limit: AdaptiveLimit
   readonly #rate: RateLimit | undefined
-  readonly #lanes: Lanes
+  readonly #routes: BackendRoutes
   readonly #countsTokens: boolean
 
-  constructor({ config, limits, lanes, onChange }: AdmissionOptions) {
+  constructor({ config, limits, routes, onChange }: CallAdmissionOptions) {
     const { maxConcurrency, adaptive, requestsPerMinute, tokensPerMinute } = config
     this.#limit = new AdaptiveLimit({ maxConcurrency, adaptive, limits, onChange })
-    this.#lanes = lanes
+    this.#routes = routes
     this.#countsTokens = tokensPerMinute !== undefined
     if (requestsPerMinute === undefined && tokensPerMinute === undefined) return
     this.#rate = new RateLimit({ requestsPerMinute, tokensPerMinute, shared: limits })
   }
 
   /** Admits the call without waiting. False if that is not possible: then it holds neither a permit nor a ticket. */
-  admitNow(call: PendingCall): boolean {
+  admitNow(call: OngoingCall): boolean {
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
       if (!this.#rate.tryTake(tokens)) return false
@@ -50,7 +50,7 @@ export class Admission {
   }
 
   /** Admits the call, waiting for the reservation, the permit or the ticket. A parked call holds no permit. */
-  async admit(call: PendingCall): Promise<void> {
+  async admit(call: OngoingCall): Promise<void> {
     const { signal } = call.hooks
     if (this.#rate && call.reserved === undefined) {
       const tokens = this.#estimate(call.request)
@@ -58,56 +58,56 @@ export class Admission {
       call.reserved = tokens
     }
     for (;;) {
-      const lane = this.#lanes.choose(call)
-      call.lane = lane
-      if (lane.gate.canEnter) {
+      const route = this.#routes.choose(call)
+      call.route = route
+      if (route.gate.canEnter) {
         if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
         // The gate may have closed while this call waited for the permit, so it is asked only now.
         if (this.#enter(call)) return
         continue
       }
-      if (lane.lastFailure) call.hooks.onParked?.(lane.lastFailure)
-      const ticket = await lane.gate.park(signal)
+      if (route.lastFailure) call.hooks.onParked?.(route.lastFailure)
+      const ticket = await route.gate.park(signal)
       // Another backend answers: choose again.
       if (!ticket) continue
       try {
         if (!this.#limit.tryAcquire()) await this.#limit.acquire(signal)
       } catch (error) {
-        lane.gate.leave(ticket, 'cancelled')
+        route.gate.leave(ticket, 'cancelled')
         throw error
       }
       // The model may have got other backends while this call waited for the permit.
-      if (!this.#lanes.all.includes(lane)) {
+      if (!this.#routes.all.includes(route)) {
         this.#limit.release()
         continue
       }
       call.ticket = ticket
-      lane.depart()
+      route.noteSent()
       return
     }
   }
 
-  answered(call: PendingCall, reply: BackendReply): void {
+  answered(call: OngoingCall, reply: BackendReply): void {
     this.#free(call, this.#usedBy(reply, call.request))
     this.#limit.onSuccess()
     leave(call, 'answered')
   }
 
   /** True if the failed try is excused: the failure lies with the backend and not with the request. */
-  failed(call: PendingCall, rule: RetryRule, retryAfterMs: number | undefined): boolean {
+  failed(call: OngoingCall, rule: RetryRule, retryAfterMs: number | undefined): boolean {
     this.#free(call, 0)
     if (rule.cutsConcurrency) this.#limit.onRateLimited(retryAfterMs)
     return leave(call, rule.evidence, retryAfterMs)
   }
 
   /** The caller gave the call up while a try was on its way. */
-  cancelled(call: PendingCall): void {
+  cancelled(call: OngoingCall): void {
     this.#free(call, 0)
     leave(call, 'cancelled')
   }
 
   /** Corrects the reservation of a try, if there is one, to the tokens it used; 0 if the try was never sent. */
-  settle(call: PendingCall, used: number): void {
+  settle(call: OngoingCall, used: number): void {
     if (call.reserved === undefined) return
     this.#rate?.settle(call.reserved, used)
     call.reserved = undefined
@@ -116,22 +116,22 @@ export class Admission {
   /** Rejects all calls that wait. */
   shut(): void {
     this.#rate?.shut()
-    for (const { gate } of this.#lanes.all) gate.shut()
+    for (const { gate } of this.#routes.all) gate.shut()
   }
 
   /** Asks the gate for a ticket. The caller has a permit already, which is given back if there is no ticket. */
-  #enter(call: PendingCall): boolean {
-    const lane = this.#lanes.choose(call)
-    call.lane = lane
-    call.ticket = lane.gate.enter()
-    if (call.ticket) lane.depart()
+  #enter(call: OngoingCall): boolean {
+    const route = this.#routes.choose(call)
+    call.route = route
+    call.ticket = route.gate.enter()
+    if (call.ticket) route.noteSent()
     else this.#limit.release()
     return call.ticket !== undefined
   }
 
-  #free(call: PendingCall, used: number): void {
+  #free(call: OngoingCall, used: number): void {
     this.#limit.release()
-    laneOf(call).arrive()
+    routeOf(call).noteEnded()
     this.settle(call, used)
   }
 
@@ -149,8 +149,8 @@ export class Admission {
 }
 
 /** Tells the gate the result of the try. True if the failure is excused. */
-function leave(call: PendingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
+function leave(call: OngoingCall, result: RetryRule['evidence'] | 'cancelled', retryAfterMs?: number): boolean {
   const { ticket } = call
   call.ticket = undefined
-  return ticket !== undefined && laneOf(call).gate.leave(ticket, result, retryAfterMs)
+  return ticket !== undefined && routeOf(call).gate.leave(ticket, result, retryAfterMs)
 }
