@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
@@ -57,7 +57,32 @@ describe('loadEnvFile', () => {
     const env: Record<string, string | undefined> = { A: 'shell' }
     loadEnvFile(folder, env)
     expect(env).toEqual({ A: 'shell', B: 'two words' })
-    loadEnvFile(join(folder, 'missing'), env)
+    expect(loadEnvFile(join(folder, 'missing'), env)).toBeUndefined()
+  })
+
+  it.each([
+    ['A=1\nKEY sk-123\nB=2\n', 'line 2 of .env is not NAME=value and is ignored'],
+    ['KEY: sk-123\r\nB=2\r\n=3\r\n', 'lines 1, 3 of .env are not NAME=value and are ignored'],
+    ['M="one\ntwo"\nexport D\nN=1', 'line 3 of .env is not NAME=value and is ignored'],
+    ['x\n'.repeat(7), 'lines 1, 2, 3, 4, 5 and 2 more of .env are not NAME=value and are ignored'],
+    ['\uFEFFA=1\n\n  # a note: "\nexport B = \'two\n=3\'\nC=it\'s\nD=# none\nE="\\"', undefined],
+  ])('says which lines of %j it does not understand, and never what they hold', async (text, notice) => {
+    await using runs = await temporaryRuns()
+    writeFileSync(join(runs.root, '.env'), text)
+    expect(loadEnvFile(runs.root, {})).toBe(notice)
+    const parts = { ...fakeProcess(), cwd: runs.root, env: {} }
+    expect(await main(['list'], parts)).toBe(0)
+    expect(parts.stderr.text).toBe(notice === undefined ? '' : `notice: ${notice}\n`)
+  })
+
+  it('reads the first name of a file with a byte order mark, and leaves a folder of that name alone', async () => {
+    await using runs = await temporaryRuns()
+    writeFileSync(join(runs.root, '.env'), '\uFEFFA=1\n')
+    const env: Record<string, string | undefined> = {}
+    loadEnvFile(runs.root, env)
+    expect(env).toEqual({ A: '1' })
+    mkdirSync(join(runs.root, 'sub', '.env'), { recursive: true })
+    expect(loadEnvFile(join(runs.root, 'sub'), env)).toBeUndefined()
   })
 
   it('fails if the last that it said was not written', async () => {
