@@ -13,6 +13,7 @@ function ended(task: number, reward: number | null, more: Partial<EndedRollout> 
     metrics: {},
     usage: { ...emptyUsage(), calls: 2, input: 100, output: 10 },
     judgeUsage: emptyUsage(),
+    turns: 2,
     toolCalls: 1,
     toolErrors: 0,
     cost: 0.01,
@@ -41,6 +42,22 @@ describe('SummaryAccumulator', () => {
     ])
     expect(summary.usage).toMatchObject({ calls: 12, input: 600, output: 60 })
     expect(summary.cost).toBe(0.06)
+  })
+
+  it('takes durations over the rollouts that ran', () => {
+    const accumulator = new SummaryAccumulator({ attemptsPerTask: 1, passThreshold: 1 })
+    const { timing } = ended(0, null)
+    for (const task of [0, 1, 2]) {
+      accumulator.add(ended(task, null, { outcome: 'env_error', turns: 0, timing: { ...timing, wallMs: 0 } }))
+    }
+    expect(accumulator.snapshot().durations.wall).toEqual({ p50Ms: Number.NaN, p95Ms: Number.NaN })
+    accumulator.add(ended(3, 1))
+    // Its teardown threw, after it had run.
+    accumulator.add(ended(4, null, { outcome: 'env_error', timing: { ...timing, wallMs: 200 } }))
+    expect(accumulator.snapshot().durations.wall).toEqual({
+      p50Ms: expect.closeTo(100, -1),
+      p95Ms: expect.closeTo(200, -1),
+    })
   })
 
   it('takes rollouts of a server that are of one task together, however many its request asked for', () => {

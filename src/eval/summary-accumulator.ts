@@ -32,6 +32,7 @@ export type EndedRollout = Pick<
   | 'judgeUsage'
   | 'cost'
   | 'timing'
+  | 'turns'
   | 'toolCalls'
   | 'toolErrors'
   | 'toolFaults'
@@ -163,7 +164,8 @@ export class SummaryAccumulator {
     if (record.cost === null) this.#costUnknown += 1
     else if (record.usage.calls + record.judgeUsage.calls > 0) this.#priced += 1
     this.#cost += record.cost ?? 0
-    this.#addDurations(record.timing)
+    // What the environment failed before the agent's first turn took no time that says anything about the others.
+    if (record.outcome !== 'env_error' || record.turns > 0) this.#addDurations(record.timing)
     for (const name in record.metrics) this.#metrics.add(name, record.metrics[name] ?? 0, 0)
     if (record.reward !== null) {
       this.#scored += 1

@@ -53,6 +53,7 @@ export interface Summary {
   readonly cost: number | null
   /** Rollouts whose cost is not known, and so not in `cost`. */
   readonly costUnknown: number
+  /** Over the rollouts that ran: one that ended as `env_error` before its first turn is left out. NaN if none ran. */
   readonly durations: Readonly<
     Record<'wall' | 'model' | 'tools' | 'reward' | 'wait', { readonly p50Ms: number; readonly p95Ms: number }>
   >
