@@ -7,7 +7,7 @@ import { formatMoney } from './money.ts'
 import { panel } from './panel.ts'
 import { printable, printableLine } from './printable.ts'
 import { formatRate } from './rate.ts'
-import { formatEstimate, formatScore } from './score.ts'
+import { formatEstimate, formatScore, intervalNote } from './score.ts'
 import { shellQuote } from './shell-quote.ts'
 import { createStyle, wantsColor } from './style.ts'
 import { fitText, padText, textWidth, wrapText } from './text-width.ts'
@@ -69,10 +69,14 @@ describe('money and scores', () => {
       '$12.35',
     ])
     expect([0.8123, -12.345, 1234.5, Number.NaN].map(formatScore)).toEqual(['0.812', '-12.35', '1235', '–'])
-    const estimate = { mean: 0.5, low: 0.4, high: 0.6, rollouts: 9, tasks: 3 }
+    const estimate = { mean: 0.5, low: 0.4, high: 0.6, rollouts: 15, tasks: 5 }
     expect(formatEstimate(estimate)).toBe('0.500 ± 0.100')
-    expect(formatEstimate({ ...estimate, low: Number.NaN, high: Number.NaN })).toBe('0.500')
+    // Student's t is 12.7 with two tasks.
+    expect(formatEstimate({ ...estimate, low: -5.853, high: 6.853, tasks: 2 })).toBe('0.500')
+    expect(formatEstimate({ ...estimate, low: Number.NaN, high: Number.NaN, tasks: 1 })).toBe('0.500')
     expect(formatEstimate(undefined)).toBe('–')
+    expect(intervalNote(estimate)).toBe('95% interval, clustered by task')
+    expect(intervalNote({ ...estimate, tasks: 4 })).toBe('too few tasks for an interval')
   })
 })
 

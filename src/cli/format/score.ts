@@ -1,5 +1,8 @@
 import type { ScoreEstimate } from '../../eval/index.ts'
 
+/** Of fewer tasks an interval is wider than rewards from 0 to 1 can differ: 0.500 ± 6.353 with two. */
+const minTasks = 5
+
 /** Three decimals, fewer for large values; a dash if there is no value. */
 export function formatScore(score: number): string {
   if (!Number.isFinite(score)) return '–'
@@ -7,9 +10,18 @@ export function formatScore(score: number): string {
   return score.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3)
 }
 
-/** `0.812 ± 0.034`, or only the mean if there is no interval yet. */
+/** `0.812 ± 0.034`, or only the mean if its interval is not worth showing. */
 export function formatEstimate(estimate: ScoreEstimate | undefined): string {
   if (!estimate) return '–'
-  const half = (estimate.high - estimate.low) / 2
-  return Number.isFinite(half) ? `${formatScore(estimate.mean)} ± ${formatScore(half)}` : formatScore(estimate.mean)
+  const { mean, low, high } = estimate
+  return hasEnoughTasks(estimate) ? `${formatScore(mean)} ± ${formatScore((high - low) / 2)}` : formatScore(mean)
+}
+
+/** What stands behind ±, or why nothing does. */
+export function intervalNote(estimate: ScoreEstimate | undefined): string {
+  return estimate && hasEnoughTasks(estimate) ? '95% interval, clustered by task' : 'too few tasks for an interval'
+}
+
+function hasEnoughTasks({ tasks }: ScoreEstimate): boolean {
+  return tasks >= minTasks
 }

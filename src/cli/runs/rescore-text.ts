@@ -4,7 +4,7 @@ import { formatCount, formatQuantity } from '../format/count.ts'
 import { formatDuration } from '../format/duration.ts'
 import { formatMoney } from '../format/money.ts'
 import { printableLine } from '../format/printable.ts'
-import { formatEstimate, formatScore } from '../format/score.ts'
+import { formatEstimate, formatScore, intervalNote } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
 
 /** The scores of a run before and after, as a table, with the same intervals as in `eval` and `show`. */
@@ -31,7 +31,7 @@ export function rescoreText(summary: RescoreSummary, { width, style }: { width: 
     `${style.bold(run)}  scored again with the rewards of ${printableLine(environment)}`,
     '',
     ...columns({ columns: titles, rows, width, style }),
-    style.dim('±: 95% interval, clustered by task'),
+    style.dim(`±: ${intervalNote(after.score ?? before.score)}`),
     '',
     `${formatQuantity(rollouts, 'rollout')} in ${formatDuration(wallMs)}; ${formatCount(summary.changed)} with another reward`,
     ...problemLines(summary, style),

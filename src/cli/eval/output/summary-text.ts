@@ -6,7 +6,7 @@ import { formatMoney } from '../../format/money.ts'
 import { panel, type PanelSection } from '../../format/panel.ts'
 import { printableLine } from '../../format/printable.ts'
 import { formatRate } from '../../format/rate.ts'
-import { formatEstimate, formatScore } from '../../format/score.ts'
+import { formatEstimate, formatScore, intervalNote } from '../../format/score.ts'
 import type { Style } from '../../format/style.ts'
 import { fitText, padText, wrapText } from '../../format/text-width.ts'
 
@@ -83,7 +83,7 @@ function shownEnd({ end, state }: ShownSummary): ShownSummary['end'] {
 function rewardLines(summary: ShownSummary, frame: Frame): readonly string[] {
   const { score } = summary
   const value = formatEstimate(score)
-  const explanation = score && score.tasks > 1 ? '95% interval, clustered by task' : 'too few tasks for an interval'
+  const explanation = intervalNote(score)
   const fits = labelColumns + value.length + 3 + explanation.length <= frame.room
   const shown = score && fits ? `   ${frame.style.dim(explanation)}` : ''
   const parts = [
