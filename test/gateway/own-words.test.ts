@@ -318,6 +318,23 @@ test.each(['item_reference', null, undefined])(
   },
 )
 
+test('a reference to a reply that has just ended is found, however its type is spelled', async () => {
+  const [given] = cases
+  if (!given) throw new Error('there is no case')
+  await using server = await serve(given)
+  await using open = await OpenGateway.open({
+    models: [{ name: 'm', api: 'responses', maxTries: 1, backends: [{ url: server.url }] }],
+  })
+  const { caller } = await open.session()
+  await open.ask(caller, given.ask([]), { api: 'responses' })
+  const referred = response.output.map((item) => ({ type: 'item_reference', id: item.id }))
+  const body = JSON.stringify(given.ask([...referred, patched])).replaceAll(
+    'item_reference',
+    String.raw`item\u005freference`,
+  )
+  expect((await open.ask(caller, body, { api: 'responses' })).status).toBe(200)
+})
+
 test.each([
   ['conversation', { conversation: 'conv_1', input: 'go on' }],
   ['prompt', { prompt: { id: 'pmpt_1' } }],

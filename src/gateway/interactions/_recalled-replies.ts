@@ -1,14 +1,30 @@
 import type { ItemOrigin, ReplyMemory } from '../../dialects/index.ts'
+import { TimeSlice } from '../../kit/index.ts'
 import { isJsonObject, type AssistantMessage, type ItemIds, type Json, type JsonObject } from '../../schema/index.ts'
 import type { SessionReader } from '../../store/index.ts'
 import { replyIn } from '../sessions/reply-in.ts'
 import type { SessionTree } from '../sessions/session-tree.ts'
 
-/** The replies of a session, for a request that refers to some. All are read from the store on the first reference. */
+interface RecalledRepliesOptions {
+  readonly sessions: SessionReader
+  readonly session: string
+  readonly tree: SessionTree
+  /** Resolves when all replies that a client may know of are in the store. */
+  readonly stored: () => Promise<void> | undefined
+}
+
+/** Thrown at the first reference of a request if the replies have not been read. */
+const unread = new Error('the request refers to replies that have not been read')
+
+/**
+ * The replies of a session, for a request that refers to some. Only the request itself says whether it does, and reading
+ * them takes time: so it is read without them at first, and once more with them if it needs them.
+ */
 export class RecalledReplies implements ReplyMemory {
   readonly #sessions: SessionReader
   readonly #session: string
   readonly #tree: SessionTree
+  readonly #stored: RecalledRepliesOptions['stored']
   readonly #replies = new Map<string, AssistantMessage>()
   readonly #origins = new Map<string, ItemOrigin>()
   readonly #others = new Map<string, JsonObject>()
@@ -16,21 +32,34 @@ export class RecalledReplies implements ReplyMemory {
   /** Whether a reference of the request was resolved. */
   hasFound = false
 
-  constructor({ sessions, session, tree }: { sessions: SessionReader; session: string; tree: SessionTree }) {
+  constructor({ sessions, session, tree, stored }: RecalledRepliesOptions) {
     this.#sessions = sessions
     this.#session = session
     this.#tree = tree
+    this.#stored = stored
+  }
+
+  /** Calls `readRequest`, which asks here for what it refers to, and returns its result. */
+  async usedBy<Result>(readRequest: () => Result): Promise<Result> {
+    try {
+      return readRequest()
+    } catch (error) {
+      if (error !== unread) throw error
+    }
+    await this.#stored()
+    await this.#read()
+    return readRequest()
   }
 
   reply(replyId: string): AssistantMessage | undefined {
-    this.#read()
+    this.#requireRead()
     const found = this.#replies.get(replyId)
     if (found) this.hasFound = true
     return found
   }
 
   origin(itemId: string): ItemOrigin | undefined {
-    this.#read()
+    this.#requireRead()
     return this.#origins.get(itemId)
   }
 
@@ -39,16 +68,20 @@ export class RecalledReplies implements ReplyMemory {
   }
 
   other(itemId: string): JsonObject | undefined {
-    this.#read()
+    this.#requireRead()
     const found = this.#others.get(itemId)
     if (found) this.hasFound = true
     return found
   }
 
-  #read(): void {
-    if (this.#isRead) return
+  #requireRead(): void {
+    if (!this.#isRead) throw unread
+  }
+
+  /** Other work has its turns meanwhile. */
+  async #read(): Promise<void> {
     this.#isRead = true
-    for (const node of this.#sessions.bareNodesOf(this.#session)) {
+    for await (const node of new TimeSlice().over(this.#sessions.bareNodesOf(this.#session))) {
       const { message } = node
       const call = replyIn(node)
       if (call?.replyId === undefined || message.role !== 'assistant') continue

@@ -30,17 +30,13 @@ import { replayReply } from './_replay-reply.ts'
 import { sendError } from './_send-reply.ts'
 import type { SessionBook } from '../sessions/session-book.ts'
 import { SessionPlace } from './_session-place.ts'
-import { IncomingRequest, type InteractionCall } from './incoming-request.ts'
+import { IncomingRequest, type InteractionCall, type ReadRequest } from './incoming-request.ts'
 import type { Caller } from '../caller.ts'
 import type { ClientReply } from './client-reply.ts'
 import { gatewayEvents, type InteractionOutcome } from '../gateway-events.ts'
 import type { GatewayModel, GatewayModels } from '../gateway-models.ts'
 import type { SessionBounds } from '../sessions/session-bounds.ts'
 import type { TreeNode } from '../sessions/session-tree.ts'
-
-/** Matches bodies that may refer to items: by the type of a reference, or by an object with nothing but an id. */
-const itemReference =
-  /item_reference|\{\s*(?:"type"\s*:\s*null\s*,\s*)?"id"\s*:\s*"[^"]*"\s*(?:,\s*"type"\s*:\s*null\s*)?\}/
 
 /** The leaf of a conversation without messages. */
 const noLeaf = -1
@@ -179,8 +175,9 @@ export class Interactions {
     const memory = await this.#book.acquire(session)
     try {
       session.touch()
-      const replies = mayRefer(incoming) ? await this.#recalled(incoming, session, memory) : undefined
-      const { request, model } = incoming.read(this.#models, { replies })
+      const replies = mayRefer(incoming) ? this.#recalled(session, memory) : undefined
+      const read = (): ReadRequest => incoming.read(this.#models, { replies })
+      const { request, model } = replies ? await replies.usedBy(read) : read()
       const earlier = await this.#earlierThan(request, { incoming, model, session, memory })
       const messages = earlier?.messages ?? request.messages
       const isWhole = isAllSaid(request, replies)
@@ -197,9 +194,10 @@ export class Interactions {
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
       const { call, client } = incoming
-      const replies = mayRefer(incoming) ? await this.#recalled(incoming, session, memory) : undefined
+      const replies = mayRefer(incoming) ? this.#recalled(session, memory) : undefined
       const aids = { replies, lastBody: memory.lastBody, isRecorded: true } as const
-      const { request, model, continued } = incoming.read(this.#models, aids)
+      const read = (): ReadRequest => incoming.read(this.#models, aids)
+      const { request, model, continued } = replies ? await replies.usedBy(read) : read()
       const earlier =
         request.previousReplyId === undefined
           ? undefined
@@ -254,10 +252,10 @@ export class Interactions {
   }
 
   /** The replies that a request may refer to: clients know their ids from the first event on, before they are in the store. */
-  async #recalled({ call }: IncomingRequest, session: OpenSession, memory: SessionMemory): Promise<RecalledReplies> {
-    // Few requests refer to items; the others need not wait for the disk.
-    if (itemReference.test(call.body.toString('latin1'))) await this.#book.readable(session, memory)
-    return new RecalledReplies({ sessions: this.#store.reader.sessions, session: session.id, tree: memory.tree })
+  #recalled(session: OpenSession, memory: SessionMemory): RecalledReplies {
+    const { sessions } = this.#store.reader
+    const stored = (): Promise<void> | undefined => this.#book.readable(session, memory)
+    return new RecalledReplies({ sessions, session: session.id, tree: memory.tree, stored })
   }
 
   /** The whole conversation, if the request only names the reply that it continues. */
