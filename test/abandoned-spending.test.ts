@@ -1,4 +1,13 @@
-import { defineEnvironment, evaluate, replayRollout, RunReader, z, type EvaluateOptions, type Summary } from 'millrace'
+import {
+  defineEnvironment,
+  evaluate,
+  MillraceError,
+  replayRollout,
+  RunReader,
+  z,
+  type EvaluateOptions,
+  type Summary,
+} from 'millrace'
 import { calls, ScriptedBackend, temporaryRuns, type Script } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
@@ -36,8 +45,14 @@ const script: Script = ({ messages }) => {
 async function sit(
   root: string,
   options: Partial<EvaluateOptions> & Pick<EvaluateOptions, 'environment'>,
-  /** Never answers this call; the run is stopped there. */
-  hangAt = Infinity,
+  {
+    hangAt = Infinity,
+    script: answer = script,
+  }: {
+    /** Never answers this call; the run is stopped there. */
+    hangAt?: number
+    script?: Script
+  } = {},
 ): Promise<Summary & { asked: number }> {
   let asked = 0
   const backend = new ScriptedBackend((request) => {
@@ -46,7 +61,7 @@ async function sit(
       return new Promise((_, reject) => request.signal.addEventListener('abort', () => reject(request.signal.reason)))
     }
     asked += 1
-    return script(request)
+    return answer(request)
   })
   const evaluation = evaluate({
     model: {
@@ -68,10 +83,10 @@ const dollars = ({ cost, discarded, unfinished }: Summary): number =>
 test('what an attempt had spent that was cut off and started over is still in the summary, children and judges too', async () => {
   await using runs = await temporaryRuns()
   const environment = delegating()
-  const first = await sit(runs.root, { environment }, 2)
+  const first = await sit(runs.root, { environment }, { hangAt: 2 })
   expect(first).toMatchObject({ end: 'stopped', rollouts: 0, cost: 0, asked: 2 })
   expect(first.unfinished).toMatchObject({ attempts: 1, usage: { calls: 2, output: 2 }, costUsd: 2 })
-  const second = await sit(runs.root, { environment }, 3)
+  const second = await sit(runs.root, { environment }, { hangAt: 3 })
   expect(second).toMatchObject({ end: 'stopped', asked: 3, discarded: { attempts: 1, costUsd: 2 } })
   expect(second.unfinished).toMatchObject({ attempts: 1, costUsd: 3 })
   const third = await sit(runs.root, { environment })
@@ -84,7 +99,7 @@ test('what an attempt had spent that was cut off and started over is still in th
 test('an attempt that goes on where it was is paid for once', async () => {
   await using runs = await temporaryRuns()
   const environment = delegating('reuse')
-  const first = await sit(runs.root, { environment }, 2)
+  const first = await sit(runs.root, { environment }, { hangAt: 2 })
   const second = await sit(runs.root, { environment })
   expect(second).toMatchObject({ end: 'complete', asked: 2, cost: 4, discarded: { attempts: 0 } })
   expect(dollars(second)).toBe(first.asked + second.asked)
@@ -93,7 +108,7 @@ test('an attempt that goes on where it was is paid for once', async () => {
 test.each([undefined, 'reuse'] as const)('--max-cost holds across sittings, however they ended: %s', async (resume) => {
   await using runs = await temporaryRuns()
   const environment = delegating(resume)
-  await sit(runs.root, { environment }, 2)
+  await sit(runs.root, { environment }, { hangAt: 2 })
   const broke = await sit(runs.root, { environment, maxCostUsd: 2 })
   expect(broke).toMatchObject({ end: 'max_cost', asked: 0 })
   const enough = await sit(runs.root, { environment, maxCostUsd: 100 })
@@ -131,9 +146,9 @@ const judgedTwice = defineEnvironment({
 test('judges who are asked again are paid again, and a replay comes to the same', async () => {
   await using runs = await temporaryRuns()
   const environment = judgedTwice
-  const first = await sit(runs.root, { environment }, 2)
+  const first = await sit(runs.root, { environment }, { hangAt: 2 })
   expect(first).toMatchObject({ end: 'stopped', asked: 2, unfinished: { costUsd: 2 } })
-  const second = await sit(runs.root, { environment }, 1)
+  const second = await sit(runs.root, { environment }, { hangAt: 1 })
   expect(second).toMatchObject({ end: 'stopped', asked: 1, unfinished: { costUsd: 3 } })
   const third = await sit(runs.root, { environment })
   expect(third).toMatchObject({ end: 'complete', asked: 2, cost: 5, judgeUsage: { calls: 4 } })
@@ -146,8 +161,57 @@ test('what scoring again had spent is told before it comes to its end', async ()
   await using runs = await temporaryRuns()
   const failed = await sit(runs.root, { environment: { ...judgedTwice, reward: () => Number.NaN } })
   expect(failed).toMatchObject({ end: 'complete', asked: 1, cost: 1 })
-  const stopped = await sit(runs.root, { environment: judgedTwice, run: { retryFailed: true } }, 1)
+  const stopped = await sit(runs.root, { environment: judgedTwice, run: { retryFailed: true } }, { hangAt: 1 })
   expect(stopped).toMatchObject({ end: 'stopped', asked: 1, unfinished: { attempts: 1, costUsd: 2 } })
   const scored = await sit(runs.root, { environment: judgedTwice })
   expect(scored).toMatchObject({ end: 'complete', asked: 2, cost: 4, discarded: { attempts: 0 } })
 })
+
+/** What comes between an attempt and the work that it had done before it was cut off: then its agent does not repeat that work. */
+const hindrances = ['setup', 'prompt', 'a tool that is called again', 'a child that is asked something else'] as const
+
+test.each(hindrances)(
+  'what an attempt had spent before it was cut off is its cost, whatever hinders it: %s',
+  async (by) => {
+    await using runs = await temporaryRuns()
+    let isHindered = false
+    const hinder = (where: (typeof hindrances)[number]): void => {
+      if (isHindered && where === by) throw new MillraceError('tool_infra', 'not this time')
+    }
+    const environment = defineEnvironment({
+      name: 'hindered',
+      task: z.object({ row: z.number() }),
+      tasks: () => [{ row: 0 }],
+      setup: () => hinder('setup'),
+      prompt: () => {
+        hinder('prompt')
+        return 'go'
+      },
+      tools: {
+        delegate: {
+          parameters: z.object({}),
+          resume: 'rerun',
+          run: async (_arguments, { child }) => {
+            hinder('a tool that is called again')
+            const prompt = isHindered && by === hindrances[3] ? 'help me' : 'help'
+            return (await child({ prompt, tools: [] })).answer
+          },
+        },
+      },
+      reward: () => 1,
+    })
+    const hangAt = by === hindrances[3] ? 2 : 3
+    const helped: Script = (request) => {
+      const { messages } = request
+      if (messages[0]?.content === 'help me') return reply('done')
+      // The child of the second turn is cut off.
+      return messages.length === 3 ? reply(calls({ delegate: {} })) : script(request)
+    }
+    const first = await sit(runs.root, { environment, retries: 0 }, { hangAt, script: helped })
+    expect(first).toMatchObject({ end: 'stopped', unfinished: { costUsd: hangAt } })
+    isHindered = true
+    const second = await sit(runs.root, { environment, retries: 0 }, { script: helped })
+    expect(second).toMatchObject({ end: 'complete', rollouts: 1 })
+    expect(dollars(second)).toBe(first.asked + second.asked)
+  },
+)

@@ -172,9 +172,9 @@ export class AgentCalls implements AgentTools {
   #keepChildren(call: WrittenCall): void {
     const { id, situation, tally, turns, budget, isRepeatingJournal } = this.#host
     for (const [child, figures] of keptUnder(situation.job, id, this.placeOf(call))) {
-      const kept = (situation.keptChildren ??= new Set())
-      if (kept.has(child)) continue
-      kept.add(child)
+      const counted = (situation.countedChildren ??= new Set())
+      if (counted.has(child)) continue
+      counted.add(child)
       tally.addKeptChild(figures)
       budget.takeOver(figures, turns)
       if (!isRepeatingJournal) this.#host.record(keptChildEvent, { child, ...figures })

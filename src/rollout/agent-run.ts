@@ -18,6 +18,7 @@ import { sessionHistory, type SessionHistory } from './session-history.ts'
 import type { Situation } from './situation.ts'
 import { Tally } from './tally.ts'
 import type { RolloutTools } from './toolkit.ts'
+import { countUnrepeated } from './unrepeated-work.ts'
 import { updateWord } from './update-word.ts'
 
 /** The result of `update` where the environment has none, as most do. */
@@ -172,6 +173,14 @@ export class AgentRun implements AgentContext, Host {
     // A child is over now. A rollout's reward is still to come, and may ask judges and children.
     if (this.#parent) this.requests.close()
     else this.requests.giveUp()
+  }
+
+  /** Called before the record of the agent is made: from then on nothing is repeated. */
+  countUnrepeated(): void {
+    const { job, countedChildren } = this.situation
+    if (!job.recorded) return
+    const isCounted = (child: string): boolean => countedChildren?.has(child.slice(job.id.length)) === true
+    countUnrepeated(job.recorded, this.id, { messages: this.messages.length, isCounted }, this.tally)
   }
 
   /** Turns and calls that an agent did not wait for must not spend more, nor work on a state that is scored and torn down. */

@@ -40,9 +40,11 @@ export async function runChild(
     sampling: { ...settings.sampling, ...request.sampling, ...(settings.sendSeed && { seed }) },
     trace: traceOf(job, id, parent.trace),
   })
-  if (!job.recorded?.nodes[id]) engine.journal.append(attemptStart({ ...job, id }, startedAt, parent.id))
+  if (job.recorded?.nodes[id]) (situation.countedChildren ??= new Set()).add(id.slice(job.id.length))
+  else engine.journal.append(attemptStart({ ...job, id }, startedAt, parent.id))
   parent.tally.addChild()
   const end = await run.run(request.agent ?? engine.agent, prompt)
+  run.countUnrepeated()
   const record = recordOf({ engine, job, run, end, startedAt })
   if (rolloutEvents.hasSubscribers) rolloutEvents.publish({ kind: 'end', record, isChild: true, trace: run.trace })
   engine.journal.append(attemptEnd({ record, leaf: run.session.leaf }, true))

@@ -8,6 +8,7 @@ import type { RolloutJob } from './job.ts'
 import { recordWithoutRun } from './record-without-run.ts'
 import { rolloutEvents, traceOf } from './rollout-events.ts'
 import type { RolloutTools } from './toolkit.ts'
+import { recordedSpending } from './unrepeated-work.ts'
 
 /**
  * The tools of a rollout, once its servers are there. The wait for servers does not count as the agent's time, but the wall clock
@@ -46,6 +47,7 @@ export function recordWithoutTools(
     outcome,
     error: error ?? MillraceError.from(thrown, 'tool_infra'),
     startedAt,
+    spent: recordedSpending(job.recorded),
   })
   // The rollout did nothing but wait for its tools.
   const record = { ...ended, timing: { ...ended.timing, waitMs: ended.timing.wallMs } }

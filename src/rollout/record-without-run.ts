@@ -12,7 +12,7 @@ export function recordWithoutRun(
     /** When the work on the rollout began; now if not given. */
     readonly startedAt?: number
     /** Nothing if not given. */
-    readonly spent?: AttemptSpending
+    readonly spent?: AttemptSpending | undefined
   },
 ): RolloutRecord {
   const { error, startedAt = Date.now(), spent, ...known } = parts

@@ -10,6 +10,7 @@ import type { HeldRollout } from './group-keeper.ts'
 import type { AttemptResult, RolloutJob } from './job.ts'
 import { journalledSpending, type AttemptSpending } from './journalled-spending.ts'
 import { recordWithoutRun, startWithoutRun } from './record-without-run.ts'
+import { recordedSpending } from './unrepeated-work.ts'
 
 export interface PlannedAttempt extends Omit<RolloutJob, 'seed'> {
   readonly kind: 'attempt'
@@ -110,8 +111,9 @@ export class RolloutAttempts {
         const job = this.#jobOf(plan, attempt)
         const refusal = onAttemptStart?.(plan.id)
         if (refusal) {
-          // What an earlier sitting recorded of the rollout stays in the journal, but not in its record.
-          ended = this.#endWithoutRun(job, { outcome: 'cancelled', error: refusal })
+          // What an earlier sitting recorded of the rollout stays in the journal, but not in its record: that has its cost only.
+          const spent = recordedSpending(job.recorded)
+          ended = this.#endWithoutRun(job, { outcome: 'cancelled', error: refusal, spent })
           break
         }
         let result: AttemptResult | BrokenAttempt | undefined
@@ -207,7 +209,7 @@ export class RolloutAttempts {
   /** The end of a rollout that left no record itself. */
   #endWithoutRun(
     { id, attempt, sample, task: { index, id: taskId } }: RolloutJob,
-    end: { readonly outcome: Outcome; readonly error: MillraceError; readonly spent?: AttemptSpending },
+    end: { readonly outcome: Outcome; readonly error: MillraceError; readonly spent: AttemptSpending | undefined },
   ): HeldRollout {
     const task = { index, id: taskId }
     const record = recordWithoutRun({ ...this.#options.labels, id, attempt, sample, task, ...end })

@@ -92,6 +92,7 @@ async function runWithTools(
     const metrics = { ...situation.metrics, ...score?.metrics }
     const { notes } = situation
     const missing = missingServers(tools)
+    run.countUnrepeated()
     const record = recordOf({
       engine,
       job,

@@ -21,8 +21,8 @@ export interface Situation {
   readonly notes: Record<string, Json>
   /** How often a child with the same opening was started in a place, so that each gets its own id. Made with the first child. */
   childIds?: Map<string, number>
-  /** Kept children that were counted already; made with the first. */
-  keptChildren?: Set<string>
+  /** Recorded children whose spending is counted, by what their ids add to the rollout's: they ran again, or were kept. */
+  countedChildren?: Set<string>
   /** Recorded verdicts of judges, where they are to be given again. */
   readonly verdicts?: VerdictReader
 }

@@ -1,6 +1,7 @@
 import { MillraceError } from '../errors/index.ts'
 import {
   holdsGroups,
+  recordedSpending,
   recordWithoutRun,
   Scheduler,
   type PlannedAttempt,
@@ -80,7 +81,7 @@ export class DueRollouts {
     this.#scheduler.stop(reason)
   }
 
-  #cancelledRecord({ id, sample, attempt, task }: PlannedAttempt, error: MillraceError): RolloutRecord {
+  #cancelledRecord({ id, sample, attempt, task, recorded }: PlannedAttempt, error: MillraceError): RolloutRecord {
     return recordWithoutRun({
       ...this.#labels,
       id,
@@ -89,6 +90,7 @@ export class DueRollouts {
       task: { index: task.index, id: task.id },
       outcome: 'cancelled',
       error,
+      spent: recordedSpending(recorded),
     })
   }
 }
