@@ -7,7 +7,7 @@ import { Interactions } from './interactions/interactions.ts'
 import { KeyRing, type AdminKey } from './_keys.ts'
 import type { OpenSession } from './sessions/open-session.ts'
 import { draining, stopped } from './_refusals.ts'
-import { SessionBook } from './sessions/session-book.ts'
+import { OpenSessions } from './sessions/open-sessions.ts'
 import {
   Sessions,
   type RewardOptions,
@@ -63,7 +63,7 @@ export class Gateway extends Resource {
   readonly #journal: RunStore['journal']
   readonly #keys: KeyRing
   readonly #models: GatewayModels
-  readonly #book: SessionBook
+  readonly #openSessions: OpenSessions
   readonly #sessions: Sessions
   readonly #interactions: Interactions
   #isDraining = false
@@ -75,7 +75,7 @@ export class Gateway extends Resource {
     const bounds = { ...defaultSessionBounds, ...given }
     this.folder = store.folder
     this.#journal = store.journal
-    this.#keys = new KeyRing(adminKeys, (digest) => this.#book.callerFor(digest))
+    this.#keys = new KeyRing(adminKeys, (digest) => this.#openSessions.callerFor(digest))
     this.#models = new GatewayModels({
       ...models,
       onLimitChange: (change) => {
@@ -83,12 +83,12 @@ export class Gateway extends Resource {
         onLimitChange?.(change)
       },
     })
-    this.#book = new SessionBook({
+    this.#openSessions = new OpenSessions({
       store,
       bounds,
       onExpired: (session) => this.#expire(session),
     })
-    const parts = { store, models: this.#models, book: this.#book, bounds }
+    const parts = { store, models: this.#models, openSessions: this.#openSessions, bounds }
     this.#sessions = new Sessions(parts)
     this.#interactions = new Interactions(parts)
   }
@@ -97,7 +97,7 @@ export class Gateway extends Resource {
   static async open(options: GatewayOptions): Promise<Gateway> {
     const gateway = new Gateway(options)
     try {
-      gateway.#book.restore()
+      gateway.#openSessions.restore()
     } catch (error) {
       await gateway.close()
       throw error
@@ -173,8 +173,8 @@ export class Gateway extends Resource {
   status(): GatewayStatus {
     return {
       state: this.isClosed ? 'closed' : this.#isDraining ? 'draining' : 'open',
-      openSessions: this.#book.size,
-      idleSessions: this.#book.idle,
+      openSessions: this.#openSessions.size,
+      idleSessions: this.#openSessions.idle,
       running: this.#interactions.running,
       interactions: { ...this.#interactions.counts },
       alarms: this.#sessions.alarms,
@@ -191,7 +191,7 @@ export class Gateway extends Resource {
   /** Gives up running requests. Sessions stay open: the next process continues them. */
   protected async onClose(): Promise<void> {
     await this.#interactions.abort(stopped())
-    this.#book[Symbol.dispose]()
+    this.#openSessions[Symbol.dispose]()
     await Promise.all(this.#expiring)
     await this.#models.close()
   }
@@ -200,7 +200,7 @@ export class Gateway extends Resource {
     // A store that failed reports that itself; the session then stays open for the next process.
     const sealing = this.#sessions.seal(session, 'expired').then(
       () => {},
-      () => this.#book.keepOpen(session),
+      () => this.#openSessions.keepOpen(session),
     )
     const ending = sealing.finally(() => this.#expiring.delete(ending))
     this.#expiring.add(ending)

@@ -28,7 +28,7 @@ import {
 } from '../_refusals.ts'
 import { replayReply } from './_replay-reply.ts'
 import { sendError } from './_send-reply.ts'
-import type { SessionBook } from '../sessions/session-book.ts'
+import type { OpenSessions } from '../sessions/open-sessions.ts'
 import { SessionPlace } from './_session-place.ts'
 import { IncomingRequest, type InteractionCall, type ReadRequest } from './incoming-request.ts'
 import type { Caller } from '../caller.ts'
@@ -53,7 +53,7 @@ interface EarlierMessages {
 export class Interactions {
   readonly #store: RunStore
   readonly #models: GatewayModels
-  readonly #book: SessionBook
+  readonly #openSessions: OpenSessions
   readonly #bounds: SessionBounds
   readonly #asking = new ArraySet<LiveInteraction | LiveCount>()
   readonly counts: Record<InteractionOutcome, number> = {
@@ -72,10 +72,10 @@ export class Interactions {
   #proxied = 0
   readonly #waitRules: WaitRules
 
-  constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
+  constructor(parts: { store: RunStore; models: GatewayModels; openSessions: OpenSessions; bounds: SessionBounds }) {
     this.#store = parts.store
     this.#models = parts.models
-    this.#book = parts.book
+    this.#openSessions = parts.openSessions
     this.#bounds = parts.bounds
     const { maxWaitMs, beatMs } = parts.bounds
     this.#waitRules = { maxWaitMs, beatMs, end: undefined }
@@ -133,9 +133,9 @@ export class Interactions {
   }
 
   #openSession(caller: Caller, id: string): OpenSession {
-    const found = this.#book.find(caller, id)
+    const found = this.#openSessions.find(caller, id)
     if (!found) throw sessionUnknown(id)
-    // A session that has not ended, but is not in the book either, could not be read when the gateway started.
+    // A session that has not ended, but is not among the open sessions either, could not be read when the gateway started.
     if (!(found instanceof OpenSession)) throw found.end ? sessionSealed(id, found.end.why) : sessionDamaged(id)
     if (found.ending) throw sessionSealed(id, found.ending.why)
     return found
@@ -172,7 +172,7 @@ export class Interactions {
   }
 
   async #readCounted(incoming: IncomingRequest, session: OpenSession): Promise<UpstreamRequestParts> {
-    const memory = await this.#book.acquire(session)
+    const memory = await this.#openSessions.acquire(session)
     try {
       session.touch()
       const replies = mayRefer(incoming) ? this.#recalled(session, memory) : undefined
@@ -183,14 +183,14 @@ export class Interactions {
       const isWhole = isAllSaid(request, replies)
       return { request, model, messages, sessionId: session.id, isWhole, isRecorded: false }
     } finally {
-      this.#book.release(session)
+      this.#openSessions.release(session)
     }
   }
 
   async #inSession(incoming: IncomingRequest, session: OpenSession): Promise<void> {
     const { journal } = this.#store
     requireDisk(journal)
-    const acquired = this.#book.acquire(session)
+    const acquired = this.#openSessions.acquire(session)
     const memory = acquired instanceof Promise ? await acquired : acquired
     try {
       const { call, client } = incoming
@@ -240,7 +240,7 @@ export class Interactions {
       })
       await this.#ask(incoming, new LiveInteraction({ upstream, client, record, waitRules: this.#waitRules }))
     } finally {
-      this.#book.release(session)
+      this.#openSessions.release(session)
     }
   }
 
@@ -254,7 +254,7 @@ export class Interactions {
   /** The replies that a request may refer to: clients know their ids from the first event on, before they are in the store. */
   #recalled(session: OpenSession, memory: SessionMemory): RecalledReplies {
     const { sessions } = this.#store.reader
-    const stored = (): Promise<void> | undefined => this.#book.readable(session, memory)
+    const stored = (): Promise<void> | undefined => this.#openSessions.readable(session, memory)
     return new RecalledReplies({ sessions, session: session.id, tree: memory.tree, stored })
   }
 
@@ -271,7 +271,7 @@ export class Interactions {
     const { previousReplyId: replyId } = request
     if (replyId === undefined) return undefined
     const { sessions } = this.#store.reader
-    await this.#book.readable(session, memory)
+    await this.#openSessions.readable(session, memory)
     const leaf = memory.tree.replyNamed(replyId)
     if (!leaf) throw replyUnknown(replyId, await discardedNamed(sessions, session.id, replyId))
     const earlier = await conversationTo(sessions, session.id, leaf.seq)

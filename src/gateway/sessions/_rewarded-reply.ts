@@ -3,7 +3,7 @@ import type { DiscardRecord } from '../../schema/index.ts'
 import type { RunStore, StoredSession } from '../../store/index.ts'
 import { discardedNamed } from './discarded-named.ts'
 import { OpenSession } from './open-session.ts'
-import type { SessionBook } from './session-book.ts'
+import type { OpenSessions } from './open-sessions.ts'
 
 /** What a reward is for: a reply, by its client's name for it or by its node; without either, the session as a whole. */
 export interface RewardedName {
@@ -13,7 +13,7 @@ export interface RewardedName {
 
 interface Records {
   readonly store: RunStore
-  readonly book: SessionBook
+  readonly openSessions: OpenSessions
 }
 
 /** How many replies of the same name an error lists. */
@@ -42,14 +42,16 @@ async function replyAt({ store }: Records, id: string, node: number): Promise<nu
 }
 
 async function replyNamed(
-  { store, book }: Records,
+  { store, openSessions }: Records,
   session: OpenSession | StoredSession,
   replyId: string,
 ): Promise<number> {
   const { id } = session
   const [first, ...others] =
     session instanceof OpenSession
-      ? await book.use(session, ({ tree, unheard }) => tree.repliesNamed(replyId).filter((node) => !unheard.has(node)))
+      ? await openSessions.use(session, ({ tree, unheard }) =>
+          tree.repliesNamed(replyId).filter((node) => !unheard.has(node)),
+        )
       : store.reader.sessions.repliesNamed(id, replyId)
   if (first === undefined) {
     const called = replyId.slice(0, 80)

@@ -12,7 +12,7 @@ import { OpenSession } from './open-session.ts'
 import { orderedId } from './_ordered-id.ts'
 import { adminsOnly, sessionSealed, sessionUnknown, tooMuch } from '../_refusals.ts'
 import { rewardedReply, type RewardedName } from './_rewarded-reply.ts'
-import type { SessionBook } from './session-book.ts'
+import type { OpenSessions } from './open-sessions.ts'
 import type { Caller } from '../caller.ts'
 import { gatewayEvents } from '../gateway-events.ts'
 import type { GatewayModels } from '../gateway-models.ts'
@@ -64,19 +64,19 @@ const maxReward = 1e30
 export class Sessions {
   readonly #store: RunStore
   readonly #models: GatewayModels
-  readonly #book: SessionBook
+  readonly #openSessions: OpenSessions
   readonly #bounds: SessionBounds
   /** How many sessions ended with a record that is of no use. */
   alarms = 0
   /** Sessions whose start is on its way to the disk. */
   #starting = 0
-  /** Ends under way of sessions that are not in the book, by session. There are no more of them than requests. */
+  /** Ends under way of sessions that are not among the open sessions, by session. There are no more of them than requests. */
   readonly #endingUnread = new Map<string, Promise<void>>()
 
-  constructor(parts: { store: RunStore; models: GatewayModels; book: SessionBook; bounds: SessionBounds }) {
+  constructor(parts: { store: RunStore; models: GatewayModels; openSessions: OpenSessions; bounds: SessionBounds }) {
     this.#store = parts.store
     this.#models = parts.models
-    this.#book = parts.book
+    this.#openSessions = parts.openSessions
     this.#bounds = parts.bounds
   }
 
@@ -85,7 +85,7 @@ export class Sessions {
     const parsed = sessionOptionsSchema.safeParse(input)
     if (!parsed.success) throw new MillraceError('usage', `${describeIssues(parsed.error.issues)}. Correct that.`)
     const { groupSize, groupId = orderedId('grp'), ...data } = parsed.data
-    if (this.#book.size + this.#starting + groupSize > this.#bounds.maxOpenSessions) {
+    if (this.#openSessions.size + this.#starting + groupSize > this.#bounds.maxOpenSessions) {
       throw tooMuch(`more than ${this.#bounds.maxOpenSessions} sessions would be open; end those that are not used`)
     }
     const started = Array.from({ length: groupSize }, () => newSession(caller.tenant, groupId, data))
@@ -98,7 +98,7 @@ export class Sessions {
       this.#starting -= groupSize
     }
     for (const { session } of started) {
-      this.#book.start(session)
+      this.#openSessions.start(session)
       if (gatewayEvents.hasSubscribers) {
         const names = { session: session.id, group: groupId, tenant: caller.tenant }
         gatewayEvents.publish({ kind: 'session-start', folder: this.#store.folder, ...names })
@@ -109,7 +109,7 @@ export class Sessions {
 
   /** A session that the caller may see. Its messages are not read for that. */
   find(caller: Caller, id: string): OpenSession | StoredSession {
-    const found = this.#book.find(caller, id)
+    const found = this.#openSessions.find(caller, id)
     if (!found) throw sessionUnknown(id)
     return found
   }
@@ -118,15 +118,15 @@ export class Sessions {
   async view(caller: Caller, id: string): Promise<SessionView> {
     const found = this.find(caller, id)
     if (!(found instanceof OpenSession)) {
-      const tally = await this.#book.count(id)
+      const tally = await this.#openSessions.count(id)
       return seenBy(caller, this.#viewOf(readableSummary(found, tally), tally))
     }
     const summary = summaryOf(found)
-    const { tally } = await this.#book.acquireReadable(found)
+    const { tally } = await this.#openSessions.acquireReadable(found)
     try {
       return seenBy(caller, this.#viewOf(summary, tally, found.running.size))
     } finally {
-      this.#book.release(found)
+      this.#openSessions.release(found)
     }
   }
 
@@ -134,7 +134,7 @@ export class Sessions {
   list(caller: Caller, query: SessionListQuery): SessionList {
     if (caller.kind !== 'admin') throw adminsOnly('listing sessions')
     const { after } = query
-    if (after !== undefined && !this.#book.find(caller, after)) {
+    if (after !== undefined && !this.#openSessions.find(caller, after)) {
       const message = `there is no session ${after.slice(0, 64)} to go on after; give the \`after\` of the list before`
       throw new MillraceError('usage', message, { data: { status: 400, param: 'after' } })
     }
@@ -143,11 +143,11 @@ export class Sessions {
     const unreadable: string[] = []
     for (const stored of found) {
       try {
-        sessions.push(withDamage(storedSummary(stored), this.#book.damageOf(stored.id)))
+        sessions.push(withDamage(storedSummary(stored), this.#openSessions.damageOf(stored.id)))
       } catch (error) {
         if (!isDamage(error)) throw error
         unreadable.push(stored.id)
-        this.#book.reportDamaged(stored, error)
+        this.#openSessions.reportDamaged(stored, error)
       }
     }
     const last = found.length < query.limit ? undefined : found.at(-1)
@@ -168,7 +168,7 @@ export class Sessions {
       throw new MillraceError('usage', message)
     }
     const found = this.#findManaged(caller, id)
-    const node = await rewardedReply({ store: this.#store, book: this.#book }, found, reply)
+    const node = await rewardedReply({ store: this.#store, openSessions: this.#openSessions }, found, reply)
     this.#store.journal.append({ kind: 'reward', session: id, node, value: reward, at: Date.now() })
     await this.#store.journal.durable()
     return node
@@ -188,7 +188,7 @@ export class Sessions {
 
   async #seal(session: OpenSession, why: SessionEndReason): Promise<SessionView> {
     const { id } = session
-    const { tally, unheard } = await this.#book.acquireReadable(session)
+    const { tally, unheard } = await this.#openSessions.acquireReadable(session)
     const end = { at: Date.now(), why }
     try {
       const running = Array.from(session.running)
@@ -200,9 +200,9 @@ export class Sessions {
       this.#store.journal.append({ kind: 'session-end', session: id, ...end })
       await this.#store.journal.durable()
     } finally {
-      this.#book.release(session)
+      this.#openSessions.release(session)
     }
-    this.#book.remove(session)
+    this.#openSessions.remove(session)
     this.#models.endSession(id)
     const view = this.#viewOf(summaryOf(session, end), tally)
     this.#tellEnd(session, why, tally)
@@ -219,10 +219,10 @@ export class Sessions {
     return ending
   }
 
-  /** Ends a session that is not in the book, because its options could not be read. Without damage it is just being started. */
+  /** Ends a session that is not among the open sessions, because its options could not be read. Without damage it is just being started. */
   async #sealUnread(stored: StoredSession): Promise<void> {
     const { id } = stored
-    const tally = await this.#book.count(id)
+    const tally = await this.#openSessions.count(id)
     readableSummary(stored, tally)
     if (!tally.damage) return
     this.#store.journal.append({ kind: 'session-end', session: id, at: Date.now(), why: 'ended' })
@@ -233,7 +233,7 @@ export class Sessions {
   #tellEnd({ id, group, tenant }: OpenSession | StoredSession, why: SessionEndReason, tally: SessionTally): void {
     const alarms = alarmsOf(tally, true)
     if (alarms.length > 0) this.alarms += 1
-    if (tally.damage) this.#book.reportDamaged({ id }, tally.damage)
+    if (tally.damage) this.#openSessions.reportDamaged({ id }, tally.damage)
     if (gatewayEvents.hasSubscribers) {
       const { interactions } = tally
       const { folder } = this.#store
@@ -243,7 +243,7 @@ export class Sessions {
 
   #viewOf(summary: SessionSummary, tally: SessionTally, running = 0): SessionView {
     const reward = this.#readableReward(summary.id, tally)
-    if (tally.damage) this.#book.reportDamaged(summary, tally.damage)
+    if (tally.damage) this.#openSessions.reportDamaged(summary, tally.damage)
     return viewOf(summary, tally, { running, reward })
   }
 

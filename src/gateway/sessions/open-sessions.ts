@@ -12,7 +12,7 @@ import { TimeSlice } from '../../kit/index.ts'
 import { SessionTally } from './session-tally.ts'
 import { SessionTree } from './session-tree.ts'
 
-export interface SessionBookOptions {
+export interface OpenSessionsOptions {
   readonly store: RunStore
   readonly bounds: SessionBounds
   /** Called for a session that was not used for its time to live. */
@@ -23,7 +23,7 @@ export interface SessionBookOptions {
 const maxReported = 1_000
 
 /** All sessions that have not ended. The messages of sessions in use are in memory, those of others are read back. */
-export class SessionBook implements Disposable {
+export class OpenSessions implements Disposable {
   readonly #store: RunStore
   readonly #bounds: SessionBounds
   readonly #allowance: TextAllowance
@@ -40,7 +40,7 @@ export class SessionBook implements Disposable {
   /** The damage of sessions that were reported as damaged. Each is reported once, or a client that polls would fill the log. */
   readonly #damage = new Map<string, MillraceError>()
 
-  constructor({ store, bounds, onExpired }: SessionBookOptions) {
+  constructor({ store, bounds, onExpired }: OpenSessionsOptions) {
     this.#store = store
     this.#bounds = bounds
     this.#allowance = new TextAllowance(bounds.maxRememberedChars, () => this.#idleChars > 0 && this.#forgetOldest())
