@@ -5,7 +5,7 @@ import { checkTasks, type CheckedTasks } from './_check-tasks.ts'
 import type { DueRollouts } from './_due-rollouts.ts'
 import { planId } from './_plan-queue.ts'
 import { recoverRequests } from './_recover-requests.ts'
-import type { RequestBook } from './_request-book.ts'
+import type { KnownRequests } from './_known-requests.ts'
 import { journalRequest } from './_request-event.ts'
 import { requestPlans, type DueRollout } from './_request-plans.ts'
 import type { ServiceParts } from './_service-parts.ts'
@@ -26,13 +26,13 @@ interface Asked extends Pick<RolloutRequest, 'sampling' | 'isDetached'>, Pick<Kn
 }
 
 interface IntakeOptions extends Pick<ServiceParts, 'bounds' | 'resolved' | 'store'> {
-  readonly book: RequestBook
+  readonly requests: KnownRequests
   readonly due: DueRollouts
   /** Throws if nothing more is taken. */
   readonly requireOpen: () => void
 }
 
-/** The way in: a request is checked, journalled and entered in the book, and from then on its rollouts are due. */
+/** The way in: a request is checked, journalled and added to the known ones, and from then on its rollouts are due. */
 export class RequestIntake {
   readonly accepted = { requests: 0, rollouts: 0 }
   readonly #options: IntakeOptions
@@ -44,11 +44,11 @@ export class RequestIntake {
 
   /** Accepts a request, or finds it accepted. */
   async submit(request: RolloutRequest): Promise<Submission> {
-    const { bounds, book, requireOpen } = this.#options
+    const { bounds, requests, requireOpen } = this.#options
     requireOpen()
     const id = request.requestId ?? randomUUID()
     const { attempts, checked } = await this.#check(request)
-    const known = book.request(id)
+    const known = requests.request(id)
     if (!known) {
       // Whoever gave no id cannot ask for it again.
       const graceMs = request.requestId === undefined ? 0 : bounds.abandonGraceMs
@@ -56,21 +56,21 @@ export class RequestIntake {
     }
     if (known.digest !== checked.digest) throw otherBody(id)
     if (request.isDetached) known.isDetached = true
-    return { request: known, results: await book.read(known, 'owner') }
+    return { request: known, results: await requests.read(known, 'owner') }
   }
 
   /** Every request of earlier sittings is known again, and what they left unfinished waits for its place. */
   async recover(): Promise<void> {
-    const { store, resolved, book, bounds } = this.#options
+    const { store, resolved, requests, bounds } = this.#options
     const { config, loaded } = resolved
-    const requests = recoverRequests(store, { config, environment: loaded.environment })
-    for (let next = await requests.next(); ; next = await requests.next()) {
+    const recovered = recoverRequests(store, { config, environment: loaded.environment })
+    for (let next = await recovered.next(); ; next = await recovered.next()) {
       if (next.done) {
         this.#nextTask = next.value
         return
       }
       const { request, unfinished } = next.value
-      book.enter(request, unfinished, { accepted: Promise.resolve(), graceMs: bounds.abandonGraceMs })
+      requests.add(request, unfinished, { accepted: Promise.resolve(), graceMs: bounds.abandonGraceMs })
       this.#enqueue(unfinished)
     }
   }
@@ -91,17 +91,17 @@ export class RequestIntake {
   }
 
   async #accept(asked: Asked, { tasks, digest, bytes }: CheckedTasks): Promise<Submission> {
-    const { store, book, requireOpen } = this.#options
+    const { store, requests, requireOpen } = this.#options
     const { id, attempts, sampling, isDetached = false, graceMs } = asked
     // Its tasks took their time to check.
     requireOpen()
-    book.unsettled.requireRoom(tasks.length * attempts, bytes * attempts)
+    requests.unsettled.requireRoom(tasks.length * attempts, bytes * attempts)
     const firstTask = this.#nextTask
     this.#nextTask += tasks.length
     const request: KnownRequest = { id, digest, firstTask, tasks: tasks.length, attempts, isDetached, at: Date.now() }
     const due = requestPlans(request, tasks, sampling)
     const accepted = journalRequest(store.journal, request, { tasks, sampling })
-    book.enter(request, due, { accepted, graceMs })
+    requests.add(request, due, { accepted, graceMs })
     const results = await this.#readAccepted(request)
     this.accepted.requests += 1
     this.accepted.rollouts += due.length
@@ -111,19 +111,19 @@ export class RequestIntake {
 
   /** Resolves once it is on disk; if it cannot get there, it never was. */
   async #readAccepted(request: KnownRequest): Promise<ResultReader> {
-    const { book } = this.#options
+    const { requests } = this.#options
     try {
-      return await book.read(request, 'owner')
+      return await requests.read(request, 'owner')
     } catch (error) {
-      book.strike(request)
+      requests.withdraw(request)
       throw error
     }
   }
 
   #enqueue(rollouts: readonly DueRollout[]): void {
-    const { book, due } = this.#options
+    const { requests, due } = this.#options
     for (const { plan } of rollouts) {
-      const unsettled = book.unsettled.get(planId(plan))
+      const unsettled = requests.unsettled.get(planId(plan))
       if (unsettled) due.add(unsettled, plan)
     }
   }

@@ -9,7 +9,7 @@ import { DueRollouts } from './_due-rollouts.ts'
 import { listRollouts, type ListFilter, type RolloutPage, type RolloutState } from './_list-rollouts.ts'
 import { planId } from './_plan-queue.ts'
 import { readinessOf, type Readiness } from './_readiness.ts'
-import { RequestBook } from './_request-book.ts'
+import { KnownRequests } from './_known-requests.ts'
 import { RequestIntake, type Submission } from './_request-intake.ts'
 import { serveMetrics } from './_serve-metrics.ts'
 import { closeServiceParts, openServiceParts, type ServiceParts } from './_service-parts.ts'
@@ -31,7 +31,7 @@ export class RolloutService extends Resource {
   readonly metrics: MetricsHub
   readonly bounds: ServeBounds
   readonly #parts: ServiceParts
-  readonly #book: RequestBook
+  readonly #requests: KnownRequests
   readonly #due: DueRollouts
   readonly #intake: RequestIntake
   readonly #onResult: (record: RolloutRecord) => void
@@ -50,7 +50,9 @@ export class RolloutService extends Resource {
     this.bounds = bounds
     this.#parts = parts
     this.#onResult = onResult
-    this.#book = new RequestBook(bounds, (request) => this.cancelRequest(request, 'whoever asked for it has gone'))
+    this.#requests = new KnownRequests(bounds, (request) =>
+      this.cancelRequest(request, 'whoever asked for it has gone'),
+    )
     this.#due = dueRollouts(parts, {
       onAttemptStart: (rollout) => this.#onAttemptStart(rollout),
       onSettled: (record) => this.#onSettled(record),
@@ -58,8 +60,8 @@ export class RolloutService extends Resource {
       onAttemptLost: (lost) => this.metrics.rolloutLost(lost),
     })
     const requireOpen = (): void => this.#throwUnlessOpen()
-    this.#intake = new RequestIntake({ ...parts, book: this.#book, due: this.#due, requireOpen })
-    this.metrics = serveMetrics(parts, { rollouts: this.#book.unsettled, accepted: this.#intake.accepted })
+    this.#intake = new RequestIntake({ ...parts, requests: this.#requests, due: this.#due, requireOpen })
+    this.metrics = serveMetrics(parts, { rollouts: this.#requests.unsettled, accepted: this.#intake.accepted })
   }
 
   /** Opens the run, the workers and the codec threads, and takes up what an earlier sitting left unfinished. */
@@ -91,22 +93,22 @@ export class RolloutService extends Resource {
 
   /** The results of a request that was made before. Leaving them cancels nothing. */
   async results(request: KnownRequest): Promise<Submission> {
-    return { request, results: await this.#book.read(request, 'onlooker') }
+    return { request, results: await this.#requests.read(request, 'onlooker') }
   }
 
   /** undefined if nobody made it, or it is too long ago. */
   request(id: string): KnownRequest | undefined {
-    return this.#book.request(id)
+    return this.#requests.request(id)
   }
 
   rollouts(request: KnownRequest): { id: string; state: RolloutState }[] {
-    return Array.from(rolloutIds(request), (id) => ({ id, state: this.#book.stateOf(id) }))
+    return Array.from(rolloutIds(request), (id) => ({ id, state: this.#requests.stateOf(id) }))
   }
 
   /** undefined if there is no such rollout. */
   state(rollout: string): RolloutState | undefined {
-    const exists = this.#book.unsettled.has(rollout) || this.#parts.store.reader.hasEnded(rollout)
-    return exists ? this.#book.stateOf(rollout) : undefined
+    const exists = this.#requests.unsettled.has(rollout) || this.#parts.store.reader.hasEnded(rollout)
+    return exists ? this.#requests.stateOf(rollout) : undefined
   }
 
   /** What a rollout came to, once it has ended. Read on this thread; `codec` does the same elsewhere. */
@@ -117,18 +119,18 @@ export class RolloutService extends Resource {
   /** Newest first, of the requests that are remembered. */
   list(filter: ListFilter, { cursor, limit }: { cursor?: string | undefined; limit: number }): Promise<RolloutPage> {
     return listRollouts({
-      requests: this.#book.requests(filter.request),
+      requests: this.#requests.requests(filter.request),
       filter,
       cursor,
       limit,
-      stateOf: (id) => this.#book.stateOf(id),
+      stateOf: (id) => this.#requests.stateOf(id),
       heads: (ids) => this.codec.heads(ids),
     })
   }
 
   /** Ends a rollout as `cancelled`, whether it runs or waits; false if it has ended. Its result follows. */
   cancel(rollout: string, reason = 'it was cancelled'): boolean {
-    const unsettled = this.#book.unsettled.get(rollout)
+    const unsettled = this.#requests.unsettled.get(rollout)
     if (!unsettled) return false
     if (!unsettled.cancelled) this.#due.cancel(unsettled, new MillraceError('cancelled', reason))
     return true
@@ -136,7 +138,7 @@ export class RolloutService extends Resource {
 
   /** The same for all rollouts of a request that have not ended; how many those are. */
   cancelRequest(request: KnownRequest, reason?: string): number {
-    const unsettled = this.#book.unsettledOf(request)
+    const unsettled = this.#requests.unsettledOf(request)
     for (const { id } of unsettled) this.cancel(id, reason)
     return unsettled.length
   }
@@ -167,8 +169,8 @@ export class RolloutService extends Resource {
     return {
       run: this.info.name,
       state: this.#state,
-      queued: this.#book.unsettled.waiting,
-      running: this.#book.unsettled.running,
+      queued: this.#requests.unsettled.waiting,
+      running: this.#requests.unsettled.running,
       accepted: { ...this.#intake.accepted },
       outcomes: { ...this.#outcomes },
       workers: executor.workers(),
@@ -203,14 +205,14 @@ export class RolloutService extends Resource {
     const onStoreFailure = (): void => this.#due.stop(MillraceError.from(failure.reason, 'store_failed'))
     failure.addEventListener('abort', onStoreFailure, { once: true })
     this.#work = this.#due.run().then(
-      () => (failure.aborted ? this.#fail(failure.reason) : this.#book.end(unfinished())),
+      () => (failure.aborted ? this.#fail(failure.reason) : this.#requests.end(unfinished())),
       (error: unknown) => this.#fail(error),
     )
   }
 
   #fail(error: unknown): void {
     this.#state = 'failed'
-    this.#book.end(error)
+    this.#requests.end(error)
     this.#failure.abort(error)
   }
 
@@ -221,18 +223,18 @@ export class RolloutService extends Resource {
   }
 
   #onAttemptStart(rollout: string): MillraceError | undefined {
-    const unsettled = this.#book.unsettled.get(rollout)
+    const unsettled = this.#requests.unsettled.get(rollout)
     if (!unsettled || unsettled.cancelled) return unsettled?.cancelled
     this.#parts.keepChanges()
-    this.#book.unsettled.start(unsettled)
+    this.#requests.unsettled.start(unsettled)
     return undefined
   }
 
   /** While others still run, it can be cancelled as all that waits. */
   #onLeft(plan: PlannedRollout): void {
-    const unsettled = this.#book.unsettled.get(planId(plan))
+    const unsettled = this.#requests.unsettled.get(planId(plan))
     if (!unsettled) return
-    this.#book.unsettled.giveBack(unsettled)
+    this.#requests.unsettled.giveBack(unsettled)
     this.#due.add(unsettled, plan)
   }
 
@@ -240,7 +242,7 @@ export class RolloutService extends Resource {
     this.#outcomes[record.outcome] = (this.#outcomes[record.outcome] ?? 0) + 1
     this.metrics.rolloutSettled(record)
     this.#onResult(record)
-    this.#book.settle(record)
+    this.#requests.settle(record)
   }
 }
 

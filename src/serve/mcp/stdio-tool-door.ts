@@ -18,7 +18,7 @@ export interface StdioToolDoorOptions {
 }
 
 /** The SDK's transport, which tells when its client has gone. */
-class Line extends StdioServerTransport {
+class WatchedTransport extends StdioServerTransport {
   readonly #ended = Promise.withResolvers<void>()
 
   get ended(): Promise<void> {
@@ -34,15 +34,15 @@ class Line extends StdioServerTransport {
 /** An environment's tools for one client, on a pair of streams: one session, from the start to the end of the process. */
 export class StdioToolDoor extends Resource {
   readonly #session: EnvironmentSession
-  readonly #line: Line
+  readonly #transport: WatchedTransport
   readonly #handle: StdioServerHandle
 
   private constructor(session: EnvironmentSession, { input, output, version, onFault }: StdioToolDoorOptions) {
     super()
     this.#session = session
-    this.#line = new Line(input, output)
+    this.#transport = new WatchedTransport(input, output)
     // Asked for a server once or, by clients that first ask what there is, twice. The session is the same.
-    this.#handle = serveStdio(() => mcpServer(session, version), { transport: this.#line, onerror: onFault })
+    this.#handle = serveStdio(() => mcpServer(session, version), { transport: this.#transport, onerror: onFault })
   }
 
   /** Sets the environment up first: a client that is answered at all can call. */
@@ -53,7 +53,7 @@ export class StdioToolDoor extends Resource {
 
   /** When the client has gone. */
   get ended(): Promise<void> {
-    return this.#line.ended
+    return this.#transport.ended
   }
 
   protected onClose(): Promise<void> {

@@ -10,7 +10,7 @@ import { ResultReader } from './result-reader.ts'
 import type { ServeBounds } from './serve-bounds.ts'
 
 /** What a service knows of its requests: what an id stands for, what has not ended, and who reads which results. */
-export class RequestBook {
+export class KnownRequests {
   readonly unsettled: UnsettledRollouts
   readonly #known: RequestIndex
   readonly #active = new Map<string, ActiveRequest>()
@@ -36,7 +36,7 @@ export class RequestBook {
   }
 
   /** A request, and those of its rollouts that are due. */
-  enter(
+  add(
     request: KnownRequest,
     due: readonly DueRollout[],
     how: Pick<ActiveRequestOptions, 'accepted' | 'graceMs'>,
@@ -47,7 +47,7 @@ export class RequestBook {
   }
 
   /** It could not be accepted, so it never was. */
-  strike(request: KnownRequest): void {
+  withdraw(request: KnownRequest): void {
     this.#known.remove(request.id)
     this.#active.delete(request.id)
     for (const rollout of rolloutIds(request)) this.unsettled.remove(rollout)
