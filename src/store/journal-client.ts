@@ -71,7 +71,7 @@ class Waiters {
 }
 
 /** Entries that go to the writer in one message, and the callers that wait for them. */
-class Group {
+class QueuedBatch {
   readonly openedAt = performance.now()
   readonly entries: QueuedEntry[] = []
   readonly waiters: Waiters[] = []
@@ -99,11 +99,11 @@ class Group {
 export class JournalClient extends Resource implements Journal {
   readonly #port: JournalPort
   readonly #failure = new AbortController()
-  readonly #queued = new RingQueue<Group>()
+  readonly #queued = new RingQueue<QueuedBatch>()
   /** Waiters whose batch is committed, and that go on in the next turns of the event loop. */
   readonly #released = new RingQueue<Waiters>()
-  #tail: Group | undefined
-  #sent: Group | undefined
+  #tail: QueuedBatch | undefined
+  #sent: QueuedBatch | undefined
   /** When the next batch goes: at the end of this turn if somebody waits, a little later in a crowd. */
   #departure: 'none' | 'crowd' | 'now' = 'none'
   #immediate: NodeJS.Immediate | undefined
@@ -132,14 +132,14 @@ export class JournalClient extends Resource implements Journal {
 
   append(entry: QueuedEntry): void {
     if (this.isClosed || this.#failure.signal.aborted) return
-    this.#put(this.#openGroup(), entry)
+    this.#put(this.#openBatch(), entry)
   }
 
   appendAll(entries: readonly JournalEntry[]): void {
     if (this.isClosed || this.#failure.signal.aborted) return
     // One batch is one transaction, so these entries are never split, though the batch grows past its size.
-    const group = this.#openGroup()
-    for (const entry of entries) this.#put(group, entry)
+    const batch = this.#openBatch()
+    for (const entry of entries) this.#put(batch, entry)
   }
 
   durable(): Promise<void> | undefined {
@@ -156,23 +156,23 @@ export class JournalClient extends Resource implements Journal {
     return this.durable()
   }
 
-  /** The last group, if it may still grow. */
-  #openGroup(): Group {
+  /** The last batch, if it may still grow. */
+  #openBatch(): QueuedBatch {
     const tail = this.#tail
     if (tail && tail.entries.length < journalLimits.maxBatchEntries && tail.bytes < journalLimits.maxBatchBytes) {
       return tail
     }
-    const group = new Group()
-    this.#tail = group
-    this.#queued.push(group)
+    const batch = new QueuedBatch()
+    this.#tail = batch
+    this.#queued.push(batch)
     this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
-    return group
+    return batch
   }
 
-  #put(group: Group, entry: QueuedEntry): void {
+  #put(batch: QueuedBatch, entry: QueuedEntry): void {
     const bytes = entryBytes(entry)
-    group.entries.push(entry)
-    group.bytes += bytes
+    batch.entries.push(entry)
+    batch.bytes += bytes
     this.#bytes += bytes
     this.#entries += 1
   }
@@ -219,12 +219,12 @@ export class JournalClient extends Resource implements Journal {
 
   readonly #send = (): void => {
     this.#cancelDeparture()
-    const group = this.#queued.shift()
-    if (!group) return
-    if (group === this.#tail) this.#tail = undefined
-    this.#sent = group
-    const batch = encodeBatch(group.entries)
-    this.#port.postMessage(batch, batch.tokens ? [batch.tokens] : [])
+    const batch = this.#queued.shift()
+    if (!batch) return
+    if (batch === this.#tail) this.#tail = undefined
+    this.#sent = batch
+    const encoded = encodeBatch(batch.entries)
+    this.#port.postMessage(encoded, encoded.tokens ? [encoded.tokens] : [])
   }
 
   readonly #onAnswer = (failure: WireError | null): void => {
@@ -232,17 +232,17 @@ export class JournalClient extends Resource implements Journal {
       this.#fail(MillraceError.fromWire(failure))
       return
     }
-    const group = this.#sent
-    if (!group) return
+    const batch = this.#sent
+    if (!batch) return
     this.#sent = undefined
-    this.#entries -= group.entries.length
-    this.#bytes -= group.bytes
+    this.#entries -= batch.entries.length
+    this.#bytes -= batch.bytes
     // Somebody came in meanwhile, so there is a crowd: a short wait makes one commit of several. A full batch does not wait.
     if (this.#queued.size > 1) this.#send()
     else if (this.#tail?.isAwaited) this.#depart('crowd')
     else if (this.#tail) this.#idleTimer ??= setTimeout(this.#onIdle, maxIdleMs)
     const isReleasing = this.#released.size > 0
-    for (const waiters of group.waiters) this.#released.push(waiters)
+    for (const waiters of batch.waiters) this.#released.push(waiters)
     if (!isReleasing) this.#release()
   }
 
@@ -259,13 +259,13 @@ export class JournalClient extends Resource implements Journal {
     if (this.failure.aborted) return
     this.#cancelTimers()
     const lost = [this.#sent]
-    for (let group = this.#queued.shift(); group; group = this.#queued.shift()) lost.push(group)
+    for (let batch = this.#queued.shift(); batch; batch = this.#queued.shift()) lost.push(batch)
     this.#sent = undefined
     this.#tail = undefined
     this.#entries = 0
     this.#bytes = 0
     this.#failure.abort(error)
-    for (const group of lost) for (const waiters of group?.waiters ?? []) waiters.fail(error)
+    for (const batch of lost) for (const waiters of batch?.waiters ?? []) waiters.fail(error)
   }
 
   /** Waits for the entries appended so far. A failure is not thrown here: `failure` and `durable` have told it. */
