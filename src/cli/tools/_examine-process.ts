@@ -5,7 +5,7 @@ import { printableLine } from '../format/printable.ts'
 import type { Examination, Steps } from './_examination.ts'
 import { findCommand } from './_find-command.ts'
 import { groupMemoryBytes } from './_group-memory.ts'
-import { shakeHands } from './_handshake.ts'
+import { handshake } from './_handshake.ts'
 import { ProcessTransport } from './_process-transport.ts'
 
 interface Findings extends Pick<Examination, 'exitCode' | 'stderr' | 'memoryBytes' | 'hints'> {
@@ -50,7 +50,7 @@ export async function examineProcess(examined: ProcessToExamine): Promise<Findin
   const transport = new ProcessTransport(process)
   try {
     const explain = (error: unknown): unknown => process.failure ?? error
-    const listed = await shakeHands(steps, transport, { server, config, signal, explain })
+    const listed = await handshake(steps, transport, { server, config, signal, explain })
     const memoryBytes = await groupMemoryBytes(process.pid)
     hints.push(...strayHints(transport))
     return { listed, hints, ...(memoryBytes !== undefined && { memoryBytes }), ...stderrOf(process) }

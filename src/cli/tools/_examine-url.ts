@@ -3,7 +3,7 @@ import { MillraceError } from '../../errors/index.ts'
 import { lastingFailure, networkCause, proxyFor } from '../../inference/index.ts'
 import { serverFetch, type HttpServerConfig, type ServerOptions, type ServerTool } from '../../tools/index.ts'
 import type { Examination, Steps } from './_examination.ts'
-import { shakeHands } from './_handshake.ts'
+import { handshake } from './_handshake.ts'
 
 interface Findings extends Pick<Examination, 'hints'> {
   readonly listed?: readonly ServerTool[]
@@ -29,7 +29,7 @@ export async function examineUrl({ server, config, steps, signal }: UrlToExamine
   const seen: Seen = {}
   const transport = transportTo(config, seen)
   try {
-    const listed = await shakeHands(steps, transport, {
+    const listed = await handshake(steps, transport, {
       server,
       config,
       signal,

@@ -4,9 +4,9 @@ import { listTools, type ServerConfig, type ServerTool } from '../../tools/index
 import { formatQuantity } from '../format/count.ts'
 import { countTools, type Steps } from './_examination.ts'
 
-const goodbyeMs = 1_000
+const endSessionMs = 1_000
 
-interface Hands {
+interface HandshakeOptions {
   readonly server: string
   readonly config: ServerConfig
   readonly signal: AbortSignal
@@ -15,10 +15,10 @@ interface Hands {
 }
 
 /** Initialises the session and lists the tools, as two steps. */
-export async function shakeHands(
+export async function handshake(
   steps: Steps,
   transport: Transport,
-  { server, config, signal, explain }: Hands,
+  { server, config, signal, explain }: HandshakeOptions,
 ): Promise<readonly ServerTool[]> {
   const client = new Client({ name: 'millrace', version: packageVersion() })
   const options = { signal }
@@ -43,15 +43,15 @@ export async function shakeHands(
       },
     )
   } finally {
-    await sayGoodbye(transport)
+    await endSession(transport)
     await client.close()
   }
 }
 
 /** Ends the session: otherwise a server over HTTP would keep it, and all that belongs to it, until it expires. */
-async function sayGoodbye(transport: Transport): Promise<void> {
+async function endSession(transport: Transport): Promise<void> {
   if (!(transport instanceof StreamableHTTPClientTransport)) return
-  using late = new AbortScope(undefined, goodbyeMs)
+  using late = new AbortScope(undefined, endSessionMs)
   await raced(transport.terminateSession(), late.signal).catch(() => {})
 }
 

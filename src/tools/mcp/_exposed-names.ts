@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { MillraceError } from '../../errors/index.ts'
 
 /** A tool that needs a name, and its server. */
-export interface NamedTool {
+export interface ToolToName {
   readonly server: string
   /** The name with the server's prefix. */
   readonly wanted: string
@@ -17,8 +17,8 @@ const hashLength = 8
  * The name under which models see each tool, in order. Names that every model API accepts stay as they are; `files.read` becomes
  * `files_read`, or `files_read_` and a hash of it where another tool has that name. The same tools always get the same names.
  */
-export function exposedNames(tools: readonly NamedTool[]): string[] {
-  const owners = new Map<string, NamedTool>()
+export function exposedNames(tools: readonly ToolToName[]): string[] {
+  const owners = new Map<string, ToolToName>()
   for (const tool of tools) {
     if (!namePattern.test(tool.wanted)) continue
     const other = owners.get(tool.wanted)
@@ -40,7 +40,7 @@ function plainName(wanted: string): string {
   return wanted.replaceAll(/[^a-zA-Z0-9_-]+/g, '_') || '_'
 }
 
-function withHash(name: string, { server, wanted }: NamedTool): string {
+function withHash(name: string, { server, wanted }: ToolToName): string {
   const hash = createHash('sha256')
     .update(JSON.stringify([server, wanted]))
     .digest('hex')

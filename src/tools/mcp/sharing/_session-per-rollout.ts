@@ -10,7 +10,7 @@ export interface SessionPerRolloutOptions {
   readonly onEvent: ServerEventListener
 }
 
-interface OpenSession {
+interface SessionWithEvents {
   readonly session: KeptSession
   readonly events: HeldEvents
 }
@@ -25,7 +25,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
   readonly #budget: StartBudget
   /** Every session that is not known to be gone. */
   readonly #sessions = new Set<KeptSession>()
-  #spare: OpenSession | undefined
+  #spare: SessionWithEvents | undefined
   #warming: Promise<void> | undefined
   /** The first error of a session that would not end: reported by `close`, since nobody waits for it before. */
   #closeFailure: { readonly error: unknown } | undefined
@@ -55,7 +55,7 @@ export class SessionPerRollout extends Resource implements SessionSource {
     return { session: taken.session, giveBack: (use) => this.#takeBack(taken, use) }
   }
 
-  #takeSpare(): OpenSession | undefined {
+  #takeSpare(): SessionWithEvents | undefined {
     const spare = this.#spare
     this.#spare = undefined
     if (!spare || spare.session.isOpen) return spare
@@ -64,13 +64,13 @@ export class SessionPerRollout extends Resource implements SessionSource {
     return undefined
   }
 
-  #takeBack(taken: OpenSession, use: SessionUse): void {
+  #takeBack(taken: SessionWithEvents, use: SessionUse): void {
     taken.events.holder = undefined
     if (use !== 'unused' || this.#spare || this.isClosed) this.#end(taken.session)
     else this.#spare = taken
   }
 
-  async #open(signal: AbortSignal, holder?: ServerEventListener): Promise<OpenSession> {
+  async #open(signal: AbortSignal, holder?: ServerEventListener): Promise<SessionWithEvents> {
     const { makeSession, onEvent } = this.#options
     return await this.#budget.start(async () => {
       this.throwIfClosed()
