@@ -20,7 +20,7 @@ export interface ModelFacts {
 }
 
 /** How backends are asked for tokens. Whether they accept it may turn out only when requests are sent. */
-interface TokenHabit {
+interface LearnedTokenRequest {
   readonly fields: JsonObject
   inStreams: boolean
   /** Whether a backend has accepted such a request. */
@@ -36,7 +36,7 @@ export interface GatewayModel {
   readonly capturesTokens: boolean
   /** Whether all its backends run SGLang, so that they can be asked in SGLang's own API. */
   readonly isSglang: boolean
-  readonly tokenRequest: TokenHabit
+  readonly tokenRequest: LearnedTokenRequest
   readonly contextLength?: number
   readonly client: ModelClient
 }

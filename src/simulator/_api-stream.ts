@@ -5,14 +5,14 @@ import { tokensOf, type Delivery } from './_simulator-answer.ts'
 import type { StreamStep, StreamWriter } from './_simulated-api.ts'
 import { firstChoice, markAborted, markVersion, withoutTokens } from './_reply-marks.ts'
 import type { Sample } from './_sample.ts'
-import type { TokenFields } from './_token-fields.ts'
+import type { TokenFieldWriter } from './_token-field-writer.ts'
 import type { TokenGroup } from './_token-groups.ts'
 import type { Token } from './_token-stream.ts'
 
 interface ApiStreamOptions {
   readonly api: ClientApi
   readonly writer: ReplyStreamWriter
-  readonly fields: TokenFields
+  readonly fields: TokenFieldWriter
   readonly asked: DialectRequest
   readonly delivery: Delivery
 }
@@ -21,7 +21,7 @@ interface ApiStreamOptions {
 export class ApiStream implements StreamWriter {
   readonly #api: ClientApi
   readonly #writer: ReplyStreamWriter
-  readonly #fields: TokenFields
+  readonly #fields: TokenFieldWriter
   readonly #asked: DialectRequest
   readonly #delivery: Delivery
   readonly #tokens: readonly Token[]

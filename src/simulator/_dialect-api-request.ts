@@ -5,7 +5,7 @@ import { ApiStream } from './_api-stream.ts'
 import type { ApiRequest, SimulatorRequest, StreamWriter } from './_simulated-api.ts'
 import { firstChoice, markAborted, markVersion, withoutTokens } from './_reply-marks.ts'
 import type { Sample } from './_sample.ts'
-import type { TokenFields } from './_token-fields.ts'
+import type { TokenFieldWriter } from './_token-field-writer.ts'
 
 const idPrefixes: Readonly<Record<ClientApi, string>> = {
   chat: 'chatcmpl-',
@@ -19,10 +19,10 @@ export class DialectApiRequest implements ApiRequest {
   readonly request: SimulatorRequest
   readonly requestName: string | undefined
   readonly #dialect: ServerDialect
-  readonly #fields: TokenFields
+  readonly #fields: TokenFieldWriter
   readonly #asked: DialectRequest
 
-  constructor(dialect: ServerDialect, fields: TokenFields, asked: DialectRequest) {
+  constructor(dialect: ServerDialect, fields: TokenFieldWriter, asked: DialectRequest) {
     this.#dialect = dialect
     this.#fields = fields
     this.#asked = asked

@@ -3,14 +3,14 @@ import { MillraceError } from '../errors/index.ts'
 import type { ClientApi, JsonObject } from '../schema/index.ts'
 import { DialectApiRequest } from './_dialect-api-request.ts'
 import type { ApiRequest, SimulatedApi } from './_simulated-api.ts'
-import type { TokenFields } from './_token-fields.ts'
+import type { TokenFieldWriter } from './_token-field-writer.ts'
 
 /** One of the three APIs that have a dialect, with the token fields of the imitated backend. */
 export class DialectApi implements SimulatedApi {
   readonly #dialect: ServerDialect
-  readonly #fields: TokenFields
+  readonly #fields: TokenFieldWriter
 
-  constructor(dialect: ServerDialect, fields: TokenFields) {
+  constructor(dialect: ServerDialect, fields: TokenFieldWriter) {
     this.#dialect = dialect
     this.#fields = fields
   }

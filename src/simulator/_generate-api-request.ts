@@ -2,7 +2,7 @@ import type { RoutedExperts, Sampling, VersionSpan } from '../schema/index.ts'
 import { tokensOf, type Delivery } from './_simulator-answer.ts'
 import type { ApiRequest, SimulatorRequest, StreamStep, StreamWriter } from './_simulated-api.ts'
 import type { Sample } from './_sample.ts'
-import { base64Int32, tokenLogprobs } from './_token-fields.ts'
+import { base64Int32, tokenLogprobs } from './_token-field-writer.ts'
 import type { TokenGroup } from './_token-groups.ts'
 import { textIds, type Token } from './_token-stream.ts'
 

@@ -6,7 +6,7 @@ import { countMessages, countResponses } from './_count-controls.ts'
 import type { SimulatedApi } from './_simulated-api.ts'
 import { GenerateApi } from './_generate-api.ts'
 import { sglangControls } from './_sglang-controls.ts'
-import { tokenFields } from './_token-fields.ts'
+import { tokenFieldWriters } from './_token-field-writer.ts'
 import { vllmControls } from './_vllm-controls.ts'
 import type { ImitationName, SimulatorSettings } from './simulator-options.ts'
 
@@ -25,7 +25,7 @@ export interface Imitation {
 const dialects = { chat: chatServer, responses: responsesServer, messages: messagesServer } as const
 
 function apiOf(name: ImitationName, api: ApiName): SimulatedApi {
-  return new DialectApi(dialects[api], tokenFields[name])
+  return new DialectApi(dialects[api], tokenFieldWriters[name])
 }
 
 function apisOf(name: ImitationName, apis: readonly ApiName[]): [string, SimulatedApi][] {

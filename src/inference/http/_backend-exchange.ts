@@ -42,7 +42,7 @@ export interface Wire extends ReplyClockLimits {
   readonly source: Source
   readonly dialect: AnswerReader
   readonly prompts: PromptMemory
-  /** When the first bytes of a reply last came; shared by all outlets of a backend. */
+  /** When the first bytes of a reply last came; shared by all endpoints of a backend. */
   readonly heard: { at: number }
 }
 

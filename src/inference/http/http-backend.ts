@@ -42,8 +42,8 @@ const anthropicVersion = '2023-06-01'
 
 const dialects = { chat: ChatDialect, responses: ResponsesDialect, messages: MessagesDialect }
 
-/** One API of a server: the path of its requests, and how its answers are read. */
-interface Outlet {
+/** One endpoint of a server: the path of its requests, and how its answers are read. */
+interface Endpoint {
   readonly path: string
   readonly wire: Wire
   /** Writes the body of a request that does not bring its own. */
@@ -63,9 +63,9 @@ export class HttpBackend extends Resource implements Backend {
   readonly #origin: string
   readonly #base: string
   readonly #query: string
-  readonly #main: Outlet
+  readonly #main: Endpoint
   /** SGLang's own API, beside the others. */
-  readonly #generate: Outlet
+  readonly #generate: Endpoint
   readonly #headers: readonly string[]
   /** Names of the headers in the backend's config, which no request may change. */
   readonly #fixedHeaders: ReadonlySet<string>
@@ -102,7 +102,7 @@ export class HttpBackend extends Resource implements Backend {
     const connections = options.connections ?? connectionShare(model, options)
     this.maxConnections = connections
     const shared = { requestTimeoutMs, idleTimeoutMs, prompts: new PromptMemory(), heard: this.#heard }
-    const render: Outlet['render'] = (request) => dialect.render(request)
+    const render: Endpoint['render'] = (request) => dialect.render(request)
     const path = this.#base + dialect.path
     this.#main = { path: path + this.#query, wire: { source, dialect, ...shared }, render }
     const root = this.#base.replace(/\/v1$/, '')
@@ -116,12 +116,12 @@ export class HttpBackend extends Resource implements Backend {
       const countSource = { ...source, url: url.origin + counter }
       // Counting has a `heard` of its own: a server that counts is no sign that it can sample.
       const wire = { ...shared, source: countSource, dialect: new CountReader(countSource), heard: { at: 0 } }
-      const outlet = {
+      const endpoint = {
         path: counter + this.#query,
         wire,
         render: (asked: BackendRequest) => dialect.renderCounted(asked),
       }
-      this.countTokens = (request) => this.#count(outlet, request)
+      this.countTokens = (request) => this.#count(endpoint, request)
     }
     this.#connections = new Connections({ url, connections, connectTimeoutMs, caFile: backend.caFile, env })
     this.#decoding = decodePool.hold()
@@ -132,21 +132,21 @@ export class HttpBackend extends Resource implements Backend {
   }
 
   send(request: BackendRequest): Promise<BackendReply> {
-    const outlet = request.bodyApi === 'generate' ? this.#generate : this.#main
-    if (request.captureTokens && outlet.wire.dialect.hasTokens) decodePool.warm()
-    return this.#exchange(outlet, request)
+    const endpoint = request.bodyApi === 'generate' ? this.#generate : this.#main
+    if (request.captureTokens && endpoint.wire.dialect.hasTokens) decodePool.warm()
+    return this.#exchange(endpoint, request)
   }
 
-  async #count(outlet: Outlet, request: BackendRequest): Promise<number> {
+  async #count(endpoint: Endpoint, request: BackendRequest): Promise<number> {
     try {
-      const { usage } = await this.#exchange(outlet, request)
+      const { usage } = await this.#exchange(endpoint, request)
       return usage.input
     } catch (error) {
-      throw countFailure(error, outlet.wire.source)
+      throw countFailure(error, endpoint.wire.source)
     }
   }
 
-  #exchange({ path, wire, render }: Outlet, request: BackendRequest): Promise<BackendReply> {
+  #exchange({ path, wire, render }: Endpoint, request: BackendRequest): Promise<BackendReply> {
     const { signal, sessionId, retry, traceparent, captureTokens: wantsTokens, sink } = request
     const { conversation: messages = request.messages } = request
     if (signal.aborted) return Promise.reject(signal.reason)

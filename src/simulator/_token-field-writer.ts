@@ -13,8 +13,8 @@ export interface TokenSlice {
 
 type Fields = Record<string, unknown>
 
-/** The fields with which a backend adds its tokens to OpenAI's Chat Completions. */
-export interface TokenFields {
+/** Writes the fields with which a backend adds its tokens to OpenAI's Chat Completions. */
+export interface TokenFieldWriter {
   /** Whether the client asked for any of these fields. */
   isAsked(request: DialectRequest): boolean
   /** Adds the prompt's ids to the first document or choice. */
@@ -29,7 +29,7 @@ export interface TokenFields {
   readonly hasVersions: boolean
 }
 
-const vllm: TokenFields = {
+const vllm: TokenFieldWriter = {
   isAsked: ({ wantsTokenIds, wantsLogprobs }) => wantsTokenIds || wantsLogprobs,
   addPrompt({ wantsTokenIds }, document, _choice, ids) {
     if (wantsTokenIds) document['prompt_token_ids'] = Array.from(ids)
@@ -49,7 +49,7 @@ const vllm: TokenFields = {
 /** Flags for whole replies only; a stream of Chat Completions that sets one is refused. */
 const sglangFlags = ['return_prompt_token_ids', 'return_token_ids', 'return_meta_info'] as const
 
-const sglang: TokenFields = {
+const sglang: TokenFieldWriter = {
   isAsked: ({ body, wantsLogprobs }) => wantsLogprobs || sglangFlags.some((flag) => body[flag] === true),
   addPrompt({ body, wantsTokenIds }, _document, choice, ids) {
     if (wantsTokenIds || body['return_prompt_token_ids'] === true) choice['prompt_token_ids'] = Array.from(ids)
@@ -80,7 +80,7 @@ const sglang: TokenFields = {
 }
 
 /** OpenAI has log-probabilities, but no ids and no versions. */
-const openai: TokenFields = {
+const openai: TokenFieldWriter = {
   isAsked: ({ wantsLogprobs }) => wantsLogprobs,
   addPrompt() {},
   addSampled({ wantsLogprobs }, choice, slice) {
@@ -90,7 +90,12 @@ const openai: TokenFields = {
   hasVersions: false,
 }
 
-export const tokenFields: Readonly<Record<ImitationName, TokenFields>> = { vllm, sglang, openai, anthropic: openai }
+export const tokenFieldWriters: Readonly<Record<ImitationName, TokenFieldWriter>> = {
+  vllm,
+  sglang,
+  openai,
+  anthropic: openai,
+}
 
 /** Whether a backend returns ids; the others have no tokens to record. */
 export function returnsTokenIds(name: ImitationName): boolean {
