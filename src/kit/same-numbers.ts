@@ -1,11 +1,9 @@
+import { bytesOf } from './array-bytes.ts'
+
 /** Whether two arrays have the same numbers. Comparing bytes is many times faster than comparing number by number. */
 export function sameNumbers(first: Int32Array, second: Int32Array): boolean {
   if (first.length !== second.length) return false
   // The prompts of one conversation share their memory.
   if (first.buffer === second.buffer && first.byteOffset === second.byteOffset) return true
   return Buffer.compare(bytesOf(first), bytesOf(second)) === 0
-}
-
-function bytesOf(numbers: Int32Array): Uint8Array {
-  return new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength)
 }

@@ -1,4 +1,5 @@
 import { MillraceError } from '../errors/index.ts'
+import { bytesOf } from '../kit/index.ts'
 import type { Outcome } from '../schema/index.ts'
 import type { SpooledFrame } from './_spool-file.ts'
 import type { JournalEntry, NodeEntry } from './journal-entry.ts'
@@ -322,8 +323,7 @@ function pack(target: Uint8Array, offset: number, bytes: Uint8Array): number {
 function packTokens(target: Uint8Array, offset: number, entry: NodeEntry): number {
   let end = offset
   for (const part of [entry.promptIds, entry.ids, entry.logprobs, entry.routedExperts]) {
-    if (!part) continue
-    end = pack(target, end, new Uint8Array(part.buffer, part.byteOffset, part.byteLength))
+    if (part) end = pack(target, end, bytesOf(part))
   }
   return end
 }

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
+import { bytesOf } from '../kit/index.ts'
 import { syncFolder, writeAtomically } from './_write-atomically.ts'
 
 interface MaxInline {
@@ -40,7 +41,7 @@ export class BlobStore {
 
   keepTokens(tokens: Int32Array | Float32Array | Uint8Array | undefined): Uint8Array | string | null {
     if (!tokens) return null
-    const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)
+    const bytes = bytesOf(tokens)
     return bytes.byteLength <= this.#maxInline.tokenBytes ? bytes : this.#put(bytes)
   }
 

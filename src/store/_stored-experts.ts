@@ -10,10 +10,6 @@ export function describeExperts({ shape, experts }: RoutedExperts): StoredExpert
   return { shape, bytesEach: experts.BYTES_PER_ELEMENT }
 }
 
-export function expertBytes({ experts }: RoutedExperts): Uint8Array {
-  return new Uint8Array(experts.buffer, experts.byteOffset, experts.byteLength)
-}
-
 export function restoreExperts({ shape, bytesEach }: StoredExperts, bytes: ArrayBuffer): RoutedExperts {
   switch (bytesEach) {
     case 1:

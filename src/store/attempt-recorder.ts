@@ -1,9 +1,10 @@
 import type { Recorder } from '../inference/index.ts'
+import { bytesOf } from '../kit/index.ts'
 import type { MessageNode } from '../schema/index.ts'
 import type { Journal } from './journal.ts'
 import type { NodeEntry } from './journal-entry.ts'
 import { PromptBases, restAfter } from './_prompt-bases.ts'
-import { describeExperts, expertBytes } from './_stored-experts.ts'
+import { describeExperts } from './_stored-experts.ts'
 
 /** A session's recorder: puts its nodes into the journal under one attempt of one rollout. */
 export class AttemptRecorder implements Recorder {
@@ -38,7 +39,7 @@ export class AttemptRecorder implements Recorder {
       ...(tokens && { ids: tokens.ids, logprobs: tokens.logprobs }),
       ...(promptIds && { promptIds: base ? restAfter(base, promptIds) : promptIds }),
       ...(tokens?.version !== undefined && { version: tokens.version }),
-      ...(experts && { routedExperts: expertBytes(experts) }),
+      ...(experts && { routedExperts: bytesOf(experts.experts) }),
     }
     this.#journal.append(entry)
   }

@@ -1,6 +1,6 @@
 import type { MillraceError } from '../errors/index.ts'
 import type { MessageNode } from '../schema/index.ts'
-import { expertsText } from './experts-text.ts'
+import { nodePieces } from './node-json.ts'
 import type { RunReader } from './run-reader.ts'
 import { storedLine } from './_stored-line.ts'
 import type { StoredText } from './stored-run.ts'
@@ -20,24 +20,11 @@ export interface ExportOptions {
 export async function* exportRollouts(reader: RunReader, options: ExportOptions): AsyncGenerator<string, void, void> {
   const { tokens, onDamaged } = options
   const nodes = ({ rollout, attempt }: StoredText): string =>
-    `,"nodes":${JSON.stringify(reader.nodes(rollout, attempt).map(plainNode))}`
+    `,"nodes":[${reader.nodes(rollout, attempt).map(nodeJson).join(',')}]`
   const lineOptions = { tasks: reader, extra: tokens ? nodes : undefined, onDamaged }
   for (const stored of reader.endedTexts()) yield storedLine(stored, lineOptions)
 }
 
-function plainNode({ tokens, ...node }: MessageNode): Record<string, unknown> {
-  if (!tokens) return node
-  const { promptIds, ids, logprobs, version, versionSpans, routedExperts } = tokens
-  return {
-    ...node,
-    tokens: {
-      ...(promptIds && { promptIds: Array.from(promptIds) }),
-      ids: Array.from(ids),
-      logprobs: Array.from(logprobs),
-      ...(version !== undefined && { version }),
-      ...(versionSpans && { versionSpans }),
-      // As text: a list of numbers would be the longest part of a line by far.
-      ...(routedExperts && { routedExperts: expertsText(routedExperts) }),
-    },
-  }
+function nodeJson(node: MessageNode): string {
+  return [...nodePieces(node, 'numbers')].join('')
 }

@@ -41,11 +41,18 @@ export function readBinaryRows(file: Uint8Array): ReadRow[] {
   return rows
 }
 
+/** Reads JSON lines as docs/export.md describes them. */
 export function readJsonRows(file: Uint8Array): ReadRow[] {
   const text = Buffer.from(file).toString('utf8')
   if (!text.endsWith('\n')) throw new Error('cut off')
   return text
     .slice(0, -1)
     .split('\n')
-    .map((line) => JSON.parse(line) as ReadRow)
+    .map((line) => withFloats(JSON.parse(line) as ReadRow))
+}
+
+/** Log-probabilities are 32-bit floats, of which the text has the first nine digits. */
+function withFloats(row: ReadRow): ReadRow {
+  const { logprobs } = row as { readonly logprobs?: readonly (number | null)[] | null }
+  return logprobs ? { ...row, logprobs: logprobs.map((value) => value && Math.fround(value)) } : row
 }

@@ -1,4 +1,5 @@
-import { partsOf, type Row, type RowArray } from './_rows-parts.ts'
+import { bytesOf, dtypeOf } from '../../kit/index.ts'
+import { partsOf, type Row } from './_rows-parts.ts'
 
 /** The first bytes of a file of rows; docs/export.md describes every byte. The head may come again between two frames. */
 export const binaryHead: Uint8Array = Uint8Array.from([...Buffer.from('MILLROWS'), 1, 0, 0, 0, 0, 0, 0, 0])
@@ -16,7 +17,7 @@ export function binaryFrame(row: Row): Uint8Array {
   const { fields, arrays } = partsOf(row)
   let arrayBytes = 0
   const list = arrays.map(({ name, values, shape }) => {
-    const described = { name, type: typeOf(values), shape, offset: arrayBytes }
+    const described = { name, type: dtypeOf(values), shape, offset: arrayBytes }
     arrayBytes += aligned(values.byteLength)
     return described
   })
@@ -30,16 +31,10 @@ export function binaryFrame(row: Row): Uint8Array {
   frame.fill(' ', lengthsBytes + json.byteLength, lengthsBytes + headerBytes)
   let offset = lengthsBytes + headerBytes
   for (const { values } of arrays) {
-    frame.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength), offset)
+    frame.set(bytesOf(values), offset)
     offset += aligned(values.byteLength)
   }
   return frame
-}
-
-function typeOf(values: RowArray['values']): string {
-  if (values instanceof Int32Array) return 'int32'
-  if (values instanceof Float32Array) return 'float32'
-  return values instanceof Int16Array ? 'int16' : 'uint8'
 }
 
 function aligned(bytes: number): number {

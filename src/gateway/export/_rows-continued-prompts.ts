@@ -1,4 +1,5 @@
 import { createHash, hash } from 'node:crypto'
+import { bytesOf } from '../../kit/index.ts'
 import type { MessageNode } from '../../schema/index.ts'
 import type { WholeNodes } from './_rows-conversation.ts'
 
@@ -58,8 +59,4 @@ function longestBeginning(prompt: Int32Array, said: readonly Said[]): Said | und
 
 function digestOf(prompt: Int32Array, reply: Int32Array): string {
   return hash('sha256', Buffer.concat([bytesOf(prompt), bytesOf(reply)]), 'base64')
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: Int32Array): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength)
 }

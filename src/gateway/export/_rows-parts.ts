@@ -1,4 +1,5 @@
 import type { ErrorCode } from '../../errors/index.ts'
+import type { NumberArray } from '../../kit/index.ts'
 import type { RoutedExperts } from '../../schema/index.ts'
 import type { InteractionRow } from './_rows-interactions.ts'
 import type { MergedRow } from './_rows-merged.ts'
@@ -34,11 +35,9 @@ export interface EndRow {
   readonly withoutTokens: number
 }
 
-type Numbers = Int32Array | Float32Array | Uint8Array | Int16Array
-
 export interface RowArray {
   readonly name: string
-  readonly values: Numbers
+  readonly values: NumberArray
   readonly shape: readonly number[]
 }
 
@@ -54,7 +53,7 @@ export function partsOf(row: Row): { fields: Record<string, unknown>; arrays: Ro
   return { fields, arrays }
 }
 
-function isNumbers(value: unknown): value is Numbers {
+function isNumbers(value: unknown): value is NumberArray {
   return ArrayBuffer.isView(value)
 }
 
