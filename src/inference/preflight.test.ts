@@ -38,11 +38,34 @@ test('a key that is missing is reported at once', async () => {
 
 test('an unknown model comes with what there is', async () => {
   const { error } = await check((response, { path }) => {
-    if (path === '/v1/models') sendJson(response, { data: [{ id: 'gpt-x' }, { id: 'llama' }] })
+    if (path === '/v1/models') sendJson(response, { data: [{ id: 'llama' }, { id: 'gpt-x' }] })
     else sendJson(response, { error: { message: 'The model does not exist' } }, 404)
   })
   expect(error).toMatchObject({ code: 'model_not_found' })
-  expect(String(error)).toMatch(/The server offers: gpt-x, llama\. Did you mean "gpt-x"\?/)
+  expect(String(error)).toMatch(/^\S+ \S+ Did you mean "gpt-x"\? .*answered 404.* The server offers: gpt-x, llama\.$/)
+})
+
+test('a server that has another API than the one it is asked in is told by name', async () => {
+  const { error } = await check((response, { path }) => {
+    if (path === '/v1/models') sendJson(response, { data: [{ id: 'gpt-y' }] })
+    else if (path === '/v1/messages') sendJson(response, { type: 'error', error: { message: 'model: missing' } }, 400)
+    else sendJson(response, { type: 'error', error: { type: 'not_found_error', message: 'Not found' } }, 404)
+  })
+  expect(error).toMatchObject({ code: 'model_not_found' })
+  expect(String(error)).toMatch(/has no \/chat\/completions, but it has \/messages: add --api messages .*answered 404/)
+  expect(String(error)).not.toContain('Did you mean')
+})
+
+test('a server that wants its key in a header of Messages may know nothing else', async () => {
+  const { error } = await check((response) =>
+    sendJson(
+      response,
+      { type: 'error', error: { type: 'authentication_error', message: 'x-api-key is required' } },
+      401,
+    ),
+  )
+  expect(error).toMatchObject({ code: 'model_auth' })
+  expect(String(error)).toMatch(/If it speaks Anthropic's API, add --api messages/)
 })
 
 test('an unknown model of a server that lists nothing', async () => {

@@ -1,5 +1,6 @@
 import { MillraceError } from '../errors/index.ts'
 import { AbortScope, backoffMs, nearestName, sleep, type Backoff } from '../kit/index.ts'
+import { apiPaths, type ApiName } from '../schema/index.ts'
 import type { Backend, ModelRequest } from './backend.ts'
 import { HttpBackend } from './http/http-backend.ts'
 import type { ModelClient } from './model-contract.ts'
@@ -57,7 +58,10 @@ async function tryBackend(
     if (!failure || failure.code === 'model_overloaded' || failure.code === 'model_rate_limited') return undefined
     // The server understood the request and ran out of tokens while thinking: it works.
     if (isShortOfTokens(failure)) return undefined
-    if (failure.code === 'model_not_found') return withOffer(backend, failure, signal)
+    if (backend instanceof HttpBackend) {
+      if (failure.code === 'model_not_found') return notFound(backend, failure, signal)
+      if (failure.code === 'model_auth') return refusedKey(backend, failure)
+    }
     if (!failure.retryable || tries === maxTries) return failure
     await sleep(backoffMs(pause, tries), signal)
   }
@@ -83,15 +87,46 @@ async function tryOnce(
   }
 }
 
-/** Adds the names that the server offers to a `model_not_found`: an unknown name is usually a misspelt one. */
-async function withOffer(backend: Backend, failure: MillraceError, signal: AbortSignal): Promise<MillraceError> {
-  if (!(backend instanceof HttpBackend)) return failure
+/**
+ * Says what a 404 means: the server has another API than the one it was asked in, or no model of that name. An unknown
+ * name is usually a misspelt one, so the name that was meant comes first.
+ */
+async function notFound(backend: HttpBackend, failure: MillraceError, signal: AbortSignal): Promise<MillraceError> {
+  const { api, name, upstreamName } = backend
+  const other = await otherApi(backend, signal)
+  if (other !== undefined) {
+    const hint = `${name} has no ${apiPaths[api]}, but it has ${apiPaths[other]}: ${apiStep(other)}.`
+    return reworded(failure, `${hint} ${failure.rawMessage}`)
+  }
   const offered = await backend.listModels(signal).catch((): string[] => [])
   if (offered.length === 0) return failure
-  const meant = nearestName(backend.upstreamName, offered)
-  const shown = offered.slice(0, maxListedModels).join(', ')
+  const meant = offered.includes(upstreamName) ? undefined : nearestName(upstreamName, offered)
+  const hint = meant === undefined ? '' : `Did you mean "${meant}"? `
+  const shown = offered.toSorted().slice(0, maxListedModels).join(', ')
   const more = offered.length > maxListedModels ? ` and ${offered.length - maxListedModels} more` : ''
-  const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
-  const message = `${failure.rawMessage} The server offers: ${shown}${more}.${hint}`
-  return new MillraceError('model_not_found', message, { data: failure.data, cause: failure })
+  return reworded(failure, `${hint}${failure.rawMessage} The server offers: ${shown}${more}.`)
+}
+
+/** A server that asks for a header of Anthropic's API in answer to another one may know no other. */
+function refusedKey({ api }: HttpBackend, failure: MillraceError): MillraceError {
+  const asksForMessages = /x-api-key|anthropic-version/i.test(String(failure.data['said']))
+  if (api === 'messages' || !asksForMessages) return failure
+  return reworded(failure, `${failure.rawMessage} If it speaks Anthropic's API, ${apiStep('messages')}.`)
+}
+
+function apiStep(api: ApiName): string {
+  return `add --api ${api} (api: '${api}' in a model's config)`
+}
+
+function reworded(failure: MillraceError, message: string): MillraceError {
+  return new MillraceError(failure.code, message, { data: failure.data, cause: failure })
+}
+
+/** The API that the server has, if it lacks the one that it was asked in. */
+async function otherApi(backend: HttpBackend, signal: AbortSignal): Promise<ApiName | undefined> {
+  const has = (api: ApiName) => backend.hasApi(api, signal).catch(() => undefined)
+  if ((await has(backend.api)) !== false) return undefined
+  const others = (Object.keys(apiPaths) as ApiName[]).filter((api) => api !== backend.api)
+  const answers = await Promise.all(others.map(has))
+  return others.find((_api, index) => answers[index] === true)
 }

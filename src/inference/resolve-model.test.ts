@@ -112,7 +112,9 @@ describe('mistakes', () => {
     expect(said).toContain('[model_auth]')
     expect(said).toContain('OPENAI_API_KEY')
     expect(said).toContain('-m sim')
-    expect(failure(() => resolve('simm', { env: {} }))).toContain('Did you mean "sim"?')
+    expect(failure(() => resolve('simm', { env: {} }))).toMatch(
+      /^\S+ \S+ did you mean "sim"\? model simm is served by OpenAI/,
+    )
   })
 
   test('no key for Anthropic', () => {

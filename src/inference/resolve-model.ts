@@ -168,11 +168,11 @@ function missingKey(model: string, { name, urlEnv, apiKeyEnv }: Provider, known:
     model,
     [...known, 'sim'].filter((other) => other !== model),
   )
-  const hint = meant === undefined ? '' : ` Did you mean "${meant}"?`
+  const hint = meant === undefined ? '' : `did you mean "${meant}"? `
   const step = `Set ${apiKeyEnv}, set ${urlEnv} to another server, or use -m sim ('sim'), which needs no key.`
   return new MillraceError(
     'model_auth',
-    `model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}${hint}`,
+    `${hint}model ${model} is served by ${name} and ${apiKeyEnv} is not set. ${step}`,
   )
 }
 

@@ -181,7 +181,7 @@ describe.concurrent('a model that cannot be used', () => {
     expectRefusal(
       unknown,
       1,
-      /answered 404: .*The server offers: good, better\. Did you mean "good"\? \[model_not_found\]/,
+      /Did you mean "good"\? .*answered 404: .*The server offers: better, good\. \[model_not_found\]/,
     )
     const wrong = await against(cwd, server.url, { key: 'tahini' })
     expectRefusal(wrong, 1, /answered 401: .* Check the key in OPENAI_API_KEY, .* \[model_auth\]/)

@@ -34,8 +34,8 @@ export interface HttpBackendOptions {
 /** The key that servers without authentication are sent; vLLM's documentation made it the custom. */
 const noKey = 'EMPTY'
 
-/** A list of models is short, and the caller waits for it. */
-const listTimeoutMs = 10_000
+/** Such an answer is short, and the caller waits for it. */
+const shortAnswerTimeoutMs = 10_000
 
 /** The version of Anthropic's API that the messages dialect is written for. */
 const anthropicVersion = '2023-06-01'
@@ -57,6 +57,8 @@ export class HttpBackend extends Resource implements Backend {
   readonly countTokens: Backend['countTokens']
   /** What the server calls the model. */
   readonly upstreamName: string
+  /** The API that it is asked in. */
+  readonly api: ApiName
   /** The most sockets that are open at once. */
   readonly maxConnections: number
   readonly #connections: Connections
@@ -84,6 +86,7 @@ export class HttpBackend extends Resource implements Backend {
     this.provider = backend.engine ?? providerAt(url.hostname) ?? providerOfApi(model.api)
     const upstreamName = model.upstreamName ?? model.name
     this.upstreamName = upstreamName
+    this.api = model.api
     const source = {
       backend: this.name,
       url: `${url.origin}${this.#base}${apiPaths[model.api]}`,
@@ -182,7 +185,7 @@ export class HttpBackend extends Resource implements Backend {
 
   /** The names of the models the server offers. Throws if it refuses the key, or fails in a way that may pass. */
   async listModels(signal: AbortSignal): Promise<string[]> {
-    const { status, text } = await this.#get('/models', signal)
+    const { status, text } = await this.#ask('GET', '/models', signal)
     if (status >= 300) {
       const reported = readReportedError(jsonOrText(text))
       const failure = reportedError(this.#main.wire.source, { status, reported })
@@ -195,19 +198,30 @@ export class HttpBackend extends Resource implements Backend {
     return data.flatMap((entry: unknown) => (isObject(entry) && 'id' in entry ? [String(entry.id)] : []))
   }
 
+  /** Whether the server has an API. An empty request tells: it is refused where there is one, which costs nothing. */
+  async hasApi(api: ApiName, signal: AbortSignal): Promise<boolean> {
+    const { status } = await this.#ask('POST', apiPaths[api], signal)
+    return ![404, 405, 501].includes(status)
+  }
+
   protected override onClose(): Promise<void> {
     return closeAll([this.#decoding, this.#connections])
   }
 
-  async #get(path: string, signal: AbortSignal): Promise<{ readonly status: number; readonly text: string }> {
+  async #ask(
+    method: 'GET' | 'POST',
+    path: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly status: number; readonly text: string }> {
     try {
       const options: Dispatcher.RequestOptions = {
         origin: this.#origin,
         path: this.#base + path + this.#query,
-        method: 'GET',
+        method,
         headers: [...this.#headers],
-        headersTimeout: listTimeoutMs,
-        bodyTimeout: listTimeoutMs,
+        ...(method === 'POST' && { body: '{}' }),
+        headersTimeout: shortAnswerTimeoutMs,
+        bodyTimeout: shortAnswerTimeoutMs,
         signal,
       }
       const { statusCode, body } = await this.#connections.pick().dispatcher.request(options)
