@@ -55,7 +55,9 @@ export async function checkTasks(options: {
   }
   const [first] = problems
   if (first) {
-    const text = problems.map(({ row, problem }) => `tasks[${row}]: ${problem}`).join('; ')
+    // A task that is alone was most likely sent as `task`.
+    const nameOf = (row: number): string => (tasks.length === 1 ? 'task' : `tasks[${row}]`)
+    const text = problems.map(({ row, problem }) => `${nameOf(row)}: ${problem}`).join('; ')
     throw new MillraceError('task_invalid', text, { data: { row: first.row } })
   }
   return { tasks: checked, digest: digestOf(digests.join('\n')), bytes }

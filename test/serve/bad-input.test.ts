@@ -19,7 +19,7 @@ const mistakes: readonly [what: string, body: unknown, status: number, code: str
   ['a request id with spaces', { task, requestId: 'a b' }, 400, 'usage', /requestId/],
   ['sampling that does not fit', { task, sampling: { topP: 3 } }, 400, 'usage', /topP/],
   ['a form there is not', { task, include: 'everything' }, 400, 'usage', /include/],
-  ['a task that does not fit', { task: { word: 1 } }, 400, 'task_invalid', /tasks\[0\]: word: expected string/],
+  ['a task that does not fit', { task: { word: 1 } }, 400, 'task_invalid', /^task: word: expected string/],
   ['rows that do not fit', { tasks: [task, {}, task, 5] }, 400, 'task_invalid', /tasks\[1\].*tasks\[3\]/],
   ['a task that is too large', { task: { word: 'x'.repeat(3_000) } }, 400, 'task_invalid', /at most 2000/],
   ['one that has too many bytes', { task: { word: 'ü'.repeat(1_500) } }, 400, 'task_invalid', /has 30\d\d bytes/],
