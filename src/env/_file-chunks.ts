@@ -8,8 +8,10 @@ import { isModuleName } from './_is-module-name.ts'
 
 /** Small enough that the rows of one chunk are parsed within a millisecond or so. */
 const chunkBytes = 64 * 1024
+/** The first two bytes of every gzip file. */
+const gzipMagic = 0x1f8b
 
-/** The bytes of a file, unpacked if its name ends in `.gz`. They can be read only once. */
+/** The bytes of a file, unpacked if it is gzip, whatever its name. They can be read only once. */
 export class FileChunks implements AsyncIterable<Buffer>, Disposable {
   readonly #file: ReadStream
   readonly #bytes: Readable
@@ -37,7 +39,9 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
       await handle.close()
       throw new MillraceError('file_not_found', `${path} is a folder, not a file`, { data: { path } })
     }
-    return new FileChunks(handle.createReadStream({ highWaterMark: chunkBytes }), stats.size, path.endsWith('.gz'))
+    // A pipe cannot be looked into, so its name decides.
+    const isPacked = stats.isFile() ? await beginsAsGzip(handle) : path.endsWith('.gz')
+    return new FileChunks(handle.createReadStream({ highWaterMark: chunkBytes }), stats.size, isPacked)
   }
 
   /** The fraction of the file that was read; 0 if its size is not known. */
@@ -53,4 +57,9 @@ export class FileChunks implements AsyncIterable<Buffer>, Disposable {
   [Symbol.dispose](): void {
     this.#file.destroy()
   }
+}
+
+async function beginsAsGzip(handle: FileHandle): Promise<boolean> {
+  const { bytesRead, buffer } = await handle.read(Buffer.alloc(2), 0, 2, 0)
+  return bytesRead === 2 && buffer.readUInt16BE() === gzipMagic
 }

@@ -17,7 +17,7 @@ export interface CsvOptions {
 const optionNames: Readonly<Record<keyof CsvOptions, true>> = { columns: true, delimiter: true }
 
 /**
- * Tasks from a file of comma-separated values (unpacked if its name ends in `.gz`), read as they are needed. Each record
+ * Tasks from a file of comma-separated values (unpacked if it is gzip), read as they are needed. Each record
  * becomes an object of strings; a schema with `z.coerce.number()` makes numbers of them. Messages count rows, not lines:
  * the header is row 1, a record with line breaks in it is one, and empty lines are none.
  */

@@ -82,6 +82,34 @@ describe('jsonl', () => {
     expect(await rowsOf(jsonl(pathToFileURL(path).href))).toHaveLength(20_000)
   })
 
+  test('unpacks what is gzip, and reads what is not, whatever the name says', async () => {
+    await using folder = await temporaryFolder()
+    const [packed, plain, empty] = ['a.jsonl', 'b.jsonl.gz', 'c.jsonl'].map((name) => join(folder.path, name)) as [
+      string,
+      string,
+      string,
+    ]
+    await Promise.all([writeFile(packed, gzipSync('1\n2\n')), writeFile(plain, '1\n2\n'), writeFile(empty, '')])
+    expect(await rowsOf(jsonl(packed))).toMatchObject([{ value: 1 }, { at: 'a.jsonl line 2', value: 2 }])
+    expect(await rowsOf(jsonl(plain))).toMatchObject([{ value: 1 }, { value: 2 }])
+    expect(await rowsOf(jsonl(empty))).toEqual([])
+  })
+
+  test.each(['[\n  {"a":1},\n  {"a":2}\n]', '\n[{"a":1},\n{"a":2}]', '{\n  "a": 1\n}\n'])(
+    'says what a file is whose value spans lines: %j',
+    async (text) => {
+      await using folder = await temporaryFolder()
+      const path = join(folder.path, 'questions.jsonl')
+      await writeFile(path, text)
+      await expect(rowsOf(jsonl(path))).rejects.toMatchObject({
+        code: 'tasks_failed',
+        rawMessage: expect.stringMatching(
+          /^questions\.jsonl is JSON over several lines, .* jq -c '\.\[\]' makes lines/,
+        ),
+      })
+    },
+  )
+
   test('an archive that is damaged fails', async () => {
     await using folder = await temporaryFolder()
     const path = join(folder.path, 'cut.jsonl.gz')

@@ -66,6 +66,11 @@ describe('readTasks', () => {
     expect((await all(named)).map(({ id }) => id)).toEqual(['sum-0', 'sum-1'])
   })
 
+  test('a list of tasks that is one row says so', async () => {
+    const [item] = await all(environmentWith(() => [rows(2)] as never))
+    expect(item?.problem?.rawMessage).toMatch(/expected object, got array\. .* It is a list: .* jq -c '\.\[\]'\)\.$/)
+  })
+
   test('a row that does not fit costs itself only, and says which it is', async () => {
     await using folder = await mkdtempDisposable(join(tmpdir(), 'millrace-tasks-'))
     const path = join(folder.path, 'questions.jsonl')

@@ -37,6 +37,9 @@ export interface TaskStreamOptions {
 /** How long a source may take to tidy up when no more rows are asked for. */
 const momentMs = 5_000
 
+/** A file with one line that holds all tasks reads as one task. */
+const listHint = " It is a list: if that is the list of tasks, give each a row of its own (a file: jq -c '.[]')."
+
 type ReadRow = Extract<TaskRow, { readonly value: unknown }>
 
 /** The tasks of an environment in order, each validated once. No row is read ahead, and none is held. */
@@ -157,7 +160,8 @@ export class TaskStream implements AsyncIterable<TaskItem> {
       const what = missing
         ? `${missing} (${validated.problem}). Correct the columns`
         : `${validated.problem}. Correct the row`
-      return invalid(index, digest, at, `${what}, or the environment's \`task\` schema.`)
+      const list = Array.isArray(value) ? listHint : ''
+      return invalid(index, digest, at, `${what}, or the environment's \`task\` schema.${list}`)
     }
     const task = validated.value
     try {
