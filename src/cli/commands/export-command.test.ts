@@ -61,7 +61,7 @@ test('tenants are exported apart, also where they have used the same name for a 
   expect(await sessions('--group', 'group-3', '--tenant', 'default')).toBe(2)
   expect(await run(runs.root, 'gateway', '--group', 'group-3')).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('tenants default and blue each have a group group-3; choose one with --tenant'),
+    stderr: expect.stringContaining('tenants blue and default each have a group group-3; choose one with --tenant'),
   })
   expect(await run(runs.root, 'gateway', '--tenant', 'red')).toMatchObject({
     code: 2,

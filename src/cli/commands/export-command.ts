@@ -226,7 +226,7 @@ function requireOneTenant({ sessions }: RunReader, group: string): void {
   for (const { tenant } of sessions.each({ group })) {
     tenants.add(tenant)
     if (tenants.size < 2) continue
-    throw usageError(`tenants ${andList([...tenants])} each have a group ${group}; choose one with --tenant`)
+    throw usageError(`tenants ${andList([...tenants].toSorted())} each have a group ${group}; choose one with --tenant`)
   }
 }
 
