@@ -43,6 +43,16 @@ test('pruning leaves a run alone that is in use, even one that claims to be comp
   expect(existsSync(join(root.path, 'busy', runFiles.run))).toBe(true)
 })
 
+test('pruning by name takes that run alone, under the same rules', async () => {
+  using root = temporaryFolder()
+  for (const name of ['it', 'it-too']) placeRun(root.path, name, { state: 'complete' })
+  placeRun(root.path, 'resumable', { state: 'unfinished' })
+  expect(await pruneRuns(root.path, { name: 'resumable' })).toEqual([])
+  expect(await pruneRuns(root.path, { name: 'it', olderThanMs: dayMs })).toEqual([])
+  expect(await pruneRuns(root.path, { name: 'it' })).toMatchObject([{ name: 'it', removed: true }])
+  expect(readdirSync(root.path).toSorted()).toEqual(['it-too', 'resumable'])
+})
+
 test('two who prune at once share the work', async () => {
   using root = temporaryFolder()
   for (let index = 0; index < 12; index += 1) placeRun(root.path, `run-${index}`, { state: 'complete' })

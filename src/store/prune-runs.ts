@@ -8,6 +8,8 @@ import { readRunFile, type RunFile, type RunState } from './run-file.ts'
 import { folderFailure, runFiles } from './run-folder.ts'
 
 export interface PruneOptions {
+  /** Only the run of this name. */
+  readonly name?: string
   /** Only runs whose last sitting ended longer ago than this or, if it was killed, last wrote something. */
   readonly olderThanMs?: number
   /** How many of the runs that could go stay, the newest ones. */
@@ -31,15 +33,18 @@ const hiddenPrefix = '.pruned-'
 
 /** Deletes old runs, never one that is in use and never a folder that does not read as a run. */
 export async function pruneRuns(root: string, options: PruneOptions): Promise<PrunedRun[]> {
-  const { olderThanMs, keep, dryRun = false } = options
-  if (olderThanMs === undefined && keep === undefined) {
-    throw new MillraceError('usage', 'say which runs may go: those older than some age, or all but the newest few')
+  const { name: wanted, olderThanMs, keep, dryRun = false } = options
+  if (wanted === undefined && olderThanMs === undefined && keep === undefined) {
+    throw new MillraceError(
+      'usage',
+      'say which runs may go: one by its name, those older than some age, or all but the newest few',
+    )
   }
   const { runs } = await findRuns(root)
   const pruned: PrunedRun[] = []
   for (const found of runs.filter(({ run }) => mayGo(run.state, options)).slice(keep ?? 0)) {
     const { name, folder, run } = found
-    if (!isOld(folder, run, options)) continue
+    if ((wanted !== undefined && name !== wanted) || !isOld(folder, run, options)) continue
     const bytes = await folderBytes(folder)
     // Another process has deleted the run meanwhile.
     if (bytes === undefined) continue

@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { RunStore } from '../../store/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
 import { fakeProcess } from '../_testing/fake-terminal.ts'
 import { writeRun, type WrittenRollout } from '../_testing/write-run.ts'
@@ -137,5 +138,34 @@ describe('millrace prune', () => {
     expect(left.stdout).toBe(`nothing to delete in ${runs.root}; --unfinished: also 1 run that could be continued\n`)
     await run(runs.root, 'prune', '--keep', '0', '--unfinished', '--yes')
     expect(existsSync(join(runs.root, 'unfinished'))).toBe(false)
+  })
+
+  it('deletes one run by its name, and says why one stays', async () => {
+    await using runs = await temporaryRuns()
+    for (const name of ['a', 'b']) await writeRun({ root: runs.root, name, rollouts })
+    await writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
+    const prune = (...words: string[]) => run(runs.root, 'prune', ...words)
+    expect((await prune('a')).stdout).toMatch(/^a +complete .*\n1 run, .*; --yes deletes it\n$/m)
+    const deleted = await prune('a', '--yes', '--json')
+    expect(JSON.parse(deleted.stdout)).toMatchObject({ run: 'a', state: 'complete', removed: true })
+    expect(['a', 'b'].map((name) => existsSync(join(runs.root, name)))).toEqual([false, true])
+    expect(await prune('unfinished', '--yes')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('run unfinished could be continued; --unfinished deletes it all the same'),
+    })
+    expect(await prune('unfinishd', '--yes')).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('did you mean unfinished?'),
+    })
+    expect(await prune('b', '--keep', '0')).toMatchObject({ code: 2 })
+    const store = await RunStore.open({ folder: join(runs.root, 'b') })
+    expect(await prune('b', '--yes', '--unfinished')).toMatchObject({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringContaining('run b is in use and was not deleted'),
+    })
+    await store.close()
+    expect(existsSync(join(runs.root, 'b'))).toBe(true)
+    expect((await prune(join(runs.root, 'unfinished'), '--unfinished', '--yes')).stdout).toContain('1 run deleted')
   })
 })
