@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import type { Message, RolloutRecord } from '../../schema/index.ts'
+import { emptyUsage, type Message, type RolloutRecord } from '../../schema/index.ts'
 import { RunStore, type Journal, type NewRun } from '../../store/index.ts'
 import { sampleRecord } from './fake-evaluation.ts'
 
@@ -8,6 +8,8 @@ export interface WrittenRollout {
   /** The rollout that asked for this one, if it is a child. */
   readonly parent?: string
   readonly messages?: readonly { readonly message: Message; readonly meta?: object }[]
+  /** What the judge said. */
+  readonly verdicts?: readonly string[]
 }
 
 /** Writes a real run to `<root>/<name>` through the store, and leaves it in the given state. */
@@ -43,7 +45,10 @@ export async function writeRun(options: {
   if (end !== 'none') await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
 }
 
-function appendRollout(journal: Journal, { record: parts, parent, messages: given }: WrittenRollout): void {
+function appendRollout(
+  journal: Journal,
+  { record: parts, parent, messages: given, verdicts = [] }: WrittenRollout,
+): void {
   const messages = given ?? [{ message: { role: 'user', content: 'What is 2+2?' } }]
   const { messages: _, ...record } = sampleRecord(parts)
   const { id: rollout, attempt, outcome, reward, sample } = record
@@ -66,6 +71,11 @@ function appendRollout(journal: Journal, { record: parts, parent, messages: give
       at,
       meta: meta ? JSON.stringify(meta) : null,
     })
+  }
+  for (const content of verdicts) {
+    const reply = { role: 'assistant', content }
+    const data = JSON.stringify({ request: 'q', model: 'the-judge', reply, usage: emptyUsage(), cost: 0 })
+    journal.append({ kind: 'event', rollout, attempt, name: 'judge-call', at, data })
   }
   journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
   // A child's result is only for its parent to use: no result is recorded for it.

@@ -209,6 +209,24 @@ describe('millrace show <run> <rollout>', () => {
     }
   })
 
+  it('has what judges said and what was noted, in short', async () => {
+    await using runs = await temporaryRuns()
+    const long = `It is right.\n${'x'.repeat(1000)}`
+    const info = { seed: 7, where: 'here', list: [1, 2] }
+    await writeRun({
+      root: runs.root,
+      name: 'it',
+      rollouts: [{ record: { info }, verdicts: [long, ...Array.from({ length: 11 }, (_, n) => `Score: ${n}`)] }],
+    })
+    const { stdout } = await show(runs.root, 'it', '0-0')
+    expect(stdout).toMatch(/^judge {5}the-judge: It is right\. x{200,300}…\n {10}the-judge: Score: 0\n/m)
+    expect(stdout).toContain('and 2 more: see --json')
+    expect(stdout).toMatch(/^notes {5}seed: 7\n {10}where: here\n {10}list: \[1,2\]$/m)
+    const { verdicts } = JSON.parse((await show(runs.root, 'it', '0-0', '--json')).stdout) as { verdicts: unknown[] }
+    expect(verdicts).toHaveLength(12)
+    expect(verdicts[0]).toEqual({ model: 'the-judge', said: long })
+  })
+
   it('shows every attempt and why it failed', async () => {
     await using runs = await temporaryRuns()
     const second = { ...talk, record: { ...talk.record, attempt: 2 } }

@@ -1,5 +1,6 @@
 import { MillraceError } from '../../errors/index.ts'
-import { outcomeNames, type Outcome } from '../../schema/index.ts'
+import { readJudgeCalls } from '../../rollout/index.ts'
+import { outcomeNames, textOf, type Outcome } from '../../schema/index.ts'
 import {
   damagedRollout,
   isDamage,
@@ -177,12 +178,18 @@ async function showRollout(given: string, { found, reader, io, asJson }: ShownRu
     attempts,
     givenUp,
     children: reader.children(rollout).filter(({ attempt }) => attempt === shown.attempt),
+    verdicts: (unlessDamaged(() => readJudgeCalls(reader, rollout, shown.attempt)) ?? []).map(({ model, reply }) => ({
+      model,
+      said: textOf(reply),
+    })),
   }
   if (asJson) {
     const messages = accepted?.messages ?? transcript.nodes.map(({ message }) => message)
-    const { record, waitsFor } = transcript
+    const { record, waitsFor, verdicts } = transcript
     const shownAttempts = attempts.map((attempt) => brief(attempt, givenUp.get(attempt.attempt)))
-    await io.stdout.line(JSON.stringify({ ...record, id: rollout, waitsFor, messages, attempts: shownAttempts }))
+    await io.stdout.line(
+      JSON.stringify({ ...record, id: rollout, waitsFor, messages, verdicts, attempts: shownAttempts }),
+    )
     return
   }
   for (const line of transcriptLines(transcript, io.stdout.style)) {

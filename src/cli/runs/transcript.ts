@@ -1,6 +1,7 @@
 import type {
   AssistantMessage,
   ContentPart,
+  Json,
   Message,
   MessageNode,
   RolloutRecord,
@@ -16,10 +17,13 @@ import { formatMoney } from '../format/money.ts'
 import { printable, printableLine } from '../format/printable.ts'
 import { formatScore } from '../format/score.ts'
 import type { Style } from '../format/style.ts'
-import { padText } from '../format/text-width.ts'
+import { fitText, padText } from '../format/text-width.ts'
 
 /** The most missing tool servers that are shown; `--json` has all of them. */
 const shownServers = 5
+/** The same for what judges said and what the environment noted, and how much of each. */
+const shownRemarks = 10
+const shownRemarkChars = 300
 
 export interface Transcript {
   readonly rollout: string
@@ -33,6 +37,13 @@ export interface Transcript {
   /** Why attempts were abandoned, by their numbers. */
   readonly givenUp: ReadonlyMap<number, string>
   readonly children: readonly StoredAttempt[]
+  /** What judges said about the attempt that is shown, in order. */
+  readonly verdicts: readonly Verdict[]
+}
+
+export interface Verdict {
+  readonly model: string
+  readonly said: string
 }
 
 /** What an ended attempt without a result waits for. A child gets no result of its own: its outcome goes to its parent. */
@@ -56,7 +67,28 @@ export function* transcriptLines(transcript: Transcript, style: Style): Generato
   if (transcript.waitsFor) yield row('waiting', style.warn(waiting[transcript.waitsFor]), style)
   if (record) yield* recordLines(record, style)
   else yield style.warn('not ended: it is running, or was cut off and can be continued')
+  yield* remarkLines('judge', transcript.verdicts, ({ model, said }) => [model, said], style)
+  yield* remarkLines('notes', Object.entries(record?.info ?? {}), ([name, value]) => [name, noteText(value)], style)
   yield* attemptLines(transcript, style)
+}
+
+/** One line for each of the first remarks: who or what it is, and the beginning of its text. */
+function* remarkLines<Remark>(
+  label: string,
+  remarks: readonly Remark[],
+  read: (remark: Remark) => readonly [name: string, text: string],
+  style: Style,
+): Generator<string, void, void> {
+  for (const [index, remark] of remarks.slice(0, shownRemarks).entries()) {
+    const [name, text] = read(remark).map(printableLine) as [string, string]
+    yield row(index === 0 ? label : '', `${name}: ${fitText(text, shownRemarkChars)}`, style)
+  }
+  const more = remarks.length - shownRemarks
+  if (more > 0) yield row('', style.dim(`and ${formatCount(more)} more: see --json`), style)
+}
+
+function noteText(value: Json): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
 }
 
 /** One message: its speaker, how it came, and its content. */
