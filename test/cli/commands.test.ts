@@ -114,6 +114,10 @@ describe.concurrent('a new environment', () => {
     const ran = await millrace({ cwd }, ...command.split(' '), '--seed', '1', '--json')
     expect(ran.code, ran.stderr).toBe(0)
     expect(objects(ran.stdout).at(-1)).toMatchObject({ end: 'complete', rollouts: 20, scored: 20 })
+    const node = ['--import', new URL('../own-sources.ts', import.meta.url).href, '--test', 'environment.test.ts']
+    const tested = spawnSync(process.execPath, node, { cwd, encoding: 'utf8', env: { PATH: process.env['PATH'] } })
+    expect(tested.status, tested.stdout + tested.stderr).toBe(0)
+    expect(tested.stdout).toMatch(/pass 1\b/)
     await writeFile(join(cwd, 'environment.ts'), '// mine')
     const again = await millrace({ cwd }, 'init')
     expect(again).toMatchObject({ code: 1, stdout: '' })

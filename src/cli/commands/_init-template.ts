@@ -32,6 +32,29 @@ export default defineEnvironment({
 `
 }
 
+/** A test of that environment, for Node's own test runner. */
+export const testTemplate = `import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { calls, runScripted } from 'millrace/testing'
+import environment from './environment.ts'
+
+await test('a model that reads the calculator is right', async () => {
+  const { summary } = await runScripted({
+    environment,
+    limit: 3,
+    // What the model says follows from the conversation: rollouts run at once, in no order.
+    script: ({ messages }) => {
+      const last = messages.at(-1)
+      if (last?.role === 'tool') return \`Answer: \${last.content}\`
+      return calls({ calculator: { expression: /What is (.+)\\?/.exec(String(last?.content))?.[1] } })
+    },
+  })
+  assert.equal(summary.score?.mean, 1)
+})
+`
+
+export const gitignoreTemplate = 'runs/\n'
+
 export function readmeTemplate(name: string): string {
   return `# ${name}
 
@@ -39,6 +62,7 @@ An environment for [Millrace](https://www.npmjs.com/package/millrace): the tasks
 
     npx millrace eval ./environment.ts -m sim --sim.skill=0.8          # a simulated model: no key, no GPU
     npx millrace eval ./environment.ts -m <model> -n 4 --limit 20      # a model behind OPENAI_BASE_URL
+    npx node --test environment.test.ts                                # its test, with a script for a model
 
 Next: \`npx millrace show <run> 0-0\` reads a transcript, \`npx millrace eval --help\` explains every flag.
 `

@@ -21,17 +21,22 @@ describe('millrace init', () => {
     const text = readFileSync(join(folder.root, 'my-environment', 'environment.ts'), 'utf8')
     expect(text).toContain(`name: 'my-environment'`)
     expect(text.split('\n').length).toBeLessThan(40)
-    expect(existsSync(join(folder.root, 'my-environment', 'README.md'))).toBe(true)
+    for (const file of ['README.md', 'environment.test.ts']) {
+      expect(existsSync(join(folder.root, 'my-environment', file))).toBe(true)
+    }
+    expect(readFileSync(join(folder.root, 'my-environment', '.gitignore'), 'utf8')).toBe('runs/\n')
     expect(JSON.parse(readFileSync(join(folder.root, 'my-environment', 'package.json'), 'utf8'))).toMatchObject({
       type: 'module',
     })
   })
 
-  it('leaves the package of a folder that is one alone', async () => {
+  it('leaves the package and the .gitignore of a folder alone', async () => {
     await using folder = await temporaryRuns()
     writeFileSync(join(folder.root, 'package.json'), '{}')
+    writeFileSync(join(folder.root, '.gitignore'), 'mine')
     expect((await init(folder.root)).code).toBe(0)
     expect(readFileSync(join(folder.root, 'package.json'), 'utf8')).toBe('{}')
+    expect(readFileSync(join(folder.root, '.gitignore'), 'utf8')).toBe('mine')
   })
 
   it('says why a folder cannot be written', async () => {

@@ -6,13 +6,19 @@ import { makeFolders } from '../../kit/index.ts'
 import { defineCommand } from '../command-line/command.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { shellQuote } from '../format/shell-quote.ts'
-import { environmentTemplate, packageTemplate, readmeTemplate } from './_init-template.ts'
+import {
+  environmentTemplate,
+  gitignoreTemplate,
+  packageTemplate,
+  readmeTemplate,
+  testTemplate,
+} from './_init-template.ts'
 
 export const initCommand = defineCommand({
   name: 'init',
   description:
     'Writes a small environment that runs at once: arithmetic with a calculator tool, in about thirty lines to start ' +
-    'from. Never overwrites anything.',
+    'from, with a test. Never overwrites anything.',
   arguments: [
     { name: 'folder', required: false, help: 'the folder to write to, made if needed; this one if not given' },
   ],
@@ -32,10 +38,12 @@ export const initCommand = defineCommand({
     const name = basename(folder).replaceAll(/[^A-Za-z0-9._-]+/g, '-') || 'my-environment'
     const files: Record<string, string> = {
       'environment.ts': environmentTemplate(name),
+      'environment.test.ts': testTemplate,
       'README.md': readmeTemplate(name),
     }
     // An environment is an ES module, but a project around it may declare its files to be CommonJS.
     if (!existsSync(join(folder, 'package.json'))) files['package.json'] = packageTemplate(name)
+    if (!existsSync(join(folder, '.gitignore'))) files['.gitignore'] = gitignoreTemplate
     // All files are checked before any is written: half an environment is of no use.
     const taken = Object.keys(files).find((file) => existsSync(join(folder, file)))
     if (taken !== undefined) {
