@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { findRuns, latestUnfinished } from './find-runs.ts'
@@ -41,4 +41,14 @@ test('the newest unfinished run of a configuration, unless somebody works on it'
   await using _store = await RunStore.open({ folder: join(root.path, 'newer') })
   expect((await latestUnfinished(root.path, 'digest'))?.name).toBe('older')
   expect(await latestUnfinished(root.path, 'unheard of')).toBeUndefined()
+})
+
+test('a run that lies elsewhere is found by a link to its folder; a link that leads nowhere is passed over', async () => {
+  using root = temporaryFolder()
+  using disk = temporaryFolder()
+  placeRun(disk.path, 'moved', { state: 'unfinished' })
+  symlinkSync(join(disk.path, 'moved'), join(root.path, 'linked'))
+  symlinkSync(join(disk.path, 'gone'), join(root.path, 'dangling'))
+  expect(await findRuns(root.path)).toMatchObject({ runs: [{ name: 'linked' }], broken: [] })
+  expect((await latestUnfinished(root.path, 'digest'))?.name).toBe('linked')
 })

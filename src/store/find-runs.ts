@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { MillraceError } from '../errors/index.ts'
@@ -31,10 +31,11 @@ export async function findRuns(root: string): Promise<FoundRuns> {
   const runs: FoundRun[] = []
   const broken: BrokenRun[] = []
   for (const entry of await entriesOf(root)) {
-    if (!entry.isDirectory() || entry.name.startsWith('.')) continue
     const { name } = entry
+    if (name.startsWith('.')) continue
     const folder = join(root, name)
     try {
+      if (!entry.isDirectory() && !(entry.isSymbolicLink() && leadsToFolder(folder))) continue
       const run = readRunFile(folder)
       if (run) runs.push({ name, folder, run: { ...run, state: currentState(folder, run) } })
       else if (existsSync(join(folder, runFiles.database))) {
@@ -52,6 +53,11 @@ export async function findRuns(root: string): Promise<FoundRuns> {
 export async function latestUnfinished(root: string, configDigest: string): Promise<FoundRun | undefined> {
   const { runs } = await findRuns(root)
   return runs.find(({ run }) => run.configDigest === configDigest && run.state === 'unfinished')
+}
+
+/** A run may have been moved to another disk, with a link to it left in its place. */
+function leadsToFolder(link: string): boolean {
+  return statSync(link, { throwIfNoEntry: false })?.isDirectory() === true
 }
 
 function currentState(folder: string, run: RunFile): RunFile['state'] {

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
@@ -99,4 +99,14 @@ test('a run that was killed was used when it last wrote, and one that does not s
   placeRun(root.path, 'undated', { state: 'complete', sittings: [{ startedAt, endedAt: 'yesterday' }] })
   const pruned = await pruneRuns(root.path, { olderThanMs: 2 * dayMs, includeUnfinished: true })
   expect(pruned).toMatchObject([{ name: 'long-dead', removed: true }])
+})
+
+test('pruning leaves alone a run that lies elsewhere and is linked here', async () => {
+  using root = temporaryFolder()
+  using disk = temporaryFolder()
+  placeRun(disk.path, 'moved', { days: 9, state: 'complete' })
+  placeRun(root.path, 'here', { days: 9, state: 'complete' })
+  symlinkSync(join(disk.path, 'moved'), join(root.path, 'linked'))
+  expect(await pruneRuns(root.path, { keep: 0 })).toMatchObject([{ name: 'here', removed: true }])
+  expect(readdirSync(root.path)).toEqual(['linked'])
 })
