@@ -1,5 +1,6 @@
 import {
   defineEnvironment,
+  judge,
   MillraceError,
   z,
   type Agent,
@@ -386,6 +387,22 @@ describe('limits and outcomes', () => {
     expect(await errorOf({ update: never })).toContain('is used up, in update')
     const reward = { quick: { weight: 1, score: () => 1 }, slow: { weight: 1, score: never } }
     expect(await errorOf({ reward })).toContain('took longer than the 50 ms kept for it: "slow" had not ended')
+  })
+
+  test('a reward that waits for a judge who is gone ends with the wall time of its rollout', async () => {
+    const environment = defineEnvironment({ name: 'judged', task, tasks, prompt, reward: judge() })
+    const { records } = await runScripted({
+      environment,
+      limits: { wallTimeoutMs: 400, tailMs: 100 },
+      // The judge, whose first message is the system's, is overloaded for good: questions to it park.
+      script: ({ messages }) => {
+        if (messages[0]?.role !== 'system') return 'fine'
+        throw new MillraceError('model_overloaded', 'for good')
+      },
+      maxTries: 2,
+    })
+    expect(records[0]).toMatchObject({ outcome: 'reward_error', reward: null, answer: 'fine' })
+    expect(records[0]?.error?.message).toContain('400 ms (wallTimeoutMs)')
   })
 
   test.each([

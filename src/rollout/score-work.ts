@@ -1,7 +1,7 @@
 import { scoreRollout, type ScoreResult, type ScoringPlace } from '../env/index.ts'
 import { MillraceError } from '../errors/index.ts'
-import { AbortScope, StopClock } from '../kit/index.ts'
-import { outcomes } from '../schema/index.ts'
+import { AbortScope, StopClock, type SpentTime } from '../kit/index.ts'
+import { outcomes, type Limits } from '../schema/index.ts'
 import type { AgentEnd } from './agent-end.ts'
 import type { AgentRun } from './agent-run.ts'
 import { failedEnd } from './failed-end.ts'
@@ -46,14 +46,15 @@ class RewardTime {
   readonly #signal: AbortSignal
 
   constructor(run: AgentRun, signal: AbortSignal) {
-    const { tailMs } = run.engine.settings.limits
+    const { limits } = run.engine.settings
+    const { tailMs } = limits
     const scope = new AbortScope(signal)
     this.scope = scope
     this.clock = new StopClock({
       limitMs: tailMs,
-      onSpent: () => {
-        scope.abort(new MillraceError('reward_failed', `the reward took longer than the ${tailMs} ms kept for it`))
-      },
+      // The clock stands still while a judge is waited for, but not beyond the end of the rollout's wall time.
+      wallMs: run.budget.wallMsLeft + tailMs,
+      onSpent: (what) => scope.abort(late(what, limits)),
     })
     this.#run = run
     this.#signal = signal
@@ -72,6 +73,14 @@ class RewardTime {
     this.end()
     return { end: failedEnd(error, 'reward_failed', { signal: this.#signal }) }
   }
+}
+
+function late(what: SpentTime, { tailMs, wallTimeoutMs }: Limits): MillraceError {
+  const why =
+    what === 'time'
+      ? `the reward took longer than the ${tailMs} ms kept for it`
+      : `the reward still waited for a judge or a thread when the rollout's ${wallTimeoutMs} ms (wallTimeoutMs) were used up`
+  return new MillraceError('reward_failed', why)
 }
 
 function scoringPlace({ engine, situation, context }: AgentRun, { clock, scope }: RewardTime): ScoringPlace {
