@@ -36,6 +36,7 @@ async function openExecutor(options: Partial<InlineExecutorOptions> = {}) {
     settings: {
       model: 'scripted',
       judge: 'scripted',
+      asked: ['scripted'],
       judgeConcurrency: 1,
       limits: defaultLimits,
       sampling: {},

@@ -1,4 +1,4 @@
-import { defineEnvironment, evaluate, z, type Backend, type BackendReply } from 'millrace'
+import { defineEnvironment, evaluate, MillraceError, z, type Backend, type BackendReply } from 'millrace'
 import { temporaryRuns } from 'millrace/testing'
 import { expect, test } from 'vitest'
 
@@ -49,6 +49,29 @@ test('one engine serves one run after the other, and is closed by whoever opened
     expect(summary.outcomes).toMatchObject({ completed: 2 })
   }
   expect(engine.isClosed).toBe(false)
+})
+
+test('a judge that refuses is found before anything is spent, and the policy is no less asked', async () => {
+  await using runs = await temporaryRuns()
+  await using engine = new Engine()
+  await using refusing = new Engine(() => {
+    throw new MillraceError('model_auth', 'not with this key')
+  })
+  const backends = { policy: [engine], strict: [refusing] }
+  const options = { environment, model, models: { strict: {} }, backends, run: { root: runs.root } }
+  await expect(evaluate({ ...options, judge: 'strict' }).summary()).rejects.toMatchObject({ code: 'model_auth' })
+  expect(engine.calls).toBe(1)
+  // Nobody is known to ask a model that is only named.
+  expect(await evaluate(options).summary()).toMatchObject({ outcomes: { completed: 2 } })
+  expect(refusing.calls).toBe(1)
+})
+
+test('a judge without a name is refused', async () => {
+  const run = evaluate({ environment, model, judge: ' ', backends: { policy: [new Engine()] } })
+  await expect(run.summary()).rejects.toMatchObject({
+    code: 'config_invalid',
+    rawMessage: expect.stringContaining('the judge has no name') as string,
+  })
 })
 
 test('an error of its own is a failed try, not a failed agent', async () => {

@@ -45,7 +45,7 @@ export interface EvaluateOptions {
   readonly workers?: number | 'auto'
   /** When a worker is taken for stuck, too old or too large, and how much memory it may have. */
   readonly supervision?: Partial<Supervision>
-  /** Ask the model for one token first, so that a wrong key or name costs nothing. On by default. */
+  /** Ask the model, and the judge if one is named, for one token first, so that a wrong key or name costs nothing. On by default. */
   readonly preflight?: boolean
   readonly run?: RunOptions
   /** Begins in the middle of a stored rollout; `forkRollout` makes it. */

@@ -69,7 +69,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
   requireFittingWorkers(options, loaded)
   choiceOption('run.resume', options.run?.resume ?? 'auto', resumeRules)
   const concurrency = wholeOption('concurrency', options.concurrency ?? 64, 1)
-  const { policy, models } = modelsOf(options, env, concurrency)
+  const { policy, models, asked } = modelsOf(options, env, concurrency)
   const { environment } = loaded
   const attempts = wholeOption('attempts', options.attempts ?? 1, 1)
   const config: RunConfig = {
@@ -109,6 +109,7 @@ export async function resolveRun(options: EvaluateOptions, env: Variables, signa
     settings: {
       model: config.model,
       judge: config.judge,
+      asked,
       judgeConcurrency: config.judgeConcurrency,
       limits: config.limits,
       sampling: config.sampling,
@@ -128,7 +129,7 @@ function modelsOf(
   { model: policyModel, models: named, judge, backends, fork }: EvaluateOptions,
   env: Variables,
   maxConcurrency: number,
-): { readonly policy: ModelConfig; readonly models: readonly ModelConfig[] } {
+): { readonly policy: ModelConfig; readonly models: readonly ModelConfig[]; readonly asked: readonly string[] } {
   const resolve = (model: EvaluateOptions['model'], isUnasked = false): ModelConfig =>
     resolveModelConfig({
       model,
@@ -142,13 +143,18 @@ function modelsOf(
     if (!Array.isArray(list)) throw unfit(`backends.${name}`, 'a list of backends', list)
   }
   const policy = resolve(policyModel)
-  const judges = judge ? [judge] : []
+  if (judge?.trim() === '') {
+    const message = 'the judge has no name. Name a model with --judge (judge), or leave it out: then the policy judges.'
+    throw new MillraceError('config_invalid', message)
+  }
+  const judges = judge === undefined ? [] : [judge]
   const asked = fork?.asked ?? new Set(judges)
   const models = new Map([[policy.name, policy]])
   for (const name of [...Object.keys(named ?? {}), ...judges]) {
     if (!models.has(name)) models.set(name, resolve(name, !asked.has(name)))
   }
-  return { policy, models: [...models.values()] }
+  const askedJudges = judges.filter((name) => name !== policy.name && asked.has(name))
+  return { policy, models: [...models.values()], asked: [policy.name, ...askedJudges] }
 }
 
 function requireFittingWorkers({ workers, backends, supervision }: EvaluateOptions, loaded: LoadedEnvironment): void {

@@ -101,11 +101,12 @@ export class InlineExecutor extends Resource implements Executor {
   }
 
   async preflight(signal: AbortSignal): Promise<readonly string[]> {
+    const { asked } = this.#engine.settings
     const [notices] = await Promise.all([
-      preflight(this.#models.get(this.#engine.settings.model), signal),
+      Promise.all(asked.map((name) => preflight(this.#models.get(name), signal))),
       this.#toolkit.preflight(signal),
     ])
-    return notices
+    return notices.flat()
   }
 
   get takesWork(): boolean {

@@ -36,6 +36,8 @@ export interface Opening {
 export interface RunSettings {
   readonly model: string
   readonly judge: string
+  /** The models that are known to be asked: a preflight asks each of them for a word. */
+  readonly asked: readonly string[]
   readonly judgeConcurrency: number
   readonly limits: Limits
   readonly sampling: Sampling

@@ -55,6 +55,7 @@ export async function pooledRun(given: PooledRunOptions): Promise<readonly Rollo
       settings: {
         model: 'sim',
         judge: 'sim',
+        asked: ['sim'],
         judgeConcurrency: 1,
         limits: defaultLimits,
         sampling: {},

@@ -133,7 +133,7 @@ export const evalFlags = {
   'no-preflight': {
     kind: 'switch',
     group: 'What to run',
-    help: 'Do not ask the model for one token before anything else.',
+    help: 'Do not ask the model, and the judge, for one token before anything else.',
   },
   'pass-threshold': {
     kind: 'number',

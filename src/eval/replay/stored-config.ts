@@ -141,6 +141,8 @@ export function settingsOf(config: StoredRunConfig): RunSettings {
   return {
     model,
     judge,
+    // Nothing is run: recorded answers are given again, or single questions asked.
+    asked: [],
     judgeConcurrency,
     limits,
     sampling,
