@@ -11,6 +11,7 @@ import { loadEnvironment } from '../src/env/index.ts'
 import { resolveModelConfig } from '../src/inference/index.ts'
 import { StopClock } from '../src/kit/index.ts'
 import { activeResources, leftSince } from '../src/kit/_testing/active-resources.ts'
+import { runningThreads, threadsSince } from '../src/kit/_testing/running-threads.ts'
 import { InlineExecutor, type InlineExecutorOptions } from '../src/rollout/index.ts'
 import { RewardPool, type HeavyJob } from '../src/rollout/reward-pool.ts'
 import { defaultLimits, type RolloutRecord } from '../src/schema/index.ts'
@@ -123,6 +124,7 @@ test.each([
   ['throw', /^reward "judged" threw Error at test\/fixtures\/heavy\.ts:\d+: no such test$/],
   ['exit', 'the thread it ran on died: it exited with code 3'],
   ['stray', 'the thread it ran on died: nobody caught this'],
+  ['stray-null', 'the thread it ran on died: null'],
   ['nothing', 'gave NaN'],
 ])('one that does "%s" fails alone', async (how, message) => {
   await using heavy = await openExecutor({ rewardThreads: 1 })
@@ -209,8 +211,19 @@ test('a thread on which the environment could not be loaded is ended, whatever t
   expect(await leftSince(before)).toEqual([])
 })
 
+test('a thread that ends while it loads the environment fails every reward, and is tried anew for the next', async () => {
+  const before = runningThreads()
+  const ending = pathToFileURL(join(import.meta.dirname, 'fixtures', 'exits-on-load.ts')).href
+  await using pool = new RewardPool({ specifier: ending, options: {} })
+  for (let round = 0; round < 2; round += 1) {
+    using job = heavyJob({ how: 'score' })
+    await expect(pool.score(job)).rejects.toThrow('the thread it ran on died: it exited with code 4')
+  }
+  expect(threadsSince(before)).toBe(0)
+})
+
 test('closing ends what runs, twice as well as once, and leaves nothing', async () => {
-  const before = activeResources()
+  const before = { threads: runningThreads(), resources: activeResources() }
   {
     const pool = new RewardPool({ specifier, options: {}, maxThreads: 2 })
     await using started = await markFile()
@@ -223,7 +236,8 @@ test('closing ends what runs, twice as well as once, and leaves nothing', async 
     expect(await Promise.all(scores)).toEqual(['gone', 'gone', 'gone'])
     await expect(pool.score(waiting)).rejects.toMatchObject({ code: 'closed' })
   }
-  expect(await leftSince(before)).toEqual([])
+  expect(threadsSince(before.threads)).toBe(0)
+  expect(await leftSince(before.resources)).toEqual([])
 })
 
 test('an environment given as an object has no module to load', async () => {
