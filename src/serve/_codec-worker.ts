@@ -1,6 +1,5 @@
-import { Worker } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, startVariables, within, workerUrl } from '../kit/index.ts'
+import { Resource, Thread, workerUrl } from '../kit/index.ts'
 import {
   maxUnderWay,
   type CodecAnswer,
@@ -40,8 +39,7 @@ const closeGraceMs = 5_000
 /** One codec thread, as the front sees it. */
 export class CodecWorker extends Resource {
   readonly ready: Promise<void>
-  readonly #worker: Worker
-  readonly #exited: Promise<void>
+  readonly #thread: Thread<ToCodec>
   readonly #events: CodecWorkerEvents
   readonly #jobs = new Map<number, OpenJob>()
   #stalled = 0
@@ -51,31 +49,22 @@ export class CodecWorker extends Resource {
   constructor(start: CodecStart, events: CodecWorkerEvents) {
     super()
     this.#events = events
-    this.#worker = new Worker(workerUrl(import.meta, './_codec-thread'), {
-      name: 'millrace-codec',
-      workerData: start,
-      env: startVariables(),
-    })
+    this.#thread = new Thread(workerUrl(import.meta, './_codec-thread'), { name: 'millrace-codec', workerData: start })
     const ready = Promise.withResolvers<void>()
     this.ready = ready.promise
     // Whoever has given it a job hears of its end there.
     ready.promise.catch(() => {})
-    let death: MillraceError | undefined
-    this.#worker.on('error', (error) => {
-      death = new MillraceError('worker_lost', `a thread that encodes replies died: ${error.message}`, { cause: error })
+    void this.#thread.ended.then((why) => {
+      const reason = this.isClosed
+        ? new MillraceError('closed', 'the server is closing')
+        : new MillraceError('worker_lost', `a thread that encodes replies died: ${why.message}`, { cause: why })
+      ready.reject(reason)
+      const open = [...this.#jobs.values()]
+      this.#jobs.clear()
+      for (const { listener } of open) listener.onFailure(reason)
+      events.onGone(reason, this.#isReady)
     })
-    this.#exited = new Promise((resolve) => {
-      this.#worker.once('exit', () => {
-        const reason = death ?? new MillraceError('closed', 'the server is closing')
-        ready.reject(reason)
-        const open = [...this.#jobs.values()]
-        this.#jobs.clear()
-        for (const { listener } of open) listener.onFailure(reason)
-        events.onGone(reason, this.#isReady)
-        resolve()
-      })
-    })
-    this.#worker.on('message', (message: FromCodec) => {
+    this.#thread.on('message', (message: FromCodec) => {
       if (message.kind !== 'ready') return this.#onMessage(message)
       this.#isReady = true
       ready.resolve()
@@ -105,7 +94,8 @@ export class CodecWorker extends Resource {
   start(job: number, listener: CodecListener): void {
     const { work, submittedAt } = listener
     this.#jobs.set(job, { listener, underWay: 0 })
-    this.#post({ kind: 'start', job, work, submittedAt }, work.kind === 'decode' ? ownMemory(work.body) : [])
+    const message: ToCodec = { kind: 'start', job, work, submittedAt }
+    this.#thread.postMessage(message, work.kind === 'decode' ? ownMemory(work.body) : [])
   }
 
   /** What came last was taken: more may come. */
@@ -114,17 +104,16 @@ export class CodecWorker extends Resource {
     if (!open) return
     if (open.underWay === maxUnderWay) this.#stalled -= 1
     open.underWay -= 1
-    this.#post({ kind: 'credit', job })
+    this.#thread.postMessage({ kind: 'credit', job })
   }
 
   /** Nobody waits for it any more; its end is still heard of. */
   cancel(job: number): void {
-    if (this.#jobs.has(job)) this.#post({ kind: 'cancel', job })
+    if (this.#jobs.has(job)) this.#thread.postMessage({ kind: 'cancel', job })
   }
 
-  protected async onClose(): Promise<void> {
-    this.#post({ kind: 'close' })
-    if (!(await within(this.#exited, closeGraceMs))) await this.#worker.terminate()
+  protected onClose(): Promise<void> {
+    return this.#thread.end({ kind: 'close' }, closeGraceMs)
   }
 
   #onMessage(message: Exclude<FromCodec, { kind: 'ready' }>): void {
@@ -157,10 +146,6 @@ export class CodecWorker extends Resource {
     this.#jobs.delete(job)
     if (underWay === maxUnderWay) this.#stalled -= 1
     if (this.#jobs.size === 0) this.#idleSince = performance.now()
-  }
-
-  #post(message: ToCodec, transfer: ArrayBuffer[] = []): void {
-    this.#worker.postMessage(message, transfer)
   }
 }
 

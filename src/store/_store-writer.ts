@@ -1,6 +1,6 @@
-import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { MillraceError } from '../errors/index.ts'
-import { Resource, startVariables, within, workerUrl, type LoopLagWindow } from '../kit/index.ts'
+import { Resource, Thread, workerUrl, type LoopLagWindow } from '../kit/index.ts'
 import type { StoreStatus } from './store-status.ts'
 import { WriterFigures } from './_writer-figures.ts'
 import type { RetryFailed, WriterCommand, WriterNotice, WriterOptions } from './_writer-protocol.ts'
@@ -11,8 +11,7 @@ const closeTimeoutMs = 60_000
 /** The writer thread, as the thread that started it sees it. */
 export class StoreWriter extends Resource {
   readonly #figures = new WriterFigures()
-  readonly #worker: Worker
-  readonly #ended: Promise<void>
+  readonly #thread: Thread<WriterCommand>
   readonly #ready = Promise.withResolvers<void>()
   #lastFrame = 0
   #retried: PromiseWithResolvers<number> | undefined
@@ -21,19 +20,15 @@ export class StoreWriter extends Resource {
   private constructor(folder: string) {
     super()
     const options: WriterOptions = { folder, figures: this.#figures.memory }
-    this.#worker = new Worker(workerUrl(import.meta, './_writer-thread'), {
+    this.#thread = new Thread(workerUrl(import.meta, './_writer-thread'), {
       name: 'millrace-store',
       workerData: options,
-      env: startVariables(),
     })
-    this.#ended = new Promise((resolve) => {
-      this.#worker.once('exit', () => {
-        this.#fail(new MillraceError('store_failed', `the thread that writes ${folder} ended; run the same again`))
-        resolve()
-      })
+    this.#thread.on('message', (notice: WriterNotice) => this.#onNotice(notice))
+    void this.#thread.ended.then((why) => {
+      const message = `the thread that writes ${folder} ended (${why.message}); run the same again`
+      this.#fail(new MillraceError('store_failed', message, { cause: why }))
     })
-    this.#worker.on('message', (notice: WriterNotice) => this.#onNotice(notice))
-    this.#worker.on('error', (error) => this.#fail(MillraceError.from(error, 'store_failed')))
     this.#ready.promise.catch(() => {})
   }
 
@@ -44,7 +39,7 @@ export class StoreWriter extends Resource {
     const onAbort = (): void => {
       writer.#fail(signal?.reason)
       // Rebuilding a large file may take long; it starts again next time, so there is no need to wait for it.
-      void writer.#worker.terminate()
+      void writer.#thread.terminate()
     }
     signal?.addEventListener('abort', onAbort, { once: true })
     try {
@@ -76,7 +71,7 @@ export class StoreWriter extends Resource {
   connect(): MessagePort {
     this.throwIfClosed()
     const { port1, port2 } = new MessageChannel()
-    this.#command({ kind: 'connect', port: port2 }, [port2])
+    this.#thread.postMessage({ kind: 'connect', port: port2 }, [port2])
     return port1
   }
 
@@ -86,14 +81,13 @@ export class StoreWriter extends Resource {
     this.throwIfClosed()
     if (this.#failure) throw this.#failure.reason
     this.#retried = Promise.withResolvers()
-    this.#command({ kind: 'retry-failed', ...failed })
+    this.#thread.postMessage({ kind: 'retry-failed', ...failed })
     return this.#retried.promise
   }
 
   /** Commits the entries that wait, checkpoints and ends the thread. */
-  protected async onClose(): Promise<void> {
-    this.#command({ kind: 'close' })
-    if (!(await within(this.#ended, closeTimeoutMs))) await this.#worker.terminate()
+  protected onClose(): Promise<void> {
+    return this.#thread.end({ kind: 'close' }, closeTimeoutMs)
   }
 
   #onNotice(notice: WriterNotice): void {
@@ -117,9 +111,5 @@ export class StoreWriter extends Resource {
     this.#ready.reject(this.#failure.reason)
     this.#retried?.reject(this.#failure.reason)
     this.#retried = undefined
-  }
-
-  #command(command: WriterCommand, transfer: MessagePort[] = []): void {
-    this.#worker.postMessage(command, transfer)
   }
 }

@@ -1,5 +1,4 @@
-import { Worker } from 'node:worker_threads'
-import { startVariables, workerUrl } from '../kit/index.ts'
+import { Thread, workerUrl } from '../kit/index.ts'
 
 /** The descriptor of the probe's pipe in a worker process: after the three standard streams and the channel of `fork`. */
 export const probeDescriptor = 4
@@ -15,13 +14,11 @@ export interface BlockedFunctionAnswer {
  * port is opened, so nobody else can ask.
  */
 export function offerProbe(): void {
-  const thread = new Worker(workerUrl(import.meta, './blocked-function-thread'), {
+  const thread = new Thread(workerUrl(import.meta, './blocked-function-thread'), {
     name: 'millrace-probe',
-    env: startVariables(),
     // The thread needs little: a socket and a few functions.
     resourceLimits: { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 2 },
   })
   // If the thread fails, blocked functions go unnamed; nothing else depends on it.
-  thread.on('error', () => {})
   thread.unref()
 }

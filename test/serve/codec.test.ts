@@ -4,6 +4,7 @@ import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import type { MillraceError } from 'millrace'
 import { expect, test } from 'vitest'
+import { runningThreads, threadsSince } from '../../src/kit/_testing/running-threads.ts'
 import { CodecPool } from '../../src/serve/codec-pool.ts'
 import { HttpDoor } from '../../src/serve/index.ts'
 import { echo, TestServer } from './_server.ts'
@@ -87,6 +88,7 @@ test('what is not there fails by itself; closing fails what is under way', async
   await using parts = await poolWithRollout(1)
   const { pool } = parts
   await expect(Array.fromAsync(pool.encode('9-9', 'record'))).rejects.toMatchObject({ code: 'internal' })
+  const threads = runningThreads().size
   const reply = pool.encode('0-0', 'record')
   await reply.next()
   const rest = Array.fromAsync(reply)
@@ -94,11 +96,14 @@ test('what is not there fails by itself; closing fails what is under way', async
   const failed = expect(rest).rejects.toMatchObject({ code: expect.stringMatching(/^(closed|cancelled)$/) as string })
   await Promise.all([pool.close(), pool.close()])
   await failed
+  expect(runningThreads().size).toBe(threads - 1)
   await expect(pool.heads(['0-0'])).rejects.toMatchObject({ code: 'closed' })
 })
 
 test('a run that cannot be read is said to be, at once', async () => {
+  const before = runningThreads()
   await expect(CodecPool.start('/nowhere', 1)).rejects.toMatchObject({ code: 'worker_lost' })
+  expect(threadsSince(before)).toBe(0)
 })
 
 test('a thread that cannot start costs those nothing who wait for the others', async () => {

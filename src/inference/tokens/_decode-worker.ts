@@ -1,5 +1,4 @@
-import { Worker } from 'node:worker_threads'
-import { startVariables, within } from '../../kit/index.ts'
+import { Thread } from '../../kit/index.ts'
 import type { DecodeAnswer, DecodeJob, ToDecodeThread } from './decode-messages.ts'
 
 /** How long a thread may take to end by itself before it is terminated. */
@@ -18,25 +17,19 @@ export class DecodeWorker {
   /** Whether the thread ever answered. If not, it may not be able to start at all. */
   hasAnswered = false
   lastUsedAt = performance.now()
-  readonly #worker: Worker
-  readonly #exited: Promise<void>
+  readonly #thread: Thread<ToDecodeThread>
   #isEnding = false
 
   constructor(entry: URL, owner: DecodeWorkerOwner) {
-    this.#worker = new Worker(entry, { name: 'millrace-decode', env: startVariables() })
-    let why: Error | undefined
-    this.#worker.on('message', (answer: DecodeAnswer) => {
+    this.#thread = new Thread(entry, { name: 'millrace-decode' })
+    this.#thread.on('message', (answer: DecodeAnswer) => {
       this.hasAnswered = true
       this.jobs.delete(answer.job)
       this.lastUsedAt = performance.now()
       owner.onAnswer(this, answer)
     })
-    this.#worker.on('error', (error) => (why = error))
-    this.#exited = new Promise((resolve) => {
-      this.#worker.once('exit', (code) => {
-        resolve()
-        if (!this.#isEnding) owner.onDeath(this, why ?? new Error(`it exited with code ${code}`))
-      })
+    void this.#thread.ended.then((why) => {
+      if (!this.#isEnding) owner.onDeath(this, why)
     })
   }
 
@@ -44,13 +37,12 @@ export class DecodeWorker {
     this.jobs.add(job.job)
     // Several pieces may lie in the same memory, which can be transferred only once.
     const memory = new Set(job.pieces.map(({ buffer }) => buffer))
-    this.#worker.postMessage(job, [...memory])
+    this.#thread.postMessage(job, [...memory])
   }
 
   /** Ends the thread: by itself if it is idle, at once if it has jobs, because nobody waits for these any more. */
-  async end(): Promise<void> {
+  end(): Promise<void> {
     this.#isEnding = true
-    this.#worker.postMessage('close' satisfies ToDecodeThread)
-    if (!(await within(this.#exited, this.jobs.size === 0 ? closeGraceMs : 0))) await this.#worker.terminate()
+    return this.#thread.end('close', this.jobs.size === 0 ? closeGraceMs : 0)
   }
 }

@@ -7,6 +7,7 @@ import { pathToFileURL } from 'node:url'
 import { Worker } from 'node:worker_threads'
 import { describe, expect, test } from 'vitest'
 import { activeResources, leftSince } from '../../kit/_testing/active-resources.ts'
+import { runningThreads, threadsSince } from '../../kit/_testing/running-threads.ts'
 import { workerUrl } from '../../kit/index.ts'
 import { codeOf, failureOf } from '../_testing/code-of.ts'
 import { ask, openBackend } from '../_testing/open-backend.ts'
@@ -91,6 +92,7 @@ describe('the pool', () => {
     await using thread = await strangeThread(
       `parentPort.on('message', ({ job, pieces }) => { if (pieces[0].length === 1) process.exit(7); ${answers} })`,
     )
+    const before = runningThreads()
     const pool = new DecodePool({ maxThreads: 1, entry: thread.entry })
     await using _hold = pool.hold()
     await pool.decode([new Uint8Array(2)])
@@ -103,6 +105,7 @@ describe('the pool', () => {
     expect(await after).toMatchObject({ scanned: { rest: 'null' } })
     expect(pool.status().lost).toBeGreaterThanOrEqual(1)
     expect(pool.status().threads).toBe(1)
+    expect(threadsSince(before)).toBe(1)
   })
 
   test('fails a reply that its thread cannot decode, and keeps the thread', async () => {
@@ -121,16 +124,18 @@ describe('the pool', () => {
 
   test('gives up on threads that cannot start', async () => {
     await using thread = await strangeThread(`throw new Error('cannot start')`)
+    const before = runningThreads()
     const pool = new DecodePool({ maxThreads: 1, entry: thread.entry })
     await using _hold = pool.hold()
     const jobs = Array.from({ length: 20 }, () => pool.decode([new Uint8Array(1)]))
     for (const job of jobs) expect(await failureOf(() => job)).toMatchObject({ message: 'cannot start' })
     expect(pool.accepts(1)).toBe(false)
     expect(pool.status()).toMatchObject({ threads: 0, queued: 0, running: 0 })
+    expect(threadsSince(before)).toBe(0)
   })
 
   test('ends with the last who holds it, once, and starts again for the next', async () => {
-    const before = activeResources()
+    const before = { threads: runningThreads(), resources: activeResources() }
     const pool = new DecodePool()
     const first = pool.hold()
     const second = pool.hold()
@@ -143,7 +148,8 @@ describe('the pool', () => {
     await second[Symbol.asyncDispose]()
     expect(await failed).toBe('closed')
     expect(pool.status()).toMatchObject({ threads: 0, running: 0 })
-    await expect.poll(() => leftSince(before)).toEqual([])
+    expect(threadsSince(before.threads)).toBe(0)
+    await expect.poll(() => leftSince(before.resources)).toEqual([])
     await using _third = pool.hold()
     expect(await pool.decode([bytesOf(10)])).toBeDefined()
   })
