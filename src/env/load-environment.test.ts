@@ -1,10 +1,11 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdir, mkdtempDisposable, realpath, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-import { describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 const indexUrl = new URL('./index.ts', import.meta.url).href
 const ownIndexUrl = new URL('../index.ts', import.meta.url).href
@@ -33,8 +34,68 @@ interface Loaded {
   error?: { code: string; message: string }
 }
 
+interface LoadRequest {
+  readonly cwd: string
+  readonly specifiers: readonly string[]
+  readonly rawOptions: object
+}
+
 /** Loads in a process of Node's own: the test runner would compile the modules in its way, not in Node's. */
-async function load(files: Record<string, string>, specifiers: readonly string[], rawOptions: object = {}) {
+class LoadingProcess implements AsyncDisposable {
+  readonly #child: ChildProcess
+
+  constructor() {
+    const script = `
+      import { loadEnvironment } from ${JSON.stringify(indexUrl)}
+      process.on('message', async ({ cwd, specifiers, rawOptions }) => {
+        process.chdir(cwd)
+        const results = []
+        for (const specifier of specifiers) {
+          try {
+            const { name, specifier: url, options } = await loadEnvironment(specifier, rawOptions)
+            results.push({ name, specifier: url, options })
+          } catch (error) {
+            results.push({ error: { code: error.code, message: error.rawMessage } })
+          }
+        }
+        process.send(JSON.stringify(results))
+      })`
+    const words = ['--no-warnings', '--input-type=module', '--eval', script]
+    this.#child = spawn(process.execPath, words, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  }
+
+  /** One request at a time. */
+  load(request: LoadRequest): Promise<string> {
+    return new Promise((resolve, reject) => {
+      this.#child.removeAllListeners()
+      this.#child.once('message', (results) => resolve(String(results)))
+      this.#child.once('exit', (code) => reject(new Error(`the process that loads ended with code ${code}`)))
+      this.#child.send(request)
+    })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#child.removeAllListeners()
+    this.#child.kill()
+    await once(this.#child, 'exit')
+  }
+}
+
+/** One for nearly all tests: to start one takes much longer than to load a module. */
+let shared: LoadingProcess
+beforeAll(() => void (shared = new LoadingProcess()))
+afterAll(() => shared[Symbol.asyncDispose]())
+
+interface LoadOptions {
+  readonly rawOptions?: object
+  readonly on?: LoadingProcess
+}
+
+async function load(
+  files: Record<string, string>,
+  specifiers: readonly string[],
+  { rawOptions = {}, on = shared }: LoadOptions = {},
+) {
   await using folder = await mkdtempDisposable(join(await realpath(tmpdir()), 'millrace-load-'))
   await Promise.all(
     Object.entries(files).map(async ([name, text]) => {
@@ -42,24 +103,8 @@ async function load(files: Record<string, string>, specifiers: readonly string[]
       await writeFile(join(folder.path, name), text)
     }),
   )
-  const script = `
-    import { loadEnvironment } from ${JSON.stringify(indexUrl)}
-    const results = []
-    for (const specifier of ${JSON.stringify(specifiers)}) {
-      try {
-        const { name, specifier: url, options } = await loadEnvironment(specifier, ${JSON.stringify(rawOptions)})
-        results.push({ name, specifier: url, options })
-      } catch (error) {
-        results.push({ error: { code: error.code, message: error.rawMessage } })
-      }
-    }
-    console.log(JSON.stringify(results))`
-  const { stdout } = await promisify(execFile)(
-    process.execPath,
-    ['--no-warnings', '--input-type=module', '--eval', script],
-    { cwd: folder.path },
-  )
-  const results: Loaded[] = JSON.parse(stdout.replaceAll(folder.path, '/project'))
+  const text = await on.load({ cwd: folder.path, specifiers, rawOptions })
+  const results: Loaded[] = JSON.parse(text.replaceAll(folder.path, '/project'))
   return results
 }
 
@@ -98,7 +143,9 @@ describe('loadEnvironment', () => {
         name: '${exported}', task: z.object({}), tasks: () => [], prompt: () => '', reward: () => 1,
       })`
     const files = { 'one.cjs': compiled('default'), 'two.cjs': compiled('environment'), 'none.cjs': compiled('other') }
-    const results = await load(files, Object.keys(files))
+    // Where nobody has imported Millrace yet, so that `require` is the first to load it.
+    await using fresh = new LoadingProcess()
+    const results = await load(files, Object.keys(files), { on: fresh })
     expect(results).toMatchObject([{ name: 'default' }, { name: 'environment' }, { error: { code: 'env_invalid' } }])
     expect(results[2]?.error?.message).toMatch(/none\.cjs exports no environment/)
   })
@@ -126,7 +173,9 @@ describe('loadEnvironment', () => {
   })
 
   test('reads options from text', async () => {
-    const [result] = await load({ 'mine.ts': moduleText('mine') }, ['mine.ts'], { size: '3', label: '7' })
+    const [result] = await load({ 'mine.ts': moduleText('mine') }, ['mine.ts'], {
+      rawOptions: { size: '3', label: '7' },
+    })
     expect(result?.options).toEqual({ size: 3, label: '7' })
   })
 

@@ -19,7 +19,7 @@ async function doctor(root: string, ...words: string[]) {
 /** A run that a few things happened to. */
 async function writeHinderedRun(root: string): Promise<void> {
   const outcomes = ['completed', 'model_error', 'worker_lost', 'worker_lost', 'cancelled'] as const
-  await writeRun({
+  writeRun({
     root,
     name: 'hindered',
     end: 'none',
@@ -112,7 +112,7 @@ describe('millrace doctor <run>', () => {
 
   test('a run that nothing happened to has nothing to show; one that is not there is an error', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'smooth', rollouts: [{ record: { id: '0-0' } }] })
+    writeRun({ root: runs.root, name: 'smooth', rollouts: [{ record: { id: '0-0' } }] })
     const { code, stdout } = await doctor(runs.root, 'smooth')
     expect(code).toBe(0)
     expect(stdout.match(/^ {2}none$/gm)).toHaveLength(3)

@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { emptyUsage, type Message, type RolloutRecord } from '../../schema/index.ts'
-import { RunStore, type Journal, type NewRun } from '../../store/index.ts'
+import type { JournalEntry, NewRun } from '../../store/index.ts'
+import { writeStoredRun } from '../../../test/store/_write-stored-run.ts'
 import { sampleRecord } from './fake-evaluation.ts'
 
 export interface WrittenRollout {
@@ -12,8 +13,8 @@ export interface WrittenRollout {
   readonly verdicts?: readonly string[]
 }
 
-/** Writes a real run to `<root>/<name>` through the store, and leaves it in the given state. */
-export async function writeRun(options: {
+/** Writes a real run to `<root>/<name>`, and leaves it in the given state. */
+export function writeRun(options: {
   readonly root: string
   readonly name: string
   readonly rollouts: readonly WrittenRollout[]
@@ -23,32 +24,24 @@ export async function writeRun(options: {
   /** `none`: no end is recorded, as after a crash. */
   readonly end?: 'complete' | 'drained' | 'none'
   readonly provenance?: NewRun['provenance']
-}): Promise<void> {
+}): void {
   const { root, name, attempts = 1, isServed, end = 'complete', provenance = {} } = options
-  await using store = await RunStore.open({
-    folder: join(root, name),
-    create: {
-      name,
-      configDigest: 'digest',
-      config: {
-        environment: { name: 'arithmetic', specifier: null, options: {} },
-        model: 'sim',
-        attempts,
-        passThreshold: 1,
-        ...(isServed && { isServed }),
-      },
-      provenance,
-    },
-  })
-  for (const rollout of options.rollouts) appendRollout(store.journal, rollout)
-  await store.journal.durable()
-  if (end !== 'none') await store.finish(end === 'complete' ? 'complete' : 'unfinished', { end })
+  const config = {
+    environment: { name: 'arithmetic', specifier: null, options: {} },
+    model: 'sim',
+    attempts,
+    passThreshold: 1,
+    ...(isServed && { isServed }),
+  }
+  writeStoredRun(
+    join(root, name),
+    { name, configDigest: 'digest', config, provenance },
+    options.rollouts.flatMap(entriesOf),
+    { state: end === 'complete' ? 'complete' : 'unfinished', ...(end !== 'none' && { end }) },
+  )
 }
 
-function appendRollout(
-  journal: Journal,
-  { record: parts, parent, messages: given, verdicts = [] }: WrittenRollout,
-): void {
+function entriesOf({ record: parts, parent, messages: given, verdicts = [] }: WrittenRollout): JournalEntry[] {
   const messages = given ?? [{ message: { role: 'user', content: 'What is 2+2?' } }]
   const { messages: _, ...record } = sampleRecord(parts)
   const { id: rollout, attempt, outcome, reward, sample } = record
@@ -56,10 +49,12 @@ function appendRollout(
   const at = Date.now()
   const leaf = messages.length - 1
   const text = JSON.stringify(record)
-  journal.append({ kind: 'task', index: task, id: record.task.id, digest: `d${task}` })
-  journal.append({ kind: 'attempt-start', rollout, attempt, parent: parent ?? null, task, sample, at })
+  const entries: JournalEntry[] = [
+    { kind: 'task', index: task, id: record.task.id, digest: `d${task}` },
+    { kind: 'attempt-start', rollout, attempt, parent: parent ?? null, task, sample, at },
+  ]
   for (const [seq, { message, meta }] of messages.entries()) {
-    journal.append({
+    entries.push({
       kind: 'node',
       rollout,
       attempt,
@@ -75,22 +70,12 @@ function appendRollout(
   for (const content of verdicts) {
     const reply = { role: 'assistant', content }
     const data = JSON.stringify({ request: 'q', model: 'the-judge', reply, usage: emptyUsage(), cost: 0 })
-    journal.append({ kind: 'event', rollout, attempt, name: 'judge-call', at, data })
+    entries.push({ kind: 'event', rollout, attempt, name: 'judge-call', at, data })
   }
-  journal.append({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
+  entries.push({ kind: 'attempt-end', rollout, attempt, at, outcome, isHeld: true, record: text, leaf })
   // A child's result is only for its parent to use: no result is recorded for it.
-  if (parent !== undefined) return
-  journal.append({
-    kind: 'rollout-end',
-    rollout,
-    attempt,
-    task,
-    sample,
-    at,
-    outcome,
-    reward,
-    record: text,
-    leaf,
-    messages: messages.map(({ message }) => JSON.stringify(message)),
-  })
+  if (parent !== undefined) return entries
+  const result = { rollout, attempt, task, sample, at, outcome, reward, record: text, leaf }
+  entries.push({ kind: 'rollout-end', ...result, messages: messages.map(({ message }) => JSON.stringify(message)) })
+  return entries
 }

@@ -2,11 +2,12 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
-import { RunStore } from '../../store/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
 import { randomSession } from '../../../test/gateway/_random-session.ts'
 import { readBinaryRows, readJsonRows } from '../../../test/gateway/_read-rows.ts'
 import { sessionEntries } from '../../../test/gateway/_store-session.ts'
+import { applyAll } from '../../../test/store/_apply.ts'
+import { writeStoredRun } from '../../../test/store/_write-stored-run.ts'
 import { fakeProcess } from '../_testing/fake-terminal.ts'
 import { writeRun } from '../_testing/write-run.ts'
 import { main } from '../main.ts'
@@ -18,18 +19,16 @@ async function run(root: string, ...words: string[]) {
 }
 
 /** A gateway's run of twelve sessions, if not told otherwise; in the twelfth a reply has no tokens. */
-async function writeGatewayRun(root: string, sessions = 12): Promise<void> {
-  const create = { name: 'gateway', configDigest: 'digest', config: { kind: 'gateway' }, provenance: {} }
-  await using store = await RunStore.open({ folder: join(root, 'gateway'), create })
-  for (let seed = 0; seed < sessions; seed += 1) {
-    store.journal.appendAll(sessionEntries(randomSession({ seed, samples: 8, gaps: seed === 11 })))
-  }
-  await store.journal.durable()
+function writeGatewayRun(root: string, sessions = 12): void {
+  const created = { name: 'gateway', configDigest: 'digest', config: { kind: 'gateway' }, provenance: {} }
+  const seeds = Array.from({ length: sessions }, (_, seed) => seed)
+  const entriesOf = (seed: number) => sessionEntries(randomSession({ seed, samples: 8, gaps: seed === 11 }))
+  writeStoredRun(join(root, 'gateway'), created, seeds.flatMap(entriesOf))
 }
 
 test('a run of a gateway is exported as rows, to stdout or to a file, in either format', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root)
+  writeGatewayRun(runs.root)
   const { code, stdout } = await run(runs.root, 'gateway', '--include-discarded')
   expect(code).toBe(0)
   const rows = readJsonRows(Buffer.from(stdout))
@@ -48,12 +47,9 @@ test('a run of a gateway is exported as rows, to stdout or to a file, in either 
 
 test('tenants are exported apart, also where they have used the same name for a group', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root)
-  {
-    await using store = await RunStore.open({ folder: join(runs.root, 'gateway') })
-    store.journal.appendAll(sessionEntries(randomSession({ seed: 17, samples: 2, group: 'group-3', tenant: 'blue' })))
-    await store.journal.durable()
-  }
+  writeGatewayRun(runs.root)
+  const blue = randomSession({ seed: 17, samples: 2, group: 'group-3', tenant: 'blue' })
+  applyAll(join(runs.root, 'gateway'), sessionEntries(blue))
   const sessions = async (...words: string[]) =>
     readJsonRows(Buffer.from((await run(runs.root, 'gateway', ...words)).stdout)).at(-1)?.['sessions']
   expect(await sessions()).toBe(13)
@@ -71,7 +67,7 @@ test('tenants are exported apart, also where they have used the same name for a 
 
 test('an export that is refused says why, and leaves the file alone', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root)
+  writeGatewayRun(runs.root)
   const file = join(runs.root, 'train.rows')
   writeFileSync(file, 'yesterday')
   const refused = await run(runs.root, 'gateway', '--rows', 'merged', '-o', file)
@@ -88,7 +84,7 @@ test('an export that is refused says why, and leaves the file alone', async () =
 
 test('of many damaged sessions twenty are named', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 21)
+  writeGatewayRun(runs.root, 21)
   using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
   const named = async () => (await run(runs.root, 'gateway')).stderr.trimEnd().split('\n')
   database.exec("UPDATE session SET data = '{' WHERE id <> 'session-20'")
@@ -101,7 +97,7 @@ test('of many damaged sessions twenty are named', async () => {
 
 test('a damaged session costs itself only, and the end of the command says so', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root)
+  writeGatewayRun(runs.root)
   {
     using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
     database.exec(`UPDATE node SET message = '{"role":"us' WHERE rollout = 'session-3' AND seq = 1`)
@@ -127,7 +123,7 @@ test('a damaged session costs itself only, and the end of the command says so', 
 test('a damaged rollout costs itself only, and the end of the command says so', async () => {
   await using runs = await temporaryRuns()
   const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))
-  await writeRun({ root: runs.root, name: 'nightly', rollouts })
+  writeRun({ root: runs.root, name: 'nightly', rollouts })
   {
     using database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
     database.exec(`UPDATE rollout SET record = '{"id":' WHERE id = '1-0'`)
@@ -149,8 +145,8 @@ test('a damaged rollout costs itself only, and the end of the command says so', 
 
 test('flags that do not fit what the run holds are refused', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root)
-  await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
+  writeGatewayRun(runs.root)
+  writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
   const gateway = await run(runs.root, 'gateway', '--tokens')
   expect(gateway).toMatchObject({ code: 2, stderr: expect.stringContaining('--tokens is for rollouts') })
   const nightly = await run(runs.root, 'nightly', '--rows', 'merged')
@@ -161,7 +157,7 @@ test('flags that do not fit what the run holds are refused', async () => {
 
 test('tokens of a run that has none are said to be missing, and how to have them', async () => {
   await using runs = await temporaryRuns()
-  await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: {} }] })
+  writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: {} }] })
   const asked = await run(runs.root, 'nightly', '--tokens')
   expect(asked).toMatchObject({ code: 0, stderr: expect.stringContaining('was made without --tokens') })
   expect(asked.stderr).toContain('`eval --tokens` makes a run that has them')
@@ -170,7 +166,7 @@ test('tokens of a run that has none are said to be missing, and how to have them
 
 test('what was written to a file is counted, and said to have replaced what was there', async () => {
   await using runs = await temporaryRuns()
-  await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
+  writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0' } }] })
   const file = join(runs.root, 'out.jsonl')
   const stderr = `wrote 1 rollout to ${file}\n`
   expect(await run(runs.root, 'nightly', '-o', file)).toEqual({ code: 0, stdout: '', stderr })

@@ -64,7 +64,7 @@ const talk: WrittenRollout = {
 describe('millrace show <run>', () => {
   it('shows the results from the records', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1)] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1)] })
     const { code, stdout, stderr } = await show(runs.root, 'nightly')
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     expect(stdout).toContain('arithmetic · sim')
@@ -76,12 +76,12 @@ describe('millrace show <run>', () => {
   it('names ids that several tasks have, unless a server was asked for them', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1].map((index) => ({ record: { id: `${index}-0`, task: { index, id: 'same' } } }))
-    await writeRun({ root: runs.root, name: 'twice', rollouts })
+    writeRun({ root: runs.root, name: 'twice', rollouts })
     expect((await show(runs.root, 'twice')).stdout).toContain(
       'notice  several tasks have the id same: is one there twice?',
     )
     expect(JSON.parse((await show(runs.root, 'twice', '--json')).stdout)).toMatchObject({ repeatedTaskIds: ['same'] })
-    await writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
+    writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
     expect((await show(runs.root, 'served')).stdout).not.toContain('notice')
   })
 
@@ -91,7 +91,7 @@ describe('millrace show <run>', () => {
       const [index, sample] = id.split('-').map(Number) as [number, number]
       return { record: { id, sample, task: { index, id: `task-${index}` } } }
     })
-    await writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
+    writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
     const { stdout } = await show(runs.root, 'served')
     expect(stdout).toContain('3 of 3 rollouts scored · 2 tasks')
     expect(stdout).toContain('2 of 2 tasks scored')
@@ -99,7 +99,7 @@ describe('millrace show <run>', () => {
 
   it('tells how an unfinished run ended, and gives JSON', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'cut', rollouts: [talk], end: 'drained', attempts: 2 })
+    writeRun({ root: runs.root, name: 'cut', rollouts: [talk], end: 'drained', attempts: 2 })
     expect((await show(runs.root, 'cut')).stdout).toContain('drained, can be continued')
     const summary = JSON.parse((await show(runs.root, 'cut', '--json')).stdout) as Record<string, unknown>
     expect(summary).toMatchObject({
@@ -115,7 +115,7 @@ describe('millrace show <run>', () => {
     await using runs = await temporaryRuns()
     const missingServers = [{ server: 'other', cause: 'it exited with code 3' }]
     const without = { ...talk, record: { ...talk.record, missingServers } }
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [without, failed(1)] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [without, failed(1)] })
     expect((await show(runs.root, 'nightly')).stdout).toContain(
       'tool server other was missing in 1 of 2 rollouts: it exited with code 3\n',
     )
@@ -131,13 +131,13 @@ describe('millrace show <run>', () => {
 
   it('takes the path of a folder too', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     expect((await show('/nowhere', `${runs.root}/nightly`)).code).toBe(0)
   })
 
   it('says which run was meant', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [] })
     const { code, stderr } = await show(runs.root, 'nigthly')
     expect(code).toBe(1)
     expect(stderr).toContain(`there is no run nigthly in ${runs.root}; did you mean nightly? [run_not_found]`)
@@ -148,7 +148,7 @@ describe('millrace show <run>', () => {
 describe('millrace show of a run without its database', () => {
   it('says which file is gone, and not that there is no run', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     rmSync(join(runs.root, 'nightly', 'journal.sqlite'))
     expect(await show(runs.root, 'nightly')).toMatchObject({
       code: 1,
@@ -162,7 +162,7 @@ describe('millrace show of a run without its database', () => {
 describe('millrace show <run> --outcome', () => {
   it('lists rollouts up to the limit and says how many more there are', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), failed(3)] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), failed(3)] })
     const { stdout } = await show(runs.root, 'nightly', '--outcome', 'model_error', '--limit', '2')
     const lines = stdout.trimEnd().split('\n')
     expect(lines[0]).toMatch(/^rollout +task +outcome +reward +turns +error$/)
@@ -181,7 +181,7 @@ describe('millrace show <run> <rollout>', () => {
   it('says of no child that it waits: nobody accepts what it came to but its parent', async () => {
     await using runs = await temporaryRuns()
     const child = { record: { id: '0-0/c', reward: null, rewards: {} }, parent: '0-0' }
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, child] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, child] })
     const { stdout } = await show(runs.root, 'nightly', '0-0/c')
     expect(stdout).toContain('0-0/c  task')
     expect(stdout).not.toContain('waits')
@@ -190,7 +190,7 @@ describe('millrace show <run> <rollout>', () => {
 
   it('is a transcript with reasoning, calls, results, rewards and timings', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const { code, stdout } = await show(runs.root, 'nightly', '0-0')
     expect(code).toBe(0)
     for (const part of [
@@ -231,7 +231,7 @@ describe('millrace show <run> <rollout>', () => {
     await using runs = await temporaryRuns()
     const second = { ...talk, record: { ...talk.record, attempt: 2 } }
     const first = { record: { ...failed(0).record, id: '0-0', attempt: 1 } }
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [first, second] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [first, second] })
     const { stdout } = await show(runs.root, 'nightly', '0-0')
     expect(stdout).toContain('attempts  1 model_error: the backend answered 500 six times')
     expect(stdout).toContain('          2 completed')
@@ -239,7 +239,7 @@ describe('millrace show <run> <rollout>', () => {
 
   it('is JSON for a program', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const rollout = JSON.parse((await show(runs.root, 'nightly', '0-0', '--json')).stdout) as Record<string, unknown>
     expect(rollout).toMatchObject({ id: '0-0', reward: 1, attempts: [{ attempt: 1, outcome: 'completed' }] })
     expect(rollout['messages']).toHaveLength(5)
@@ -247,7 +247,7 @@ describe('millrace show <run> <rollout>', () => {
 
   it('says what there is when there is no such rollout', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const { code, stderr } = await show(runs.root, 'nightly', '7-0')
     expect(code).toBe(1)
     expect(stderr).toContain('run nightly has no rollout 7-0; the first that ended is 0-0')
@@ -255,7 +255,7 @@ describe('millrace show <run> <rollout>', () => {
 
   it('takes no rollout whose task is gone for one that was named', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk] })
     const database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
     database.exec('DELETE FROM task')
     database.close()
@@ -266,7 +266,7 @@ describe('millrace show <run> <rollout>', () => {
   it('takes the index or the id of a task for its only rollout, and says which there are of several', async () => {
     await using runs = await temporaryRuns()
     const second = { record: { ...failed(2).record, id: '2-1', sample: 1 } }
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), second] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [talk, failed(1), failed(2), second] })
     for (const given of ['1', 'task-1']) {
       expect((await show(runs.root, 'nightly', given)).stdout).toContain('1-0  task task-1 · model_error')
     }
@@ -283,7 +283,7 @@ describe('millrace show <run> <rollout>', () => {
   it('leaves out rollouts that cannot be read, and names them', async () => {
     await using runs = await temporaryRuns()
     const rollouts = [0, 1, 2].map((index) => ({ record: { id: `${index}-0`, task: { index, id: `task-${index}` } } }))
-    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    writeRun({ root: runs.root, name: 'nightly', rollouts })
     using database = new DatabaseSync(join(runs.root, 'nightly', 'journal.sqlite'))
     database.exec(`UPDATE rollout SET record = '{"id":' WHERE id = '1-0'`)
     const { code, stdout } = await show(runs.root, 'nightly')
@@ -310,7 +310,7 @@ describe('millrace show <run> <rollout>', () => {
   it('says in what a rollout was when its time was up', async () => {
     await using runs = await temporaryRuns()
     const record = { outcome: 'agent_timeout', truncated: true, cutOffIn: 'tool search' } as const
-    await writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0', ...record } }] })
+    writeRun({ root: runs.root, name: 'nightly', rollouts: [{ record: { id: '0-0', ...record } }] })
     expect((await show(runs.root, 'nightly', '0-0')).stdout).toMatch(/^cut off +in tool search$/m)
     const listed = await show(runs.root, 'nightly', '--outcome', 'agent_timeout')
     expect(listed.stdout).toMatch(/^0-0 .* agent_timeout .* cut off in tool search$/m)

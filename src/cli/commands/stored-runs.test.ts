@@ -20,8 +20,8 @@ const rollouts: readonly WrittenRollout[] = [1, 0, 1].map((reward, task) => ({
 describe('millrace list', () => {
   it('shows runs with state, environment, model, progress and score', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'first', rollouts })
-    await writeRun({ root: runs.root, name: 'second', rollouts: rollouts.slice(0, 1), end: 'drained' })
+    writeRun({ root: runs.root, name: 'first', rollouts })
+    writeRun({ root: runs.root, name: 'second', rollouts: rollouts.slice(0, 1), end: 'drained' })
     const { code, stdout } = await run(runs.root, 'list')
     expect(code).toBe(0)
     const lines = stdout.trimEnd().split('\n')
@@ -41,7 +41,7 @@ describe('millrace list', () => {
 
   it('says of a server that it was drained, as show does: its run is never complete', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
+    writeRun({ root: runs.root, name: 'served', rollouts, isServed: true, end: 'drained' })
     expect((await run(runs.root, 'list')).stdout).toMatch(/^served +drained /m)
     expect(JSON.parse((await run(runs.root, 'list', '--json')).stdout)).toMatchObject({
       state: 'unfinished',
@@ -52,7 +52,7 @@ describe('millrace list', () => {
 
   it('names what it cannot read and lists the rest', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'good', rollouts })
+    writeRun({ root: runs.root, name: 'good', rollouts })
     mkdirSync(join(runs.root, 'bad'))
     writeFileSync(join(runs.root, 'bad', 'run.json'), '{')
     const { code, stdout, stderr } = await run(runs.root, 'list')
@@ -64,8 +64,8 @@ describe('millrace list', () => {
   it('believes what the last sitting left in the file of the run, unless that was cut off', async () => {
     await using runs = await temporaryRuns()
     const results = { ended: 123_456, scored: 99, score: 0.25 }
-    await writeRun({ root: runs.root, name: 'large', rollouts, provenance: { results } })
-    await writeRun({ root: runs.root, name: 'cut-off', rollouts, provenance: { results }, end: 'none' })
+    writeRun({ root: runs.root, name: 'large', rollouts, provenance: { results } })
+    writeRun({ root: runs.root, name: 'cut-off', rollouts, provenance: { results }, end: 'none' })
     const { stdout } = await run(runs.root, 'list')
     expect(stdout).toMatch(/^large +complete +arithmetic +sim +123,456 +0\.250 +just now$/m)
     expect(stdout).toMatch(/^cut-off +unfinished +arithmetic +sim +3 +0\.667 +just now$/m)
@@ -83,7 +83,7 @@ describe('millrace list', () => {
 describe('millrace export', () => {
   it('writes one rollout a line, to stdout or to a file', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    writeRun({ root: runs.root, name: 'nightly', rollouts })
     const { code, stdout } = await run(runs.root, 'export', 'nightly')
     expect(code).toBe(0)
     const records = stdout
@@ -105,7 +105,7 @@ describe('millrace export', () => {
 
   it('ends quietly when its reader has had enough', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    writeRun({ root: runs.root, name: 'nightly', rollouts })
     const parts = fakeProcess({ env: { MILLRACE_RUNS: runs.root } })
     parts.stdout.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
     expect(await main(['export', 'nightly'], parts)).toBe(0)
@@ -114,7 +114,7 @@ describe('millrace export', () => {
 
   it('says where it cannot write', async () => {
     await using runs = await temporaryRuns()
-    await writeRun({ root: runs.root, name: 'nightly', rollouts })
+    writeRun({ root: runs.root, name: 'nightly', rollouts })
     const { code, stderr } = await run(runs.root, 'export', 'nightly', '-o', join(runs.root, 'missing', 'out.jsonl'))
     expect(code).toBe(1)
     expect(stderr).toMatch(/cannot write .*out\.jsonl \(ENOENT\); choose another with -o \[folder_unwritable\]/)
@@ -124,8 +124,8 @@ describe('millrace export', () => {
 describe('millrace prune', () => {
   it('lists first, deletes only with --yes, and keeps what can be continued', async () => {
     await using runs = await temporaryRuns()
-    for (const name of ['a', 'b']) await writeRun({ root: runs.root, name, rollouts })
-    await writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
+    for (const name of ['a', 'b']) writeRun({ root: runs.root, name, rollouts })
+    writeRun({ root: runs.root, name: 'unfinished', rollouts, end: 'drained' })
     expect((await run(runs.root, 'prune')).stdout).toBe(`nothing to delete in ${runs.root}\n`)
     const listed = await run(runs.root, 'prune', '--keep', '0')
     expect(listed.stdout).toMatch(/2 runs, .*; --yes deletes them\n/)

@@ -2,8 +2,10 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { emptyUsage, type CallRecord, type Message, type MessageNode } from '../../schema/index.ts'
-import { AttemptRecorder, RunStore } from '../../store/index.ts'
+import { AttemptRecorder, RunStore, type JournalEntry } from '../../store/index.ts'
 import { temporaryRuns } from '../../testing/index.ts'
+import { journalInto } from '../../../test/gateway/_store-session.ts'
+import { writeStoredRun } from '../../../test/store/_write-stored-run.ts'
 import { fakeProcess } from '../_testing/fake-terminal.ts'
 import { main } from '../main.ts'
 
@@ -44,36 +46,31 @@ const conversation: readonly MessageNode[] = [
 ]
 
 /** Sessions `ses-0` and so on, the first of which talked and ended; the others are open and said nothing. */
-async function writeGatewayRun(
+function writeGatewayRun(
   root: string,
   sessions: number,
   { tenants = ['default'], nodes = conversation }: { tenants?: string[]; nodes?: readonly MessageNode[] } = {},
-): Promise<void> {
+): void {
   const config = { kind: 'gateway', models: [{ name: 'policy' }, { name: 'claude' }] }
-  const create = { name: 'gateway', configDigest: 'digest', config, provenance: {} }
-  await using store = await RunStore.open({ folder: join(root, 'gateway'), create })
-  const { journal } = store
-  for (let index = 0; index < sessions; index += 1) {
-    const session = `ses-${index}`
-    const names = {
-      session,
-      group: 'grp-1',
-      tenant: tenants[index % tenants.length] ?? '',
-      keyDigest: `digest-${index}`,
-    }
-    journal.append({ kind: 'session-start', ...names, at: 1000 + index, data: '{"taskId":"sums"}' })
-  }
-  const recorder = new AttemptRecorder(journal, 'ses-0', 0)
+  const entries = Array.from({ length: sessions }, (_, index): JournalEntry => {
+    const tenant = tenants[index % tenants.length] ?? ''
+    const names = { session: `ses-${index}`, group: 'grp-1', tenant, keyDigest: `digest-${index}` }
+    return { kind: 'session-start', ...names, at: 1000 + index, data: '{"taskId":"sums"}' }
+  })
+  const recorder = new AttemptRecorder(journalInto(entries), 'ses-0', 0)
   for (const each of nodes) recorder.node(each, JSON.stringify(each.message))
-  journal.append({ kind: 'reward', session: 'ses-0', node: 3, value: 0.25, at: 2000 })
-  journal.append({ kind: 'reward', session: 'ses-0', node: null, value: 1, at: 2000 })
-  journal.append({ kind: 'session-end', session: 'ses-0', at: 3000, why: 'ended' })
-  await journal.durable()
+  entries.push(
+    { kind: 'reward', session: 'ses-0', node: 3, value: 0.25, at: 2000 },
+    { kind: 'reward', session: 'ses-0', node: null, value: 1, at: 2000 },
+    { kind: 'session-end', session: 'ses-0', at: 3000, why: 'ended' },
+  )
+  const created = { name: 'gateway', configDigest: 'digest', config, provenance: {} }
+  writeStoredRun(join(root, 'gateway'), created, entries)
 }
 
 test('a list tells a gateway from an evaluation, and how many sessions it has', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 3)
+  writeGatewayRun(runs.root, 3)
   expect((await run(runs.root, 'list')).stdout).toMatch(/gateway +unfinished +gateway +policy, claude +1 \(2 open\)/)
   const listed = JSON.parse((await run(runs.root, 'list', '--json')).stdout) as Record<string, unknown>
   expect(listed).toMatchObject({ run: 'gateway', environment: 'gateway', model: 'policy, claude', ended: 1, open: 2 })
@@ -81,7 +78,7 @@ test('a list tells a gateway from an evaluation, and how many sessions it has', 
 
 test('a gateway that was drained is told from one that was cut off', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 1)
+  writeGatewayRun(runs.root, 1)
   expect((await run(runs.root, 'show', 'gateway')).stdout).toContain('gateway · unfinished ·')
   {
     await using store = await RunStore.open({ folder: join(runs.root, 'gateway') })
@@ -97,7 +94,7 @@ test('a gateway that was drained is told from one that was cut off', async () =>
 
 test('whose sessions they are is shown where they are of several', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 2, { tenants: ['default', 'acme'] })
+  writeGatewayRun(runs.root, 2, { tenants: ['default', 'acme'] })
   const { stdout } = await run(runs.root, 'show', 'gateway')
   expect(stdout).toMatch(/ses-1 +acme +grp-1 +sums +open/)
   expect(stdout).toMatch(/ses-0 +default +grp-1 +sums +ended/)
@@ -105,7 +102,7 @@ test('whose sessions they are is shown where they are of several', async () => {
 
 test('the run of a gateway is shown by its newest sessions', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 3)
+  writeGatewayRun(runs.root, 3)
   const all = await run(runs.root, 'show', 'gateway')
   expect({ code: all.code, stderr: all.stderr }).toEqual({ code: 0, stderr: '' })
   expect(all.stdout).toContain('3 sessions: 2 open, 1 ended')
@@ -129,7 +126,7 @@ test.each([
 ] as const)('that a session lacks token ids %s', async (_name, more, alarms) => {
   await using runs = await temporaryRuns()
   const nodes = [node(0, null, 'Hello?'), node(1, 0, 'Hello.', { call: { ...call('reply-a'), ...more } })]
-  await writeGatewayRun(runs.root, 1, { nodes })
+  writeGatewayRun(runs.root, 1, { nodes })
   const table = await run(runs.root, 'show', 'gateway')
   const session = await run(runs.root, 'show', 'gateway', 'ses-0')
   const document: unknown = JSON.parse((await run(runs.root, 'show', 'gateway', 'ses-0', '--json')).stdout)
@@ -142,7 +139,7 @@ test.each([
 
 test('a session is shown branch by branch, with what was lost marked as such', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 1)
+  writeGatewayRun(runs.root, 1)
   const { stdout } = await run(runs.root, 'show', 'gateway', 'ses-0')
   const places = [
     'What is 2+2?',
@@ -167,7 +164,7 @@ test('a session is shown branch by branch, with what was lost marked as such', a
 
 test('what a gateway has none of is refused with a next step', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 2)
+  writeGatewayRun(runs.root, 2)
   expect(await run(runs.root, 'show', 'gateway', '0-0')).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('run gateway has no session 0-0; the newest is ses-1'),
@@ -180,7 +177,7 @@ test('what a gateway has none of is refused with a next step', async () => {
 
 test('what only rollouts can be asked for says that there are sessions', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 1)
+  writeGatewayRun(runs.root, 1)
   for (const words of [
     ['replay', 'gateway', '0-0'],
     ['replay', 'gateway', '--all'],
@@ -196,7 +193,7 @@ test('what only rollouts can be asked for says that there are sessions', async (
 
 test('a session whose record is damaged costs its own row', async () => {
   await using runs = await temporaryRuns()
-  await writeGatewayRun(runs.root, 3)
+  writeGatewayRun(runs.root, 3)
   {
     using database = new DatabaseSync(join(runs.root, 'gateway', 'journal.sqlite'))
     database.exec(`UPDATE session SET data = '{' WHERE id = 'ses-1'`)

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { SimulatorServer } from '../../simulator/index.ts'
 import { admin, OpenGateway } from '../_testing/open-gateway.ts'
 
@@ -9,12 +9,21 @@ const asked = [{ logprobs: true }, { logprobs: true, top_logprobs: 2 }, { return
   (fields) => [fields, { ...fields, stream: true }],
 )
 
+/** Two gateways, one with the simulator in its process and one that reaches it over HTTP; the cases have sessions of their own. */
+const opened = new AsyncDisposableStack()
+const gateways: OpenGateway[] = []
+
+beforeAll(async () => {
+  const server = opened.use(await SimulatorServer.start({}))
+  for (const backend of [{ simulator: {} }, { backends: [{ url: server.url }] }]) {
+    gateways.push(opened.use(await OpenGateway.open({ models: [{ name: 'sim', ...backend }] })))
+  }
+})
+afterAll(() => opened.disposeAsync())
+
 test.each(asked)('the simulator in process says of tokens what it says over HTTP: %j', async (fields) => {
-  await using server = await SimulatorServer.start({})
-  const backends = [{ simulator: {} }, { backends: [{ url: server.url }] }]
   const said: unknown[] = []
-  for (const backend of backends) {
-    await using gateway = await OpenGateway.open({ models: [{ name: 'sim', ...backend }] })
+  for (const gateway of gateways) {
     const { id, caller } = await gateway.session()
     const request = { model: 'sim', messages: [{ role: 'user', content: 'What is 12 + 3?' }], ...fields }
     const recorded = await gateway.ask(caller, request)
