@@ -5,8 +5,6 @@ import type { Message } from '../../schema/index.ts'
 import type { BackendReply, ReplySink } from '../backend.ts'
 import type { Shard } from './connections.ts'
 import { lostReply, malformedReply, truncatedReply } from '../wire/broken-reply.ts'
-import type { DecodedReply } from '../tokens/decode-messages.ts'
-import { decodePool, offLoopBytes } from '../tokens/decode-pool.ts'
 import type { AnswerContext, AnswerReader, StreamAssembler } from '../wire/dialect.ts'
 import { loopShare } from './_loop-share.ts'
 import type { PromptMemory } from '../tokens/prompt-memory.ts'
@@ -16,9 +14,10 @@ import { reportedError, readReportedError } from '../wire/reported-error.ts'
 import { retryAfterMs, type ResponseHeaders } from '../wire/retry-after.ts'
 import type { Source } from '../wire/source.ts'
 import { SinkFeed, type FeedOwner } from './_sink-feed.ts'
-import { worthScanningBytes, type ScannedReply, type TokenArrays } from '../tokens/token-scanner.ts'
+import type { ScannedReply } from '../tokens/token-scanner.ts'
+import { timeUp } from './_time-up.ts'
 import { transportError } from './transport-error.ts'
-import { isObject } from '../wire/foreign-json.ts'
+import { isForThread, readScanned, readWhole, scanOnThread, type WholeReading } from './_whole-reply.ts'
 
 /** A reply that grows past this is given up: no model says that much, so something is wrong. */
 const maxReplyBytes = 64 * 1024 * 1024
@@ -71,15 +70,8 @@ export interface BackendExchangeCall {
  */
 export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOwner, FeedOwner {
   readonly #wire: Wire
-  readonly #signal: AbortSignal
-  readonly #sessionId: string
-  readonly #messages: readonly Message[]
+  readonly #call: BackendExchangeCall
   readonly #wantsTokens: boolean
-  readonly #keepsRaw: boolean
-  readonly #sink: ReplySink | undefined
-  readonly #shard: Shard
-  readonly #resolve: (reply: BackendReply) => void
-  readonly #reject: (reason: unknown) => void
   readonly #startedAt: number
   #state: 'waiting' | 'sent' | 'decoding' | 'settled' = 'waiting'
   #controller: Controller | undefined
@@ -98,21 +90,13 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
   #firstTokenMs: number | undefined
 
   constructor(wire: Wire, call: BackendExchangeCall) {
-    const { signal, shard } = call
     this.#wire = wire
-    this.#signal = signal
-    this.#sessionId = call.sessionId
-    this.#messages = call.messages
+    this.#call = call
     this.#wantsTokens = call.wantsTokens && wire.dialect.hasTokens
-    this.#keepsRaw = call.keepsRaw
-    this.#sink = call.sink
     this.#clock = new ReplyClock(this, wire)
-    this.#shard = shard
-    this.#resolve = call.resolve
-    this.#reject = call.reject
     this.#startedAt = performance.now()
-    shard.busy += 1
-    onAbort(signal, this)
+    call.shard.busy += 1
+    onAbort(call.signal, this)
   }
 
   /** Whether anything that still comes over the wire is to be ignored. */
@@ -121,12 +105,18 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
   }
 
   get #context(): AnswerContext {
-    return { headers: this.#headers, messages: this.#messages }
+    return { headers: this.#headers, messages: this.#call.messages }
+  }
+
+  get #reading(): WholeReading {
+    const { source, dialect, prompts } = this.#wire
+    const { sessionId, keepsRaw } = this.#call
+    return { source, dialect, prompts, sessionId, context: this.#context, wantsTokens: this.#wantsTokens, keepsRaw }
   }
 
   /** The signal aborted. */
   handleEvent(): void {
-    this.#fail(this.#signal.reason)
+    this.#fail(this.#call.signal.reason)
   }
 
   onRequestStart(controller: Controller): void {
@@ -156,7 +146,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
   #beginStream(): void {
     this.#body = undefined
     this.#assembler = this.#wire.dialect.assemble(this.#context, this.#wantsTokens)
-    if (this.#sink) this.#feed = new SinkFeed(this.#assembler, this.#sink, this)
+    if (this.#call.sink) this.#feed = new SinkFeed(this.#assembler, this.#call.sink, this)
     this.#decoder = new SseDecoder(this.#feed ?? this.#assembler, eventLimit)
   }
 
@@ -245,23 +235,14 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
   #conclude(): void {
     this.#release()
     this.#state = 'decoding'
-    const body = this.#wantsTokens && this.#status < 300 ? this.#body : undefined
-    if (body && this.#isForThread(body)) void this.#awaitThread(decodePool.decode(body.give()))
+    const body = this.#status < 300 ? this.#body : undefined
+    if (body && isForThread(body, this.#reading)) void this.#awaitThread(scanOnThread(body, this.#reading))
     else loopShare.run(() => this.#resolveWith())
   }
 
-  #isForThread(body: ReplyBytes): boolean {
-    const excess = body.length - offLoopBytes
-    // The part of the body that repeats a known prompt need not be read.
-    const isShort = excess < 0 || this.#wire.prompts.knownBytes(this.#sessionId, body, excess) > excess
-    return !isShort && decodePool.accepts(body.length)
-  }
-
-  async #awaitThread(decoding: Promise<DecodedReply>): Promise<void> {
+  async #awaitThread(scanning: Promise<ScannedReply>): Promise<void> {
     try {
-      const { scanned, promptText } = await decoding
-      const { promptIds } = scanned.tokens
-      if (promptText && promptIds) this.#wire.prompts.learn(this.#sessionId, promptText, promptIds)
+      const scanned = await scanning
       loopShare.run(() => this.#resolveWith(scanned))
     } catch (error) {
       this.#fail(lostReply(this.#wire.source, error))
@@ -273,43 +254,26 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     // The exchange was given up meanwhile.
     if (this.#state === 'settled') return
     try {
-      const reply = scanned ? this.#parseScanned(scanned) : this.#read()
+      const reply = scanned ? readScanned(scanned, this.#reading) : this.#read()
       this.#settle()
-      this.#resolve(reply)
+      this.#call.resolve(reply)
     } catch (error) {
       this.#fail(error)
     }
   }
 
   #read(): BackendReply {
-    const { source } = this.#wire
     if (this.#assembler) {
       const reply = this.#assembler.reply()
       return this.#firstTokenMs === undefined ? reply : { ...reply, firstTokenMs: this.#firstTokenMs }
     }
     const bytes = this.#body?.joined() ?? Buffer.alloc(0)
-    if (this.#status < 300) {
-      if (this.#wantsTokens && bytes.length >= worthScanningBytes) {
-        return this.#parseScanned(this.#wire.prompts.scan(this.#sessionId, bytes))
-      }
-      return this.#parse(bytes.toString('utf8'))
-    }
-    throw reportedError(source, {
+    if (this.#status < 300) return readWhole(bytes, this.#reading)
+    throw reportedError(this.#wire.source, {
       status: this.#status,
       reported: readReportedError(jsonOrText(bytes.toString('utf8'))),
       retryAfterMs: retryAfterMs(this.#headers),
     })
-  }
-
-  #parseScanned({ rest, tokens }: ScannedReply): BackendReply {
-    return this.#parse(rest, tokens)
-  }
-
-  #parse(text: string, tokens?: TokenArrays): BackendReply {
-    const { source, dialect } = this.#wire
-    const document = parseReply(text, source)
-    const reply = dialect.parse(document, this.#context, tokens, text)
-    return this.#keepsRaw && isObject(document) ? { ...reply, raw: { text, document } } : reply
   }
 
   /** Ends the exchange; if it is still on the wire, the socket is closed at once. */
@@ -321,7 +285,7 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
     try {
       this.#feed?.breakOff()
     } finally {
-      this.#reject(reason)
+      this.#call.reject(reason)
     }
   }
 
@@ -338,12 +302,12 @@ export class BackendExchange implements Dispatcher.DispatchHandler, ReplyClockOw
   #settle(): void {
     if (this.#state !== 'decoding') this.#release()
     this.#state = 'settled'
-    offAbort(this.#signal, this)
+    offAbort(this.#call.signal, this)
   }
 
   /** Gives back what the exchange holds only while it is on the wire. */
   #release(): void {
-    this.#shard.busy -= 1
+    this.#call.shard.busy -= 1
     this.#clock.stop()
   }
 }
@@ -358,35 +322,4 @@ function looksLikeEvents(chunk: Buffer): boolean {
 
 function onNextTurn(exchange: BackendExchange): void {
   exchange.onNextTurn()
-}
-
-function timeUp(limit: ClockLimit, { source, requestTimeoutMs, idleTimeoutMs }: Wire): MillraceError {
-  const data = { backend: source.backend }
-  if (limit === 'stall') {
-    const message = `nobody took the reply of ${source.url} for ${requestTimeoutMs} ms (requestTimeoutMs)`
-    return new MillraceError('cancelled', `${message}: it was given up. Read it faster, or raise the limit.`, { data })
-  }
-  const what =
-    limit === 'idle'
-      ? `sent nothing for ${idleTimeoutMs} ms in the middle of a reply (idleTimeoutMs)`
-      : `did not end its reply within ${requestTimeoutMs} ms (requestTimeoutMs)`
-  return new MillraceError('model_timeout', `${source.url} ${what}. Raise the limit if the model needs longer.`, {
-    data,
-  })
-}
-
-function parseReply(text: string, source: Source): unknown {
-  try {
-    return JSON.parse(text)
-  } catch (error) {
-    // A connection that closes early can look like a regular end; the JSON then stops in the middle.
-    if (!text.trimEnd().endsWith('}')) throw cutOrForeign(text, source, error)
-    throw malformedReply(source, `it is no JSON: ${text.slice(0, 80)}`, error)
-  }
-}
-
-function cutOrForeign(text: string, source: Source, error: unknown): MillraceError {
-  const start = text.trimStart()
-  if (start === '' || start.startsWith('{')) return truncatedReply(source, `${text.length} characters arrived`, error)
-  return malformedReply(source, `it is no JSON: ${start.slice(0, 80)}`, error)
 }
