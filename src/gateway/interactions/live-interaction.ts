@@ -2,9 +2,6 @@ import { newReplyId, type DialectRequest, type ReplyHead } from '../../dialects/
 import { MillraceError } from '../../errors/index.ts'
 import { AbortSource } from '../../kit/index.ts'
 import {
-  costOf,
-  untoldUsage,
-  withUsage,
   type BackendReply,
   type BrokenReply,
   type CallHooks,
@@ -18,13 +15,12 @@ import type { ItemIds } from '../../schema/index.ts'
 import type { ClientStream } from './_client-stream.ts'
 import { Heartbeat } from './_heartbeat.ts'
 import { itemIdsIn } from './_item-ids.ts'
-import { isEmpty } from './_is-empty.ts'
 import { PassedStream, replyIdIn } from './_passed-stream.ts'
 import { type WaitRules, Wait } from './_wait.ts'
+import { recordComplete, recordLost } from './_record-reply.ts'
 import type { UpstreamRequest } from './_upstream-request.ts'
 import { clientGone, waitedTooLong } from '../_refusals.ts'
 import { noHeaders, sendError, sendReply, sendRest, sendWhole, type ErrorPlace } from './_send-reply.ts'
-import { completeTokens } from '../captured-tokens.ts'
 import type { SessionPlace } from './_session-place.ts'
 import { TranslatedStream } from './_translated-stream.ts'
 import type { ClientReply } from './client-reply.ts'
@@ -251,21 +247,10 @@ export class LiveInteraction implements ReplySink, CallHooks {
       this.#fail(reply.error, reply)
       return
     }
-    const { dialect, capturesTokens, model, request } = this.#upstream
     this.#upstream.learn()
     const replyId = this.#replyIdOf(reply)
-    const itemIds = this.#itemIdsOf(reply)
-    const { hasInstructions } = request
-    const name = {
-      replyId,
-      api: dialect.api,
-      ...(itemIds && { itemIds }),
-      ...(hasInstructions && { hasInstructions }),
-    }
     this.#isRecorded = true
-    const recorded = withUsage(this.#withPrompt(reply), request.messages, model.client.price)
-    const lacking = capturesTokens ? 'missing' : 'unasked'
-    this.#place?.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
+    if (this.#place) recordComplete(this.#place, this.#upstream, { reply, replyId, itemIds: this.#itemIdsOf(reply) })
     const pending = this.#place?.written()
     if (!pending) {
       this.#deliver(reply, replyId)
@@ -279,24 +264,11 @@ export class LiveInteraction implements ReplySink, CallHooks {
     this.#fail(MillraceError.from(thrown, 'internal'))
   }
 
-  /** Records a lost reply. One aborted on the wire is recorded even if empty: nobody knows how much was sampled. */
   #recordLost(reply: BrokenReply): void {
     if (!this.#place) return
     const wasSampling = reply.status === 'aborted' && this.#wasOnWire && reply.tries > 0
-    const partial = this.#withPrompt(this.#partial ?? nothingYet)
-    if (!wasSampling && isEmpty(partial)) return
-    const { dialect, model, request } = this.#upstream
-    const usage = untoldUsage(partial, request.messages)
-    const replyId = this.#stream?.replyId
-    const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
-    this.#place.recordLost(partial, reply, { ...name, usage, cost: costOf(usage, model.client.price) })
-  }
-
-  /** Adds the prompt's tokens if the client sent them and the backend, as older ones do, does not repeat them. */
-  #withPrompt<Reply extends PartialReply>(reply: Reply): Reply {
-    const { promptIds } = this.#upstream.request
-    if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
-    return { ...reply, tokens: { ...reply.tokens, promptIds } }
+    const partial = this.#partial
+    recordLost(this.#place, this.#upstream, { reply, partial, replyId: this.#stream?.replyId, wasSampling })
   }
 
   #replyIdOf({ raw }: BackendReply): string {
@@ -370,5 +342,3 @@ export class LiveInteraction implements ReplySink, CallHooks {
     return { id, model: request.model, createdAt: this.#createdAt, request }
   }
 }
-
-const nothingYet: PartialReply = { message: { role: 'assistant', content: null } }

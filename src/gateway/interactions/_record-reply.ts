@@ -1,0 +1,56 @@
+import {
+  costOf,
+  untoldUsage,
+  withUsage,
+  type BrokenReply,
+  type CompleteReply,
+  type PartialReply,
+} from '../../inference/index.ts'
+import type { ItemIds } from '../../schema/index.ts'
+import { completeTokens } from '../captured-tokens.ts'
+import { isEmpty } from './_is-empty.ts'
+import type { SessionPlace } from './_session-place.ts'
+import type { UpstreamRequest } from './_upstream-request.ts'
+
+/** Records a complete reply under the ids that its client knows it by. */
+export function recordComplete(
+  place: SessionPlace,
+  { dialect, capturesTokens, model, request }: UpstreamRequest,
+  { reply, replyId, itemIds }: { reply: CompleteReply; replyId: string; itemIds: ItemIds | undefined },
+): void {
+  const { hasInstructions, messages, promptIds } = request
+  const name = { replyId, api: dialect.api, ...(itemIds && { itemIds }), ...(hasInstructions && { hasInstructions }) }
+  const recorded = withUsage(withPrompt(reply, promptIds), messages, model.client.price)
+  const lacking = capturesTokens ? 'missing' : 'unasked'
+  place.recordReply(recorded, name, completeTokens(recorded, recorded.usage) ? 'complete' : lacking)
+}
+
+interface LostReply {
+  readonly reply: BrokenReply
+  /** What came of it. */
+  readonly partial: PartialReply | undefined
+  readonly replyId: string | undefined
+  /** Whether it was aborted on the wire. Then it is recorded even if empty: nobody knows how much was sampled. */
+  readonly wasSampling: boolean
+}
+
+/** Records a lost reply, if there is anything of it. */
+export function recordLost(
+  place: SessionPlace,
+  { dialect, model, request: { messages, promptIds } }: UpstreamRequest,
+  { reply, partial = nothingYet, replyId, wasSampling }: LostReply,
+): void {
+  const recorded = withPrompt(partial, promptIds)
+  if (!wasSampling && isEmpty(recorded)) return
+  const usage = untoldUsage(recorded, messages)
+  const name = { api: dialect.api, ...(replyId !== undefined && { replyId }) }
+  place.recordLost(recorded, reply, { ...name, usage, cost: costOf(usage, model.client.price) })
+}
+
+const nothingYet: PartialReply = { message: { role: 'assistant', content: null } }
+
+/** Adds the prompt's tokens if the client sent them and the backend, as older ones do, does not repeat them. */
+function withPrompt<Reply extends PartialReply>(reply: Reply, promptIds: Int32Array | undefined): Reply {
+  if (!promptIds || !reply.tokens || reply.tokens.promptIds) return reply
+  return { ...reply, tokens: { ...reply.tokens, promptIds } }
+}
