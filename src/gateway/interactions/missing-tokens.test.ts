@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { AttemptRecorder } from '../../store/index.ts'
 import { chatReply, ScriptedServer, sendJson } from '../../inference/_testing/scripted-server.ts'
 import type { CallRecord, TokenRecord } from '../../schema/index.ts'
@@ -57,9 +57,13 @@ function open(url = 'http://nobody.invalid'): Promise<OpenGateway> {
   })
 }
 
+/** For the tests that record by themselves, each in sessions of its own. */
+let gateway: OpenGateway
+beforeAll(async () => void (gateway = await open()))
+afterAll(() => gateway[Symbol.asyncDispose]())
+
 /** Records replies in a session that nobody has in memory. */
 async function record(
-  gateway: OpenGateway,
   session: string,
   replies: readonly { readonly call: CallRecord; readonly tokens?: TokenRecord }[],
 ): Promise<void> {
@@ -84,10 +88,9 @@ async function record(
 }
 
 test.each(cases)('the store, the alarm and the rows agree: $name', async ({ tokens, output, isWhole }) => {
-  await using gateway = await open()
   const { id } = await gateway.session()
   const call = callOf('captured', output, !isWhole)
-  await record(gateway, id, [{ call, ...(tokens && { tokens }) }])
+  await record(id, [{ call, ...(tokens && { tokens }) }])
   const { sessions } = gateway.store.reader
   expect(completeTokens({ ...(tokens && { tokens }) }, call.usage) !== undefined).toBe(isWhole)
   expect(sessions.bareNode(id, 0)?.lacksTokens).toBe(!isWhole)
@@ -99,12 +102,11 @@ test.each(cases)('the store, the alarm and the rows agree: $name', async ({ toke
 })
 
 test('an alarm is for what was asked for then, whatever would be asked for now', async () => {
-  await using gateway = await open()
   const { id } = await gateway.session()
-  await record(gateway, id, [{ call: callOf('captured', 2, false) }])
+  await record(id, [{ call: callOf('captured', 2, false) }])
   expect((await gateway.gateway.session(admin, id)).alarms).toEqual([])
   const other = await gateway.session()
-  await record(gateway, other.id, [{ call: callOf('plain', 2, true) }, { call: callOf('plain', 2, false) }])
+  await record(other.id, [{ call: callOf('plain', 2, true) }, { call: callOf('plain', 2, false) }])
   expect((await gateway.gateway.session(admin, other.id)).alarms).toEqual(['tokens_missing'])
 })
 
@@ -113,11 +115,11 @@ test.each([
   ['plain', []],
 ])('a reply of the model %s without tokens raises %j, when it came and when it is read back', async (model, alarms) => {
   await using server = await ScriptedServer.start((response) => sendJson(response, chatReply('Hello')))
-  await using gateway = await open(server.url)
-  const { id, caller } = await gateway.session()
-  await gateway.ask(caller, { model, messages: [{ role: 'user', content: 'hi' }] })
-  expect((await gateway.gateway.session(admin, id)).alarms).toEqual(alarms)
-  const { reader } = gateway.store
+  await using asking = await open(server.url)
+  const { id, caller } = await asking.session()
+  await asking.ask(caller, { model, messages: [{ role: 'user', content: 'hi' }] })
+  expect((await asking.gateway.session(admin, id)).alarms).toEqual(alarms)
+  const { reader } = asking.store
   const stored = reader.sessions.session(id)
   expect(stored && storedView(reader.sessions, stored).alarms).toEqual(alarms)
 })
